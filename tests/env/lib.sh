@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the set-up scripts of tests/env share: where things are kept, how
+# progress is shown, and how a missing package, network or disk is reported.
+#
+# To be sourced, by scripts that run under "set -euo pipefail".
+
+RTRS_REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
+RTRS_ENV=$RTRS_REPO/tests/env
+RTRS_ROOTFS=$RTRS_CACHE/rootfs
+RTRS_LOGS=$RTRS_CACHE/log
+RTRS_DEBS=$RTRS_CACHE/debs
+
+# The distribution the modules are built for, and the kernel series.
+RTRS_SUITE=trixie
+RTRS_SERIES=7.2
+
+export RTRS_REPO RTRS_CACHE RTRS_ENV RTRS_ROOTFS RTRS_LOGS RTRS_DEBS
+export RTRS_SUITE RTRS_SERIES
+
+RTRS_T0=${RTRS_T0:-$(date +%s)}
+export RTRS_T0
+
+# Everything for people goes to stderr: stdout is for answers of scripts.
+say()
+{
+	printf '[%4ds] %s\n' "$(($(date +%s) - RTRS_T0))" "$*" >&2
+}
+
+die()
+{
+	printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2
+	exit 1
+}
+
+need_root()
+{
+	[ "$(id -u)" -eq 0 ] || die "must be run as root (it builds and enters a chroot)"
+}
+
+# need_space DIR MIB WHAT: refuse early rather than fail half way.
+need_space()
+{
+	local dir=$1 mib=$2 what=$3 have
+
+	mkdir -p "$dir" || die "cannot create $dir"
+	have=$(df --output=avail -m "$dir" | tail -n 1 | tr -d ' ')
+	[ "$have" -ge "$mib" ] ||
+		die "$what needs $mib MiB under $dir, only $have MiB are free (set RTRS_CACHE to a larger disk)"
+}
+
+# step NAME TEXT CMD...: run a long command with its output in a log file,
+# telling now and then that it is still alive. Shows the log's end on failure.
+step()
+{
+	local name=$1 text=$2 log t0 pid ticker rc=0
+	shift 2
+
+	mkdir -p "$RTRS_LOGS"
+	log=$RTRS_LOGS/$name.log
+	t0=$(date +%s)
+	say "$text ..."
+
+	"$@" >"$log" 2>&1 </dev/null &
+	pid=$!
+	(
+		while sleep 20; do
+			say "$text: still at it after $(($(date +%s) - t0)) s: $(tail -n 1 "$log" | cut -c 1-90)"
+		done
+	) &
+	ticker=$!
+	# An interrupted set-up must not leave its worker behind.
+	trap 'kill "$pid" "$ticker" 2>/dev/null; exit 130' INT TERM
+	wait "$pid" || rc=$?
+	trap - INT TERM
+	kill "$ticker" 2>/dev/null || true
+	wait "$ticker" 2>/dev/null || true
+
+	if [ "$rc" -ne 0 ]; then
+		say "$text: FAILED after $(($(date +%s) - t0)) s, exit status $rc; end of $log:"
+		tail -n 25 "$log" | sed 's/^/    | /' >&2
+		return "$rc"
+	fi
+	say "$text: done in $(($(date +%s) - t0)) s"
+}
+
+# One set-up at a time per cache; others wait and then find it all done.
+# Scripts call each other, so the lock is taken once per process tree.
+lock_cache()
+{
+	[ -z "${RTRS_LOCKED:-}" ] || return 0
+	mkdir -p "$RTRS_CACHE" || die "cannot create $RTRS_CACHE (set RTRS_CACHE)"
+	exec 9>"$RTRS_CACHE/.lock"
+	if ! flock -n 9; then
+		say "another set-up works in $RTRS_CACHE, waiting for it"
+		flock 9
+	fi
+	export RTRS_LOCKED=1
+}
+
+# Both forms of apt sources, as lines "URI SUITE COMPONENTS...", Debian
+# archive entries and others alike. With deb822 a stanza has many of each.
+apt_sources()
+{
+	local f
+	for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+		[ -f "$f" ] || continue
+		sed -n 's/^[[:space:]]*deb[[:space:]]\{1,\}\(\[[^]]*\][[:space:]]*\)\{0,1\}//p' "$f"
+	done
+	for f in /etc/apt/sources.list.d/*.sources; do
+		[ -f "$f" ] || continue
+		awk '
+		function flush(  u, s, i, j) {
+			if (types ~ /(^| )deb( |$)/ && enabled != "no") {
+				split(uris, u); split(suites, s)
+				for (i in u) for (j in s) print u[i], s[j], comps
+			}
+			types = uris = suites = comps = enabled = key = ""
+		}
+		/^#/ { next }
+		/^[[:space:]]*$/ { flush(); next }
+		{
+			val = $0
+			if (match($0, /^[A-Za-z-]+:/)) {
+				key = tolower(substr($0, 1, RLENGTH - 1))
+				val = substr($0, RLENGTH + 1)
+			}
+			gsub(/^[[:space:]]+|[[:space:]]+$/, "", val)
+			if (key == "types") types = types " " val
+			if (key == "uris") uris = uris " " val
+			if (key == "suites") suites = suites " " val
+			if (key == "components") comps = comps " " val
+			if (key == "enabled") enabled = tolower(val)
+		}
+		END { flush() }' "$f"
+	done
+}
+
+# The mirror of the Debian archive this host already uses: the URI of the
+# entry for the host's own release. The same archive carries other suites.
+apt_mirror()
+{
+	local codename mirror
+
+	if [ -n "${RTRS_MIRROR:-}" ]; then
+		printf '%s\n' "$RTRS_MIRROR"
+		return
+	fi
+	[ -r /etc/os-release ] || die "/etc/os-release is missing, this is not a Debian host"
+	# shellcheck disable=SC1091
+	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+	# No early exit of awk: a closed pipe would fail the whole under pipefail.
+	mirror=$(apt_sources | awk -v code="$codename" '
+		$1 ~ /^(http|https|file|copy):/ &&
+		($2 == code || $2 == "stable" || $2 == "oldstable" || $2 == "testing") {
+			for (i = 3; i <= NF; i++)
+				if ($i == "main" && first == "")
+					first = $1
+		}
+		END { print first }')
+	[ -n "$mirror" ] ||
+		die "no Debian archive entry (suite $codename, component main) in this host's apt sources; set RTRS_MIRROR"
+	printf '%s\n' "$mirror"
+}
+
+# Proxy and such of the host's apt, as option lines for another root.
+apt_host_options()
+{
+	apt-config dump 2>/dev/null |
+		grep -E '^Acquire::(http|https)::(Proxy|Timeout|Pipeline-Depth)|^Acquire::(Retries|Check-Valid-Until|ForceIPv[46]) ' |
+		grep -v ' "";$' || true
+}
+
+# host_packages CMD=PACKAGE...: install what the host itself lacks.
+host_packages()
+{
+	local pair missing=()
+
+	for pair in "$@"; do
+		command -v "${pair%%=*}" >/dev/null 2>&1 || missing+=("${pair#*=}")
+	done
+	[ "${#missing[@]}" -gt 0 ] || return 0
+	need_root
+	export DEBIAN_FRONTEND=noninteractive
+	step host-apt "installing ${missing[*]} on this host" \
+		sh -c 'apt-get update && apt-get install -y --no-install-recommends "$@"' sh "${missing[@]}" ||
+		die "cannot install ${missing[*]}: is the network there, and do the apt sources work?"
+}
