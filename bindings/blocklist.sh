@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# Usage: blocklist.sh bindings_generated.rs
+#
+# Prints bindgen options that keep it from generating again the structures the
+# kernel crate has complete: ours and the kernel's would be different types.
+# Those the kernel crate knows by name only (an opaque stub) are not listed.
+
+set -eu
+
+awk '
+/^pub (struct|union) [A-Za-z_0-9]+( |<)/ || /^pub (struct|union) [A-Za-z_0-9]+;/ {
+	name = $3; sub(/[^A-Za-z_0-9].*/, "", name); body = 1; next
+}
+body == 1 {
+	if ($0 !~ /_unused: \[u8; 0/ && name !~ /^__Bindgen/ && name !~ /__bindgen_ty/)
+		print "--blocklist-type ^" name "$"
+	body = 0
+}' "$1"

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Inline functions, macros and fields of the RDMA headers as functions.
+ */
+#include <linux/netdevice.h>
+#include <linux/scatterlist.h>
+#include <net/net_namespace.h>
+
+#include "helpers.h"
+
+bool rtrs_helper_ib_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}
+
+const char *rtrs_helper_ib_device_name(struct ib_device *dev)
+{
+	return dev_name(&dev->dev);
+}
+
+int rtrs_helper_ib_device_node(struct ib_device *dev)
+{
+	return ibdev_to_node(dev);
+}
+
+u32 rtrs_helper_ib_device_comp_vectors(struct ib_device *dev)
+{
+	return dev->num_comp_vectors;
+}
+
+void rtrs_helper_ib_device_attrs(struct ib_device *dev,
+				 struct rtrs_helper_device_attrs *attrs)
+{
+	attrs->device_cap_flags = dev->attrs.device_cap_flags;
+	attrs->max_qp_wr = dev->attrs.max_qp_wr;
+	attrs->max_cqe = dev->attrs.max_cqe;
+	attrs->max_send_sge = dev->attrs.max_send_sge;
+	attrs->max_fast_reg_page_list_len = dev->attrs.max_fast_reg_page_list_len;
+	attrs->max_qp = dev->attrs.max_qp;
+	attrs->max_mr = dev->attrs.max_mr;
+}
+
+const char *rtrs_helper_ib_device_netdev(struct ib_device *dev, u32 port,
+					 char *buf, size_t len)
+{
+	struct net_device *ndev = ib_device_get_netdev(dev, port);
+
+	if (!ndev)
+		return NULL;
+	strscpy(buf, ndev->name, len);
+	dev_put(ndev);
+	return buf;
+}
+
+u64 rtrs_helper_ib_dma_map_single(struct ib_device *dev, void *addr, size_t size,
+				  enum dma_data_direction dir)
+{
+	return ib_dma_map_single(dev, addr, size, dir);
+}
+
+void rtrs_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr, size_t size,
+				     enum dma_data_direction dir)
+{
+	ib_dma_unmap_single(dev, addr, size, dir);
+}
+
+int rtrs_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+int rtrs_helper_ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg, int nents,
+			      enum dma_data_direction dir)
+{
+	return ib_dma_map_sg(dev, sg, nents, dir);
+}
+
+void rtrs_helper_ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, int nents,
+				 enum dma_data_direction dir)
+{
+	ib_dma_unmap_sg(dev, sg, nents, dir);
+}
+
+void rtrs_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
+				     enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
+}
+
+void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
+					enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_device(dev, addr, size, dir);
+}
+
+/* Fills at most @max elements; returns how many @sg has. */
+u32 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, int nents, struct ib_sge *sge, u32 max,
+			       u32 lkey)
+{
+	struct scatterlist *s;
+	int i;
+
+	for_each_sg(sg, s, nents, i) {
+		if (i >= max)
+			break;
+		sge[i].addr = sg_dma_address(s);
+		sge[i].length = sg_dma_len(s);
+		sge[i].lkey = lkey;
+	}
+	return nents;
+}
+
+size_t rtrs_helper_sg_total(struct scatterlist *sg, unsigned int nents)
+{
+	struct scatterlist *s;
+	size_t total = 0;
+	unsigned int i;
+
+	for_each_sg(sg, s, nents, i)
+		total += s->length;
+	return total;
+}
+
+void rtrs_helper_sg_init_one(struct scatterlist *sg, const void *addr, unsigned int len)
+{
+	sg_init_one(sg, addr, len);
+}
+
+u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd)
+{
+	return pd->local_dma_lkey;
+}
+
+u32 rtrs_helper_ib_mr_rkey(struct ib_mr *mr)
+{
+	return mr->rkey;
+}
+
+void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key)
+{
+	ib_update_fast_reg_key(mr, key);
+}
+
+u32 rtrs_helper_ib_qp_num(struct ib_qp *qp)
+{
+	return qp->qp_num;
+}
+
+/*
+ * rdma_create_qp() enters itself as the owner of the QP in the resource
+ * tracker; the operator wants to see whose it is.
+ */
+void rtrs_helper_ib_qp_set_owner(struct ib_qp *qp, const char *owner)
+{
+	WRITE_ONCE(qp->res.kern_name, owner);
+}
+
+int rtrs_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			     const struct ib_send_wr **bad_wr)
+{
+	return ib_post_send(qp, wr, bad_wr);
+}
+
+int rtrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			     const struct ib_recv_wr **bad_wr)
+{
+	return ib_post_recv(qp, wr, bad_wr);
+}
+
+int rtrs_helper_ib_qp_to_err(struct ib_qp *qp)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	return ib_modify_qp(qp, &attr, IB_QP_STATE);
+}
+
+struct net *rtrs_helper_init_net(void)
+{
+	return &init_net;
+}
+
+struct ib_device *rtrs_helper_cm_device(struct rdma_cm_id *id)
+{
+	return id->device;
+}
+
+struct ib_qp *rtrs_helper_cm_qp(struct rdma_cm_id *id)
+{
+	return id->qp;
+}
+
+u32 rtrs_helper_cm_port(struct rdma_cm_id *id)
+{
+	return id->port_num;
+}
+
+void *rtrs_helper_cm_context(struct rdma_cm_id *id)
+{
+	return id->context;
+}
+
+void rtrs_helper_cm_set_context(struct rdma_cm_id *id, void *context,
+				rdma_cm_event_handler handler)
+{
+	id->context = context;
+	id->event_handler = handler;
+}
+
+const struct sockaddr_storage *rtrs_helper_cm_src(struct rdma_cm_id *id)
+{
+	return &id->route.addr.src_addr;
+}
+
+const struct sockaddr_storage *rtrs_helper_cm_dst(struct rdma_cm_id *id)
+{
+	return &id->route.addr.dst_addr;
+}
+
+void rtrs_helper_cm_event_param(struct rdma_cm_event *ev, const void **data, u8 *len)
+{
+	*data = ev->param.conn.private_data;
+	*len = ev->param.conn.private_data_len;
+}

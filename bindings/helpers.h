@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C entry points for what the RDMA headers offer only as inline functions,
+ * macros or structure fields. Nothing here decides anything: logic is Rust.
+ *
+ * API drift between kernel versions is absorbed here.
+ */
+#ifndef RTRS_HELPERS_H
+#define RTRS_HELPERS_H
+
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+/* Device */
+bool rtrs_helper_ib_device_try_get(struct ib_device *dev);
+const char *rtrs_helper_ib_device_name(struct ib_device *dev);
+int rtrs_helper_ib_device_node(struct ib_device *dev);
+u32 rtrs_helper_ib_device_comp_vectors(struct ib_device *dev);
+
+struct rtrs_helper_device_attrs {
+	u64 device_cap_flags;
+	u32 max_qp_wr;
+	u32 max_cqe;
+	u32 max_send_sge;
+	u32 max_fast_reg_page_list_len;
+	u32 max_qp;
+	u32 max_mr;
+};
+
+void rtrs_helper_ib_device_attrs(struct ib_device *dev,
+				 struct rtrs_helper_device_attrs *attrs);
+const char *rtrs_helper_ib_device_netdev(struct ib_device *dev, u32 port,
+					 char *buf, size_t len);
+
+/* DMA mapping */
+u64 rtrs_helper_ib_dma_map_single(struct ib_device *dev, void *addr, size_t size,
+				  enum dma_data_direction dir);
+void rtrs_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr, size_t size,
+				     enum dma_data_direction dir);
+int rtrs_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr);
+int rtrs_helper_ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg, int nents,
+			      enum dma_data_direction dir);
+void rtrs_helper_ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, int nents,
+				 enum dma_data_direction dir);
+void rtrs_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
+				     enum dma_data_direction dir);
+void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
+					enum dma_data_direction dir);
+u32 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, int nents, struct ib_sge *sge, u32 max,
+			       u32 lkey);
+size_t rtrs_helper_sg_total(struct scatterlist *sg, unsigned int nents);
+void rtrs_helper_sg_init_one(struct scatterlist *sg, const void *addr, unsigned int len);
+
+/* Protection domain, memory region, queue pair */
+u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd);
+u32 rtrs_helper_ib_mr_rkey(struct ib_mr *mr);
+void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key);
+u32 rtrs_helper_ib_qp_num(struct ib_qp *qp);
+void rtrs_helper_ib_qp_set_owner(struct ib_qp *qp, const char *owner);
+int rtrs_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			     const struct ib_send_wr **bad_wr);
+int rtrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			     const struct ib_recv_wr **bad_wr);
+int rtrs_helper_ib_qp_to_err(struct ib_qp *qp);
+
+/* Connection manager */
+struct net *rtrs_helper_init_net(void);
+struct ib_device *rtrs_helper_cm_device(struct rdma_cm_id *id);
+struct ib_qp *rtrs_helper_cm_qp(struct rdma_cm_id *id);
+u32 rtrs_helper_cm_port(struct rdma_cm_id *id);
+void *rtrs_helper_cm_context(struct rdma_cm_id *id);
+void rtrs_helper_cm_set_context(struct rdma_cm_id *id, void *context,
+				rdma_cm_event_handler handler);
+const struct sockaddr_storage *rtrs_helper_cm_src(struct rdma_cm_id *id);
+const struct sockaddr_storage *rtrs_helper_cm_dst(struct rdma_cm_id *id);
+void rtrs_helper_cm_event_param(struct rdma_cm_event *ev, const void **data, u8 *len);
+
+#endif /* RTRS_HELPERS_H */

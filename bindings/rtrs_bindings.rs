@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers over the kernel C APIs that an RDMA storage transport needs
+//! and the `kernel` crate does not have.
+//!
+//! The generated bindings are a private module: what is outside this crate
+//! cannot name a C function, so it cannot need `unsafe` for one. The wrappers
+//! know nothing of RTRS and can be lifted out.
+//!
+//! | module | wraps |
+//! |---|---|
+//! | [`ib`] | `ib_verbs.h`, `rdma_cm.h` |
+//! | [`class`], [`kobject`], [`attribute`] | sysfs classes, devices, directories and files |
+//! | [`percpu`], [`percpu_ref`], [`rcu`] | per-CPU counters and references, RCU-published owners |
+//! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
+//! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
+//! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`] | the small things |
+
+pub mod attribute;
+pub mod class;
+pub mod errno;
+pub mod ib;
+pub mod kobject;
+pub mod lock;
+pub mod noio;
+pub mod pages;
+pub mod param;
+pub mod percpu;
+pub mod percpu_ref;
+pub mod ratelimit;
+#[cfg_attr(not(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES), allow(unknown_lints))]
+#[allow(unnecessary_transmutes)]
+mod raw;
+pub mod rcu;
+pub mod sbitmap;
+pub mod time;
+pub mod uuid;
+pub mod wait;
+pub mod workqueue;
+
+/// Prefix of log lines that come from this crate, which is part of rtrs-core.
+const __LOG_PREFIX: &[u8] = b"rtrs_core\0";

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Exported symbols of rtrs-core: the C API for everybody, the Rust symbols
+ * (generated list) for our own modules only.
+ */
+#include <linux/export.h>
+#include <linux/module.h>
+
+#include "exports_generated.h"
