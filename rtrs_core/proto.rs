@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RTRS wire protocol, as typed values.
+//!
+//! Nothing in here knows the kernel: the same files are compiled into the modules and into the
+//! host tests (`tests/host`). Everything a peer sends is parsed exactly once, by one of the
+//! `parse` functions below, into a value whose type says what was checked; the code behind it
+//! never sees a raw wire integer again.
+//!
+//! The layouts, constants and limits are described in `Documentation/protocol`.
+//!
+//! All functions may be called from any context: they do not allocate, lock, sleep or panic.
+
+pub mod conn;
+pub mod errno;
+pub mod error;
+pub mod geometry;
+pub mod heartbeat;
+pub mod imm;
+pub mod info;
+pub mod io;
+pub mod name;
+pub mod qp_size;
+pub mod request;
+
+mod wire;
+
+pub use self::{
+    conn::{
+        reject_errno,
+        ConnAccept,
+        ConnReject,
+        ConnReq, //
+    },
+    errno::{
+        IoErrno,
+        RejectErrno, //
+    },
+    error::ProtoError,
+    geometry::{
+        Geometry,
+        RemoteBuf, //
+    },
+    heartbeat::{
+        HbProbe, //
+        Heartbeat,
+    },
+    imm::{
+        Imm,
+        ImmCodec,
+        IoTarget, //
+    },
+    info::{
+        InfoReq,
+        InfoRsp, //
+    },
+    io::{
+        Dir,
+        ReadDest,
+        ReadMsg,
+        RkeyRsp,
+        SgDesc,
+        WriteMsg, //
+    },
+    name::SessionName,
+    qp_size::{
+        QpLimits,
+        QpSize, //
+    },
+    request::{
+        Layout,
+        Request, //
+    },
+};
+
+/// Magic number of both connection messages, from `Documentation/protocol`.
+pub const MAGIC: u16 = 0x1BBD;
+
+/// Protocol version we speak: major in the high byte, minor in the low byte.
+pub const VERSION: u16 = 0x0200;
+
+/// Default port in the TCP port space, as used by RNBD.
+pub const DEFAULT_PORT: u16 = 1234;
+
+/// Service id prefix of the IB port space; the port is or-ed into the low 16 bits.
+pub const IB_SERVICE_ID_BASE: u64 = 0x013F_0000;
+
+/// Most paths one session may have.
+pub const MAX_PATHS: usize = 128;
+
+/// Most connections (QPs) one path may have, the service connection included.
+pub const MAX_CONS_PER_PATH: u16 = 4096;
+
+/// Fewest connections a path can work with: the service connection and one for IO.
+pub const MIN_CONS_PER_PATH: u16 = 2;
+
+/// Most scatter list segments (pages of 4 KiB) of one client request.
+pub const MAX_SEGMENTS: u32 = 128;
+
+/// Receives a server keeps posted on the service connection, the credit a client may count on.
+pub const SERVICE_QUEUE_DEPTH: u16 = 512;
+
+/// Listen backlog of the server.
+pub const LISTEN_BACKLOG: u32 = 64;
+
+/// Reject reason of the connection manager that carries our reject message.
+pub const CM_REJ_CONSUMER_DEFINED: u32 = 28;
+
+/// The service id under which a server with `port` listens for GID addresses.
+///
+/// The port is unsigned all the way, so that ports from 32768 keep the service id intact.
+pub const fn ib_service_id(port: u16) -> u64 {
+    IB_SERVICE_ID_BASE | (port as u64)
+}

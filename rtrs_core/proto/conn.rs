@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The messages in the private data of the connection manager: request, accept, reject.
+
+use super::{
+    errno::RejectErrno,
+    error::ProtoError,
+    wire,
+    MAGIC,
+    MAX_CONS_PER_PATH,
+    MIN_CONS_PER_PATH,
+    VERSION, //
+};
+
+/// Checks magic and major version at `off`; the minor version is for compatible additions.
+fn check_head(buf: &[u8], off: usize) -> Result<(), ProtoError> {
+    if wire::get_u16(buf, off)? != MAGIC {
+        return Err(ProtoError::Magic);
+    }
+    if wire::get_u16(buf, off.saturating_add(2))? >> 8 != VERSION >> 8 {
+        return Err(ProtoError::Version);
+    }
+    Ok(())
+}
+
+/// The request for one connection of a path, from the client.
+///
+/// It is 56 bytes of private data. For the IP families `rdma_cm` puts its own 36-byte header in
+/// front, which makes 92 bytes, all that InfiniBand has; for `AF_IB` there is no such header and
+/// the message starts at offset 0, where `rdma_cm` overwrites byte 0 with its version, zero. That
+/// is why the first two bytes are reserved and always written as zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnReq {
+    /// This connection's index in the path; 0 is the service connection.
+    pub cid: u16,
+    /// Number of connections of the path, 2..=4096.
+    pub cid_num: u16,
+    /// Number of the connection attempt of this path, counted from 1.
+    pub recon_cnt: u16,
+    /// Identity of the path, kept over its reconnects.
+    pub path_uuid: [u8; 16],
+    /// Identity of the session.
+    pub session_uuid: [u8; 16],
+    /// The server may create the session if it does not know it.
+    pub first_conn: bool,
+}
+
+impl ConnReq {
+    /// Size of the message in bytes.
+    pub const SIZE: usize = 56;
+
+    /// Parses private data. More than [`ConnReq::SIZE`] bytes are accepted, since transports pad.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`],
+    /// [`ProtoError::ConnCount`], [`ProtoError::ConnId`], checked in this order.
+    pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
+        if buf.len() < Self::SIZE {
+            return Err(ProtoError::Length);
+        }
+        check_head(buf, 2)?;
+
+        let req = Self {
+            cid: wire::get_u16(buf, 6)?,
+            cid_num: wire::get_u16(buf, 8)?,
+            recon_cnt: wire::get_u16(buf, 10)?,
+            path_uuid: wire::get(buf, 12)?,
+            session_uuid: wire::get(buf, 28)?,
+            first_conn: wire::get(buf, 44).map(u8::from_le_bytes)? & 1 != 0,
+        };
+        req.check()?;
+        Ok(req)
+    }
+
+    /// Writes the message and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConnReq::parse`], and [`ProtoError::BufferTooSmall`].
+    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+        self.check()?;
+
+        let msg = wire::zeroed(buf, Self::SIZE)?;
+        wire::put(msg, 2, &MAGIC.to_le_bytes())?;
+        wire::put(msg, 4, &VERSION.to_le_bytes())?;
+        wire::put(msg, 6, &self.cid.to_le_bytes())?;
+        wire::put(msg, 8, &self.cid_num.to_le_bytes())?;
+        wire::put(msg, 10, &self.recon_cnt.to_le_bytes())?;
+        wire::put(msg, 12, &self.path_uuid)?;
+        wire::put(msg, 28, &self.session_uuid)?;
+        wire::put(msg, 44, &[u8::from(self.first_conn)])?;
+        Ok(Self::SIZE)
+    }
+
+    fn check(&self) -> Result<(), ProtoError> {
+        if !(MIN_CONS_PER_PATH..=MAX_CONS_PER_PATH).contains(&self.cid_num) {
+            return Err(ProtoError::ConnCount);
+        }
+        if self.cid >= self.cid_num {
+            return Err(ProtoError::ConnId);
+        }
+        Ok(())
+    }
+}
+
+/// Bit of the flags word of an accept: every answer brings a new key for its chunk.
+const FLAG_NEW_RKEY: u32 = 1 << 1;
+
+/// The server's answer to an accepted connection request.
+///
+/// The numbers are what the server claims; [`Geometry::from_accept`] is where they become limits
+/// that may be used. Only those of connection 0 count.
+///
+/// [`Geometry::from_accept`]: super::geometry::Geometry::from_accept
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnAccept {
+    /// Number of chunks.
+    pub queue_depth: u16,
+    /// Largest data of one request in bytes.
+    pub max_io_size: u32,
+    /// Largest user message plus message in bytes.
+    pub max_hdr_size: u32,
+    /// The server invalidates the key of a chunk with each request (`always_invalidate`) and
+    /// answers with a message that holds the new one.
+    pub new_rkey: bool,
+}
+
+impl ConnAccept {
+    /// Size of the message in bytes.
+    pub const SIZE: usize = 56;
+
+    /// Parses the private data of an established connection. More than [`ConnAccept::SIZE`] bytes
+    /// are accepted, since InfiniBand pads to 196. Unknown flags are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`],
+    /// [`ProtoError::AcceptErrno`], checked in this order.
+    pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
+        if buf.len() < Self::SIZE {
+            return Err(ProtoError::Length);
+        }
+        check_head(buf, 0)?;
+        if wire::get_u16(buf, 4)? != 0 {
+            return Err(ProtoError::AcceptErrno);
+        }
+
+        Ok(Self {
+            queue_depth: wire::get_u16(buf, 6)?,
+            max_io_size: wire::get_u32(buf, 8)?,
+            max_hdr_size: wire::get_u32(buf, 12)?,
+            new_rkey: wire::get_u32(buf, 16)? & FLAG_NEW_RKEY != 0,
+        })
+    }
+
+    /// Writes the message and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufferTooSmall`].
+    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+        let flags = if self.new_rkey { FLAG_NEW_RKEY } else { 0 };
+
+        let msg = wire::zeroed(buf, Self::SIZE)?;
+        wire::put(msg, 0, &MAGIC.to_le_bytes())?;
+        wire::put(msg, 2, &VERSION.to_le_bytes())?;
+        wire::put(msg, 6, &self.queue_depth.to_le_bytes())?;
+        wire::put(msg, 8, &self.max_io_size.to_le_bytes())?;
+        wire::put(msg, 12, &self.max_hdr_size.to_le_bytes())?;
+        wire::put(msg, 16, &flags.to_le_bytes())?;
+        Ok(Self::SIZE)
+    }
+}
+
+/// The server's reason for refusing a connection request.
+///
+/// Only valid in a reject with the reason "consumer defined" ([`CM_REJ_CONSUMER_DEFINED`]); other
+/// reasons are the connection manager's and carry no message of ours.
+///
+/// [`CM_REJ_CONSUMER_DEFINED`]: super::CM_REJ_CONSUMER_DEFINED
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnReject {
+    /// The reason.
+    pub errno: RejectErrno,
+}
+
+impl ConnReject {
+    /// Size of the message in bytes.
+    pub const SIZE: usize = 56;
+
+    /// Parses the private data of a reject. More than [`ConnReject::SIZE`] bytes are accepted,
+    /// since InfiniBand pads to 148.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`], checked in this
+    /// order. A nonsensical errno is no error here, see [`RejectErrno::from_field`].
+    pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
+        if buf.len() < Self::SIZE {
+            return Err(ProtoError::Length);
+        }
+        check_head(buf, 0)?;
+
+        Ok(Self {
+            errno: RejectErrno::from_field(wire::get_u16(buf, 4)?),
+        })
+    }
+
+    /// Writes the message and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufferTooSmall`].
+    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+        let msg = wire::zeroed(buf, Self::SIZE)?;
+        wire::put(msg, 0, &MAGIC.to_le_bytes())?;
+        wire::put(msg, 2, &VERSION.to_le_bytes())?;
+        wire::put(msg, 4, &self.errno.to_field().to_le_bytes())?;
+        Ok(Self::SIZE)
+    }
+}
+
+/// The errno of whatever came with a consumer defined reject: its own, or `ECONNRESET` if the
+/// private data is not a reject message of this protocol.
+pub fn reject_errno(buf: &[u8]) -> RejectErrno {
+    match ConnReject::parse(buf) {
+        Ok(reject) => reject.errno,
+        Err(_) => RejectErrno::CONNRESET,
+    }
+}

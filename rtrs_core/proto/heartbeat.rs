@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Heartbeats: notice a dead peer in bounded time, measure the round trip of a live one.
+//!
+//! Both sides run the same rules, on the service connection, once per interval:
+//!
+//! * If no heartbeat is waiting for its answer, one is sent, whatever else is going on: the
+//!   service connection is probed even while IO flows elsewhere.
+//! * An interval in which nothing at all was received is a miss. `limit` misses in a row, and the
+//!   path is dead: that is `limit` intervals after an unanswered heartbeat, and at most
+//!   `limit + 1` intervals after the last thing received.
+//! * An interval in which something was received, but nothing on the service connection, counts
+//!   for the service connection alone, which may be silent [`SERVICE_FACTOR`] times as long. So
+//!   IO cannot mask a dead service connection for ever, and a server of the C implementation,
+//!   which does not answer heartbeats while its user handles a slow administrative request, is
+//!   not cut off from its IO.
+//!
+//! That an IO connection is dead while the service connection lives is not noticed here; it takes
+//! the age of the requests on it.
+
+use crate::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
+
+/// How many times longer than a whole path its service connection may be silent.
+pub const SERVICE_FACTOR: u32 = 4;
+
+/// Default interval in milliseconds.
+pub const DEFAULT_INTERVAL_MS: u32 = 5000;
+
+/// Default number of missed intervals after which a path is dead.
+pub const DEFAULT_LIMIT: u32 = 5;
+
+/// What to do after a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HbAction {
+    /// Wait for the next tick.
+    Nothing,
+    /// Send a heartbeat and tell [`HbProbe::sent`] before posting it.
+    SendHb,
+    /// The peer is dead.
+    Dead,
+}
+
+/// What was received since the last tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HbRx {
+    /// Anything on the service connection.
+    pub service: bool,
+    /// Anything on an IO connection.
+    pub io: bool,
+}
+
+/// The counters behind the decision. Belongs to whoever runs the ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heartbeat {
+    silent: u32,
+    service_silent: u32,
+}
+
+impl Heartbeat {
+    /// The state of a path that was just established.
+    pub const fn new() -> Self {
+        Self {
+            silent: 0,
+            service_silent: 0,
+        }
+    }
+
+    /// Decides at the end of an interval.
+    ///
+    /// `outstanding` is [`HbProbe::outstanding`]; `limit` may change between ticks, 0 counts as 1.
+    pub fn tick(&mut self, rx: HbRx, outstanding: bool, limit: u32) -> HbAction {
+        let limit = limit.max(1);
+
+        if rx.service {
+            self.service_silent = 0;
+        } else if outstanding {
+            self.service_silent = self.service_silent.saturating_add(1);
+        }
+        if rx.service || rx.io {
+            self.silent = 0;
+        } else if outstanding {
+            // Without a probe on the way, silence means nothing.
+            self.silent = self.silent.saturating_add(1);
+        }
+
+        if self.silent >= limit || self.service_silent >= limit.saturating_mul(SERVICE_FACTOR) {
+            HbAction::Dead
+        } else if outstanding {
+            HbAction::Nothing
+        } else {
+            HbAction::SendHb
+        }
+    }
+
+    /// Intervals in a row in which nothing was received, for display.
+    pub const fn missed(&self) -> u32 {
+        self.silent
+    }
+}
+
+/// The heartbeat on its way, shared between who sends and who receives the answer.
+pub struct HbProbe {
+    /// Time sent in nanoseconds, 0 if none is on its way.
+    sent_ns: Atomic<u64>,
+}
+
+impl HbProbe {
+    /// No heartbeat on its way.
+    pub fn new() -> Self {
+        Self {
+            sent_ns: Atomic::<u64>::new(0),
+        }
+    }
+
+    /// Notes that a heartbeat is about to be posted, at `now_ns` of a monotonic clock.
+    pub fn sent(&self, now_ns: u64) {
+        self.sent_ns.store(now_ns.max(1), Relaxed);
+    }
+
+    /// Takes back [`HbProbe::sent`] after posting failed, and forgets a probe on reconnect.
+    pub fn cancel(&self) {
+        self.sent_ns.store(0, Relaxed);
+    }
+
+    /// Whether a heartbeat waits for its answer.
+    pub fn outstanding(&self) -> bool {
+        self.sent_ns.load(Relaxed) != 0
+    }
+
+    /// Matches a received answer: the round trip in nanoseconds, or `None` if nobody asked.
+    ///
+    /// An answer without a question is ignored, it must not pull the latency down.
+    pub fn ack(&self, now_ns: u64) -> Option<u64> {
+        match self.sent_ns.xchg(0, Full) {
+            0 => None,
+            sent_ns => Some(now_ns.saturating_sub(sent_ns)),
+        }
+    }
+}
+
+impl Default for HbProbe {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Immediate values: the 32 bits that come with every RDMA write and most sends.
+//!
+//! Bits 31..28 are the type, bits 27..0 the payload; big endian on the wire. The numbers in here
+//! are in host order: the conversion belongs where the work request is filled and the completion
+//! is read.
+
+use super::{
+    errno::IoErrno,
+    error::ProtoError, //
+};
+
+/// Width of the payload in bits.
+pub const PAYLOAD_BITS: u32 = 28;
+
+/// Mask of the payload.
+pub const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
+
+/// Width of the message id of an answer in bits.
+pub const MSG_ID_BITS: u32 = 19;
+
+const MSG_ID_MASK: u32 = (1 << MSG_ID_BITS) - 1;
+
+const TYPE_IO_REQ: u32 = 0;
+const TYPE_IO_RSP: u32 = 1;
+const TYPE_IO_RSP_W_INV: u32 = 2;
+const TYPE_HB_MSG: u32 = 8;
+const TYPE_HB_ACK: u32 = 9;
+
+/// A decoded immediate value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Imm {
+    /// Client to server: a request was written.
+    IoReq {
+        /// Buffer id and offset, to be taken apart by the session's [`ImmCodec`].
+        payload: u32,
+    },
+    /// Server to client: a request was answered.
+    IoRsp {
+        /// The permit (and buffer) id of the request, below 2^19.
+        msg_id: u32,
+        /// Outcome.
+        errno: IoErrno,
+        /// The server claims to have invalidated the request's key. A claim, not a proof: that is
+        /// the invalidated key in a receive completion.
+        inval: bool,
+    },
+    /// Either direction: a heartbeat; answer it with [`Imm::HbAck`].
+    Hb,
+    /// Either direction: answer to a heartbeat.
+    HbAck,
+}
+
+impl Imm {
+    /// Decodes a value in host order.
+    ///
+    /// The payload of a heartbeat carries nothing and is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::ImmType`] for a type that does not exist.
+    pub const fn decode(raw: u32) -> Result<Self, ProtoError> {
+        let payload = raw & PAYLOAD_MASK;
+        let imm_type = raw >> PAYLOAD_BITS;
+
+        match imm_type {
+            TYPE_IO_REQ => Ok(Self::IoReq { payload }),
+            TYPE_IO_RSP | TYPE_IO_RSP_W_INV => Ok(Self::IoRsp {
+                msg_id: payload & MSG_ID_MASK,
+                errno: IoErrno::from_field(payload >> MSG_ID_BITS),
+                inval: imm_type == TYPE_IO_RSP_W_INV,
+            }),
+            TYPE_HB_MSG => Ok(Self::Hb),
+            TYPE_HB_ACK => Ok(Self::HbAck),
+            _ => Err(ProtoError::ImmType),
+        }
+    }
+
+    /// Encodes into host order.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::ImmBits`] for a payload beyond 28 bits, [`ProtoError::MsgId`] for a message
+    /// id beyond 19 bits.
+    pub const fn encode(self) -> Result<u32, ProtoError> {
+        match self {
+            Self::IoReq { payload } => {
+                if payload > PAYLOAD_MASK {
+                    return Err(ProtoError::ImmBits);
+                }
+                Ok((TYPE_IO_REQ << PAYLOAD_BITS) | payload)
+            }
+            Self::IoRsp {
+                msg_id,
+                errno,
+                inval,
+            } => {
+                if msg_id > MSG_ID_MASK {
+                    return Err(ProtoError::MsgId);
+                }
+                let imm_type = if inval {
+                    TYPE_IO_RSP_W_INV
+                } else {
+                    TYPE_IO_RSP
+                };
+                Ok((imm_type << PAYLOAD_BITS) | (errno.to_field() << MSG_ID_BITS) | msg_id)
+            }
+            Self::Hb => Ok(TYPE_HB_MSG << PAYLOAD_BITS),
+            Self::HbAck => Ok(TYPE_HB_ACK << PAYLOAD_BITS),
+        }
+    }
+}
+
+/// Bits needed to count `n` things from zero: ceil(log2(n)), 0 for `n` of 0 and 1.
+pub const fn index_bits(n: u32) -> u32 {
+    match n {
+        0 => 0,
+        n => u32::BITS - (n - 1).leading_zeros(),
+    }
+}
+
+/// Where in the server's memory a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IoTarget {
+    /// The chunk, below the queue depth.
+    pub buf_id: u16,
+    /// Offset of the message in the chunk in bytes, below the chunk size.
+    pub off: u32,
+}
+
+/// Puts buffer ids and offsets into the payload of [`Imm::IoReq`] and takes them out again.
+///
+/// # Invariants
+///
+/// `queue_depth` and `chunk_size` are not zero, and an index below each fits `PAYLOAD_BITS` when
+/// put side by side: `index_bits(queue_depth) + index_bits(chunk_size) <= PAYLOAD_BITS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImmCodec {
+    queue_depth: u16,
+    chunk_size: u32,
+    off_bits: u32,
+}
+
+impl ImmCodec {
+    /// A codec for `queue_depth` chunks of `chunk_size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::QueueDepth`] or [`ProtoError::ChunkSize`] if one is zero,
+    /// [`ProtoError::ImmBits`] if they do not fit together.
+    pub const fn new(queue_depth: u16, chunk_size: u32) -> Result<Self, ProtoError> {
+        if queue_depth == 0 {
+            return Err(ProtoError::QueueDepth);
+        }
+        if chunk_size == 0 {
+            return Err(ProtoError::ChunkSize);
+        }
+
+        let buf_bits = index_bits(queue_depth as u32);
+        if buf_bits + index_bits(chunk_size) > PAYLOAD_BITS {
+            return Err(ProtoError::ImmBits);
+        }
+
+        // INVARIANT: checked above.
+        Ok(Self {
+            queue_depth,
+            chunk_size,
+            // No underflow: a 16-bit number has at most 16 index bits.
+            off_bits: PAYLOAD_BITS - buf_bits,
+        })
+    }
+
+    /// The payload for offset `off` of chunk `buf_id`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufId`] or [`ProtoError::Offset`] if there is no such place.
+    pub const fn encode(&self, buf_id: u16, off: u32) -> Result<u32, ProtoError> {
+        if buf_id >= self.queue_depth {
+            return Err(ProtoError::BufId);
+        }
+        if off >= self.chunk_size {
+            return Err(ProtoError::Offset);
+        }
+
+        // With a depth of one there are no buffer bits and the id is 0; a shift by 28 is in range.
+        Ok(((buf_id as u32) << self.off_bits) | off)
+    }
+
+    /// Takes a received payload apart.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::ImmBits`], [`ProtoError::BufId`] or [`ProtoError::Offset`] if it names no
+    /// place in the session's chunks.
+    pub const fn decode(&self, payload: u32) -> Result<IoTarget, ProtoError> {
+        if payload > PAYLOAD_MASK {
+            return Err(ProtoError::ImmBits);
+        }
+
+        let buf_id = payload >> self.off_bits;
+        let off = payload & ((1 << self.off_bits) - 1);
+        if buf_id >= self.queue_depth as u32 {
+            return Err(ProtoError::BufId);
+        }
+        if off >= self.chunk_size {
+            return Err(ProtoError::Offset);
+        }
+
+        Ok(IoTarget {
+            // CAST: below a 16-bit number.
+            buf_id: buf_id as u16,
+            off,
+        })
+    }
+
+    /// Queue depth of the session.
+    pub const fn queue_depth(&self) -> u16 {
+        self.queue_depth
+    }
+
+    /// Chunk size of the session in bytes.
+    pub const fn chunk_size(&self) -> u32 {
+        self.chunk_size
+    }
+}

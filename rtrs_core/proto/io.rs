@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The messages of an IO: write and read request, descriptor, answer with a new key.
+
+use super::{
+    error::ProtoError,
+    wire, //
+};
+
+/// Message types, the first two bytes of every message that is sent or written.
+pub(super) const MSG_INFO_REQ: u16 = 0;
+pub(super) const MSG_INFO_RSP: u16 = 1;
+const MSG_WRITE: u16 = 2;
+const MSG_READ: u16 = 3;
+const MSG_RKEY_RSP: u16 = 4;
+
+/// Flag of a read request: the server shall invalidate the descriptor's key with the answer.
+const FLAG_NEED_INVAL: u16 = 1 << 0;
+
+/// Checks the message type at the start of `buf`.
+pub(super) fn check_type(buf: &[u8], msg_type: u16) -> Result<(), ProtoError> {
+    if wire::get_u16(buf, 0)? != msg_type {
+        return Err(ProtoError::MsgType);
+    }
+    Ok(())
+}
+
+/// Direction of the data of a request, named from the client's side.
+///
+/// The values are those of `READ` and `WRITE` in the kernel, which the C API passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Dir {
+    /// Data from the server to the client.
+    Read = 0,
+    /// Data from the client to the server.
+    Write = 1,
+}
+
+impl Dir {
+    /// The direction of the request whose message starts with these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`] or [`ProtoError::MsgType`].
+    pub fn of_msg(buf: &[u8]) -> Result<Self, ProtoError> {
+        match wire::get_u16(buf, 0)? {
+            MSG_READ => Ok(Self::Read),
+            MSG_WRITE => Ok(Self::Write),
+            _ => Err(ProtoError::MsgType),
+        }
+    }
+}
+
+/// A piece of the sender's memory that the receiver may access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SgDesc {
+    /// Address in the terms of the key (iova).
+    pub addr: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+impl SgDesc {
+    /// Size of a descriptor in bytes.
+    pub const SIZE: usize = 16;
+
+    /// Reads a descriptor at `off`.
+    pub(super) fn get(buf: &[u8], off: usize) -> Result<Self, ProtoError> {
+        let raw: [u8; Self::SIZE] = wire::get(buf, off)?;
+
+        Ok(Self {
+            addr: wire::get_u64(&raw, 0)?,
+            rkey: wire::get_u32(&raw, 8)?,
+            len: wire::get_u32(&raw, 12)?,
+        })
+    }
+
+    /// The descriptor's bytes.
+    pub(super) fn to_bytes(self) -> Result<[u8; Self::SIZE], ProtoError> {
+        let mut raw = [0; Self::SIZE];
+
+        wire::put(&mut raw, 0, &self.addr.to_le_bytes())?;
+        wire::put(&mut raw, 8, &self.rkey.to_le_bytes())?;
+        wire::put(&mut raw, 12, &self.len.to_le_bytes())?;
+        Ok(raw)
+    }
+}
+
+/// A write request; its data and user message precede it in the chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteMsg {
+    /// Length of the user message in bytes.
+    pub usr_len: u16,
+}
+
+impl WriteMsg {
+    /// Size of the message in bytes.
+    pub const SIZE: usize = 4;
+
+    /// Parses the start of `buf`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`] or [`ProtoError::MsgType`].
+    pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
+        check_type(buf, MSG_WRITE)?;
+        Ok(Self {
+            usr_len: wire::get_u16(buf, 2)?,
+        })
+    }
+
+    /// Writes the message and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufferTooSmall`].
+    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+        wire::put(buf, 0, &MSG_WRITE.to_le_bytes())?;
+        wire::put(buf, 2, &self.usr_len.to_le_bytes())?;
+        Ok(Self::SIZE)
+    }
+}
+
+/// Where the data of a read request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadDest {
+    /// The client's memory; never of length zero.
+    pub desc: SgDesc,
+    /// The server shall invalidate the key of `desc` with the answer.
+    pub need_inval: bool,
+}
+
+/// A read request; the user message precedes it in the chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadMsg {
+    /// Length of the user message in bytes.
+    pub usr_len: u16,
+    /// Where to put the data; `None` for a request without data.
+    pub dest: Option<ReadDest>,
+}
+
+impl ReadMsg {
+    /// Size in bytes of a message without a descriptor.
+    pub const SIZE_NO_DESC: usize = 8;
+
+    /// Size in bytes of a message with a descriptor.
+    pub const MAX_SIZE: usize = Self::SIZE_NO_DESC + SgDesc::SIZE;
+
+    /// Size of this message in bytes.
+    pub const fn size(&self) -> usize {
+        match self.dest {
+            Some(_) => Self::MAX_SIZE,
+            None => Self::SIZE_NO_DESC,
+        }
+    }
+
+    /// Parses the start of `buf`. Flags other than the one we know are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`], [`ProtoError::MsgType`]; [`ProtoError::DescCount`] for more than
+    /// one descriptor, [`ProtoError::Inval`] for an invalidation without a descriptor,
+    /// [`ProtoError::DescLen`] for an empty one.
+    pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
+        check_type(buf, MSG_READ)?;
+
+        let usr_len = wire::get_u16(buf, 2)?;
+        let need_inval = wire::get_u16(buf, 4)? & FLAG_NEED_INVAL != 0;
+        let dest = match wire::get_u16(buf, 6)? {
+            0 if need_inval => return Err(ProtoError::Inval),
+            0 => None,
+            1 => {
+                let desc = SgDesc::get(buf, Self::SIZE_NO_DESC)?;
+                if desc.len == 0 {
+                    return Err(ProtoError::DescLen);
+                }
+                Some(ReadDest { desc, need_inval })
+            }
+            _ => return Err(ProtoError::DescCount),
+        };
+
+        Ok(Self { usr_len, dest })
+    }
+
+    /// Writes the message and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufferTooSmall`]; [`ProtoError::DescLen`] for an empty descriptor.
+    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+        let (flags, sg_cnt) = match self.dest {
+            Some(ReadDest { desc, .. }) if desc.len == 0 => return Err(ProtoError::DescLen),
+            Some(ReadDest {
+                need_inval: true, ..
+            }) => (FLAG_NEED_INVAL, 1u16),
+            Some(_) => (0, 1),
+            None => (0, 0),
+        };
+
+        wire::put(buf, 0, &MSG_READ.to_le_bytes())?;
+        wire::put(buf, 2, &self.usr_len.to_le_bytes())?;
+        wire::put(buf, 4, &flags.to_le_bytes())?;
+        wire::put(buf, 6, &sg_cnt.to_le_bytes())?;
+        if let Some(ReadDest { desc, .. }) = self.dest {
+            wire::put(buf, Self::SIZE_NO_DESC, &desc.to_bytes()?)?;
+        }
+        Ok(self.size())
+    }
+}
+
+/// The body of an answer in `always_invalidate` mode: the chunk's new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RkeyRsp {
+    /// The chunk; must equal the message id of the answer's immediate value.
+    pub buf_id: u16,
+    /// Its new key, valid for the path the answer came over.
+    pub rkey: u32,
+}
+
+impl RkeyRsp {
+    /// Size of the message in bytes.
+    pub const SIZE: usize = 8;
+
+    /// Parses a received message, exactly [`RkeyRsp::SIZE`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Length`] or [`ProtoError::MsgType`].
+    pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
+        if buf.len() != Self::SIZE {
+            return Err(ProtoError::Length);
+        }
+        check_type(buf, MSG_RKEY_RSP)?;
+
+        Ok(Self {
+            buf_id: wire::get_u16(buf, 2)?,
+            rkey: wire::get_u32(buf, 4)?,
+        })
+    }
+
+    /// Writes the message and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufferTooSmall`].
+    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+        wire::put(buf, 0, &MSG_RKEY_RSP.to_le_bytes())?;
+        wire::put(buf, 2, &self.buf_id.to_le_bytes())?;
+        wire::put(buf, 4, &self.rkey.to_le_bytes())?;
+        Ok(Self::SIZE)
+    }
+}

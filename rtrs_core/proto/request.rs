@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests in a chunk: how a client lays one out, how a server takes one apart.
+//!
+//! A chunk holds, from its start: data, user message, message; what follows is unused. For a read
+//! the place of the data is kept free and takes the result. The immediate value tells the offset
+//! of the message, everything else follows from the user message's length in it.
+
+use core::ops::Range;
+
+use super::{
+    error::ProtoError,
+    geometry::Geometry,
+    imm::Imm,
+    io::{
+        Dir,
+        ReadDest,
+        ReadMsg,
+        WriteMsg, //
+    },
+};
+
+/// A request as received by a server, all lengths checked.
+///
+/// # Invariants
+///
+/// `data_len + usr_len + message` is at most the chunk size, `usr_len + message` at most the
+/// header size. If there is a `dest` then the direction is a read, and `dest.desc.len` is
+/// `data_len`; a read without one has no data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    dir: Dir,
+    data_len: u32,
+    usr_len: u16,
+    dest: Option<ReadDest>,
+}
+
+impl Request {
+    /// Most bytes of a message that have to be copied for [`Request::parse`].
+    pub const MAX_MSG: usize = ReadMsg::MAX_SIZE;
+
+    /// Where in the chunk the message at `off` may be: up to [`Request::MAX_MSG`] bytes, fewer at
+    /// the end of the chunk.
+    ///
+    /// The caller copies them to private memory and parses the copy, since the peer may be able
+    /// to write to the chunk at any time.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Offset`] if not even the smallest message fits.
+    pub fn msg_range(geometry: &Geometry, off: u32) -> Result<Range<usize>, ProtoError> {
+        let chunk_size = to_usize(geometry.chunk_size());
+        let off = to_usize(off);
+        let room = chunk_size.checked_sub(off).ok_or(ProtoError::Offset)?;
+
+        if room < WriteMsg::SIZE {
+            return Err(ProtoError::Offset);
+        }
+        // No overflow: within the chunk.
+        Ok(off..off.saturating_add(room.min(Self::MAX_MSG)))
+    }
+
+    /// Parses the message `msg`, a copy of [`Request::msg_range`], found at `off`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::Offset`] if the message does not end within the chunk; those of
+    /// [`ReadMsg::parse`] and [`WriteMsg::parse`]; [`ProtoError::UserLen`] if the user message is
+    /// longer than what precedes the message, or than the header size allows;
+    /// [`ProtoError::DescLen`] if the descriptor is not exactly as long as the data;
+    /// [`ProtoError::DataLen`] for a read with data but no descriptor. Each of them is a
+    /// violation: an honest client makes none.
+    pub fn parse(geometry: &Geometry, off: u32, msg: &[u8]) -> Result<Self, ProtoError> {
+        let room = geometry
+            .chunk_size()
+            .checked_sub(off)
+            .ok_or(ProtoError::Offset)?;
+        // Bytes beyond the chunk are not part of the message, whatever the caller copied.
+        let msg = msg.get(..msg.len().min(to_usize(room))).unwrap_or_default();
+
+        let (dir, usr_len, msg_size, dest) = match Dir::of_msg(msg)? {
+            Dir::Read => {
+                let read = ReadMsg::parse(msg)?;
+                (Dir::Read, read.usr_len, read.size(), read.dest)
+            }
+            Dir::Write => {
+                let write = WriteMsg::parse(msg)?;
+                (Dir::Write, write.usr_len, WriteMsg::SIZE, None)
+            }
+        };
+
+        let data_len = off
+            .checked_sub(u32::from(usr_len))
+            .ok_or(ProtoError::UserLen)?;
+        if usize::from(usr_len).saturating_add(msg_size) > to_usize(geometry.max_hdr_size()) {
+            return Err(ProtoError::UserLen);
+        }
+        match dest {
+            Some(dest) if dest.desc.len != data_len => return Err(ProtoError::DescLen),
+            None if dir == Dir::Read && data_len != 0 => return Err(ProtoError::DataLen),
+            _ => (),
+        }
+
+        // INVARIANT: the message was parsed out of what the chunk holds from `off`, the rest was
+        // checked above.
+        Ok(Self {
+            dir,
+            data_len,
+            usr_len,
+            dest,
+        })
+    }
+
+    /// Direction of the data.
+    pub const fn dir(&self) -> Dir {
+        self.dir
+    }
+
+    /// Length of the data in bytes.
+    pub const fn data_len(&self) -> u32 {
+        self.data_len
+    }
+
+    /// Length of the user message in bytes.
+    pub const fn usr_len(&self) -> u16 {
+        self.usr_len
+    }
+
+    /// Where a read's data goes; `None` for writes, and for reads without data.
+    pub const fn dest(&self) -> Option<&ReadDest> {
+        self.dest.as_ref()
+    }
+
+    /// The key to invalidate with the answer.
+    pub const fn inval_rkey(&self) -> Option<u32> {
+        match self.dest {
+            Some(ReadDest {
+                desc,
+                need_inval: true,
+            }) => Some(desc.rkey),
+            _ => None,
+        }
+    }
+
+    /// The data in the chunk.
+    pub fn data_range(&self) -> Range<usize> {
+        0..to_usize(self.data_len)
+    }
+
+    /// The user message in the chunk.
+    pub fn usr_range(&self) -> Range<usize> {
+        let start = to_usize(self.data_len);
+
+        // No overflow: within the chunk.
+        start..start.saturating_add(usize::from(self.usr_len))
+    }
+
+    /// Data and user message, in bytes: what the statistics count.
+    pub const fn total_len(&self) -> u32 {
+        // CAST: widening. No overflow: within the chunk.
+        self.data_len.saturating_add(self.usr_len as u32)
+    }
+}
+
+/// Where a client's request goes in a chunk.
+///
+/// # Invariants
+///
+/// As those of [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    dir: Dir,
+    data_len: u32,
+    usr_len: u16,
+    // CAST: 4, 8 or 24.
+    msg_len: u8,
+}
+
+impl Layout {
+    /// Lays out a request for a path with these limits.
+    ///
+    /// It has to be done again for every path a request is tried on, since limits may differ.
+    /// A read with data is assumed to carry its descriptor.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::UserLen`] if the user message does not fit its length field or the header,
+    /// [`ProtoError::DataLen`] if all together does not fit the chunk. Both are `-EMSGSIZE`.
+    pub fn new(
+        geometry: &Geometry,
+        dir: Dir,
+        data_len: usize,
+        usr_len: usize,
+    ) -> Result<Self, ProtoError> {
+        let msg_len: u8 = match (dir, data_len) {
+            // CAST: 4, 8 and 24.
+            (Dir::Write, _) => WriteMsg::SIZE as u8,
+            (Dir::Read, 0) => ReadMsg::SIZE_NO_DESC as u8,
+            (Dir::Read, _) => ReadMsg::MAX_SIZE as u8,
+        };
+        let data_len = u32::try_from(data_len).map_err(|_| ProtoError::DataLen)?;
+        let usr_len = u16::try_from(usr_len).map_err(|_| ProtoError::UserLen)?;
+
+        // No overflow: 16 bits and 8 bits.
+        let header = u32::from(usr_len) + u32::from(msg_len);
+        if header > geometry.max_hdr_size() {
+            return Err(ProtoError::UserLen);
+        }
+        match header.checked_add(data_len) {
+            Some(total) if total <= geometry.chunk_size() => (),
+            _ => return Err(ProtoError::DataLen),
+        }
+
+        // INVARIANT: checked above.
+        Ok(Self {
+            dir,
+            data_len,
+            usr_len,
+            msg_len,
+        })
+    }
+
+    /// Offset of the message in the chunk, and of the end of the user message, in bytes.
+    pub const fn off(&self) -> u32 {
+        // CAST: widening. No overflow: within the chunk.
+        self.data_len.saturating_add(self.usr_len as u32)
+    }
+
+    /// Offset in the chunk where the RDMA write starts, in bytes: a read leaves the place of its
+    /// data out.
+    pub const fn write_off(&self) -> u32 {
+        match self.dir {
+            Dir::Read => self.data_len,
+            Dir::Write => 0,
+        }
+    }
+
+    /// Length of the RDMA write in bytes.
+    pub const fn write_len(&self) -> u32 {
+        // No overflow: within the chunk.
+        match self.dir {
+            Dir::Read => self.header_len(),
+            Dir::Write => self.header_len().saturating_add(self.data_len),
+        }
+    }
+
+    /// Length of user message and message in bytes: what has to be in the header buffer.
+    pub const fn header_len(&self) -> u32 {
+        // CAST: widening. No overflow: 16 bits and 8 bits.
+        self.usr_len as u32 + self.msg_len as u32
+    }
+
+    /// Length of the message in bytes; it starts at `usr_len` in the header buffer.
+    pub const fn msg_len(&self) -> u32 {
+        // CAST: widening.
+        self.msg_len as u32
+    }
+
+    /// Length of the user message in bytes.
+    pub const fn usr_len(&self) -> u16 {
+        self.usr_len
+    }
+
+    /// Length of the data in bytes.
+    pub const fn data_len(&self) -> u32 {
+        self.data_len
+    }
+
+    /// Direction of the data.
+    pub const fn dir(&self) -> Dir {
+        self.dir
+    }
+
+    /// The immediate value, in host order, for this request in chunk `buf_id`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufId`] if there is no such chunk, [`ProtoError::Offset`] if this was laid
+    /// out for other limits.
+    pub fn imm(&self, geometry: &Geometry, buf_id: u16) -> Result<u32, ProtoError> {
+        let payload = geometry.codec().encode(buf_id, self.off())?;
+
+        Imm::IoReq { payload }.encode()
+    }
+}
+
+/// Widens a length; `usize` has at least 32 bits wherever there is RDMA.
+const fn to_usize(len: u32) -> usize {
+    // CAST: see above.
+    len as usize
+}

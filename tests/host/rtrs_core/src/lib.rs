@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Host build of the kernel-free part of `rtrs_core`, under the crate's own name so that the
+//! client's and the server's logic find it.
+
+#![no_std]
+
+#[path = "../../shim/atomic.rs"]
+pub mod atomic;
+
+// An inline module with a path, so that the files find their sub-modules as in the kernel build.
+#[path = "../../../../rtrs_core"]
+mod source {
+    pub mod addr;
+    pub mod proto;
+    pub mod sendq;
+}
+
+pub use source::{
+    addr,
+    proto,
+    sendq, //
+};
