@@ -51,6 +51,22 @@ need_space()
 		die "$what needs $mib MiB under $dir, only $have MiB are free (set RTRS_CACHE to a larger disk)"
 }
 
+# Body of step's ticker. It holds neither the cache's lock nor a pipe that
+# somebody waits for, and takes its sleep along when it is stopped.
+ticker()
+{
+	local text=$1 log=$2 t0=$3 nap=
+
+	exec 9>&-
+	trap 'kill "$nap" 2>/dev/null; exit 0' TERM
+	while :; do
+		sleep 20 >/dev/null 2>&1 &
+		nap=$!
+		wait "$nap"
+		say "$text: still at it after $(($(date +%s) - t0)) s: $(tail -n 1 "$log" | cut -c 1-90)"
+	done
+}
+
 # step NAME TEXT CMD...: run a long command with its output in a log file,
 # telling now and then that it is still alive. Shows the log's end on failure.
 step()
@@ -65,11 +81,7 @@ step()
 
 	"$@" >"$log" 2>&1 </dev/null &
 	pid=$!
-	(
-		while sleep 20; do
-			say "$text: still at it after $(($(date +%s) - t0)) s: $(tail -n 1 "$log" | cut -c 1-90)"
-		done
-	) &
+	ticker "$text" "$log" "$t0" &
 	ticker=$!
 	# An interrupted set-up must not leave its worker behind.
 	trap 'kill "$pid" "$ticker" 2>/dev/null; exit 130' INT TERM
@@ -80,7 +92,7 @@ step()
 
 	if [ "$rc" -ne 0 ]; then
 		say "$text: FAILED after $(($(date +%s) - t0)) s, exit status $rc; end of $log:"
-		tail -n 25 "$log" | sed 's/^/    | /' >&2
+		tail -n 60 "$log" | sed 's/^/    | /' >&2
 		return "$rc"
 	fi
 	say "$text: done in $(($(date +%s) - t0)) s"

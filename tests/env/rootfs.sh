@@ -5,6 +5,7 @@
 # programs, QEMU. It is also what the guests mount as their root.
 #
 # Usage: rootfs.sh		(does nothing when it is there already)
+#        rootfs.sh --check	(only tell, by the exit status, whether it is)
 
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -32,6 +33,11 @@ stamp_text()
 {
 	printf 'version %s\n' "$ROOTFS_VERSION"
 	printf '%s\n' "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+}
+
+complete()
+{
+	[ -f "$STAMP" ] && stamp_text | cmp -s - "$STAMP"
 }
 
 # Nothing in the root may start a daemon or build an initramfs.
@@ -86,9 +92,14 @@ bootstrap()
 
 main()
 {
+	if complete; then
+		return 0
+	fi
+	[ "${1:-}" != --check ] || return 1
 	need_root
 	lock_cache
-	if [ -f "$STAMP" ] && stamp_text | cmp -s - "$STAMP"; then
+	# Somebody else may have built it meanwhile.
+	if complete; then
 		return 0
 	fi
 	need_space "$RTRS_CACHE" 9000 "the build root, kernel tree and tests"

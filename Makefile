@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# For people. What the modules consist of is in Kbuild, which the kernel's
+# build system reads instead of this file.
+#
+# With KDIR= everything is plain kbuild. Without it tests/env/build.sh finds or
+# makes a kernel tree: natively on a Debian 13 host that runs a backports
+# kernel, in a Debian 13 root elsewhere.
+
+MAKEFLAGS += --no-print-directory
+
+# Handed on to kbuild if given on the command line or in the environment.
+kbuild-vars := $(foreach v,W C V CLIPPY LLVM RTRS_TESTS INSTALL_MOD_PATH INSTALL_MOD_DIR,\
+	$(if $($(v)),$(v)='$($(v))'))
+
+ifdef KDIR
+kbuild = $(MAKE) -C $(KDIR) M=$(CURDIR) $(kbuild-vars)
+else
+kbuild = +tests/env/build.sh $(kbuild-vars)
+endif
+
+.PHONY: all modules modules_install clean distclean rust-analyzer rustfmt rustfmtcheck \
+	checkpatch shellcheck test-env test test-debug demo help
+
+all: modules
+
+modules modules_install rust-analyzer:
+	$(kbuild) $@
+
+ifdef KDIR
+clean:
+	$(kbuild) $@
+else
+# Needs no kernel tree, and must not fetch one.
+clean:
+	@tests/env/clean.sh
+endif
+
+distclean: clean
+	rm -rf results tests/vm/target tests/host/target
+
+rustfmt rustfmtcheck checkpatch shellcheck:
+	@tests/env/style.sh $@
+
+test-env:
+	@tests/env/kernel.sh >/dev/null
+	@tests/env/c-peer.sh >/dev/null
+	@tests/env/vm.sh >/dev/null
+
+test:
+	@tests/all.sh
+
+test-debug:
+	@tests/all.sh --debug
+
+demo:
+	@tests/demo-run.sh
+
+help:
+	@echo 'Modules:'
+	@echo '  all, modules      build rtrs-core.ko, rtrs-client.ko, rtrs-server.ko (default)'
+	@echo '  modules_install   install them below INSTALL_MOD_PATH/lib/modules'
+	@echo '  clean             remove what was built'
+	@echo '  distclean         remove test results and host programs as well'
+	@echo ''
+	@echo '  KDIR=DIR          prepared kernel tree to build for; without it one is made:'
+	@echo '                    for the running kernel of a Debian 13 host, or else for the'
+	@echo '                    newest backports kernel, in a Debian 13 root under RTRS_CACHE'
+	@echo '  CLIPPY=1 W=1 V=1  as for the kernel itself'
+	@echo ''
+	@echo 'Tests (as root, in virtual machines; see tests/README.md):'
+	@echo '  demo              see the modules carry a file system over RDMA'
+	@echo '  test              all tests on the stock kernel'
+	@echo '  test-debug        all tests on a kernel that checks itself'
+	@echo '  test-env          only set up what tests need'
+	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'
+	@echo ''
+	@echo 'Source:'
+	@echo '  rustfmt           format the Rust code'
+	@echo '  rustfmtcheck      tell whether it is formatted'
+	@echo '  checkpatch        check the C code with checkpatch.pl'
+	@echo '  shellcheck        check the shell scripts'
+	@echo '  rust-analyzer     make rust-project.json for editors'

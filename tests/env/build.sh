@@ -1,0 +1,81 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Run a kbuild target for the modules without being told a kernel tree.
+#
+# Usage: build.sh [VAR=VALUE...] TARGET...
+#        build.sh --tests [--debug]	build modules and test module for the
+#					tests, out of tree; print where
+
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# A Debian 13 host running a kernel of the series needs no root of another one.
+native_host()
+{
+	# shellcheck disable=SC1091
+	[ "$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")" = "$RTRS_SUITE" ] &&
+		[[ "$(uname -r)" == "$RTRS_SERIES".*+deb13-amd64 ]]
+}
+
+# The jobserver does not reach into the root; say the number of jobs there.
+build()
+{
+	local tree
+
+	unset MAKEFLAGS MFLAGS MAKELEVEL
+	if native_host; then
+		tree=$("$RTRS_ENV/kernel.sh" --native)
+		exec make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "$@"
+	fi
+	case " $* " in
+	*" modules_install "*)
+		[[ " $* " == *" INSTALL_MOD_PATH="* ]] ||
+			die "this host does not run the kernel the modules are for; give KDIR= or INSTALL_MOD_PATH=" ;;
+	esac
+	tree=$("$RTRS_ENV/kernel.sh")
+	exec "$RTRS_ENV/enter.sh" make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "$@"
+}
+
+# Tests build in a copy, so that the tree keeps what "make" left there, and
+# that kernels do not get into each other's way.
+build_for_tests()
+{
+	local kind=stock tree copy id args=()
+
+	if [ "${1:-}" = --debug ]; then
+		kind=debug
+		"$RTRS_ENV/debug-kernel.sh" >/dev/null
+		tree=$RTRS_CACHE/debug/$(readlink "$RTRS_CACHE/debug/current")/build
+		args=(LLVM=-19)
+	else
+		tree=$("$RTRS_ENV/kernel.sh")
+	fi
+	id=$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)
+	copy=$RTRS_CACHE/build/$kind-$id
+	mkdir -p "$copy"
+	exec 8>"$copy/.lock"
+	flock 8
+	"$RTRS_ENV/enter.sh" rsync -a --delete \
+		--filter=':- .gitignore' --exclude=/.git --exclude=/results \
+		--exclude=/.lock --exclude=/.tree --exclude=/tests/vm --exclude=/tests/host \
+		"$RTRS_REPO/" "$copy/"
+	# Objects of another kernel are of no use.
+	if [ "$(cat "$copy/.tree" 2>/dev/null)" != "$tree" ]; then
+		find "$copy" \( -name '*.o' -o -name '.*.cmd' -o -name '*.ko' -o -name '*.rmeta' -o -name '*_generated*' \) -delete
+		printf '%s\n' "$tree" >"$copy/.tree"
+	fi
+	step "build-$kind" "building the modules for the $kind kernel" \
+		"$RTRS_ENV/enter.sh" make -C "$tree" M="$copy" -j"$(nproc)" "${args[@]}" \
+			RTRS_TESTS=1 ${W:+W="$W"} modules || die "the modules do not build; see $RTRS_LOGS/build-$kind.log"
+	printf '%s\n' "$copy"
+}
+
+need_root
+if [ "${1:-}" = --tests ]; then
+	shift
+	build_for_tests "$@"
+else
+	build "$@"
+fi

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finds what must never be in a kernel log.
+
+/// A report of the kernel about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind of report, for people.
+    pub kind: &'static str,
+    /// The lines around it.
+    pub excerpt: Vec<String>,
+}
+
+/// Where in a message a pattern has to be.
+enum At {
+    Start,
+    Anywhere,
+}
+
+/// Reports, most telling first: the first match of a line names the problem.
+const PATTERNS: &[(&str, At, &str)] = &[
+    ("Kernel panic - not syncing", At::Anywhere, "panic"),
+    ("BUG: KASAN", At::Anywhere, "KASAN"),
+    ("BUG: KFENCE", At::Anywhere, "KFENCE"),
+    (
+        "BUG: sleeping function called",
+        At::Anywhere,
+        "sleeping in atomic context",
+    ),
+    (
+        "BUG: scheduling while atomic",
+        At::Anywhere,
+        "scheduling while atomic",
+    ),
+    ("BUG: workqueue", At::Anywhere, "workqueue"),
+    ("BUG: soft lockup", At::Anywhere, "soft lockup"),
+    ("watchdog: BUG", At::Anywhere, "lockup"),
+    ("hard LOCKUP", At::Anywhere, "hard lockup"),
+    ("BUG: ", At::Anywhere, "BUG"),
+    ("kernel BUG at", At::Anywhere, "BUG"),
+    ("rust_kernel: panicked", At::Anywhere, "Rust panic"),
+    ("Oops: ", At::Anywhere, "Oops"),
+    ("general protection fault", At::Anywhere, "Oops"),
+    ("invalid opcode: ", At::Anywhere, "Oops"),
+    ("double fault: ", At::Anywhere, "Oops"),
+    ("stack-protector:", At::Anywhere, "stack corruption"),
+    ("UBSAN: ", At::Anywhere, "UBSAN"),
+    ("refcount_t: ", At::Anywhere, "reference count"),
+    ("possible circular locking", At::Anywhere, "lockdep"),
+    ("possible recursive locking", At::Anywhere, "lockdep"),
+    ("possible irq lock inversion", At::Anywhere, "lockdep"),
+    ("inconsistent lock state", At::Anywhere, "lockdep"),
+    ("bad unlock balance", At::Anywhere, "lockdep"),
+    ("held lock freed", At::Anywhere, "lockdep"),
+    ("still has locks held", At::Anywhere, "lockdep"),
+    ("lock held when returning", At::Anywhere, "lockdep"),
+    ("Invalid wait context", At::Anywhere, "lockdep"),
+    ("suspicious RCU usage", At::Anywhere, "lockdep"),
+    ("blocked for more than", At::Anywhere, "hung task"),
+    ("detected stall", At::Anywhere, "RCU stall"),
+    ("self-detected stall", At::Anywhere, "RCU stall"),
+    ("detected expedited stalls", At::Anywhere, "RCU stall"),
+    ("new suspected memory leak", At::Anywhere, "kmemleak"),
+    ("unreferenced object 0x", At::Anywhere, "kmemleak"),
+    ("DMA-API: ", At::Start, "DMA-API"),
+    ("ODEBUG: ", At::Start, "object debugging"),
+    ("list_add corruption", At::Anywhere, "list corruption"),
+    ("list_del corruption", At::Anywhere, "list corruption"),
+    ("Poison overwritten", At::Anywhere, "slab corruption"),
+    ("Object already free", At::Anywhere, "slab corruption"),
+    ("Objects remaining", At::Anywhere, "slab leak"),
+    ("Bad page state", At::Anywhere, "page state"),
+    ("unable to handle page fault", At::Anywhere, "Oops"),
+    ("unable to handle kernel", At::Anywhere, "Oops"),
+    ("WARNING: ", At::Start, "WARNING"),
+    ("------------[ cut here ]", At::Start, "WARNING"),
+];
+
+/// Lines the instrumented kernel prints at boot, that look like reports.
+const BENIGN: &[&str] = &[
+    "DMA-API: preallocated",
+    "DMA-API: debugging enabled",
+    "DMA-API: dma_debug",
+    "ODEBUG: selftest passed",
+    "active objects replaced",
+    // Messages about the tool chain, not about the kernel's state.
+    "loading out-of-tree module taints kernel",
+];
+
+const BEFORE: usize = 3;
+const AFTER: usize = 45;
+
+/// Looks through a log; one problem per report, not one per line of it.
+pub fn scan(log: &str) -> Vec<Problem> {
+    let lines: Vec<&str> = log.lines().map(|l| l.trim_end_matches('\r')).collect();
+    let mut problems = Vec::new();
+    let mut i = 0;
+
+    while i < lines.len() {
+        let Some(kind) = classify(message(lines[i])) else {
+            i += 1;
+            continue;
+        };
+        let end = (i + AFTER).min(lines.len());
+        let end = lines[i + 1..end]
+            .iter()
+            .position(|l| l.contains("---[ end trace") || l.contains("---[ end Kernel panic"))
+            .map_or(end, |n| i + n + 2);
+        // The line after "cut here" names the trouble better.
+        let kind = if message(lines[i]).starts_with("------------[ cut here") {
+            lines[i + 1..end]
+                .iter()
+                .take(2)
+                .find_map(|l| classify(message(l)))
+                .unwrap_or(kind)
+        } else {
+            kind
+        };
+        let begin = i.saturating_sub(BEFORE);
+        problems.push(Problem {
+            kind,
+            excerpt: lines[begin..end].iter().map(|l| l.to_string()).collect(),
+        });
+        i = end;
+    }
+    problems
+}
+
+/// Did the kernel die?
+pub fn died(problems: &[Problem]) -> bool {
+    problems.iter().any(|p| {
+        p.excerpt
+            .iter()
+            .any(|l| l.contains("Kernel panic - not syncing"))
+    })
+}
+
+fn classify(msg: &str) -> Option<&'static str> {
+    if BENIGN.iter().any(|b| msg.contains(b)) {
+        return None;
+    }
+    PATTERNS
+        .iter()
+        .find(|(pat, at, _)| match at {
+            At::Start => msg.starts_with(pat),
+            At::Anywhere => msg.contains(pat),
+        })
+        .map(|(_, _, kind)| *kind)
+}
+
+/// A console line without its time stamp and caller: "[    1.2][  T12] text".
+fn message(line: &str) -> &str {
+    let mut rest = line;
+    while let Some(inner) = rest.strip_prefix('[') {
+        match inner.split_once(']') {
+            Some((stamp, tail))
+                if stamp
+                    .trim()
+                    .chars()
+                    .all(|c| c.is_ascii_digit() || c == '.' || c == 'T' || c == 'C') =>
+            {
+                rest = tail.trim_start();
+            }
+            _ => break,
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clean_boot() {
+        let log = "[    0.1] Linux version\n[    0.2] DMA-API: preallocated 65536 debug entries\n\
+                   [    0.3] Spectre V2 : WARNING: Unprivileged eBPF is enabled\n";
+        assert_eq!(scan(log), []);
+    }
+
+    #[test]
+    fn warning_is_one_problem() {
+        let log = "[ 1.0] before\n[ 1.1] ------------[ cut here ]------------\n\
+                   [ 1.1] WARNING: drivers/x.c:3 at f+0x1/0x2, CPU#0: insmod/3\n\
+                   [ 1.2] Call Trace:\n[ 1.3] ---[ end trace 0000000000000000 ]---\n[ 1.4] after\n";
+        let p = scan(log);
+        assert_eq!(p.len(), 1);
+        assert_eq!(p[0].kind, "WARNING");
+        assert!(p[0].excerpt.last().unwrap().contains("end trace"));
+        assert!(p[0].excerpt[0].contains("before"));
+    }
+
+    #[test]
+    fn refcount_is_named() {
+        let log = "[ 1.1] ------------[ cut here ]------------\n\
+                   [ 1.1] refcount_t: underflow; use-after-free.\n";
+        assert_eq!(scan(log)[0].kind, "reference count");
+    }
+
+    #[test]
+    fn caller_field_is_skipped() {
+        assert_eq!(message("[    5.1][  T312] WARNING: x"), "WARNING: x");
+        assert_eq!(message("[drm] fine"), "[drm] fine");
+    }
+
+    #[test]
+    fn panic_is_death() {
+        let p = scan("[ 2.0] Kernel panic - not syncing: Fatal exception\n");
+        assert!(died(&p));
+        assert_eq!(p[0].kind, "panic");
+    }
+}

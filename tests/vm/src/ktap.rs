@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reads KTAP (and TAP) from a stream of lines, nested to any depth.
+//!
+//! See `Documentation/dev-tools/ktap.rst` of the kernel for the format.
+
+use serde::{Deserialize, Serialize};
+
+/// How many cases ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Cases reported `ok`.
+    pub passed: u32,
+    /// Cases reported `not ok`, and planned ones never reported.
+    pub failed: u32,
+    /// Cases reported with the SKIP directive.
+    pub skipped: u32,
+}
+
+impl Counts {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
+    /// Number of cases.
+    pub fn total(&self) -> u32 {
+        self.passed + self.failed + self.skipped
+    }
+}
+
+/// Outcome of one case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// `ok`, or an expected failure.
+    Pass,
+    /// `not ok`.
+    Fail,
+    /// `ok ... # SKIP`.
+    Skip,
+}
+
+/// What a line turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The result of a case.
+    Case {
+        /// How it ended.
+        outcome: Outcome,
+        /// Its name, as given.
+        name: String,
+        /// Nesting depth, 0 for the outermost.
+        depth: usize,
+    },
+    /// A diagnostic line, without its `# `.
+    Note(String),
+    /// Version or plan line: structure, nothing to show.
+    Structure,
+    /// Not KTAP: output of a program.
+    Other(String),
+}
+
+/// One open nesting level.
+#[derive(Default)]
+struct Level {
+    planned: Option<u32>,
+    seen: u32,
+    failed: u32,
+}
+
+/// Parser of one stream.
+#[derive(Default)]
+pub struct Parser {
+    levels: Vec<Level>,
+    counts: Counts,
+    failures: Vec<String>,
+}
+
+impl Parser {
+    /// A parser that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts of the cases seen so far; nested groups count by their leaves.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Names of what failed so far.
+    pub fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// Takes one line, without its newline.
+    pub fn line(&mut self, line: &str) -> Event {
+        let body = line.trim_start_matches(' ');
+        let depth = (line.len() - body.len()) / 2;
+
+        if body.starts_with("KTAP version") || body.starts_with("TAP version") {
+            self.open(depth);
+            return Event::Structure;
+        }
+        if let Some(n) = plan(body) {
+            self.open_if_needed(depth);
+            self.levels[depth].planned = Some(n);
+            return Event::Structure;
+        }
+        if let Some((outcome, name)) = result(body) {
+            self.case(depth, outcome, &name);
+            return Event::Case {
+                outcome,
+                name,
+                depth,
+            };
+        }
+        match body.strip_prefix('#') {
+            Some(note) => Event::Note(note.trim_start().to_string()),
+            None => Event::Other(line.to_string()),
+        }
+    }
+
+    /// The stream has ended: what was planned and not reported has failed.
+    pub fn finish(&mut self) {
+        self.close_below(0);
+    }
+
+    fn open(&mut self, depth: usize) {
+        self.close_below(depth);
+        self.open_if_needed(depth);
+    }
+
+    fn open_if_needed(&mut self, depth: usize) {
+        while self.levels.len() <= depth {
+            self.levels.push(Level::default());
+        }
+    }
+
+    /// Ends the levels at `depth` and deeper; tells how many cases they had
+    /// and how many of these failed.
+    fn close_below(&mut self, depth: usize) -> (u32, u32) {
+        let (mut seen, mut failed) = (0, 0);
+        while self.levels.len() > depth {
+            let Some(level) = self.levels.pop() else {
+                break;
+            };
+            if let Some(planned) = level.planned {
+                if planned > level.seen {
+                    let missing = planned - level.seen;
+                    self.counts.failed += missing;
+                    failed += missing;
+                    self.failures.push(format!(
+                        "{missing} of {planned} planned cases never reported"
+                    ));
+                }
+            }
+            seen += level.seen;
+            failed += level.failed;
+        }
+        (seen, failed)
+    }
+
+    fn case(&mut self, depth: usize, outcome: Outcome, name: &str) {
+        let (children, failed_children) = self.close_below(depth + 1);
+        self.open_if_needed(depth);
+        let level = &mut self.levels[depth];
+        level.seen += 1;
+        if outcome == Outcome::Fail {
+            level.failed += 1;
+        }
+        // The line that sums up a group is no case of its own, unless it is
+        // the only one to say that something went wrong.
+        if children > 0 && !(outcome == Outcome::Fail && failed_children == 0) {
+            return;
+        }
+        match outcome {
+            Outcome::Pass => self.counts.passed += 1,
+            Outcome::Skip => self.counts.skipped += 1,
+            Outcome::Fail => {
+                self.counts.failed += 1;
+                self.failures.push(name.to_string());
+            }
+        }
+    }
+}
+
+fn plan(body: &str) -> Option<u32> {
+    let rest = body.strip_prefix("1..")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn result(body: &str) -> Option<(Outcome, String)> {
+    let (ok, rest) = if let Some(rest) = body.strip_prefix("not ok") {
+        (false, rest)
+    } else {
+        (true, body.strip_prefix("ok")?)
+    };
+    if !(rest.is_empty() || rest.starts_with(' ')) {
+        return None;
+    }
+    let rest = rest.trim_start();
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    let rest = rest.trim_start().trim_start_matches("- ");
+    let (name, directive) = match rest.split_once(" # ").or_else(|| rest.split_once("# ")) {
+        Some((n, d)) => (n.trim(), d.trim()),
+        None => (rest.trim(), ""),
+    };
+    let word = directive
+        .split_whitespace()
+        .next()
+        .unwrap_or("")
+        .to_uppercase();
+    let outcome = match (ok, word.as_str()) {
+        (_, "SKIP") => Outcome::Skip,
+        (_, "XFAIL" | "TODO") => Outcome::Pass,
+        (true, _) => Outcome::Pass,
+        (false, _) => Outcome::Fail,
+    };
+    Some((outcome, name.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(text: &str) -> (Counts, Vec<String>) {
+        let mut p = Parser::new();
+        for l in text.lines() {
+            p.line(l);
+        }
+        p.finish();
+        (p.counts(), p.failures().to_vec())
+    }
+
+    fn counts(passed: u32, failed: u32, skipped: u32) -> Counts {
+        Counts {
+            passed,
+            failed,
+            skipped,
+        }
+    }
+
+    #[test]
+    fn flat() {
+        let (c, f) = run("TAP version 13\n1..3\nok 1 a\nnot ok 2 b\nok 3 c # SKIP no device\n");
+        assert_eq!(c, counts(1, 1, 1));
+        assert_eq!(f, ["b"]);
+    }
+
+    #[test]
+    fn nested_counts_leaves() {
+        let (c, _) = run(concat!(
+            "KTAP version 1\n1..2\n",
+            "  KTAP version 1\n  1..2\n  ok 1 x\n  not ok 2 y\n",
+            "not ok 1 group\n",
+            "ok 2 alone\n"
+        ));
+        assert_eq!(c, counts(2, 1, 0));
+    }
+
+    #[test]
+    fn group_failing_by_itself_counts() {
+        let (c, f) = run("1..1\n  1..1\n  ok 1 x\nnot ok 1 group\n");
+        assert_eq!(c, counts(1, 1, 0));
+        assert_eq!(f, ["group"]);
+    }
+
+    #[test]
+    fn missing_results_fail() {
+        let (c, f) = run("1..4\nok 1 a\n");
+        assert_eq!(c, counts(1, 3, 0));
+        assert_eq!(f, ["3 of 4 planned cases never reported"]);
+    }
+
+    #[test]
+    fn missing_nested_results_fail_once() {
+        let (c, _) = run("1..1\n  1..2\n  ok 1 x\nnot ok 1 group\n");
+        assert_eq!(c, counts(1, 1, 0));
+    }
+
+    #[test]
+    fn expected_failures_pass() {
+        assert_eq!(run("not ok 1 a # XFAIL known\n").0, counts(1, 0, 0));
+    }
+
+    #[test]
+    fn programs_may_talk_between() {
+        let mut p = Parser::new();
+        assert_eq!(
+            p.line("okay, loading"),
+            Event::Other("okay, loading".into())
+        );
+        assert_eq!(p.line("# note"), Event::Note("note".into()));
+        assert_eq!(
+            p.line("ok 1 - named"),
+            Event::Case {
+                outcome: Outcome::Pass,
+                name: "named".into(),
+                depth: 0
+            }
+        );
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `rtrs-vm`: boots guests with the kernel the modules are for, runs tests in
+//! them, and says how they went.
+
+mod console;
+mod cpio;
+mod guest;
+mod initramfs;
+mod ktap;
+mod platform;
+mod report;
+mod run;
+mod testfile;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use guest::{Machine, Role};
+use initramfs::Modules;
+use platform::{Accel, Platform};
+use report::TestResult;
+use run::{Job, Show};
+use testfile::{Test, Topology};
+
+#[derive(Parser)]
+#[command(version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// Run tests of tests/*.sh, each in a fresh guest
+    Test(TestArgs),
+    /// Run one command in a guest, or one script in a pair of guests
+    Run(RunArgs),
+    /// Sum up result files: .json of this program, KTAP, output of cargo test
+    Report {
+        /// The files, in the order they are to be shown
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+struct Common {
+    /// The repository
+    #[arg(long, env = "RTRS_REPO")]
+    repo: PathBuf,
+    /// The cache that tests/env fills
+    #[arg(long, env = "RTRS_CACHE", default_value = "/var/cache/rtrs-rs")]
+    cache: PathBuf,
+    /// Directory with the modules to test
+    #[arg(long, env = "RTRS_MODULES")]
+    modules: Option<PathBuf>,
+    /// Where results go
+    #[arg(long, env = "RTRS_RESULTS")]
+    results: Option<PathBuf>,
+    /// Boot the debug kernel
+    #[arg(long)]
+    debug: bool,
+    /// Further kernel arguments
+    #[arg(long, default_value = "")]
+    append: String,
+    /// Virtual CPUs
+    #[arg(long)]
+    smp: Option<u32>,
+    /// Memory
+    #[arg(long)]
+    mem: Option<String>,
+    /// Links between the guests of a pair
+    #[arg(long, default_value_t = 2)]
+    links: u32,
+    /// Time limit in seconds, in place of the test's own
+    #[arg(long)]
+    timeout: Option<u64>,
+    /// Further argument for QEMU (may be given several times)
+    #[arg(long = "qemu-arg", allow_hyphen_values = true)]
+    qemu_args: Vec<String>,
+    /// Show all output as it is
+    #[arg(long)]
+    live: bool,
+}
+
+#[derive(Args)]
+struct TestArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Stop at the first failure
+    #[arg(long)]
+    fail_fast: bool,
+    /// List the tests instead
+    #[arg(long)]
+    list: bool,
+    /// Do not print the final summary (something else calls "report")
+    #[arg(long)]
+    no_summary: bool,
+    /// Names of tests; '*' stands for anything
+    names: Vec<String>,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Name for the result
+    #[arg(long, default_value = "run")]
+    name: String,
+    /// Two guests; the command finds its role in $RTRS_ROLE
+    #[arg(long)]
+    pair: bool,
+    /// The command
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+const SMP: u32 = 2;
+const MEM: &str = "4G";
+/// The debug kernel is that much slower.
+const DEBUG_SCALE: u64 = 6;
+const RUN_TIMEOUT: u64 = 300;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Cmd::Test(args) => test(&args),
+        Cmd::Run(args) => run_command(&args),
+        Cmd::Report { files } => report_files(&files),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("rtrs-vm: error: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What is the same for all tests of a call.
+struct Bench {
+    machine: Machine,
+    modules: Modules,
+    results: PathBuf,
+    ko_dir: PathBuf,
+    scale: u64,
+}
+
+impl Bench {
+    fn new(c: &Common) -> Result<Self> {
+        let platform = if c.debug {
+            Platform::debug(&c.cache)?
+        } else {
+            Platform::stock(&c.cache)?
+        };
+        let accel = Accel::probe(&c.cache, &platform)?;
+        let modules = Modules::collect(&platform)?;
+        let scale = if c.debug { DEBUG_SCALE } else { 1 };
+        println!(
+            "kernel {} on QEMU with {accel:?}{}",
+            platform.release,
+            if c.debug { ", all limits times 6" } else { "" }
+        );
+        Ok(Self {
+            machine: Machine {
+                platform,
+                accel,
+                smp: c.smp.unwrap_or(SMP),
+                mem: c.mem.clone().unwrap_or_else(|| MEM.to_string()),
+                append: c.append.clone(),
+                qemu_args: c.qemu_args.clone(),
+                repo: c.repo.clone(),
+                cache: c.cache.clone(),
+                links: 0,
+            },
+            modules,
+            results: results_dir(c)?,
+            ko_dir: c.modules.clone().unwrap_or_else(|| c.repo.clone()),
+            scale,
+        })
+    }
+
+    fn roles(&self, name: &str, topology: Topology, job: &str) -> Vec<Role> {
+        let names: &[&str] = match topology {
+            Topology::Single => &["solo"],
+            Topology::Pair => &["server", "client"],
+        };
+        let tree = &self.machine.platform.tree;
+        let out = self.results.join(name);
+        names
+            .iter()
+            .zip(0..)
+            .map(|(role, index)| Role {
+                name: role.to_string(),
+                index,
+                job: job.to_string(),
+                env: [
+                    ("RTRS_ROLE", role.to_string()),
+                    ("RTRS_TEST", name.to_string()),
+                    ("RTRS_SYNC", out.join("sync").display().to_string()),
+                    ("RTRS_MODULES", self.ko_dir.display().to_string()),
+                    ("RTRS_KTREE", tree.display().to_string()),
+                    ("RTRS_DEBUG", u8::from(self.scale > 1).to_string()),
+                    ("RTRS_TIME_SCALE", self.scale.to_string()),
+                ]
+                .into_iter()
+                .map(|(k, v)| (k.to_string(), v))
+                .collect(),
+            })
+            .collect()
+    }
+
+    fn machine_for(&self, topology: Topology, links: u32) -> Machine {
+        Machine {
+            links: match topology {
+                Topology::Single => 0,
+                Topology::Pair => links,
+            },
+            ..self.machine.clone()
+        }
+    }
+}
+
+fn results_dir(c: &Common) -> Result<PathBuf> {
+    let dir = c
+        .results
+        .clone()
+        .unwrap_or_else(|| c.repo.join("results").join("by-hand"));
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    // Guests mount it at this very path.
+    dir.canonicalize()
+        .with_context(|| format!("cannot resolve {}", dir.display()))
+}
+
+fn show_mode(c: &Common) -> Show {
+    if c.live {
+        Show::Live
+    } else {
+        Show::Progress
+    }
+}
+
+fn test(args: &TestArgs) -> Result<bool> {
+    let c = &args.common;
+    let tests = testfile::select(testfile::all(&c.repo.join("tests"))?, &args.names)?;
+    if args.list {
+        for t in &tests {
+            println!("{:24} {}", t.name, t.desc);
+        }
+        return Ok(true);
+    }
+    if tests.is_empty() {
+        bail!("there are no tests in {}", c.repo.join("tests").display());
+    }
+    let bench = Bench::new(c)?;
+    let mut results = Vec::new();
+    for t in &tests {
+        let result = one_test(&bench, c, t)?;
+        let good = result.verdict.good();
+        results.push(result);
+        if !good && args.fail_fast {
+            break;
+        }
+    }
+    if args.no_summary {
+        return Ok(results.iter().all(|r| r.verdict.good()));
+    }
+    Ok(report::summary(&results))
+}
+
+fn one_test(bench: &Bench, c: &Common, t: &Test) -> Result<TestResult> {
+    let mut machine = bench.machine_for(t.topology, c.links);
+    machine.append = format!("{} {}", t.append, machine.append)
+        .trim()
+        .to_string();
+    if c.smp.is_none() {
+        machine.smp = t.smp.unwrap_or(machine.smp);
+    }
+    if c.mem.is_none() {
+        machine.mem = t.mem.clone().unwrap_or(machine.mem);
+    }
+    println!("{}: {}", t.name, t.desc);
+    let job = format!("exec {}\n", guest::quote(&t.path.display().to_string()));
+    execute(&Job {
+        name: t.name.clone(),
+        machine: &machine,
+        modules: &bench.modules,
+        roles: bench.roles(&t.name, t.topology, &job),
+        timeout: Duration::from_secs(c.timeout.unwrap_or(t.timeout * bench.scale)),
+        out_dir: bench.results.join(&t.name),
+        show: show_mode(c),
+    })
+}
+
+fn run_command(args: &RunArgs) -> Result<bool> {
+    let c = &args.common;
+    let bench = Bench::new(c)?;
+    let topology = if args.pair {
+        Topology::Pair
+    } else {
+        Topology::Single
+    };
+    let machine = bench.machine_for(topology, c.links);
+    // One word is a shell command line, several are a command as it is.
+    let job = match args.command.as_slice() {
+        [line] => line.clone(),
+        words => words
+            .iter()
+            .map(|w| guest::quote(w))
+            .collect::<Vec<_>>()
+            .join(" "),
+    };
+    let result = execute(&Job {
+        name: args.name.clone(),
+        machine: &machine,
+        modules: &bench.modules,
+        roles: bench.roles(&args.name, topology, &format!("{job}\n")),
+        timeout: Duration::from_secs(c.timeout.unwrap_or(RUN_TIMEOUT * bench.scale)),
+        out_dir: bench.results.join(&args.name),
+        show: show_mode(c),
+    })?;
+    Ok(result.verdict.good())
+}
+
+fn execute(job: &Job) -> Result<TestResult> {
+    let result = run::run(job)?;
+    for excerpt in &result.excerpts {
+        println!("  {}: console log:", job.name);
+        for line in excerpt.lines() {
+            println!("    | {line}");
+        }
+    }
+    if !result.verdict.good() {
+        for f in &result.failures {
+            println!("  {}: ! {f}", job.name);
+        }
+        tails(&job.out_dir);
+    }
+    println!(
+        "{}: {} ({} of {} passed) in {:.1} s",
+        job.name,
+        result.verdict.word(),
+        result.counts.passed,
+        result.counts.total(),
+        result.seconds
+    );
+    Ok(result)
+}
+
+/// After a failure, the end of what each guest's job said.
+fn tails(out_dir: &Path) {
+    for role in ["solo", "server", "client"] {
+        let dir = out_dir.join(role);
+        for file in ["output", "console.log", "qemu.log"] {
+            let Ok(data) = fs::read(dir.join(file)) else {
+                continue;
+            };
+            let text = String::from_utf8_lossy(&data);
+            let lines: Vec<&str> = text.lines().collect();
+            if lines.is_empty() {
+                continue;
+            }
+            println!("  end of {}:", dir.join(file).display());
+            for line in &lines[lines.len().saturating_sub(15)..] {
+                println!("    | {line}");
+            }
+        }
+    }
+}
+
+fn report_files(files: &[PathBuf]) -> Result<bool> {
+    let results: Result<Vec<TestResult>> = files.iter().map(|f| TestResult::read(f)).collect();
+    Ok(report::summary(&results?))
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Runs one job in one guest or two, and judges how it went.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::console;
+use crate::guest::{Guest, Machine, Role};
+use crate::initramfs::Modules;
+use crate::ktap::{Counts, Event, Outcome, Parser};
+use crate::report::{TestResult, Verdict};
+
+/// How the output of a job reaches the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Results of cases and failures' diagnostics.
+    Progress,
+    /// All lines as they are.
+    Live,
+}
+
+/// A job and its circumstances.
+pub struct Job<'a> {
+    /// For the terminal and the result.
+    pub name: String,
+    /// What the guests are.
+    pub machine: &'a Machine,
+    /// Modules of the initramfs.
+    pub modules: &'a Modules,
+    /// The guests, one or two.
+    pub roles: Vec<Role>,
+    /// Limit for all of it.
+    pub timeout: Duration,
+    /// Where results go; emptied first.
+    pub out_dir: PathBuf,
+    /// Terminal output.
+    pub show: Show,
+}
+
+/// A guest that runs its job once more after the other one failed gets this
+/// long to finish by itself.
+const GRACE: Duration = Duration::from_secs(10);
+/// From the end of the job to the end of QEMU.
+const POWER_OFF: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(40);
+
+/// One guest under way.
+struct Track {
+    guest: Guest,
+    ktap: Parser,
+    /// Gone because a test asked for it.
+    down_by_request: bool,
+    status: Option<i32>,
+    finished: Option<Instant>,
+    crashed: bool,
+    lingered: bool,
+}
+
+/// Boots the guests, follows them to the end and stores the result.
+pub fn run(job: &Job) -> Result<TestResult> {
+    let start = Instant::now();
+    let sync = job.out_dir.join("sync");
+    if job.out_dir.exists() {
+        fs::remove_dir_all(&job.out_dir)
+            .with_context(|| format!("cannot empty {}", job.out_dir.display()))?;
+    }
+    fs::create_dir_all(sync.join("control"))
+        .with_context(|| format!("cannot create {}", sync.display()))?;
+    // Paths of sockets are limited to some hundred characters.
+    let sockets = tempfile::Builder::new()
+        .prefix("rtrs-vm.")
+        .tempdir()
+        .context("cannot make a temporary directory")?;
+
+    let mut tracks = Vec::new();
+    for role in &job.roles {
+        let mut guest = Guest::new(job.machine, role.clone(), &job.out_dir, sockets.path())?;
+        guest.start(job.modules)?;
+        tracks.push(Track {
+            guest,
+            ktap: Parser::new(),
+            down_by_request: false,
+            status: None,
+            finished: None,
+            crashed: false,
+            lingered: false,
+        });
+    }
+
+    let mut timed_out = false;
+    let mut first_failure: Option<Instant> = None;
+    loop {
+        let mut active = false;
+        for t in &mut tracks {
+            active |= follow(job, t)?;
+        }
+        control(job, &mut tracks, &sync)?;
+        if !active
+            && tracks
+                .iter_mut()
+                .all(|t| !matches!(t.guest.running(), Ok(true)))
+        {
+            break;
+        }
+        let failing = tracks
+            .iter()
+            .any(|t| t.crashed || t.status.is_some_and(|s| s != 0 && s != 4));
+        if failing && first_failure.is_none() {
+            first_failure = Some(Instant::now());
+            // Helpers that wait for the peer look for this file.
+            let _ = fs::write(sync.join("abort"), "a guest failed\n");
+        }
+        if start.elapsed() > job.timeout {
+            timed_out = true;
+        }
+        if timed_out || first_failure.is_some_and(|f| f.elapsed() > GRACE + POWER_OFF) {
+            for t in &mut tracks {
+                t.guest.kill();
+                follow(job, t)?;
+            }
+            break;
+        }
+        sleep(POLL);
+    }
+    let result = judge(job, &mut tracks, timed_out, start.elapsed());
+    result.write(&job.out_dir.join("result.json"))?;
+    Ok(result)
+}
+
+/// Shows new output, notes the end. Tells whether the guest is under way.
+fn follow(job: &Job, t: &mut Track) -> Result<bool> {
+    // Asked before reading: what a guest wrote at last is there by now.
+    let running = t.guest.running()?;
+    for line in t.guest.new_lines()? {
+        show(job, t, &line);
+    }
+    if t.status.is_none() {
+        t.status = t.guest.status();
+        if t.status.is_some() {
+            t.finished = Some(Instant::now());
+        }
+    }
+    if !running {
+        if let Some(line) = t.guest.last_line() {
+            show(job, t, &line);
+        }
+        t.crashed = t.status.is_none() && !t.down_by_request;
+        return Ok(false);
+    }
+    if t.finished.is_some_and(|f| f.elapsed() > POWER_OFF) {
+        t.lingered = true;
+        t.guest.kill();
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+fn show(job: &Job, t: &mut Track, line: &str) {
+    let who = if job.roles.len() > 1 {
+        format!("{}/{}", job.name, t.guest.role.name)
+    } else {
+        job.name.clone()
+    };
+    let event = t.ktap.line(line);
+    if job.show == Show::Live {
+        if job.roles.len() > 1 {
+            println!("{}| {line}", t.guest.role.name);
+        } else {
+            println!("{line}");
+        }
+        return;
+    }
+    match event {
+        Event::Case {
+            outcome,
+            name,
+            depth,
+        } => {
+            let word = match outcome {
+                Outcome::Pass => "ok  ",
+                Outcome::Fail => "FAIL",
+                Outcome::Skip => "skip",
+            };
+            println!("  {who}: {:indent$}{word} {name}", "", indent = 2 * depth);
+        }
+        Event::Note(text) => {
+            if !text.starts_with("Totals:") {
+                println!("  {who}: # {text}");
+            }
+        }
+        Event::Structure | Event::Other(_) => {}
+    }
+}
+
+/// Serves requests of tests: files NAME.req in sync/control, answered in
+/// NAME.ack. "kill GUEST", "start GUEST", "pause GUEST", "resume GUEST",
+/// "link GUEST N up|down".
+fn control(job: &Job, tracks: &mut [Track], sync: &Path) -> Result<()> {
+    let dir = sync.join("control");
+    let Ok(entries) = fs::read_dir(&dir) else {
+        return Ok(());
+    };
+    for path in entries.filter_map(|e| e.ok()).map(|e| e.path()) {
+        if path.extension().is_none_or(|e| e != "req") {
+            continue;
+        }
+        let request = fs::read_to_string(&path).unwrap_or_default();
+        let answer = match obey(job, tracks, request.trim()) {
+            Ok(()) => "ok\n".to_string(),
+            Err(e) => format!("error: {e:#}\n"),
+        };
+        println!("  {}: # {} -> {}", job.name, request.trim(), answer.trim());
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        let tmp = path.with_extension("tmp");
+        fs::write(&tmp, answer)?;
+        fs::rename(&tmp, path.with_extension("ack"))?;
+    }
+    Ok(())
+}
+
+fn obey(job: &Job, tracks: &mut [Track], request: &str) -> Result<()> {
+    let words: Vec<&str> = request.split_whitespace().collect();
+    let (verb, name, rest) = match words.as_slice() {
+        [verb, name, rest @ ..] => (*verb, *name, rest),
+        _ => anyhow::bail!("request is not \"VERB GUEST ...\""),
+    };
+    let t = tracks
+        .iter_mut()
+        .find(|t| t.guest.role.name == name)
+        .with_context(|| format!("no guest {name}"))?;
+    match (verb, rest) {
+        ("kill", []) => {
+            t.down_by_request = true;
+            t.guest.kill();
+            Ok(())
+        }
+        ("start", []) => {
+            t.guest.start(job.modules)?;
+            t.down_by_request = false;
+            t.status = None;
+            t.finished = None;
+            Ok(())
+        }
+        ("pause", []) => t.guest.pause(true),
+        ("resume", []) => t.guest.pause(false),
+        ("link", [n, state @ ("up" | "down")]) => {
+            let n = n.parse().context("link number")?;
+            t.guest.link(n, *state == "up")
+        }
+        _ => anyhow::bail!("unknown request"),
+    }
+}
+
+fn judge(job: &Job, tracks: &mut [Track], timed_out: bool, took: Duration) -> TestResult {
+    let mut counts = Counts::default();
+    let mut failures = Vec::new();
+    let mut excerpts = Vec::new();
+    let mut consoles = Vec::new();
+    let (mut panicked, mut splat, mut boot, mut failed) = (false, false, false, false);
+    let mut skipped = true;
+
+    for t in tracks.iter_mut() {
+        let who = &t.guest.role.name;
+        // A guest that was killed on purpose owes nobody the rest of its plan.
+        if !t.down_by_request {
+            t.ktap.finish();
+        }
+        counts.add(t.ktap.counts());
+        failures.extend(t.ktap.failures().iter().cloned());
+
+        for path in t.guest.consoles() {
+            let log = fs::read(&path).unwrap_or_default();
+            let problems = console::scan(&String::from_utf8_lossy(&log));
+            panicked |= console::died(&problems);
+            splat |= !problems.is_empty();
+            for p in problems {
+                failures.push(format!("{who}: the kernel reports: {}", p.kind));
+                excerpts.push(p.excerpt.join("\n"));
+            }
+            consoles.push(path.display().to_string());
+        }
+        if t.guest.boot_seconds().is_none() && !t.down_by_request {
+            boot = true;
+            failures.push(format!("{who}: the job never started"));
+        } else if t.crashed && !timed_out {
+            failed = true;
+            failures.push(format!("{who}: the guest ended before its job did"));
+        }
+        match t.status {
+            Some(0) => skipped = false,
+            Some(4) => {}
+            Some(s) => {
+                skipped = false;
+                failed = true;
+                failures.push(format!("{who}: exit status {s}"));
+            }
+            None => skipped = false,
+        }
+        if t.lingered {
+            failed = true;
+            failures.push(format!("{who}: did not power off (a stuck kernel?)"));
+        }
+    }
+    if timed_out {
+        failures.push(format!("time limit of {} s reached", job.timeout.as_secs()));
+    }
+
+    let verdict = if panicked {
+        Verdict::Panic
+    } else if splat {
+        Verdict::Splat
+    } else if timed_out {
+        Verdict::Timeout
+    } else if boot {
+        Verdict::Boot
+    } else if failed || counts.failed > 0 {
+        Verdict::Fail
+    } else if skipped {
+        Verdict::Skip
+    } else {
+        Verdict::Pass
+    };
+    TestResult {
+        name: job.name.clone(),
+        verdict,
+        counts,
+        failures,
+        excerpts,
+        seconds: took.as_secs_f64(),
+        consoles,
+    }
+    .settle()
+}
