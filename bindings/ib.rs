@@ -1,3 +1,89 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA verbs and connection manager.
+//! RDMA verbs and the RDMA connection manager.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
+//!
+//! # Who keeps what alive
+//!
+//! ```text
+//! Endpoint (cm_id, QP, CQ, its completion slots)
+//!   `- Arc<Domain>
+//! Mr, Region
+//!   `- Arc<Domain> (PD, the pages mapped for it)
+//!        `- DeviceRef (keeps the device from going away)
+//! ```
+//!
+//! * Memory that a work request can name is either a [`Region`], whose pages
+//!   belong to the [`Domain`] and are unmapped and freed when the last queue
+//!   pair, memory region and handle of that domain are gone, or a
+//!   [`MappedSg`], which somebody has to unmap by hand once the request is
+//!   complete; forgetting to leaks a mapping, it does not corrupt memory.
+//! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
+//!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
+//!   after the drop and nothing can be posted once the gate is closed.
+
+mod cm;
+mod device;
+mod domain;
+mod endpoint;
+mod ledger;
+mod mr;
+mod queue;
+mod sg;
+mod sockaddr;
+mod wc;
+mod wr;
+
+pub use self::{
+    cm::{
+        CmEvent,
+        ConnParam,
+        ConnectRequest,
+        Listen,
+        Listener,
+        PendingConnection,
+        PortSpace, //
+    },
+    device::{
+        Device,
+        DeviceAttrs,
+        DeviceRef, //
+    },
+    domain::{
+        Direction,
+        Domain,
+        Region, //
+    },
+    endpoint::{
+        Endpoint,
+        Handler,
+        Locked, //
+    },
+    mr::{
+        Access,
+        Mr, //
+    },
+    queue::{
+        PollContext,
+        PostError,
+        QueueConfig,
+        QueuePair, //
+    },
+    sg::{
+        MappedSg,
+        SgList, //
+    },
+    sockaddr::SockAddr,
+    wc::{
+        Wc,
+        WcOpcode,
+        WcStatus, //
+    },
+    wr::{
+        Chain,
+        Remote,
+        Sge, //
+    }, //
+};

@@ -38,5 +38,16 @@ pub mod uuid;
 pub mod wait;
 pub mod workqueue;
 
+/// Atomics, under the name by which code that is also tested on the host finds
+/// them.
+mod atomic {
+    pub(crate) use kernel::sync::atomic::{
+        Acquire,
+        Atomic,
+        Relaxed,
+        Release, //
+    };
+}
+
 /// Prefix of log lines that come from this crate, which is part of rtrs-core.
 const __LOG_PREFIX: &[u8] = b"rtrs_core\0";

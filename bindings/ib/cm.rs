@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection manager: events, ids that nobody has accepted yet, and
+//! listeners.
+
+use core::{
+    cell::Cell,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    ffi,
+    prelude::*,
+    str::{
+        CStr,
+        CStrExt, //
+    },
+    sync::Arc,
+};
+
+use super::{
+    device::Device,
+    sockaddr::SockAddr, //
+};
+use crate::raw;
+
+/// RDMA port spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSpace {
+    /// Reliable connections by IP address.
+    Tcp,
+    /// By InfiniBand address and service id.
+    Ib,
+}
+
+impl PortSpace {
+    /// The space in which `addr` is looked up.
+    pub fn of(addr: &SockAddr) -> Self {
+        if addr.is_ib() {
+            Self::Ib
+        } else {
+            Self::Tcp
+        }
+    }
+
+    fn as_raw(self) -> raw::rdma_ucm_port_space {
+        match self {
+            Self::Tcp => raw::rdma_ucm_port_space_RDMA_PS_TCP,
+            Self::Ib => raw::rdma_ucm_port_space_RDMA_PS_IB,
+        }
+    }
+}
+
+/// What a side offers when it connects or accepts.
+#[derive(Clone, Copy)]
+pub struct ConnParam<'a> {
+    /// Message for the other side.
+    pub private_data: &'a [u8],
+    /// How often the device repeats a request that is not acknowledged, 0..=7.
+    pub retry_count: u8,
+    /// How often when the other side has no receive posted; 7 is for ever.
+    pub rnr_retry_count: u8,
+}
+
+impl ConnParam<'_> {
+    pub(super) fn to_raw(self) -> Result<raw::rdma_conn_param> {
+        Ok(raw::rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: u8::try_from(self.private_data.len())?,
+            retry_count: self.retry_count.min(7),
+            rnr_retry_count: self.rnr_retry_count.min(7),
+            ..Default::default()
+        })
+    }
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum CmEvent<'a> {
+    /// The address is resolved, the id is bound to a device.
+    AddrResolved,
+    /// The route is resolved.
+    RouteResolved,
+    /// The connection is up; what the other side sent with it.
+    Established(&'a [u8]),
+    /// The other side refused, with a reason code and a message of its own, if
+    /// it was the consumer that refused.
+    Rejected(i32, &'a [u8]),
+    /// Connecting failed with an errno (negative).
+    Failed(i32),
+    /// The other side, or the network, ended the connection.
+    Disconnected,
+    /// The device goes away: everything on it must be released, soon.
+    DeviceRemoval,
+    /// The address of the local port moved.
+    AddrChange,
+    /// The queue pair number may be reused.
+    TimewaitExit,
+    /// Nothing this crate asks for.
+    Other(u32),
+}
+
+impl<'a> CmEvent<'a> {
+    /// # Safety
+    ///
+    /// `id` and `ev` must be what the connection manager passed to an event
+    /// handler that is still running.
+    pub(super) unsafe fn from_raw(id: *mut raw::rdma_cm_id, ev: *mut raw::rdma_cm_event) -> Self {
+        // SAFETY: by the function's requirement.
+        let (event, status) = unsafe { ((*ev).event, (*ev).status) };
+        let failed = || Self::Failed(if status < 0 { status } else { -EIO_NUM });
+        match event {
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
+                // SAFETY: as above; the event has connection parameters.
+                Self::Established(unsafe { private_data(ev) })
+            }
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
+                let mut len = 0u8;
+                // SAFETY: as above.
+                let data = unsafe { raw::rdma_consumer_reject_data(id, ev, &mut len) };
+                // SAFETY: `len` bytes that stay while the handler runs.
+                Self::Rejected(status, unsafe { bytes(data.cast(), len) })
+            }
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR
+            | raw::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
+            | raw::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR
+            | raw::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => failed(),
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => Self::AddrChange,
+            raw::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            other => Self::Other(other),
+        }
+    }
+}
+
+const EIO_NUM: i32 = raw::EIO as i32;
+
+/// # Safety
+///
+/// `data` must be null or valid for `len` bytes for `'a`.
+unsafe fn bytes<'a>(data: *const u8, len: u8) -> &'a [u8] {
+    if data.is_null() || len == 0 {
+        &[]
+    } else {
+        // SAFETY: by the function's requirement.
+        unsafe { core::slice::from_raw_parts(data, usize::from(len)) }
+    }
+}
+
+/// # Safety
+///
+/// `ev` must be an event with connection parameters, valid for `'a`.
+unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
+    let (mut data, mut len) = (core::ptr::null(), 0u8);
+    // SAFETY: by the function's requirement.
+    unsafe {
+        raw::rtrs_helper_cm_event_param(ev, &mut data, &mut len);
+        bytes(data.cast(), len)
+    }
+}
+
+/// An owned `cm_id`.
+///
+/// # Invariants
+///
+/// Valid, and destroyed by nobody else. Dropped outside of its own event
+/// handler and that of its listener.
+pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
+
+// SAFETY: the connection manager synchronises calls on an id.
+unsafe impl Send for CmId {}
+// SAFETY: see above.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    /// Creates an id in the initial network namespace. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// `context` must be what `handler` expects until the id is dropped.
+    pub(super) unsafe fn new(
+        handler: raw::rdma_cm_event_handler,
+        context: *mut ffi::c_void,
+        ps: PortSpace,
+        owner: &'static CStr,
+    ) -> Result<Self> {
+        // SAFETY: `init_net` is always there; the rest by requirement.
+        let id = from_err_ptr(unsafe {
+            raw::__rdma_create_kernel_id(
+                raw::rtrs_helper_init_net(),
+                handler,
+                context,
+                ps.as_raw(),
+                raw::ib_qp_type_IB_QPT_RC,
+                owner.as_char_ptr(),
+            )
+        })?;
+        Ok(Self(NonNull::new(id).ok_or(ENOMEM)?))
+    }
+
+    pub(super) fn as_nonnull(&self) -> NonNull<raw::rdma_cm_id> {
+        self.0
+    }
+
+    pub(super) fn as_raw(&self) -> *mut raw::rdma_cm_id {
+        self.0.as_ptr()
+    }
+
+    /// Runs `f` while no event handler of the id runs. May sleep.
+    pub(super) fn with_handler_lock<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the id is valid; unlocked below.
+        unsafe { raw::rdma_lock_handler(self.as_raw()) };
+        let ret = f();
+        // SAFETY: locked above.
+        unsafe { raw::rdma_unlock_handler(self.as_raw()) };
+        ret
+    }
+
+    pub(super) fn device(&self) -> Option<&Device> {
+        // SAFETY: the id is valid. A bound id keeps its device registered: the
+        // device's removal waits until the id is destroyed.
+        unsafe {
+            let dev = raw::rtrs_helper_cm_device(self.as_raw());
+            (!dev.is_null()).then(|| Device::from_raw(dev))
+        }
+    }
+
+    pub(super) fn port(&self) -> u32 {
+        // SAFETY: the id is valid.
+        unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
+    }
+
+    pub(super) fn src(&self) -> SockAddr {
+        // SAFETY: the id is valid, the address a part of it.
+        unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
+    }
+
+    pub(super) fn dst(&self) -> SockAddr {
+        // SAFETY: the id is valid, the address a part of it.
+        unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.as_raw())) }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant. Waits for a handler that runs.
+        unsafe { raw::rdma_destroy_id(self.as_raw()) };
+    }
+}
+
+/// A connection request that arrived, for the time of the callback.
+///
+/// Dropped as it is, the id is destroyed by the connection manager, which
+/// rejects the request without a message.
+pub struct ConnectRequest<'a> {
+    id: NonNull<raw::rdma_cm_id>,
+    private_data: &'a [u8],
+    taken: &'a Cell<bool>,
+}
+
+impl<'a> ConnectRequest<'a> {
+    /// What the client sent with the request.
+    pub fn private_data(&self) -> &'a [u8] {
+        self.private_data
+    }
+
+    /// The client's address.
+    pub fn peer(&self) -> SockAddr {
+        // SAFETY: the id is valid for the time of the callback.
+        unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.id.as_ptr())) }
+    }
+
+    /// Rejects with a message.
+    pub fn reject(self, message: &[u8]) {
+        reject(self.id, message);
+    }
+
+    /// Takes the request away, to be accepted or rejected later by somebody
+    /// who may take their time.
+    pub fn detach(self) -> PendingConnection {
+        self.taken.set(true);
+        // SAFETY: the id is valid, and we run in its handler, which serialises
+        // this with its events. No context is needed by `pending_event`.
+        unsafe {
+            raw::rtrs_helper_cm_set_context(
+                self.id.as_ptr(),
+                core::ptr::null_mut(),
+                Some(pending_event),
+            );
+        }
+        // INVARIANT: with `taken` set the connection manager leaves it to us.
+        PendingConnection { id: CmId(self.id) }
+    }
+}
+
+pub(super) fn reject(id: NonNull<raw::rdma_cm_id>, message: &[u8]) {
+    // CAST: the reason of a consumer is 28 in the IB specification's table, all
+    // reasons fit in a byte.
+    const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
+    let len = u8::try_from(message.len()).unwrap_or(u8::MAX);
+    // SAFETY: the id is valid, `len` bytes are readable. A failure means that
+    // the request is gone already.
+    unsafe { raw::rdma_reject(id.as_ptr(), message.as_ptr().cast(), len, REASON) };
+}
+
+/// Events of an id that waits for a decision: it stays for its owner to find.
+///
+/// # Safety
+///
+/// None: ignores its arguments.
+unsafe extern "C" fn pending_event(
+    _id: *mut raw::rdma_cm_id,
+    _ev: *mut raw::rdma_cm_event,
+) -> ffi::c_int {
+    0
+}
+
+/// A connection request that waits for its decision. Dropping it refuses
+/// without a message; may sleep.
+pub struct PendingConnection {
+    id: CmId,
+}
+
+impl PendingConnection {
+    /// The device the request came in on.
+    pub fn device(&self) -> Option<&Device> {
+        self.id.device()
+    }
+
+    /// The device port the request came in on.
+    pub fn port(&self) -> u32 {
+        self.id.port()
+    }
+
+    /// The client's address.
+    pub fn peer(&self) -> SockAddr {
+        self.id.dst()
+    }
+
+    /// Our address.
+    pub fn local(&self) -> SockAddr {
+        self.id.src()
+    }
+
+    /// Refuses with a message. May sleep.
+    pub fn reject(self, message: &[u8]) {
+        self.id
+            .with_handler_lock(|| reject(self.id.as_nonnull(), message));
+    }
+
+    pub(super) fn into_id(self) -> CmId {
+        self.id
+    }
+}
+
+/// Somebody who takes connection requests.
+pub trait Listen: Send + Sync + 'static {
+    /// A request arrived. May sleep, but holds up every other request on that
+    /// device: decide what costs nothing, detach the rest.
+    fn connect_request(&self, request: ConnectRequest<'_>);
+}
+
+/// A listening address. Dropping it stops the listening, and waits for
+/// callbacks; may sleep, not to be done from a callback.
+///
+/// # Invariants
+///
+/// The context of `id` is the `L` in `listen`.
+pub struct Listener<L: Listen> {
+    // Dropped first: no callback runs afterwards.
+    _id: CmId,
+    _listen: Arc<L>,
+}
+
+impl<L: Listen> Listener<L> {
+    /// Listens on `addr`; with [`SockAddr::any`] on every device there is and
+    /// will be. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` (IB address without IB device).
+    pub fn new(
+        addr: &SockAddr,
+        backlog: i32,
+        listen: Arc<L>,
+        owner: &'static CStr,
+    ) -> Result<Self> {
+        let context = core::ptr::from_ref::<L>(&listen).cast_mut().cast();
+        // SAFETY: `listen` outlives the id: it is dropped after it, below and
+        // in the structure.
+        let id = unsafe {
+            CmId::new(
+                Some(listen_event::<L>),
+                context,
+                PortSpace::of(addr),
+                owner,
+            )
+        }?;
+        // SAFETY: the id is valid; the address is only read.
+        to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
+        // SAFETY: as above.
+        to_result(unsafe { raw::rdma_listen(id.as_raw(), backlog) })?;
+        // INVARIANT: see `context`.
+        Ok(Self {
+            _id: id,
+            _listen: listen,
+        })
+    }
+}
+
+/// Events of a listening id, and of the requests it gave birth to.
+///
+/// # Safety
+///
+/// To be called by the connection manager, for a [`Listener<L>`].
+unsafe extern "C" fn listen_event<L: Listen>(
+    id: *mut raw::rdma_cm_id,
+    ev: *mut raw::rdma_cm_event,
+) -> ffi::c_int {
+    // SAFETY: the connection manager passes a valid event.
+    if unsafe { (*ev).event } != raw::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+        // Of the listener itself; its owner destroys it.
+        return 0;
+    }
+    let Some(id) = NonNull::new(id) else { return 0 };
+    let taken = Cell::new(false);
+    // SAFETY: a new id inherits the context of its listener, whose invariant
+    // says what it is; the listener's destruction waits for this handler.
+    let listen = unsafe { &*raw::rtrs_helper_cm_context(id.as_ptr()).cast::<L>() };
+    listen.connect_request(ConnectRequest {
+        id,
+        // SAFETY: a connect request has connection parameters.
+        private_data: unsafe { private_data(ev) },
+        taken: &taken,
+    });
+    if taken.get() {
+        0
+    } else {
+        // The connection manager destroys the id.
+        -(raw::ECONNREFUSED as ffi::c_int)
+    }
+}

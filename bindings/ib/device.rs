@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices.
+
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    str::CStr, //
+};
+
+use crate::raw;
+
+/// An RDMA device somebody keeps alive: a borrow, from a [`DeviceRef`] or a
+/// bound `cm_id`.
+///
+/// # Invariants
+///
+/// A `&Device` points to an `ib_device` that is registered, or whose
+/// unregistration waits for the owner of the borrow.
+#[repr(transparent)]
+pub struct Device(kernel::types::Opaque<raw::ib_device>);
+
+// SAFETY: an `ib_device` is shared by all its users; what the methods below
+// read is constant while the device is registered, or synchronised inside
+// ib_core.
+unsafe impl Sync for Device {}
+
+/// The limits of a device that a transport has to respect.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceAttrs {
+    /// Most work requests on one queue of a QP.
+    pub max_qp_wr: u32,
+    /// Most entries of a completion queue.
+    pub max_cqe: u32,
+    /// Most scatter/gather elements of a send work request.
+    pub max_send_sge: u32,
+    /// Most pages of a fast registration.
+    pub max_fast_reg_pages: u32,
+    /// Completion vectors (interrupts) of the device.
+    pub comp_vectors: u32,
+    /// The device can register memory by work request and invalidate remotely
+    /// (`IB_DEVICE_MEM_MGT_EXTENSIONS`).
+    pub mem_mgt_extensions: bool,
+}
+
+impl Device {
+    /// # Safety
+    ///
+    /// `ptr` must be a valid device for `'a`, kept alive as the type's
+    /// invariant says.
+    pub(super) unsafe fn from_raw<'a>(ptr: *mut raw::ib_device) -> &'a Self {
+        // SAFETY: by the function's requirement; `Device` is transparent.
+        unsafe { &*ptr.cast() }
+    }
+
+    pub(super) fn as_raw(&self) -> *mut raw::ib_device {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The name, such as `rxe0`. Changes when an administrator renames the
+    /// device: copy it, do not keep the reference.
+    pub fn name(&self) -> &CStr {
+        // SAFETY: the device is valid, and its name is NUL-terminated for as
+        // long as the device is (a rename frees the old one only after a grace
+        // period, which is why callers are told to copy).
+        unsafe { CStr::from_char_ptr(raw::rtrs_helper_ib_device_name(self.as_raw())) }
+    }
+
+    /// The NUMA node, or -1.
+    pub fn numa_node(&self) -> i32 {
+        // SAFETY: the device is valid.
+        unsafe { raw::rtrs_helper_ib_device_node(self.as_raw()) }
+    }
+
+    /// The limits of the device.
+    pub fn attrs(&self) -> DeviceAttrs {
+        let mut attrs = raw::rtrs_helper_device_attrs::default();
+        // SAFETY: the device is valid, `attrs` is written by the helper.
+        let comp_vectors = unsafe {
+            raw::rtrs_helper_ib_device_attrs(self.as_raw(), &mut attrs);
+            raw::rtrs_helper_ib_device_comp_vectors(self.as_raw())
+        };
+        DeviceAttrs {
+            max_qp_wr: attrs.max_qp_wr,
+            max_cqe: attrs.max_cqe,
+            max_send_sge: attrs.max_send_sge,
+            max_fast_reg_pages: attrs.max_fast_reg_page_list_len,
+            comp_vectors: comp_vectors.max(1),
+            mem_mgt_extensions: attrs.device_cap_flags
+                & u64::from(raw::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS)
+                != 0,
+        }
+    }
+
+    /// Takes a reference; `None` when the device is being unregistered.
+    pub fn get(&self) -> Option<DeviceRef> {
+        // SAFETY: the device is valid.
+        if unsafe { raw::rtrs_helper_ib_device_try_get(self.as_raw()) } {
+            // INVARIANT: the reference was just taken.
+            NonNull::new(self.as_raw()).map(DeviceRef)
+        } else {
+            None
+        }
+    }
+}
+
+/// An owned reference to a device. Unregistering the device waits until all of
+/// them are gone: drop it soon after the device's removal is announced.
+///
+/// # Invariants
+///
+/// Holds one reference of `ib_device::refcount`.
+pub struct DeviceRef(NonNull<raw::ib_device>);
+
+// SAFETY: the reference count is atomic, and a device may be released from any
+// thread.
+unsafe impl Send for DeviceRef {}
+// SAFETY: only gives out `&Device`, which is `Sync`.
+unsafe impl Sync for DeviceRef {}
+
+impl Deref for DeviceRef {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        // SAFETY: by the type invariant the device stays while `self` does.
+        unsafe { Device::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for DeviceRef {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant there is a reference to give back.
+        unsafe { raw::ib_device_put(self.0.as_ptr()) };
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domains and the memory that belongs to them.
+
+use core::ptr::NonNull;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    str::CStr,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+use super::{
+    device::{
+        Device,
+        DeviceRef, //
+    },
+    wr::Sge,
+};
+use crate::{
+    pages::Pages,
+    raw, //
+};
+
+/// Which way data moves between memory and device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device reads the memory.
+    ToDevice,
+    /// The device writes the memory.
+    FromDevice,
+    /// Both.
+    Bidirectional,
+}
+
+impl Direction {
+    pub(super) fn as_raw(self) -> raw::dma_data_direction {
+        match self {
+            Self::ToDevice => raw::dma_data_direction_DMA_TO_DEVICE,
+            Self::FromDevice => raw::dma_data_direction_DMA_FROM_DEVICE,
+            Self::Bidirectional => raw::dma_data_direction_DMA_BIDIRECTIONAL,
+        }
+    }
+}
+
+/// Pages as the domain holds them until it goes away.
+struct Mapped {
+    pages: Arc<Pages>,
+    dma: u64,
+    dir: Direction,
+}
+
+/// A protection domain, the device it is on, and the pages mapped for it.
+///
+/// Queue pairs, memory regions and [`Region`]s hold a reference. What a work
+/// request names by address therefore outlives the queue pair it was posted on,
+/// without anybody having to count work requests.
+///
+/// Drop may sleep.
+#[pin_data(PinnedDrop)]
+pub struct Domain {
+    pd: NonNull<raw::ib_pd>,
+    lkey: u32,
+    #[pin]
+    mapped: Mutex<KVec<Mapped>>,
+    // Dropped after the PD was deallocated in `drop()`.
+    device: DeviceRef,
+}
+
+// SAFETY: verbs on a PD may be called from any thread, in parallel.
+unsafe impl Send for Domain {}
+// SAFETY: see above.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    /// Allocates a protection domain on `device`. May sleep.
+    ///
+    /// `owner` is the name under which `rdma resource` shows it, by custom the
+    /// module's.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the device is going away, `EOPNOTSUPP` when it cannot
+    /// register memory by work request, or what the driver says.
+    pub fn new(device: &Device, owner: &'static CStr) -> Result<Arc<Self>> {
+        if !device.attrs().mem_mgt_extensions {
+            return Err(crate::errno::EOPNOTSUPP);
+        }
+        let device = device.get().ok_or(ENODEV)?;
+        // SAFETY: the device is valid, `owner` is static.
+        let pd = kernel::error::from_err_ptr(unsafe {
+            raw::__ib_alloc_pd(device.as_raw(), 0, kernel::str::CStrExt::as_char_ptr(owner))
+        })?;
+        let pd = NonNull::new(pd).ok_or(ENOMEM)?;
+        let init = pin_init!(Self {
+            pd,
+            // SAFETY: `pd` is valid.
+            lkey: unsafe { raw::rtrs_helper_ib_pd_lkey(pd.as_ptr()) },
+            mapped <- new_mutex!(KVec::new(), "rtrs_domain"),
+            device,
+        });
+        Arc::pin_init(init, GFP_KERNEL).inspect_err(|_| {
+            // SAFETY: nobody else knows `pd`.
+            unsafe { raw::ib_dealloc_pd_user(pd.as_ptr(), core::ptr::null_mut()) };
+        })
+    }
+
+    /// The device the domain is on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn as_raw(&self) -> *mut raw::ib_pd {
+        self.pd.as_ptr()
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Maps `pages` for the device for as long as the domain lives. May sleep.
+    pub fn map(self: &Arc<Self>, pages: Arc<Pages>, dir: Direction) -> Result<Region> {
+        let dev = self.device.as_raw();
+        let mut mapped = self.mapped.lock();
+        mapped.reserve(1, GFP_KERNEL)?;
+        // SAFETY: the device is valid, and `pages` is `len()` bytes of
+        // memory that stays until it is unmapped in `drop()`.
+        let dma = unsafe {
+            raw::rtrs_helper_ib_dma_map_single(
+                dev,
+                pages.as_ptr().cast(),
+                pages.len(),
+                dir.as_raw(),
+            )
+        };
+        // SAFETY: the device is valid.
+        if unsafe { raw::rtrs_helper_ib_dma_mapping_error(dev, dma) } != 0 {
+            return Err(ENOMEM);
+        }
+        mapped.push(
+            Mapped {
+                pages: pages.clone(),
+                dma,
+                dir,
+            },
+            GFP_KERNEL,
+        )?;
+        drop(mapped);
+        Ok(Region {
+            domain: self.clone(),
+            pages,
+            dma,
+            dir,
+        })
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Domain {
+    fn drop(self: Pin<&mut Self>) {
+        let dev = self.device.as_raw();
+        for m in self.mapped.lock().iter() {
+            // SAFETY: mapped in `map()` with these arguments. No QP or MR of
+            // this domain is left: they hold references to it.
+            unsafe {
+                raw::rtrs_helper_ib_dma_unmap_single(dev, m.dma, m.pages.len(), m.dir.as_raw());
+            }
+        }
+        // SAFETY: allocated in `new()`; nothing uses it any more, see above.
+        let ret = unsafe { raw::ib_dealloc_pd_user(self.pd.as_ptr(), core::ptr::null_mut()) };
+        if ret != 0 {
+            pr_warn!("protection domain not deallocated: {}\n", ret);
+        }
+    }
+}
+
+/// Memory mapped for the device of a domain, for the life of the domain.
+///
+/// The device, and through it the peer, may change the memory at any time, so
+/// it is only ever copied from and to, never borrowed.
+pub struct Region {
+    domain: Arc<Domain>,
+    pages: Arc<Pages>,
+    dma: u64,
+    dir: Direction,
+}
+
+impl Region {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Whether the region has no bytes; it always has.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The address the device knows the region by.
+    pub fn dma(&self) -> u64 {
+        self.dma
+    }
+
+    /// The pages behind it.
+    pub fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    /// The domain it belongs to.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len() => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// A local scatter/gather element for `[offset, offset + len)`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when that is not inside the region.
+    #[inline]
+    pub fn sge(&self, offset: usize, len: usize) -> Result<Sge> {
+        self.check(offset, len)?;
+        // CAST: `check()` bounds both by the region's length, which is far
+        // below 4 GiB (`Pages` has at most `MAX_PAGE_ORDER`).
+        Ok(Sge::new(
+            self.dma + offset as u64,
+            len as u32,
+            self.domain.lkey,
+        ))
+    }
+
+    /// Copies out of the region, after handing that part to the CPU.
+    pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result {
+        self.check(offset, buf.len())?;
+        self.sync_for_cpu(offset, buf.len());
+        self.pages.read(offset, buf)
+    }
+
+    /// Copies into the region, then hands that part to the device.
+    pub fn write(&self, offset: usize, buf: &[u8]) -> Result {
+        self.check(offset, buf.len())?;
+        self.pages.write(offset, buf)?;
+        self.sync_for_device(offset, buf.len());
+        Ok(())
+    }
+
+    /// Makes what the device wrote to `[offset, offset + len)` visible to the
+    /// CPU. Nothing on cache-coherent machines. A range outside the region is
+    /// ignored.
+    pub fn sync_for_cpu(&self, offset: usize, len: usize) {
+        if self.check(offset, len).is_ok() {
+            // SAFETY: the device is valid, the range is inside the mapping.
+            unsafe {
+                raw::rtrs_helper_ib_dma_sync_for_cpu(
+                    self.domain.device.as_raw(),
+                    self.dma + offset as u64,
+                    len,
+                    self.dir.as_raw(),
+                );
+            }
+        }
+    }
+
+    /// Makes what the CPU wrote to `[offset, offset + len)` visible to the
+    /// device. A range outside the region is ignored.
+    pub fn sync_for_device(&self, offset: usize, len: usize) {
+        if self.check(offset, len).is_ok() {
+            // SAFETY: the device is valid, the range is inside the mapping.
+            unsafe {
+                raw::rtrs_helper_ib_dma_sync_for_device(
+                    self.domain.device.as_raw(),
+                    self.dma + offset as u64,
+                    len,
+                    self.dir.as_raw(),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One end of a reliable connection.
+//!
+//! # Locking
+//!
+//! Events of one endpoint are serialised by the connection manager's handler
+//! mutex of its `cm_id`. A [`Locked`] is the proof that it is held: what must
+//! not run beside an event takes one.
+
+use core::ops::Deref;
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    str::CStr,
+    sync::{
+        Arc,
+        SetOnce, //
+    },
+};
+
+use super::{
+    cm::{
+        CmEvent,
+        CmId,
+        ConnParam,
+        PendingConnection,
+        PortSpace, //
+    },
+    device::Device,
+    domain::Domain,
+    queue::{
+        QueueConfig,
+        QueuePair, //
+    },
+    sockaddr::SockAddr,
+    wc::Wc,
+};
+use crate::{
+    atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
+    raw,
+};
+
+/// Somebody who gets what happens at an endpoint.
+pub trait Handler: Send + Sync + Sized + 'static {
+    /// Something happened to the connection. May sleep; must not drop the
+    /// endpoint.
+    fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>);
+
+    /// A signalled chain with `token` completed; or some request of a chain
+    /// without token, or before the last of one, failed (`token` is `None`, or
+    /// the chain's, and the status is not success). Context: the queue's.
+    fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc);
+
+    /// A receive completed. Context: the queue's.
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc);
+}
+
+/// One end of a reliable connection: `cm_id`, and once created, queue pair.
+///
+/// Dropping it ends the connection and waits until no callback runs; it sleeps,
+/// and must not be done from a callback.
+#[pin_data(PinnedDrop)]
+pub struct Endpoint<H: Handler> {
+    // Dropped in this order, after `shutdown()` of the queue pair.
+    qp: SetOnce<Pin<KBox<QueuePair>>>,
+    id: SetOnce<CmId>,
+    handler: Arc<H>,
+    /// Set under the handler lock: events are ignored from then on.
+    dying: Atomic<bool>,
+    index: u16,
+    owner: &'static CStr,
+    #[pin]
+    _pin: core::marker::PhantomPinned,
+}
+
+impl<H: Handler> Endpoint<H> {
+    fn alloc(handler: Arc<H>, index: u16, owner: &'static CStr) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                qp: SetOnce::new(),
+                id: SetOnce::new(),
+                handler,
+                dying: Atomic::new(false),
+                index,
+                owner,
+                _pin: core::marker::PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn context(self: Pin<&Self>) -> *mut ffi::c_void {
+        core::ptr::from_ref(self.get_ref()).cast_mut().cast()
+    }
+
+    /// An endpoint that is going to connect. May sleep.
+    ///
+    /// `index` is for the caller, to tell endpoints of one handler apart.
+    pub fn new(
+        handler: Arc<H>,
+        index: u16,
+        ps: PortSpace,
+        owner: &'static CStr,
+    ) -> Result<Pin<KBox<Self>>> {
+        let this = Self::alloc(handler, index, owner)?;
+        // SAFETY: the endpoint stays where it is until the id, which it owns,
+        // is destroyed.
+        let id = unsafe { CmId::new(Some(event::<H>), this.as_ref().context(), ps, owner) }?;
+        this.id.populate(id);
+        Ok(this)
+    }
+
+    /// An endpoint for a request that is going to be accepted. May sleep.
+    pub fn from_pending(
+        handler: Arc<H>,
+        index: u16,
+        pending: PendingConnection,
+        owner: &'static CStr,
+    ) -> Result<Pin<KBox<Self>>> {
+        let this = Self::alloc(handler, index, owner)?;
+        let id = pending.into_id();
+        let context = this.as_ref().context();
+        id.with_handler_lock(|| {
+            // SAFETY: no handler of the id runs; the endpoint stays where it
+            // is until the id, which it owns from now on, is destroyed.
+            unsafe {
+                raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event::<H>));
+            }
+        });
+        this.id.populate(id);
+        Ok(this)
+    }
+
+    /// The queue pair, once there is one.
+    #[inline]
+    pub fn qp(&self) -> Option<&QueuePair> {
+        self.qp.as_ref().map(|qp| &**qp)
+    }
+
+    /// Who gets the events.
+    #[inline]
+    pub fn handler(&self) -> &Arc<H> {
+        &self.handler
+    }
+
+    /// The number it was created with.
+    #[inline]
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    fn id(&self) -> Result<&CmId> {
+        self.id.as_ref().ok_or(EINVAL)
+    }
+
+    /// The device, once the address is resolved.
+    pub fn device(&self) -> Option<&Device> {
+        self.id.as_ref()?.device()
+    }
+
+    /// The device port, once the address is resolved.
+    pub fn port(&self) -> u32 {
+        self.id.as_ref().map_or(0, CmId::port)
+    }
+
+    /// The local address, complete once the address is resolved.
+    pub fn local(&self) -> Option<SockAddr> {
+        self.id.as_ref().map(CmId::src)
+    }
+
+    /// The peer's address.
+    pub fn peer(&self) -> Option<SockAddr> {
+        self.id.as_ref().map(CmId::dst)
+    }
+
+    /// Starts to resolve `dst`, and the way to it from `src`; an event tells
+    /// the end. May sleep.
+    pub fn resolve_addr(&self, src: Option<&SockAddr>, dst: &SockAddr, timeout_ms: u32) -> Result {
+        let src = src.map_or(core::ptr::null_mut(), |s| s.as_raw().cast_mut());
+        // SAFETY: the id is valid; the addresses are only read.
+        to_result(unsafe {
+            raw::rdma_resolve_addr(
+                self.id()?.as_raw(),
+                src,
+                dst.as_raw(),
+                timeout_ms as ffi::c_ulong,
+            )
+        })
+    }
+
+    /// Sets the time after which an unacknowledged request is repeated, as the
+    /// exponent of the IB specification: 4.096 us * 2^`exponent`.
+    pub fn set_ack_timeout(&self, exponent: u8) -> Result {
+        // SAFETY: the id is valid.
+        to_result(unsafe { raw::rdma_set_ack_timeout(self.id()?.as_raw(), exponent) })
+    }
+
+    /// Runs `f` while no event of this endpoint is handled. May sleep; not from
+    /// its own event handler.
+    pub fn locked<R>(&self, f: impl FnOnce(Locked<'_, H>) -> R) -> Result<R> {
+        Ok(self.id()?.with_handler_lock(|| f(Locked(self))))
+    }
+
+    /// Stops posting: when this returns nothing is being posted, nothing will
+    /// be. Any context.
+    pub fn close_gate(&self) {
+        if let Some(qp) = self.qp() {
+            qp.close_gate();
+        }
+    }
+
+    /// Closes the gate, tells the peer, and lets the queue pair flush what is
+    /// outstanding. Does not wait. May sleep.
+    pub fn disconnect(&self) {
+        self.close_gate();
+        if let Some(id) = self.id.as_ref() {
+            // SAFETY: the id is valid. Fails when there is no connection.
+            unsafe { raw::rdma_disconnect(id.as_raw()) };
+        }
+    }
+}
+
+#[pinned_drop]
+impl<H: Handler> PinnedDrop for Endpoint<H> {
+    fn drop(self: Pin<&mut Self>) {
+        let this = self.as_ref().get_ref();
+        let Some(id) = this.id.as_ref() else { return };
+        // From here on no event reaches the handler, so that the queue pair
+        // can go before the id, as it has to.
+        id.with_handler_lock(|| this.dying.store(true, Release));
+        this.disconnect();
+        if let Some(qp) = this.qp() {
+            // SAFETY: called once, here; drop is not called from a callback,
+            // as the type says.
+            unsafe { qp.shutdown() };
+        }
+    }
+}
+
+/// An endpoint none of whose events is being handled elsewhere.
+pub struct Locked<'a, H: Handler>(&'a Endpoint<H>);
+
+impl<H: Handler> Deref for Locked<'_, H> {
+    type Target = Endpoint<H>;
+
+    fn deref(&self) -> &Endpoint<H> {
+        self.0
+    }
+}
+
+impl<'a, H: Handler> Locked<'a, H> {
+    /// The endpoint.
+    pub fn endpoint(&self) -> &'a Endpoint<H> {
+        self.0
+    }
+
+    /// Creates the queue pair, in the domain `domain` on the device the address
+    /// was resolved to. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one, `EINVAL` if the sizes are beyond the device,
+    /// `ECONNABORTED` during teardown, or what the driver says.
+    pub fn create_qp(&self, domain: &Arc<Domain>, cfg: &QueueConfig) -> Result<&'a QueuePair> {
+        let ep = self.0;
+        if ep.dying.load(Acquire) {
+            return Err(crate::errno::ECONNABORTED);
+        }
+        if ep.qp().is_some() {
+            return Err(EBUSY);
+        }
+        // SAFETY: `ep` is pinned and owns id and result; it has no QP, and
+        // nobody else creates one: that takes the handler lock, which we have.
+        let qp = unsafe {
+            QueuePair::new(ep.id()?.as_nonnull(), ep, domain, cfg, ep.owner)
+        }?;
+        ep.qp.populate(qp);
+        ep.qp().ok_or(EINVAL)
+    }
+
+    /// Starts to resolve the route; an event tells the end.
+    pub fn resolve_route(&self, timeout_ms: u32) -> Result {
+        // SAFETY: the id is valid.
+        to_result(unsafe {
+            raw::rdma_resolve_route(self.0.id()?.as_raw(), timeout_ms as ffi::c_ulong)
+        })
+    }
+
+    /// Starts to connect; an event tells the end. May sleep.
+    pub fn connect(&self, param: ConnParam<'_>) -> Result {
+        let mut param = param.to_raw()?;
+        // SAFETY: the id is valid, its handler lock held; the parameters are
+        // only read.
+        to_result(unsafe { raw::rdma_connect_locked(self.0.id()?.as_raw(), &mut param) })
+    }
+
+    /// Accepts the request the endpoint was made from. May sleep.
+    pub fn accept(&self, param: ConnParam<'_>) -> Result {
+        let mut param = param.to_raw()?;
+        // SAFETY: as for `connect()`.
+        to_result(unsafe { raw::rdma_accept(self.0.id()?.as_raw(), &mut param) })
+    }
+
+    /// Refuses the request the endpoint was made from.
+    pub fn reject(&self, message: &[u8]) {
+        if let Ok(id) = self.0.id() {
+            super::cm::reject(id.as_nonnull(), message);
+        }
+    }
+}
+
+/// Events of an endpoint's id.
+///
+/// # Safety
+///
+/// To be called by the connection manager, for the id of an [`Endpoint<H>`].
+unsafe extern "C" fn event<H: Handler>(
+    id: *mut raw::rdma_cm_id,
+    ev: *mut raw::rdma_cm_event,
+) -> ffi::c_int {
+    // SAFETY: the context is the endpoint, which destroys the id before it goes.
+    let ep = unsafe { &*raw::rtrs_helper_cm_context(id).cast::<Endpoint<H>>() };
+    if !ep.dying.load(Acquire) {
+        // SAFETY: valid for the time of this handler.
+        let ev = unsafe { CmEvent::from_raw(id, ev) };
+        ep.handler.cm_event(Locked(ep), ev);
+    }
+    // Never ask the connection manager to destroy what we own.
+    0
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions registered by work request.
+
+use core::ptr::NonNull;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    domain::{
+        Domain,
+        Region, //
+    },
+    sg::MappedSg,
+};
+use crate::raw;
+
+/// What a registration allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access(u32);
+
+impl Access {
+    /// The peer may write, which implies that the device may.
+    pub const REMOTE_WRITE: Self = Self(
+        raw::ib_access_flags_IB_ACCESS_LOCAL_WRITE | raw::ib_access_flags_IB_ACCESS_REMOTE_WRITE,
+    );
+
+    pub(super) fn as_raw(self) -> i32 {
+        // CAST: small flags.
+        self.0 as i32
+    }
+}
+
+/// A memory region for fast registration.
+///
+/// # Invariants
+///
+/// `raw` was allocated in the PD of `domain`.
+pub struct Mr {
+    raw: NonNull<raw::ib_mr>,
+    key: u8,
+    mapped_len: u32,
+    iova: u64,
+    // Dropped after the region was deregistered in `drop()`.
+    domain: Arc<Domain>,
+}
+
+// SAFETY: a region may be used from any thread; `&mut` serialises changes.
+unsafe impl Send for Mr {}
+// SAFETY: `&Mr` only reads the key.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Allocates a region for up to `pages` pages. May sleep.
+    pub fn new(domain: &Arc<Domain>, pages: u32) -> Result<Self> {
+        // SAFETY: the PD is valid.
+        let raw = kernel::error::from_err_ptr(unsafe {
+            raw::ib_alloc_mr(domain.as_raw(), raw::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
+        })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        // SAFETY: the region is valid.
+        let key = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) } as u8;
+        Ok(Self {
+            raw,
+            // CAST: the low byte is the part that consumers choose.
+            key,
+            mapped_len: 0,
+            iova: 0,
+            domain: domain.clone(),
+        })
+    }
+
+    /// The current key.
+    #[inline]
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: the region is valid.
+        unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) }
+    }
+
+    /// Gives the region a key it did not have just before, for its next
+    /// registration: who knows the old one can do nothing with it.
+    #[inline]
+    pub fn next_rkey(&mut self) -> u32 {
+        self.key = self.key.wrapping_add(1);
+        // SAFETY: the region is valid and not registered by anybody else: we
+        // have `&mut`.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), self.key) };
+        self.rkey()
+    }
+
+    /// Where the peer finds the first byte.
+    #[inline]
+    pub fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Bytes that the last mapping covers.
+    #[inline]
+    pub fn mapped_len(&self) -> u32 {
+        self.mapped_len
+    }
+
+    /// Describes `sg` to the region: takes effect with the next registration.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the list does not fit or has gaps within pages.
+    pub fn map_sg(&mut self, sg: &MappedSg, page_size: u32, len: u32) -> Result {
+        // SAFETY: the list is mapped for the device of the domain.
+        unsafe { self.map_raw(sg.as_raw(), sg.segments(), page_size, len) }
+    }
+
+    /// Describes `regions`, one behind the other, to the region.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when they do not fit.
+    pub fn map_regions(&mut self, regions: &[Region], page_size: u32) -> Result {
+        let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
+        let mut total = 0u32;
+        for (i, r) in regions.iter().enumerate() {
+            // CAST: a `Region` is far below 4 GiB.
+            let len = r.len() as u32;
+            total = total.checked_add(len).ok_or(EINVAL)?;
+            // SAFETY: all zeroes is a valid scatterlist entry.
+            let mut sg: raw::scatterlist = unsafe { core::mem::zeroed() };
+            sg.length = len;
+            sg.dma_address = r.dma();
+            #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
+            {
+                sg.dma_length = len;
+            }
+            if i + 1 == regions.len() {
+                // The marker of the last entry, `SG_END`.
+                sg.page_link = raw::SG_END as usize;
+            }
+            list.push(sg, GFP_KERNEL)?;
+        }
+        // CAST: as many as there are chunks in a region, below the page limit.
+        let nents = regions.len() as u32;
+        // SAFETY: `list` has `nents` entries with DMA addresses of this
+        // device; `ib_map_mr_sg()` reads nothing else of them.
+        unsafe { self.map_raw(list.as_mut_ptr(), nents, page_size, total) }
+    }
+
+    /// # Safety
+    ///
+    /// `sgl` must have `nents` entries with DMA addresses of the domain's
+    /// device.
+    unsafe fn map_raw(
+        &mut self,
+        sgl: *mut raw::scatterlist,
+        nents: u32,
+        page_size: u32,
+        len: u32,
+    ) -> Result {
+        let n = i32::try_from(nents).map_err(|_| EINVAL)?;
+        // SAFETY: by the function's requirement; the region is valid.
+        let mapped = unsafe {
+            raw::ib_map_mr_sg(self.raw.as_ptr(), sgl, n, core::ptr::null_mut(), page_size)
+        };
+        if mapped < 0 {
+            return Err(Error::from_errno(mapped));
+        }
+        if mapped != n {
+            return Err(EINVAL);
+        }
+        // SAFETY: the region is valid.
+        self.iova = unsafe { raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr()) };
+        self.mapped_len = len;
+        Ok(())
+    }
+
+    pub(super) fn as_raw(&self) -> *mut raw::ib_mr {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new()`, and work requests that name it are on
+        // queue pairs that were drained by whoever drops it, or fail.
+        let ret = unsafe { raw::ib_dereg_mr_user(self.raw.as_ptr(), core::ptr::null_mut()) };
+        if ret != 0 {
+            pr_warn!("memory region not deregistered: {}\n", ret);
+        }
+    }
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue pair with its completion queue.
+//!
+//! # Locking
+//!
+//! * `sq` serialises posting to the send queue: the count of free entries, the
+//!   order in which requests are posted and the gate agree. Taken in any
+//!   context, interrupts off; the driver's own locks nest inside.
+//! * `rq` does the same for the receive queue, without a count: a transport
+//!   re-posts what it consumed.
+//! * Completions of one queue run one after the other, in softirq or a work
+//!   item, as chosen; the ledger's consumer side belongs to them.
+
+use core::{
+    mem::offset_of,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    str::{
+        CStr,
+        CStrExt, //
+    },
+    sync::Arc,
+};
+
+use super::{
+    domain::Domain,
+    endpoint::{
+        Endpoint,
+        Handler, //
+    },
+    ledger::{
+        Ledger,
+        Retired, //
+    },
+    wc::Wc,
+    wr::{
+        Chain,
+        Sge, //
+    },
+};
+use crate::{
+    atomic::Atomic,
+    errno,
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    raw, //
+};
+
+/// Where completions are handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollContext {
+    /// In softirq: callbacks must not sleep.
+    Softirq,
+    /// In a high-priority, reclaim-safe work item.
+    Workqueue,
+    /// Nowhere: somebody calls [`QueuePair::poll`].
+    Direct,
+}
+
+impl PollContext {
+    fn as_raw(self) -> raw::ib_poll_context {
+        match self {
+            Self::Softirq => raw::ib_poll_context_IB_POLL_SOFTIRQ,
+            Self::Workqueue => raw::ib_poll_context_IB_POLL_WORKQUEUE,
+            Self::Direct => raw::ib_poll_context_IB_POLL_DIRECT,
+        }
+    }
+}
+
+/// Sizes of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueConfig {
+    /// Send work requests that can be outstanding.
+    pub send_wrs: u32,
+    /// Receive work requests that can be outstanding.
+    pub recv_wrs: u32,
+    /// Scatter/gather elements of a send work request.
+    pub send_sges: u32,
+    /// Completion vector, taken modulo what the device has.
+    pub comp_vector: u32,
+    /// Where completions are handled.
+    pub poll: PollContext,
+    /// Send tokens: a completion of a signalled chain says which one it had.
+    pub send_tokens: u32,
+    /// Receive tokens, likewise.
+    pub recv_tokens: u32,
+}
+
+/// Why nothing, or not everything, was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The gate is closed: the connection is being torn down. Nothing posted.
+    Closed,
+    /// The queue is full. Nothing posted.
+    Full,
+    /// The chain or a token is malformed. Nothing posted.
+    Invalid,
+    /// The driver refused. Nothing posted.
+    Refused(i32),
+    /// The driver took a part of the chain and refused the rest: the gate was
+    /// closed and the queue pair put into error state, what was posted will be
+    /// flushed.
+    Partial(i32),
+}
+
+impl PostError {
+    /// Whether a part of the chain is on its way.
+    pub fn is_partial(self) -> bool {
+        matches!(self, Self::Partial(_))
+    }
+}
+
+impl From<PostError> for Error {
+    fn from(e: PostError) -> Self {
+        match e {
+            PostError::Closed => errno::ECONNABORTED,
+            PostError::Full => ENOMEM,
+            PostError::Invalid => EINVAL,
+            PostError::Refused(e) | PostError::Partial(e) => Error::from_errno(e),
+        }
+    }
+}
+
+/// The send queue as its lock protects it.
+struct SendQueue {
+    open: bool,
+    ledger: Ledger,
+}
+
+/// A queue pair, its completion queue, and the slots by which completions are
+/// told apart. Lives inside an [`Endpoint`].
+///
+/// # Invariants
+///
+/// `qp` belongs to `id`, and posts to `cq`, whose context is the endpoint that
+/// owns `self`. Neither is destroyed before [`QueuePair::shutdown`].
+#[pin_data]
+pub struct QueuePair {
+    qp: NonNull<raw::ib_qp>,
+    cq: NonNull<raw::ib_cq>,
+    id: NonNull<raw::rdma_cm_id>,
+    /// One for each send token, and a last one for unsignalled requests.
+    send_cqes: KVVec<raw::ib_cqe>,
+    recv_cqes: KVVec<raw::ib_cqe>,
+    retired: Retired<KVVec<Atomic<u32>>>,
+    max_sges: u32,
+    qp_num: u32,
+    #[pin]
+    sq: SpinLockIrq<SendQueue>,
+    #[pin]
+    rq: SpinLockIrq<bool>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: verbs may be called from any thread; what is mutable is behind locks.
+unsafe impl Send for QueuePair {}
+// SAFETY: see above.
+unsafe impl Sync for QueuePair {}
+
+fn cqes(
+    n: u32,
+    done: unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc),
+) -> Result<KVVec<raw::ib_cqe>> {
+    let mut v = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
+    for _ in 0..n {
+        v.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
+    }
+    Ok(v)
+}
+
+impl QueuePair {
+    /// Creates CQ and QP for `id`, whose completions go to the endpoint `ep`.
+    /// May sleep.
+    ///
+    /// # Safety
+    ///
+    /// `id` must be the bound `cm_id` of `ep`, without a QP. `ep` must stay where
+    /// it is, and own the result, until `shutdown()` of it has returned.
+    pub(super) unsafe fn new<H: Handler>(
+        id: NonNull<raw::rdma_cm_id>,
+        ep: *const Endpoint<H>,
+        domain: &Arc<Domain>,
+        cfg: &QueueConfig,
+        owner: &'static CStr,
+    ) -> Result<Pin<KBox<Self>>> {
+        let attrs = domain.device().attrs();
+        // One entry of each queue belongs to the drain.
+        let send_wrs = cfg.send_wrs.checked_add(1).ok_or(EINVAL)?;
+        let recv_wrs = cfg.recv_wrs.checked_add(1).ok_or(EINVAL)?;
+        let cqe = send_wrs.checked_add(recv_wrs).ok_or(EINVAL)?;
+        if send_wrs > attrs.max_qp_wr || recv_wrs > attrs.max_qp_wr || cqe > attrs.max_cqe {
+            return Err(EINVAL);
+        }
+        let max_sges = cfg.send_sges.clamp(1, attrs.max_send_sge);
+
+        let send_cqes = cqes(
+            cfg.send_tokens.checked_add(1).ok_or(EINVAL)?,
+            send_done::<H>,
+        )?;
+        let recv_cqes = cqes(cfg.recv_tokens.max(1), recv_done::<H>)?;
+        let ledger = Ledger::new(cfg.send_wrs);
+        let mut ring = KVVec::with_capacity(Ledger::ring_len(cfg.send_wrs), GFP_KERNEL)?;
+        for _ in 0..Ledger::ring_len(cfg.send_wrs) {
+            ring.push(Atomic::new(0), GFP_KERNEL)?;
+        }
+        let retired = Retired::new(ring);
+
+        // SAFETY: the device is valid; `ep` is only handed back to the
+        // callbacks, which end in `shutdown()`. CAST: bounded by device limits.
+        let cq = kernel::error::from_err_ptr(unsafe {
+            raw::__ib_alloc_cq(
+                domain.device().as_raw(),
+                ep.cast_mut().cast(),
+                cqe as i32,
+                (cfg.comp_vector % attrs.comp_vectors) as i32,
+                cfg.poll.as_raw(),
+                owner.as_char_ptr(),
+            )
+        })?;
+        let cq = NonNull::new(cq).ok_or(ENOMEM)?;
+        let free_cq = kernel::types::ScopeGuard::new(|| {
+            // SAFETY: allocated above, without users.
+            unsafe { raw::ib_free_cq(cq.as_ptr()) }
+        });
+
+        let mut attr = raw::ib_qp_init_attr {
+            send_cq: cq.as_ptr(),
+            recv_cq: cq.as_ptr(),
+            cap: raw::ib_qp_cap {
+                max_send_wr: send_wrs,
+                max_recv_wr: recv_wrs,
+                max_send_sge: max_sges,
+                max_recv_sge: 1,
+                ..Default::default()
+            },
+            sq_sig_type: raw::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: raw::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // SAFETY: `id` is bound to the domain's device, or the call fails;
+        // `attr` is complete.
+        kernel::error::to_result(unsafe {
+            raw::rdma_create_qp(id.as_ptr(), domain.as_raw(), &mut attr)
+        })?;
+        let destroy_qp = kernel::types::ScopeGuard::new(|| {
+            // SAFETY: created above, nothing was posted.
+            unsafe { raw::rdma_destroy_qp(id.as_ptr()) }
+        });
+        // SAFETY: `id` is valid and has a QP now.
+        let qp = NonNull::new(unsafe { raw::rtrs_helper_cm_qp(id.as_ptr()) }).ok_or(EINVAL)?;
+        // SAFETY: `qp` is valid, `owner` static.
+        let qp_num = unsafe {
+            raw::rtrs_helper_ib_qp_set_owner(qp.as_ptr(), owner.as_char_ptr());
+            raw::rtrs_helper_ib_qp_num(qp.as_ptr())
+        };
+
+        // INVARIANT: created above, for `id` and `ep`.
+        let this = KBox::pin_init(
+            pin_init!(Self {
+                qp,
+                cq,
+                id,
+                send_cqes,
+                recv_cqes,
+                retired,
+                max_sges,
+                qp_num,
+                sq <- new_spinlock_irq!(SendQueue { open: true, ledger }, "rtrs_sq"),
+                rq <- new_spinlock_irq!(true, "rtrs_rq"),
+                domain: domain.clone(),
+            }),
+            GFP_KERNEL,
+        )?;
+        destroy_qp.dismiss();
+        free_cq.dismiss();
+        Ok(this)
+    }
+
+    /// The queue pair's number, as `rdma resource` shows it.
+    pub fn number(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// Scatter/gather elements a send work request can have.
+    pub fn max_sges(&self) -> usize {
+        self.max_sges as usize
+    }
+
+    /// The domain of the queue pair.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Work requests on the send queue that are not known to be retired.
+    pub fn send_used(&self) -> u32 {
+        self.sq.lock().ledger.used(&self.retired)
+    }
+
+    /// Posts `chain`. Any context.
+    ///
+    /// With a `token` the last request of the chain is signalled and its
+    /// completion delivers the token; the requests before it are retired by
+    /// it, too. Without, completions are only delivered if they fail, as
+    /// token `None`.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    #[inline]
+    pub fn post_send<const N: usize>(
+        &self,
+        chain: Chain<'_, N>,
+        token: Option<u32>,
+    ) -> Result<(), PostError> {
+        // Shadowed: `link()` makes the chain point into itself.
+        let mut chain = chain;
+        let n = u32::try_from(chain.len()).map_err(|_| PostError::Invalid)?;
+        let silent = self.send_cqes.len() - 1;
+        let token = match token {
+            Some(t) if (t as usize) < silent => Some(t as usize),
+            Some(_) => return Err(PostError::Invalid),
+            None => None,
+        };
+        let cqe = |i: usize| self.send_cqes.as_ptr().wrapping_add(i).cast_mut();
+
+        let mut sq = self.sq.lock();
+        if !sq.open {
+            return Err(PostError::Closed);
+        }
+        let reserved = sq
+            .ledger
+            .reserve(n, token.is_some(), &self.retired)
+            .ok_or(PostError::Full)?;
+        let last = match token {
+            Some(t) => Some(cqe(t)),
+            None if reserved.signal => Some(cqe(silent)),
+            None => None,
+        };
+        let Some(first) = chain.link(cqe(silent), last) else {
+            sq.ledger.cancel(reserved);
+            return Err(PostError::Invalid);
+        };
+        let mut bad = core::ptr::null();
+        // SAFETY: `qp` is valid by the invariant, and not destroyed before the
+        // gate, which we hold the lock of, was closed. The chain is linked and
+        // stays until the call returns; its completion slots belong to `self`.
+        let ret =
+            unsafe { raw::rtrs_helper_ib_post_send(self.qp.as_ptr(), first, &mut bad) };
+        if ret == 0 {
+            return Ok(());
+        }
+        if bad.is_null() || core::ptr::eq(bad, first) {
+            sq.ledger.cancel(reserved);
+            return Err(PostError::Refused(ret));
+        }
+        sq.open = false;
+        drop(sq);
+        self.fail();
+        Err(PostError::Partial(ret))
+    }
+
+    /// Posts a receive. Any context. Without `sge` only messages without data
+    /// (or RDMA writes with immediate) can be received.
+    pub fn post_recv(&self, token: u32, sge: Option<Sge>) -> Result<(), PostError> {
+        let Some(cqe) = self.recv_cqes.get(token as usize) else {
+            return Err(PostError::Invalid);
+        };
+        let mut sge = sge;
+        let (sg_list, num_sge) = match &mut sge {
+            // CAST: `Sge` is a transparent `ib_sge`.
+            Some(s) => (core::ptr::from_mut(s).cast(), 1),
+            None => (core::ptr::null_mut(), 0),
+        };
+        let wr = raw::ib_recv_wr {
+            next: core::ptr::null_mut(),
+            __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 {
+                wr_cqe: core::ptr::from_ref(cqe).cast_mut(),
+            },
+            sg_list,
+            num_sge,
+        };
+        let mut bad = core::ptr::null();
+        let open = self.rq.lock();
+        if !*open {
+            return Err(PostError::Closed);
+        }
+        // SAFETY: as for `post_send()`, with the gate of the receive queue.
+        let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), &wr, &mut bad) };
+        if ret == 0 {
+            Ok(())
+        } else {
+            Err(PostError::Refused(ret))
+        }
+    }
+
+    /// Handles up to `budget` completions of a [`PollContext::Direct`] queue;
+    /// returns how many there were.
+    ///
+    /// # Safety
+    ///
+    /// No two calls at a time, and none of another poll context.
+    pub unsafe fn poll(&self, budget: u32) -> i32 {
+        let budget = i32::try_from(budget).unwrap_or(i32::MAX);
+        // SAFETY: the CQ is valid; by the function's requirement.
+        unsafe { raw::ib_process_cq_direct(self.cq.as_ptr(), budget) }
+    }
+
+    /// Closes the gate: when this returns nothing is being posted any more,
+    /// and nothing will be. Any context.
+    pub fn close_gate(&self) {
+        self.sq.lock().open = false;
+        *self.rq.lock() = false;
+    }
+
+    /// Puts the queue pair into error state, so that everything outstanding is
+    /// flushed. Any context in which the driver can modify a QP: may sleep.
+    fn fail(&self) {
+        // SAFETY: the QP is valid. Failure leaves it to the peer to notice.
+        unsafe { raw::rtrs_helper_ib_qp_to_err(self.qp.as_ptr()) };
+    }
+
+    /// Closes the gate, waits until every posted request has completed and its
+    /// callback returned, and destroys QP and CQ. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// To be called once, not from a callback, and nothing but dropping may be
+    /// done with `self` afterwards.
+    pub(super) unsafe fn shutdown(&self) {
+        self.close_gate();
+        // SAFETY: the QP is valid, nobody posts any more. The drain's own
+        // requests have the entries that `new()` added.
+        unsafe { raw::ib_drain_qp(self.qp.as_ptr()) };
+        // SAFETY: drained; `id` is valid and owns the QP.
+        unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
+        // SAFETY: its only QP is gone. Waits for callbacks still running.
+        unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
+    }
+
+    fn send_token(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
+        let index = (cqe.addr().wrapping_sub(self.send_cqes.as_ptr().addr()))
+            / core::mem::size_of::<raw::ib_cqe>();
+        // CAST: there are `u32` tokens.
+        (index < self.send_cqes.len() - 1).then_some(index as u32)
+    }
+
+    fn recv_token(&self, cqe: *const raw::ib_cqe) -> u32 {
+        let index = (cqe.addr().wrapping_sub(self.recv_cqes.as_ptr().addr()))
+            / core::mem::size_of::<raw::ib_cqe>();
+        // CAST: there are `u32` tokens.
+        index as u32
+    }
+}
+
+const _: () = assert!(offset_of!(raw::ib_cqe, done) == 0);
+
+/// Called by ib_core when a send work request completes.
+///
+/// # Safety
+///
+/// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions.
+unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
+    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
+    // SAFETY: ib_core passes a valid completion.
+    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
+    let Some(qp) = ep.qp() else { return };
+    let token = qp.send_token(cqe);
+    if wc.status().is_ok() {
+        // Only signalled requests complete without error, in order.
+        qp.retired.retire();
+        if token.is_none() {
+            return;
+        }
+    }
+    ep.handler().send_done(ep, qp, token, wc);
+}
+
+/// Called by ib_core when a receive work request completes.
+///
+/// # Safety
+///
+/// As for [`send_done`].
+unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
+    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
+    // SAFETY: ib_core passes a valid completion.
+    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
+    let Some(qp) = ep.qp() else { return };
+    ep.handler().recv_done(ep, qp, qp.recv_token(cqe), wc);
+}

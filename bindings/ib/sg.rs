@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Scatter lists of callers.
+
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+use super::{
+    domain::{
+        Direction,
+        Domain, //
+    },
+    wr::Sge,
+};
+use crate::raw;
+
+/// A caller's scatter list, by reference.
+///
+/// Copyable because the transport has to find it again when it re-issues a
+/// request on another path. Whoever makes one promises how long it lives.
+///
+/// # Invariants
+///
+/// Either empty, or `sgl` is a valid list of at least `nents` entries until the
+/// request it was made for has completed.
+#[derive(Clone, Copy)]
+pub struct SgList {
+    sgl: *mut raw::scatterlist,
+    nents: u32,
+}
+
+// SAFETY: a pointer to memory nobody else writes until the request completes,
+// by the maker's promise.
+unsafe impl Send for SgList {}
+// SAFETY: as above; the methods that write do so through a request's owner.
+unsafe impl Sync for SgList {}
+
+impl SgList {
+    /// The list without data.
+    pub const EMPTY: Self = Self {
+        sgl: core::ptr::null_mut(),
+        nents: 0,
+    };
+
+    /// Wraps a C scatter list.
+    ///
+    /// # Safety
+    ///
+    /// Unless `nents` is 0, `sgl` must be a valid scatter list of at least
+    /// `nents` entries with its pages, and stay so, not used for anything else,
+    /// until the request it is given to has completed.
+    pub unsafe fn from_raw(sgl: *mut core::ffi::c_void, nents: u32) -> Self {
+        // INVARIANT: by the function's requirement.
+        if sgl.is_null() {
+            Self::EMPTY
+        } else {
+            Self {
+                sgl: sgl.cast(),
+                nents,
+            }
+        }
+    }
+
+    /// Entries of the list.
+    pub fn nents(&self) -> u32 {
+        self.nents
+    }
+
+    /// Bytes the list describes.
+    pub fn total(&self) -> usize {
+        if self.nents == 0 {
+            return 0;
+        }
+        // SAFETY: by the type invariant.
+        unsafe { raw::rtrs_helper_sg_total(self.sgl, self.nents) }
+    }
+}
+
+/// A scatter list mapped for a device.
+///
+/// Must be given back with [`MappedSg::unmap`]. Dropping it instead leaks the
+/// mapping, which is reported: unmapping needs a device that is still there.
+///
+/// # Invariants
+///
+/// `sgl` is mapped on `dev` with these arguments, into `mapped` entries.
+#[must_use]
+pub struct MappedSg {
+    sgl: NonNull<raw::scatterlist>,
+    nents: u32,
+    mapped: u32,
+    dir: Direction,
+    dev: *mut raw::ib_device,
+    lkey: u32,
+}
+
+// SAFETY: describes a mapping, which any thread may use or undo.
+unsafe impl Send for MappedSg {}
+
+impl MappedSg {
+    /// Maps `list` for the device of `domain`. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty list, `ENOMEM` when it cannot be mapped.
+    pub fn map(domain: &Domain, list: SgList, dir: Direction) -> Result<Self> {
+        let sgl = NonNull::new(list.sgl).ok_or(EINVAL)?;
+        if list.nents == 0 || list.nents > i32::MAX as u32 {
+            return Err(EINVAL);
+        }
+        let dev = domain.device().as_raw();
+        // SAFETY: the device is valid, the list by the invariant of `SgList`.
+        // CAST: checked above to fit.
+        let mapped = unsafe {
+            raw::rtrs_helper_ib_dma_map_sg(dev, sgl.as_ptr(), list.nents as i32, dir.as_raw())
+        };
+        if mapped <= 0 {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: mapped just now.
+        Ok(Self {
+            sgl,
+            nents: list.nents,
+            // CAST: positive.
+            mapped: mapped as u32,
+            dir,
+            dev,
+            lkey: domain.lkey(),
+        })
+    }
+
+    /// Undoes the mapping. Any context.
+    ///
+    /// `domain` must be the one it was mapped with; with another one the
+    /// mapping is leaked.
+    pub fn unmap(self, domain: &Domain) {
+        if domain.device().as_raw() == self.dev {
+            // SAFETY: by the type invariant; `domain` keeps the device alive.
+            // CAST: was checked to fit when it was mapped.
+            unsafe {
+                raw::rtrs_helper_ib_dma_unmap_sg(
+                    self.dev,
+                    self.sgl.as_ptr(),
+                    self.nents as i32,
+                    self.dir.as_raw(),
+                );
+            }
+            core::mem::forget(self);
+        }
+    }
+
+    /// DMA segments the list was mapped into.
+    pub fn segments(&self) -> u32 {
+        self.mapped
+    }
+
+    /// Fills `sges` with the segments, for local access; returns how many there
+    /// are, which may be more than fit.
+    pub fn fill(&self, sges: &mut [Sge]) -> u32 {
+        let max = u32::try_from(sges.len()).unwrap_or(u32::MAX);
+        // SAFETY: the list is mapped, `sges` has room for `max` elements and
+        // `Sge` is a transparent `ib_sge`.
+        // CAST: `mapped` came from an `int`.
+        unsafe {
+            raw::rtrs_helper_ib_sg_dma_list(
+                self.sgl.as_ptr(),
+                self.mapped as i32,
+                sges.as_mut_ptr().cast(),
+                max,
+                self.lkey,
+            )
+        }
+    }
+
+    pub(super) fn as_raw(&self) -> *mut raw::scatterlist {
+        self.sgl.as_ptr()
+    }
+}
+
+impl Drop for MappedSg {
+    fn drop(&mut self) {
+        pr_warn_once!("a mapped scatter list was dropped: mapping leaked\n");
+    }
+}

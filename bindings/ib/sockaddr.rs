@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket addresses.
+
+use kernel::prelude::*;
+
+use crate::raw;
+
+/// An address as the connection manager takes it: IPv4, IPv6 or InfiniBand.
+///
+/// # Invariants
+///
+/// Bytes behind the family's structure are zero.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct SockAddr(raw::__kernel_sockaddr_storage);
+
+const AF_INET: u16 = raw::AF_INET as u16;
+const AF_INET6: u16 = raw::AF_INET6 as u16;
+const AF_IB: u16 = raw::AF_IB as u16;
+
+impl SockAddr {
+    fn zeroed() -> Self {
+        // SAFETY: all zeroes is a valid `sockaddr_storage`.
+        Self(unsafe { core::mem::zeroed() })
+    }
+
+    fn from_part<T>(part: T) -> Self {
+        const { assert!(core::mem::size_of::<T>() <= core::mem::size_of::<Self>()) };
+        const { assert!(core::mem::align_of::<T>() <= core::mem::align_of::<Self>()) };
+        let mut this = Self::zeroed();
+        // SAFETY: the storage is large and aligned enough for `T`, see above;
+        // only called with the C structures below.
+        unsafe { core::ptr::from_mut(&mut this.0).cast::<T>().write(part) };
+        this
+    }
+
+    /// # Safety
+    ///
+    /// `T` must be the C structure of the address' family.
+    unsafe fn part<T: Copy>(&self) -> T {
+        // SAFETY: the storage is large and aligned enough, and holds a `T` by
+        // the function's requirement.
+        unsafe { core::ptr::from_ref(&self.0).cast::<T>().read() }
+    }
+
+    /// IPv4 address and port.
+    pub fn v4(ip: [u8; 4], port: u16) -> Self {
+        // SAFETY: all zeroes is a valid `sockaddr_in`.
+        let mut sin: raw::sockaddr_in = unsafe { core::mem::zeroed() };
+        sin.sin_family = AF_INET;
+        sin.sin_port = port.to_be();
+        sin.sin_addr.s_addr = u32::from_ne_bytes(ip);
+        Self::from_part(sin)
+    }
+
+    /// IPv6 address, port and scope (interface index, or 0).
+    pub fn v6(ip: [u8; 16], port: u16, scope: u32) -> Self {
+        // SAFETY: all zeroes is a valid `sockaddr_in6`.
+        let mut sin6: raw::sockaddr_in6 = unsafe { core::mem::zeroed() };
+        sin6.sin6_family = AF_INET6;
+        sin6.sin6_port = port.to_be();
+        sin6.sin6_addr.in6_u.u6_addr8 = ip;
+        sin6.sin6_scope_id = scope;
+        Self::from_part(sin6)
+    }
+
+    /// Any address of any IP family, and port.
+    pub fn any(port: u16) -> Self {
+        Self::v6([0; 16], port, 0)
+    }
+
+    /// InfiniBand GID, with the service id of `port` in the IB port space,
+    /// every partition.
+    pub fn gid(gid: [u8; 16], port: u16) -> Self {
+        // SAFETY: all zeroes is a valid `sockaddr_ib`.
+        let mut sib: raw::sockaddr_ib = unsafe { core::mem::zeroed() };
+        sib.sib_family = AF_IB;
+        sib.sib_pkey = u16::MAX.to_be();
+        sib.sib_addr.sib_addr_u.uib_addr8 = gid;
+        sib.sib_sid = (raw::RDMA_IB_IP_PS_IB | u64::from(port)).to_be();
+        sib.sib_sid_mask = u64::MAX.to_be();
+        Self::from_part(sib)
+    }
+
+    /// Copies a C `struct sockaddr`.
+    ///
+    /// # Errors
+    ///
+    /// `EAFNOSUPPORT` for a family that is none of the three.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must point to an address whose size is that of its family.
+    pub unsafe fn from_raw(ptr: *const core::ffi::c_void) -> Result<Self> {
+        // SAFETY: every `sockaddr` starts with its family.
+        let family = unsafe { ptr.cast::<u16>().read_unaligned() };
+        // SAFETY: by the function's requirement there are that many bytes.
+        unsafe {
+            match family {
+                AF_INET => {
+                    let sin = ptr.cast::<raw::sockaddr_in>().read_unaligned();
+                    Ok(Self::v4(
+                        sin.sin_addr.s_addr.to_ne_bytes(),
+                        u16::from_be(sin.sin_port),
+                    ))
+                }
+                AF_INET6 => {
+                    let sin6 = ptr.cast::<raw::sockaddr_in6>().read_unaligned();
+                    Ok(Self::v6(
+                        sin6.sin6_addr.in6_u.u6_addr8,
+                        u16::from_be(sin6.sin6_port),
+                        sin6.sin6_scope_id,
+                    ))
+                }
+                AF_IB => Ok(Self::from_part(
+                    ptr.cast::<raw::sockaddr_ib>().read_unaligned(),
+                )),
+                _ => Err(crate::errno::EAFNOSUPPORT),
+            }
+        }
+    }
+
+    /// Writes the address to a C `struct sockaddr_storage`.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must point to a writable `struct sockaddr_storage`.
+    pub unsafe fn write_raw(&self, ptr: *mut core::ffi::c_void) {
+        // SAFETY: by the function's requirement.
+        unsafe { ptr.cast::<raw::__kernel_sockaddr_storage>().write_unaligned(self.0) };
+    }
+
+    fn family(&self) -> u16 {
+        // SAFETY: every address starts with its family.
+        unsafe { self.part::<u16>() }
+    }
+
+    /// Address bytes of an IPv4 address.
+    pub fn as_v4(&self) -> Option<[u8; 4]> {
+        (self.family() == AF_INET).then(|| {
+            // SAFETY: the family says so.
+            let sin: raw::sockaddr_in = unsafe { self.part() };
+            sin.sin_addr.s_addr.to_ne_bytes()
+        })
+    }
+
+    /// Address bytes and scope of an IPv6 address.
+    pub fn as_v6(&self) -> Option<([u8; 16], u32)> {
+        (self.family() == AF_INET6).then(|| {
+            // SAFETY: the family says so; every bit pattern is an address.
+            unsafe {
+                let sin6: raw::sockaddr_in6 = self.part();
+                (sin6.sin6_addr.in6_u.u6_addr8, sin6.sin6_scope_id)
+            }
+        })
+    }
+
+    /// GID of an InfiniBand address.
+    pub fn as_gid(&self) -> Option<[u8; 16]> {
+        (self.family() == AF_IB).then(|| {
+            // SAFETY: the family says so; every bit pattern is a GID.
+            unsafe {
+                let sib: raw::sockaddr_ib = self.part();
+                sib.sib_addr.sib_addr_u.uib_addr8
+            }
+        })
+    }
+
+    /// Whether this is an InfiniBand address.
+    pub fn is_ib(&self) -> bool {
+        self.family() == AF_IB
+    }
+
+    /// Port of an IP address; 0 for others.
+    pub fn port(&self) -> u16 {
+        match self.family() {
+            // SAFETY: the family says so.
+            AF_INET => u16::from_be(unsafe { self.part::<raw::sockaddr_in>() }.sin_port),
+            // SAFETY: the family says so.
+            AF_INET6 => u16::from_be(unsafe { self.part::<raw::sockaddr_in6>() }.sin6_port),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn as_raw(&self) -> *const raw::sockaddr {
+        core::ptr::from_ref(&self.0).cast()
+    }
+
+    /// # Safety
+    ///
+    /// `ptr` must be valid.
+    pub(super) unsafe fn from_storage(ptr: *const raw::__kernel_sockaddr_storage) -> Self {
+        // SAFETY: by the function's requirement.
+        Self(unsafe { ptr.read() })
+    }
+}
