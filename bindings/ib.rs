@@ -28,7 +28,7 @@ mod cm;
 mod device;
 mod domain;
 mod endpoint;
-mod ledger;
+pub mod ledger;
 mod mr;
 mod queue;
 mod sg;

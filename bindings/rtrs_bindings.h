@@ -5,6 +5,7 @@
 #include <linux/inet.h>
 #include <linux/scatterlist.h>
 #include <rdma/ib.h>
+#include <rdma/ib_cm.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 

@@ -90,7 +90,8 @@ impl Device {
             max_fast_reg_pages: attrs.max_fast_reg_page_list_len,
             comp_vectors: comp_vectors.max(1),
             mem_mgt_extensions: attrs.device_cap_flags
-                & u64::from(raw::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS)
+                // CAST: a flag of a 64-bit enumeration.
+                & raw::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64
                 != 0,
         }
     }

@@ -37,14 +37,14 @@ impl Access {
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `domain`.
+/// `raw` was allocated in the PD of `_domain`.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     key: u8,
     mapped_len: u32,
     iova: u64,
     // Dropped after the region was deregistered in `drop()`.
-    domain: Arc<Domain>,
+    _domain: Arc<Domain>,
 }
 
 // SAFETY: a region may be used from any thread; `&mut` serialises changes.
@@ -68,7 +68,7 @@ impl Mr {
             key,
             mapped_len: 0,
             iova: 0,
-            domain: domain.clone(),
+            _domain: domain.clone(),
         })
     }
 

@@ -179,6 +179,6 @@ impl MappedSg {
 
 impl Drop for MappedSg {
     fn drop(&mut self) {
-        pr_warn_once!("a mapped scatter list was dropped: mapping leaked\n");
+        kernel::pr_warn_once!("a mapped scatter list was dropped: mapping leaked\n");
     }
 }

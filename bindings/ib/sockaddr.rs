@@ -77,8 +77,8 @@ impl SockAddr {
         let mut sib: raw::sockaddr_ib = unsafe { core::mem::zeroed() };
         sib.sib_family = AF_IB;
         sib.sib_pkey = u16::MAX.to_be();
-        sib.sib_addr.sib_addr_u.uib_addr8 = gid;
-        sib.sib_sid = (raw::RDMA_IB_IP_PS_IB | u64::from(port)).to_be();
+        sib.sib_addr.ib_u.uib_addr8 = gid;
+        sib.sib_sid = (u64::from(raw::RDMA_IB_IP_PS_IB) | u64::from(port)).to_be();
         sib.sib_sid_mask = u64::MAX.to_be();
         Self::from_part(sib)
     }
@@ -162,7 +162,7 @@ impl SockAddr {
             // SAFETY: the family says so; every bit pattern is a GID.
             unsafe {
                 let sib: raw::sockaddr_ib = self.part();
-                sib.sib_addr.sib_addr_u.uib_addr8
+                sib.sib_addr.ib_u.uib_addr8
             }
         })
     }

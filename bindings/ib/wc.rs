@@ -2,7 +2,10 @@
 
 //! Work completions.
 
-use kernel::str::CStr;
+use kernel::str::{
+    CStr,
+    CStrExt, //
+};
 
 use crate::raw;
 
