@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client's decisions, without the kernel: state machines, path choice, statistics.
+//!
+//! The same files are compiled into the module and into the host tests (`tests/host`). The crate
+//! root declares `pub mod logic;` and provides `crate::atomic`.
+//!
+//! No function in here allocates, locks, sleeps or panics.
+
+pub mod backoff;
+pub mod ewma;
+pub mod hist;
+pub mod path_state;
+pub mod policy;
+pub mod request_state;

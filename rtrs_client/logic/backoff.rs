@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How long to wait before an attempt to reconnect.
+//!
+//! The first attempts after a loss come quickly, since most losses are short: a second apart, then
+//! slowly growing, so that the wait is about a quarter of the time the path has been down, until
+//! the session's reconnect delay is reached. On top comes a random part of up to half the wait, so
+//! that thousands of paths that lost one server do not all come back in the same instant.
+
+/// Milliseconds of the first wait, without the random part.
+const FIRST_MS: u32 = 1000;
+
+/// Attempts after which the wait grows by [`FIRST_MS`].
+const STEP: u32 = 4;
+
+/// Milliseconds to wait before attempt number `attempt`, which counts from 1.
+///
+/// `reconnect_delay_sec` is the longest wait without the random part, at least one second;
+/// `random` is any random number, from which alone the random part follows.
+pub fn delay_ms(attempt: u32, reconnect_delay_sec: u32, random: u32) -> u64 {
+    let longest = u64::from(reconnect_delay_sec.max(1)).saturating_mul(1000);
+    let steps = u64::from(attempt.saturating_sub(1) / STEP);
+    let wait = u64::from(FIRST_MS)
+        .saturating_mul(steps.saturating_add(1))
+        .min(longest);
+
+    wait.saturating_add(scale(wait / 2, random))
+}
+
+/// A number below `range`, in proportion to `random`.
+fn scale(range: u64, random: u32) -> u64 {
+    // No overflow: a wait is below 2^42 ms, and the result is below `range`.
+    range
+        .saturating_mul(u64::from(random) >> 12)
+        .wrapping_shr(20)
+}

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a path, as one function from state and event to state and action.
+//!
+//! A path object outlives its connections. What is torn down and built up again is a *link*: the
+//! set of connections of one attempt. There is at most one link at any time, and it is torn down
+//! exactly once, because both follow from the state alone: a link exists in [`State::Connecting`],
+//! [`State::Connected`] and [`State::TearingDown`], and the only way out of these is
+//! [`Event::TornDown`].
+//!
+//! One owner task per path feeds the events to [`PathMachine::next`], one at a time, and does what
+//! the action says. Completion handlers and sysfs only send it events. Events of a link carry its
+//! number, so that a late one of an earlier link has no effect.
+
+use core::fmt;
+
+/// Number of a link, or of the timer that was armed after it. Counts from 1.
+pub type Link = u32;
+
+/// Where a path ends up when it has no link any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// The operator disconnected it.
+    Operator,
+    /// It was never established, and nobody but its creator may retry.
+    NeverUp,
+    /// All reconnect attempts failed.
+    Exhausted,
+    /// The server now says something that does not fit the session.
+    Incompatible,
+}
+
+/// What follows a teardown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// Try again later, if attempts are left.
+    Retry,
+    /// Try again now.
+    Connect,
+    /// Stay without a link.
+    Close(CloseReason),
+    /// Vanish.
+    Die,
+}
+
+/// State of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing happened yet.
+    New,
+    /// A link is being established.
+    Connecting,
+    /// The link carries IO.
+    Connected,
+    /// The link is being quiesced, drained and freed.
+    TearingDown(Then),
+    /// No link; a timer will start the next attempt.
+    Waiting,
+    /// No link, and none will be made unless somebody asks.
+    Closed(CloseReason),
+    /// The path was removed.
+    Dead,
+}
+
+impl State {
+    /// Whether there is a link.
+    pub const fn has_link(self) -> bool {
+        matches!(
+            self,
+            Self::Connecting | Self::Connected | Self::TearingDown(_)
+        )
+    }
+
+    /// The name for sysfs files that show the full state.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Connecting => "connecting",
+            Self::Connected => "connected",
+            Self::TearingDown(Then::Retry | Then::Connect) => "reconnecting",
+            Self::TearingDown(Then::Close(_)) => "closing",
+            Self::TearingDown(Then::Die) => "removing",
+            Self::Waiting => "waiting",
+            Self::Closed(CloseReason::Operator | CloseReason::NeverUp) => "disconnected",
+            Self::Closed(CloseReason::Exhausted) => "given-up",
+            Self::Closed(CloseReason::Incompatible) => "incompatible",
+            Self::Dead => "removed",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What happens to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The path was created and shall connect.
+    Start,
+    /// The link is up: all connections established, info exchanged.
+    Established(Link),
+    /// The link could not be established.
+    ConnectFailed {
+        /// Which one.
+        link: Link,
+        /// Whether trying again makes sense. Not so if the server changed beyond recognition.
+        retry: bool,
+    },
+    /// The link failed: error completion, disconnect, heartbeat, violation by the peer.
+    LinkError(Link),
+    /// Tearing down the link is done.
+    TornDown(Link),
+    /// The timer armed after this link fired.
+    TimerFired(Link),
+    /// The device of the path is going away.
+    DeviceGone,
+    /// A device that may carry the path has come, or its port came up.
+    DeviceBack,
+    /// The operator wants it reconnected.
+    UserReconnect,
+    /// The operator wants it disconnected.
+    UserDisconnect,
+    /// The path shall be removed.
+    Remove,
+}
+
+/// What the owner task has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    None,
+    /// Begin to establish this link, and cancel the timer if it is armed.
+    Connect(Link),
+    /// Quiesce, drain and free this link, then send [`Event::TornDown`]. A link that is still
+    /// connecting is torn down the same way, its late success or failure has no effect.
+    TearDown(Link),
+    /// Arm the timer for attempt number `attempt` (from 1) and send [`Event::TimerFired`].
+    ArmTimer {
+        /// Number of the next attempt since the path was up last.
+        attempt: u32,
+        /// To be put into the event.
+        link: Link,
+    },
+    /// Cancel the timer.
+    CancelTimer,
+    /// Cancel the timer; drop the owner's reference, no event will be looked at any more.
+    Release,
+}
+
+/// What to tell the operator who caused the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is being done. The outcome is the next stable state.
+    Accepted,
+    /// It was so already.
+    Already,
+    /// Not now, `-EBUSY`.
+    Busy,
+    /// The path is removed, or about to be, `-ENODEV`.
+    Gone,
+}
+
+/// Change of the path's usefulness, for the link events of the session and for uevents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// No change.
+    None,
+    /// It takes IO now.
+    Up,
+    /// It does not take IO any more; requests in flight are to be failed over by the teardown.
+    Down,
+}
+
+/// The outcome of [`PathMachine::next`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the action has to be done"]
+pub struct Transition {
+    /// The path as it is now.
+    pub machine: PathMachine,
+    /// What to do.
+    pub action: Action,
+    /// What to tell whoever asked; [`Reply::Accepted`] if nobody did.
+    pub reply: Reply,
+    /// What changed for the session.
+    pub notice: Notice,
+}
+
+/// A path: its state and what goes with it. A plain value, so that a copy can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMachine {
+    state: State,
+    /// Latest link, 0 before the first.
+    link: Link,
+    /// Attempts that failed since the path was up last, or the operator asked.
+    attempts: u32,
+    /// The path was up at least once.
+    was_up: bool,
+    /// The device is gone: failing is no wonder, attempts do not count.
+    device_gone: bool,
+}
+
+impl Default for PathMachine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PathMachine {
+    /// A path that was just created.
+    pub const fn new() -> Self {
+        Self {
+            state: State::New,
+            link: 0,
+            attempts: 0,
+            was_up: false,
+            device_gone: false,
+        }
+    }
+
+    /// Where the path is.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The latest link, 0 before the first; it exists if [`State::has_link`].
+    pub const fn link(&self) -> Link {
+        self.link
+    }
+
+    /// Attempts that failed since the path was up last, or the operator asked.
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// What `event` does to the path.
+    ///
+    /// `max_attempts` is how many attempts to reconnect are made in a row, negative for no limit.
+    /// Every event is valid in every state; what does not fit has no effect.
+    pub fn next(self, event: Event, max_attempts: i32) -> Transition {
+        match event {
+            Event::Start => match self.state {
+                State::New => self.connect(),
+                State::Dead => self.stay(Reply::Gone),
+                _ => self.stay(Reply::Already),
+            },
+            Event::Established(link) => match self.state {
+                State::Connecting if link == self.link => Self {
+                    attempts: 0,
+                    was_up: true,
+                    device_gone: false,
+                    ..self
+                }
+                .to(State::Connected, Action::None)
+                .with_notice(Notice::Up),
+                _ => self.stay(Reply::Accepted),
+            },
+            Event::ConnectFailed { link, retry } => match self.state {
+                State::Connecting if link == self.link => self.failed(retry),
+                _ => self.stay(Reply::Accepted),
+            },
+            Event::LinkError(link) => match self.state {
+                State::Connecting if link == self.link => self.failed(true),
+                State::Connected if link == self.link => self.tear_down(Then::Retry),
+                _ => self.stay(Reply::Accepted),
+            },
+            Event::TornDown(link) => match self.state {
+                State::TearingDown(then) if link == self.link => self.torn_down(then, max_attempts),
+                _ => self.stay(Reply::Accepted),
+            },
+            Event::TimerFired(link) => match self.state {
+                State::Waiting if link == self.link => self.connect(),
+                _ => self.stay(Reply::Accepted),
+            },
+            Event::DeviceGone => self.device_gone(),
+            Event::DeviceBack => self.device_back(),
+            Event::UserReconnect => self.user_reconnect(),
+            Event::UserDisconnect => self.user_disconnect(),
+            Event::Remove => self.remove(),
+        }
+    }
+
+    fn failed(self, retry: bool) -> Transition {
+        let counted = Self {
+            // While there is no device, failing says nothing about the server.
+            attempts: if self.device_gone {
+                self.attempts
+            } else {
+                self.attempts.saturating_add(1)
+            },
+            ..self
+        };
+
+        counted.tear_down(if !retry {
+            Then::Close(CloseReason::Incompatible)
+        } else if !self.was_up {
+            Then::Close(CloseReason::NeverUp)
+        } else {
+            Then::Retry
+        })
+    }
+
+    fn torn_down(self, then: Then, max_attempts: i32) -> Transition {
+        match then {
+            Then::Retry => {
+                let exhausted = match u32::try_from(max_attempts) {
+                    Ok(max) => self.attempts >= max && !self.device_gone,
+                    // Negative: no limit.
+                    Err(_) => false,
+                };
+                if exhausted {
+                    return self.to(State::Closed(CloseReason::Exhausted), Action::None);
+                }
+                self.to(
+                    State::Waiting,
+                    Action::ArmTimer {
+                        attempt: self.attempts.saturating_add(1),
+                        link: self.link,
+                    },
+                )
+            }
+            Then::Connect => self.connect(),
+            Then::Close(reason) => self.to(State::Closed(reason), Action::None),
+            Then::Die => self.to(State::Dead, Action::Release),
+        }
+    }
+
+    fn device_gone(self) -> Transition {
+        let gone = Self {
+            device_gone: true,
+            ..self
+        };
+        match self.state {
+            State::Connected => gone.tear_down(Then::Retry),
+            State::Connecting if self.was_up => gone.tear_down(Then::Retry),
+            State::Connecting => gone.tear_down(Then::Close(CloseReason::NeverUp)),
+            _ => gone.stay(Reply::Accepted),
+        }
+    }
+
+    fn device_back(self) -> Transition {
+        let back = Self {
+            attempts: 0,
+            device_gone: false,
+            ..self
+        };
+        match self.state {
+            State::Waiting | State::Closed(CloseReason::Exhausted) => back.connect(),
+            State::TearingDown(Then::Retry) => {
+                back.to(State::TearingDown(Then::Connect), Action::None)
+            }
+            // Nobody lost anything: what is up stays, what an operator closed stays closed.
+            _ => Self {
+                device_gone: false,
+                ..self
+            }
+            .stay(Reply::Accepted),
+        }
+    }
+
+    fn user_reconnect(self) -> Transition {
+        let fresh = Self {
+            attempts: 0,
+            ..self
+        };
+        match self.state {
+            State::Connected => fresh.tear_down(Then::Connect),
+            State::TearingDown(Then::Retry | Then::Connect) => {
+                fresh.to(State::TearingDown(Then::Connect), Action::None)
+            }
+            State::Waiting | State::Closed(_) => fresh.connect(),
+            State::New | State::Connecting | State::TearingDown(Then::Close(_)) => {
+                self.stay(Reply::Busy)
+            }
+            State::TearingDown(Then::Die) | State::Dead => self.stay(Reply::Gone),
+        }
+    }
+
+    fn user_disconnect(self) -> Transition {
+        let closed = State::Closed(CloseReason::Operator);
+        let then = Then::Close(CloseReason::Operator);
+        match self.state {
+            State::Connecting | State::Connected => self.tear_down(then),
+            State::TearingDown(Then::Die) | State::Dead => self.stay(Reply::Gone),
+            State::TearingDown(_) => self.to(State::TearingDown(then), Action::None),
+            State::Waiting => self.to(closed, Action::CancelTimer),
+            State::New => self.to(closed, Action::None),
+            State::Closed(CloseReason::Operator) => self.stay(Reply::Already),
+            // Whatever closed it, from now on it is the operator's will.
+            State::Closed(_) => {
+                let mut transition = self.to(closed, Action::None);
+                transition.reply = Reply::Already;
+                transition
+            }
+        }
+    }
+
+    fn remove(self) -> Transition {
+        match self.state {
+            State::Connecting | State::Connected => self.tear_down(Then::Die),
+            State::TearingDown(Then::Die) | State::Dead => self.stay(Reply::Gone),
+            State::TearingDown(_) => self.to(State::TearingDown(Then::Die), Action::None),
+            State::New | State::Waiting | State::Closed(_) => self.to(State::Dead, Action::Release),
+        }
+    }
+
+    /// Begins a new link. Only from states without one.
+    fn connect(self) -> Transition {
+        // 0 means none; after 2^32 - 1 links the count starts over.
+        let link = self.link.checked_add(1).unwrap_or(1);
+
+        Self { link, ..self }.to(State::Connecting, Action::Connect(link))
+    }
+
+    /// Begins to tear the link down. Only from states with one that is not torn down yet.
+    fn tear_down(self, then: Then) -> Transition {
+        let notice = match self.state {
+            State::Connected => Notice::Down,
+            _ => Notice::None,
+        };
+        self.to(State::TearingDown(then), Action::TearDown(self.link))
+            .with_notice(notice)
+    }
+
+    const fn to(self, state: State, action: Action) -> Transition {
+        Transition {
+            machine: Self { state, ..self },
+            action,
+            reply: Reply::Accepted,
+            notice: Notice::None,
+        }
+    }
+
+    const fn stay(self, reply: Reply) -> Transition {
+        Transition {
+            machine: self,
+            action: Action::None,
+            reply,
+            notice: Notice::None,
+        }
+    }
+}
+
+impl Transition {
+    const fn with_notice(mut self, notice: Notice) -> Self {
+        self.notice = notice;
+        self
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who uses a chunk of a session.
+//!
+//! A client that lost a path sends what was in flight again over another one, under the same
+//! buffer id, while the server may still execute the first copy. Two operations on one chunk at
+//! the same time would mix their data; even apart from that, the older of two writes could land
+//! last. So a session has one word per buffer id which says on which path (more exactly: in which
+//! life of which path, its *incarnation*) an operation runs. A request that comes meanwhile over
+//! another path is parked, and runs when the operation is over. Neither is answered before, so
+//! the client cannot use the buffer id for anything else.
+//!
+//! There is never more than one parked request: a client sends a request a third time only if it
+//! gave the second path up too, so the latest one takes the place of the one before.
+//!
+//! Calls for one word come from any CPU and any path, in any context; each decision is one atomic
+//! operation.
+
+use core::num::NonZeroU32;
+
+use crate::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
+
+/// The number of one life of one path, unique in a session for as long as anything knows it.
+pub type Incarnation = NonZeroU32;
+
+/// What to do with a received request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Run it. [`ChunkState::end`] has to follow.
+    Run,
+    /// Keep it; it will be handed over by [`ChunkState::end`], unless cancelled.
+    Parked,
+    /// Keep it as above. The request that was parked by this incarnation is not parked any more:
+    /// the caller drops it. Its path should be closed, as its client has given it up.
+    Replaced(Incarnation),
+    /// The client has this request in flight on this very path. Close the path.
+    Violation,
+}
+
+/// What follows an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The chunk is free.
+    Free,
+    /// The parked request of this incarnation is to be run now, by the caller. The chunk is in
+    /// use by it already: if it cannot run, [`ChunkState::end`] has to be called for it.
+    Run(Incarnation),
+    /// The incarnation did not use the chunk: a mistake of the caller.
+    NotBusy,
+}
+
+/// The word of one buffer id.
+pub struct ChunkState {
+    /// Incarnation of the running operation in the low half, of the parked one in the high half;
+    /// 0 for none. Nothing is parked unless something runs.
+    word: Atomic<u64>,
+}
+
+/// The word taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Users {
+    busy: Option<Incarnation>,
+    parked: Option<Incarnation>,
+}
+
+impl Users {
+    fn from_word(word: u64) -> Self {
+        // CAST: the halves.
+        Self {
+            busy: NonZeroU32::new(word as u32),
+            parked: NonZeroU32::new((word >> 32) as u32),
+        }
+    }
+
+    fn to_word(self) -> u64 {
+        let half = |user: Option<Incarnation>| user.map_or(0, |user| u64::from(user.get()));
+
+        half(self.busy) | half(self.parked) << 32
+    }
+}
+
+impl ChunkState {
+    /// A free chunk.
+    pub fn new() -> Self {
+        Self {
+            word: Atomic::<u64>::new(0),
+        }
+    }
+
+    /// A request for this chunk came over a path in its life `inc`.
+    ///
+    /// Whatever [`ChunkState::end`] needs to run the request must be in place before, as it may be
+    /// handed over before this returns.
+    pub fn try_begin(&self, inc: Incarnation) -> Begin {
+        self.update(|users| match users {
+            Users { busy: None, .. } => (
+                Some(Users {
+                    busy: Some(inc),
+                    parked: None,
+                }),
+                Begin::Run,
+            ),
+            Users { busy, parked } if busy == Some(inc) || parked == Some(inc) => {
+                (None, Begin::Violation)
+            }
+            Users { busy, parked } => (
+                Some(Users {
+                    busy,
+                    parked: Some(inc),
+                }),
+                parked.map_or(Begin::Parked, Begin::Replaced),
+            ),
+        })
+    }
+
+    /// The operation of `inc` is over: nothing touches the chunk for it any more.
+    ///
+    /// To be called before the answer is posted, since with the answer the client may send the
+    /// next request for this chunk over the same path.
+    pub fn end(&self, inc: Incarnation) -> End {
+        self.update(|users| match users {
+            Users { busy, parked } if busy == Some(inc) => (
+                Some(Users {
+                    busy: parked,
+                    parked: None,
+                }),
+                parked.map_or(End::Free, End::Run),
+            ),
+            _ => (None, End::NotBusy),
+        })
+    }
+
+    /// The path in its life `inc` closes: whether it had a request parked here, which is not
+    /// parked any more and belongs to the caller.
+    ///
+    /// If not, then there was none, it was replaced, or it was handed over and is running.
+    pub fn cancel_parked(&self, inc: Incarnation) -> bool {
+        self.update(|users| match users {
+            Users { busy, parked } if parked == Some(inc) => {
+                (Some(Users { busy, parked: None }), true)
+            }
+            _ => (None, false),
+        })
+    }
+
+    /// Whether an operation runs now, for display.
+    pub fn is_busy(&self) -> bool {
+        Users::from_word(self.word.load(Relaxed)).busy.is_some()
+    }
+
+    /// Replaces the users as `change` says, or leaves them if it says `None`.
+    fn update<T>(&self, change: impl Fn(Users) -> (Option<Users>, T)) -> T {
+        loop {
+            let old = self.word.load(Relaxed);
+            let (new, result) = change(Users::from_word(old));
+            let new = match new {
+                Some(new) => new.to_word(),
+                None => return result,
+            };
+            // ORDERING: full, so that who runs next sees all that the one before did to the
+            // chunk, and who hands a parked request over sees all of it.
+            if self.word.cmpxchg(old, new, Full).is_ok() {
+                return result;
+            }
+        }
+    }
+}
+
+impl Default for ChunkState {
+    fn default() -> Self {
+        Self::new()
+    }
+}

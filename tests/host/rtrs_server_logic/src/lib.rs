@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Host build of the kernel-free part of `rtrs_server`.
+
+#![no_std]
+
+#[path = "../../shim/atomic.rs"]
+pub mod atomic;
+
+// An inline module with a path, so that the files find their sub-modules as in the kernel build.
+#[path = "../../../../rtrs_server"]
+mod source {
+    pub mod logic;
+}
+
+pub use source::logic;
