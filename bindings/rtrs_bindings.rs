@@ -12,13 +12,14 @@
 //! | [`ib`] | `ib_verbs.h`, `rdma_cm.h` |
 //! | [`class`], [`kobject`], [`attribute`] | sysfs classes, devices, directories and files |
 //! | [`percpu`], [`percpu_ref`], [`rcu`] | per-CPU counters and references, RCU-published owners |
-//! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
+//! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
 //! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`] | the small things |
 
 pub mod attribute;
 pub mod class;
 pub mod errno;
+pub mod handoff;
 pub mod ib;
 pub mod kobject;
 pub mod lock;

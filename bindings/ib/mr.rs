@@ -14,14 +14,24 @@ use super::{
         Region, //
     },
     sg::MappedSg,
+    wr::{
+        Remote,
+        Sge, //
+    },
 };
-use crate::raw;
+use crate::{
+    handoff::HandoffCell,
+    raw, //
+};
 
 /// What a registration allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(u32);
 
 impl Access {
+    /// The device may read.
+    pub const LOCAL_READ: Self = Self(0);
+
     /// The peer may write, which implies that the device may.
     pub const REMOTE_WRITE: Self = Self(
         raw::ib_access_flags_IB_ACCESS_LOCAL_WRITE | raw::ib_access_flags_IB_ACCESS_REMOTE_WRITE,
@@ -33,23 +43,33 @@ impl Access {
     }
 }
 
+/// What a region is mapped to.
+struct Mapping {
+    key: u8,
+    len: u32,
+    iova: u64,
+}
+
 /// A memory region for fast registration.
+///
+/// It has one user at a time, who changes its mapping and posts its
+/// registration; a second one is refused with `EBUSY`.
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `_domain`.
+/// `raw` was allocated in the PD of `_domain`, and is changed by the holder of
+/// `next` only.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
-    key: u8,
-    mapped_len: u32,
-    iova: u64,
+    /// What the next registration will be; the holder may change the region.
+    next: HandoffCell<Mapping>,
     // Dropped after the region was deregistered in `drop()`.
     _domain: Arc<Domain>,
 }
 
-// SAFETY: a region may be used from any thread; `&mut` serialises changes.
+// SAFETY: a region may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: `&Mr` only reads the key.
+// SAFETY: `next` has one holder at a time.
 unsafe impl Sync for Mr {}
 
 impl Mr {
@@ -61,13 +81,15 @@ impl Mr {
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         // SAFETY: the region is valid.
+        // CAST: the low byte is the part that consumers choose.
         let key = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) } as u8;
         Ok(Self {
             raw,
-            // CAST: the low byte is the part that consumers choose.
-            key,
-            mapped_len: 0,
-            iova: 0,
+            next: HandoffCell::new(Mapping {
+                key,
+                len: 0,
+                iova: 0,
+            }),
             _domain: domain.clone(),
         })
     }
@@ -81,35 +103,55 @@ impl Mr {
 
     /// Gives the region a key it did not have just before, for its next
     /// registration: who knows the old one can do nothing with it.
-    #[inline]
-    pub fn next_rkey(&mut self) -> u32 {
-        self.key = self.key.wrapping_add(1);
-        // SAFETY: the region is valid and not registered by anybody else: we
-        // have `&mut`.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), self.key) };
-        self.rkey()
-    }
-
-    /// Where the peer finds the first byte.
-    #[inline]
-    pub fn iova(&self) -> u64 {
-        self.iova
-    }
-
-    /// Bytes that the last mapping covers.
-    #[inline]
-    pub fn mapped_len(&self) -> u32 {
-        self.mapped_len
-    }
-
-    /// Describes `sg` to the region: takes effect with the next registration.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the list does not fit or has gaps within pages.
-    pub fn map_sg(&mut self, sg: &MappedSg, page_size: u32, len: u32) -> Result {
+    /// `EBUSY` when somebody else is using the region.
+    #[inline]
+    pub fn next_rkey(&self) -> Result<u32> {
+        let mut next = self.next.try_take().ok_or(EBUSY)?;
+        self.bump(&mut next);
+        Ok(self.rkey())
+    }
+
+    fn bump(&self, next: &mut Mapping) {
+        next.key = next.key.wrapping_add(1);
+        // SAFETY: the region is valid, and ours to change: `next` is held.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), next.key) };
+    }
+
+    /// What the peer has to name to write to the region as it is mapped.
+    pub fn remote(&self) -> Result<Remote> {
+        let next = self.next.try_take().ok_or(EBUSY)?;
+        Ok(Remote {
+            addr: next.iova,
+            rkey: self.rkey(),
+        })
+    }
+
+    /// A local element for the bytes the region is mapped to, once registered.
+    pub fn sge(&self) -> Result<Sge> {
+        let next = self.next.try_take().ok_or(EBUSY)?;
+        // The local key of a fast registration is its remote key.
+        Ok(Sge::new(next.iova, next.len, self.rkey()))
+    }
+
+    /// Describes `len` bytes in `sg` to the region, and gives it a new key: takes
+    /// effect with the next registration. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the list does not fit or has gaps within pages, `EBUSY`
+    /// when somebody else is using the region.
+    pub fn map_sg(&self, sg: &MappedSg, page_size: u32, len: u32) -> Result<Remote> {
+        let mut next = self.next.try_take().ok_or(EBUSY)?;
         // SAFETY: the list is mapped for the device of the domain.
-        unsafe { self.map_raw(sg.as_raw(), sg.segments(), page_size, len) }
+        unsafe { self.map_raw(&mut next, sg.as_raw(), sg.segments(), page_size, len) }?;
+        self.bump(&mut next);
+        Ok(Remote {
+            addr: next.iova,
+            rkey: self.rkey(),
+        })
     }
 
     /// Describes `regions`, one behind the other, to the region.
@@ -117,7 +159,7 @@ impl Mr {
     /// # Errors
     ///
     /// `EINVAL` when they do not fit.
-    pub fn map_regions(&mut self, regions: &[Region], page_size: u32) -> Result {
+    pub fn map_regions(&self, regions: &[Region], page_size: u32) -> Result {
         let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
         let mut total = 0u32;
         for (i, r) in regions.iter().enumerate() {
@@ -142,7 +184,10 @@ impl Mr {
         let nents = regions.len() as u32;
         // SAFETY: `list` has `nents` entries with DMA addresses of this
         // device; `ib_map_mr_sg()` reads nothing else of them.
-        unsafe { self.map_raw(list.as_mut_ptr(), nents, page_size, total) }
+        unsafe {
+            let mut next = self.next.try_take().ok_or(EBUSY)?;
+            self.map_raw(&mut next, list.as_mut_ptr(), nents, page_size, total)
+        }
     }
 
     /// # Safety
@@ -150,7 +195,8 @@ impl Mr {
     /// `sgl` must have `nents` entries with DMA addresses of the domain's
     /// device.
     unsafe fn map_raw(
-        &mut self,
+        &self,
+        next: &mut Mapping,
         sgl: *mut raw::scatterlist,
         nents: u32,
         page_size: u32,
@@ -168,8 +214,8 @@ impl Mr {
             return Err(EINVAL);
         }
         // SAFETY: the region is valid.
-        self.iova = unsafe { raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr()) };
-        self.mapped_len = len;
+        next.iova = unsafe { raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr()) };
+        next.len = len;
         Ok(())
     }
 

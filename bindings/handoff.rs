@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A value that is handed from one owner to the next.
+//!
+//! The state machine of a request says who owns it: the submitter, nobody while
+//! the device has it, whoever completes it. [`HandoffCell`] holds what belongs
+//! to the owner. It does not wait: two owners at a time are a mistake, or a
+//! peer's lie, and the second one is told so.
+
+use core::{
+    cell::UnsafeCell,
+    ops::{
+        Deref,
+        DerefMut, //
+    },
+};
+
+use crate::atomic::{
+    Acquire,
+    Atomic,
+    Relaxed,
+    Release, //
+};
+
+/// A value with at most one holder at a time. Any context.
+///
+/// # Invariants
+///
+/// `held` is true exactly while a [`Held`] exists.
+pub struct HandoffCell<T> {
+    held: Atomic<bool>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through `&mut self` or the only `Held`.
+unsafe impl<T: Send> Sync for HandoffCell<T> {}
+
+impl<T> HandoffCell<T> {
+    /// Wraps `value`, held by nobody.
+    pub const fn new(value: T) -> Self {
+        Self {
+            held: Atomic::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Takes the value, unless somebody has it.
+    #[inline]
+    pub fn try_take(&self) -> Option<Held<'_, T>> {
+        // INVARIANT: this call alone made it true.
+        self.held
+            .cmpxchg(false, true, Acquire)
+            .is_ok()
+            .then_some(Held(self))
+    }
+
+    /// Whether somebody has the value just now.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Relaxed)
+    }
+}
+
+/// The value of a [`HandoffCell`], until dropped.
+pub struct Held<'a, T>(&'a HandoffCell<T>);
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: by the invariant of the cell nobody else has the value.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: by the invariant of the cell nobody else has the value.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.held.store(false, Release);
+    }
+}
