@@ -6,6 +6,7 @@
 # Usage: build.sh [VAR=VALUE...] TARGET...
 #        build.sh --tests [--debug]	build modules and test module for the
 #					tests, out of tree; print where
+#        build.sh --where [--debug]	only print where
 
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -38,12 +39,23 @@ build()
 	exec "$RTRS_ENV/enter.sh" make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "$@"
 }
 
+# Several clones may share a cache.
+tests_dir()
+{
+	local kind=stock
+
+	[ "${1:-}" != --debug ] || kind=debug
+	printf '%s/build/%s-%s\n' "$RTRS_CACHE" "$kind" \
+		"$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)"
+}
+
 # Tests build in a copy, so that the tree keeps what "make" left there, and
 # that kernels do not get into each other's way.
 build_for_tests()
 {
-	local kind=stock tree copy id args=()
+	local kind=stock tree copy args=()
 
+	copy=$(tests_dir "$@")
 	if [ "${1:-}" = --debug ]; then
 		kind=debug
 		"$RTRS_ENV/debug-kernel.sh" >/dev/null
@@ -52,8 +64,6 @@ build_for_tests()
 	else
 		tree=$("$RTRS_ENV/kernel.sh")
 	fi
-	id=$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)
-	copy=$RTRS_CACHE/build/$kind-$id
 	mkdir -p "$copy"
 	exec 8>"$copy/.lock"
 	flock 8
@@ -73,9 +83,8 @@ build_for_tests()
 }
 
 need_root
-if [ "${1:-}" = --tests ]; then
-	shift
-	build_for_tests "$@"
-else
-	build "$@"
-fi
+case ${1:-} in
+--tests) shift && build_for_tests "$@" ;;
+--where) shift && tests_dir "$@" ;;
+*) build "$@" ;;
+esac

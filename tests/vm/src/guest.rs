@@ -70,7 +70,7 @@ pub struct Guest {
 }
 
 const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 \
-                       mitigations=off random.trust_cpu=on watchdog_thresh=30 \
+                       mitigations=off random.trust_cpu=on tsc=nowatchdog watchdog_thresh=30 \
                        rcupdate.rcu_cpu_stall_timeout=90";
 
 impl Guest {

@@ -353,11 +353,11 @@ fn execute(job: &Job) -> Result<TestResult> {
     Ok(result)
 }
 
-/// After a failure, the end of what each guest's job said.
+/// After a failure, the end of what each guest's kernel said.
 fn tails(out_dir: &Path) {
     for role in ["solo", "server", "client"] {
         let dir = out_dir.join(role);
-        for file in ["output", "console.log", "qemu.log"] {
+        for file in ["console.log", "qemu.log"] {
             let Ok(data) = fs::read(dir.join(file)) else {
                 continue;
             };
@@ -367,7 +367,7 @@ fn tails(out_dir: &Path) {
                 continue;
             }
             println!("  end of {}:", dir.join(file).display());
-            for line in &lines[lines.len().saturating_sub(15)..] {
+            for line in &lines[lines.len().saturating_sub(25)..] {
                 println!("    | {line}");
             }
         }

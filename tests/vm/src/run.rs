@@ -193,7 +193,9 @@ fn show(job: &Job, t: &mut Track, line: &str) {
                 println!("  {who}: # {text}");
             }
         }
-        Event::Structure | Event::Other(_) => {}
+        // Complaints of the shell, mostly: cases keep their output to themselves.
+        Event::Other(text) => println!("  {who}: | {text}"),
+        Event::Structure => {}
     }
 }
 

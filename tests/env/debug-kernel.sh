@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Build the debug kernel (debug.config) of the same source as the stock one,
+# with clang, as Rust and KASAN want it: $RTRS_CACHE/debug/<release> with
+# bzImage, modules/ and the tree build/ that modules are built against, and
+# the symlink $RTRS_CACHE/debug/current. Prints its path. Takes about a
+# quarter of an hour on two cores, once; an interrupted build goes on where it
+# was.
+
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+FRAGMENT=$RTRS_ENV/debug.config
+LLVM=-19
+DEBUG=$RTRS_CACHE/debug
+
+kmake()
+{
+	nice -n 19 make LLVM="$LLVM" -j"$(nproc)" "$@"
+}
+
+# Kconfig drops silently what cannot be had.
+check_config()
+{
+	local line missing=0
+
+	while IFS= read -r line; do
+		grep -qxF "$line" .config || {
+			echo "not in the configuration: $line"
+			missing=$((missing + 1))
+		}
+	done < <(grep '^CONFIG' "$FRAGMENT")
+	grep -q '^CONFIG_RUST=y' .config && grep -q '^CONFIG_KASAN=y' .config ||
+		die "the debug kernel would lack Rust or KASAN"
+	echo "$missing options of the fragment are not set"
+}
+
+# Inside the root: build SOURCE RELEASE
+build()
+{
+	local source=$1 rel=$2 dir=$DEBUG/$2 version
+
+	mkdir -p "$dir"
+	if [ ! -f "$dir/.source" ]; then
+		rm -rf "$dir/build"
+		cp -a "$source" "$dir/build"
+		make -C "$dir/build" mrproper
+		touch "$dir/.source"
+	fi
+	cd "$dir/build"
+	if [ ! -f .config ]; then
+		version=$(make -s kernelversion)
+		cp "$FRAGMENT" "$dir/fragment"
+		printf 'CONFIG_LOCALVERSION="%s"\n' "${rel#"$version"}" >>"$dir/fragment"
+		kmake KCONFIG_ALLCONFIG="$dir/fragment" allnoconfig
+		check_config
+	fi
+	kmake bzImage modules
+	kmake INSTALL_MOD_PATH="$dir/modules" modules_install
+	cp arch/x86/boot/bzImage "$dir/bzImage"
+	make -s LLVM="$LLVM" kernelrelease >"$dir/release"
+	touch "$dir/.complete"
+}
+
+main()
+{
+	local tree rel
+
+	need_root
+	if [ "${1:-}" = --build ]; then
+		build "$2" "$3"
+		return
+	fi
+	tree=$("$RTRS_ENV/kernel.sh")
+	# A changed configuration is another kernel.
+	rel=$(basename "$tree")
+	rel=${rel%%+*}-rtrs-$(sha256sum "$FRAGMENT" | cut -c 1-6)
+	if [ ! -f "$DEBUG/$rel/.complete" ]; then
+		# Not the cache's lock: others go on with the stock kernel meanwhile.
+		mkdir -p "$DEBUG"
+		exec 7>"$DEBUG/.lock"
+		flock -n 7 || { say "the debug kernel is being built already, waiting"; flock 7; }
+		if [ ! -f "$DEBUG/$rel/.complete" ]; then
+			need_space "$RTRS_CACHE" 6000 "the debug kernel"
+			step debug-kernel "building the debug kernel $rel (a quarter of an hour)" \
+				"$RTRS_ENV/enter.sh" "$RTRS_ENV/debug-kernel.sh" --build "$tree" "$rel" ||
+				die "the debug kernel does not build; see $RTRS_LOGS/debug-kernel.log"
+		fi
+		ln -sfn "$rel" "$DEBUG/current"
+	fi
+	printf '%s\n' "$DEBUG/$rel"
+}
+
+main "$@"

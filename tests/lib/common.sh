@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What all tests share: cases and their results in KTAP, cleaning up, a look
+# at the kernel log. Modules, RDMA devices and RNBD are in rdma.sh, guests in
+# pairs in pair.sh; both are read from here.
+#
+# A test is a script that sources this file, calls "check" once per case and
+# "finish" at the end. See tests/README.md.
+
+set -uo pipefail
+
+RTRS_LIB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+RTRS_REPO=${RTRS_REPO:-$(cd "$RTRS_LIB/../.." && pwd -P)}
+RTRS_TEST=${RTRS_TEST:-$(basename "$0" .sh)}
+RTRS_ROLE=${RTRS_ROLE:-solo}
+RTRS_TIME_SCALE=${RTRS_TIME_SCALE:-1}
+RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
+
+# The kernel's own KTAP helpers, from the tree the kernel was built of.
+find_ktap_helpers()
+{
+	local f=tools/testing/selftests/kselftest/ktap_helpers.sh d
+
+	for d in "${RTRS_KTREE:-/nonexistent}" "$RTRS_CACHE/kernel/current" \
+		"/lib/modules/$(uname -r)/source" "/lib/modules/$(uname -r)/build" \
+		/usr/src/linux-source-*; do
+		if [ -f "$d/$f" ]; then
+			printf '%s\n' "$d/$f"
+			return
+		fi
+	done
+	echo "no $f found: install linux-source and unpack it, or set RTRS_KTREE to a kernel tree" >&2
+	return 1
+}
+KTAP_HELPERS=$(find_ktap_helpers) || exit 2
+# shellcheck disable=SC1090
+. "$KTAP_HELPERS"
+
+TMP=$(mktemp -d "/tmp/$RTRS_TEST.XXXXXX")
+FINISHED=no
+PLANNED=no
+DEFERRED=()
+
+# defer CMD...: to be done when the test ends, last one first, also when it
+# ends early. Undoing what is undone already must not fail.
+defer()
+{
+	DEFERRED+=("$(printf '%q ' "$@")")
+}
+
+# run_deferred [KEEP]: all but the first KEEP ones.
+run_deferred()
+{
+	local keep=${1:-0} i
+
+	for ((i = ${#DEFERRED[@]} - 1; i >= keep; i--)); do
+		eval "${DEFERRED[i]}" >>"$TMP/deferred.log" 2>&1
+		unset "DEFERRED[i]"
+	done
+}
+
+at_exit()
+{
+	local status=$?
+
+	run_deferred
+	if [ "$FINISHED" = no ]; then
+		ktap_test_fail "test script ended early with status $status"
+		[ ! -s "$TMP/deferred.log" ] || ktap_log "$TMP/deferred.log"
+		status=1
+	fi
+	rm -rf "$TMP"
+	exit "$status"
+}
+trap at_exit EXIT
+
+# A file as diagnostic lines.
+ktap_log()
+{
+	tail -n "${2:-40}" "$1" | sed 's/^/# /'
+}
+
+note()
+{
+	printf '# %s\n' "$*"
+}
+
+# plan N: optional; says beforehand how many cases there will be, "finish"
+# adds the two of its own.
+plan()
+{
+	ktap_set_plan "$(($1 + 2))"
+	PLANNED=yes
+}
+
+# check NAME CMD...: one case. CMD runs in a subshell that stops at the first
+# failing command; its output is shown only if it fails. Exit status 4 skips
+# the case, the last line of output is the reason.
+check()
+{
+	local name=$1 rc log=$TMP/case.log
+	shift
+
+	(
+		set -e
+		"$@"
+	) >"$log" 2>&1 </dev/null
+	rc=$?
+	case $rc in
+	0) ktap_test_pass "$name" ;;
+	4) ktap_test_skip "$name" && note "skipped: $(tail -n 1 "$log")" ;;
+	*)
+		ktap_test_fail "$name"
+		note "$* : exit status $rc"
+		ktap_log "$log"
+		;;
+	esac
+	return "$rc"
+}
+
+# must NAME CMD...: a case without which the rest makes no sense.
+must()
+{
+	check "$@" || bail "cannot go on without: $1"
+}
+
+bail()
+{
+	note "Bail out! $*"
+	FINISHED=yes
+	[ "$PLANNED" = yes ] || ktap_set_plan "$((KTAP_TESTNO - 1))"
+	ktap_print_totals
+	dmesg_since_start >"$TMP/dmesg"
+	note "end of the kernel log:"
+	ktap_log "$TMP/dmesg" 25
+	exit 1
+}
+
+# skip_all REASON: the test as a whole does not apply here.
+skip_all()
+{
+	FINISHED=yes
+	ktap_print_header
+	ktap_skip_all "$*"
+	exit 4
+}
+
+# require CMD...: programs the test cannot do without.
+require()
+{
+	local c
+
+	for c in "$@"; do
+		command -v "$c" >/dev/null || skip_all "program $c is not installed"
+	done
+}
+
+# finish: clean up, look at what every test has to leave behind, sum up.
+finish()
+{
+	# What was set up before the snapshot has to be there when comparing.
+	run_deferred "${SNAPSHOT_DEFERRED:-0}"
+	check "no resource left behind" resource_compare
+	run_deferred
+	check "kernel log is clean" dmesg_clean
+	FINISHED=yes
+	[ "$PLANNED" = yes ] || ktap_set_plan "$((KTAP_TESTNO - 1))"
+	ktap_finished
+}
+
+# wait_for SECONDS CMD...: until CMD succeeds.
+wait_for()
+{
+	local end=$((SECONDS + $1 * RTRS_TIME_SCALE))
+	shift
+
+	until "$@"; do
+		if [ "$SECONDS" -ge "$end" ]; then
+			echo "waited in vain for: $*"
+			return 1
+		fi
+		sleep 0.1
+	done
+}
+
+# expect_errno NAME CMD...: CMD must fail, saying that error.
+expect_error()
+{
+	local text=$1 out
+	shift
+
+	if out=$("$@" 2>&1); then
+		echo "succeeded, but \"$text\" was expected: $*"
+		return 1
+	fi
+	case $out in
+	*"$text"*) ;;
+	*)
+		echo "failed with \"$out\", but \"$text\" was expected: $*"
+		return 1
+		;;
+	esac
+}
+
+# write FILE TEXT: one write(2), whose error becomes that of the command.
+write()
+{
+	# The name of the shell is no use in the message, errno's text is.
+	printf '%s' "$2" | dd of="$1" bs=64k count=1 iflag=fullblock status=none
+}
+
+#
+# Kernel log
+#
+
+DMESG_MARK="rtrs-test: $RTRS_TEST $$ begins"
+
+dmesg_mark()
+{
+	printf '%s\n' "$DMESG_MARK" >/dev/kmsg
+}
+
+dmesg_since_start()
+{
+	dmesg | awk -v mark="$DMESG_MARK" '
+		index($0, mark) { text = ""; next }
+		{ text = text $0 "\n" }
+		END { printf "%s", text }'
+}
+
+# Reports of the kernel about itself; rtrs-vm looks for more of them in the
+# console log.
+DMESG_BAD='BUG: |WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
+DMESG_BAD+='|possible circular locking|possible recursive locking|inconsistent lock state'
+DMESG_BAD+='|suspicious RCU usage|blocked for more than|detected stall|list_(add|del) corruption'
+DMESG_BAD+='|rust_kernel: panicked|DMA-API: .*(device driver|leak)|ODEBUG: (free|init|activate|assert)'
+
+dmesg_clean()
+{
+	local bad
+
+	dmesg_since_start >"$TMP/dmesg"
+	if bad=$(grep -n -m 1 -E "$DMESG_BAD" "$TMP/dmesg"); then
+		echo "the kernel reports:"
+		sed -n "${bad%%:*},+40p" "$TMP/dmesg"
+		return 1
+	fi
+	kmemleak_clean
+}
+
+# Only the debug kernel has it; two scans, as it wants to see a leak twice.
+kmemleak_clean()
+{
+	local f=/sys/kernel/debug/kmemleak
+
+	[ -w "$f" ] || return 0
+	echo scan >"$f"
+	sleep 5
+	echo scan >"$f"
+	if [ -s "$f" ]; then
+		echo "kmemleak reports:"
+		head -n 60 "$f"
+		return 1
+	fi
+}
+
+# dmesg_has TEXT: said since the test began?
+dmesg_has()
+{
+	dmesg_since_start >"$TMP/dmesg"
+	grep -q -F -- "$1" "$TMP/dmesg" || {
+		echo "the kernel log has no \"$1\"; its end:"
+		tail -n 15 "$TMP/dmesg"
+		return 1
+	}
+}
+
+# shellcheck source-path=SCRIPTDIR source=rdma.sh
+. "$RTRS_LIB/rdma.sh"
+# shellcheck source-path=SCRIPTDIR source=pair.sh
+. "$RTRS_LIB/pair.sh"
+
+[ "$(id -u)" -eq 0 ] || skip_all "must be run as root"
+ktap_print_header
+dmesg_mark

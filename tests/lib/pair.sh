@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Helpers for tests of two guests, "server" and "client", joined by links.
+# Read by common.sh.
+#
+# Both run the same script; $RTRS_ROLE tells which one this is. They meet at
+# barriers, by files in the directory $RTRS_SYNC that both see.
+
+is_server() { [ "$RTRS_ROLE" = server ]; }
+is_client() { [ "$RTRS_ROLE" = client ]; }
+
+pair_peer()
+{
+	if is_server; then echo client; else echo server; fi
+}
+
+# pair_addr LINK [ROLE]: address of a role (this one) on a link, from 0.
+pair_addr()
+{
+	case ${2:-$RTRS_ROLE} in
+	server) echo "10.9.$(($1 + 1)).1" ;;
+	client) echo "10.9.$(($1 + 1)).2" ;;
+	esac
+}
+
+# pair_links: number of links.
+pair_links()
+{
+	find /sys/class/net -name 'eth*' | wc -l
+}
+
+# pair_up: addresses and soft RoCE on all links: rxe0 on eth0, and so on.
+pair_up()
+{
+	local n links
+	links=$(pair_links)
+
+	modprobe -a "${MODPROBE_RDMA[@]}" || return
+	for ((n = 0; n < links; n++)); do
+		ip link set "eth$n" mtu 4200 || return
+		ip addr add "$(pair_addr "$n")/24" dev "eth$n" || return
+		ip addr add "fd09:$((n + 1))::$(is_server && echo 1 || echo 2)/64" dev "eth$n" nodad || return
+		ip link set "eth$n" up || return
+		rdma link add "rxe$n" type rxe netdev "eth$n" || return
+	done
+	for ((n = 0; n < links; n++)); do
+		wait_for 5 rdma_active "rxe$n" || return
+		wait_for 20 ping -c 1 -W 1 -q "$(pair_addr "$n" "$(pair_peer)")" || return
+	done
+}
+
+pair_down()
+{
+	local n links
+	links=$(pair_links)
+
+	for ((n = 0; n < links; n++)); do
+		rdma link delete "rxe$n" 2>/dev/null
+	done
+	return 0
+}
+
+peer_failed()
+{
+	[ -e "$RTRS_SYNC/abort" ]
+}
+
+# barrier NAME [SECONDS]: until the other one gets there, too.
+barrier()
+{
+	local name=$1 end=$((SECONDS + ${2:-60} * RTRS_TIME_SCALE))
+
+	: >"$RTRS_SYNC/$name.$RTRS_ROLE"
+	until [ -e "$RTRS_SYNC/$name.$(pair_peer)" ]; do
+		if peer_failed || [ "$SECONDS" -ge "$end" ]; then
+			bail "the $(pair_peer) did not reach barrier $name"
+		fi
+		sleep 0.1
+	done
+}
+
+# put NAME TEXT, get NAME: hand a value to the other guest.
+put()
+{
+	printf '%s\n' "$2" >"$RTRS_SYNC/.$1.tmp" && mv "$RTRS_SYNC/.$1.tmp" "$RTRS_SYNC/$1.value"
+}
+
+get()
+{
+	local end=$((SECONDS + 60 * RTRS_TIME_SCALE))
+
+	until [ -e "$RTRS_SYNC/$1.value" ]; do
+		if peer_failed || [ "$SECONDS" -ge "$end" ]; then
+			bail "the $(pair_peer) did not say $1"
+		fi
+		sleep 0.1
+	done
+	cat "$RTRS_SYNC/$1.value"
+}
+
+# vm_control VERB GUEST [ARG...]: ask the host to do something to a guest:
+# kill, start, pause, resume, or "link GUEST N up|down".
+vm_control()
+{
+	local f
+	f=$RTRS_SYNC/control/$RTRS_ROLE.$BASHPID.$RANDOM
+
+	printf '%s\n' "$*" >"$f.new" && mv "$f.new" "$f.req" || return
+	wait_for 20 test -e "$f.ack" || return
+	grep -q '^ok' "$f.ack" || {
+		cat "$f.ack"
+		return 1
+	}
+}

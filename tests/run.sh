@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Run tests by name, each in a fresh guest.
+#
+# Usage: tests/run.sh [OPTION...] [NAME...]	('*' in a name stands for anything;
+#						without a name all tests run)
+#   --debug	on the debug kernel
+#   --here	directly on this machine, with its RDMA device: see README.md
+#   --list	only list the tests
+#   --no-build	with the modules as they were built last time
+#   --console	afterwards show the console logs
+# Other options go to rtrs-vm: --fail-fast --live --append ARGS --smp N --mem M
+#   --timeout S --qemu-arg ARG
+
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=env/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
+
+here=no build=yes console=no
+kind=() names=() opts=()
+while [ "$#" -gt 0 ]; do
+	case $1 in
+	--debug) kind=(--debug) ;;
+	--here) here=yes ;;
+	--no-build) build=no ;;
+	--console) console=yes ;;
+	--list) opts+=(--list) && build=no ;;
+	--append | --smp | --mem | --timeout | --qemu-arg | --links)
+		[ "$#" -ge 2 ] || die "$1 wants a value"
+		opts+=("$1" "$2")
+		shift
+		;;
+	-h | --help)
+		sed -n '5,/^$/s/^# \{0,1\}//p' "$0"
+		exit 0
+		;;
+	-*) opts+=("$1") ;;
+	*) names+=("$1") ;;
+	esac
+	shift
+done
+
+# On the machine itself: a real RDMA host, or inside a guest.
+run_here()
+{
+	local name rc=0
+
+	[ "${#names[@]}" -gt 0 ] || die "--here wants names of tests"
+	for name in "${names[@]}"; do
+		name=$(basename "$name" .sh)
+		[ -f "$RTRS_REPO/tests/$name.sh" ] || die "no test $name"
+		"$RTRS_REPO/tests/$name.sh" || rc=1
+	done
+	exit "$rc"
+}
+
+[ "$here" = no ] || run_here
+need_root
+
+vm=$("$RTRS_ENV/vm.sh")
+"$RTRS_ENV/kernel.sh" >/dev/null
+"$RTRS_ENV/c-peer.sh" "${kind[@]}" >/dev/null
+if [ "$build" = yes ]; then
+	RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests "${kind[@]}")
+else
+	RTRS_MODULES=$("$RTRS_ENV/build.sh" --where "${kind[@]}")
+fi
+export RTRS_MODULES
+export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
+mkdir -p "$RTRS_RESULTS"
+ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
+
+rc=0
+"$RTRS_ENV/enter.sh" "$vm" test "${kind[@]}" "${opts[@]}" "${names[@]}" || rc=$?
+if [ "$console" = yes ]; then
+	for f in "$RTRS_RESULTS"/*/*/console*.log; do
+		printf '=== %s\n' "$f"
+		cat "$f"
+	done
+fi
+exit "$rc"
