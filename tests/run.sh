@@ -14,7 +14,7 @@
 #   --timeout S --qemu-arg ARG
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=env/lib.sh
+# shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
 
 here=no build=yes console=no

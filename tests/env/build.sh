@@ -9,7 +9,7 @@
 #        build.sh --where [--debug]	only print where
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # A Debian 13 host running a kernel of the series needs no root of another one.

@@ -4,7 +4,7 @@
 # Remove what kbuild left in the tree, without a kernel tree to ask.
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find "$RTRS_REPO" \

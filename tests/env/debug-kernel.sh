@@ -9,7 +9,7 @@
 # was.
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 FRAGMENT=$RTRS_ENV/debug.config
@@ -24,17 +24,18 @@ kmake()
 # Kconfig drops silently what cannot be had.
 check_config()
 {
-	local line missing=0
+	local line absent=0
 
 	while IFS= read -r line; do
 		grep -qxF "$line" .config || {
 			echo "not in the configuration: $line"
-			missing=$((missing + 1))
+			absent=$((absent + 1))
 		}
 	done < <(grep '^CONFIG' "$FRAGMENT")
-	grep -q '^CONFIG_RUST=y' .config && grep -q '^CONFIG_KASAN=y' .config ||
-		die "the debug kernel would lack Rust or KASAN"
-	echo "$missing options of the fragment are not set"
+	for line in CONFIG_RUST=y CONFIG_KASAN=y CONFIG_PROVE_LOCKING=y; do
+		grep -qxF "$line" .config || die "the debug kernel would lack $line"
+	done
+	echo "$absent options of the fragment are not set"
 }
 
 # Inside the root: build SOURCE RELEASE

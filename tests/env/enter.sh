@@ -11,7 +11,7 @@
 # the host's mount table stays as it was, and callers do not see each other.
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Inside already (a script that enters calls another one that does).

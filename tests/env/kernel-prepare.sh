@@ -15,7 +15,7 @@
 # symbols the stock kernel exports.
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 FLAVOUR=amd64
@@ -71,7 +71,7 @@ extract()
 	tmp=$RTRS_CACHE/kernel/.unpack-$rel
 	rm -rf "$tmp" "$tree"
 	mkdir -p "$tmp" "$tree"
-	dpkg-deb -x "$RTRS_DEBS/$rel"/linux-source-"$RTRS_SERIES"_*.deb "$tmp"
+	dpkg-deb -x "$RTRS_DEBS/$rel/linux-source-${RTRS_SERIES}"_*.deb "$tmp"
 	tarball=$(echo "$tmp"/usr/src/linux-source-"$RTRS_SERIES".tar.*)
 	xz -T0 -dc "$tarball" | tar -x -C "$tree" --strip-components=1
 	rm -rf "$tmp"
@@ -86,7 +86,7 @@ prepare()
 	tmp=$RTRS_CACHE/kernel/.headers-$rel
 	rm -rf "$tmp"
 	mkdir -p "$tmp"
-	dpkg-deb -x "$RTRS_DEBS/$rel"/linux-headers-"$rel"_*.deb "$tmp"
+	dpkg-deb -x "$RTRS_DEBS/$rel/linux-headers-${rel}"_*.deb "$tmp"
 	cp "$tmp/usr/src/linux-headers-$rel/.config" "$tree/.config"
 	cp "$tmp/usr/src/linux-headers-$rel/Module.symvers" "$tree/Module.symvers"
 	rm -rf "$tmp"

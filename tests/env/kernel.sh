@@ -10,7 +10,7 @@
 #        kernel.sh --native	for the running kernel of a Debian 13 host
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 NATIVE_PACKAGES=(

@@ -8,7 +8,7 @@
 #        rootfs.sh --check	(only tell, by the exit status, whether it is)
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 BUILD_PACKAGES=(

@@ -4,7 +4,7 @@
 # Usage: style.sh rustfmt|rustfmtcheck|checkpatch|shellcheck
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # sources PATTERN...: files of the project, also those not added yet, but

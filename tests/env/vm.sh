@@ -4,7 +4,7 @@
 # Build the program that runs guests and collects results; print its path.
 
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=lib.sh
+# shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 VM=$RTRS_REPO/tests/vm

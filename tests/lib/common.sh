@@ -276,9 +276,9 @@ dmesg_has()
 	}
 }
 
-# shellcheck source-path=SCRIPTDIR source=rdma.sh
+# shellcheck source=rdma.sh
 . "$RTRS_LIB/rdma.sh"
-# shellcheck source-path=SCRIPTDIR source=pair.sh
+# shellcheck source=pair.sh
 . "$RTRS_LIB/pair.sh"
 
 [ "$(id -u)" -eq 0 ] || skip_all "must be run as root"

@@ -172,6 +172,7 @@ resource_counts()
 # are loaded. What is deferred after it is undone before comparing.
 resource_snapshot()
 {
+	# shellcheck disable=SC2034 # read by finish
 	SNAPSHOT_DEFERRED=${#DEFERRED[@]}
 	resource_counts >"$TMP/resources"
 	lsmod | awk 'NR > 1 && $1 ~ /^(ib_core|rdma_cm|rdma_rxe)$/ { print $1, $3 }' |

@@ -296,7 +296,8 @@ impl Guest {
         ]
         .iter()
         .map(|(k, v)| format!("{k}={}\n", quote(v)))
-        .collect()
+        .collect::<Vec<_>>()
+        .concat()
     }
 
     /// (tag, path, writable), the root first. Later ones may lie below

@@ -1,0 +1,131 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# What "make test" does: set up, build, check, run everything, sum up. The
+# last line is "N passed, N failed".
+#
+# Usage: tests/all.sh [--debug]
+
+set -euo pipefail
+# shellcheck source=env/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
+
+KIND=()
+[ "${1:-}" != --debug ] || KIND=(--debug)
+export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
+HOST=$RTRS_RESULTS/host
+TIMES=()
+
+# timed NAME CMD...: remembers how long it took.
+timed()
+{
+	local name=$1 t0 rc=0
+	shift
+
+	t0=$(date +%s)
+	"$@" || rc=$?
+	TIMES+=("$(printf '%5d s  %s' "$(($(date +%s) - t0))" "$name")")
+	return "$rc"
+}
+
+# one_line FILE NAME CMD...: a check that is one case of its own.
+one_line()
+{
+	local file=$HOST/$1.ktap name=$2
+	shift 2
+
+	if "$@" >"$file.log" 2>&1; then
+		printf 'ok 1 %s\n' "$name" >"$file"
+		say "$name: ok"
+	else
+		printf 'not ok 1 %s\n' "$name" >"$file"
+		say "$name: FAILED; end of $file.log:"
+		tail -n 40 "$file.log" | sed 's/^/    | /' >&2
+	fi
+}
+
+set_up()
+{
+	"$RTRS_ENV/kernel.sh" >/dev/null
+	"$RTRS_ENV/c-peer.sh" "${KIND[@]}" >/dev/null
+	"$RTRS_ENV/vm.sh" >/dev/null
+}
+
+modules()
+{
+	local file=$HOST/build.ktap
+
+	if W=1 "$RTRS_ENV/build.sh" --tests "${KIND[@]}" >/dev/null; then
+		printf 'ok 1 the modules build\n' >"$file"
+	else
+		printf 'not ok 1 the modules build\n' >"$file"
+	fi
+}
+
+style()
+{
+	one_line rustfmt "Rust code is formatted" "$RTRS_ENV/style.sh" rustfmtcheck
+	one_line shellcheck "shell scripts pass shellcheck" "$RTRS_ENV/style.sh" shellcheck
+	one_line checkpatch "C code passes checkpatch" "$RTRS_ENV/style.sh" checkpatch
+}
+
+# cargo_tests NAME DIR: results count test by test. A crate that does not even
+# build prints none, so the exit status has a say.
+cargo_tests()
+{
+	local name=$1 dir=$2 log=$HOST/$1.log
+
+	[ -f "$dir/Cargo.toml" ] || return 0
+	if ! step "cargo-$name" "host tests: $name" \
+		"$RTRS_ENV/enter.sh" cargo test --workspace --locked --no-fail-fast --manifest-path "$dir/Cargo.toml"; then
+		grep -q '^test result: FAILED' "$RTRS_LOGS/cargo-$name.log" ||
+			printf 'test %s ... FAILED\ntest result: FAILED. 0 passed; 1 failed;\n' "$name" \
+				>>"$RTRS_LOGS/cargo-$name.log"
+	fi
+	cp "$RTRS_LOGS/cargo-$name.log" "$log"
+}
+
+host_tests()
+{
+	cargo_tests runner "$RTRS_REPO/tests/vm"
+	cargo_tests logic "$RTRS_REPO/tests/host"
+	if [ -x "$RTRS_REPO/tests/host/valgrind.sh" ]; then
+		one_line valgrind "host tests are clean under valgrind" \
+			"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/host/valgrind.sh"
+	fi
+}
+
+vm_tests()
+{
+	# Failures are in the results, which the report reads.
+	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary || true
+}
+
+main()
+{
+	local vm rc=0 results=()
+
+	need_root
+	mkdir -p "$HOST"
+	ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
+	# Without these nothing can be counted: their failure ends it here.
+	timed "set-up" set_up
+	timed "modules" modules
+	timed "style" style
+	timed "host tests" host_tests
+	if grep -q '^ok' "$HOST/build.ktap"; then
+		timed "VM tests" vm_tests
+	else
+		say "the modules do not build: no VM tests"
+	fi
+
+	vm=$("$RTRS_ENV/vm.sh")
+	mapfile -t results < <(find "$HOST" -name '*.ktap' -o -name '*.log' ! -name '*.ktap.log' | sort
+		find "$RTRS_RESULTS" -mindepth 2 -maxdepth 2 -name result.json | sort)
+	printf '\nresults: %s\n' "$RTRS_RESULTS"
+	printf '%s\n' "${TIMES[@]}"
+	"$RTRS_ENV/enter.sh" "$vm" report "${results[@]}" || rc=1
+	exit "$rc"
+}
+
+main

@@ -1,0 +1,22 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# What "make demo" does: set up and build what is missing, then run
+# tests/demo.sh in a guest and show what it says as it says it.
+
+set -euo pipefail
+# shellcheck source=env/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
+
+need_root
+"$RTRS_ENV/kernel.sh" >/dev/null
+"$RTRS_ENV/c-peer.sh" >/dev/null
+vm=$("$RTRS_ENV/vm.sh")
+RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests)
+export RTRS_MODULES RTRS_RESULTS=$RTRS_REPO/results/demo
+
+say "starting the guest"
+rc=0
+"$RTRS_ENV/enter.sh" "$vm" run --live --name demo --timeout 300 -- "$RTRS_REPO/tests/demo.sh" || rc=$?
+say "demo finished with status $rc"
+exit "$rc"
