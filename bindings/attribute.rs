@@ -1,3 +1,428 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! attribute: being written.
+//! Tables of sysfs files.
+//!
+//! A table belongs to a type `T`; it can be used for devices
+//! ([`ClassDevice`](crate::class::ClassDevice)) and directories
+//! ([`Dir`](crate::kobject::Dir)) that own an `Arc<T>`, and its functions get
+//! that `T`. sysfs waits for functions that are running before a directory goes
+//! away, so it is always there.
+//!
+//! ```ignore
+//! attributes! {
+//!     /// Files of a path.
+//!     static FILES: [Path] = {
+//!         "state" => ro(|path, out| writeln!(out, "{}", path.state()).map_err(Error::from)),
+//!         "reconnect" => rw(show_usage, Path::store_reconnect),
+//!         "remove_path" => rw_self(show_usage, Path::store_remove),
+//!     };
+//!     /// The same directory's subdirectory `stats`.
+//!     static STATS: [Path] in "stats" = {
+//!         "rdma" => rw(show_rdma, reset_rdma),
+//!     };
+//! }
+//! ```
+//!
+//! C header: [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h)
+
+use core::{
+    marker::PhantomData,
+    mem::offset_of,
+    mem::zeroed,
+    slice, //
+};
+use kernel::{
+    ffi, fmt,
+    page::PAGE_SIZE,
+    prelude::*,
+    str::as_char_ptr_in_const_context,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    },
+};
+
+use crate::{
+    class, raw,
+    wait::{
+        Completion,
+        User, //
+    },
+};
+
+/// What a file shows: up to 4095 bytes. What is more is cut off, with an error
+/// for the writer, who can ignore it.
+pub struct Output<'a> {
+    buf: &'a mut [u8],
+    len: usize,
+    full: bool,
+}
+
+impl Output<'_> {
+    /// For `write!` and `writeln!`.
+    pub fn write_fmt(&mut self, args: fmt::Arguments<'_>) -> fmt::Result {
+        fmt::Write::write_fmt(self, args)
+    }
+}
+
+impl fmt::Write for Output<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let free = self.buf.get_mut(self.len..).unwrap_or_default();
+        let len = s.len().min(free.len());
+        for (to, from) in free.iter_mut().zip(s.as_bytes()) {
+            *to = *from;
+        }
+        self.len += len;
+        if len < s.len() {
+            self.full = true;
+            return Err(fmt::Error);
+        }
+        Ok(())
+    }
+}
+
+/// Prints a file. May sleep.
+pub type Show<T> = fn(&T, &mut Output<'_>) -> Result;
+
+/// Takes what was written to a file: all of it, up to 4096 bytes, any bytes.
+/// May sleep.
+pub type Store<T> = fn(&T, &[u8]) -> Result;
+
+/// Like [`Store`], for a file that removes its own directory.
+pub type StoreSelf<T> = fn(&Arc<T>, &[u8], RemoveSelf<'_>) -> Result;
+
+enum Input<T: 'static> {
+    None,
+    Store(Store<T>),
+    StoreSelf(StoreSelf<T>),
+}
+
+/// A file of a table; made by [`attributes!`].
+#[repr(C)]
+pub struct Attribute<T: 'static> {
+    /// First, so that C code's pointers to it are pointers to this. A bare
+    /// `attribute` is enough for directories that are not devices.
+    raw: raw::device_attribute,
+    show: Option<Show<T>>,
+    store: Input<T>,
+}
+
+// SAFETY: it is constant, and consists of functions and static strings.
+unsafe impl<T> Sync for Attribute<T> {}
+
+static_assert!(offset_of!(raw::device_attribute, attr) == 0);
+
+impl<T: Send + Sync> Attribute<T> {
+    /// Readable by everybody (0444).
+    pub const fn ro(name: &'static CStr, show: Show<T>) -> Self {
+        Self::new(name, 0o444, Some(show), Input::None)
+    }
+
+    /// Readable by everybody, writable by root (0644).
+    pub const fn rw(name: &'static CStr, show: Show<T>, store: Store<T>) -> Self {
+        Self::new(name, 0o644, Some(show), Input::Store(store))
+    }
+
+    /// Writable by root (0200).
+    pub const fn wo(name: &'static CStr, store: Store<T>) -> Self {
+        Self::new(name, 0o200, None, Input::Store(store))
+    }
+
+    /// Like [`rw`](Self::rw), for a file that can remove its own directory. Not
+    /// for a table `in` a subdirectory.
+    pub const fn rw_self(name: &'static CStr, show: Show<T>, store: StoreSelf<T>) -> Self {
+        Self::new(name, 0o644, Some(show), Input::StoreSelf(store))
+    }
+
+    const fn new(
+        name: &'static CStr,
+        mode: raw::umode_t,
+        show: Option<Show<T>>,
+        store: Input<T>,
+    ) -> Self {
+        // SAFETY: all bytes zero is a valid `device_attribute`: no functions.
+        let mut raw: raw::device_attribute = unsafe { zeroed() };
+        raw.attr.name = as_char_ptr_in_const_context(name);
+        raw.attr.mode = mode;
+        raw.__bindgen_anon_1.show = Some(class::show::<T>);
+        raw.__bindgen_anon_2.store = Some(class::store::<T>);
+        Self { raw, show, store }
+    }
+}
+
+/// What C code walks through: a table with an end mark. Made by [`attributes!`].
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct Pointers<T: 'static, const M: usize> {
+    raw: [*mut raw::attribute; M],
+    _type: PhantomData<fn(&T)>,
+}
+
+// SAFETY: constant.
+unsafe impl<T, const M: usize> Sync for Pointers<T, M> {}
+
+impl<T, const M: usize> Pointers<T, M> {
+    /// `M` must be one more than `N`, which is checked.
+    pub const fn new<const N: usize>(files: &'static [Attribute<T>; N]) -> Self {
+        assert!(M == N + 1);
+        let mut raw = [core::ptr::null_mut(); M];
+        let mut i = 0;
+        while i < N {
+            // The whole `Attribute`, which begins with the `attribute`.
+            raw[i] = core::ptr::from_ref(&files[i]).cast_mut().cast();
+            i += 1;
+        }
+        Self {
+            raw,
+            _type: PhantomData,
+        }
+    }
+}
+
+/// A table of files, for the directory itself or for a subdirectory of it; made
+/// by [`attributes!`].
+///
+/// # Invariants
+///
+/// `raw.attrs` is an array of pointers to the `raw.attr` of [`Attribute<T>`],
+/// with a null pointer at its end, all of it static.
+#[repr(transparent)]
+pub struct Group<T: 'static> {
+    raw: raw::attribute_group,
+    _type: PhantomData<fn(&T)>,
+}
+
+// SAFETY: constant.
+unsafe impl<T> Sync for Group<T> {}
+
+impl<T> Group<T> {
+    #[doc(hidden)]
+    pub const fn new<const M: usize>(
+        dir: Option<&'static CStr>,
+        files: &'static Pointers<T, M>,
+    ) -> Self {
+        // SAFETY: all bytes zero is a valid `attribute_group`: nothing in it.
+        let mut raw: raw::attribute_group = unsafe { zeroed() };
+        if let Some(dir) = dir {
+            raw.name = as_char_ptr_in_const_context(dir);
+        }
+        // INVARIANT: what `Pointers` consists of.
+        raw.__bindgen_anon_2.attrs_const = core::ptr::from_ref(files).cast();
+        Self {
+            raw,
+            _type: PhantomData,
+        }
+    }
+
+    /// Creates the files. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// `kobj` must be in sysfs, and its show and store operations must be such
+    /// that call [`show`] and [`store`] with a [`Node<T>`] that lives as long as
+    /// `kobj` does.
+    pub(crate) unsafe fn create(&'static self, kobj: *mut raw::kobject) -> Result {
+        // SAFETY: by the function's requirement; the table is static.
+        kernel::error::to_result(unsafe { raw::sysfs_create_group(kobj, &self.raw) })
+    }
+}
+
+/// Makes static tables of sysfs files, [`Group`]s. See the
+/// [module](crate::attribute).
+///
+/// `"name" => kind(functions)`, where `kind` is one of [`Attribute`]'s `ro`,
+/// `rw`, `wo`, `rw_self`.
+#[macro_export]
+macro_rules! attributes {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis static $group:ident: [$type:ty] $(in $dir:literal)? = {
+            $($name:literal => $kind:ident($($function:expr),+ $(,)?)),+ $(,)?
+        };
+    )+) => {$(
+        $(#[$meta])*
+        $vis static $group: $crate::attribute::Group<$type> = {
+            use $crate::attribute::{Attribute, Group, Pointers};
+            const N: usize = [$($name),+].len();
+            static FILES: [Attribute<$type>; N] = [
+                $(Attribute::$kind(::kernel::c_str!($name), $($function),+)),+
+            ];
+            static POINTERS: Pointers<$type, { N + 1 }> = Pointers::new(&FILES);
+            #[allow(unused_mut, unused_assignments)]
+            let mut dir = ::core::option::Option::None;
+            $(dir = ::core::option::Option::Some(::kernel::c_str!($dir));)?
+            Group::new(dir, &POINTERS)
+        };
+    )+};
+}
+pub use attributes;
+
+/// What a directory with files owns.
+#[pin_data]
+pub(crate) struct Node<T> {
+    data: Arc<T>,
+    state: Atomic<u32>,
+    /// A file has removed itself.
+    #[pin]
+    removed: Completion,
+    /// For who waits until all directories are gone.
+    user: User,
+}
+
+/// Nobody removes anything.
+const LIVE: u32 = 0;
+/// A file removes itself, or has done so.
+const SELF: u32 = 1;
+/// The whole directory is being removed.
+const GONE: u32 = 2;
+
+impl<T> Node<T> {
+    pub(crate) fn new(data: Arc<T>, user: User) -> impl PinInit<Self> {
+        pin_init!(Self {
+            data,
+            state: Atomic::new(LIVE),
+            removed <- Completion::new(),
+            user,
+        })
+    }
+
+    pub(crate) fn data(&self) -> &Arc<T> {
+        &self.data
+    }
+
+    pub(crate) fn user(&self) -> User {
+        self.user.clone()
+    }
+
+    /// To be called before the directory is removed: waits for a file that is
+    /// removing itself, and lets none begin to. Sleeps.
+    pub(crate) fn begin_removal(&self) {
+        if self.state.cmpxchg(LIVE, GONE, Full) == Err(SELF) {
+            self.removed.wait();
+        }
+    }
+}
+
+/// The right of a store function to remove the file it was called for; see
+/// [`Attribute::rw_self`].
+///
+/// The removal of a directory waits for the functions of its files. So a
+/// function that wants its directory to be removed, by itself or by somebody it
+/// waits for, has to [`remove`](Self::remove) its own file first, after which
+/// it is not waited for any more. Its arguments stay valid until it returns.
+pub struct RemoveSelf<'a> {
+    state: &'a Atomic<u32>,
+    removed: &'a Completion,
+    kobj: *mut raw::kobject,
+    attr: *const raw::attribute,
+}
+
+impl RemoveSelf<'_> {
+    /// Removes the file, and sleeps until nobody else is using it.
+    ///
+    /// `false` if another one was faster: a writer to this file, or to another
+    /// one of this kind in this directory, or who removes the directory. Then
+    /// there is nothing to do but to return.
+    pub fn remove(self) -> bool {
+        if self.state.cmpxchg(LIVE, SELF, Full).is_err() {
+            return false;
+        }
+        // SAFETY: this runs in a store function of the file, so its directory
+        // is in sysfs until this call at least; who wants to remove it from now
+        // on waits for `removed`. `attr` is the attribute the function was
+        // called for.
+        let removed = unsafe { raw::sysfs_remove_file_self(self.kobj, self.attr) };
+        self.removed.complete_all();
+        removed
+    }
+}
+
+/// Prints a file.
+///
+/// # Safety
+///
+/// `node` must be valid during the call, `attr` be one of an [`Attribute<T>`],
+/// and `buf` a buffer of `PAGE_SIZE` bytes, initialised.
+pub(crate) unsafe fn show<T: 'static>(
+    node: &Node<T>,
+    attr: *const raw::attribute,
+    buf: *mut ffi::c_char,
+) -> isize {
+    // SAFETY: by the function's requirement; static.
+    let attr = unsafe { &*attr.cast::<Attribute<T>>() };
+    let Some(show) = attr.show else {
+        return errno(EIO);
+    };
+    let mut out = Output {
+        // sysfs complains about a full page.
+        // SAFETY: by the function's requirement.
+        buf: unsafe { slice::from_raw_parts_mut(buf.cast(), PAGE_SIZE - 1) },
+        len: 0,
+        full: false,
+    };
+    match show(&node.data, &mut out) {
+        Err(e) if !out.full => errno(e),
+        // CAST: less than a page.
+        _ => out.len as isize,
+    }
+}
+
+/// Writes to a file.
+///
+/// # Safety
+///
+/// sysfs must be calling, with these arguments, the store operation of `kobj`;
+/// `node` must be valid for as long as `kobj`, and `attr` be one of an
+/// [`Attribute<T>`].
+pub(crate) unsafe fn store<T: 'static>(
+    node: *const Node<T>,
+    kobj: *mut raw::kobject,
+    attr: *const raw::attribute,
+    buf: *const ffi::c_char,
+    count: usize,
+) -> isize {
+    // SAFETY: sysfs passes a buffer with `count` bytes.
+    let input = unsafe { slice::from_raw_parts(buf.cast::<u8>(), count) };
+    // SAFETY: by the function's requirement; static.
+    let result = match unsafe { &(*attr.cast::<Attribute<T>>()).store } {
+        Input::None => Err(EIO),
+        // SAFETY: sysfs keeps `kobj`, and thus `node`, until this returns.
+        Input::Store(store) => store(unsafe { &(*node).data }, input),
+        Input::StoreSelf(store) => {
+            // The file may remove itself. From then on nobody waits for us.
+            // SAFETY: sysfs keeps `kobj` now.
+            unsafe { raw::kobject_get(kobj) };
+            // SAFETY: with the reference, `kobj` and `node` stay until it is
+            // put, which is after the last use of the borrow.
+            let node = unsafe { &*node };
+            let token = RemoveSelf {
+                state: &node.state,
+                removed: &node.removed,
+                kobj,
+                attr,
+            };
+            let result = store(&node.data, input, token);
+            // SAFETY: the reference taken above.
+            unsafe { raw::kobject_put(kobj) };
+            result
+        }
+    };
+    match result {
+        // CAST: at most a page.
+        Ok(()) => count as isize,
+        Err(e) => errno(e),
+    }
+}
+
+fn errno(error: Error) -> isize {
+    // CAST: error numbers are small.
+    error.to_errno() as isize
+}
+
+/// `input` without the newline that `echo` adds.
+pub fn trim_newline(input: &[u8]) -> &[u8] {
+    input.strip_suffix(b"\n").unwrap_or(input)
+}

@@ -1,3 +1,322 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! class: being written.
+//! Device classes and their devices.
+//!
+//! C headers: [`include/linux/device/class.h`](srctree/include/linux/device/class.h),
+//! [`include/linux/device.h`](srctree/include/linux/device.h)
+
+use core::ptr::NonNull;
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    ffi,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    },
+    types::Opaque, //
+};
+
+use crate::{
+    attribute::{
+        self,
+        Group,
+        Node, //
+    },
+    kobject::Parent,
+    raw,
+    wait::{
+        User,
+        Users, //
+    },
+};
+
+/// A class of devices, `/sys/class/<name>`.
+///
+/// Dropping it sleeps until all its devices, and all directories below them,
+/// are gone and freed: after that no code of theirs runs any more.
+//
+// Field order is teardown order: first the users, then the class.
+pub struct Class {
+    users: Users,
+    raw: RawClass,
+}
+
+/// # Invariants
+///
+/// A class from `class_create()` that belongs to this object.
+struct RawClass(NonNull<raw::class>);
+
+// SAFETY: a class can be used and destroyed by every thread.
+unsafe impl Send for RawClass {}
+// SAFETY: classes are synchronised by locks of their own.
+unsafe impl Sync for RawClass {}
+
+impl Drop for RawClass {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant; `Class` has waited for its devices.
+        unsafe { raw::class_destroy(self.0.as_ptr()) }
+    }
+}
+
+impl Class {
+    /// Registers a class. Sleeps.
+    pub fn new(name: &'static CStr) -> Result<Self> {
+        let users = Users::new()?;
+        // SAFETY: the name is static.
+        let class = from_err_ptr(unsafe { raw::class_create(name.as_char_ptr()) })?;
+        // INVARIANT: just created.
+        let raw = RawClass(NonNull::new(class).ok_or(ENOMEM)?);
+        Ok(Self { users, raw })
+    }
+}
+
+/// What happened to a device, for user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uevent {
+    /// It has changed.
+    Change,
+    /// It is usable.
+    Online,
+    /// It is not usable for the time being.
+    Offline,
+}
+
+impl Uevent {
+    fn as_raw(self) -> raw::kobject_action {
+        match self {
+            Self::Change => raw::kobject_action_KOBJ_CHANGE,
+            Self::Online => raw::kobject_action_KOBJ_ONLINE,
+            Self::Offline => raw::kobject_action_KOBJ_OFFLINE,
+        }
+    }
+}
+
+/// Most variables of one [`ClassDevice::uevent`].
+pub const MAX_UEVENT_VARS: usize = 8;
+
+/// A device without hardware: `/sys/class/<class>/<name>`, with files for a
+/// `T`.
+///
+/// Dropping it removes it, with all that is in it, and sleeps until no function
+/// of its files is running: a store function must not do that to its own
+/// device, unless it was [removed](attribute::RemoveSelf) before.
+///
+/// The `Arc<T>` is dropped when it is removed, or a little later if somebody
+/// else holds a reference of the C object.
+///
+/// # Invariants
+///
+/// `inner` is a [`DeviceBox<T>`] that was added, with a reference that belongs
+/// to this object.
+pub struct ClassDevice<T: Send + Sync + 'static> {
+    inner: NonNull<DeviceBox<T>>,
+}
+
+/// A `device` and what belongs to it; freed by the release function.
+#[pin_data]
+#[repr(C)]
+struct DeviceBox<T> {
+    #[pin]
+    dev: Opaque<raw::device>,
+    #[pin]
+    node: Node<T>,
+    announced: Atomic<bool>,
+}
+
+// SAFETY: a `device` can be used and removed by every thread.
+unsafe impl<T: Send + Sync> Send for ClassDevice<T> {}
+// SAFETY: what can be done with a shared one is synchronised by the driver
+// core and sysfs.
+unsafe impl<T: Send + Sync> Sync for ClassDevice<T> {}
+
+impl<T: Send + Sync> ClassDevice<T> {
+    /// Registers a device with the files of `groups`. Sleeps.
+    ///
+    /// User space is not told before [`announce`](Self::announce), so that more
+    /// directories can be added.
+    ///
+    /// A name that is already there is an [`EEXIST`] with a backtrace in the
+    /// log: the caller has to know what is there.
+    pub fn new(
+        class: &Class,
+        name: &CStr,
+        groups: &[&'static Group<T>],
+        data: Arc<T>,
+    ) -> Result<Self> {
+        let inner = KBox::pin_init(
+            pin_init!(DeviceBox {
+                dev <- Opaque::zeroed(),
+                node <- Node::new(data, class.users.add()),
+                announced: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: what the pointer points to is not moved.
+        let inner = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
+        // SAFETY: a box is valid.
+        let dev = unsafe { (*inner).dev.get() };
+
+        // SAFETY: `dev` is zeroed, as it has to be, and lives until its release
+        // function is called. The class lives until that has happened, see
+        // `Class`.
+        unsafe {
+            raw::device_initialize(dev);
+            (*dev).class = class.raw.0.as_ptr();
+            (*dev).release = Some(release::<T>);
+            raw::rtrs_helper_uevent_suppress(dev, true);
+        }
+        // SAFETY: the device is initialised; the format takes one string, which
+        // is one.
+        let ret = unsafe { raw::dev_set_name(dev, c"%s".as_char_ptr(), name.as_char_ptr()) };
+        // SAFETY: the device is initialised and, if this comes to it, has a
+        // name.
+        let ret = to_result(ret).and_then(|()| to_result(unsafe { raw::device_add(dev) }));
+        if let Err(e) = ret {
+            // SAFETY: the only reference of a device that is not added.
+            unsafe { raw::put_device(dev) };
+            return Err(e);
+        }
+        // INVARIANT: added, with the initial reference. From here on dropping
+        // it removes it.
+        let device = Self {
+            // SAFETY: a box is not null.
+            inner: unsafe { NonNull::new_unchecked(inner) },
+        };
+        for group in groups {
+            // SAFETY: just added. Files of a device are shown by `show` and
+            // stored by `store` below, because that is what is in the
+            // `device_attribute` of an `Attribute`.
+            unsafe { group.create(device.kobj()) }?;
+        }
+        Ok(device)
+    }
+
+    /// Tells user space that the device is there (once). Sleeps.
+    pub fn announce(&self) {
+        if self.inner().announced.xchg(true, Full) {
+            return;
+        }
+        // SAFETY: alive by the type invariant. The flag is written at
+        // registration and here, where only one thread gets to.
+        unsafe { raw::rtrs_helper_uevent_suppress(self.inner().dev.get(), false) };
+        // An event that gets lost, for want of memory, is not an error.
+        let _ = self.send(raw::kobject_action_KOBJ_ADD, &[]);
+    }
+
+    /// Tells user space that something happened, with variables like
+    /// `c"STATE=up"`, at most [`MAX_UEVENT_VARS`]. Nothing happens before it is
+    /// [announced](Self::announce). Sleeps.
+    pub fn uevent(&self, event: Uevent, vars: &[&CStr]) -> Result {
+        self.send(event.as_raw(), vars)
+    }
+
+    fn send(&self, action: raw::kobject_action, vars: &[&CStr]) -> Result {
+        let mut envp = [core::ptr::null_mut(); MAX_UEVENT_VARS + 1];
+        if vars.len() > MAX_UEVENT_VARS {
+            return Err(E2BIG);
+        }
+        for (to, var) in envp.iter_mut().zip(vars) {
+            *to = var.as_char_ptr().cast_mut();
+        }
+        // SAFETY: added by the type invariant. `envp` has a null pointer at its
+        // end, and is only read.
+        to_result(unsafe { raw::kobject_uevent_env(self.kobj(), action, envp.as_mut_ptr()) })
+    }
+
+    /// What the files are for. Any context.
+    pub fn data(&self) -> &Arc<T> {
+        self.inner().node.data()
+    }
+
+    fn inner(&self) -> &DeviceBox<T> {
+        // SAFETY: alive by the type invariant.
+        unsafe { self.inner.as_ref() }
+    }
+
+    fn kobj(&self) -> *mut raw::kobject {
+        // SAFETY: alive by the type invariant.
+        unsafe { &raw mut (*self.inner().dev.get()).kobj }
+    }
+
+    fn user(&self) -> User {
+        self.inner().node.user()
+    }
+}
+
+impl<'a, T: Send + Sync> From<&'a ClassDevice<T>> for Parent<'a> {
+    fn from(device: &'a ClassDevice<T>) -> Self {
+        // SAFETY: added by the type invariant, and it lives as long as
+        // `device`.
+        unsafe { Parent::new(device.kobj(), device.user()) }
+    }
+}
+
+impl<T: Send + Sync> Drop for ClassDevice<T> {
+    fn drop(&mut self) {
+        self.inner().node.begin_removal();
+        // SAFETY: added by the type invariant. No file is removing itself,
+        // which would use what this takes away. The reference is given up, and
+        // not used any more.
+        unsafe { raw::device_unregister(self.inner().dev.get()) };
+    }
+}
+
+/// # Safety
+///
+/// `dev` must be that of a [`DeviceBox<T>`].
+unsafe fn from_dev<T>(dev: *mut raw::device) -> *mut DeviceBox<T> {
+    // The first field.
+    dev.cast()
+}
+
+/// Prints a file of a device.
+///
+/// # Safety
+///
+/// Called by the driver core only, for a file of a [`Group<T>`] of a
+/// [`ClassDevice<T>`].
+pub(crate) unsafe extern "C" fn show<T: Send + Sync + 'static>(
+    dev: *mut raw::device,
+    attr: *mut raw::device_attribute,
+    buf: *mut ffi::c_char,
+) -> isize {
+    // SAFETY: by the function's requirement it is a `DeviceBox<T>`, which sysfs
+    // keeps until this returns; the buffer is a zeroed page.
+    unsafe { attribute::show(&(*from_dev::<T>(dev)).node, attr.cast(), buf) }
+}
+
+/// Writes to a file of a device.
+///
+/// # Safety
+///
+/// Called by the driver core only, for a file of a [`Group<T>`] of a
+/// [`ClassDevice<T>`].
+pub(crate) unsafe extern "C" fn store<T: Send + Sync + 'static>(
+    dev: *mut raw::device,
+    attr: *mut raw::device_attribute,
+    buf: *const ffi::c_char,
+    count: usize,
+) -> isize {
+    // SAFETY: by the function's requirement it is a `DeviceBox<T>`, of which
+    // `node` and `kobj` are parts.
+    unsafe {
+        let node = &raw const (*from_dev::<T>(dev)).node;
+        attribute::store(node, &raw mut (*dev).kobj, attr.cast(), buf, count)
+    }
+}
+
+/// # Safety
+///
+/// Called by the driver core only, for a [`ClassDevice<T>`] without references.
+unsafe extern "C" fn release<T: Send + Sync>(dev: *mut raw::device) {
+    // SAFETY: from `KBox::into_raw` in `ClassDevice::new`; nobody uses it any
+    // more.
+    drop(unsafe { KBox::from_raw(from_dev::<T>(dev)) });
+}

@@ -1,2 +1,249 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/cpumask.h>
+#include <linux/jiffies.h>
+#include <linux/lockdep.h>
+#include <linux/mm.h>
+#include <linux/nodemask.h>
+#include <linux/percpu.h>
+#include <linux/ratelimit.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/smp.h>
+
 #include "helpers_sys.h"
+
+void rtrs_helper_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key)
+{
+#ifdef CONFIG_DEBUG_SPINLOCK
+# ifdef CONFIG_PREEMPT_RT
+	__spin_lock_init(lock, name, key, false);
+# else
+	__raw_spin_lock_init(spinlock_check(lock), name, key, LD_WAIT_CONFIG);
+# endif
+#else
+	spin_lock_init(lock);
+#endif
+}
+
+unsigned long rtrs_helper_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+bool rtrs_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+{
+	return spin_trylock_irqsave(lock, *flags);
+}
+
+void rtrs_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+void rtrs_helper_spin_assert_held(spinlock_t *lock)
+{
+	lockdep_assert_held(lock);
+}
+
+void rtrs_helper_completion_init(struct completion *x)
+{
+	init_completion(x);
+}
+
+/* Unlike reinit_completion(), not a plain store that races with complete(). */
+void rtrs_helper_completion_reinit(struct completion *x)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&x->wait.lock, flags);
+	x->done = 0;
+	raw_spin_unlock_irqrestore(&x->wait.lock, flags);
+}
+
+/*
+ * nr exclusive waiters (0: all of them) and all others. wq_has_sleeper() has
+ * the full barrier that orders the caller's stores before the look at the
+ * queue; its other half is in prepare_to_wait_event().
+ */
+void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr)
+{
+	if (wq_has_sleeper(wq))
+		__wake_up(wq, TASK_NORMAL, nr, NULL);
+}
+
+unsigned int rtrs_helper_nr_cpu_ids(void)
+{
+	return nr_cpu_ids;
+}
+
+unsigned int rtrs_helper_num_online_cpus(void)
+{
+	return num_online_cpus();
+}
+
+unsigned int rtrs_helper_current_cpu(void)
+{
+	return raw_smp_processor_id();
+}
+
+bool rtrs_helper_cpu_possible(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids && cpu_possible(cpu);
+}
+
+void *rtrs_helper_this_cpu_ptr(void __percpu *p)
+{
+	return raw_cpu_ptr(p);
+}
+
+void *rtrs_helper_per_cpu_ptr(void __percpu *p, unsigned int cpu)
+{
+	return per_cpu_ptr(p, cpu);
+}
+
+void rtrs_helper_this_cpu_add(u64 __percpu *p, u64 v)
+{
+	this_cpu_add(*p, v);
+}
+
+bool rtrs_helper_percpu_ref_tryget_live(struct percpu_ref *ref)
+{
+	return percpu_ref_tryget_live(ref);
+}
+
+void rtrs_helper_percpu_ref_get(struct percpu_ref *ref)
+{
+	percpu_ref_get(ref);
+}
+
+void rtrs_helper_percpu_ref_put(struct percpu_ref *ref)
+{
+	percpu_ref_put(ref);
+}
+
+void rtrs_helper_percpu_ref_kill(struct percpu_ref *ref)
+{
+	percpu_ref_kill(ref);
+}
+
+/* A node that does not exist or is offline is no preference. */
+static int node_or_none(int node)
+{
+	if (node < 0 || node >= MAX_NUMNODES || !node_online(node))
+		return NUMA_NO_NODE;
+	return node;
+}
+
+int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node)
+{
+	return sbitmap_init_node(sb, depth, -1, gfp, node_or_none(node), false, true);
+}
+
+/* What was done before the tags were returned is ordered before what follows. */
+unsigned int rtrs_helper_sbitmap_weight(struct sbitmap *sb)
+{
+	unsigned int weight = sbitmap_weight(sb);
+
+	smp_mb();
+	return weight;
+}
+
+/*
+ * With preemption disabled, so that synchronize_rcu() after *closed was set
+ * waits for everybody who did not see it.
+ */
+int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
+{
+	int nr = -1;
+
+	preempt_disable();
+	if (!READ_ONCE(*closed))
+		nr = sbitmap_get(sb);
+	preempt_enable();
+	return nr;
+}
+
+/*
+ * The first barrier orders what was done to the tag's owner before the bit
+ * may be found free: the other half is the atomic operation in sbitmap_get().
+ * The second orders the bit before the look at the queue, like
+ * wq_has_sleeper(), at no cost where an atomic operation is a barrier.
+ */
+void rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq)
+{
+	smp_mb__before_atomic();
+	sbitmap_put(sb, nr);
+	smp_mb__after_atomic();
+	if (waitqueue_active(wq))
+		__wake_up(wq, TASK_NORMAL, 1, NULL);
+}
+
+void rtrs_helper_sbitmap_free(struct sbitmap *sb)
+{
+	sbitmap_free(sb);
+}
+
+unsigned int rtrs_helper_noio_save(void)
+{
+	return memalloc_noio_save();
+}
+
+void rtrs_helper_noio_restore(unsigned int flags)
+{
+	memalloc_noio_restore(flags);
+}
+
+void *rtrs_helper_alloc_pages(int node, gfp_t gfp, unsigned int order)
+{
+	struct page *page = alloc_pages_node(node_or_none(node), gfp, order);
+
+	return page ? page_address(page) : NULL;
+}
+
+void rtrs_helper_free_pages(void *addr, unsigned int order)
+{
+	__free_pages(virt_to_page(addr), order);
+}
+
+/*
+ * Of memory that somebody else may be writing: a call the compiler cannot look
+ * into, so that it can neither repeat the reads nor use the source in place of
+ * the copy.
+ */
+void rtrs_helper_copy(void *dst, const void *src, size_t len)
+{
+	memcpy(dst, src, len);
+}
+
+void rtrs_helper_uevent_suppress(struct device *dev, bool suppress)
+{
+	dev_set_uevent_suppress(dev, suppress);
+}
+
+u64 rtrs_helper_jiffies(void)
+{
+	return jiffies;
+}
+
+unsigned int rtrs_helper_jiffies_to_msecs(unsigned long j)
+{
+	return jiffies_to_msecs(j);
+}
+
+void rtrs_helper_ratelimit_init(struct ratelimit_state *rs)
+{
+	ratelimit_default_init(rs);
+}
+
+bool rtrs_helper_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+bool rtrs_helper_work_pending(struct work_struct *work)
+{
+	return work_pending(work);
+}

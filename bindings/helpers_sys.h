@@ -1,1 +1,87 @@
 /* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C entry points for what the core kernel headers offer only as inline
+ * functions, macros or structure fields. Nothing here decides anything: logic
+ * is Rust.
+ *
+ * The Rust for Linux helpers (rust_helper_*) are not used: the kernel does not
+ * export them when it inlines them.
+ *
+ * API drift between kernel versions is absorbed here.
+ */
+#ifndef RTRS_HELPERS_SYS_H
+#define RTRS_HELPERS_SYS_H
+
+#include <linux/completion.h>
+#include <linux/device.h>
+#include <linux/gfp.h>
+#include <linux/percpu-refcount.h>
+#include <linux/ratelimit_types.h>
+#include <linux/sbitmap.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#ifdef __BINDGEN__
+const gfp_t RTRS_GFP_NOIO = GFP_NOIO;
+const gfp_t RTRS_GFP_NORETRY = __GFP_NORETRY;
+const gfp_t RTRS_GFP_COMP = __GFP_COMP;
+const unsigned int RTRS_MAX_PAGE_ORDER = MAX_PAGE_ORDER;
+const size_t RTRS_PERCPU_MAX_SIZE = PCPU_MIN_UNIT_SIZE;
+#endif
+
+/* Locks */
+void rtrs_helper_spin_lock_init(spinlock_t *lock, const char *name, struct lock_class_key *key);
+unsigned long rtrs_helper_spin_lock_irqsave(spinlock_t *lock);
+bool rtrs_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void rtrs_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
+void rtrs_helper_spin_assert_held(spinlock_t *lock);
+
+/* Waiting */
+void rtrs_helper_completion_init(struct completion *x);
+void rtrs_helper_completion_reinit(struct completion *x);
+void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr);
+
+/* CPUs and per-CPU memory */
+unsigned int rtrs_helper_nr_cpu_ids(void);
+unsigned int rtrs_helper_num_online_cpus(void);
+unsigned int rtrs_helper_current_cpu(void);
+bool rtrs_helper_cpu_possible(unsigned int cpu);
+void *rtrs_helper_this_cpu_ptr(void __percpu *p);
+void *rtrs_helper_per_cpu_ptr(void __percpu *p, unsigned int cpu);
+void rtrs_helper_this_cpu_add(u64 __percpu *p, u64 v);
+
+/* percpu_ref */
+bool rtrs_helper_percpu_ref_tryget_live(struct percpu_ref *ref);
+void rtrs_helper_percpu_ref_get(struct percpu_ref *ref);
+void rtrs_helper_percpu_ref_put(struct percpu_ref *ref);
+void rtrs_helper_percpu_ref_kill(struct percpu_ref *ref);
+
+/* Tags */
+int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node);
+unsigned int rtrs_helper_sbitmap_weight(struct sbitmap *sb);
+int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed);
+void rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq);
+void rtrs_helper_sbitmap_free(struct sbitmap *sb);
+
+/* Memory */
+unsigned int rtrs_helper_noio_save(void);
+void rtrs_helper_noio_restore(unsigned int flags);
+void *rtrs_helper_alloc_pages(int node, gfp_t gfp, unsigned int order);
+void rtrs_helper_free_pages(void *addr, unsigned int order);
+void rtrs_helper_copy(void *dst, const void *src, size_t len);
+
+/* Devices */
+void rtrs_helper_uevent_suppress(struct device *dev, bool suppress);
+
+/* Work */
+bool rtrs_helper_work_pending(struct work_struct *work);
+
+/* Time, messages */
+u64 rtrs_helper_jiffies(void);
+unsigned int rtrs_helper_jiffies_to_msecs(unsigned long j);
+void rtrs_helper_ratelimit_init(struct ratelimit_state *rs);
+bool rtrs_helper_fatal_signal_pending(void);
+
+#endif /* RTRS_HELPERS_SYS_H */

@@ -1,3 +1,92 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! lock: being written.
+//! A spinlock that disables interrupts.
+//!
+//! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
+
+use kernel::{
+    ffi,
+    sync::lock::{
+        Backend,
+        Guard,
+        Lock, //
+    }, //
+};
+
+use crate::raw;
+
+/// Creates a [`SpinLockIrq`] initialiser with the given name, or one made of
+/// file and line, and a lock class of its own.
+#[macro_export]
+macro_rules! new_spinlock_irq {
+    ($inner:expr $(, $name:literal)? $(,)?) => {
+        $crate::lock::SpinLockIrq::new(
+            $inner,
+            ::kernel::optional_name!($($name)?),
+            ::kernel::sync::static_lock_class!(),
+        )
+    };
+}
+pub use new_spinlock_irq;
+
+/// A spinlock for data that interrupt handlers use too.
+///
+/// Local interrupts are disabled while it is held, and afterwards are what they
+/// were before. Can be taken in any context but NMI. Not on PREEMPT_RT, where
+/// it sleeps like any `spinlock_t`.
+///
+/// Guards must be dropped in the reverse order of locking: each restores the
+/// interrupt state of the time when it was taken.
+pub type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
+
+/// The guard of a [`SpinLockIrq`].
+pub type SpinLockIrqGuard<'a, T> = Guard<'a, T, SpinLockIrqBackend>;
+
+/// `spin_lock_irqsave()` as a lock backend.
+pub struct SpinLockIrqBackend;
+
+// SAFETY: the kernel's `spinlock_t` excludes other threads and CPUs; `relock`
+// is the default implementation, which locks in the same way.
+unsafe impl Backend for SpinLockIrqBackend {
+    type State = raw::spinlock_t;
+    /// The interrupt state to restore.
+    type GuardState = ffi::c_ulong;
+
+    unsafe fn init(ptr: *mut Self::State, name: *const ffi::c_char, key: *mut raw::lock_class_key) {
+        // SAFETY: the caller guarantees that `ptr` is valid for writes, and
+        // `name` and `key` for reads indefinitely.
+        unsafe { raw::rtrs_helper_spin_lock_init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: the caller guarantees that the lock is initialised.
+        unsafe { raw::rtrs_helper_spin_lock_irqsave(ptr) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        let mut flags = 0;
+        // SAFETY: the caller guarantees that the lock is initialised; `flags`
+        // is a local variable.
+        unsafe { raw::rtrs_helper_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
+        // SAFETY: the caller guarantees to be the owner, and `guard_state` is
+        // what the lock operation returned.
+        unsafe { raw::rtrs_helper_spin_unlock_irqrestore(ptr, *guard_state) }
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        #[cfg(CONFIG_LOCKDEP)]
+        // SAFETY: the caller guarantees that the lock is initialised.
+        unsafe {
+            raw::rtrs_helper_spin_assert_held(ptr)
+        }
+        #[cfg(not(CONFIG_LOCKDEP))]
+        let _ = ptr;
+    }
+}

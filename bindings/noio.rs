@@ -1,3 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! noio: being written.
+//! Allocating on the storage path.
+//!
+//! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
+
+use crate::raw;
+
+/// Runs `f`, in which no allocation starts block IO to get memory: what a
+/// block device needs to make progress must not wait for that device.
+///
+/// This holds for all allocations of the calling task, with whatever flags and
+/// in whatever callee. May be nested. Any context.
+pub fn scope<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: any context. It changes a flag of the current task, which is
+    // restored below: `f` can neither unwind (kernel panics abort) nor leave
+    // this function in another way.
+    let flags = unsafe { raw::rtrs_helper_noio_save() };
+    let result = f();
+    // SAFETY: `flags` is what the save in the same task returned, and nested
+    // scopes have ended inside `f`.
+    unsafe { raw::rtrs_helper_noio_restore(flags) };
+    result
+}
+
+/// How an allocation of pages may go about getting memory.
+///
+/// The kernel crate's `Flags` cannot be read from outside of it and lacks some.
+#[derive(Clone, Copy)]
+pub struct Gfp(raw::gfp_t);
+
+impl Gfp {
+    /// May sleep, write back and do block IO.
+    pub const KERNEL: Self = Self(raw::GFP_KERNEL);
+    /// May sleep, but starts no block IO.
+    pub const NOIO: Self = Self(raw::RTRS_GFP_NOIO);
+    /// Does not sleep; fails easily. Any context but NMI.
+    pub const NOWAIT: Self = Self(raw::GFP_NOWAIT);
+
+    /// For what can do with less: gives up early and without a word in the log.
+    pub const fn optional(self) -> Self {
+        Self(self.0 | raw::RTRS_GFP_NORETRY | raw::__GFP_NOWARN)
+    }
+
+    pub(crate) const fn as_raw(self) -> raw::gfp_t {
+        self.0
+    }
+}

@@ -1,3 +1,127 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pages: being written.
+//! Physically contiguous memory that somebody else may write to.
+//!
+//! C header: [`include/linux/gfp.h`](srctree/include/linux/gfp.h)
+
+use core::{
+    ffi::c_void,
+    ptr::NonNull, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+use crate::{
+    noio::Gfp,
+    raw, //
+};
+
+/// `PAGE_SIZE << order` bytes of zeroed, physically contiguous memory.
+///
+/// Made for buffers that devices and, through them, other machines access at
+/// any time: no reference to the contents is ever handed out, they are copied
+/// in and out. What is read is some mixture of what was there during the call;
+/// it has to be copied once and then judged.
+///
+/// A compound page: lower layers may take references to its parts, for example
+/// to put them into network buffers.
+///
+/// # Invariants
+///
+/// `addr` is the start of `PAGE_SIZE << order` bytes of lowmem, allocated with
+/// this order and owned by this object.
+pub struct Pages {
+    addr: NonNull<u8>,
+    order: u32,
+}
+
+// SAFETY: memory can be used and freed on every CPU.
+unsafe impl Send for Pages {}
+// SAFETY: all access is by copying through raw pointers, in opaque C code;
+// concurrent access is expected and yields mixed bytes.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node`
+    /// (negative, or not there: no preference).
+    ///
+    /// Sleeps if `gfp` allows it. `EINVAL` if the page allocator has no such
+    /// order.
+    pub fn new(order: u32, node: i32, gfp: Gfp) -> Result<Self> {
+        if order > raw::RTRS_MAX_PAGE_ORDER {
+            return Err(EINVAL);
+        }
+        let gfp = gfp.as_raw() | raw::__GFP_ZERO | raw::RTRS_GFP_COMP;
+        // SAFETY: `order` is valid and `gfp` a combination of valid flags
+        // without `__GFP_HIGHMEM`; the helper checks `node`.
+        let addr = unsafe { raw::rtrs_helper_alloc_pages(node, gfp, order) };
+        // INVARIANT: what was just allocated. Without `__GFP_HIGHMEM` it is
+        // lowmem.
+        Ok(Self {
+            addr: NonNull::new(addr.cast()).ok_or(ENOMEM)?,
+            order,
+        })
+    }
+
+    /// The smallest order that holds `len` bytes.
+    pub fn order_of(len: usize) -> u32 {
+        len.div_ceil(PAGE_SIZE)
+            .max(1)
+            .next_power_of_two()
+            .trailing_zeros()
+    }
+
+    /// The size in bytes.
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        PAGE_SIZE << self.order
+    }
+
+    /// The kernel address, for C code.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.addr.as_ptr()
+    }
+
+    /// Copies `buf.len()` bytes from offset `off`. `EINVAL`, and `buf` as it
+    /// was, if there are not so many.
+    ///
+    /// Any context.
+    pub fn read(&self, off: usize, buf: &mut [u8]) -> Result {
+        let src = self.range(off, buf.len())?;
+        // SAFETY: `src` is valid for `buf.len()` bytes, and no part of `buf`:
+        // nobody can have a `&mut` to memory that this object owns.
+        unsafe { raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src, buf.len()) };
+        Ok(())
+    }
+
+    /// Copies `buf` to offset `off`. `EINVAL`, and nothing written, if it does
+    /// not fit.
+    ///
+    /// Any context.
+    pub fn write(&self, off: usize, buf: &[u8]) -> Result {
+        let dst = self.range(off, buf.len())?;
+        // SAFETY: `dst` is valid for `buf.len()` bytes, and no part of `buf`:
+        // nobody can have a `&` to memory that this object owns.
+        unsafe { raw::rtrs_helper_copy(dst, buf.as_ptr().cast(), buf.len()) };
+        Ok(())
+    }
+
+    /// The address of `len` bytes at `off`.
+    fn range(&self, off: usize, len: usize) -> Result<*mut c_void> {
+        match off.checked_add(len) {
+            // SAFETY: `off` is within the memory, or just behind it.
+            Some(end) if end <= self.len() => Ok(unsafe { self.as_ptr().add(off) }.cast()),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant this object owns the memory, which was
+        // allocated with this order.
+        unsafe { raw::rtrs_helper_free_pages(self.addr.as_ptr().cast(), self.order) }
+    }
+}

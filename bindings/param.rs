@@ -1,3 +1,268 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! param: being written.
+//! Module parameters that `module!` cannot express, and references to modules.
+//!
+//! Parameters are read from the command line when the module is loaded and
+//! visible, read-only, in `/sys/module/<module>/parameters`. A value that is
+//! refused makes loading fail with `EINVAL`.
+//!
+//! ```ignore
+//! module_params! {
+//!     /// Invalidate memory registrations after each IO.
+//!     static ALWAYS_INVALIDATE: bool = "always_invalidate", true, "Invalidate ... (default: Y)";
+//!     /// Bytes per chunk.
+//!     static MAX_CHUNK_SIZE: int = "max_chunk_size", 131072, "Bytes per chunk (default: 131072)",
+//!         |size| match size {
+//!             8192.. if size & (size - 1) == 0 => Ok(()),
+//!             _ => Err("must be a power of two, at least 8192"),
+//!         };
+//! }
+//!
+//! if ALWAYS_INVALIDATE.get() { ... }
+//! ```
+//!
+//! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
+
+use kernel::{
+    bindings,
+    ffi,
+    prelude::*,
+    str::as_char_ptr_in_const_context,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
+
+use crate::raw;
+
+/// A yes or no. Made by [`module_params!`].
+///
+/// # Invariants
+///
+/// The value is the first field: C code that gets a pointer to this takes it
+/// for a pointer to `bool`.
+#[repr(transparent)]
+pub struct BoolParam {
+    value: Atomic<bool>,
+}
+
+impl BoolParam {
+    #[doc(hidden)]
+    pub const fn new(default: bool) -> Self {
+        Self {
+            value: Atomic::new(default),
+        }
+    }
+
+    /// The value. Any context.
+    pub fn get(&self) -> bool {
+        self.value.load(Relaxed)
+    }
+}
+
+/// A number. Made by [`module_params!`].
+///
+/// # Invariants
+///
+/// The value is the first field: C code that gets a pointer to this takes it
+/// for a pointer to `int`.
+#[repr(C)]
+pub struct IntParam {
+    value: Atomic<i32>,
+    check: fn(i32) -> bool,
+}
+
+impl IntParam {
+    #[doc(hidden)]
+    pub const fn new(default: i32, check: fn(i32) -> bool) -> Self {
+        Self {
+            value: Atomic::new(default),
+            check,
+        }
+    }
+
+    /// The value. Any context.
+    pub fn get(&self) -> i32 {
+        self.value.load(Relaxed)
+    }
+}
+
+/// An entry of a module's parameter table. Made by [`module_params!`].
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct Entry(bindings::kernel_param);
+
+// SAFETY: constant.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    /// An entry for a boolean.
+    pub const fn bool(
+        module: &'static ThisModule,
+        name: &'static CStr,
+        param: &'static BoolParam,
+    ) -> Self {
+        let arg = core::ptr::from_ref(param).cast();
+        Self::new(module, name, &raw const raw::param_ops_bool, arg)
+    }
+
+    /// An entry for a number.
+    pub const fn int(
+        module: &'static ThisModule,
+        name: &'static CStr,
+        param: &'static IntParam,
+    ) -> Self {
+        let arg = core::ptr::from_ref(param).cast();
+        Self::new(module, name, &INT_OPS, arg)
+    }
+
+    const fn new(
+        module: &'static ThisModule,
+        name: &'static CStr,
+        ops: *const bindings::kernel_param_ops,
+        arg: *const ffi::c_void,
+    ) -> Self {
+        Self(bindings::kernel_param {
+            name: as_char_ptr_in_const_context(name),
+            mod_: module.as_ptr(),
+            ops,
+            perm: 0o444,
+            level: -1,
+            flags: 0,
+            __bindgen_anon_1: bindings::kernel_param__bindgen_ty_1 {
+                arg: arg.cast_mut(),
+            },
+        })
+    }
+}
+
+static INT_OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
+    flags: 0,
+    set: Some(set_int),
+    get: Some(raw::param_get_int),
+    free: None,
+};
+
+/// # Safety
+///
+/// Called by parameter code only, with an entry made by [`Entry::int`].
+unsafe extern "C" fn set_int(
+    val: *const ffi::c_char,
+    kp: *const bindings::kernel_param,
+) -> ffi::c_int {
+    // SAFETY: by the function's requirement, and as the first field of an
+    // `IntParam` is an `int`.
+    let ret = unsafe { raw::param_set_int(val, kp) };
+    if ret != 0 {
+        return ret;
+    }
+    // SAFETY: by the function's requirement, `arg` is an `IntParam`, which is
+    // static.
+    let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
+    if (param.check)(param.get()) {
+        0
+    } else {
+        EINVAL.to_errno()
+    }
+}
+
+/// For what `modinfo` prints.
+#[doc(hidden)]
+pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
+    let text = text.as_bytes();
+    assert!(text.len() == N);
+    let mut bytes = [0; N];
+    let mut i = 0;
+    while i < N {
+        bytes[i] = text[i];
+        i += 1;
+    }
+    bytes
+}
+
+/// Declares module parameters; for the crate that has the `module!`. See the
+/// [module](crate::param).
+///
+/// The check of a number returns `Err(what it has to be)`, which goes to the
+/// log.
+#[macro_export]
+#[allow(clippy::crate_in_macro_def)] // THIS_MODULE is the caller's.
+macro_rules! module_params {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis static $param:ident: $type:ident =
+            $name:literal, $default:expr, $description:literal $(, $check:expr)?;
+    )+) => {$(
+        $crate::module_params!(
+            @declare $type [$(#[$meta])* $vis] $param $name $default, $($check)?
+        );
+        const _: () = {
+            use ::kernel::c_str;
+            use $crate::param::{bytes, Entry};
+
+            #[link_section = "__param"]
+            #[used(compiler)]
+            static ENTRY: Entry = Entry::$type(&crate::THIS_MODULE, c_str!($name), &$param);
+
+            const TYPE: &str = concat!("parmtype=", $name, ":", stringify!($type), "\0");
+            #[link_section = ".modinfo"]
+            #[used(compiler)]
+            static TYPE_INFO: [u8; TYPE.len()] = bytes(TYPE);
+
+            const TEXT: &str = concat!("parm=", $name, ":", $description, "\0");
+            #[link_section = ".modinfo"]
+            #[used(compiler)]
+            static TEXT_INFO: [u8; TEXT.len()] = bytes(TEXT);
+        };
+    )+};
+
+    (@declare bool [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,) => {
+        $(#[$meta])*
+        $vis static $param: $crate::param::BoolParam = $crate::param::BoolParam::new($default);
+    };
+
+    (@declare int [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,
+        $check:expr) => {
+        $(#[$meta])*
+        $vis static $param: $crate::param::IntParam =
+            $crate::param::IntParam::new($default, |value| {
+                let check: fn(i32) -> ::core::result::Result<(), &'static str> = $check;
+                match check(value) {
+                    Ok(()) => true,
+                    Err(what) => {
+                        ::kernel::pr_err!("{}={}: {}\n", $name, value, what);
+                        false
+                    }
+                }
+            });
+    };
+}
+pub use module_params;
+
+/// A reference to a module, which is not unloaded while it exists. Clone and
+/// drop in any context.
+///
+/// # Invariants
+///
+/// Owns a reference of the module.
+pub struct ModuleRef {
+    module: &'static ThisModule,
+}
+
+impl ModuleRef {
+    /// Takes a reference, unless the module is being unloaded. Any context.
+    pub fn try_new(module: &'static ThisModule) -> Option<Self> {
+        // SAFETY: the module exists, as its `THIS_MODULE` does.
+        let taken = unsafe { raw::try_module_get(module.as_ptr()) };
+        // INVARIANT: a reference was just taken.
+        taken.then_some(Self { module })
+    }
+}
+
+impl Drop for ModuleRef {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant it owns the reference it gives up.
+        unsafe { raw::module_put(self.module.as_ptr()) }
+    }
+}

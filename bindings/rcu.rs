@@ -1,3 +1,203 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! rcu: being written.
+//! Owners published for RCU readers.
+//!
+//! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
+
+use core::{
+    ffi::c_void,
+    marker::PhantomData,
+    mem::ManuallyDrop, //
+};
+use kernel::{
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        rcu,
+        Arc, //
+    },
+    types::ForeignOwnable, //
+};
+
+use crate::raw;
+
+/// Waits until every RCU read-side critical section that runs now has ended.
+///
+/// Sleeps, for milliseconds: never while holding a [`rcu::Guard`] or a lock
+/// that readers need.
+pub fn synchronize() {
+    // SAFETY: no requirement but that the caller may sleep, which, as
+    // everywhere in the kernel crate, is not a matter of memory safety.
+    unsafe { raw::synchronize_rcu() }
+}
+
+/// Waits until all `call_rcu()` callbacks queued so far have run. Sleeps.
+///
+/// For module exit, where callbacks of the module may be pending.
+pub fn barrier() {
+    // SAFETY: as for `synchronize()`.
+    unsafe { raw::rcu_barrier() }
+}
+
+/// A place where readers find a `P` without locks, and from where a writer can
+/// take it back.
+///
+/// `P` owns something behind a pointer: an [`Arc`], a [`KBox`], a pinned
+/// [`KBox`]. Empty or not.
+///
+/// Reading is for any context. Replacing is atomic and for any context too, but
+/// whoever does it gets the old owner only after a grace period, see
+/// [`Retired`]. Dropping the cell drops what is in it at once: readers borrow
+/// the cell, so there are none.
+///
+/// # Invariants
+///
+/// The pointer is null, or comes from `P::into_foreign` and nobody else owns
+/// it. What was replaced is passed to `P::from_foreign` only after a grace
+/// period that began when it was no longer in the cell.
+pub struct RcuCell<P: ForeignOwnable> {
+    ptr: Atomic<*mut c_void>,
+    _owns: PhantomData<P>,
+}
+
+// SAFETY: moving the cell moves the `P` in it.
+unsafe impl<P: ForeignOwnable + Send> Send for RcuCell<P> {}
+// SAFETY: a shared cell lends `P` to several threads at once (`Sync`), and lets
+// one of them take it (`Send`).
+unsafe impl<P: ForeignOwnable + Send + Sync> Sync for RcuCell<P> {}
+
+impl<P: ForeignOwnable> RcuCell<P> {
+    /// An empty cell.
+    pub const fn empty() -> Self {
+        // INVARIANT: null.
+        Self {
+            ptr: Atomic::new(core::ptr::null_mut()),
+            _owns: PhantomData,
+        }
+    }
+
+    /// A cell with `value` in it.
+    pub fn new(value: P) -> Self {
+        // INVARIANT: fresh from `into_foreign`.
+        Self {
+            ptr: Atomic::new(value.into_foreign()),
+            _owns: PhantomData,
+        }
+    }
+
+    /// What is in the cell now, valid as long as the guard.
+    ///
+    /// Any context.
+    #[inline]
+    pub fn read<'a>(&'a self, _guard: &'a rcu::Guard) -> Option<P::Borrowed<'a>> {
+        // ORDERING: acquire, so that what `P` points to is seen as it was when
+        // it was published.
+        let ptr = self.ptr.load(Acquire);
+        if ptr.is_null() {
+            return None;
+        }
+        // SAFETY: by the type invariant `ptr` comes from `into_foreign`. It
+        // goes to `from_foreign` when the cell is dropped, thus after `'a`, or
+        // after a grace period that begins after this load, which the guard,
+        // alive for `'a`, delays beyond `'a`.
+        Some(unsafe { P::borrow(ptr) })
+    }
+
+    /// Whether the cell is empty now. Any context.
+    pub fn is_empty(&self) -> bool {
+        self.ptr.load(Acquire).is_null()
+    }
+
+    /// Puts `new` in place of what is there. Any context.
+    ///
+    /// Readers that begin from now on find `new`. Concurrent replacements are
+    /// fine, each gets what it displaced.
+    pub fn replace(&self, new: Option<P>) -> Retired<P> {
+        let new = new.map_or(core::ptr::null_mut(), P::into_foreign);
+        // ORDERING: release, to publish what `new` points to; acquire, to see
+        // what the publisher of the old one wrote.
+        let old = self.ptr.xchg(new, Full);
+        // INVARIANT: the cell owns `new`; `old`, which it owned, is nobody
+        // else's and is no longer in the cell.
+        Retired {
+            ptr: old,
+            _owns: PhantomData,
+        }
+    }
+}
+
+impl<T: 'static> RcuCell<Arc<T>> {
+    /// A reference of its own to what is in the cell now.
+    ///
+    /// Any context.
+    pub fn get(&self) -> Option<Arc<T>> {
+        let guard = rcu::read_lock();
+        self.read(&guard).map(Arc::from)
+    }
+}
+
+impl<P: ForeignOwnable> Drop for RcuCell<P> {
+    fn drop(&mut self) {
+        // SAFETY: null, or from `into_foreign` by the type invariant. Borrows
+        // of it are borrows of the cell as well, so they have ended.
+        drop(unsafe { P::try_from_foreign(*self.ptr.get_mut()) });
+    }
+}
+
+/// What was taken out of an [`RcuCell`], which readers may still be using.
+///
+/// Has to be waited for before it can be used: [`synchronize`](Self::synchronize).
+/// Dropping it does that and drops the owner. Sleeps, unless the cell was empty.
+///
+/// # Invariants
+///
+/// The pointer is null, or comes from `P::into_foreign`, is in no cell any more
+/// and belongs to this object.
+#[must_use = "dropping it waits for an RCU grace period"]
+pub struct Retired<P: ForeignOwnable> {
+    ptr: *mut c_void,
+    _owns: PhantomData<P>,
+}
+
+// SAFETY: it is a `P`.
+unsafe impl<P: ForeignOwnable + Send> Send for Retired<P> {}
+
+impl<P: ForeignOwnable> Retired<P> {
+    /// Waits for the readers and returns the owner. Sleeps, unless there is
+    /// none.
+    pub fn synchronize(self) -> Option<P> {
+        let ptr = ManuallyDrop::new(self).ptr;
+        // SAFETY: by the type invariant, and as `self` is gone the pointer is
+        // used only once.
+        unsafe { reclaim(ptr) }
+    }
+
+    /// Whether the cell was empty. Any context.
+    pub fn is_none(&self) -> bool {
+        self.ptr.is_null()
+    }
+}
+
+impl<P: ForeignOwnable> Drop for Retired<P> {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant, and this is the last use of the
+        // pointer.
+        drop(unsafe { reclaim::<P>(self.ptr) });
+    }
+}
+
+/// # Safety
+///
+/// `ptr` must be null or an owner as in the invariant of [`Retired`], which
+/// the caller gives up.
+unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void) -> Option<P> {
+    if !ptr.is_null() {
+        synchronize();
+    }
+    // SAFETY: null, or from `into_foreign`, passed on only once, after the end
+    // of all borrows.
+    unsafe { P::try_from_foreign(ptr) }
+}

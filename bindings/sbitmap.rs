@@ -1,3 +1,179 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sbitmap: being written.
+//! Numbered tags of which everything in flight needs one.
+//!
+//! C header: [`include/linux/sbitmap.h`](srctree/include/linux/sbitmap.h)
+
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    types::Opaque, //
+};
+
+use crate::{
+    new_wait_queue,
+    raw,
+    rcu,
+    wait::WaitQueue, //
+};
+
+/// `depth` tags, numbered from 0, to take and to give back.
+///
+/// A scalable bitmap spreads them over cache lines. It is not used with the
+/// kernel's `sbitmap_queue`, which wakes waiters in batches: with some tags held
+/// for long a waiter could sleep while others are free. Here each tag that is
+/// returned wakes one waiter.
+///
+/// # Invariants
+///
+/// `bitmap` is initialised with `depth` bits. Bits are cleared by giving up the
+/// [`Tag`] of the same number only.
+#[pin_data(PinnedDrop)]
+pub struct TagQueue {
+    #[pin]
+    bitmap: Opaque<raw::sbitmap>,
+    /// For a tag, and for all to be returned.
+    #[pin]
+    wait: WaitQueue,
+    closed: Atomic<bool>,
+    depth: u32,
+}
+
+/// A tag of a [`TagQueue`]. To be returned with [`TagQueue::put`]; a tag that
+/// is dropped is lost.
+///
+/// # Invariants
+///
+/// There is one `Tag` with this number for the queue it comes from, which is at
+/// address `queue`.
+#[must_use = "a tag that is dropped is lost"]
+#[derive(Debug)]
+pub struct Tag {
+    nr: u32,
+    queue: usize,
+}
+
+impl Tag {
+    /// Its number, smaller than the depth of the queue.
+    #[inline]
+    pub fn index(&self) -> usize {
+        // CAST: `usize` has at least 32 bits.
+        self.nr as usize
+    }
+}
+
+// SAFETY: an `sbitmap` can be used and freed by every thread.
+unsafe impl Send for TagQueue {}
+// SAFETY: its operations are atomic.
+unsafe impl Sync for TagQueue {}
+
+impl TagQueue {
+    /// `depth` tags (not 0), the memory on NUMA node `node` (negative: any).
+    ///
+    /// Sleeps.
+    pub fn new(depth: u32, node: i32) -> impl PinInit<Self, Error> {
+        // INVARIANT: initialised with `depth` bits.
+        try_pin_init!(Self {
+            bitmap <- Opaque::try_ffi_init(move |slot| {
+                if depth == 0 || depth > i32::MAX as u32 {
+                    return Err(EINVAL);
+                }
+                // SAFETY: `slot` is valid for writes; `node` is checked by the
+                // helper.
+                kernel::error::to_result(unsafe {
+                    raw::rtrs_helper_sbitmap_init(slot, depth, raw::GFP_KERNEL, node)
+                })
+            }),
+            wait <- new_wait_queue!("TagQueue::wait"),
+            closed: Atomic::new(false),
+            depth,
+        })
+    }
+
+    /// How many tags there are, taken or not.
+    pub fn depth(&self) -> usize {
+        // CAST: `usize` has at least 32 bits.
+        self.depth as usize
+    }
+
+    /// A tag, unless all are taken or the queue is closed. Any context.
+    #[inline]
+    pub fn try_get(&self) -> Option<Tag> {
+        // SAFETY: initialised by the type invariant; `closed` is a `bool`.
+        let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
+        // INVARIANT: the bit was clear, so there was no `Tag` with this number.
+        let nr = u32::try_from(nr).ok()?;
+        let queue = self.address();
+        Some(Tag { nr, queue })
+    }
+
+    /// A tag, as soon as one is free; [`None`] when the queue is closed.
+    ///
+    /// Sleeps, whatever happens. Waiters get their turn in the order they came,
+    /// but who does not have to wait may overtake them.
+    pub fn get(&self) -> Option<Tag> {
+        if let Some(tag) = self.try_get() {
+            return Some(tag);
+        }
+        self.wait.wait_for(|| match self.try_get() {
+            None if self.closed.load(Relaxed) => Some(None),
+            None => None,
+            tag => Some(tag),
+        })
+    }
+
+    /// Returns a tag. Any context.
+    ///
+    /// What was done with the tag before is visible to who takes it next. A tag
+    /// of another queue is refused: it is lost.
+    #[inline]
+    pub fn put(&self, tag: Tag) {
+        if tag.queue != self.address() || tag.nr >= self.depth {
+            return;
+        }
+        // SAFETY: both are initialised by the type invariant; the number is in
+        // range.
+        unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag.nr, self.wait.as_raw()) }
+    }
+
+    /// What tells it from other queues: it is pinned.
+    #[inline]
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self) as usize
+    }
+
+    /// Closes the queue for good: who waits gets no tag and nobody takes one
+    /// after this returns. Sleeps.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.wait.wake_all();
+        // Who did not see it has disabled preemption.
+        rcu::synchronize();
+    }
+
+    /// Closes the queue and sleeps until all tags have been returned.
+    ///
+    /// What others did before they returned their tags is visible after this.
+    pub fn close_and_wait(&self) {
+        self.close();
+        self.wait.wait_until(|| self.in_use() == 0);
+    }
+
+    /// How many tags are taken: exact once the queue is closed and otherwise an
+    /// estimate. Any context.
+    pub fn in_use(&self) -> u32 {
+        // SAFETY: initialised by the type invariant.
+        unsafe { raw::rtrs_helper_sbitmap_weight(self.bitmap.get()) }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for TagQueue {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: initialised by the type invariant, and not used any more.
+        unsafe { raw::rtrs_helper_sbitmap_free(self.bitmap.get()) }
+    }
+}

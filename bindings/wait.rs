@@ -1,3 +1,406 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! wait: being written.
+//! Waiting for events, for conditions and for the last user of something.
+//!
+//! C headers: [`include/linux/completion.h`](srctree/include/linux/completion.h),
+//! [`include/linux/wait.h`](srctree/include/linux/wait.h)
+
+use core::mem::MaybeUninit;
+use kernel::{
+    ffi,
+    prelude::*,
+    sync::{
+        Arc,
+        LockClassKey,
+        Refcount, //
+    },
+    task::might_sleep,
+    time::Jiffies,
+    types::Opaque, //
+};
+
+use crate::{
+    errno::ETIMEDOUT,
+    raw, //
+};
+
+/// The longest finite time-out the scheduler takes.
+const MAX_TIMEOUT: Jiffies = ffi::c_long::MAX as Jiffies - 1;
+
+/// An event that happens once, or once per [`reinit`](Self::reinit).
+///
+/// The kernel crate's completion has half of the methods.
+#[pin_data]
+pub struct Completion {
+    #[pin]
+    inner: Opaque<raw::completion>,
+}
+
+// SAFETY: a `struct completion` can be used from every thread.
+unsafe impl Send for Completion {}
+// SAFETY: it is synchronised by a lock of its own.
+unsafe impl Sync for Completion {}
+
+impl Completion {
+    /// Not done.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(|slot| {
+                // SAFETY: `slot` is valid for writes, and pinned.
+                unsafe { raw::rtrs_helper_completion_init(slot) }
+            }),
+        })
+    }
+
+    /// Lets one waiter, or the next one to come, go on. Any context.
+    pub fn complete(&self) {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::complete(self.inner.get()) }
+    }
+
+    /// Lets all waiters go on, now and in future. Any context.
+    pub fn complete_all(&self) {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::complete_all(self.inner.get()) }
+    }
+
+    /// [`complete_all`](Self::complete_all), for a completion that may be freed
+    /// by a waiter before this returns.
+    ///
+    /// # Safety
+    ///
+    /// `this` must point to an initialised completion that lives until a wait
+    /// for it returns.
+    pub(crate) unsafe fn complete_all_raw(this: *const Self) {
+        // SAFETY: by the function's requirement; the last access is the unlock
+        // that waiters have to wait for.
+        unsafe { raw::complete_all(Opaque::cast_into(&raw const (*this).inner)) }
+    }
+
+    /// Not done again. Any context; who waits goes on waiting.
+    pub fn reinit(&self) {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::rtrs_helper_completion_reinit(self.inner.get()) }
+    }
+
+    /// Whether a wait would return at once. Any context.
+    pub fn is_done(&self) -> bool {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::completion_done(self.inner.get()) }
+    }
+
+    /// Sleeps until it is done, whatever happens.
+    pub fn wait(&self) {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::wait_for_completion(self.inner.get()) }
+    }
+
+    /// Sleeps until it is done, or returns [`ETIMEDOUT`].
+    pub fn wait_timeout(&self, timeout: Jiffies) -> Result {
+        // SAFETY: initialised in `new`.
+        let left =
+            unsafe { raw::wait_for_completion_timeout(self.inner.get(), timeout.min(MAX_TIMEOUT)) };
+        if left == 0 {
+            return Err(ETIMEDOUT);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until it is done, or returns [`ERESTARTSYS`] when the task is
+    /// being killed.
+    pub fn wait_killable(&self) -> Result {
+        // SAFETY: initialised in `new`.
+        let ret = unsafe { raw::wait_for_completion_killable(self.inner.get()) };
+        kernel::error::to_result(ret)
+    }
+
+    /// Sleeps until it is done, or returns [`ERESTARTSYS`] when the task is
+    /// being killed, or [`ETIMEDOUT`].
+    pub fn wait_killable_timeout(&self, timeout: Jiffies) -> Result {
+        let timeout = timeout.min(MAX_TIMEOUT);
+        // SAFETY: initialised in `new`.
+        let ret = unsafe { raw::wait_for_completion_killable_timeout(self.inner.get(), timeout) };
+        time_left(ret)
+    }
+
+    /// Sleeps until it is done, or returns [`ERESTARTSYS`] on a signal, or
+    /// [`ETIMEDOUT`].
+    pub fn wait_interruptible_timeout(&self, timeout: Jiffies) -> Result {
+        let timeout = timeout.min(MAX_TIMEOUT);
+        // SAFETY: initialised in `new`.
+        let ret =
+            unsafe { raw::wait_for_completion_interruptible_timeout(self.inner.get(), timeout) };
+        time_left(ret)
+    }
+}
+
+/// A return value that is an error, or the time left.
+fn time_left(ret: ffi::c_long) -> Result {
+    match ret {
+        0 => Err(ETIMEDOUT),
+        // CAST: error numbers are small.
+        ret if ret < 0 => Err(Error::from_errno(ret as ffi::c_int)),
+        _ => Ok(()),
+    }
+}
+
+/// Creates a [`WaitQueue`] initialiser with the given name, or one made of
+/// file and line, and a lock class of its own.
+#[macro_export]
+macro_rules! new_wait_queue {
+    ($($name:literal)?) => {
+        $crate::wait::WaitQueue::new(
+            ::kernel::optional_name!($($name)?),
+            ::kernel::sync::static_lock_class!(),
+        )
+    };
+}
+pub use new_wait_queue;
+
+/// Tasks that sleep until a condition, which lives elsewhere, becomes true.
+///
+/// Whoever makes a condition true wakes the queue after that. The two halves of
+/// the barrier that this needs are inside: the store that makes the condition
+/// true is ordered before the waker looks for sleepers, and the sleeper is in
+/// the queue before it looks at the condition. It can be any store, also a
+/// relaxed one.
+///
+/// Conditions are closures that are called several times, the first time
+/// before sleeping. They run when the task is about to sleep, so they must not
+/// sleep themselves.
+#[pin_data]
+pub struct WaitQueue {
+    #[pin]
+    inner: Opaque<raw::wait_queue_head>,
+}
+
+// SAFETY: a wait queue can be used from every thread.
+unsafe impl Send for WaitQueue {}
+// SAFETY: it is synchronised by a lock of its own.
+unsafe impl Sync for WaitQueue {}
+
+/// How to sleep.
+#[derive(Clone, Copy)]
+struct Mode {
+    state: u32,
+    exclusive: bool,
+    timeout: Option<Jiffies>,
+}
+
+const UNINTERRUPTIBLE: Mode = Mode {
+    state: raw::TASK_UNINTERRUPTIBLE,
+    exclusive: false,
+    timeout: None,
+};
+
+const KILLABLE: Mode = Mode {
+    state: raw::TASK_KILLABLE,
+    ..UNINTERRUPTIBLE
+};
+
+impl WaitQueue {
+    /// An empty queue; see [`new_wait_queue!`].
+    pub fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(|slot| {
+                // SAFETY: `slot` is valid for writes and pinned; name and key
+                // are static.
+                unsafe { raw::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr()) }
+            }),
+        })
+    }
+
+    /// Wakes all waiters. Any context.
+    pub fn wake_all(&self) {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 0) }
+    }
+
+    /// Wakes one exclusive waiter, the one that waits longest, and all
+    /// waiters that are not exclusive. Any context.
+    pub fn wake_one(&self) {
+        // SAFETY: initialised in `new`.
+        unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 1) }
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut raw::wait_queue_head {
+        self.inner.get()
+    }
+
+    /// Sleeps until `condition`, whatever happens.
+    pub fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        let _ = self.wait(UNINTERRUPTIBLE, || condition().then_some(()));
+    }
+
+    /// Sleeps until `condition`, or returns [`ETIMEDOUT`].
+    pub fn wait_until_timeout(
+        &self,
+        timeout: Jiffies,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result {
+        let mode = Mode {
+            timeout: Some(timeout),
+            ..UNINTERRUPTIBLE
+        };
+        self.wait(mode, || condition().then_some(()))
+    }
+
+    /// Sleeps until `condition`, or returns [`ERESTARTSYS`] when the task is
+    /// being killed.
+    pub fn wait_until_killable(&self, mut condition: impl FnMut() -> bool) -> Result {
+        self.wait(KILLABLE, || condition().then_some(()))
+    }
+
+    /// Sleeps until `condition`, or returns [`ERESTARTSYS`] when the task is
+    /// being killed, or [`ETIMEDOUT`].
+    pub fn wait_until_killable_timeout(
+        &self,
+        timeout: Jiffies,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result {
+        let mode = Mode {
+            timeout: Some(timeout),
+            ..KILLABLE
+        };
+        self.wait(mode, || condition().then_some(()))
+    }
+
+    /// Sleeps until `take` gets something, as an exclusive waiter: for things
+    /// that only one can have, of which a [`wake_one`](Self::wake_one)
+    /// announces one.
+    ///
+    /// No wake-up gets lost: who leaves wakes the next, as it may have been
+    /// woken for one thing and have found another.
+    pub fn wait_for<R>(&self, take: impl FnMut() -> Option<R>) -> R {
+        let mode = Mode {
+            exclusive: true,
+            ..UNINTERRUPTIBLE
+        };
+        match self.wait(mode, take) {
+            Ok(taken) => taken,
+            // PANIC: neither a time-out nor a signal ends this wait.
+            Err(_) => unreachable!(),
+        }
+    }
+
+    fn wait<R>(&self, mode: Mode, mut condition: impl FnMut() -> Option<R>) -> Result<R> {
+        might_sleep();
+        if let Some(met) = condition() {
+            return Ok(met);
+        }
+
+        let mut entry = MaybeUninit::uninit();
+        let entry = entry.as_mut_ptr();
+        let flags = if mode.exclusive {
+            raw::WQ_FLAG_EXCLUSIVE
+        } else {
+            0
+        };
+        // SAFETY: `entry` is valid for writes. The local variable behind it
+        // does not move, and leaves the queue before it goes out of scope.
+        unsafe { raw::init_wait_entry(entry, flags as ffi::c_int) };
+
+        let mut left = mode.timeout.map(|timeout| timeout.min(MAX_TIMEOUT));
+        let result = loop {
+            // SAFETY: the queue is initialised, `entry` too and either not in a
+            // queue or in this one.
+            let signal = unsafe {
+                raw::prepare_to_wait_event(self.inner.get(), entry, mode.state as ffi::c_int)
+            };
+            if let Some(met) = condition() {
+                break Ok(met);
+            }
+            if signal != 0 {
+                break Err(ERESTARTSYS);
+            }
+            match left {
+                // SAFETY: no requirement but that the caller may sleep.
+                None => unsafe { raw::schedule() },
+                Some(0) => break Err(ETIMEDOUT),
+                Some(ticks) => {
+                    // SAFETY: as above. CAST: at most `MAX_TIMEOUT`.
+                    let rest = unsafe { raw::schedule_timeout(ticks as ffi::c_long) };
+                    // CAST: `schedule_timeout()` never returns less than 0.
+                    left = Some(rest as Jiffies);
+                }
+            }
+        };
+        // SAFETY: both are initialised; after this `entry` is in no queue.
+        unsafe { raw::finish_wait(self.inner.get(), entry) };
+        if mode.exclusive {
+            self.wake_one();
+        }
+        result
+    }
+}
+
+/// Counts the users of something, for its owner to wait until none is left.
+///
+/// The owner of the thing owns the `Users`; everybody who uses the thing has a
+/// [`User`]. Dropping the `Users` sleeps until the last `User` is gone: not to
+/// be done by a user.
+///
+/// What comes after the drop of the last `User` may still be running when the
+/// owner goes on, for example the end of the function that dropped it.
+pub struct Users {
+    inner: Arc<Count>,
+}
+
+#[pin_data]
+struct Count {
+    users: Refcount,
+    #[pin]
+    none: Completion,
+}
+
+/// One user, see [`Users`]. Clone and drop in any context.
+pub struct User {
+    inner: Arc<Count>,
+}
+
+impl Users {
+    /// No users yet. May sleep.
+    pub fn new() -> Result<Self> {
+        let count = pin_init!(Count {
+            // The owner counts.
+            users: Refcount::new(1),
+            none <- Completion::new(),
+        });
+        Ok(Self {
+            inner: Arc::pin_init(count, GFP_KERNEL)?,
+        })
+    }
+
+    /// One user more. Any context.
+    pub fn add(&self) -> User {
+        self.inner.users.inc();
+        User {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        if !self.inner.users.dec_and_test() {
+            self.inner.none.wait();
+        }
+    }
+}
+
+impl Clone for User {
+    fn clone(&self) -> Self {
+        self.inner.users.inc();
+        Self {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if self.inner.users.dec_and_test() {
+            self.inner.none.complete_all();
+        }
+    }
+}

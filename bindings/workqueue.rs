@@ -1,3 +1,378 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! workqueue: being written.
+//! Work queues of one's own, and what the kernel crate's work items lack:
+//! cancelling, flushing and changing the delay.
+//!
+//! Work items themselves are those of [`kernel::workqueue`]: a field
+//! [`Work`] or [`DelayedWork`], an [`impl_has_work!`] or
+//! [`impl_has_delayed_work!`], and an implementation of [`WorkItem`] with
+//! `Pointer = Arc<Self>`. The methods to use them are in [`WorkExt`] and
+//! [`DelayedWorkExt`]; which of several items of a structure is meant follows
+//! from the type of the field.
+//!
+//! ```ignore
+//! use rtrs_bindings::workqueue::*;
+//!
+//! #[pin_data]
+//! struct Path {
+//!     queue: Queue,
+//!     #[pin]
+//!     close: Work<Path, 0>,
+//!     #[pin]
+//!     reconnect: DelayedWork<Path, 1>,
+//! }
+//!
+//! impl_has_work! { impl HasWork<Self, 0> for Path { self.close } }
+//! impl_has_delayed_work! { impl HasDelayedWork<Self, 1> for Path { self.reconnect } }
+//!
+//! impl WorkItem<0> for Path { type Pointer = Arc<Self>; fn run(this: Arc<Self>) {} }
+//! impl WorkItem<1> for Path { type Pointer = Arc<Self>; fn run(this: Arc<Self>) {} }
+//! impl DelayedOn<1> for Path { fn queue(&self) -> &Queue { &self.queue } }
+//!
+//! path.close.enqueue(&path.queue, &path);
+//! path.reconnect.mod_delayed(&path, msecs_to_jiffies(500));
+//! path.reconnect.cancel_sync();
+//! ```
+//!
+//! # Who keeps what alive
+//!
+//! An item that is pending owns an `Arc` of the structure it is part of; the
+//! function that runs gets it, or who cancels drops it. Each [`Queue`] counts
+//! as a user of its [`OwnedQueue`], which waits for all of them and for all
+//! items before it goes away.
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use core::ptr::NonNull;
+use kernel::{
+    bindings,
+    ffi,
+    prelude::*,
+    sync::Arc,
+    time::Jiffies, //
+};
+
+use crate::{
+    raw,
+    wait::{
+        User,
+        Users, //
+    },
+};
+
+pub use kernel::workqueue::{
+    impl_has_delayed_work,
+    impl_has_work,
+    new_delayed_work,
+    new_work,
+    DelayedWork,
+    HasDelayedWork,
+    HasWork,
+    Work,
+    WorkItem, //
+};
+
+/// What kind of queue to make; see [`OwnedQueue::new`].
+#[derive(Clone, Copy)]
+pub struct Options {
+    flags: u32,
+    max_active: u32,
+}
+
+impl Options {
+    /// Items run on the CPU where they were queued.
+    pub const PER_CPU: Self = Self {
+        flags: raw::wq_flags_WQ_PERCPU,
+        max_active: 0,
+    };
+
+    /// Items run where the scheduler likes.
+    pub const UNBOUND: Self = Self {
+        flags: raw::wq_flags_WQ_UNBOUND,
+        max_active: 0,
+    };
+
+    /// Items run one at a time, in the order they were queued.
+    pub const ORDERED: Self = Self {
+        flags: raw::wq_flags_WQ_UNBOUND | raw::wq_flags___WQ_ORDERED,
+        max_active: 1,
+    };
+
+    /// Makes progress when there is no memory for new threads: for what a block
+    /// device depends on.
+    pub const fn mem_reclaim(mut self) -> Self {
+        self.flags |= raw::wq_flags_WQ_MEM_RECLAIM;
+        self
+    }
+
+    /// Items run with a high priority.
+    pub const fn high_priority(mut self) -> Self {
+        self.flags |= raw::wq_flags_WQ_HIGHPRI;
+        self
+    }
+
+    /// At most `max` items run at a time (per CPU, if they are bound to one).
+    /// Without effect on an ordered queue.
+    pub const fn max_active(mut self, max: u16) -> Self {
+        if self.flags & raw::wq_flags___WQ_ORDERED == 0 {
+            self.max_active = max as u32;
+        }
+        self
+    }
+}
+
+/// A work queue, and the duty to get rid of it.
+///
+/// Dropping it sleeps until all [`Queue`] handles are gone and all items have
+/// run: not to be done by an item or by the owner of a handle. After that no
+/// code runs on behalf of the queue, so that a module can be unloaded.
+//
+// Field order is teardown order: first the users, then the queue.
+pub struct OwnedQueue {
+    users: Users,
+    raw: RawQueue,
+}
+
+/// # Invariants
+///
+/// A work queue that this object owns.
+struct RawQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: work queues can be used and destroyed by every thread.
+unsafe impl Send for RawQueue {}
+// SAFETY: work queues are synchronised by locks of their own.
+unsafe impl Sync for RawQueue {}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant. Items that are pending are run.
+        // Nothing is queued any more, and no timer of a delayed item is
+        // running, as both take a `Queue`, which are all gone: `OwnedQueue`
+        // has waited.
+        unsafe { raw::destroy_workqueue(self.0.as_ptr()) }
+    }
+}
+
+impl OwnedQueue {
+    /// Makes a queue; `name` is for humans, in the names of threads. Sleeps.
+    pub fn new(name: &CStr, options: Options) -> Result<Self> {
+        let users = Users::new()?;
+        // SAFETY: the format takes one string, which is one.
+        let queue = unsafe {
+            raw::alloc_workqueue_noprof(
+                c"%s".as_char_ptr(),
+                options.flags,
+                // CAST: at most `u16::MAX`.
+                options.max_active as ffi::c_int,
+                name.as_char_ptr(),
+            )
+        };
+        // INVARIANT: just made.
+        let raw = RawQueue(NonNull::new(queue).ok_or(ENOMEM)?);
+        Ok(Self { users, raw })
+    }
+
+    /// A handle for those who queue. Any context.
+    pub fn handle(&self) -> Queue {
+        // INVARIANT: `user` keeps the queue alive.
+        Queue {
+            raw: self.raw.0,
+            _user: self.users.add(),
+        }
+    }
+}
+
+/// A handle of an [`OwnedQueue`], which lives at least as long. Clone and drop
+/// in any context.
+///
+/// # Invariants
+///
+/// `raw` is a work queue, which is not destroyed before `_user` is dropped.
+#[derive(Clone)]
+pub struct Queue {
+    raw: NonNull<bindings::workqueue_struct>,
+    _user: User,
+}
+
+// SAFETY: work queues can be used by every thread.
+unsafe impl Send for Queue {}
+// SAFETY: work queues are synchronised by locks of their own.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// Not public: the kernel crate's queue lets a delayed item outlive it.
+    fn get(&self) -> &kernel::workqueue::Queue {
+        // SAFETY: by the type invariant it is valid for as long as `self`.
+        unsafe { kernel::workqueue::Queue::from_raw(self.raw.as_ptr()) }
+    }
+
+    /// Sleeps until all items that are queued now have run. Not to be called by
+    /// an item of this queue.
+    pub fn flush(&self) {
+        // SAFETY: valid by the type invariant.
+        unsafe { raw::__flush_workqueue(self.raw.as_ptr()) }
+    }
+}
+
+/// What [`kernel::workqueue::Work`] lacks.
+pub trait WorkExt<T, const ID: u64> {
+    /// Queues this item of `owner`, unless it is pending already: then nothing
+    /// changes, and [`false`] is returned. Any context.
+    ///
+    /// An item that is running can be queued again and runs again. While
+    /// somebody [cancels](Self::cancel_sync) it is not queued.
+    fn enqueue(&self, queue: &Queue, owner: &Arc<T>) -> bool;
+
+    /// Makes it not pending and sleeps until it is not running. Whether it was
+    /// pending.
+    ///
+    /// It can be queued after this, if somebody still does. Not to be called by
+    /// the item itself, or with a lock that it takes.
+    fn cancel_sync(&self) -> bool;
+
+    /// Sleeps until it is not pending and not running, as of now.
+    fn flush(&self);
+}
+
+impl<T, const ID: u64> WorkExt<T, ID> for Work<T, ID>
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID> + Send + Sync + 'static,
+{
+    fn enqueue(&self, queue: &Queue, owner: &Arc<T>) -> bool {
+        queue.get().enqueue(owner.clone()).is_ok()
+    }
+
+    fn cancel_sync(&self) -> bool {
+        // SAFETY: `self` is a valid item.
+        let work = unsafe { Work::raw_get(self) };
+        // SAFETY: initialised, as there is no other way to make one.
+        let was_pending = unsafe { raw::cancel_work_sync(work) };
+        if was_pending {
+            // SAFETY: it was pending, and we made it not to be.
+            drop(unsafe { take_back::<T, ID>(work) });
+        }
+        was_pending
+    }
+
+    fn flush(&self) {
+        // SAFETY: an initialised item.
+        unsafe { raw::flush_work(Work::raw_get(self)) };
+    }
+}
+
+/// On which queue the delayed item `ID` of a structure runs.
+///
+/// The structure owns the handle, or something that does: a delayed item that
+/// is pending keeps its structure alive, and so its queue, on which nothing is
+/// seen of it before its time has come.
+pub trait DelayedOn<const ID: u64 = 0> {
+    /// The queue.
+    fn queue(&self) -> &Queue;
+}
+
+/// What [`kernel::workqueue::DelayedWork`] lacks.
+pub trait DelayedWorkExt<T, const ID: u64> {
+    /// Queues this item of `owner` after `delay`, unless it is pending already:
+    /// then nothing changes, and [`false`] is returned. Any context.
+    fn enqueue(&self, owner: &Arc<T>, delay: Jiffies) -> bool;
+
+    /// Queues this item of `owner` after `delay`, whether it is pending or not.
+    /// Any context.
+    ///
+    /// Does nothing while somebody [cancels](Self::cancel_sync).
+    fn mod_delayed(&self, owner: &Arc<T>, delay: Jiffies);
+
+    /// Makes it not pending and sleeps until it is not running. Whether it was
+    /// pending.
+    ///
+    /// It can be queued after this, if somebody still does. Not to be called by
+    /// the item itself, or with a lock that it takes.
+    fn cancel_sync(&self) -> bool;
+
+    /// Sleeps until it is not pending and not running, as of now. It does not
+    /// wait for the delay.
+    fn flush(&self);
+}
+
+impl<T, const ID: u64> DelayedWorkExt<T, ID> for DelayedWork<T, ID>
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,
+    T: DelayedOn<ID> + Send + Sync + 'static,
+{
+    fn enqueue(&self, owner: &Arc<T>, delay: Jiffies) -> bool {
+        // The timer, and then the item, use the queue later. It is alive for as
+        // long as `DelayedOn::queue()` can lend a handle of it, thus as long as
+        // there is the `Arc` that belongs to the pending item.
+        let queue = owner.queue().get();
+        queue.enqueue_delayed(owner.clone(), delay).is_ok()
+    }
+
+    fn mod_delayed(&self, owner: &Arc<T>, delay: Jiffies) {
+        // SAFETY: pointers into an `Arc` point to a valid value.
+        let work = unsafe { T::raw_get_work(Arc::as_ptr(owner).cast_mut()) };
+        // SAFETY: `raw_get_work()` returns a valid item.
+        let work = unsafe { Work::raw_get(work) };
+
+        // `mod_delayed_work()` does not tell whether it has queued the item
+        // when somebody cancels at the same time, so who owns the `Arc`.
+        loop {
+            // SAFETY: an initialised item, which is part of a delayed one.
+            if unsafe { raw::cancel_delayed_work(delayed(work)) } {
+                // SAFETY: it was pending, and we made it not to be.
+                drop(unsafe { take_back::<T, ID>(work) });
+            }
+            if DelayedWorkExt::enqueue(self, owner, delay) {
+                return;
+            }
+            // If it is pending, somebody else has just queued it, with another
+            // delay. Otherwise somebody cancels, or it is running already.
+            // SAFETY: an initialised item.
+            if !unsafe { raw::rtrs_helper_work_pending(work) } {
+                return;
+            }
+        }
+    }
+
+    fn cancel_sync(&self) -> bool {
+        // SAFETY: `self` is a valid item.
+        let work = unsafe { Work::raw_get(DelayedWork::raw_as_work(self)) };
+        // SAFETY: an initialised item, which is part of a delayed one.
+        let was_pending = unsafe { raw::cancel_delayed_work_sync(delayed(work)) };
+        if was_pending {
+            // SAFETY: it was pending, and we made it not to be.
+            drop(unsafe { take_back::<T, ID>(work) });
+        }
+        was_pending
+    }
+
+    fn flush(&self) {
+        // SAFETY: `self` is a valid item.
+        let work = unsafe { Work::raw_get(DelayedWork::raw_as_work(self)) };
+        // SAFETY: an initialised item, which is part of a delayed one.
+        unsafe { raw::flush_delayed_work(delayed(work)) };
+    }
+}
+
+/// # Safety
+///
+/// `work` must be the item in a `delayed_work`.
+unsafe fn delayed(work: *mut raw::work_struct) -> *mut raw::delayed_work {
+    // SAFETY: by the function's requirement.
+    unsafe { kernel::container_of!(work, raw::delayed_work, work) }
+}
+
+/// # Safety
+///
+/// `work` must be the item `ID` of a `T`. It was pending, and the caller has
+/// made it not to be without running it.
+unsafe fn take_back<T, const ID: u64>(work: *mut raw::work_struct) -> Arc<T>
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    // SAFETY: by the function's requirement.
+    let owner = unsafe { T::work_container_of(work.cast()) };
+    // SAFETY: an item becomes pending in `RawWorkItem::__enqueue` of `Arc<T>`
+    // only, which gives it what `Arc::into_raw` returns; nobody else takes that
+    // back, as the item does not run.
+    unsafe { Arc::from_raw(owner) }
+}
