@@ -62,6 +62,7 @@ declare! {
     EINPROGRESS, "Operation now in progress.";
     EREMOTEIO, "Remote I/O error.";
     ECANCELED, "Operation canceled.";
+    EUSERS, "Too many users.";
 }
 
 /// The error with the number `errno`, which is negative as the kernel's are.

@@ -179,6 +179,20 @@ int rtrs_helper_ib_qp_to_err(struct ib_qp *qp)
 	return ib_modify_qp(qp, &attr, IB_QP_STATE);
 }
 
+/* 0 if there is no such interface. */
+u32 rtrs_helper_ifindex(const char *name)
+{
+	struct net_device *ndev;
+	u32 index = 0;
+
+	rcu_read_lock();
+	ndev = dev_get_by_name_rcu(&init_net, name);
+	if (ndev)
+		index = ndev->ifindex;
+	rcu_read_unlock();
+	return index;
+}
+
 struct net *rtrs_helper_init_net(void)
 {
 	return &init_net;

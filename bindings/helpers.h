@@ -65,6 +65,7 @@ int rtrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 int rtrs_helper_ib_qp_to_err(struct ib_qp *qp);
 
 /* Connection manager */
+u32 rtrs_helper_ifindex(const char *name);
 struct net *rtrs_helper_init_net(void);
 struct ib_device *rtrs_helper_cm_device(struct rdma_cm_id *id);
 struct ib_qp *rtrs_helper_cm_qp(struct rdma_cm_id *id);

@@ -75,7 +75,10 @@ pub use self::{
         MappedSg,
         SgList, //
     },
-    sockaddr::SockAddr,
+    sockaddr::{
+        interface_index,
+        SockAddr, //
+    },
     wc::{
         Wc,
         WcOpcode,

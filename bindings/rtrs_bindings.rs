@@ -17,6 +17,7 @@
 //! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`] | the small things |
 
 pub mod attribute;
+pub mod callback;
 pub mod class;
 pub mod errno;
 pub mod handoff;

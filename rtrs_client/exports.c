@@ -6,4 +6,13 @@
 #include <linux/export.h>
 #include <linux/module.h>
 
+#include "rtrs.h"
 #include "exports_generated.h"
+
+EXPORT_SYMBOL(rtrs_clt_open);
+EXPORT_SYMBOL(rtrs_clt_close);
+EXPORT_SYMBOL(rtrs_clt_get_permit);
+EXPORT_SYMBOL(rtrs_clt_put_permit);
+EXPORT_SYMBOL(rtrs_clt_request);
+EXPORT_SYMBOL(rtrs_clt_rdma_cq_direct);
+EXPORT_SYMBOL(rtrs_clt_query);

@@ -1,8 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! rtrs-client.
+//! rtrs-client: sessions to RTRS servers.
+//!
+//! [`api`] is for block drivers in Rust, `rtrs.h` for those in C. Architecture,
+//! lock order and object lifetimes: `Documentation/architecture.rst`.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    str::CStr, //
+};
+
+pub mod api;
+mod capi;
+mod client;
+mod link;
+pub mod logic;
+mod path;
+mod session;
+mod sysfs;
+
+/// Atomics, under the name by which code that is also tested on the host finds
+/// them.
+mod atomic {
+    pub(crate) use kernel::sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    };
+}
+
+/// The name under which `rdma resource` shows what is ours.
+const MODULE_NAME: &CStr = c"rtrs_client";
 
 module! {
     type: ClientModule,
@@ -16,6 +44,13 @@ struct ClientModule;
 
 impl kernel::Module for ClientModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        client::init()?;
         Ok(Self)
+    }
+}
+
+impl Drop for ClientModule {
+    fn drop(&mut self) {
+        client::exit();
     }
 }

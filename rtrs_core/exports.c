@@ -6,4 +6,9 @@
 #include <linux/export.h>
 #include <linux/module.h>
 
+#include "rtrs.h"
 #include "exports_generated.h"
+
+EXPORT_SYMBOL(rtrs_addr_to_sockaddr);
+EXPORT_SYMBOL(rtrs_addr_to_str);
+EXPORT_SYMBOL(sockaddr_to_str);

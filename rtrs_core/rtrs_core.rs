@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! rtrs-core.
+//! rtrs-core: what client and server of the RDMA transport share.
+//!
+//! [`proto`] and [`addr`] know nothing of the kernel and are also compiled into
+//! the host tests.
 
 use kernel::prelude::*;
+
+pub mod addr;
+mod capi;
+mod display;
+pub mod proto;
+pub mod sockaddr;
+
+/// Atomics, under the name by which code that is also tested on the host finds
+/// them.
+mod atomic {
+    pub(crate) use kernel::sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    };
+}
 
 module! {
     type: CoreModule,
     name: "rtrs_core",
     authors: ["The RTRS in Rust authors"],
-    description: "RDMA Transport core",
+    description: "RDMA Transport: protocol and bindings",
     license: "GPL",
 }
 

@@ -22,7 +22,10 @@ use kernel::{
         CStr,
         CStrExt, //
     },
-    sync::Arc,
+    sync::{
+        Arc,
+        SetOnce, //
+    },
 };
 
 use super::{
@@ -85,7 +88,8 @@ pub struct QueueConfig {
     pub comp_vector: u32,
     /// Where completions are handled.
     pub poll: PollContext,
-    /// Send tokens: a completion of a signalled chain says which one it had.
+    /// Send tokens: a completion of a signalled chain says which one it had. 0
+    /// if that is not known yet, see [`QueuePair::set_send_tokens`].
     pub send_tokens: u32,
     /// Receive tokens, likewise.
     pub recv_tokens: u32,
@@ -144,8 +148,11 @@ pub struct QueuePair {
     qp: NonNull<raw::ib_qp>,
     cq: NonNull<raw::ib_cq>,
     id: NonNull<raw::rdma_cm_id>,
-    /// One for each send token, and a last one for unsignalled requests.
-    send_cqes: KVVec<raw::ib_cqe>,
+    /// One for each send token.
+    send_cqes: SetOnce<KVVec<raw::ib_cqe>>,
+    /// The one of requests without a token.
+    silent: raw::ib_cqe,
+    send_done: unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc),
     recv_cqes: KVVec<raw::ib_cqe>,
     retired: Retired<KVVec<Atomic<u32>>>,
     max_sges: u32,
@@ -198,10 +205,10 @@ impl QueuePair {
         }
         let max_sges = cfg.send_sges.clamp(1, attrs.max_send_sge);
 
-        let send_cqes = cqes(
-            cfg.send_tokens.checked_add(1).ok_or(EINVAL)?,
-            send_done::<H>,
-        )?;
+        let send_cqes = SetOnce::new();
+        if cfg.send_tokens != 0 {
+            send_cqes.populate(cqes(cfg.send_tokens, send_done::<H>)?);
+        }
         let recv_cqes = cqes(cfg.recv_tokens.max(1), recv_done::<H>)?;
         let ledger = Ledger::new(cfg.send_wrs);
         let mut ring = KVVec::with_capacity(Ledger::ring_len(cfg.send_wrs), GFP_KERNEL)?;
@@ -266,6 +273,10 @@ impl QueuePair {
                 cq,
                 id,
                 send_cqes,
+                silent: raw::ib_cqe {
+                    done: Some(send_done::<H>),
+                },
+                send_done: send_done::<H>,
                 recv_cqes,
                 retired,
                 max_sges,
@@ -279,6 +290,17 @@ impl QueuePair {
         destroy_qp.dismiss();
         free_cq.dismiss();
         Ok(this)
+    }
+
+    /// Sets how many send tokens there are, if it was not known at creation. Once
+    /// only. May sleep.
+    pub fn set_send_tokens(&self, tokens: u32) -> Result {
+        let cqes = cqes(tokens, self.send_done)?;
+        if self.send_cqes.populate(cqes) {
+            Ok(())
+        } else {
+            Err(EBUSY)
+        }
     }
 
     /// The queue pair's number, as `rdma resource` shows it.
@@ -320,13 +342,17 @@ impl QueuePair {
         // Shadowed: `link()` makes the chain point into itself.
         let mut chain = chain;
         let n = u32::try_from(chain.len()).map_err(|_| PostError::Invalid)?;
-        let silent = self.send_cqes.len() - 1;
-        let token = match token {
-            Some(t) if (t as usize) < silent => Some(t as usize),
-            Some(_) => return Err(PostError::Invalid),
+        let silent = core::ptr::from_ref(&self.silent).cast_mut();
+        let cqe = match token {
+            Some(t) => Some(
+                self.send_cqes
+                    .as_ref()
+                    .and_then(|cqes| cqes.get(t as usize))
+                    .map(|cqe| core::ptr::from_ref(cqe).cast_mut())
+                    .ok_or(PostError::Invalid)?,
+            ),
             None => None,
         };
-        let cqe = |i: usize| self.send_cqes.as_ptr().wrapping_add(i).cast_mut();
 
         let mut sq = self.sq.lock();
         if !sq.open {
@@ -336,12 +362,8 @@ impl QueuePair {
             .ledger
             .reserve(n, token.is_some(), &self.retired)
             .ok_or(PostError::Full)?;
-        let last = match token {
-            Some(t) => Some(cqe(t)),
-            None if reserved.signal => Some(cqe(silent)),
-            None => None,
-        };
-        let Some(first) = chain.link(cqe(silent), last) else {
+        let last = cqe.or(reserved.signal.then_some(silent));
+        let Some(first) = chain.link(silent, last) else {
             sq.ledger.cancel(reserved);
             return Err(PostError::Invalid);
         };
@@ -443,10 +465,11 @@ impl QueuePair {
     }
 
     fn send_token(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
-        let index = (cqe.addr().wrapping_sub(self.send_cqes.as_ptr().addr()))
+        let cqes = self.send_cqes.as_ref()?;
+        let index = (cqe.addr().wrapping_sub(cqes.as_ptr().addr()))
             / core::mem::size_of::<raw::ib_cqe>();
         // CAST: there are `u32` tokens.
-        (index < self.send_cqes.len() - 1).then_some(index as u32)
+        (index < cqes.len()).then_some(index as u32)
     }
 
     fn recv_token(&self, cqe: *const raw::ib_cqe) -> u32 {

@@ -6,6 +6,19 @@ use kernel::prelude::*;
 
 use crate::raw;
 
+/// The index of the network interface `name`. Any context.
+///
+/// # Errors
+///
+/// `ENODEV` if there is none.
+pub fn interface_index(name: &core::ffi::CStr) -> Result<u32> {
+    // SAFETY: a C string.
+    match unsafe { raw::rtrs_helper_ifindex(kernel::str::CStrExt::as_char_ptr(name)) } {
+        0 => Err(ENODEV),
+        index => Ok(index),
+    }
+}
+
 /// An address as the connection manager takes it: IPv4, IPv6 or InfiniBand.
 ///
 /// # Invariants
@@ -14,6 +27,11 @@ use crate::raw;
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct SockAddr(raw::__kernel_sockaddr_storage);
+
+// SAFETY: plain bytes, whatever the generated type has for alignment.
+unsafe impl Send for SockAddr {}
+// SAFETY: as above.
+unsafe impl Sync for SockAddr {}
 
 const AF_INET: u16 = raw::AF_INET as u16;
 const AF_INET6: u16 = raw::AF_INET6 as u16;

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! C callbacks and C user messages, as values that are safe to use.
+//!
+//! Whoever makes one from raw pointers vouches for them; from then on they are
+//! ordinary values.
+
+use core::ffi::{
+    c_int,
+    c_void, //
+};
+use kernel::sync::Arc;
+
+use crate::raw;
+
+/// A call somebody waits for, made once.
+///
+/// # Invariants
+///
+/// `func` may be called with `arg`, once, from any context.
+#[must_use]
+pub struct Callback {
+    func: unsafe extern "C" fn(*mut c_void, c_int),
+    /// What to do with `arg` if the call is never made.
+    forget: unsafe fn(*mut c_void),
+    arg: *mut c_void,
+}
+
+// SAFETY: by the invariant, from any context.
+unsafe impl Send for Callback {}
+// SAFETY: `&Callback` can do nothing.
+unsafe impl Sync for Callback {}
+
+/// Somebody who is told the result of something, once.
+pub trait Complete: Send + Sync + 'static {
+    /// It is done, with 0 or a negative errno. Context: softirq or process; must
+    /// not sleep.
+    fn complete(this: Arc<Self>, result: i32);
+}
+
+impl Callback {
+    /// # Safety
+    ///
+    /// `func` must be callable with `arg`, once, from softirq or process
+    /// context, at any time until it was called.
+    pub unsafe fn from_raw(
+        func: unsafe extern "C" fn(*mut c_void, c_int),
+        arg: *mut c_void,
+    ) -> Self {
+        /// # Safety
+        ///
+        /// None: does nothing.
+        unsafe fn nothing(_: *mut c_void) {}
+        // INVARIANT: by the function's requirement.
+        Self {
+            func,
+            forget: nothing,
+            arg,
+        }
+    }
+
+    /// Calls `T::complete` with `target`, which it keeps alive until then.
+    pub fn new<T: Complete>(target: Arc<T>) -> Self {
+        /// # Safety
+        ///
+        /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
+        unsafe extern "C" fn trampoline<T: Complete>(arg: *mut c_void, result: c_int) {
+            // SAFETY: by the function's requirement.
+            T::complete(unsafe { Arc::from_raw(arg.cast::<T>()) }, result);
+        }
+        /// # Safety
+        ///
+        /// As for `trampoline`.
+        unsafe fn forget<T: Complete>(arg: *mut c_void) {
+            // SAFETY: by the function's requirement.
+            drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
+        }
+        // INVARIANT: the reference belongs to the callback; `T` is `Send`.
+        Self {
+            func: trampoline::<T>,
+            forget: forget::<T>,
+            arg: Arc::into_raw(target).cast_mut().cast(),
+        }
+    }
+
+    /// Makes the call.
+    #[inline]
+    pub fn call(self, result: i32) {
+        // SAFETY: by the type invariant; `self` is gone afterwards.
+        unsafe { (self.func)(self.arg, result) };
+    }
+
+    /// Does without the call.
+    pub fn cancel(self) {
+        // SAFETY: by the type invariant; `self` is gone afterwards.
+        unsafe { (self.forget)(self.arg) };
+    }
+}
+
+/// A call that can be made again and again.
+///
+/// # Invariants
+///
+/// `func` may be called with `arg` from process context.
+pub struct Notifier {
+    func: unsafe extern "C" fn(*mut c_void, u32),
+    arg: *mut c_void,
+}
+
+// SAFETY: by the invariant, from any thread.
+unsafe impl Send for Notifier {}
+// SAFETY: see above.
+unsafe impl Sync for Notifier {}
+
+impl Notifier {
+    /// # Safety
+    ///
+    /// `func` must be callable with `arg` from process context, for as long as
+    /// the notifier lives.
+    pub unsafe fn from_raw(
+        func: unsafe extern "C" fn(*mut c_void, u32),
+        arg: *mut c_void,
+    ) -> Self {
+        // INVARIANT: by the function's requirement.
+        Self { func, arg }
+    }
+
+    /// Makes the call. May sleep.
+    pub fn call(&self, event: u32) {
+        // SAFETY: by the type invariant.
+        unsafe { (self.func)(self.arg, event) };
+    }
+}
+
+/// A message in pieces: `struct kvec`s of a caller.
+///
+/// # Invariants
+///
+/// `vec` points to `nr` valid pieces of readable memory for `'a`.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    vec: *const raw::kvec,
+    nr: usize,
+    _memory: core::marker::PhantomData<&'a [u8]>,
+}
+
+impl<'a> Message<'a> {
+    /// The message without bytes.
+    pub const EMPTY: Self = Self {
+        vec: core::ptr::null(),
+        nr: 0,
+        _memory: core::marker::PhantomData,
+    };
+
+    /// # Safety
+    ///
+    /// Unless `nr` is 0, `vec` must point to `nr` `struct kvec`s whose memory can
+    /// be read for `'a`.
+    pub unsafe fn from_raw(vec: *const c_void, nr: usize) -> Self {
+        // INVARIANT: by the function's requirement.
+        if vec.is_null() {
+            Self::EMPTY
+        } else {
+            Self {
+                vec: vec.cast(),
+                nr,
+                _memory: core::marker::PhantomData,
+            }
+        }
+    }
+
+    /// The pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        (0..self.nr).map(|i| {
+            // SAFETY: `i` is less than `nr`; by the type invariant.
+            let piece = unsafe { &*self.vec.add(i) };
+            if piece.iov_base.is_null() {
+                &[][..]
+            } else {
+                // SAFETY: by the type invariant.
+                unsafe { core::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
+            }
+        })
+    }
+
+    /// Bytes of all pieces; `None` if that is no length.
+    pub fn len(&self) -> Option<usize> {
+        self.pieces()
+            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))
+    }
+}

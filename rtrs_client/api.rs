@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! For block drivers in Rust.
+//!
+//! ```ignore
+//! let session = Session::open(Config { name: "disks", .. }, &[("", "ip:10.0.0.1")])?;
+//! let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
+//! session.submit(&permit, Direction::Write, message, list, len, request)?;
+//! ```
+//!
+//! | call | context |
+//! |---|---|
+//! | [`Session::open`], drop | process; sleeps, for as long as connecting takes |
+//! | [`Session::permit`] | any with [`Wait::No`]; else process, sleeps |
+//! | [`Session::submit`] | any |
+//! | [`Complete::complete`] | softirq, or process; must not sleep |
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+pub use rtrs_bindings::{
+    callback::{
+        Callback,
+        Complete,
+        Message, //
+    },
+    ib::SgList, //
+};
+pub use rtrs_core::proto::Dir as Direction;
+use rtrs_core::{
+    proto::SessionName,
+    sockaddr, //
+};
+
+pub use crate::session::Limits;
+use crate::{
+    client,
+    session::{
+        Options,
+        Permit as InnerPermit,
+        Session as Inner, //
+    },
+};
+
+/// What a session is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// Its name: up to 254 bytes, none of them `/` or `.`, unique on this host.
+    pub name: &'a str,
+    /// The server's port.
+    pub port: u16,
+    /// Longest regular wait between attempts to reconnect, in seconds.
+    pub reconnect_delay_sec: u8,
+    /// Attempts to reconnect in a row, -1 for no limit.
+    pub max_reconnect_attempts: i32,
+}
+
+/// Which connection a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// The service connection: for what must not queue behind IO.
+    Admin,
+    /// The connection of the CPU the permit is taken on.
+    Io,
+}
+
+/// Whether to wait for a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// No.
+    No,
+    /// Until there is one, or the session is closed.
+    Yes,
+}
+
+/// A session. Dropping it closes it: that sleeps, waits for permits that are
+/// held, and fails requests that are in flight.
+pub struct Session(Arc<Inner>);
+
+/// The right to have one request in flight, of one session. Dropping it gives it
+/// back.
+pub struct Permit {
+    session: Arc<Inner>,
+    permit: Option<InnerPermit>,
+}
+
+impl Permit {
+    /// Its number, smaller than the session's queue depth: for a table of the
+    /// user's own.
+    pub fn id(&self) -> u16 {
+        self.permit.as_ref().map_or(0, InnerPermit::id)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.session.put_permit(permit);
+        }
+    }
+}
+
+impl Session {
+    /// Opens a session over `paths`, each `[src{,|@}]dst` as in `add_path`; all of
+    /// them have to connect.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a malformed name or address, `EEXIST` for a name in use, or
+    /// why a path did not connect: `ETIMEDOUT`, `EHOSTUNREACH`, `ECONNRESET`
+    /// (nobody listens, or the server refused without a reason), or the server's
+    /// reason.
+    pub fn open(config: Config<'_>, paths: &[&str]) -> Result<Self> {
+        let name = SessionName::new(config.name.as_bytes()).map_err(|_| EINVAL)?;
+        let mut addrs = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
+        for path in paths {
+            addrs.push(
+                sockaddr::parse_pair(path.as_bytes(), config.port)?,
+                GFP_KERNEL,
+            )?;
+        }
+        let options = Options {
+            name,
+            port: config.port,
+            reconnect_delay_sec: config.reconnect_delay_sec,
+            max_reconnect_attempts: config.max_reconnect_attempts,
+            notifier: None,
+        };
+        Ok(Self(client::open(options, addrs.into_iter())?))
+    }
+
+    /// The session's limits.
+    pub fn limits(&self) -> Option<Limits> {
+        self.0.limits()
+    }
+
+    /// Whether some path is connected.
+    pub fn is_connected(&self) -> bool {
+        self.0.is_connected()
+    }
+
+    /// Takes a permit.
+    pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
+        let permit = self
+            .0
+            .get_permit(connection == Connection::Admin, wait == Wait::Yes)?;
+        Some(Permit {
+            session: self.0.clone(),
+            permit: Some(permit),
+        })
+    }
+
+    /// Sends a request with a user message and `len` bytes of data in `sg`. When
+    /// it is complete, possibly before this returns, `done` is told.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` for a message or data beyond the limits, `EBUSY` while the
+    /// permit's last request is not complete, `EINVAL` for a permit of another
+    /// session or a list shorter than `len`, `ECONNABORTED` without a connected
+    /// path, `ENOMEM` if it may work later. `done` is not told then.
+    pub fn submit<C: Complete>(
+        &self,
+        permit: &Permit,
+        dir: Direction,
+        message: Message<'_>,
+        sg: SgList,
+        len: usize,
+        done: Arc<C>,
+    ) -> Result {
+        let inner = permit.permit.as_ref().ok_or(EINVAL)?;
+        if !Arc::ptr_eq(&permit.session, &self.0) || sg.total() < len {
+            return Err(EINVAL);
+        }
+        self.0
+            .submit(inner.key(), dir, message, sg, len, Callback::new(done))
+            .map_err(|(e, done)| {
+                done.cancel();
+                e
+            })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        client::close(&self.0);
+    }
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C API of rtrs-client.
+//!
+//! Declared in `rtrs.h`, described, with the context each function may be called
+//! from, in `Documentation/api-c.rst`. This is a translation: pointers become
+//! values, values become pointers, everything else is in [`crate::session`].
+
+use core::{
+    ffi::{
+        c_char,
+        c_int,
+        c_uint,
+        c_void,
+        CStr, //
+    },
+    mem::size_of, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    callback::{
+        Callback,
+        Message,
+        Notifier, //
+    },
+    errno,
+    handoff::HandoffCell,
+    ib::{
+        SgList,
+        SockAddr, //
+    },
+};
+use rtrs_core::proto::{
+    Dir,
+    SessionName, //
+};
+
+use crate::{
+    client,
+    session::{
+        Options,
+        Permit,
+        Session, //
+    },
+};
+
+/// `struct rtrs_addr`.
+#[repr(C)]
+pub(crate) struct RtrsAddr {
+    src: *const c_void,
+    dst: *const c_void,
+}
+
+/// `struct rtrs_clt_ops`.
+#[repr(C)]
+pub(crate) struct RtrsCltOps {
+    private: *mut c_void,
+    link_ev: Option<unsafe extern "C" fn(*mut c_void, u32)>,
+}
+
+/// `struct rtrs_clt_req_ops`.
+#[repr(C)]
+pub(crate) struct RtrsCltReqOps {
+    private: *mut c_void,
+    conf_fn: Option<unsafe extern "C" fn(*mut c_void, c_int)>,
+}
+
+/// `struct rtrs_attrs`.
+#[repr(C)]
+pub(crate) struct RtrsAttrs {
+    queue_depth: u32,
+    max_io_size: u32,
+    max_segments: u32,
+}
+
+/// `struct rtrs_permit`: what a caller may look at behind the pointer it gets is
+/// its own space, `pdu_sz` bytes behind these 16.
+#[repr(C)]
+pub(crate) struct RtrsPermit {
+    con_type: c_uint,
+    cpu_id: c_uint,
+    mem_id: c_uint,
+    mem_off: c_uint,
+}
+
+static_assert!(size_of::<RtrsPermit>() == 16);
+
+/// `enum rtrs_clt_con_type`: the service connection.
+const RTRS_ADMIN_CON: c_uint = 0;
+/// `enum wait_type`: do not wait.
+const RTRS_PERMIT_NOWAIT: c_uint = 0;
+/// `READ` and `WRITE` of the block layer.
+const READ: c_int = 0;
+const WRITE: c_int = 1;
+
+/// `struct rtrs_clt_sess`: a session and what its C user sees of permits.
+pub(crate) struct RtrsCltSess {
+    session: Arc<Session>,
+    /// The permits that are taken, by number.
+    taken: KVVec<HandoffCell<Option<Permit>>>,
+    /// The `struct rtrs_permit`s with their space, as words for alignment.
+    memory: KVVec<u64>,
+    /// Bytes from one to the next.
+    stride: usize,
+}
+
+impl RtrsCltSess {
+    fn new(session: Arc<Session>, pdu_sz: usize) -> Result<Self> {
+        let depth = usize::from(session.limits().ok_or(EINVAL)?.queue_depth);
+        let stride = size_of::<RtrsPermit>()
+            .checked_add(pdu_sz)
+            .and_then(|n| n.checked_next_multiple_of(size_of::<u64>()))
+            .ok_or(EINVAL)?;
+        let words = stride
+            .checked_mul(depth)
+            .ok_or(EINVAL)?
+            .div_ceil(size_of::<u64>());
+        let mut memory = KVVec::with_capacity(words, GFP_KERNEL)?;
+        memory.extend_with(words, 0u64, GFP_KERNEL)?;
+        let mut taken = KVVec::with_capacity(depth, GFP_KERNEL)?;
+        for _ in 0..depth {
+            taken.push(HandoffCell::new(None), GFP_KERNEL)?;
+        }
+        Ok(Self {
+            session,
+            taken,
+            memory,
+            stride,
+        })
+    }
+
+    /// Where the C permit `id` is.
+    fn permit_ptr(&self, id: u16) -> *mut RtrsPermit {
+        self.memory
+            .as_ptr()
+            .cast::<u8>()
+            .wrapping_add(usize::from(id) * self.stride)
+            .cast_mut()
+            .cast()
+    }
+
+    fn taken(&self, permit: *const RtrsPermit) -> Option<&HandoffCell<Option<Permit>>> {
+        let offset = permit.addr().checked_sub(self.memory.as_ptr().addr())?;
+        self.taken.get(offset / self.stride)
+    }
+}
+
+fn to_ptr(result: Result<KBox<RtrsCltSess>>) -> *mut RtrsCltSess {
+    match result {
+        Ok(session) => KBox::into_raw(session),
+        Err(e) => e.to_ptr(),
+    }
+}
+
+/// Opens a session. Process context; sleeps.
+///
+/// # Safety
+///
+/// `ops` must be valid; its `link_ev`, if any, callable with its `priv` until
+/// `rtrs_clt_close()` returns. `pathname` must be a C string, `paths` must have
+/// `path_cnt` entries with valid addresses.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_open(
+    ops: *const RtrsCltOps,
+    pathname: *const c_char,
+    paths: *const RtrsAddr,
+    path_cnt: usize,
+    port: u16,
+    pdu_sz: usize,
+    reconnect_delay_sec: u8,
+    max_reconnect_attempts: i16,
+    _nr_poll_queues: u32,
+) -> *mut RtrsCltSess {
+    // SAFETY: by the function's requirement.
+    let (ops, name, paths) = unsafe {
+        (
+            &*ops,
+            CStr::from_ptr(pathname),
+            core::slice::from_raw_parts(paths, path_cnt),
+        )
+    };
+    to_ptr((|| {
+        let name = SessionName::new(name.to_bytes()).map_err(|_| EINVAL)?;
+        let notifier = ops.link_ev.map(|link_ev| {
+            // SAFETY: by the function's requirement.
+            unsafe { Notifier::from_raw(link_ev, ops.private) }
+        });
+        let mut addrs = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
+        for path in paths {
+            let src = if path.src.is_null() {
+                None
+            } else {
+                // SAFETY: by the function's requirement.
+                Some(unsafe { SockAddr::from_raw(path.src) }?)
+            };
+            // SAFETY: by the function's requirement.
+            let dst = unsafe { SockAddr::from_raw(path.dst) }?;
+            addrs.push((src, dst), GFP_KERNEL)?;
+        }
+        let session = client::open(
+            Options {
+                name,
+                port,
+                reconnect_delay_sec,
+                max_reconnect_attempts: i32::from(max_reconnect_attempts),
+                notifier,
+            },
+            addrs.into_iter(),
+        )?;
+        let made = RtrsCltSess::new(session.clone(), pdu_sz)
+            .and_then(|sess| Ok(KBox::new(sess, GFP_KERNEL)?));
+        if made.is_err() {
+            client::close(&session);
+        }
+        made
+    })())
+}
+
+/// Closes a session. Process context; sleeps until permits are back.
+///
+/// # Safety
+///
+/// `sess` must come from `rtrs_clt_open()`, and not be used afterwards.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_close(sess: *mut RtrsCltSess) {
+    // SAFETY: by the function's requirement.
+    let sess = unsafe { KBox::from_raw(sess) };
+    client::close(&sess.session);
+}
+
+/// Takes a permit; null if there is none. Any context without `wait`, else
+/// process context.
+///
+/// # Safety
+///
+/// `sess` must come from `rtrs_clt_open()`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
+    sess: *mut RtrsCltSess,
+    con_type: c_uint,
+    wait: c_uint,
+) -> *mut RtrsPermit {
+    // SAFETY: by the function's requirement.
+    let sess = unsafe { &*sess };
+    let permit = sess
+        .session
+        .get_permit(con_type == RTRS_ADMIN_CON, wait != RTRS_PERMIT_NOWAIT);
+    let Some(permit) = permit else {
+        return core::ptr::null_mut();
+    };
+    let (id, cpu) = (permit.id(), permit.cpu());
+    let ptr = sess.permit_ptr(id);
+    match sess.taken(ptr).and_then(|cell| cell.try_take()) {
+        Some(mut taken) => *taken = Some(permit),
+        None => return core::ptr::null_mut(),
+    }
+    // SAFETY: inside `memory`, aligned, and by the permit nobody else's.
+    unsafe {
+        ptr.write(RtrsPermit {
+            con_type,
+            cpu_id: cpu,
+            mem_id: u32::from(id),
+            mem_off: 0,
+        });
+    }
+    ptr
+}
+
+/// Gives a permit back. Any context.
+///
+/// # Safety
+///
+/// `sess` must come from `rtrs_clt_open()`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(sess: *mut RtrsCltSess, permit: *mut RtrsPermit) {
+    // SAFETY: by the function's requirement.
+    let sess = unsafe { &*sess };
+    let permit = sess
+        .taken(permit)
+        .and_then(|cell| cell.try_take()?.take());
+    if let Some(permit) = permit {
+        sess.session.put_permit(permit);
+    }
+}
+
+/// Sends a request. Any context. 0, and `conf_fn` will be called; or a negative
+/// errno, and it will not.
+///
+/// # Safety
+///
+/// `ops` must be valid, its `conf_fn` callable once with its `priv` from softirq.
+/// `sess` and `permit` must be valid; `vec` must have `nr` pieces; unless `sg_cnt`
+/// is 0, `sg` must be a list of that many entries that stays, with its pages,
+/// until `conf_fn` was called.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_request(
+    dir: c_int,
+    ops: *const RtrsCltReqOps,
+    sess: *mut RtrsCltSess,
+    permit: *mut RtrsPermit,
+    vec: *const c_void,
+    nr: usize,
+    len: usize,
+    sg: *mut c_void,
+    sg_cnt: c_uint,
+) -> c_int {
+    // SAFETY: by the function's requirement.
+    let (ops, sess, message, list) = unsafe {
+        (
+            &*ops,
+            &*sess,
+            Message::from_raw(vec, nr),
+            SgList::from_raw(sg, sg_cnt),
+        )
+    };
+    let Some(conf_fn) = ops.conf_fn else {
+        return EINVAL.to_errno();
+    };
+    let dir = match dir {
+        READ => Dir::Read,
+        WRITE => Dir::Write,
+        _ => return EINVAL.to_errno(),
+    };
+    // SAFETY: by the function's requirement.
+    let done = unsafe { Callback::from_raw(conf_fn, ops.private) };
+    // The permit stays taken: it belongs to the caller until it is put.
+    let Some(cell) = sess.taken(permit) else {
+        return EINVAL.to_errno();
+    };
+    let Some(held) = cell.try_take() else {
+        return EBUSY.to_errno();
+    };
+    let Some(permit) = held.as_ref().map(Permit::key) else {
+        return EINVAL.to_errno();
+    };
+    drop(held);
+    let result = sess
+        .session
+        .submit(permit, dir, message, list, data_len(list, len), done);
+    match result {
+        Ok(()) => 0,
+        Err((e, done)) => {
+            done.cancel();
+            e.to_errno()
+        }
+    }
+}
+
+/// Bytes of data of a request: what its list describes. `len` says the same, if
+/// the caller is right.
+fn data_len(list: SgList, _len: usize) -> usize {
+    list.total()
+}
+
+/// Handles completions of the polled connection `index`; how many there were.
+///
+/// # Safety
+///
+/// `sess` must come from `rtrs_clt_open()`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(_sess: *mut RtrsCltSess, _index: c_uint) -> c_int {
+    // All connections are served by interrupts.
+    0
+}
+
+/// The session's limits; `-ECOMM` without a connected path. Any context.
+///
+/// # Safety
+///
+/// `sess` must come from `rtrs_clt_open()`, `attr` must be writable.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_clt_query(sess: *mut RtrsCltSess, attr: *mut RtrsAttrs) -> c_int {
+    // SAFETY: by the function's requirement.
+    let session = unsafe { &(*sess).session };
+    match session.limits() {
+        Some(limits) if session.is_connected() => {
+            // SAFETY: by the function's requirement.
+            unsafe {
+                attr.write(RtrsAttrs {
+                    queue_depth: u32::from(limits.queue_depth),
+                    max_io_size: limits.max_io_size,
+                    max_segments: limits.max_segments,
+                });
+            }
+            0
+        }
+        _ => errno::ECOMM.to_errno(),
+    }
+}

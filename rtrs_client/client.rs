@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What there is once per module: the sysfs class, the queue of the owner tasks,
+//! and the names in use.
+//!
+//! # Locking
+//!
+//! [`CLIENT`] is a mutex, held to look something up or to add a device to the
+//! class, never while waiting for a path.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    class::Class,
+    errno,
+    ib::SockAddr,
+    workqueue::{
+        Options as QueueOptions,
+        OwnedQueue, //
+    },
+};
+
+use crate::session::{
+    Options,
+    Session, //
+};
+
+/// The module's state.
+struct Client {
+    // Dropped in this order: sessions are gone when a module is unloaded, the
+    // queue and the class wait for the last of their users.
+    sessions: KVec<Arc<Session>>,
+    queue: OwnedQueue,
+    class: Class,
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: initialised in `init()`, which the module calls before anything
+    // else can.
+    unsafe(uninit) static CLIENT: Mutex<Option<Client>> = None;
+}
+
+/// Makes the module's state. Once, at load.
+pub(crate) fn init() -> Result {
+    // SAFETY: called once, when the module is loaded.
+    unsafe { CLIENT.init() };
+    let client = Client {
+        sessions: KVec::new(),
+        queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
+        class: Class::new(c"rtrs-client")?,
+    };
+    *CLIENT.lock() = Some(client);
+    Ok(())
+}
+
+/// Undoes [`init`]; sleeps until nothing of the module runs. Who uses a session
+/// keeps the module loaded, so there is none.
+pub(crate) fn exit() {
+    let client = CLIENT.lock().take();
+    drop(client);
+}
+
+/// Opens a session over `paths`, all of which have to connect. Sleeps.
+///
+/// # Errors
+///
+/// `EEXIST` for a name in use, `EINVAL` without paths, or why a path did not
+/// connect.
+pub(crate) fn open(
+    options: Options,
+    paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
+) -> Result<Arc<Session>> {
+    let session = {
+        let mut client = CLIENT.lock();
+        let client = client.as_mut().ok_or(errno::ESHUTDOWN)?;
+        if client.sessions.iter().any(|s| s.name() == &options.name) {
+            return Err(EEXIST);
+        }
+        let session = Session::new(client.queue.handle(), options)?;
+        client.sessions.push(session.clone(), GFP_KERNEL)?;
+        session
+    };
+    let opened = connect(&session, paths).and_then(|()| {
+        let client = CLIENT.lock();
+        session.publish(&client.as_ref().ok_or(errno::ESHUTDOWN)?.class)
+    });
+    match opened {
+        Ok(()) => Ok(session),
+        Err(e) => {
+            pr_err!("{}: not opened: {}\n", session.name(), e.to_errno());
+            close(&session);
+            Err(e)
+        }
+    }
+}
+
+fn connect(
+    session: &Arc<Session>,
+    paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
+) -> Result {
+    let mut any = false;
+    for (src, dst) in paths {
+        session.add_path(src, dst)?;
+        any = true;
+    }
+    if any {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+/// Ends a session and forgets its name. Sleeps.
+pub(crate) fn close(session: &Arc<Session>) {
+    session.close();
+    if let Some(client) = CLIENT.lock().as_mut() {
+        client.sessions.retain(|s| !Arc::ptr_eq(s, session));
+    }
+}

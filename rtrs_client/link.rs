@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A link: the connections of one attempt to have a path.
+//!
+//! A [`Path`] lives as long as the operator wants it; a link lives from one
+//! attempt to connect until it fails, and nothing of it is ever reused. What
+//! has to be reset on reconnect in other designs does not exist here.
+//!
+//! # Lifetimes
+//!
+//! [`Link`] owns the endpoints. They call back into [`LinkCore`], which owns
+//! what requests need. While connecting the link belongs to the path's owner
+//! task; once connected it is published under RCU for the submitters; teardown
+//! takes it back, waits for a grace period, and drops it: endpoints first, which
+//! ends all callbacks, then the core.
+//!
+//! # Context
+//!
+//! `cm_event` sleeps; completions run in softirq; [`LinkCore::fail`] anywhere.
+
+mod completion;
+mod io;
+mod setup;
+
+pub(crate) use self::io::IssueError;
+
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        SetOnce, //
+    },
+};
+use rtrs_bindings::{
+    handoff::HandoffCell,
+    ib::{
+        Domain,
+        Endpoint,
+        MappedSg,
+        Mr,
+        Region, //
+    },
+};
+use rtrs_core::proto::{
+    Geometry,
+    HbProbe,
+    RemoteBuf,
+    SERVICE_QUEUE_DEPTH, //
+};
+
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    logic::request_state::RequestState,
+    path::{
+        Notice,
+        Path, //
+    },
+};
+
+/// Scatter/gather elements of a send: the data of a write goes out from where it
+/// is in up to `MAX_SEND_SGES - 1` pieces, more are registered first.
+const MAX_SEND_SGES: u32 = 8;
+
+/// Receive token of the answer with the chunks, on the service connection.
+const INFO_TOKEN: u32 = 2 * SERVICE_QUEUE_DEPTH as u32;
+
+/// Bytes of a receive buffer: the largest answer to a request.
+const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
+
+/// One request slot of a link, of the permit with the same number.
+struct Request {
+    state: RequestState,
+    /// Key that the server has to give back before the request is over.
+    rkey: Atomic<u32>,
+    /// What the owner of the request, see [`RequestState`], has to undo.
+    mapped: HandoffCell<Option<MappedSg>>,
+    mr: Mr,
+}
+
+/// One chunk of the server.
+struct Chunk {
+    addr: Atomic<u64>,
+    rkey: Atomic<u32>,
+}
+
+/// What a connected link has for each permit.
+struct Tables {
+    requests: KVVec<Request>,
+    chunks: KVVec<Chunk>,
+    /// The session's message store, mapped for this link.
+    messages: KVec<Region>,
+    /// Receive buffers, by connection; empty unless the server sends new keys.
+    recv: KVec<Region>,
+}
+
+/// What one connection's completions keep between each other.
+struct ConState {
+    /// Key that the last message on this connection invalidated, 0 for none.
+    invalidated: Atomic<u32>,
+    /// Requests in flight that went out on this connection.
+    inflight: Atomic<i32>,
+}
+
+/// What the connections of a link share.
+pub(crate) struct LinkCore {
+    /// Number of the link in its path's life, for events.
+    pub(crate) number: u32,
+    pub(crate) path: Arc<Path>,
+    cons: KVec<ConState>,
+    geometry: SetOnce<Geometry>,
+    new_rkey: Atomic<bool>,
+    domain: SetOnce<Arc<Domain>>,
+    tables: SetOnce<Tables>,
+    info: SetOnce<Region>,
+    established: Atomic<u32>,
+    failed: Atomic<bool>,
+    pub(crate) probe: HbProbe,
+    /// Something was received since the last heartbeat tick; written only when
+    /// it changes, by any CPU.
+    rx_service: Atomic<bool>,
+    rx_io: Atomic<bool>,
+}
+
+/// A link and its endpoints.
+pub(crate) struct Link {
+    // Dropped first: ends the callbacks into `core`.
+    endpoints: KVec<Pin<KBox<Endpoint<LinkCore>>>>,
+    pub(crate) core: Arc<LinkCore>,
+}
+
+impl LinkCore {
+    fn new(path: Arc<Path>, number: u32, cons: u16) -> Result<Arc<Self>> {
+        let mut states = KVec::with_capacity(usize::from(cons), GFP_KERNEL)?;
+        for _ in 0..cons {
+            states.push(
+                ConState {
+                    invalidated: Atomic::new(0),
+                    inflight: Atomic::new(0),
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(Arc::new(
+            Self {
+                number,
+                path,
+                cons: states,
+                geometry: SetOnce::new(),
+                new_rkey: Atomic::new(false),
+                domain: SetOnce::new(),
+                tables: SetOnce::new(),
+                info: SetOnce::new(),
+                established: Atomic::new(0),
+                failed: Atomic::new(false),
+                probe: HbProbe::new(),
+                rx_service: Atomic::new(false),
+                rx_io: Atomic::new(false),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Limits of the server, known once the service connection is up.
+    pub(crate) fn geometry(&self) -> Option<&Geometry> {
+        self.geometry.as_ref()
+    }
+
+    /// Connections of the link, the service connection included.
+    fn con_count(&self) -> u16 {
+        // CAST: created from a `u16`.
+        self.cons.len() as u16
+    }
+
+    /// Requests in flight. Any context; a sum, not a snapshot.
+    pub(crate) fn inflight(&self) -> u64 {
+        let sum: i64 = self
+            .cons
+            .iter()
+            .map(|con| i64::from(con.inflight.load(Relaxed)))
+            .sum();
+        sum.max(0).unsigned_abs()
+    }
+
+    fn count_inflight(&self, con: u16, by: i32) {
+        if let Some(con) = self.cons.get(usize::from(con)) {
+            con.inflight.add(by, Relaxed);
+        }
+    }
+
+    /// The link is of no use any more; its owner is told once. Any context.
+    pub(crate) fn fail(&self, why: &'static str, errno: i32) {
+        if self.failed.xchg(true, Relaxed) {
+            return;
+        }
+        self.path.notify(Notice::Failed {
+            link: self.number,
+            errno,
+            why,
+        });
+    }
+
+    /// Whether the link was found to have failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
+    }
+
+    /// What was received since the last call, for the heartbeat.
+    pub(crate) fn take_received(&self) -> rtrs_core::proto::heartbeat::HbRx {
+        rtrs_core::proto::heartbeat::HbRx {
+            service: self.rx_service.xchg(false, Relaxed),
+            io: self.rx_io.xchg(false, Relaxed),
+        }
+    }
+}
+
+impl Link {
+    /// Ends the connections and waits until nothing of the link runs. Returns
+    /// what is left to look after: the requests that were in flight. Sleeps.
+    pub(crate) fn shutdown(self) -> Arc<LinkCore> {
+        // All at once, so that the flushing overlaps.
+        for ep in self.endpoints.iter() {
+            ep.disconnect();
+        }
+        // Waits for each in turn.
+        drop(self.endpoints);
+        self.core
+    }
+
+    pub(crate) fn endpoint(&self, con: u16) -> Option<&Endpoint<LinkCore>> {
+        self.endpoints
+            .get(usize::from(con))
+            .map(|ep| &*ep.as_ref().get_ref())
+    }
+}
+
+/// A chunk as the wire layer describes it.
+impl Chunk {
+    fn set(&self, buf: RemoteBuf) {
+        self.addr.store(buf.addr, Relaxed);
+        self.rkey.store(buf.rkey, Relaxed);
+    }
+}

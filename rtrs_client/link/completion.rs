@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers in.
+//!
+//! # Context
+//!
+//! Softirq. Completions of one connection run one after the other, those of
+//! different connections in parallel; what a request waits for all comes on the
+//! connection it went out on.
+//!
+//! # Trust
+//!
+//! An answer is believed if the request is in flight on the connection the
+//! answer came on. That the server gave a key back is believed if the device
+//! says that it was invalidated; otherwise we invalidate it ourselves. All else
+//! that arrives is a violation, and the end of the link.
+
+use kernel::prelude::*;
+use rtrs_bindings::{
+    errno,
+    ib::{
+        Chain,
+        CmEvent,
+        Endpoint,
+        Handler,
+        Locked,
+        QueuePair,
+        Wc,
+        WcOpcode,
+        WcStatus, //
+    },
+    ratelimit::pr_err_ratelimited,
+    time,
+};
+use rtrs_core::proto::{
+    Imm,
+    RkeyRsp, //
+};
+
+use super::{
+    LinkCore,
+    Request,
+    INFO_TOKEN,
+    RECV_SIZE, //
+};
+use crate::{
+    atomic::Relaxed,
+    logic::request_state::{
+        Outcome,
+        Violation, //
+    },
+    path::Notice,
+};
+
+/// What is wrong with a message.
+struct Bad(&'static str);
+
+impl From<Violation> for Bad {
+    fn from(v: Violation) -> Self {
+        Self(v.as_str())
+    }
+}
+
+impl Handler for LinkCore {
+    fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
+        self.handle_cm_event(&ep, event);
+    }
+
+    fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc) {
+        if !wc.status().is_ok() {
+            return self.completion_failed(ep, wc, "send");
+        }
+        let (Some(token), Some(tables)) = (token, self.tables.as_ref()) else {
+            return;
+        };
+        // Tokens: sends of the permits, then invalidations of the permits.
+        let depth = tables.requests.len();
+        let token = token as usize;
+        let (id, is_send) = if token < depth {
+            (token, true)
+        } else {
+            (token - depth, false)
+        };
+        let Some(request) = tables.requests.get(id) else {
+            return;
+        };
+        let Some(in_flight) = request.state.peek() else {
+            return;
+        };
+        let outcome = if is_send {
+            request.state.sent(in_flight.gen)
+        } else {
+            request.state.invalidated(in_flight.gen)
+        };
+        self.after(ep, qp, id, request, outcome);
+    }
+
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
+        if !wc.status().is_ok() {
+            return self.completion_failed(ep, wc, "receive");
+        }
+        self.note_received(ep.index());
+        match self.received(ep, qp, token, wc) {
+            Ok(()) => {}
+            Err(Bad(what)) => {
+                pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
+                self.fail("violation by the server", errno::EPROTO.to_errno());
+            }
+        }
+    }
+}
+
+impl LinkCore {
+    fn completion_failed(&self, ep: &Endpoint<Self>, wc: &Wc, what: &'static str) {
+        // Flushed requests follow what was noticed before.
+        if wc.status() != WcStatus::FLUSHED && !self.has_failed() {
+            pr_err_ratelimited!(
+                "{}: connection {}: {}: {}\n",
+                &*self.path,
+                ep.index(),
+                what,
+                wc.status().message()
+            );
+        }
+        self.fail("error completion", errno::ECONNRESET.to_errno());
+    }
+
+    #[inline]
+    fn note_received(&self, con: u16) {
+        let flag = if con == 0 {
+            &self.rx_service
+        } else {
+            &self.rx_io
+        };
+        // Read first: the line is shared by all CPUs, and stays so.
+        if !flag.load(Relaxed) {
+            flag.store(true, Relaxed);
+        }
+    }
+
+    fn received(
+        &self,
+        ep: &Endpoint<Self>,
+        qp: &QueuePair,
+        token: u32,
+        wc: &Wc,
+    ) -> Result<(), Bad> {
+        let con = ep.index();
+        let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
+
+        if con == 0 && token == INFO_TOKEN {
+            if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
+                return Err(Bad("no answer with chunks"));
+            }
+            self.path.notify(Notice::Info {
+                link: self.number,
+                len: wc.byte_len(),
+            });
+            return Ok(());
+        }
+
+        match (wc.opcode(), wc.imm()) {
+            (WcOpcode::RecvRdmaWithImm, Some(imm)) => {
+                match Imm::decode(imm).map_err(|e| Bad(e.as_str()))? {
+                    Imm::Hb if con == 0 => {
+                        // If the queue is full there is traffic enough.
+                        let _ = Self::post_imm(qp, Imm::HbAck);
+                    }
+                    Imm::HbAck if con == 0 => {
+                        if let Some(ns) = self.probe.ack(time::now_ns()) {
+                            self.path.set_latency(ns);
+                        }
+                    }
+                    Imm::IoRsp {
+                        msg_id,
+                        errno,
+                        inval,
+                    } if !self.new_rkey.load(Relaxed) => {
+                        self.answered(ep, qp, msg_id, errno.to_kernel(), inval)?;
+                    }
+                    _ => return Err(Bad("immediate out of place")),
+                }
+            }
+            (WcOpcode::Recv, Some(imm)) if self.new_rkey.load(Relaxed) => {
+                let Imm::IoRsp {
+                    msg_id,
+                    errno,
+                    inval,
+                } = Imm::decode(imm).map_err(|e| Bad(e.as_str()))?
+                else {
+                    return Err(Bad("immediate out of place"));
+                };
+                self.new_key(con, token, msg_id, wc)?;
+                self.answered(ep, qp, msg_id, errno.to_kernel(), inval)?;
+            }
+            (WcOpcode::Recv, None) => {
+                // Comes before the answer it belongs to.
+                let rkey = wc.invalidated_rkey().ok_or(Bad("message out of place"))?;
+                state.invalidated.store(rkey, Relaxed);
+            }
+            _ => return Err(Bad("message out of place")),
+        }
+
+        let sge = if self.new_rkey.load(Relaxed) {
+            Some(self.recv_sge(con, token).map_err(|_| Bad("receive"))?)
+        } else {
+            None
+        };
+        // Fails when the link is being torn down.
+        let _ = qp.post_recv(token, sge);
+        Ok(())
+    }
+
+    /// The answer has the chunk's new key with it.
+    fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Wc) -> Result<(), Bad> {
+        let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
+        if wc.byte_len() != RECV_SIZE {
+            return Err(Bad("length of an answer"));
+        }
+        let mut buf = [0u8; RECV_SIZE];
+        tables
+            .recv
+            .get(usize::from(con))
+            .ok_or(Bad("connection"))?
+            .read(token as usize * RECV_SIZE, &mut buf)
+            .map_err(|_| Bad("receive"))?;
+        let rsp = RkeyRsp::parse(&buf).map_err(|e| Bad(e.as_str()))?;
+        if u32::from(rsp.buf_id) != msg_id {
+            return Err(Bad("key of another chunk"));
+        }
+        let chunk = tables
+            .chunks
+            .get(usize::from(rsp.buf_id))
+            .ok_or(Bad("no such chunk"))?;
+        // Before the request is completed, and its permit used again.
+        chunk.rkey.store(rsp.rkey, Relaxed);
+        Ok(())
+    }
+
+    /// The server says that request `msg_id` is done.
+    fn answered(
+        &self,
+        ep: &Endpoint<Self>,
+        qp: &QueuePair,
+        msg_id: u32,
+        result: i32,
+        inval: bool,
+    ) -> Result<(), Bad> {
+        let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
+        let id = msg_id as usize;
+        let request = tables.requests.get(id).ok_or(Bad("no such request"))?;
+        let con = ep.index();
+        if inval {
+            let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
+            let rkey = request.rkey.load(Relaxed);
+            if rkey != 0 && state.invalidated.load(Relaxed) == rkey {
+                state.invalidated.store(0, Relaxed);
+                // A refusal shows in what the answer leaves to be done.
+                let _ = request.state.invalidated_by_peer(con);
+            }
+        }
+        let outcome = request.state.response(con, result);
+        if let Outcome::Violation(v) = outcome {
+            return Err(v.into());
+        }
+        // The answer is there and the key is not back: take it back.
+        if let Outcome::Pending(needs) = outcome {
+            if needs.needs_invalidated() {
+                let token = id.saturating_add(tables.requests.len());
+                let chain = Chain::<1>::new().local_inv(request.rkey.load(Relaxed));
+                // CAST: twice the queue depth.
+                if let Err(e) = qp.post_send(chain, Some(token as u32)) {
+                    // The request is looked after when the link is torn down.
+                    self.fail("invalidating a key", Error::from(e).to_errno());
+                }
+            }
+        }
+        self.after(ep, qp, id, request, outcome);
+        Ok(())
+    }
+
+    /// Completes the request if that was the last thing it waited for.
+    fn after(
+        &self,
+        ep: &Endpoint<Self>,
+        _qp: &QueuePair,
+        id: usize,
+        request: &Request,
+        outcome: Outcome,
+    ) {
+        let Outcome::Complete(result) = outcome else {
+            return;
+        };
+        self.unmap(request);
+        self.count_inflight(ep.index(), -1);
+        // CAST: a permit's number.
+        self.path.session().complete(id as u16, result);
+    }
+
+    /// Requests that were in flight when the link ended. For after the endpoints
+    /// are gone: nothing else touches the requests any more.
+    ///
+    /// `f` gets the number of each, and its result if the server had answered.
+    pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Option<i32>)) {
+        let Some(tables) = self.tables.as_ref() else {
+            return;
+        };
+        for (id, request) in tables.requests.iter().enumerate() {
+            if let Some(left) = request.state.take_for_failover() {
+                self.unmap(request);
+                self.count_inflight(left.con, -1);
+                let result = (!left.needs.needs_response()).then_some(left.result);
+                // CAST: a permit's number.
+                f(id as u16, result);
+            }
+        }
+    }
+}

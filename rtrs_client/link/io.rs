@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests out.
+//!
+//! # Context
+//!
+//! Any; the caller is inside an RCU read-side section, which keeps the link.
+
+use kernel::prelude::*;
+use rtrs_bindings::ib::{
+    Access,
+    Chain,
+    Direction,
+    Endpoint,
+    MappedSg,
+    PostError,
+    QueuePair,
+    Remote,
+    Sge, //
+};
+use rtrs_core::proto::{
+    geometry::SEGMENT_SIZE,
+    Dir,
+    Imm,
+    Layout,
+    ReadDest,
+    ReadMsg,
+    SgDesc,
+    WriteMsg, //
+};
+
+use super::{
+    Link,
+    LinkCore,
+    Request,
+    Tables,
+    MAX_SEND_SGES, //
+};
+use crate::{
+    atomic::Relaxed,
+    logic::request_state::Needs,
+    session::{
+        Io,
+        MessageSlot, //
+    },
+};
+
+/// Why a request did not go out on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IssueError {
+    /// This link is no use, another one may be.
+    Link,
+    /// The request, or the moment, is no good: the caller gets this.
+    Request(Error),
+}
+
+impl From<PostError> for IssueError {
+    fn from(e: PostError) -> Self {
+        match e {
+            PostError::Closed => Self::Link,
+            e => Self::Request(e.into()),
+        }
+    }
+}
+
+impl From<Error> for IssueError {
+    fn from(e: Error) -> Self {
+        Self::Request(e)
+    }
+}
+
+impl Link {
+    /// The connection for a request: the service connection, or the one of the
+    /// CPU that took the permit.
+    #[inline]
+    fn con_of(&self, io: &Io) -> u16 {
+        let io_cons = self.core.con_count().saturating_sub(1);
+        match (io.admin, io_cons) {
+            (true, _) | (_, 0) => 0,
+            // CAST: less than `io_cons`.
+            (false, n) => 1 + (io.cpu % u32::from(n)) as u16,
+        }
+    }
+
+    /// Sends request `id`. When it returns without error the completion will
+    /// come, or has come already.
+    pub(crate) fn issue(&self, id: u16, io: &Io) -> Result<(), IssueError> {
+        let core = &*self.core;
+        let tables = core.tables.as_ref().ok_or(IssueError::Link)?;
+        let request = tables.requests.get(usize::from(id)).ok_or(EINVAL)?;
+        let geometry = core.geometry().ok_or(IssueError::Link)?;
+        let layout = Layout::new(geometry, io.dir, io.data_len, io.usr_len)
+            .map_err(|e| Error::from_errno(e.to_errno()))?;
+        let con = self.con_of(io);
+        let qp = self
+            .endpoint(con)
+            .and_then(Endpoint::qp)
+            .ok_or(IssueError::Link)?;
+        let out = Outgoing {
+            core,
+            tables,
+            request,
+            qp,
+            layout,
+            id,
+            con,
+        };
+        match layout.dir() {
+            Dir::Write => out.write(io),
+            Dir::Read => out.read(io),
+        }
+    }
+
+    /// Sends a heartbeat or the answer to one, on the service connection.
+    pub(crate) fn send_heartbeat(&self) -> Result<(), PostError> {
+        let qp = self
+            .endpoint(0)
+            .and_then(Endpoint::qp)
+            .ok_or(PostError::Closed)?;
+        LinkCore::post_imm(qp, Imm::Hb)
+    }
+}
+
+impl LinkCore {
+    /// An RDMA write of nothing, with an immediate that says it all.
+    pub(super) fn post_imm(qp: &QueuePair, imm: Imm) -> Result<(), PostError> {
+        let imm = imm.encode().map_err(|_| PostError::Invalid)?;
+        qp.post_send(
+            Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm),
+            None,
+        )
+    }
+
+    /// Takes back the mapping of a request whose owner we are.
+    pub(super) fn unmap(&self, request: &Request) {
+        let Some(domain) = self.domain.as_ref() else {
+            return;
+        };
+        if let Some(map) = request.mapped.try_take().and_then(|mut m| m.take()) {
+            map.unmap(domain);
+        }
+    }
+}
+
+/// A request on its way out.
+struct Outgoing<'a> {
+    core: &'a LinkCore,
+    tables: &'a Tables,
+    request: &'a Request,
+    qp: &'a QueuePair,
+    layout: Layout,
+    id: u16,
+    con: u16,
+}
+
+impl Outgoing<'_> {
+    fn map(&self, io: &Io, dir: Direction) -> Result<MappedSg> {
+        MappedSg::map(self.qp.domain(), io.sg, dir)
+    }
+
+    /// Where the request is written to: the part of the chunk behind the place
+    /// of the data, or the whole.
+    fn target(&self) -> Result<(Remote, u32)> {
+        let chunk = self
+            .tables
+            .chunks
+            .get(usize::from(self.id))
+            .ok_or(EINVAL)?;
+        let geometry = self.core.geometry().ok_or(EINVAL)?;
+        let imm = self
+            .layout
+            .imm(geometry, self.id)
+            .map_err(|e| Error::from_errno(e.to_errno()))?;
+        Ok((
+            Remote {
+                addr: chunk
+                    .addr
+                    .load(Relaxed)
+                    .wrapping_add(u64::from(self.layout.write_off())),
+                rkey: chunk.rkey.load(Relaxed),
+            },
+            imm,
+        ))
+    }
+
+    /// Puts the protocol's message behind the user's; returns both.
+    fn header(&self, msg: &[u8]) -> Result<Sge> {
+        let slot = MessageSlot::of(self.id);
+        let region = self.tables.messages.get(slot.region).ok_or(EINVAL)?;
+        let usr_len = usize::from(self.layout.usr_len());
+        region.write(slot.offset + usr_len, msg)?;
+        let len = self.layout.header_len() as usize;
+        region.sync_for_device(slot.offset, len);
+        region.sge(slot.offset, len)
+    }
+
+    /// Puts the request in flight and posts it; on failure everything is as
+    /// before, and `Err` says so.
+    fn post<const N: usize>(
+        &self,
+        chain: Chain<'_, N>,
+        needs: Needs,
+        token: Option<u32>,
+    ) -> Result<(), IssueError> {
+        let gen = self
+            .request
+            .state
+            .start(self.con, needs)
+            .map_err(|_| IssueError::Request(EBUSY))?;
+        self.core.count_inflight(self.con, 1);
+        // From here on completions may come, and the request may be somebody
+        // else's before the post has returned.
+        match self.qp.post_send(chain, token) {
+            Ok(()) => Ok(()),
+            Err(e) if e.is_partial() => {
+                // A part is on its way. The queue pair is in error state; the
+                // request is looked after with the others in flight.
+                self.core.fail("posting a request", e_to_errno(e));
+                Ok(())
+            }
+            Err(e) => {
+                if self.request.state.abort(gen).is_err() {
+                    // A server answered what it never got: it is over, and was
+                    // completed.
+                    return Ok(());
+                }
+                self.core.count_inflight(self.con, -1);
+                self.core.unmap(self.request);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Keeps the mapping for whoever completes the request.
+    fn keep(&self, map: MappedSg) -> Result {
+        match self.request.mapped.try_take() {
+            Some(mut kept) => {
+                *kept = Some(map);
+                Ok(())
+            }
+            None => {
+                map.unmap(self.qp.domain());
+                Err(EBUSY)
+            }
+        }
+    }
+
+    fn write(&self, io: &Io) -> Result<(), IssueError> {
+        let mut msg = [0u8; WriteMsg::SIZE];
+        WriteMsg {
+            usr_len: self.layout.usr_len(),
+        }
+        .write(&mut msg)
+        .map_err(|_| EINVAL)?;
+        let header = self.header(&msg)?;
+        let (to, imm) = self.target()?;
+        let token = Some(u32::from(self.id));
+
+        if self.layout.data_len() == 0 {
+            let sges = [header];
+            return self.post(
+                Chain::<1>::new().rdma_write_imm(&sges, to, imm),
+                Needs::response(),
+                None,
+            );
+        }
+
+        let map = self.map(io, Direction::ToDevice)?;
+        let segments = map.segments() as usize;
+        let direct = self.qp.max_sges().min(MAX_SEND_SGES as usize) - 1;
+        if segments <= direct {
+            // The common case: no registration, one work request, and nobody
+            // but our own device ever reads the memory.
+            let mut sges = [Sge::default(); MAX_SEND_SGES as usize];
+            let (data, rest) = sges.split_at_mut(segments);
+            map.fill(data);
+            if let Some(last) = rest.first_mut() {
+                *last = header;
+            }
+            self.keep(map)?;
+            let sges = sges.get(..=segments).ok_or(EINVAL)?;
+            return self.post(
+                Chain::<1>::new().rdma_write_imm(sges, to, imm),
+                Needs::response().and_sent(),
+                token,
+            );
+        }
+
+        let mr = &self.request.mr;
+        let reg = mr
+            .map_sg(&map, SEGMENT_SIZE, self.layout.data_len())
+            .and_then(|remote| Ok((remote, mr.sge()?)));
+        let (remote, data) = match reg {
+            Ok(reg) => reg,
+            Err(e) => {
+                map.unmap(self.qp.domain());
+                return Err(e.into());
+            }
+        };
+        self.keep(map)?;
+        self.request.rkey.store(remote.rkey, Relaxed);
+        let sges = [data, header];
+        self.post(
+            Chain::<2>::new()
+                .reg_mr(mr, Access::LOCAL_READ)
+                .rdma_write_imm(&sges, to, imm),
+            Needs::response().and_sent().and_invalidated(),
+            token,
+        )
+    }
+
+    fn read(&self, io: &Io) -> Result<(), IssueError> {
+        let (to, imm) = self.target()?;
+        let usr_len = self.layout.usr_len();
+        let mut msg = [0u8; ReadMsg::MAX_SIZE];
+
+        if self.layout.data_len() == 0 {
+            let n = ReadMsg {
+                usr_len,
+                dest: None,
+            }
+            .write(&mut msg)
+            .map_err(|_| EINVAL)?;
+            let sges = [self.header(msg.get(..n).ok_or(EINVAL)?)?];
+            return self.post(
+                Chain::<1>::new().rdma_write_imm(&sges, to, imm),
+                Needs::response(),
+                None,
+            );
+        }
+
+        let map = self.map(io, Direction::FromDevice)?;
+        let mr = &self.request.mr;
+        let len = self.layout.data_len();
+        let header = mr
+            .map_sg(&map, SEGMENT_SIZE, len)
+            .and_then(|remote| {
+                let n = ReadMsg {
+                    usr_len,
+                    dest: Some(ReadDest {
+                        desc: SgDesc {
+                            addr: remote.addr,
+                            rkey: remote.rkey,
+                            len,
+                        },
+                        need_inval: true,
+                    }),
+                }
+                .write(&mut msg)
+                .map_err(|_| EINVAL)?;
+                self.request.rkey.store(remote.rkey, Relaxed);
+                self.header(msg.get(..n).ok_or(EINVAL)?)
+            });
+        let header = match header {
+            Ok(header) => header,
+            Err(e) => {
+                map.unmap(self.qp.domain());
+                return Err(e.into());
+            }
+        };
+        self.keep(map)?;
+        let sges = [header];
+        self.post(
+            Chain::<2>::new()
+                .reg_mr(mr, Access::REMOTE_WRITE)
+                .rdma_write_imm(&sges, to, imm),
+            Needs::response().and_invalidated(),
+            None,
+        )
+    }
+}
+
+fn e_to_errno(e: PostError) -> i32 {
+    Error::from(e).to_errno()
+}

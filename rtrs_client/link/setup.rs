@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From nothing to a connected link.
+//!
+//! 1. The owner starts the service connection ([`Link::start`]). Its events
+//!    resolve, create protection domain and queue pair, connect. The server's
+//!    answer has its limits.
+//! 2. The owner starts the others, all at once ([`Link::expand`]).
+//! 3. When all are up the owner asks for the chunks ([`Link::ask_info`]).
+//! 4. The answer wakes the owner, who reads it ([`Link::finish`]) and has
+//!    receives posted; the link can be published.
+//!
+//! Every step is done by the owner task, woken by events; the events themselves
+//! only carry their own connection on.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    errno,
+    handoff::HandoffCell,
+    ib::{
+        Chain,
+        CmEvent,
+        ConnParam,
+        Direction,
+        Domain,
+        Endpoint,
+        Locked,
+        Mr,
+        PollContext,
+        PortSpace,
+        QueueConfig,
+        Region, //
+    },
+    noio::Gfp,
+    pages::Pages,
+};
+use rtrs_core::proto::{
+    reject_errno,
+    ConnAccept,
+    ConnReq,
+    Geometry,
+    InfoReq,
+    InfoRsp,
+    QpLimits,
+    QpSize,
+    MAX_SEGMENTS,
+    SERVICE_QUEUE_DEPTH, //
+};
+
+use super::{
+    Chunk,
+    Link,
+    LinkCore,
+    Request,
+    Tables,
+    INFO_TOKEN,
+    MAX_SEND_SGES,
+    RECV_SIZE, //
+};
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    logic::request_state::RequestState,
+    path::{
+        Notice,
+        Path, //
+    },
+    MODULE_NAME,
+};
+
+/// How long resolving an address or a route may take, in milliseconds.
+const RESOLVE_TIMEOUT_MS: u32 = 30_000;
+
+/// Repeats of an unacknowledged request; for ever if the receiver is not ready.
+const RETRY: u8 = 7;
+
+impl Link {
+    /// Begins with the service connection. Sleeps.
+    pub(crate) fn start(path: &Arc<Path>, number: u32) -> Result<Self> {
+        let core = LinkCore::new(path.clone(), number, path.session().con_count())?;
+        let mut link = Self {
+            endpoints: KVec::with_capacity(core.cons.len(), GFP_KERNEL)?,
+            core,
+        };
+        link.add_endpoint()?;
+        Ok(link)
+    }
+
+    /// Starts one more connection.
+    fn add_endpoint(&mut self) -> Result {
+        let path = &self.core.path;
+        // CAST: at most `con_count()`.
+        let index = self.endpoints.len() as u16;
+        let ep = Endpoint::new(
+            self.core.clone(),
+            index,
+            PortSpace::of(path.dst()),
+            MODULE_NAME,
+        )?;
+        self.endpoints.push(ep, GFP_KERNEL)?;
+        let ep = self.endpoints.last().ok_or(EINVAL)?;
+        ep.resolve_addr(path.src(), path.dst(), RESOLVE_TIMEOUT_MS)
+    }
+
+    /// The service connection is up: starts the others. Sleeps.
+    pub(crate) fn expand(&mut self) -> Result {
+        let core = self.core.clone();
+        let geometry = core.geometry().ok_or(EINVAL)?;
+        core.path.session().prepare(geometry)?;
+        let service = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
+        service.set_send_tokens(2 * u32::from(geometry.queue_depth()))?;
+        core.make_tables(geometry)?;
+        for _ in 1..core.con_count() {
+            self.add_endpoint()?;
+        }
+        Ok(())
+    }
+
+    /// All connections are up: asks for the chunks. Sleeps.
+    pub(crate) fn ask_info(&self) -> Result {
+        let core = &self.core;
+        let geometry = core.geometry().ok_or(EINVAL)?;
+        let domain = core.domain.as_ref().ok_or(EINVAL)?;
+        let qp = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
+
+        let rsp_size = InfoRsp::size(geometry.queue_depth());
+        let region = new_region(domain, rsp_size + InfoReq::SIZE, Direction::Bidirectional)?;
+        let mut req = [0u8; InfoReq::SIZE];
+        InfoReq {
+            name: *core.path.session().name(),
+        }
+        .write(&mut req)
+        .map_err(|_| EINVAL)?;
+        region.write(rsp_size, &req)?;
+        let recv = region.sge(0, rsp_size)?;
+        let send = [region.sge(rsp_size, InfoReq::SIZE)?];
+        if !core.info.populate(region) {
+            return Err(EBUSY);
+        }
+        qp.post_recv(INFO_TOKEN, Some(recv))?;
+        qp.post_send(Chain::<1>::new().send(&send), None)?;
+        Ok(())
+    }
+
+    /// The chunks arrived in a message of `len` bytes. Sleeps.
+    pub(crate) fn finish(&self, len: usize) -> Result {
+        let core = &self.core;
+        let geometry = core.geometry().ok_or(EINVAL)?;
+        let tables = core.tables.as_ref().ok_or(EINVAL)?;
+        let region = core.info.as_ref().ok_or(EINVAL)?;
+
+        if len > InfoRsp::size(geometry.queue_depth()) {
+            return Err(errno::EPROTO);
+        }
+        let mut buf = KVVec::<u8>::with_capacity(len, GFP_KERNEL)?;
+        buf.extend_with(len, 0, GFP_KERNEL)?;
+        region.read(0, &mut buf)?;
+        InfoRsp::parse(&buf)
+            .and_then(|rsp| {
+                geometry.for_each_chunk(rsp.descs(), |id, buf| {
+                    if let Some(chunk) = tables.chunks.get(usize::from(id)) {
+                        chunk.set(buf);
+                    }
+                })
+            })
+            .map_err(|e| {
+                pr_err!("{}: answer with chunks: {}\n", &*core.path, e.as_str());
+                errno::EPROTO
+            })?;
+
+        for con in 0..core.con_count() {
+            self.post_receives(con, geometry)?;
+        }
+        Ok(())
+    }
+
+    fn post_receives(&self, con: u16, geometry: &Geometry) -> Result {
+        let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
+        let new_rkey = self.core.new_rkey.load(Relaxed);
+        for token in 0..recv_count(con, geometry) {
+            let sge = if new_rkey {
+                Some(self.core.recv_sge(con, token)?)
+            } else {
+                None
+            };
+            qp.post_recv(token, sge)?;
+        }
+        Ok(())
+    }
+}
+
+/// Receives posted on a connection.
+fn recv_count(con: u16, geometry: &Geometry) -> u32 {
+    let depth = match con {
+        0 => SERVICE_QUEUE_DEPTH,
+        _ => geometry.queue_depth(),
+    };
+    2 * u32::from(depth)
+}
+
+fn new_region(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region> {
+    let node = domain.device().numa_node();
+    let pages = Pages::new(Pages::order_of(len), node, Gfp::NOIO)?;
+    domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
+}
+
+impl LinkCore {
+    pub(super) fn recv_sge(&self, con: u16, token: u32) -> Result<rtrs_bindings::ib::Sge> {
+        let tables = self.tables.as_ref().ok_or(EINVAL)?;
+        let region = tables.recv.get(usize::from(con)).ok_or(EINVAL)?;
+        region.sge(token as usize * RECV_SIZE, RECV_SIZE)
+    }
+
+    /// Allocates what each permit needs on this link. Sleeps.
+    fn make_tables(&self, geometry: &Geometry) -> Result {
+        let domain = self.domain.as_ref().ok_or(EINVAL)?;
+        let depth = usize::from(geometry.queue_depth());
+        let mut requests = KVVec::with_capacity(depth, GFP_KERNEL)?;
+        let mut chunks = KVVec::with_capacity(depth, GFP_KERNEL)?;
+        for _ in 0..depth {
+            requests.push(
+                Request {
+                    state: RequestState::new(),
+                    rkey: Atomic::new(0),
+                    mapped: HandoffCell::new(None),
+                    mr: Mr::new(domain, MAX_SEGMENTS)?,
+                },
+                GFP_KERNEL,
+            )?;
+            chunks.push(
+                Chunk {
+                    addr: Atomic::new(0),
+                    rkey: Atomic::new(0),
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        let mut recv = KVec::new();
+        if self.new_rkey.load(Relaxed) {
+            for con in 0..self.con_count() {
+                let len = recv_count(con, geometry) as usize * RECV_SIZE;
+                recv.push(
+                    new_region(domain, len, Direction::FromDevice)?,
+                    GFP_KERNEL,
+                )?;
+            }
+        }
+        let messages = self.path.session().map_messages(domain)?;
+        let tables = Tables {
+            requests,
+            chunks,
+            messages,
+            recv,
+        };
+        if self.tables.populate(tables) {
+            Ok(())
+        } else {
+            Err(EBUSY)
+        }
+    }
+
+    fn queue_config(&self, con: u16, domain: &Domain) -> Result<QueueConfig> {
+        let attrs = domain.device().attrs();
+        let limits = QpLimits {
+            max_qp_wr: attrs.max_qp_wr,
+            max_cqe: attrs.max_cqe,
+            max_send_sge: attrs.max_send_sge,
+        };
+        let (size, send_tokens, recv_tokens) = match (con, self.geometry()) {
+            (0, _) => (
+                QpSize::service(&limits, MAX_SEND_SGES, 0),
+                // Known later.
+                0,
+                INFO_TOKEN + 1,
+            ),
+            (_, Some(geometry)) => (
+                // Registration, write, invalidation.
+                QpSize::client_io(&limits, geometry.queue_depth(), 3, MAX_SEND_SGES),
+                2 * u32::from(geometry.queue_depth()),
+                recv_count(con, geometry),
+            ),
+            _ => return Err(EINVAL),
+        };
+        let size = size.map_err(|_| EINVAL)?;
+        Ok(QueueConfig {
+            // The queue pair adds the entry for draining itself.
+            send_wrs: size.send_wr.saturating_sub(1),
+            recv_wrs: size.recv_wr.saturating_sub(1),
+            send_sges: size.send_sge,
+            comp_vector: u32::from(con.saturating_sub(1)),
+            poll: PollContext::Softirq,
+            send_tokens,
+            recv_tokens,
+        })
+    }
+
+    /// The address is resolved: there is a device now.
+    fn resolved(&self, ep: &Locked<'_, Self>) -> Result {
+        let con = ep.index();
+        if con == 0 {
+            let device = ep.device().ok_or(ENODEV)?;
+            self.domain.populate(Domain::new(device, MODULE_NAME)?);
+        }
+        let domain = self.domain.as_ref().ok_or(EINVAL)?;
+        ep.create_qp(domain, &self.queue_config(con, domain)?)?;
+        ep.resolve_route(RESOLVE_TIMEOUT_MS)
+    }
+
+    fn connect(&self, ep: &Locked<'_, Self>) -> Result {
+        let path = &self.path;
+        let mut buf = [0u8; ConnReq::SIZE];
+        ConnReq {
+            cid: ep.index(),
+            cid_num: self.con_count(),
+            // CAST: the field has 16 bits, the server only compares it.
+            recon_cnt: self.number as u16,
+            path_uuid: *path.uuid().as_bytes(),
+            session_uuid: *path.session().uuid().as_bytes(),
+            first_conn: path.may_create_session(ep.index()),
+        }
+        .write(&mut buf)
+        .map_err(|_| EINVAL)?;
+        ep.connect(ConnParam {
+            private_data: &buf,
+            retry_count: RETRY,
+            rnr_retry_count: RETRY,
+        })
+    }
+
+    /// The server accepted; `data` is its answer.
+    fn accepted(&self, ep: &Locked<'_, Self>, data: &[u8]) -> Result {
+        let accept = ConnAccept::parse(data).map_err(|e| {
+            pr_err!("{}: answer to connect: {}\n", &*self.path, e.as_str());
+            errno::ECONNRESET
+        })?;
+        if ep.index() == 0 {
+            let geometry = Geometry::from_accept(&accept).map_err(|e| {
+                pr_err!("{}: limits of the server: {}\n", &*self.path, e.as_str());
+                errno::EPROTO
+            })?;
+            self.new_rkey.store(accept.new_rkey, Relaxed);
+            self.geometry.populate(geometry);
+            self.path.connected_via(ep.endpoint());
+        }
+        let up = self.established.fetch_add(1, Relaxed) + 1;
+        // The first is the service connection alone; then the others count.
+        if up == 1 {
+            self.path.notify(Notice::ServiceUp(self.number));
+        }
+        if up == u32::from(self.con_count()) {
+            self.path.notify(Notice::AllUp(self.number));
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_cm_event(&self, ep: &Locked<'_, Self>, event: CmEvent<'_>) {
+        let step = match event {
+            CmEvent::AddrResolved => self.resolved(ep),
+            CmEvent::RouteResolved => self.connect(ep),
+            CmEvent::Established(data) => self.accepted(ep, data),
+            CmEvent::Rejected(_, data) => {
+                let errno = match data {
+                    // Not by the server, but because there is none.
+                    [] => errno::ECONNRESET.to_errno(),
+                    data => reject_errno(data).to_kernel(),
+                };
+                return self.fail("rejected", errno);
+            }
+            CmEvent::Failed(e) => return self.fail("no connection", e),
+            CmEvent::Disconnected => {
+                return self.fail("disconnected by the server", errno::ECONNRESET.to_errno());
+            }
+            CmEvent::AddrChange => {
+                return self.fail("local address moved", errno::ECONNRESET.to_errno());
+            }
+            CmEvent::DeviceRemoval => {
+                self.path.notify(Notice::DeviceGone);
+                return;
+            }
+            CmEvent::TimewaitExit | CmEvent::Other(_) => return,
+        };
+        if let Err(e) = step {
+            self.fail("set-up of a connection", e.to_errno());
+        }
+    }
+}

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A path: one way to the server, from when it is added until it is removed.
+//!
+//! # Who does what
+//!
+//! One work item per path, its owner task, does everything that changes the
+//! path: it takes notes from the inbox, asks the state machine
+//! ([`PathMachine`]), and does what that says, building links up and tearing
+//! them down. Everybody else, completions, connection events, timers, files,
+//! leaves a note and, if they like, waits.
+//!
+//! # Locking
+//!
+//! * `command` (mutex): one operator at a time. Outermost.
+//! * `owner` (mutex): what belongs to the owner task; taken by nobody else, so
+//!   never contended.
+//! * `inbox`, `status` (spinlocks, interrupts off): notes for the owner task,
+//!   and what it shows. Innermost, held for a few instructions.
+//! * `active` (RCU): the link, for submitters.
+
+mod owner;
+
+use core::fmt;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        rcu,
+        Arc,
+        Mutex, //
+    },
+};
+use rtrs_bindings::{
+    errno,
+    ib::{
+        Endpoint,
+        SockAddr, //
+    },
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    new_wait_queue,
+    rcu::RcuCell,
+    uuid::Uuid,
+    wait::WaitQueue,
+    workqueue::{
+        impl_has_delayed_work,
+        impl_has_work,
+        new_delayed_work,
+        new_work,
+        DelayedOn,
+        DelayedWork,
+        DelayedWorkExt,
+        Queue,
+        Work,
+        WorkExt,
+        WorkItem, //
+    },
+};
+use rtrs_core::{
+    addr::Addr,
+    proto::Heartbeat,
+    sockaddr, //
+};
+
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    link::{
+        Link,
+        LinkCore, //
+    },
+    logic::path_state::{
+        Event,
+        PathMachine,
+        Reply,
+        State, //
+    },
+    session::Session,
+    sysfs::{
+        PathFiles,
+        SessionFiles, //
+    },
+};
+
+/// A note for the owner task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    /// The service connection of this link is up.
+    ServiceUp(u32),
+    /// All connections of this link are up.
+    AllUp(u32),
+    /// The answer with the chunks has arrived, so many bytes.
+    Info { link: u32, len: usize },
+    /// The link failed.
+    Failed {
+        link: u32,
+        errno: i32,
+        why: &'static str,
+    },
+    /// The time to connect is over.
+    Deadline(u32),
+    /// The time to wait between attempts is over.
+    Timer(u32),
+    /// The device is going away.
+    DeviceGone,
+}
+
+/// Notes nobody has read yet: the latest of each kind, since older ones are about
+/// older links.
+#[derive(Default)]
+struct Inbox {
+    service_up: Option<u32>,
+    all_up: Option<u32>,
+    info: Option<(u32, usize)>,
+    failed: Option<(u32, i32, &'static str)>,
+    deadline: Option<u32>,
+    timer: Option<u32>,
+    device_gone: bool,
+    command: Option<Event>,
+}
+
+/// What the owner task shows.
+pub(crate) struct Status {
+    pub(crate) machine: PathMachine,
+    /// Why the path was last lost or not established: negative errno and text.
+    pub(crate) last_error: Option<(i32, &'static str)>,
+    /// When the state was entered, monotonic nanoseconds.
+    pub(crate) since_ns: u64,
+    /// Answer to the operator's last command.
+    reply: Option<Reply>,
+}
+
+/// What only the owner task touches.
+struct Owner {
+    /// The link that is being established.
+    link: Option<Link>,
+}
+
+/// Device and addresses of the latest connection; stays when that is gone.
+#[derive(Clone, Copy)]
+pub(crate) struct Via {
+    name: [u8; Via::NAME_SIZE],
+    pub(crate) port: u32,
+    pub(crate) src: SockAddr,
+}
+
+impl Via {
+    const NAME_SIZE: usize = 64;
+
+    pub(crate) fn name(&self) -> &str {
+        let end = self.name.iter().position(|b| *b == 0).unwrap_or(0);
+        self.name
+            .get(..end)
+            .and_then(|name| core::str::from_utf8(name).ok())
+            .unwrap_or("")
+    }
+}
+
+/// A path.
+#[pin_data]
+pub(crate) struct Path {
+    session: Arc<Session>,
+    uuid: Uuid,
+    src: Option<SockAddr>,
+    dst: SockAddr,
+    active: RcuCell<KBox<Link>>,
+    /// Average round trip in nanoseconds, 0 if not known.
+    latency_ns: Atomic<u64>,
+    #[pin]
+    command: Mutex<()>,
+    #[pin]
+    owner: Mutex<Owner>,
+    #[pin]
+    inbox: SpinLockIrq<Inbox>,
+    #[pin]
+    status: SpinLockIrq<Status>,
+    #[pin]
+    via: SpinLockIrq<Option<Via>>,
+    #[pin]
+    changed: WaitQueue,
+    #[pin]
+    files: Mutex<Option<PathFiles>>,
+    /// Of the link that is up; used by `beat`, which does not run twice at a time.
+    #[pin]
+    heartbeat: SpinLockIrq<Heartbeat>,
+    #[pin]
+    work: Work<Self, OWNER>,
+    #[pin]
+    timer: DelayedWork<Self, TIMER>,
+    #[pin]
+    deadline: DelayedWork<Self, DEADLINE>,
+    #[pin]
+    beat: DelayedWork<Self, BEAT>,
+}
+
+/// The path's work items.
+const OWNER: u64 = 0;
+const TIMER: u64 = 1;
+const DEADLINE: u64 = 2;
+const BEAT: u64 = 3;
+
+impl_has_work! {
+    impl HasWork<Self, OWNER> for Path { self.work }
+}
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, TIMER> for Path { self.timer }
+    impl HasDelayedWork<Self, DEADLINE> for Path { self.deadline }
+    impl HasDelayedWork<Self, BEAT> for Path { self.beat }
+}
+
+impl WorkItem<OWNER> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        owner::run(this);
+    }
+}
+
+impl WorkItem<TIMER> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        owner::timer_fired(this);
+    }
+}
+
+impl WorkItem<DEADLINE> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        owner::deadline_passed(this);
+    }
+}
+
+impl WorkItem<BEAT> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        owner::beat(this);
+    }
+}
+
+impl<const ID: u64> DelayedOn<ID> for Path {
+    fn queue(&self) -> &Queue {
+        self.session.queue()
+    }
+}
+
+impl Path {
+    /// A path that does nothing yet.
+    pub(crate) fn new(
+        session: Arc<Session>,
+        src: Option<SockAddr>,
+        dst: SockAddr,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                session,
+                uuid: Uuid::random(),
+                src,
+                dst,
+                active: RcuCell::empty(),
+                latency_ns: Atomic::new(0),
+                command <- new_mutex!((), "rtrs_path_command"),
+                owner <- new_mutex!(Owner { link: None }, "rtrs_path_owner"),
+                heartbeat <- new_spinlock_irq!(Heartbeat::new(), "rtrs_path_heartbeat"),
+                inbox <- new_spinlock_irq!(Inbox::default(), "rtrs_path_inbox"),
+                status <- new_spinlock_irq!(
+                    Status {
+                        machine: PathMachine::new(),
+                        last_error: None,
+                        since_ns: rtrs_bindings::time::now_ns(),
+                        reply: None,
+                    },
+                    "rtrs_path_status"
+                ),
+                via <- new_spinlock_irq!(None, "rtrs_path_via"),
+                changed <- new_wait_queue!("rtrs_path_changed"),
+                files <- new_mutex!(None, "rtrs_path_files"),
+                work <- new_work!("rtrs_path_owner"),
+                timer <- new_delayed_work!("rtrs_path_timer"),
+                deadline <- new_delayed_work!("rtrs_path_deadline"),
+                beat <- new_delayed_work!("rtrs_path_beat"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn uuid(&self) -> &Uuid {
+        &self.uuid
+    }
+
+    pub(crate) fn src(&self) -> Option<&SockAddr> {
+        self.src.as_ref()
+    }
+
+    pub(crate) fn dst(&self) -> &SockAddr {
+        &self.dst
+    }
+
+    /// The source address in use, or asked for, or none yet.
+    pub(crate) fn src_addr(&self) -> Option<Addr> {
+        let used = self.via.lock().as_ref().map(|via| via.src);
+        used.or(self.src).as_ref().and_then(sockaddr::to_addr)
+    }
+
+    /// The server's address.
+    pub(crate) fn dst_addr(&self) -> Option<Addr> {
+        sockaddr::to_addr(&self.dst)
+    }
+
+    /// Device and port of the latest connection.
+    pub(crate) fn via(&self) -> Option<Via> {
+        *self.via.lock()
+    }
+
+    /// Whether another path goes the same way.
+    pub(crate) fn same_addresses(&self, other: &Self) -> bool {
+        self.dst_addr() == other.dst_addr() && self.src_addr() == other.src_addr()
+    }
+
+    /// State, with what goes with it.
+    pub(crate) fn status<R>(&self, f: impl FnOnce(&Status) -> R) -> R {
+        f(&self.status.lock())
+    }
+
+    fn state(&self) -> State {
+        self.status(|s| s.machine.state())
+    }
+
+    /// Whether the path takes requests. Any context.
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// The link, for as long as the RCU section lasts.
+    pub(crate) fn link<'a>(&'a self, guard: &'a rcu::Guard) -> Option<&'a Link> {
+        self.active.read(guard)
+    }
+
+    /// Requests in flight. Any context.
+    pub(crate) fn inflight(&self) -> u64 {
+        let guard = rcu::read_lock();
+        self.link(&guard).map_or(0, |link| link.core.inflight())
+    }
+
+    /// Average round trip in nanoseconds, 0 if not known.
+    pub(crate) fn latency(&self) -> u64 {
+        self.latency_ns.load(Relaxed)
+    }
+
+    /// A heartbeat took so long.
+    pub(crate) fn set_latency(&self, ns: u64) {
+        self.latency_ns.store(ns, Relaxed);
+    }
+
+    /// The service connection is up, over this device and from this address.
+    pub(crate) fn connected_via(&self, ep: &Endpoint<LinkCore>) {
+        let (Some(device), Some(src)) = (ep.device(), ep.local()) else {
+            return;
+        };
+        let mut via = Via {
+            name: [0; Via::NAME_SIZE],
+            port: ep.port(),
+            src,
+        };
+        let name = device.name().to_bytes();
+        // One byte less: the name ends with a zero.
+        for (to, from) in via.name.iter_mut().take(Via::NAME_SIZE - 1).zip(name) {
+            *to = *from;
+        }
+        *self.via.lock() = Some(via);
+    }
+
+    /// Whether a connection may make the server create the session: not if other
+    /// paths of it are there, because then the server has to know it.
+    pub(crate) fn may_create_session(&self, con: u16) -> bool {
+        // The other connections of a path follow its first, and to those that
+        // come back it is no news.
+        con != 0 || self.via.lock().is_some() || !self.session.is_connected()
+    }
+
+    /// Leaves a note for the owner task. Any context.
+    pub(crate) fn notify(self: &Arc<Self>, notice: Notice) {
+        {
+            let mut inbox = self.inbox.lock();
+            match notice {
+                Notice::ServiceUp(link) => inbox.service_up = Some(link),
+                Notice::AllUp(link) => inbox.all_up = Some(link),
+                Notice::Info { link, len } => inbox.info = Some((link, len)),
+                Notice::Failed { link, errno, why } => inbox.failed = Some((link, errno, why)),
+                Notice::Deadline(link) => inbox.deadline = Some(link),
+                Notice::Timer(link) => inbox.timer = Some(link),
+                Notice::DeviceGone => inbox.device_gone = true,
+            }
+        }
+        self.wake_owner();
+    }
+
+    fn wake_owner(self: &Arc<Self>) {
+        self.work.enqueue(self.session.queue(), self);
+    }
+
+    /// Tells the state machine something, and returns what it said. Sleeps.
+    fn command(self: &Arc<Self>, event: Event) -> Reply {
+        let _guard = self.command.lock();
+        self.status.lock().reply = None;
+        self.inbox.lock().command = Some(event);
+        self.wake_owner();
+        let mut reply = Reply::Gone;
+        self.changed
+            .wait_until(|| match self.status.lock().reply.take() {
+                Some(r) => {
+                    reply = r;
+                    true
+                }
+                None => false,
+            });
+        reply
+    }
+
+    /// Waits for a state that stays if nobody does anything. Sleeps.
+    fn wait_settled(&self) -> State {
+        let settled = |state| {
+            matches!(
+                state,
+                State::Connected | State::Waiting | State::Closed(_) | State::Dead
+            )
+        };
+        self.changed.wait_until(|| settled(self.state()));
+        self.state()
+    }
+
+    fn last_error(&self) -> Error {
+        let errno = self.status(|s| s.last_error.map(|(errno, _)| errno));
+        errno
+            .and_then(errno::from_i32)
+            .unwrap_or(errno::ECONNRESET)
+    }
+
+    /// Connects for the first time and waits for the outcome. Sleeps.
+    pub(crate) fn connect_first(self: &Arc<Self>) -> Result {
+        self.command(Event::Start);
+        match self.wait_settled() {
+            State::Connected => Ok(()),
+            _ => Err(self.last_error()),
+        }
+    }
+
+    /// Drops the link, if there is one, and connects anew; waits for the outcome.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while the path is connecting or closing, `ENODEV` when it is being
+    /// removed, `ENOTCONN` if it is not connected afterwards.
+    pub(crate) fn reconnect(self: &Arc<Self>) -> Result {
+        match self.command(Event::UserReconnect) {
+            Reply::Busy => return Err(EBUSY),
+            Reply::Gone => return Err(ENODEV),
+            Reply::Accepted | Reply::Already => {}
+        }
+        match self.wait_settled() {
+            State::Connected => Ok(()),
+            _ => Err(errno::ENOTCONN),
+        }
+    }
+
+    /// Drops the link and stays without. Sleeps until that is so.
+    pub(crate) fn disconnect(self: &Arc<Self>) -> Result {
+        match self.command(Event::UserDisconnect) {
+            Reply::Gone => return Err(ENODEV),
+            Reply::Busy | Reply::Accepted | Reply::Already => {}
+        }
+        self.wait_settled();
+        Ok(())
+    }
+
+    /// Drops the link for good, and the files. Sleeps until no work item of the
+    /// path is left.
+    pub(crate) fn remove(self: &Arc<Self>) {
+        self.command(Event::Remove);
+        self.changed
+            .wait_until(|| matches!(self.state(), State::Dead));
+        self.timer.cancel_sync();
+        self.deadline.cancel_sync();
+        self.beat.cancel_sync();
+        // A note that was left late finds a dead machine.
+        WorkExt::flush(&self.work);
+        let files = self.files.lock().take();
+        drop(files);
+    }
+
+    /// Makes the path's directory, now that its name is known.
+    pub(crate) fn publish_files(self: &Arc<Self>, session: &SessionFiles) -> Result {
+        let files = PathFiles::new(session, self)?;
+        *self.files.lock() = Some(files);
+        Ok(())
+    }
+}
+
+rtrs_core::kernel_display!(Path, PathName<'_>);
+
+/// `<session> <src>@<dst>`, as log lines begin.
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.session.name(), PathName(self))
+    }
+}
+
+/// `<src>@<dst>`: the name of the path's directory.
+pub(crate) struct PathName<'a>(pub(crate) &'a Path);
+
+impl fmt::Display for PathName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(src) = self.0.src_addr() {
+            write!(f, "{src}@")?;
+        }
+        match self.0.dst_addr() {
+            Some(dst) => write!(f, "{dst}"),
+            None => f.write_str("?"),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The owner task of a path.
+//!
+//! # Context
+//!
+//! Work items on the client's queue: they sleep, and memory reclaim may wait for
+//! them, so nothing here allocates with IO allowed. [`run`] never runs beside
+//! itself for one path.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        rcu,
+        Arc, //
+    },
+    time::msecs_to_jiffies, //
+};
+use rtrs_bindings::{
+    errno,
+    noio,
+    time,
+    workqueue::DelayedWorkExt, //
+};
+use rtrs_core::proto::heartbeat::{
+    HbAction,
+    DEFAULT_INTERVAL_MS,
+    DEFAULT_LIMIT, //
+};
+
+use super::{
+    Inbox,
+    Notice,
+    Owner,
+    Path, //
+};
+use crate::{
+    link::Link,
+    logic::{
+        backoff,
+        path_state::{
+            Action,
+            Event,
+            Notice as Change,
+            State,
+            Transition, //
+        },
+    },
+};
+
+/// How long establishing a link may take.
+const CONNECT_TIMEOUT_MS: u32 = 30_000;
+
+/// Reads the inbox until it is empty.
+pub(super) fn run(path: Arc<Path>) {
+    noio::scope(|| {
+        let mut owner = path.owner.lock();
+        loop {
+            let notes = core::mem::take(&mut *path.inbox.lock());
+            if !path.attend(&mut owner, notes) {
+                break;
+            }
+        }
+    });
+}
+
+/// The wait between attempts is over.
+pub(super) fn timer_fired(path: Arc<Path>) {
+    let link = path.status(|s| s.machine.link());
+    path.notify(Notice::Timer(link));
+}
+
+/// Establishing the link has taken too long, if it is not up by now.
+pub(super) fn deadline_passed(path: Arc<Path>) {
+    let link = path.status(|s| s.machine.link());
+    path.notify(Notice::Deadline(link));
+}
+
+/// One tick of the heartbeat. Not in the owner task, which may be busy; only the
+/// heartbeat's own state is touched, and the ticks of a path do not overlap.
+pub(super) fn beat(path: Arc<Path>) {
+    let guard = rcu::read_lock();
+    let Some(link) = path.link(&guard) else {
+        return;
+    };
+    let core = &link.core;
+    let action = {
+        let mut hb = path.heartbeat.lock();
+        hb.tick(
+            core.take_received(),
+            core.probe.outstanding(),
+            DEFAULT_LIMIT,
+        )
+    };
+    match action {
+        HbAction::Nothing => {}
+        HbAction::SendHb => {
+            core.probe.sent(time::now_ns());
+            if link.send_heartbeat().is_err() {
+                // Full: there is traffic. Closed: it is over.
+                core.probe.cancel();
+            }
+        }
+        HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
+    }
+    drop(guard);
+    path.arm_heartbeat();
+}
+
+impl Path {
+    pub(super) fn arm_heartbeat(self: &Arc<Self>) {
+        self.beat
+            .mod_delayed(self, msecs_to_jiffies(DEFAULT_INTERVAL_MS));
+    }
+
+    /// Does what the notes ask for. Returns whether there was any.
+    fn attend(self: &Arc<Self>, owner: &mut Owner, notes: Inbox) -> bool {
+        let Inbox {
+            service_up,
+            all_up,
+            info,
+            failed,
+            deadline,
+            timer,
+            device_gone,
+            command,
+        } = notes;
+        let mut any = false;
+        // Failures first: nothing is built on what is known to be broken.
+        if let Some((link, errno, why)) = failed {
+            any = true;
+            self.failed(owner, link, errno, why);
+        }
+        if device_gone {
+            any = true;
+            self.note_error(errno::ENODEV.to_errno(), "device removed");
+            self.step(owner, Event::DeviceGone);
+        }
+        if let Some(event) = command {
+            any = true;
+            self.step(owner, event);
+        }
+        if let Some(link) = deadline {
+            any = true;
+            if self.is_connecting(link) {
+                self.failed(owner, link, errno::ETIMEDOUT.to_errno(), "no answer in time");
+            }
+        }
+        if let Some(link) = timer {
+            any = true;
+            self.step(owner, Event::TimerFired(link));
+        }
+        if let Some(link) = service_up {
+            any = true;
+            self.advance(owner, link, |l| l.expand());
+        }
+        if let Some(link) = all_up {
+            any = true;
+            self.advance(owner, link, |l| l.ask_info());
+        }
+        if let Some((link, len)) = info {
+            any = true;
+            self.advance(owner, link, |l| l.finish(len));
+            if self.is_connecting(link) {
+                self.publish(owner, link);
+            }
+        }
+        any
+    }
+
+    fn is_connecting(&self, link: u32) -> bool {
+        self.status(|s| s.machine.state() == State::Connecting && s.machine.link() == link)
+    }
+
+    fn note_error(&self, errno: i32, why: &'static str) {
+        self.status.lock().last_error = Some((errno, why));
+    }
+
+    fn failed(self: &Arc<Self>, owner: &mut Owner, link: u32, errno: i32, why: &'static str) {
+        let (current, state) = self.status(|s| (s.machine.link(), s.machine.state()));
+        if link != current || !matches!(state, State::Connecting | State::Connected) {
+            return;
+        }
+        self.note_error(errno, why);
+        pr_info!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
+        let event = if state == State::Connecting {
+            Event::ConnectFailed {
+                link,
+                // The server has become another one.
+                retry: errno != errno::EPROTO.to_errno(),
+            }
+        } else {
+            Event::LinkError(link)
+        };
+        self.step(owner, event);
+    }
+
+    /// Takes the next step of establishing `link`.
+    fn advance(
+        self: &Arc<Self>,
+        owner: &mut Owner,
+        link: u32,
+        step: impl FnOnce(&mut Link) -> Result,
+    ) {
+        if !self.is_connecting(link) {
+            return;
+        }
+        let Some(l) = owner.link.as_mut() else { return };
+        if let Err(e) = step(l) {
+            self.failed(owner, link, e.to_errno(), "set-up");
+        }
+    }
+
+    /// Gives the link to the submitters.
+    fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
+        let Some(l) = owner.link.take() else { return };
+        match KBox::new(l, GFP_KERNEL) {
+            Ok(l) => {
+                *self.heartbeat.lock() = rtrs_core::proto::Heartbeat::new();
+                drop(self.active.replace(Some(l)));
+                self.step(owner, Event::Established(link));
+            }
+            // The link went with the attempt.
+            Err(_) => self.failed(owner, link, ENOMEM.to_errno(), "set-up"),
+        }
+    }
+
+    /// Asks the state machine, and does what it says, until it says nothing.
+    fn step(self: &Arc<Self>, owner: &mut Owner, event: Event) {
+        let mut next = Some(event);
+        let mut commanded = matches!(
+            event,
+            Event::Start | Event::UserReconnect | Event::UserDisconnect | Event::Remove
+        );
+        while let Some(event) = next.take() {
+            let max = self.session.max_reconnect_attempts();
+            let Transition {
+                machine,
+                action,
+                reply,
+                notice,
+            } = {
+                let mut status = self.status.lock();
+                let transition = status.machine.next(event, max);
+                if status.machine.state() != transition.machine.state() {
+                    status.since_ns = time::now_ns();
+                }
+                status.machine = transition.machine;
+                transition
+            };
+            match notice {
+                Change::None => {}
+                Change::Up => self.came_up(),
+                Change::Down => self.session.path_down(),
+            }
+            next = self.act(owner, action);
+            if commanded {
+                // After the action has begun: who waits sees the new state.
+                self.status.lock().reply = Some(reply);
+                commanded = false;
+            }
+            let _ = machine;
+            self.changed.wake_all();
+        }
+    }
+
+    fn came_up(self: &Arc<Self>) {
+        self.deadline.cancel_sync();
+        pr_info!("{}: connected\n", &**self);
+        self.arm_heartbeat();
+        self.session.path_up();
+    }
+
+    /// Does what the state machine said; returns what follows at once.
+    fn act(self: &Arc<Self>, owner: &mut Owner, action: Action) -> Option<Event> {
+        match action {
+            Action::None => None,
+            Action::Connect(link) => {
+                self.timer.cancel_sync();
+                match Link::start(self, link) {
+                    Ok(l) => {
+                        owner.link = Some(l);
+                        self.deadline
+                            .mod_delayed(self, msecs_to_jiffies(CONNECT_TIMEOUT_MS));
+                        None
+                    }
+                    Err(e) => {
+                        self.note_error(e.to_errno(), "set-up");
+                        Some(Event::ConnectFailed { link, retry: true })
+                    }
+                }
+            }
+            Action::TearDown(link) => {
+                self.tear_down(owner);
+                Some(Event::TornDown(link))
+            }
+            Action::ArmTimer { attempt, .. } => {
+                let ms = backoff::delay_ms(
+                    attempt,
+                    u32::from(self.session.reconnect_delay_sec()),
+                    time::random_u32(),
+                );
+                // CAST: far below 2^32 milliseconds.
+                self.timer.mod_delayed(self, msecs_to_jiffies(ms as u32));
+                None
+            }
+            Action::CancelTimer | Action::Release => {
+                self.timer.cancel_sync();
+                self.deadline.cancel_sync();
+                None
+            }
+        }
+    }
+
+    /// Ends the link, and sends what was in flight over other paths. The other
+    /// ways to the link end here: nobody finds it, nobody is inside, nothing
+    /// completes on it.
+    fn tear_down(self: &Arc<Self>, owner: &mut Owner) {
+        self.deadline.cancel_sync();
+        let connecting = owner.link.take();
+        let active = {
+            let retired = self.active.replace(None);
+            if retired.is_none() {
+                None
+            } else {
+                self.beat.cancel_sync();
+                retired.synchronize()
+            }
+        };
+        for link in [connecting, active.map(KBox::into_inner)].into_iter().flatten() {
+            let core = link.shutdown();
+            core.for_each_left(|id, result| match result {
+                // The server was done with it.
+                Some(result) => self.session.complete(id, result),
+                None => self.session.reissue(id),
+            });
+        }
+    }
+}

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A session: the paths to one server, and the requests that travel on them.
+//!
+//! # Locking
+//!
+//! * `paths_lock` (mutex): changes of the set of paths. Outermost; held while
+//!   a path is added or removed, not while it connects.
+//! * `tables_lock` (mutex): the first path to connect sizes the session.
+//! * Readers of the set of paths, which are the submitters, are inside RCU.
+//!
+//! # Requests
+//!
+//! Who holds a permit owns the slot of its number in `ios`: the submitter until
+//! the request is out, the link it is on until it is complete. A request in
+//! flight on a link that ends is handed to [`Session::reissue`] by the path's
+//! owner task, after nothing can complete it any more.
+
+mod events;
+mod io;
+
+pub(crate) use self::io::{
+    Io,
+    MessageSlot,
+    Permit, //
+};
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        rcu,
+        Arc,
+        Mutex,
+        SetOnce, //
+    },
+};
+use rtrs_bindings::{
+    callback::{
+        Callback,
+        Notifier, //
+    },
+    class::Class,
+    errno,
+    handoff::HandoffCell,
+    ib::{
+        Direction,
+        Domain,
+        Region,
+        SockAddr, //
+    },
+    noio::Gfp,
+    pages::Pages,
+    percpu,
+    rcu::RcuCell,
+    sbitmap::TagQueue,
+    uuid::Uuid,
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkItem, //
+    },
+};
+use rtrs_core::proto::{
+    Geometry,
+    SessionName,
+    MAX_CONS_PER_PATH,
+    MAX_PATHS,
+    MAX_SEGMENTS, //
+};
+
+use self::events::LinkEvents;
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    logic::policy::Policy,
+    path::Path,
+    sysfs::SessionFiles,
+};
+
+/// What somebody who opens a session asks for.
+pub(crate) struct Options {
+    /// Name, unique on this host.
+    pub(crate) name: SessionName,
+    /// Port for paths added later.
+    pub(crate) port: u16,
+    /// Longest regular wait between attempts to reconnect, in seconds.
+    pub(crate) reconnect_delay_sec: u8,
+    /// Attempts to reconnect in a row, -1 for no limit.
+    pub(crate) max_reconnect_attempts: i32,
+    /// Is told when the session loses its last path, and gets one back.
+    pub(crate) notifier: Option<Notifier>,
+}
+
+/// Limits for the user of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Permits.
+    pub queue_depth: u16,
+    /// Bytes of data in a request.
+    pub max_io_size: u32,
+    /// Segments of a request's scatter list.
+    pub max_segments: u32,
+    /// Bytes of the user message of a request, less the transport's own header
+    /// of up to 24.
+    pub max_hdr_size: u32,
+}
+
+/// What has the size of the queue depth; made when the first server told it.
+struct Tables {
+    geometry: Geometry,
+    permits: Pin<KBox<TagQueue>>,
+    ios: KVVec<HandoffCell<Option<(Io, Callback)>>>,
+    /// User messages and the protocol's, by permit; every path maps them.
+    messages: KVec<Arc<Pages>>,
+}
+
+/// The set of paths at some time.
+struct PathSet(KVec<Arc<Path>>);
+
+/// A session.
+#[pin_data]
+pub(crate) struct Session {
+    queue: Queue,
+    options: Options,
+    uuid: Uuid,
+    con_count: u16,
+    max_reconnect_attempts: Atomic<i32>,
+    policy: Atomic<u32>,
+    tables: SetOnce<Tables>,
+    paths: RcuCell<Arc<PathSet>>,
+    #[pin]
+    paths_lock: Mutex<()>,
+    #[pin]
+    tables_lock: Mutex<()>,
+    /// Path used last, by CPU: where round-robin goes on.
+    last_path: percpu::PerCpu<Atomic<u32>>,
+    #[pin]
+    events: LinkEvents,
+    #[pin]
+    event_work: Work<Self>,
+    #[pin]
+    files: Mutex<Option<SessionFiles>>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Session { self.event_work }
+}
+
+impl WorkItem for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.tell_events();
+    }
+}
+
+impl Session {
+    /// A session without paths.
+    pub(crate) fn new(queue: Queue, options: Options) -> Result<Arc<Self>> {
+        let cons = percpu::nr_cpu_ids()
+            .saturating_add(1)
+            .min(u32::from(MAX_CONS_PER_PATH));
+        let max_reconnect_attempts = options.max_reconnect_attempts;
+        let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
+        let last_path = percpu::PerCpu::new(|_| Atomic::new(0))?;
+        Arc::pin_init(
+            pin_init!(Self {
+                queue,
+                options,
+                uuid: Uuid::random(),
+                // CAST: limited above.
+                con_count: cons as u16,
+                max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
+                policy: Atomic::new(Policy::MinInflight.number()),
+                tables: SetOnce::new(),
+                paths: RcuCell::new(paths),
+                paths_lock <- new_mutex!((), "rtrs_paths"),
+                tables_lock <- new_mutex!((), "rtrs_tables"),
+                last_path,
+                events <- LinkEvents::new(),
+                event_work <- new_work!("rtrs_session_events"),
+                files <- new_mutex!(None, "rtrs_session_files"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The queue of the owner tasks.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(crate) fn name(&self) -> &SessionName {
+        &self.options.name
+    }
+
+    pub(crate) fn uuid(&self) -> &Uuid {
+        &self.uuid
+    }
+
+    /// Connections of each path.
+    pub(crate) fn con_count(&self) -> u16 {
+        self.con_count
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.options.port
+    }
+
+    pub(crate) fn reconnect_delay_sec(&self) -> u8 {
+        self.options.reconnect_delay_sec
+    }
+
+    pub(crate) fn max_reconnect_attempts(&self) -> i32 {
+        self.max_reconnect_attempts.load(Relaxed)
+    }
+
+    pub(crate) fn set_max_reconnect_attempts(&self, attempts: i32) {
+        self.max_reconnect_attempts.store(attempts, Relaxed);
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        Policy::from_number(self.policy.load(Relaxed)).unwrap_or(Policy::MinInflight)
+    }
+
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy.number(), Relaxed);
+    }
+
+    /// The limits, once a server has told them.
+    pub(crate) fn limits(&self) -> Option<Limits> {
+        let geometry = &self.tables.as_ref()?.geometry;
+        Some(Limits {
+            queue_depth: geometry.queue_depth(),
+            max_io_size: geometry.client_io_size(MAX_SEGMENTS),
+            max_segments: MAX_SEGMENTS,
+            max_hdr_size: geometry.max_hdr_size().min(MessageSlot::SIZE as u32),
+        })
+    }
+
+    /// Sizes the session for a server with these limits, or checks that they fit
+    /// the session. Sleeps.
+    pub(crate) fn prepare(&self, geometry: &Geometry) -> Result {
+        let _guard = self.tables_lock.lock();
+        if let Some(tables) = self.tables.as_ref() {
+            return geometry
+                .check_session_depth(tables.geometry.queue_depth())
+                .map_err(|e| {
+                    pr_err!("{}: {}\n", self.name(), e.as_str());
+                    errno::EPROTO
+                });
+        }
+        let depth = geometry.queue_depth();
+        let mut ios = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for _ in 0..depth {
+            ios.push(HandoffCell::new(None), GFP_KERNEL)?;
+        }
+        let regions = MessageSlot::regions(depth);
+        let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
+        for _ in 0..regions {
+            let pages = Pages::new(
+                Pages::order_of(MessageSlot::REGION_SIZE),
+                NO_NODE,
+                Gfp::KERNEL,
+            )?;
+            messages.push(Arc::new(pages, GFP_KERNEL)?, GFP_KERNEL)?;
+        }
+        self.tables.populate(Tables {
+            geometry: *geometry,
+            permits: KBox::pin_init(TagQueue::new(u32::from(depth), NO_NODE), GFP_KERNEL)?,
+            ios,
+            messages,
+        });
+        Ok(())
+    }
+
+    /// Maps the message store for a path's device. Sleeps.
+    pub(crate) fn map_messages(&self, domain: &Arc<Domain>) -> Result<KVec<Region>> {
+        let tables = self.tables.as_ref().ok_or(EINVAL)?;
+        let mut regions = KVec::with_capacity(tables.messages.len(), GFP_KERNEL)?;
+        for pages in tables.messages.iter() {
+            regions.push(
+                domain.map(pages.clone(), Direction::ToDevice)?,
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(regions)
+    }
+
+    /// Whether some path takes requests.
+    pub(crate) fn is_connected(&self) -> bool {
+        let guard = rcu::read_lock();
+        self.paths
+            .read(&guard)
+            .is_some_and(|set| set.0.iter().any(|path| path.is_connected()))
+    }
+
+    /// The paths as they are now. Sleeps not, allocates not.
+    fn path_set(&self) -> Option<Arc<PathSet>> {
+        self.paths.get()
+    }
+
+    /// Calls `f` with each path.
+    pub(crate) fn for_each_path(&self, mut f: impl FnMut(&Arc<Path>)) {
+        if let Some(set) = self.path_set() {
+            set.0.iter().for_each(&mut f);
+        }
+    }
+
+    /// Publishes the set of paths that `change` makes of the present one.
+    fn change_paths(
+        &self,
+        change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result,
+    ) -> Result {
+        let old = self.path_set().ok_or(EINVAL)?;
+        let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
+        for path in old.0.iter() {
+            new.push(path.clone(), GFP_KERNEL)?;
+        }
+        change(&mut new)?;
+        let new = Arc::new(PathSet(new), GFP_KERNEL)?;
+        // Waits until no submitter looks at the old set.
+        drop(self.paths.replace(Some(new)));
+        Ok(())
+    }
+
+    /// Adds a path and waits until it is connected. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` for a path there is, `EUSERS` for too many, or why it did not
+    /// connect. The path is gone then.
+    pub(crate) fn add_path(
+        self: &Arc<Self>,
+        src: Option<SockAddr>,
+        dst: SockAddr,
+    ) -> Result<Arc<Path>> {
+        let path = Path::new(self.clone(), src, dst)?;
+        {
+            let _guard = self.paths_lock.lock();
+            self.change_paths(|paths| {
+                if paths.len() >= MAX_PATHS {
+                    return Err(errno::EUSERS);
+                }
+                if paths.iter().any(|p| p.same_addresses(&path)) {
+                    return Err(EEXIST);
+                }
+                Ok(paths.push(path.clone(), GFP_KERNEL)?)
+            })?;
+        }
+        let added = path
+            .connect_first()
+            .and_then(|()| self.check_addresses(&path))
+            .and_then(|()| self.with_files(|files| files.map_or(Ok(()), |f| path.publish_files(f))));
+        match added {
+            Ok(()) => Ok(path),
+            Err(e) => {
+                self.remove_path(&path);
+                Err(e)
+            }
+        }
+    }
+
+    /// A source address that was left open is known once the path is connected:
+    /// is there another path that goes the same way?
+    fn check_addresses(&self, path: &Arc<Path>) -> Result {
+        let mut same = false;
+        self.for_each_path(|p| same |= !Arc::ptr_eq(p, path) && p.same_addresses(path));
+        if same {
+            Err(EEXIST)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn with_files<R>(&self, f: impl FnOnce(Option<&SessionFiles>) -> R) -> R {
+        f(self.files.lock().as_ref())
+    }
+
+    /// The paths are connected: shows the session to operator and user. Sleeps.
+    pub(crate) fn publish(self: &Arc<Self>, class: &Class) -> Result {
+        let files = SessionFiles::new(class, self)?;
+        let mut result = Ok(());
+        self.for_each_path(|path| {
+            if result.is_ok() {
+                result = path.publish_files(&files);
+            }
+        });
+        result?;
+        files.announce();
+        *self.files.lock() = Some(files);
+        self.announce_events();
+        Ok(())
+    }
+
+    /// Disconnects a path and forgets it. Sleeps until that is done.
+    pub(crate) fn remove_path(&self, path: &Arc<Path>) {
+        path.remove();
+        let _guard = self.paths_lock.lock();
+        // Fails for lack of memory only; the path stays in the set then, dead,
+        // until the session goes.
+        let removed = self.change_paths(|paths| {
+            if let Some(i) = paths.iter().position(|p| Arc::ptr_eq(p, path)) {
+                let _ = paths.remove(i);
+            }
+            Ok(())
+        });
+        if removed.is_err() {
+            pr_warn!("{}: no memory to forget a path\n", &**path);
+        }
+    }
+
+    /// Ends the session: removes the paths, and waits for permits that are still
+    /// held. Sleeps.
+    pub(crate) fn close(&self) {
+        // Waits for files being written, so that no path is added after this.
+        let files = self.files.lock().take();
+        drop(files);
+        while let Some(path) = self.path_set().and_then(|set| set.0.first().cloned()) {
+            let before = self.path_set().map_or(0, |set| set.0.len());
+            self.remove_path(&path);
+            if self.path_set().map_or(0, |set| set.0.len()) == before {
+                // No memory for a smaller set: drop it as a whole, all paths
+                // have to be removed first.
+                self.for_each_path(|path| path.remove());
+                break;
+            }
+        }
+        drop(self.paths.replace(None));
+        self.flush_events();
+        if let Some(tables) = self.tables.as_ref() {
+            tables.permits.close_and_wait();
+        }
+    }
+}
+
+/// No preferred NUMA node.
+const NO_NODE: i32 = -1;

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Permits and requests of a session.
+//!
+//! # Context
+//!
+//! Any, except where a function says that it sleeps.
+
+use kernel::{
+    prelude::*,
+    sync::rcu, //
+};
+use rtrs_bindings::{
+    callback::{
+        Callback,
+        Message, //
+    },
+    errno,
+    ib::SgList,
+    percpu,
+    sbitmap::Tag,
+    time, //
+};
+use rtrs_core::proto::{
+    Dir,
+    ReadMsg, //
+};
+
+use super::{
+    PathSet,
+    Session, //
+};
+use crate::{
+    atomic::Relaxed,
+    link::IssueError,
+    logic::policy::{
+        Choice,
+        Paths, //
+    },
+};
+
+/// The right to have one request in flight. Given back with
+/// [`Session::put_permit`].
+#[must_use]
+pub(crate) struct Permit {
+    tag: Tag,
+    cpu: u32,
+    admin: bool,
+}
+
+impl Permit {
+    /// Its number, which is also that of the server's chunk.
+    pub(crate) fn id(&self) -> u16 {
+        // CAST: less than the queue depth.
+        self.tag.index() as u16
+    }
+
+    /// The CPU it was taken on.
+    pub(crate) fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// What a request needs to know of it.
+    pub(crate) fn key(&self) -> PermitKey {
+        PermitKey {
+            id: self.id(),
+            cpu: self.cpu,
+            admin: self.admin,
+        }
+    }
+}
+
+/// A permit somebody holds, as a request names it.
+#[derive(Clone, Copy)]
+pub(crate) struct PermitKey {
+    id: u16,
+    cpu: u32,
+    admin: bool,
+}
+
+/// A request, as it has to be known to send it, and to send it again.
+#[derive(Clone, Copy)]
+pub(crate) struct Io {
+    pub(crate) dir: Dir,
+    /// For the service connection.
+    pub(crate) admin: bool,
+    /// CPU whose connection it goes out on.
+    pub(crate) cpu: u32,
+    pub(crate) sg: SgList,
+    pub(crate) data_len: usize,
+    pub(crate) usr_len: usize,
+}
+
+/// Where the message of a permit is kept.
+pub(crate) struct MessageSlot {
+    /// Which region of the message store.
+    pub(crate) region: usize,
+    /// Where in it, in bytes.
+    pub(crate) offset: usize,
+}
+
+impl MessageSlot {
+    /// Bytes for the user's message and the protocol's.
+    pub(crate) const SIZE: usize = 4096;
+    /// Slots in one region: small enough to be had on a fragmented machine.
+    const PER_REGION: usize = 8;
+    /// Bytes of a region.
+    pub(super) const REGION_SIZE: usize = Self::SIZE * Self::PER_REGION;
+
+    /// Regions for so many permits.
+    pub(super) fn regions(depth: u16) -> usize {
+        usize::from(depth).div_ceil(Self::PER_REGION)
+    }
+
+    /// The slot of permit `id`.
+    pub(crate) fn of(id: u16) -> Self {
+        let id = usize::from(id);
+        Self {
+            region: id / Self::PER_REGION,
+            offset: id % Self::PER_REGION * Self::SIZE,
+        }
+    }
+}
+
+/// What a policy sees.
+struct Candidates<'a>(&'a PathSet);
+
+impl Paths for Candidates<'_> {
+    fn len(&self) -> usize {
+        self.0 .0.len()
+    }
+
+    fn connected(&self, i: usize) -> bool {
+        self.0 .0.get(i).is_some_and(|path| path.is_connected())
+    }
+
+    fn inflight(&self, i: usize) -> u64 {
+        self.0 .0.get(i).map_or(u64::MAX, |path| path.inflight())
+    }
+
+    fn latency_ns(&self, i: usize) -> u64 {
+        self.0 .0.get(i).map_or(0, |path| path.latency())
+    }
+}
+
+/// How often, and how long in between, a request that is failed over is offered
+/// to paths whose queues are full: the device drains them all the time.
+const REISSUE_TRIES: u32 = 5_000;
+const REISSUE_DELAY_MS: u32 = 1;
+
+impl Session {
+    /// Takes a permit; `None` if there is none, or, when told to wait (which
+    /// sleeps), if the session is being closed.
+    pub(crate) fn get_permit(&self, admin: bool, wait: bool) -> Option<Permit> {
+        let permits = &self.tables.as_ref()?.permits;
+        let tag = if wait {
+            permits.get()
+        } else {
+            permits.try_get()
+        }?;
+        Some(Permit {
+            tag,
+            cpu: percpu::current_cpu(),
+            admin,
+        })
+    }
+
+    /// Gives a permit back.
+    pub(crate) fn put_permit(&self, permit: Permit) {
+        if let Some(tables) = self.tables.as_ref() {
+            tables.permits.put(permit.tag);
+        }
+    }
+
+    /// Sends a request. `done` is called once it is complete, possibly before this
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` for too much of message or data, `ECONNABORTED` without a
+    /// connected path, `ENOMEM` if it may work later. `done` is not called then.
+    pub(crate) fn submit(
+        &self,
+        permit: PermitKey,
+        dir: Dir,
+        message: Message<'_>,
+        sg: SgList,
+        data_len: usize,
+        done: Callback,
+    ) -> Result<(), (Error, Callback)> {
+        let usr_len = match self.store_message(permit.id, dir, message, data_len) {
+            Ok(len) => len,
+            Err(e) => return Err((e, done)),
+        };
+        let io = Io {
+            dir,
+            admin: permit.admin,
+            cpu: permit.cpu,
+            sg: if data_len == 0 { SgList::EMPTY } else { sg },
+            data_len,
+            usr_len,
+        };
+        let id = permit.id;
+        if let Err(done) = self.set_io(id, io, done) {
+            return Err((EBUSY, done));
+        }
+        match self.issue(id, &io) {
+            Ok(()) => Ok(()),
+            // Nobody has the request now but us, unless a server answered what
+            // it never got.
+            Err(e) => match self.take_io(id) {
+                Some((_, done)) => Err((e, done)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Copies the user's message to the permit's slot; returns its length.
+    fn store_message(
+        &self,
+        id: u16,
+        dir: Dir,
+        message: Message<'_>,
+        data_len: usize,
+    ) -> Result<usize> {
+        let tables = self.tables.as_ref().ok_or(errno::ECONNABORTED)?;
+        let usr_len = message.len().ok_or(errno::EMSGSIZE)?;
+        // The session's limits, those of its first path; a path whose own are
+        // narrower is passed over later.
+        rtrs_core::proto::Layout::new(&tables.geometry, dir, data_len, usr_len)
+            .map_err(|e| Error::from_errno(e.to_errno()))?;
+        if usr_len > MessageSlot::SIZE - ReadMsg::MAX_SIZE {
+            return Err(errno::EMSGSIZE);
+        }
+        let slot = MessageSlot::of(id);
+        let pages = tables.messages.get(slot.region).ok_or(EINVAL)?;
+        let mut offset = slot.offset;
+        for piece in message.pieces() {
+            pages.write(offset, piece)?;
+            // No overflow: the sum was checked.
+            offset += piece.len();
+        }
+        Ok(usr_len)
+    }
+
+    fn set_io(&self, id: u16, io: Io, done: Callback) -> Result<(), Callback> {
+        let cell = self
+            .tables
+            .as_ref()
+            .and_then(|tables| tables.ios.get(usize::from(id)));
+        match cell.and_then(|cell| cell.try_take()) {
+            Some(mut held) if held.is_none() => {
+                *held = Some((io, done));
+                Ok(())
+            }
+            _ => Err(done),
+        }
+    }
+
+    fn take_io(&self, id: u16) -> Option<(Io, Callback)> {
+        let tables = self.tables.as_ref()?;
+        tables.ios.get(usize::from(id))?.try_take()?.take()
+    }
+
+    fn peek_io(&self, id: u16) -> Option<Io> {
+        let tables = self.tables.as_ref()?;
+        let held = tables.ios.get(usize::from(id))?.try_take()?;
+        held.as_ref().map(|(io, _)| *io)
+    }
+
+    /// Offers the request to the paths, in the order of the policy, until one
+    /// takes it.
+    fn issue(&self, id: u16, io: &Io) -> Result {
+        let guard = rcu::read_lock();
+        let set = self.paths.read(&guard).ok_or(errno::ECONNABORTED)?;
+        // PANIC: none; where this runs does not matter, only that CPUs spread.
+        let last = self.last_path.this();
+        let candidates = Candidates(&set);
+        let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
+        let mut narrow = None;
+        while let Some(i) = choice.next(&candidates) {
+            let Some(link) = set.0.get(i).and_then(|path| path.link(&guard)) else {
+                continue;
+            };
+            match link.issue(id, io) {
+                Ok(()) => {
+                    // CAST: at most 128 paths.
+                    last.store(i as u32, Relaxed);
+                    return Ok(());
+                }
+                Err(IssueError::Link) => {}
+                // This path's limits, not the session's.
+                Err(IssueError::Request(e)) if e == errno::EMSGSIZE => narrow = Some(e),
+                Err(IssueError::Request(e)) => return Err(e),
+            }
+        }
+        Err(narrow.unwrap_or(errno::ECONNABORTED))
+    }
+
+    /// A request is complete. Softirq, or the owner task of a path.
+    pub(crate) fn complete(&self, id: u16, result: i32) {
+        // Taken once: who completes a request a second time finds nothing.
+        if let Some((_, done)) = self.take_io(id) {
+            done.call(result);
+        }
+    }
+
+    /// Sends a request again that was in flight on a path that is gone. Sleeps.
+    pub(crate) fn reissue(&self, id: u16) {
+        let Some(io) = self.peek_io(id) else { return };
+        let mut tries = 0;
+        let error = loop {
+            match self.issue(id, &io) {
+                Ok(()) => return,
+                Err(e) if e == ENOMEM && tries < REISSUE_TRIES => {
+                    tries += 1;
+                    time::sleep_ms(REISSUE_DELAY_MS);
+                }
+                Err(e) => break e,
+            }
+        };
+        self.complete(id, error.to_errno());
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/sys/class/rtrs-client`.
+//!
+//! Every file is described in `Documentation/ABI/sysfs-class-rtrs-client`.
+//!
+//! # Context
+//!
+//! Files are read and written by processes and may sleep. sysfs waits for the
+//! functions below before it lets go of a directory, so what they get is there.
+
+use kernel::{
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    attribute::{
+        attributes,
+        Output,
+        RemoveSelf, //
+    },
+    class::{
+        Class,
+        ClassDevice, //
+    },
+    kobject::Dir,
+};
+use rtrs_core::{
+    addr::Addr,
+    sockaddr, //
+};
+
+use crate::{
+    logic::{
+        path_state::State,
+        policy::Policy, //
+    },
+    path::{
+        Path,
+        PathName, //
+    },
+    session::Session,
+};
+
+/// Bounds of `max_reconnect_attempts`; -1 is for ever.
+const ATTEMPTS: core::ops::RangeInclusive<i32> = -1..=9999;
+
+attributes! {
+    static SESSION_FILES: [Session] = {
+        "max_reconnect_attempts" => rw(show_attempts, store_attempts),
+        "mpath_policy" => rw(show_policy, store_policy),
+        "mp_policy" => rw(show_policy, store_policy),
+        "add_path" => rw_self(show_add_path, store_add_path),
+    };
+    static PATH_FILES: [Path] = {
+        "state" => ro(show_state),
+        "src_addr" => ro(|path, out| show_addr(out, path.src_addr())),
+        "dst_addr" => ro(|path, out| show_addr(out, path.dst_addr())),
+        "hca_name" => ro(show_hca_name),
+        "hca_port" => ro(show_hca_port),
+        "cur_latency" => ro(show_latency),
+        "reconnect" => rw_self(show_reconnect, store_reconnect),
+        "disconnect" => rw_self(show_disconnect, store_disconnect),
+        "remove_path" => rw_self(show_remove, store_remove),
+    };
+}
+
+/// The directory of a session.
+pub(crate) struct SessionFiles {
+    // Dropped first, since it is inside the other.
+    paths: Dir<()>,
+    device: ClassDevice<Session>,
+}
+
+impl SessionFiles {
+    /// Makes the directory; user space is not told yet. Sleeps.
+    pub(crate) fn new(class: &Class, session: &Arc<Session>) -> Result<Self> {
+        let device = ClassDevice::new(
+            class,
+            session.name().as_cstr(),
+            &[&SESSION_FILES],
+            session.clone(),
+        )?;
+        let paths = Dir::new(&device, c"paths", &[], Arc::new((), GFP_KERNEL)?)?;
+        Ok(Self { paths, device })
+    }
+
+    /// Tells user space that the session is there.
+    pub(crate) fn announce(&self) {
+        self.device.announce();
+    }
+}
+
+/// The directory of a path.
+pub(crate) struct PathFiles {
+    _dir: Dir<Path>,
+}
+
+impl PathFiles {
+    /// Makes the directory. Sleeps.
+    pub(crate) fn new(session: &SessionFiles, path: &Arc<Path>) -> Result<Self> {
+        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
+        Ok(Self {
+            _dir: Dir::new(&session.paths, &name, &[&PATH_FILES], path.clone())?,
+        })
+    }
+}
+
+/// What was written, if it is text, without the newline at its end.
+fn text(buf: &[u8]) -> Result<&str> {
+    let buf = buf.strip_suffix(b"\n").unwrap_or(buf);
+    core::str::from_utf8(buf).map_err(|_| EINVAL)
+}
+
+/// The files that do something when `1` is written.
+fn expect_one(buf: &[u8]) -> Result {
+    if text(buf)? == "1" {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+fn show_attempts(session: &Session, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "{}", session.max_reconnect_attempts())?)
+}
+
+fn store_attempts(session: &Session, buf: &[u8]) -> Result {
+    let attempts: i32 = text(buf)?.trim().parse().map_err(|_| EINVAL)?;
+    if !ATTEMPTS.contains(&attempts) {
+        return Err(EINVAL);
+    }
+    session.set_max_reconnect_attempts(attempts);
+    Ok(())
+}
+
+fn show_policy(session: &Session, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "{}", session.policy())?)
+}
+
+fn store_policy(session: &Session, buf: &[u8]) -> Result {
+    let policy = Policy::parse(buf).map_err(|_| EINVAL)?;
+    session.set_policy(policy);
+    Ok(())
+}
+
+fn show_add_path(_: &Session, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(
+        out,
+        "Usage: echo [<source addr>@]<destination addr> > add_path\n\n\
+         *addr ::= [ ip:<ipv4|ipv6> | gid:<gid> ]"
+    )?)
+}
+
+fn store_add_path(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
+    let (src, dst) = sockaddr::parse_pair(buf, session.port())?;
+    session.add_path(src, dst).map(drop)
+}
+
+fn show_state(path: &Path, out: &mut Output<'_>) -> Result {
+    let state = match path.status(|s| s.machine.state()) {
+        State::Connected => "connected",
+        _ => "disconnected",
+    };
+    Ok(writeln!(out, "{state}")?)
+}
+
+fn show_addr(out: &mut Output<'_>, addr: Option<Addr>) -> Result {
+    match addr {
+        Some(addr) => Ok(writeln!(out, "{addr}")?),
+        None => Ok(writeln!(out)?),
+    }
+}
+
+fn show_hca_name(path: &Path, out: &mut Output<'_>) -> Result {
+    let via = path.via();
+    Ok(writeln!(out, "{}", via.as_ref().map_or("", |via| via.name()))?)
+}
+
+fn show_hca_port(path: &Path, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "{}", path.via().map_or(0, |via| via.port))?)
+}
+
+fn show_latency(path: &Path, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "{} ns", path.latency())?)
+}
+
+fn show_reconnect(_: &Path, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "Usage: echo 1 > reconnect")?)
+}
+
+fn store_reconnect(path: &Arc<Path>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
+    expect_one(buf)?;
+    path.reconnect()
+}
+
+fn show_disconnect(_: &Path, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "Usage: echo 1 > disconnect")?)
+}
+
+fn store_disconnect(path: &Arc<Path>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
+    expect_one(buf)?;
+    path.disconnect()
+}
+
+fn show_remove(_: &Path, out: &mut Output<'_>) -> Result {
+    Ok(writeln!(out, "Usage: echo 1 > remove_path")?)
+}
+
+fn store_remove(path: &Arc<Path>, buf: &[u8], this: RemoveSelf<'_>) -> Result {
+    expect_one(buf)?;
+    if this.remove() {
+        path.session().remove_path(path);
+    }
+    Ok(())
+}

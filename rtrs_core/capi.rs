@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C API of rtrs-core: addresses as text.
+//!
+//! Declared in `rtrs.h`, described in `Documentation/api-c.rst`. May be called
+//! from process context; an interface name in an address is looked up, which
+//! does not sleep.
+
+use core::{
+    ffi::{
+        c_char,
+        c_int,
+        c_void, //
+    },
+    fmt::{
+        self,
+        Write, //
+    },
+    slice, //
+};
+use kernel::prelude::*;
+use rtrs_bindings::ib::SockAddr;
+
+use crate::sockaddr;
+
+/// `struct rtrs_addr` of `rtrs.h`.
+#[repr(C)]
+pub(crate) struct RtrsAddr {
+    src: *mut c_void,
+    dst: *mut c_void,
+}
+
+/// Text into a C buffer, cut off where that ends, always terminated.
+struct CBuf<'a> {
+    buf: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> CBuf<'a> {
+    fn new(buf: &'a mut [u8]) -> Self {
+        if let Some(first) = buf.first_mut() {
+            *first = 0;
+        }
+        Self { buf, len: 0 }
+    }
+
+    /// Bytes written, without the terminating zero.
+    fn len(&self) -> c_int {
+        // CAST: addresses are short, and the caller's size is checked.
+        self.len as c_int
+    }
+}
+
+impl fmt::Write for CBuf<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let free = self.buf.get_mut(self.len..).unwrap_or_default();
+        // One byte is for the zero.
+        let room = free.len().saturating_sub(1);
+        for (to, from) in free.iter_mut().take(room).zip(s.as_bytes()) {
+            *to = *from;
+        }
+        self.len += s.len().min(room);
+        if let Some(end) = self.buf.get_mut(self.len) {
+            *end = 0;
+        }
+        Ok(())
+    }
+}
+
+fn write_addr(out: &mut CBuf<'_>, addr: Result<SockAddr>) {
+    // Cannot fail: what does not fit is cut off.
+    let _ = match addr.ok().as_ref().and_then(sockaddr::to_addr) {
+        Some(addr) => write!(out, "{addr}"),
+        None => out.write_str("<invalid address family>"),
+    };
+}
+
+/// Parses `[src{,|@}]dst`; 0, or a negative errno and nothing written.
+///
+/// # Safety
+///
+/// `text` must have `len` readable bytes; `addr` must be a valid `struct
+/// rtrs_addr` whose pointers are writable `struct sockaddr_storage`s.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_addr_to_sockaddr(
+    text: *const c_char,
+    len: usize,
+    port: u16,
+    addr: *mut RtrsAddr,
+) -> c_int {
+    // SAFETY: by the function's requirement.
+    let (text, addr) = unsafe { (slice::from_raw_parts(text.cast::<u8>(), len), &mut *addr) };
+    match sockaddr::parse_pair(text, port) {
+        Ok((src, dst)) => {
+            match src {
+                // SAFETY: by the function's requirement.
+                Some(src) => unsafe { src.write_raw(addr.src) },
+                None => addr.src = core::ptr::null_mut(),
+            }
+            // SAFETY: by the function's requirement.
+            unsafe { dst.write_raw(addr.dst) };
+            0
+        }
+        Err(e) => e.to_errno(),
+    }
+}
+
+/// Writes an address as text; returns its length.
+///
+/// # Safety
+///
+/// `addr` must be a valid socket address of its family's size, `buf` must have
+/// `len` writable bytes.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn sockaddr_to_str(addr: *const c_void, buf: *mut c_char, len: usize) -> c_int {
+    if len == 0 {
+        return 0;
+    }
+    // SAFETY: by the function's requirement.
+    let (addr, buf) = unsafe {
+        (
+            SockAddr::from_raw(addr),
+            slice::from_raw_parts_mut(buf.cast::<u8>(), len),
+        )
+    };
+    let mut out = CBuf::new(buf);
+    write_addr(&mut out, addr);
+    out.len()
+}
+
+/// Writes both addresses of a path as `src@dst`; returns the length.
+///
+/// # Safety
+///
+/// As for [`sockaddr_to_str`], for both addresses of `addr`.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
+    addr: *const RtrsAddr,
+    buf: *mut c_char,
+    len: usize,
+) -> c_int {
+    if len == 0 {
+        return 0;
+    }
+    // SAFETY: by the function's requirement.
+    let (src, dst, buf) = unsafe {
+        (
+            SockAddr::from_raw((*addr).src),
+            SockAddr::from_raw((*addr).dst),
+            slice::from_raw_parts_mut(buf.cast::<u8>(), len),
+        )
+    };
+    let mut out = CBuf::new(buf);
+    write_addr(&mut out, src);
+    let _ = out.write_str("@");
+    write_addr(&mut out, dst);
+    out.len()
+}
