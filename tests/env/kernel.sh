@@ -145,6 +145,8 @@ for_running()
 			apt-get install -y --no-install-recommends "${missing[@]}" ||
 			die "cannot install the build tools: ${missing[*]}"
 	fi
+	[ -n "$(apt-cache madison "linux-source-$RTRS_SERIES" | awk -v v="$ver" '$3 == v')" ] ||
+		die "the archive has no source of the running kernel $ver any more: upgrade the kernel, or give KDIR="
 	fetch "$rel" "$ver" "linux-source-$RTRS_SERIES=$ver" "linux-headers-$rel=$ver"
 	prepare_release "$rel"
 	rm -rf "${RTRS_DEBS:?}/$rel"

@@ -62,11 +62,15 @@ bootstrap()
 		opts+=("--aptopt=$opt")
 	done <"$hooks/host-options"
 
-	rm -rf --one-file-system "$partial"
+	if [ -e "$partial" ]; then
+		say "removing the unfinished root of an interrupted run"
+		rm -rf --one-file-system "$partial"
+	fi
 	packages=$(IFS=,; printf '%s' "${BUILD_PACKAGES[*]},${TEST_PACKAGES[*]}")
-	# A private mount namespace: an interrupted run leaves no mount behind.
+	# In namespaces of its own: an interrupted run leaves neither mounts nor
+	# processes behind (dpkg makes itself independent of its parents).
 	step rootfs "building the $RTRS_SUITE root (about 900 MiB to download and unpack)" \
-		unshare -m mmdebstrap --mode=root --variant=minbase --format=directory \
+		unshare -m -p -f --kill-child --mount-proc mmdebstrap --mode=root --variant=minbase --format=directory \
 			"${opts[@]}" \
 			--aptopt='APT::Install-Recommends "false"' \
 			--aptopt='Acquire::Retries "3"' \

@@ -43,7 +43,7 @@ main()
 	cd "$RTRS_REPO"
 	case $1 in
 	rustfmt) "$RTRS_ENV/enter.sh" rustfmt "${files[@]}" ;;
-	rustfmtcheck) "$RTRS_ENV/enter.sh" rustfmt --check "${files[@]}" ;;
+	rustfmtcheck) "$RTRS_ENV/enter.sh" rustfmt --check --color never "${files[@]}" ;;
 	shellcheck) "$RTRS_ENV/enter.sh" shellcheck -x "${files[@]}" ;;
 	checkpatch)
 		"$RTRS_ENV/enter.sh" "$("$RTRS_ENV/kernel.sh")/scripts/checkpatch.pl" \

@@ -189,7 +189,8 @@ fn show(job: &Job, t: &mut Track, line: &str) {
             println!("  {who}: {:indent$}{word} {name}", "", indent = 2 * depth);
         }
         Event::Note(text) => {
-            if !text.starts_with("Totals:") {
+            // The helpers' own sums say nothing new.
+            if !text.starts_with("Totals:") && !text.contains("skipped test(s) detected") {
                 println!("  {who}: # {text}");
             }
         }
