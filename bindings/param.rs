@@ -256,7 +256,7 @@ impl ModuleRef {
         // SAFETY: the module exists, as its `THIS_MODULE` does.
         let taken = unsafe { raw::try_module_get(module.as_ptr()) };
         // INVARIANT: a reference was just taken.
-        taken.then_some(Self { module })
+        taken.then(|| Self { module })
     }
 }
 

@@ -81,7 +81,7 @@ impl PercpuRef {
         // SAFETY: initialised and alive by the type invariant.
         let entered = unsafe { raw::rtrs_helper_percpu_ref_tryget_live(self.refs()) };
         // INVARIANT: a reference was just taken.
-        entered.then_some(Entry { inner: self.inner })
+        entered.then(|| Entry { inner: self.inner })
     }
 
     /// Closes it: nobody enters any more. Any context.
