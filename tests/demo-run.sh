@@ -12,8 +12,10 @@ need_root
 "$RTRS_ENV/kernel.sh" >/dev/null
 "$RTRS_ENV/c-peer.sh" >/dev/null
 vm=$("$RTRS_ENV/vm.sh")
-RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests)
-export RTRS_MODULES RTRS_RESULTS=$RTRS_REPO/results/demo
+build=$("$RTRS_ENV/build.sh" --tests)
+export RTRS_RESULTS=$RTRS_REPO/results/demo
+export RTRS_MODULES=$RTRS_RESULTS/modules
+keep_modules "$build" "$RTRS_MODULES"
 
 say "starting the guest"
 rc=0

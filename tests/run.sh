@@ -17,7 +17,7 @@ set -euo pipefail
 # shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
 
-here=no build=yes console=no
+here=no build=yes console=no list=no
 kind=() names=() opts=()
 while [ "$#" -gt 0 ]; do
 	case $1 in
@@ -25,7 +25,7 @@ while [ "$#" -gt 0 ]; do
 	--here) here=yes ;;
 	--no-build) build=no ;;
 	--console) console=yes ;;
-	--list) opts+=(--list) && build=no ;;
+	--list) list=yes ;;
 	--append | --smp | --mem | --timeout | --qemu-arg | --links)
 		[ "$#" -ge 2 ] || die "$1 wants a value"
 		opts+=("$1" "$2")
@@ -59,6 +59,9 @@ run_here()
 need_root
 
 vm=$("$RTRS_ENV/vm.sh")
+if [ "$list" = yes ]; then
+	exec "$RTRS_ENV/enter.sh" "$vm" test --list "${names[@]}"
+fi
 "$RTRS_ENV/kernel.sh" >/dev/null
 "$RTRS_ENV/c-peer.sh" "${kind[@]}" >/dev/null
 if [ "$build" = yes ]; then
@@ -66,9 +69,9 @@ if [ "$build" = yes ]; then
 else
 	RTRS_MODULES=$("$RTRS_ENV/build.sh" --where "${kind[@]}")
 fi
-export RTRS_MODULES
 export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
-mkdir -p "$RTRS_RESULTS"
+keep_modules "$RTRS_MODULES" "$RTRS_RESULTS/modules"
+export RTRS_MODULES=$RTRS_RESULTS/modules
 ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
 
 rc=0

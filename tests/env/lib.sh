@@ -185,6 +185,14 @@ apt_host_options()
 		grep -v ' "";$' || true
 }
 
+# keep_modules BUILD DIR: copy the modules for a run of their own; the next
+# build, of somebody else perhaps, must not change them under running guests.
+keep_modules()
+{
+	mkdir -p "$2"
+	flock "$1/.lock" cp "$1"/*.ko "$2/" || die "there are no modules in $1; build them first"
+}
+
 # host_packages CMD=PACKAGE...: install what the host itself lacks.
 host_packages()
 {
