@@ -144,7 +144,7 @@ impl RtrsCltSess {
 
     fn taken(&self, permit: *const RtrsPermit) -> Option<&HandoffCell<Option<Permit>>> {
         let offset = permit.addr().checked_sub(self.memory.as_ptr().addr())?;
-        self.taken.get(offset / self.stride)
+        self.taken.get(offset.checked_div(self.stride)?)
     }
 }
 

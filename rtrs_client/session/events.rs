@@ -116,11 +116,6 @@ impl Session {
         self.wake_events();
     }
 
-    /// Paths that are connected.
-    pub(crate) fn paths_up(&self) -> u32 {
-        self.events.state.lock().up
-    }
-
     fn wake_events(self: &Arc<Self>) {
         if self.options.notifier.is_some() {
             self.event_work.enqueue(&self.queue, self);
