@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Limits of both sides, sizes of queues, distribution of chunks, requests in chunks.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+use rtrs_core::proto::{
+    conn::ConnAccept, geometry::*, imm::Imm, io::*, qp_size::*, request::*, ProtoError,
+};
+
+fn default_geometry() -> Geometry {
+    Geometry::server(512, 131072, 4096).unwrap()
+}
+
+#[test]
+fn server_parameters() {
+    let geo = default_geometry();
+    assert_eq!(geo.max_io_size(), 126976);
+    assert_eq!(geo.total_size(), 64 << 20);
+
+    for (qd, chunk, hdr, want) in [
+        (0, 131072, 4096, ProtoError::QueueDepth),
+        (-1, 131072, 4096, ProtoError::QueueDepth),
+        (65536, 131072, 4096, ProtoError::QueueDepth),
+        (i64::MAX, 131072, 4096, ProtoError::QueueDepth),
+        (512, 0, 4096, ProtoError::ChunkSize),
+        (512, -131072, 4096, ProtoError::ChunkSize),
+        (512, 4096, 64, ProtoError::ChunkSize),
+        (512, 131073, 4096, ProtoError::ChunkSize),
+        (512, 100000, 4096, ProtoError::ChunkSize),
+        (1, 8 << 20, 4096, ProtoError::ChunkSize),
+        (512, 1 << 40, 4096, ProtoError::ChunkSize),
+        (512, 8192, 4097, ProtoError::HeaderSize),
+        (512, 65536, 65536, ProtoError::HeaderSize),
+        (512, 131072, 63, ProtoError::HeaderSize),
+        (512, 131072, u32::MAX, ProtoError::HeaderSize),
+        (512, 1 << 20, 4096, ProtoError::ImmBits),
+        (65535, 8192, 4096, ProtoError::ImmBits),
+    ] {
+        assert_eq!(
+            Geometry::server(qd, chunk, hdr),
+            Err(want),
+            "{qd} {chunk} {hdr}"
+        );
+    }
+    assert!(Geometry::server(512, 1 << 19, 4096).is_ok());
+    assert!(Geometry::server(32768, 8192, 4096).is_ok());
+    assert!(Geometry::server(1, 4 << 20, 65536).is_ok());
+    assert!(Geometry::server(2048, 131072, 4096).is_ok());
+}
+
+#[test]
+fn client_limits() {
+    let accept = default_geometry().to_accept(true);
+    let geo = Geometry::from_accept(&accept).unwrap();
+    assert_eq!(geo, default_geometry());
+    assert_eq!(geo.hdr_buf_size(), 4096);
+    assert_eq!(geo.client_io_size(128), 126976);
+    assert_eq!(geo.client_io_size(1), 4096);
+    assert_eq!(geo.client_io_size(u32::MAX), 126976);
+    assert_eq!(geo.check_session_depth(512), Ok(()));
+    for other in [0, 511, 513, 65535] {
+        assert_eq!(
+            geo.check_session_depth(other),
+            Err(ProtoError::QueueDepthChanged)
+        );
+    }
+
+    let with = |qd, io, hdr| {
+        Geometry::from_accept(&ConnAccept {
+            queue_depth: qd,
+            max_io_size: io,
+            max_hdr_size: hdr,
+            new_rkey: false,
+        })
+    };
+    assert_eq!(with(0, 126976, 4096), Err(ProtoError::QueueDepth));
+    assert_eq!(with(512, 126976, 0), Err(ProtoError::HeaderSize));
+    assert_eq!(with(512, 0, 4096), Err(ProtoError::IoSize));
+    assert_eq!(with(512, u32::MAX, 4096), Err(ProtoError::ChunkSize));
+    assert_eq!(with(512, 1 << 31, 4096), Err(ProtoError::ImmBits));
+    assert_eq!(with(512, 512, 1 << 31), Err(ProtoError::ImmBits));
+    // A server with 64 KiB pages, and one with an absurd but harmless header size.
+    assert_eq!(with(512, 65536, 65536).unwrap().hdr_buf_size(), 65536);
+    assert_eq!(with(1, 512, 1 << 27).unwrap().hdr_buf_size(), 65535 + 24);
+}
+
+fn collect(geo: &Geometry, descs: &[SgDesc]) -> Result<Vec<RemoteBuf>, ProtoError> {
+    let mut bufs = Vec::new();
+    geo.for_each_chunk(descs.iter().copied(), |buf_id, buf| {
+        assert_eq!(usize::from(buf_id), bufs.len());
+        bufs.push(buf);
+    })?;
+    Ok(bufs)
+}
+
+#[test]
+fn chunks_of_descriptors() {
+    // 514 chunks in groups of 256, 256 and 2: no equal shares.
+    let geo = Geometry::server(514, 8192, 4096).unwrap();
+    let desc = |addr, rkey, n: u32| SgDesc {
+        addr,
+        rkey,
+        len: n * 8192,
+    };
+    let bufs = collect(
+        &geo,
+        &[desc(0, 1, 256), desc(1 << 40, 2, 256), desc(8192, 3, 2)],
+    )
+    .unwrap();
+    assert_eq!(bufs.len(), 514);
+    assert_eq!((bufs[0].addr, bufs[0].rkey), (0, 1));
+    assert_eq!((bufs[255].addr, bufs[255].rkey), (255 * 8192, 1));
+    assert_eq!((bufs[256].addr, bufs[256].rkey), (1 << 40, 2));
+    assert_eq!((bufs[513].addr, bufs[513].rkey), (2 * 8192, 3));
+
+    let geo = Geometry::server(2, 8192, 4096).unwrap();
+    let err = |descs: &[SgDesc]| collect(&geo, descs).unwrap_err();
+    assert_eq!(err(&[]), ProtoError::DescTotal);
+    assert_eq!(err(&[desc(0, 0, 1)]), ProtoError::DescTotal);
+    assert_eq!(err(&[desc(0, 0, 3)]), ProtoError::DescTotal);
+    assert_eq!(err(&[desc(0, 0, 0), desc(0, 0, 2)]), ProtoError::DescLen);
+    assert_eq!(err(&[desc(0, 0, 1); 3]), ProtoError::DescCount);
+    let odd = SgDesc {
+        len: 8193,
+        ..desc(0, 0, 1)
+    };
+    assert_eq!(err(&[odd, odd]), ProtoError::DescLen);
+    assert_eq!(err(&[desc(u64::MAX - 8191, 0, 2)]), ProtoError::DescAddr);
+    assert!(collect(&geo, &[desc(u64::MAX - 8191, 0, 1), desc(0, 0, 1)]).is_ok());
+    assert!(collect(&geo, &[desc(u64::MAX - 16383, 0, 2)]).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn any_accept(queue_depth: u16, max_io_size: u32, max_hdr_size: u32, new_rkey: bool) {
+        let accept = ConnAccept { queue_depth, max_io_size, max_hdr_size, new_rkey };
+        if let Ok(geo) = Geometry::from_accept(&accept) {
+            prop_assert!(geo.total_size() <= 256 << 20);
+            prop_assert_eq!(geo.chunk_size(), max_io_size + max_hdr_size);
+            prop_assert_eq!(geo.to_accept(new_rkey), accept);
+        }
+    }
+
+    #[test]
+    fn any_descriptors(
+        qd in 1u16..40,
+        descs in proptest::collection::vec((any::<u64>(), 0u32..6, 0u32..20), 0..50),
+    ) {
+        let geo = Geometry::server(qd.into(), 8192, 4096).unwrap();
+        let descs: Vec<_> = descs
+            .into_iter()
+            .map(|(addr, odd, n)| SgDesc { addr, rkey: 9, len: n * 8192 + u32::from(odd == 5) })
+            .collect();
+        let sum: u64 = descs.iter().map(|d| u64::from(d.len)).sum();
+        match collect(&geo, &descs) {
+            Ok(bufs) => {
+                prop_assert_eq!(bufs.len(), usize::from(qd));
+                prop_assert_eq!(sum, geo.total_size());
+            }
+            Err(ProtoError::DescTotal) => prop_assert_ne!(sum, geo.total_size()),
+            Err(_) => (),
+        }
+    }
+
+    // Any division of the chunks among descriptors is understood.
+    #[test]
+    fn any_split(parts in proptest::collection::vec(1u16..9, 1..60), base: u32) {
+        let qd: u16 = parts.iter().sum();
+        let geo = Geometry::server(qd.into(), 8192, 4096).unwrap();
+        let mut want = Vec::new();
+        let descs: Vec<_> = parts.iter().zip(0..).map(|(&n, rkey)| {
+            let addr = u64::from(base) * u64::from(rkey + 1u32);
+            want.extend((0..u64::from(n)).map(|i| RemoteBuf { addr: addr + i * 8192, rkey }));
+            SgDesc { addr, rkey, len: u32::from(n) * 8192 }
+        }).collect();
+        prop_assert_eq!(collect(&geo, &descs).unwrap(), want);
+    }
+
+    // What the client lays out the server takes apart the same way, and it fits.
+    #[test]
+    fn request_round_trip(
+        read: bool,
+        data_len in 0usize..140_000,
+        usr_len in 0usize..5_000,
+        buf_id in 0u16..512,
+        need_inval: bool,
+    ) {
+        let geo = default_geometry();
+        let dir = if read { Dir::Read } else { Dir::Write };
+        let msg_len = match (read, data_len) { (false, _) => 4, (true, 0) => 8, _ => 24 };
+        let fits = usr_len + msg_len <= 4096 && data_len + usr_len + msg_len <= 131072;
+        let layout = Layout::new(&geo, dir, data_len, usr_len);
+        prop_assert_eq!(layout.is_ok(), fits);
+        let Ok(layout) = layout else {
+            prop_assert_eq!(layout.unwrap_err().to_errno(), -90);
+            return Ok(());
+        };
+
+        let dest = (data_len != 0).then_some(ReadDest {
+            desc: SgDesc { addr: 1, rkey: 77, len: data_len as u32 },
+            need_inval,
+        });
+        let mut msg = [0; 24];
+        let len = match dir {
+            Dir::Write => WriteMsg { usr_len: layout.usr_len() }.write(&mut msg).unwrap(),
+            Dir::Read => ReadMsg { usr_len: layout.usr_len(), dest }.write(&mut msg).unwrap(),
+        };
+        prop_assert_eq!(len as u32, layout.msg_len());
+        prop_assert_eq!(layout.write_off() + layout.write_len(), layout.off() + layout.msg_len());
+
+        let Ok(Imm::IoReq { payload }) = Imm::decode(layout.imm(&geo, buf_id).unwrap()) else {
+            panic!("no request");
+        };
+        let target = geo.codec().decode(payload).unwrap();
+        prop_assert_eq!(target.buf_id, buf_id);
+        let range = Request::msg_range(&geo, target.off).unwrap();
+        prop_assert!(range.end <= 131072 && range.len() >= len);
+        let req = Request::parse(&geo, target.off, &msg[..range.len()]).unwrap();
+        prop_assert_eq!(req.dir(), dir);
+        prop_assert_eq!(req.data_range(), 0..data_len);
+        prop_assert_eq!(req.usr_range(), data_len..data_len + usr_len);
+        prop_assert_eq!(req.total_len() as usize, data_len + usr_len);
+        prop_assert_eq!(req.inval_rkey(), (read && data_len != 0 && need_inval).then_some(77));
+    }
+
+    // Whatever is in the chunk: what comes out is inside, and small enough.
+    #[test]
+    fn any_request(off: u32, kind in 1u16..5, usr_len: u16, flags in 0u16..4, cnt in 0u16..3,
+                   exact: bool, len: u32, small: bool) {
+        let geo = Geometry::server(8, 8192, 4096).unwrap();
+        let off = if small { off % 8200 } else { off };
+        let usr_len = if small { usr_len % 5000 } else { usr_len };
+        let len = if exact { off.wrapping_sub(usr_len.into()) } else { len };
+        let mut msg = [0; 24];
+        for (i, v) in [kind, usr_len, flags, cnt].into_iter().enumerate() {
+            msg[2 * i..2 * i + 2].copy_from_slice(&v.to_le_bytes());
+        }
+        msg[20..].copy_from_slice(&len.to_le_bytes());
+        if let Ok(req) = Request::parse(&geo, off, &msg) {
+            let msg_len = match (req.dir(), req.dest()) {
+                (Dir::Write, _) => 4,
+                (Dir::Read, None) => 8,
+                (Dir::Read, Some(_)) => 24,
+            };
+            prop_assert!(off as usize + msg_len <= 8192);
+            prop_assert_eq!(req.usr_range().end, off as usize);
+            prop_assert_eq!(req.data_range().end, req.usr_range().start);
+            prop_assert!(req.usr_range().len() + msg_len <= 4096);
+            if let Some(dest) = req.dest() {
+                prop_assert_eq!(dest.desc.len, req.data_len());
+            } else if req.dir() == Dir::Read {
+                prop_assert_eq!(req.data_len(), 0);
+            }
+        }
+        if let Ok(range) = Request::msg_range(&geo, off) {
+            prop_assert!(range.start == off as usize && range.end <= 8192);
+            prop_assert!((4..=24).contains(&range.len()));
+        } else {
+            prop_assert!(off > 8188);
+        }
+    }
+
+    #[test]
+    fn any_device(wr: u32, cqe: u32, sge: u32, qd: u16, per in 0u32..40, want_sge in 0u32..40) {
+        let limits = QpLimits { max_qp_wr: wr, max_cqe: cqe, max_send_sge: sge };
+        for size in [
+            QpSize::service(&limits, want_sge, qd.into()),
+            QpSize::client_io(&limits, qd, per, want_sge),
+            QpSize::server_io(&limits, qd, per, want_sge),
+        ].into_iter().flatten() {
+            prop_assert!(size.send_wr <= wr && size.recv_wr <= wr);
+            prop_assert!(size.send_wr >= MIN_WR && size.recv_wr >= MIN_WR);
+            prop_assert_eq!(size.cqe, size.send_wr + size.recv_wr);
+            prop_assert!(size.cqe <= cqe);
+            prop_assert!(size.send_sge <= sge && size.send_sge >= 1);
+        }
+    }
+}
+
+#[test]
+fn request_refused() {
+    let geo = Geometry::server(8, 8192, 4096).unwrap();
+    let write = |off, usr_len| {
+        let mut msg = [0; 24];
+        WriteMsg { usr_len }.write(&mut msg).unwrap();
+        Request::parse(&geo, off, &msg).map(|_| ())
+    };
+    assert_eq!(write(100, 101), Err(ProtoError::UserLen));
+    assert_eq!(write(100, 100), Ok(()));
+    assert_eq!(write(5000, 4092), Ok(()));
+    assert_eq!(write(5000, 4093), Err(ProtoError::UserLen));
+    assert_eq!(write(8188, 8), Ok(()));
+    assert_eq!(write(8191, 8), Err(ProtoError::Length));
+    assert_eq!(write(8193, 8), Err(ProtoError::Offset));
+    assert_eq!(write(u32::MAX, 8), Err(ProtoError::Offset));
+    assert_eq!(write(0, 0), Ok(()));
+
+    let read = |off, len, need_inval| {
+        let mut msg = [0; 24];
+        let dest = Some(ReadDest {
+            desc: SgDesc {
+                addr: 0,
+                rkey: 0,
+                len,
+            },
+            need_inval,
+        });
+        ReadMsg { usr_len: 8, dest }.write(&mut msg).unwrap();
+        Request::parse(&geo, off, &msg).map(|_| ())
+    };
+    assert_eq!(read(4104, 4096, true), Ok(()));
+    assert_eq!(read(4104, 4095, true), Err(ProtoError::DescLen));
+    assert_eq!(read(4104, 4097, false), Err(ProtoError::DescLen));
+    assert_eq!(read(8168, 8160, true), Ok(()));
+    assert_eq!(read(8169, 8161, true), Err(ProtoError::Length));
+
+    let mut msg = [0; 24];
+    let none = ReadMsg {
+        usr_len: 8,
+        dest: None,
+    };
+    none.write(&mut msg).unwrap();
+    assert!(Request::parse(&geo, 8, &msg).is_ok());
+    assert_eq!(Request::parse(&geo, 9, &msg), Err(ProtoError::DataLen));
+    assert_eq!(Request::parse(&geo, 9, &[]), Err(ProtoError::Length));
+    msg[0] = 0;
+    assert_eq!(Request::parse(&geo, 8, &msg), Err(ProtoError::MsgType));
+
+    assert_eq!(Request::msg_range(&geo, 0), Ok(0..24));
+    assert_eq!(Request::msg_range(&geo, 8188), Ok(8188..8192));
+    assert_eq!(Request::msg_range(&geo, 8189), Err(ProtoError::Offset));
+}
+
+#[test]
+fn layout_limits() {
+    let geo = default_geometry();
+    let new = |dir, data_len, usr_len| Layout::new(&geo, dir, data_len, usr_len).map(|_| ());
+    assert_eq!(new(Dir::Write, 0, 4092), Ok(()));
+    assert_eq!(new(Dir::Write, 0, 4093), Err(ProtoError::UserLen));
+    assert_eq!(new(Dir::Read, 0, 4088), Ok(()));
+    assert_eq!(new(Dir::Read, 0, 4089), Err(ProtoError::UserLen));
+    assert_eq!(new(Dir::Read, 512, 4072), Ok(()));
+    assert_eq!(new(Dir::Read, 512, 4073), Err(ProtoError::UserLen));
+    assert_eq!(new(Dir::Write, 126976, 4092), Ok(()));
+    assert_eq!(new(Dir::Write, 126977, 4092), Err(ProtoError::DataLen));
+    assert_eq!(new(Dir::Read, 126976, 4072), Ok(()));
+    assert_eq!(new(Dir::Read, 126977, 4072), Err(ProtoError::DataLen));
+    assert_eq!(new(Dir::Write, usize::MAX, 0), Err(ProtoError::DataLen));
+    assert_eq!(new(Dir::Write, 0, usize::MAX), Err(ProtoError::UserLen));
+    assert_eq!(new(Dir::Write, 0, 65536), Err(ProtoError::UserLen));
+
+    // Laid out for a path with larger chunks: not to be sent over this one.
+    let large = Geometry::server(512, 1 << 19, 4096).unwrap();
+    let layout = Layout::new(&large, Dir::Write, 200_000, 8).unwrap();
+    assert_eq!(layout.imm(&geo, 1), Err(ProtoError::Offset));
+    assert_eq!(layout.imm(&large, 512), Err(ProtoError::BufId));
+    assert_eq!(layout.imm(&large, 1), Ok(1 << 19 | 200_008));
+}
+
+#[test]
+fn queue_sizes() {
+    let mlx = QpLimits {
+        max_qp_wr: 32768,
+        max_cqe: 4194303,
+        max_send_sge: 30,
+    };
+    let size = QpSize::client_io(&mlx, 512, 4, 8).unwrap();
+    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1025, 8));
+    let size = QpSize::server_io(&mlx, 512, 5, 1).unwrap();
+    assert_eq!((size.send_wr, size.recv_wr), (2561, 513));
+    let size = QpSize::service(&mlx, 2, 0).unwrap();
+    assert_eq!((size.send_wr, size.recv_wr), (1027, 1027));
+    let rxe = QpLimits {
+        max_qp_wr: 1024,
+        max_cqe: 1500,
+        max_send_sge: 32,
+    };
+    let size = QpSize::server_io(&rxe, 2048, 5, 1).unwrap();
+    assert_eq!((size.send_wr, size.recv_wr, size.cqe), (750, 750, 1500));
+    assert_eq!(write_chain_len(0, 8), 1);
+    assert_eq!(write_chain_len(7, 8), 1);
+    assert_eq!(write_chain_len(8, 8), 2);
+    assert_eq!(write_chain_len(128, 8), 17);
+    assert_eq!(write_chain_len(128, 0), 0);
+}

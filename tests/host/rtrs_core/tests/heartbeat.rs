@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Heartbeats: who is dead, and when.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use rtrs_core::proto::heartbeat::*;
+
+const NONE: HbRx = HbRx {
+    service: false,
+    io: false,
+};
+const IO: HbRx = HbRx {
+    service: false,
+    io: true,
+};
+const SERVICE: HbRx = HbRx {
+    service: true,
+    io: false,
+};
+
+/// Runs ticks with the same reception until the path is dead; the number of ticks.
+fn ticks_to_death(hb: &mut Heartbeat, probe: &HbProbe, rx: HbRx, limit: u32) -> Option<u32> {
+    (1..1000).find(|&now| match hb.tick(rx, probe.outstanding(), limit) {
+        HbAction::SendHb => {
+            probe.sent(now.into());
+            false
+        }
+        HbAction::Nothing => false,
+        HbAction::Dead => true,
+    })
+}
+
+#[test]
+fn silent_peer_dies_in_bounded_time() {
+    for limit in 0..20u32 {
+        let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+        // One tick to send the probe, then `limit` silent intervals.
+        assert_eq!(
+            ticks_to_death(&mut hb, &probe, NONE, limit),
+            Some(limit.max(1) + 1)
+        );
+    }
+}
+
+#[test]
+fn io_cannot_mask_a_dead_service_connection_for_ever() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+    assert_eq!(
+        ticks_to_death(&mut hb, &probe, IO, 5),
+        Some(5 * SERVICE_FACTOR + 1)
+    );
+}
+
+#[test]
+fn living_peer_is_probed_every_interval() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+    for now in 1..100 {
+        assert_eq!(hb.tick(SERVICE, probe.outstanding(), 1), HbAction::SendHb);
+        probe.sent(now * 1000);
+        assert_eq!(probe.ack(now * 1000 + 7), Some(7));
+    }
+    assert_eq!(hb.missed(), 0);
+}
+
+#[test]
+fn unsolicited_answers_are_ignored() {
+    let probe = HbProbe::new();
+    assert_eq!(probe.ack(5), None);
+    probe.sent(0);
+    assert!(probe.outstanding());
+    assert_eq!(probe.ack(10), Some(9));
+    assert_eq!(probe.ack(11), None);
+    probe.sent(20);
+    probe.cancel();
+    assert_eq!(probe.ack(21), None);
+    probe.sent(30);
+    assert_eq!(probe.ack(29), Some(0), "clocks may disagree a little");
+}
+
+proptest! {
+    // However the traffic comes: dead not before `limit` silent intervals, and not after
+    // `limit + 1` of them.
+    #[test]
+    fn dead_exactly_when_silent(
+        traffic in proptest::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 0..60),
+        limit in 1u32..6,
+    ) {
+        let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+        let mut silent = 0;
+        for (service, io, answers) in traffic {
+            if answers && probe.ack(1).is_some() {
+                silent = 0;
+            }
+            let rx = HbRx { service: service || answers, io };
+            silent = if rx.service || rx.io { 0 } else { silent + 1 };
+            match hb.tick(rx, probe.outstanding(), limit) {
+                HbAction::Dead => {
+                    prop_assert!(silent >= limit || limit * SERVICE_FACTOR <= 60);
+                    return Ok(());
+                }
+                HbAction::SendHb => probe.sent(1),
+                HbAction::Nothing => prop_assert!(probe.outstanding()),
+            }
+            prop_assert!(silent <= limit);
+        }
+    }
+}

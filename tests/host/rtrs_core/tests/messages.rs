@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The codecs: bytes written by hand from the protocol description, round trips, arbitrary input.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+use rtrs_core::proto::{
+    conn::*, errno::*, imm::*, info::*, io::*, reject_errno, ProtoError, SessionName,
+};
+
+fn conn_req() -> ConnReq {
+    ConnReq {
+        cid: 1,
+        cid_num: 5,
+        recon_cnt: 3,
+        path_uuid: core::array::from_fn(|i| 0x10 + i as u8),
+        session_uuid: core::array::from_fn(|i| 0x20 + i as u8),
+        first_conn: true,
+    }
+}
+
+fn accept() -> ConnAccept {
+    ConnAccept {
+        queue_depth: 512,
+        max_io_size: 126976,
+        max_hdr_size: 4096,
+        new_rkey: true,
+    }
+}
+
+#[test]
+fn conn_req_bytes() {
+    let mut buf = [0xff; 60];
+    assert_eq!(conn_req().write(&mut buf), Ok(56));
+
+    let mut want = [0u8; 56];
+    want[2..12].copy_from_slice(&[0xbd, 0x1b, 0x00, 0x02, 1, 0, 5, 0, 3, 0]);
+    for i in 0..16 {
+        want[12 + i] = 0x10 + i as u8;
+        want[28 + i] = 0x20 + i as u8;
+    }
+    want[44] = 1;
+    assert_eq!(buf[..56], want);
+    assert_eq!(
+        buf[56..],
+        [0xff; 4],
+        "nothing behind the message is touched"
+    );
+    assert_eq!(ConnReq::parse(&buf[..56]), Ok(conn_req()));
+    assert_eq!(ConnReq::parse(&buf), Ok(conn_req()), "padding is accepted");
+}
+
+#[test]
+fn conn_req_refused() {
+    let parse = |off: usize, val: &[u8]| {
+        let mut buf = [0; 56];
+        conn_req().write(&mut buf).unwrap();
+        buf[off..off + val.len()].copy_from_slice(val);
+        ConnReq::parse(&buf)
+    };
+    assert_eq!(parse(2, &[0xbc]), Err(ProtoError::Magic));
+    assert_eq!(parse(3, &[0]), Err(ProtoError::Magic));
+    assert_eq!(parse(5, &[1]), Err(ProtoError::Version));
+    assert_eq!(parse(5, &[3]), Err(ProtoError::Version));
+    assert!(parse(4, &[0xff]).is_ok(), "minor versions are compatible");
+    assert_eq!(parse(6, &[5, 0]), Err(ProtoError::ConnId));
+    assert_eq!(parse(8, &[1, 0]), Err(ProtoError::ConnCount));
+    assert_eq!(parse(8, &[0, 0]), Err(ProtoError::ConnCount));
+    assert_eq!(parse(8, &[1, 16]), Err(ProtoError::ConnCount));
+    assert!(parse(8, &[0, 16]).is_ok(), "4096 connections");
+    assert!(parse(0, &[7, 7]).is_ok(), "reserved");
+    assert!(parse(45, &[9; 11]).is_ok(), "reserved");
+    assert_eq!(parse(44, &[0xfe]).map(|r| r.first_conn), Ok(false));
+    for len in 0..56 {
+        assert_eq!(ConnReq::parse(&[0; 56][..len]), Err(ProtoError::Length));
+    }
+    let bad = ConnReq {
+        cid: 5,
+        ..conn_req()
+    };
+    assert_eq!(bad.write(&mut [0; 56]), Err(ProtoError::ConnId));
+    assert_eq!(
+        conn_req().write(&mut [0; 55]),
+        Err(ProtoError::BufferTooSmall)
+    );
+}
+
+#[test]
+fn accept_bytes() {
+    let mut buf = [0xff; 196];
+    assert_eq!(accept().write(&mut buf), Ok(56));
+    let want = [
+        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 0, 0,
+    ];
+    assert_eq!(buf[..20], want);
+    assert_eq!(buf[20..56], [0; 36]);
+    assert_eq!(ConnAccept::parse(&buf), Ok(accept()));
+
+    buf[16] = 0xfd;
+    assert_eq!(
+        ConnAccept::parse(&buf).map(|a| a.new_rkey),
+        Ok(false),
+        "unknown flags are ignored"
+    );
+    buf[4] = 1;
+    assert_eq!(ConnAccept::parse(&buf), Err(ProtoError::AcceptErrno));
+    buf[4] = 0;
+    buf[3] = 1;
+    assert_eq!(ConnAccept::parse(&buf), Err(ProtoError::Version));
+    buf[0] = 0;
+    assert_eq!(ConnAccept::parse(&buf), Err(ProtoError::Magic));
+    assert_eq!(ConnAccept::parse(&buf[..55]), Err(ProtoError::Length));
+}
+
+#[test]
+fn reject_is_always_an_error() {
+    let errno_of = |errno: i16| {
+        let mut buf = [0; 148];
+        let msg = ConnReject {
+            errno: RejectErrno::CONNRESET,
+        };
+        assert_eq!(msg.write(&mut buf), Ok(56));
+        buf[4..6].copy_from_slice(&errno.to_le_bytes());
+        reject_errno(&buf).to_kernel()
+    };
+    assert_eq!(errno_of(-6), -6);
+    assert_eq!(errno_of(-17), -17);
+    assert_eq!(errno_of(0), -104);
+    assert_eq!(errno_of(1), -104);
+    assert_eq!(errno_of(104), -104);
+    assert_eq!(errno_of(-4095), -4095);
+    assert_eq!(errno_of(-4096), -104);
+    assert_eq!(errno_of(i16::MIN), -104);
+    assert_eq!(reject_errno(&[]).to_kernel(), -104);
+    assert_eq!(reject_errno(&[0; 148]).to_kernel(), -104);
+
+    let mut buf = [0xff; 56];
+    let errno = RejectErrno::from_kernel(-ENXIO);
+    ConnReject { errno }.write(&mut buf).unwrap();
+    assert_eq!(buf[..6], [0xbd, 0x1b, 0, 2, 0xfa, 0xff]);
+    assert_eq!(buf[6..], [0; 50]);
+}
+
+#[test]
+fn info_req_bytes() {
+    let name = SessionName::new(b"bla@host").unwrap();
+    let mut buf = [0xff; 272];
+    assert_eq!(InfoReq { name }.write(&mut buf), Ok(272));
+    assert_eq!(buf[..11], *b"\0\0bla@host\0");
+    assert_eq!(buf[11..], [0; 261]);
+    assert_eq!(InfoReq::parse(&buf), Ok(InfoReq { name }));
+
+    assert_eq!(InfoReq::parse(&buf[..271]), Err(ProtoError::Length));
+    buf[257..].fill(7);
+    assert!(InfoReq::parse(&buf).is_ok(), "reserved");
+    buf[0] = 1;
+    assert_eq!(InfoReq::parse(&buf), Err(ProtoError::MsgType));
+    assert_eq!(
+        InfoReq::parse(&[0; 272]),
+        Err(ProtoError::Name),
+        "empty name"
+    );
+    let mut full = [b'x'; 272];
+    full[..2].fill(0);
+    assert_eq!(
+        InfoReq::parse(&full),
+        Err(ProtoError::Name),
+        "no terminating NUL"
+    );
+    full[256] = 0;
+    assert_eq!(
+        InfoReq::parse(&full).unwrap().name.as_bytes(),
+        [b'x'; 254],
+        "longest name"
+    );
+}
+
+#[test]
+fn info_rsp_bytes() {
+    let descs = [
+        SgDesc {
+            addr: 0x0102_0304_0506_0708,
+            rkey: 0x1112_1314,
+            len: 0x0002_0000,
+        },
+        SgDesc::default(),
+    ];
+    let mut buf = [0xff; 64];
+    assert_eq!(InfoRsp::write(descs, &mut buf), Ok(40));
+    assert_eq!(buf[..8], [1, 0, 2, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        buf[8..24],
+        [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 0, 2, 0]
+    );
+    assert_eq!(buf[24..40], [0; 16]);
+    assert_eq!(buf[40..], [0xff; 24]);
+
+    let rsp = InfoRsp::parse(&buf[..40]).unwrap();
+    assert_eq!(rsp.count(), 2);
+    assert!(rsp.descs().eq(descs));
+    assert!(InfoRsp::parse(&buf).unwrap().descs().eq(descs));
+    assert_eq!(
+        InfoRsp::parse(&buf[..39]).err(),
+        Some(ProtoError::Length),
+        "within a descriptor"
+    );
+    buf[2] = 0;
+    assert_eq!(InfoRsp::parse(&buf).err(), Some(ProtoError::DescCount));
+    buf[0] = 4;
+    assert_eq!(InfoRsp::parse(&buf).err(), Some(ProtoError::MsgType));
+
+    assert_eq!(
+        InfoRsp::write(descs, &mut buf[..39]),
+        Err(ProtoError::BufferTooSmall)
+    );
+    assert_eq!(InfoRsp::write([], &mut buf), Err(ProtoError::DescCount));
+    let mut large = vec![0; InfoRsp::size(65535)];
+    let many = |n| core::iter::repeat_n(descs[0], n);
+    assert_eq!(InfoRsp::write(many(65535), &mut large), Ok(8 + 16 * 65535));
+    large.resize(8 + 16 * 65536, 0);
+    assert_eq!(
+        InfoRsp::write(many(65536), &mut large),
+        Err(ProtoError::DescCount)
+    );
+}
+
+#[test]
+fn io_bytes() {
+    let mut buf = [0xff; 24];
+    assert_eq!(WriteMsg { usr_len: 0x1234 }.write(&mut buf), Ok(4));
+    assert_eq!(buf[..5], [2, 0, 0x34, 0x12, 0xff]);
+    assert_eq!(WriteMsg::parse(&buf), Ok(WriteMsg { usr_len: 0x1234 }));
+    assert_eq!(Dir::of_msg(&buf), Ok(Dir::Write));
+    assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::MsgType));
+
+    let none = ReadMsg {
+        usr_len: 7,
+        dest: None,
+    };
+    assert_eq!(none.write(&mut buf), Ok(8));
+    assert_eq!(buf[..9], [3, 0, 7, 0, 0, 0, 0, 0, 0xff]);
+    assert_eq!(ReadMsg::parse(&buf[..8]), Ok(none));
+
+    let desc = SgDesc {
+        addr: 1 << 40,
+        rkey: 0x0a0b_0c0d,
+        len: 4096,
+    };
+    let one = ReadMsg {
+        usr_len: 7,
+        dest: Some(ReadDest {
+            desc,
+            need_inval: true,
+        }),
+    };
+    assert_eq!(one.write(&mut buf), Ok(24));
+    assert_eq!(
+        buf,
+        [3, 0, 7, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xd, 0xc, 0xb, 0xa, 0, 0x10, 0, 0]
+    );
+    assert_eq!(ReadMsg::parse(&buf), Ok(one));
+    assert_eq!(Dir::of_msg(&buf), Ok(Dir::Read));
+
+    let rkey = RkeyRsp {
+        buf_id: 0x0201,
+        rkey: 0x0605_0403,
+    };
+    assert_eq!(rkey.write(&mut buf), Ok(8));
+    assert_eq!(buf[..8], [4, 0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(RkeyRsp::parse(&buf[..8]), Ok(rkey));
+    assert_eq!(RkeyRsp::parse(&buf[..7]), Err(ProtoError::Length));
+    assert_eq!(RkeyRsp::parse(&buf[..9]), Err(ProtoError::Length));
+    buf[0] = 3;
+    assert_eq!(RkeyRsp::parse(&buf[..8]), Err(ProtoError::MsgType));
+}
+
+#[test]
+fn read_msg_refused() {
+    let mut buf = [0u8; 24];
+    buf[0] = 3;
+    buf[4] = 1;
+    assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::Inval));
+    buf[6] = 1;
+    assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::DescLen));
+    buf[20] = 1;
+    assert!(ReadMsg::parse(&buf).is_ok());
+    assert_eq!(ReadMsg::parse(&buf[..23]), Err(ProtoError::Length));
+    buf[6] = 2;
+    assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::DescCount));
+    buf[6] = 0;
+    buf[7] = 1;
+    assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::DescCount));
+    buf[7] = 0;
+    buf[4] = 0xfe;
+    assert!(ReadMsg::parse(&buf).is_ok(), "unknown flags are ignored");
+    assert_eq!(ReadMsg::parse(&buf[..7]), Err(ProtoError::Length));
+    let empty = ReadMsg {
+        usr_len: 0,
+        dest: Some(ReadDest {
+            desc: SgDesc::default(),
+            need_inval: false,
+        }),
+    };
+    assert_eq!(empty.write(&mut buf), Err(ProtoError::DescLen));
+}
+
+#[test]
+fn imm_bits() {
+    let rsp = |msg_id, ret, inval| Imm::IoRsp {
+        msg_id,
+        errno: IoErrno::from_kernel(ret),
+        inval,
+    };
+    assert_eq!(Imm::IoReq { payload: 0x123 }.encode(), Ok(0x123));
+    assert_eq!(
+        Imm::IoReq { payload: 1 << 28 }.encode(),
+        Err(ProtoError::ImmBits)
+    );
+    assert_eq!(rsp(7, 0, false).encode(), Ok(0x1000_0007));
+    assert_eq!(rsp(7, -5, true).encode(), Ok(0x2000_0007 | 5 << 19));
+    assert_eq!(rsp(0x7_ffff, -511, true).encode(), Ok(0x2fff_ffff));
+    assert_eq!(rsp(0x8_0000, 0, false).encode(), Err(ProtoError::MsgId));
+    assert_eq!(Imm::Hb.encode(), Ok(0x8000_0000));
+    assert_eq!(Imm::HbAck.encode(), Ok(0x9000_0000));
+    for imm_type in [3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15u32] {
+        assert_eq!(Imm::decode(imm_type << 28), Err(ProtoError::ImmType));
+    }
+    assert_eq!(Imm::decode(0x8000_0001), Ok(Imm::Hb), "payload is ignored");
+}
+
+#[test]
+fn imm_codec_limits() {
+    assert_eq!(ImmCodec::new(0, 8192), Err(ProtoError::QueueDepth));
+    assert_eq!(ImmCodec::new(1, 0), Err(ProtoError::ChunkSize));
+    assert!(ImmCodec::new(512, 1 << 19).is_ok());
+    assert_eq!(ImmCodec::new(513, 1 << 19), Err(ProtoError::ImmBits));
+    assert_eq!(ImmCodec::new(512, (1 << 19) + 1), Err(ProtoError::ImmBits));
+    assert!(ImmCodec::new(1, 1 << 28).is_ok());
+    assert_eq!(ImmCodec::new(1, u32::MAX), Err(ProtoError::ImmBits));
+    assert!(ImmCodec::new(32768, 8192).is_ok());
+    assert_eq!(ImmCodec::new(65535, 8192), Err(ProtoError::ImmBits));
+
+    // The default server: 9 bits of buffer id above 19 bits of offset.
+    let codec = ImmCodec::new(512, 131072).unwrap();
+    assert_eq!(codec.encode(3, 0x1000), Ok(3 << 19 | 0x1000));
+    assert_eq!(codec.encode(512, 0), Err(ProtoError::BufId));
+    assert_eq!(codec.encode(0, 131072), Err(ProtoError::Offset));
+    assert_eq!(codec.decode(131072), Err(ProtoError::Offset));
+    assert_eq!(codec.decode(1 << 28), Err(ProtoError::ImmBits));
+    let odd = ImmCodec::new(300, 131072).unwrap();
+    assert_eq!(odd.decode(300 << 19), Err(ProtoError::BufId));
+    let one = ImmCodec::new(1, 8192).unwrap();
+    assert_eq!(one.encode(0, 8191), Ok(8191));
+    assert_eq!(one.decode(8191).map(|t| (t.buf_id, t.off)), Ok((0, 8191)));
+    for (n, bits) in [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (65535, 16)] {
+        assert_eq!(index_bits(n), bits);
+    }
+    assert_eq!(index_bits(u32::MAX), 32);
+}
+
+#[test]
+fn io_errno() {
+    assert_eq!(IoErrno::from_kernel(0), IoErrno::SUCCESS);
+    assert!(IoErrno::from_kernel(0).is_success());
+    for ret in -511..0 {
+        assert_eq!(IoErrno::from_kernel(ret).to_kernel(), ret);
+    }
+    for (ret, want) in [
+        (-512, -4),
+        (-513, -4),
+        (-515, -25),
+        (-517, -11),
+        (-518, -116),
+        (-524, -95),
+        (-528, -11),
+        (-529, -5),
+        (-1024, -5),
+        (-4095, -5),
+        (5, -5),
+        (1, -5),
+        (i32::MIN, -5),
+        (i32::MAX, -5),
+    ] {
+        assert_eq!(IoErrno::from_kernel(ret).to_kernel(), want, "{ret}");
+    }
+    assert_eq!(RejectErrno::from_kernel(i32::MIN).to_kernel(), -104);
+}
+
+#[test]
+fn errors_have_dense_numbers_and_texts() {
+    for (i, err) in ProtoError::ALL.into_iter().enumerate() {
+        assert_eq!(err.index(), i);
+        assert!(err.to_errno() < 0);
+        assert!(!err.as_str().is_empty());
+        assert_eq!(err.to_string(), err.as_str());
+    }
+    assert_eq!(ProtoError::DataLen.to_errno(), -90);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_parse_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = ConnReq::parse(&bytes);
+        let _ = ConnAccept::parse(&bytes);
+        let _ = ConnReject::parse(&bytes);
+        prop_assert!(reject_errno(&bytes).to_kernel() < 0);
+        let _ = InfoReq::parse(&bytes);
+        if let Ok(rsp) = InfoRsp::parse(&bytes) {
+            prop_assert_eq!(rsp.descs().count(), rsp.count());
+        }
+        let _ = WriteMsg::parse(&bytes);
+        let _ = ReadMsg::parse(&bytes);
+        let _ = RkeyRsp::parse(&bytes);
+        let _ = Dir::of_msg(&bytes);
+    }
+
+    // Start from valid messages and overwrite one piece: reaches behind the first checks.
+    #[test]
+    fn mutated_messages(off in 0usize..56, val in any::<u32>(), cut in 0usize..57) {
+        let mut req = [0; 60];
+        conn_req().write(&mut req).unwrap();
+        req[off..off + 4].copy_from_slice(&val.to_le_bytes());
+        if let Ok(parsed) = ConnReq::parse(&req[..cut.max(52)]) {
+            prop_assert!(parsed.cid < parsed.cid_num && parsed.cid_num <= 4096);
+            let mut again = [0; 56];
+            prop_assert_eq!(parsed.write(&mut again), Ok(56));
+            prop_assert_eq!(ConnReq::parse(&again), Ok(parsed));
+        }
+        let mut acc = [0; 60];
+        accept().write(&mut acc).unwrap();
+        acc[off..off + 4].copy_from_slice(&val.to_le_bytes());
+        if let Ok(parsed) = ConnAccept::parse(&acc) {
+            let mut again = [0; 56];
+            parsed.write(&mut again).unwrap();
+            prop_assert_eq!(ConnAccept::parse(&again), Ok(parsed));
+        }
+    }
+
+    #[test]
+    fn mutated_io(kind in 0u16..6, usr_len: u16, flags: u16, cnt in 0u16..4, rest: [u8; 16]) {
+        let mut buf = [0; 24];
+        buf[..2].copy_from_slice(&kind.to_le_bytes());
+        buf[2..4].copy_from_slice(&usr_len.to_le_bytes());
+        buf[4..6].copy_from_slice(&flags.to_le_bytes());
+        buf[6..8].copy_from_slice(&cnt.to_le_bytes());
+        buf[8..].copy_from_slice(&rest);
+        if let Ok(read) = ReadMsg::parse(&buf) {
+            prop_assert_eq!(kind, 3);
+            prop_assert_eq!(read.dest.is_some(), cnt == 1);
+            let mut again = [0; 24];
+            let len = read.write(&mut again).unwrap();
+            prop_assert_eq!(len, read.size());
+            prop_assert_eq!(ReadMsg::parse(&again[..len]), Ok(read));
+        }
+    }
+
+    #[test]
+    fn info_rsp_round_trip(
+        descs in proptest::collection::vec((any::<u64>(), any::<u32>(), any::<u32>()), 1..40),
+        cut in 0usize..700,
+    ) {
+        let descs: Vec<_> = descs
+            .into_iter()
+            .map(|(addr, rkey, len)| SgDesc { addr, rkey, len })
+            .collect();
+        let mut buf = [0; 700];
+        let len = InfoRsp::write(descs.iter().copied(), &mut buf).unwrap();
+        prop_assert_eq!(len, InfoRsp::size(descs.len() as u16));
+        prop_assert!(InfoRsp::parse(&buf[..len]).unwrap().descs().eq(descs));
+        prop_assert_eq!(InfoRsp::parse(&buf[..cut]).is_ok(), cut >= len);
+    }
+
+    #[test]
+    fn imm_round_trip(raw: u32) {
+        if let Ok(imm) = Imm::decode(raw) {
+            let again = imm.encode().unwrap();
+            prop_assert_eq!(Imm::decode(again), Ok(imm));
+            if raw >> 28 < 8 {
+                prop_assert_eq!(again, raw);
+            }
+        }
+    }
+
+    #[test]
+    fn imm_codec_round_trip(qd in 1u16.., chunk in 1u32..(1 << 29), buf_id: u16, off: u32, raw: u32) {
+        if let Ok(codec) = ImmCodec::new(qd, chunk) {
+            let (buf_id, off) = (buf_id % qd, off % chunk);
+            let payload = codec.encode(buf_id, off).unwrap();
+            prop_assert!(payload < 1 << 28);
+            prop_assert_eq!(codec.decode(payload), Ok(IoTarget { buf_id, off }));
+            if let Ok(target) = codec.decode(raw) {
+                prop_assert_eq!(codec.encode(target.buf_id, target.off), Ok(raw));
+            }
+        }
+    }
+
+    #[test]
+    fn errno_is_never_success(ret: i32) {
+        prop_assert_eq!(IoErrno::from_kernel(ret).is_success(), ret == 0);
+        prop_assert!(IoErrno::from_kernel(ret).to_field() < 512);
+        prop_assert!(RejectErrno::from_kernel(ret).to_kernel() < 0);
+        let reject = RejectErrno::from_kernel(ret);
+        prop_assert_eq!(RejectErrno::from_field(reject.to_field()), reject);
+    }
+
+    #[test]
+    fn names(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let valid = !bytes.is_empty()
+            && bytes.len() <= 254
+            && bytes.iter().all(|&c| (0x21..0x7f).contains(&c) && c != b'/' && c != b'.');
+        let name = SessionName::new(&bytes);
+        prop_assert_eq!(name.is_ok(), valid);
+        if let Ok(name) = name {
+            prop_assert_eq!(name.as_bytes(), &bytes[..]);
+            prop_assert_eq!(name.as_str().as_bytes(), &bytes[..]);
+            prop_assert_eq!(name.as_cstr().to_bytes(), &bytes[..]);
+            prop_assert_eq!(name.to_string().into_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn name_round_trip(text in "[!-\\-0-~]{1,254}") {
+        let name = SessionName::new(text.as_bytes()).unwrap();
+        let mut buf = [0xff; 272];
+        InfoReq { name }.write(&mut buf).unwrap();
+        prop_assert_eq!(InfoReq::parse(&buf).unwrap().name, name);
+    }
+}
+
+#[test]
+fn names_refused() {
+    for bad in [
+        &b""[..],
+        b".",
+        b"..",
+        b"a/b",
+        b"a.b",
+        b"a b",
+        b"a\n",
+        b"\x1b[0m",
+        b"\xc3\xa4",
+    ] {
+        assert_eq!(SessionName::new(bad), Err(ProtoError::Name));
+    }
+    assert!(SessionName::new(&[b'a'; 254]).is_ok());
+    assert!(SessionName::new(&[b'a'; 255]).is_err());
+    let mut field = [b'a'; 255];
+    assert!(SessionName::from_field(&field).is_err());
+    field[3] = 0;
+    let name = SessionName::from_field(&field).unwrap();
+    assert_eq!(name.as_str(), "aaa", "what follows the NUL is ignored");
+    assert_eq!(name, SessionName::new(b"aaa").unwrap());
+}
