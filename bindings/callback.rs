@@ -11,7 +11,13 @@ use core::ffi::{
 };
 use kernel::sync::Arc;
 
-use crate::raw;
+use crate::{
+    ib::{
+        SgBuffer,
+        SgList, //
+    },
+    raw, //
+};
 
 /// A call somebody waits for, made once.
 ///
@@ -31,8 +37,11 @@ unsafe impl Send for Callback {}
 // SAFETY: `&Callback` can do nothing.
 unsafe impl Sync for Callback {}
 
-/// Somebody who is told the result of something, once.
-pub trait Complete: Send + Sync + 'static {
+/// A request of a user in Rust: its data, and who is told the result.
+pub trait Request: Send + Sync + 'static {
+    /// Where the data is; asked for once.
+    fn data(&self) -> Option<&SgBuffer>;
+
     /// It is done, with 0 or a negative errno. Context: softirq or process; must
     /// not sleep.
     fn complete(this: Arc<Self>, result: i32);
@@ -59,28 +68,34 @@ impl Callback {
         }
     }
 
-    /// Calls `T::complete` with `target`, which it keeps alive until then.
-    pub fn new<T: Complete>(target: Arc<T>) -> Self {
+    /// Calls `T::complete` with `request`, which it keeps alive until then, and
+    /// the request's data, which is there until the call is made or cancelled.
+    pub fn of_request<T: Request>(request: Arc<T>) -> (Self, SgList) {
         /// # Safety
         ///
         /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
-        unsafe extern "C" fn trampoline<T: Complete>(arg: *mut c_void, result: c_int) {
+        unsafe extern "C" fn trampoline<T: Request>(arg: *mut c_void, result: c_int) {
             // SAFETY: by the function's requirement.
             T::complete(unsafe { Arc::from_raw(arg.cast::<T>()) }, result);
         }
         /// # Safety
         ///
         /// As for `trampoline`.
-        unsafe fn forget<T: Complete>(arg: *mut c_void) {
+        unsafe fn forget<T: Request>(arg: *mut c_void) {
             // SAFETY: by the function's requirement.
             drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
         }
+        // SAFETY: the data belongs to `request`, which the callback keeps.
+        let list = request
+            .data()
+            .map_or(SgList::EMPTY, |d| unsafe { d.as_list() });
         // INVARIANT: the reference belongs to the callback; `T` is `Send`.
-        Self {
+        let callback = Self {
             func: trampoline::<T>,
             forget: forget::<T>,
-            arg: Arc::into_raw(target).cast_mut().cast(),
-        }
+            arg: Arc::into_raw(request).cast_mut().cast(),
+        };
+        (callback, list)
     }
 
     /// Makes the call.
@@ -117,10 +132,7 @@ impl Notifier {
     ///
     /// `func` must be callable with `arg` from process context, for as long as
     /// the notifier lives.
-    pub unsafe fn from_raw(
-        func: unsafe extern "C" fn(*mut c_void, u32),
-        arg: *mut c_void,
-    ) -> Self {
+    pub unsafe fn from_raw(func: unsafe extern "C" fn(*mut c_void, u32), arg: *mut c_void) -> Self {
         // INVARIANT: by the function's requirement.
         Self { func, arg }
     }
@@ -129,6 +141,24 @@ impl Notifier {
     pub fn call(&self, event: u32) {
         // SAFETY: by the type invariant.
         unsafe { (self.func)(self.arg, event) };
+    }
+}
+
+/// A piece of a message.
+#[repr(transparent)]
+pub struct Piece<'a>(raw::kvec, core::marker::PhantomData<&'a [u8]>);
+
+impl<'a> Piece<'a> {
+    /// The piece with these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(
+            raw::kvec {
+                // Only read.
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            },
+            core::marker::PhantomData,
+        )
     }
 }
 
@@ -181,6 +211,16 @@ impl<'a> Message<'a> {
                 unsafe { core::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
             }
         })
+    }
+
+    /// A message of these pieces.
+    pub fn new(pieces: &'a [Piece<'a>]) -> Self {
+        // INVARIANT: a `Piece` is a transparent `kvec` of borrowed memory.
+        Self {
+            vec: pieces.as_ptr().cast(),
+            nr: pieces.len(),
+            _memory: core::marker::PhantomData,
+        }
     }
 
     /// Bytes of all pieces; `None` if that is no length.

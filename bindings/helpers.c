@@ -121,9 +121,14 @@ size_t rtrs_helper_sg_total(struct scatterlist *sg, unsigned int nents)
 	return total;
 }
 
-void rtrs_helper_sg_init_one(struct scatterlist *sg, const void *addr, unsigned int len)
+void rtrs_helper_sg_init_table(struct scatterlist *sg, unsigned int nents)
 {
-	sg_init_one(sg, addr, len);
+	sg_init_table(sg, nents);
+}
+
+void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned int len)
+{
+	sg_set_buf(sg, addr, len);
 }
 
 u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd)

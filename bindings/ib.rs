@@ -73,6 +73,7 @@ pub use self::{
     },
     sg::{
         MappedSg,
+        SgBuffer,
         SgList, //
     },
     sockaddr::{

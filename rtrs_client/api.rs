@@ -5,7 +5,7 @@
 //! ```ignore
 //! let session = Session::open(Config { name: "disks", .. }, &[("", "ip:10.0.0.1")])?;
 //! let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
-//! session.submit(&permit, Direction::Write, message, list, len, request)?;
+//! session.submit(&permit, Direction::Write, message, request)?;
 //! ```
 //!
 //! | call | context |
@@ -13,19 +13,20 @@
 //! | [`Session::open`], drop | process; sleeps, for as long as connecting takes |
 //! | [`Session::permit`] | any with [`Wait::No`]; else process, sleeps |
 //! | [`Session::submit`] | any |
-//! | [`Complete::complete`] | softirq, or process; must not sleep |
+//! | [`Request::complete`] | softirq, or process; must not sleep |
 
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use rtrs_bindings::callback::Callback;
 pub use rtrs_bindings::{
     callback::{
-        Callback,
-        Complete,
-        Message, //
+        Message,
+        Piece,
+        Request, //
     },
-    ib::SgList, //
+    ib::SgBuffer, //
 };
 pub use rtrs_core::proto::Dir as Direction;
 use rtrs_core::{
@@ -151,30 +152,29 @@ impl Session {
         })
     }
 
-    /// Sends a request with a user message and `len` bytes of data in `sg`. When
-    /// it is complete, possibly before this returns, `done` is told.
+    /// Sends a request with a user message and all of its data. When
+    /// it is complete, possibly before this returns, it is told.
     ///
     /// # Errors
     ///
     /// `EMSGSIZE` for a message or data beyond the limits, `EBUSY` while the
     /// permit's last request is not complete, `EINVAL` for a permit of another
-    /// session or a list shorter than `len`, `ECONNABORTED` without a connected
-    /// path, `ENOMEM` if it may work later. `done` is not told then.
-    pub fn submit<C: Complete>(
+    /// session, `ECONNABORTED` without a connected path, `ENOMEM` if it may work
+    /// later. The request is not told then.
+    pub fn submit<R: Request>(
         &self,
         permit: &Permit,
         dir: Direction,
         message: Message<'_>,
-        sg: SgList,
-        len: usize,
-        done: Arc<C>,
+        request: Arc<R>,
     ) -> Result {
         let inner = permit.permit.as_ref().ok_or(EINVAL)?;
-        if !Arc::ptr_eq(&permit.session, &self.0) || sg.total() < len {
+        if !Arc::ptr_eq(&permit.session, &self.0) {
             return Err(EINVAL);
         }
+        let (done, list) = Callback::of_request(request);
         self.0
-            .submit(inner.key(), dir, message, sg, len, Callback::new(done))
+            .submit(inner.key(), dir, message, list, list.total(), done)
             .map_err(|(e, done)| {
                 done.cancel();
                 e

@@ -275,12 +275,13 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
 ///
 /// `sess` must come from `rtrs_clt_open()`.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(sess: *mut RtrsCltSess, permit: *mut RtrsPermit) {
+pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
+    sess: *mut RtrsCltSess,
+    permit: *mut RtrsPermit,
+) {
     // SAFETY: by the function's requirement.
     let sess = unsafe { &*sess };
-    let permit = sess
-        .taken(permit)
-        .and_then(|cell| cell.try_take()?.take());
+    let permit = sess.taken(permit).and_then(|cell| cell.try_take()?.take());
     if let Some(permit) = permit {
         sess.session.put_permit(permit);
     }
@@ -361,7 +362,10 @@ fn data_len(list: SgList, _len: usize) -> usize {
 ///
 /// `sess` must come from `rtrs_clt_open()`.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(_sess: *mut RtrsCltSess, _index: c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
+    _sess: *mut RtrsCltSess,
+    _index: c_uint,
+) -> c_int {
     // All connections are served by interrupts.
     0
 }
@@ -372,7 +376,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(_sess: *mut RtrsCltSess,
 ///
 /// `sess` must come from `rtrs_clt_open()`, `attr` must be writable.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn rtrs_clt_query(sess: *mut RtrsCltSess, attr: *mut RtrsAttrs) -> c_int {
+pub(crate) unsafe extern "C" fn rtrs_clt_query(
+    sess: *mut RtrsCltSess,
+    attr: *mut RtrsAttrs,
+) -> c_int {
     // SAFETY: by the function's requirement.
     let session = unsafe { &(*sess).session };
     match session.limits() {

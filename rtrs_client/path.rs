@@ -442,9 +442,7 @@ impl Path {
 
     fn last_error(&self) -> Error {
         let errno = self.status(|s| s.last_error.map(|(errno, _)| errno));
-        errno
-            .and_then(errno::from_i32)
-            .unwrap_or(errno::ECONNRESET)
+        errno.and_then(errno::from_i32).unwrap_or(errno::ECONNRESET)
     }
 
     /// Connects for the first time and waits for the outcome. Sleeps.

@@ -284,10 +284,7 @@ impl Session {
         let tables = self.tables.as_ref().ok_or(EINVAL)?;
         let mut regions = KVec::with_capacity(tables.messages.len(), GFP_KERNEL)?;
         for pages in tables.messages.iter() {
-            regions.push(
-                domain.map(pages.clone(), Direction::ToDevice)?,
-                GFP_KERNEL,
-            )?;
+            regions.push(domain.map(pages.clone(), Direction::ToDevice)?, GFP_KERNEL)?;
         }
         Ok(regions)
     }
@@ -313,10 +310,7 @@ impl Session {
     }
 
     /// Publishes the set of paths that `change` makes of the present one.
-    fn change_paths(
-        &self,
-        change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result,
-    ) -> Result {
+    fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result {
         let old = self.path_set().ok_or(EINVAL)?;
         let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
         for path in old.0.iter() {
@@ -356,7 +350,9 @@ impl Session {
         let added = path
             .connect_first()
             .and_then(|()| self.check_addresses(&path))
-            .and_then(|()| self.with_files(|files| files.map_or(Ok(()), |f| path.publish_files(f))));
+            .and_then(|()| {
+                self.with_files(|files| files.map_or(Ok(()), |f| path.publish_files(f)))
+            });
         match added {
             Ok(()) => Ok(path),
             Err(e) => {

@@ -175,7 +175,11 @@ fn show_addr(out: &mut Output<'_>, addr: Option<Addr>) -> Result {
 
 fn show_hca_name(path: &Path, out: &mut Output<'_>) -> Result {
     let via = path.via();
-    Ok(writeln!(out, "{}", via.as_ref().map_or("", |via| via.name()))?)
+    Ok(writeln!(
+        out,
+        "{}",
+        via.as_ref().map_or("", |via| via.name())
+    )?)
 }
 
 fn show_hca_port(path: &Path, out: &mut Output<'_>) -> Result {

@@ -112,7 +112,11 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_sockaddr(
 /// `addr` must be a valid socket address of its family's size, `buf` must have
 /// `len` writable bytes.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn sockaddr_to_str(addr: *const c_void, buf: *mut c_char, len: usize) -> c_int {
+pub(crate) unsafe extern "C" fn sockaddr_to_str(
+    addr: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> c_int {
     if len == 0 {
         return 0;
     }

@@ -277,9 +277,7 @@ impl<'a, H: Handler> Locked<'a, H> {
         }
         // SAFETY: `ep` is pinned and owns id and result; it has no QP, and
         // nobody else creates one: that takes the handler lock, which we have.
-        let qp = unsafe {
-            QueuePair::new(ep.id()?.as_nonnull(), ep, domain, cfg, ep.owner)
-        }?;
+        let qp = unsafe { QueuePair::new(ep.id()?.as_nonnull(), ep, domain, cfg, ep.owner) }?;
         ep.qp.populate(qp);
         ep.qp().ok_or(EINVAL)
     }

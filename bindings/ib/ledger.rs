@@ -58,7 +58,8 @@ impl<R: Deref<Target = [Atomic<u32>]>> Retired<R> {
 
     fn slot(&self, index: u32) -> Option<&Atomic<u32>> {
         // The length is a power of two.
-        self.ring.get(index as usize & self.ring.len().wrapping_sub(1))
+        self.ring
+            .get(index as usize & self.ring.len().wrapping_sub(1))
     }
 
     /// A signalled request completed without error. For the completion context

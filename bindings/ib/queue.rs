@@ -371,8 +371,7 @@ impl QueuePair {
         // SAFETY: `qp` is valid by the invariant, and not destroyed before the
         // gate, which we hold the lock of, was closed. The chain is linked and
         // stays until the call returns; its completion slots belong to `self`.
-        let ret =
-            unsafe { raw::rtrs_helper_ib_post_send(self.qp.as_ptr(), first, &mut bad) };
+        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.as_ptr(), first, &mut bad) };
         if ret == 0 {
             return Ok(());
         }
@@ -466,8 +465,8 @@ impl QueuePair {
 
     fn send_token(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
         let cqes = self.send_cqes.as_ref()?;
-        let index = (cqe.addr().wrapping_sub(cqes.as_ptr().addr()))
-            / core::mem::size_of::<raw::ib_cqe>();
+        let index =
+            (cqe.addr().wrapping_sub(cqes.as_ptr().addr())) / core::mem::size_of::<raw::ib_cqe>();
         // CAST: there are `u32` tokens.
         (index < cqes.len()).then_some(index as u32)
     }

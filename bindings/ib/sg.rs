@@ -12,7 +12,11 @@ use super::{
     },
     wr::Sge,
 };
-use crate::raw;
+use crate::{
+    noio::Gfp,
+    pages::Pages,
+    raw, //
+};
 
 /// A caller's scatter list, by reference.
 ///
@@ -73,6 +77,132 @@ impl SgList {
         }
         // SAFETY: by the type invariant.
         unsafe { raw::rtrs_helper_sg_total(self.sgl, self.nents) }
+    }
+}
+
+/// A scatter list and the memory it describes, of our own.
+///
+/// Like [`Pages`], the memory is copied from and to, never borrowed.
+///
+/// # Invariants
+///
+/// `list` is a terminated scatter list of the segments, which lie in `pages`
+/// one for one, at `offset`, `len` bytes.
+pub struct SgBuffer {
+    list: KVVec<raw::scatterlist>,
+    segments: KVVec<Segment>,
+    len: usize,
+}
+
+struct Segment {
+    pages: Pages,
+    offset: usize,
+    len: usize,
+}
+
+// SAFETY: owns its memory; the list is only read.
+unsafe impl Send for SgBuffer {}
+// SAFETY: see above.
+unsafe impl Sync for SgBuffer {}
+
+impl SgBuffer {
+    /// Allocates a segment for each `(offset, len)`: `len` bytes, `offset` bytes
+    /// into its first page. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty segment or one beyond the page allocator.
+    pub fn new(segments: impl ExactSizeIterator<Item = (usize, usize)>) -> Result<Self> {
+        let nr = u32::try_from(segments.len())?;
+        let mut this = Self {
+            list: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
+            segments: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
+            len: 0,
+        };
+        for (offset, len) in segments {
+            let end = offset.checked_add(len).ok_or(EINVAL)?;
+            if len == 0 || u32::try_from(end).is_err() {
+                return Err(EINVAL);
+            }
+            let pages = Pages::new(Pages::order_of(end), -1, Gfp::KERNEL)?;
+            this.len = this.len.checked_add(len).ok_or(EINVAL)?;
+            // SAFETY: all zeroes is a valid entry, to be initialised below.
+            this.list.push(unsafe { core::mem::zeroed() }, GFP_KERNEL)?;
+            this.segments
+                .push(Segment { pages, offset, len }, GFP_KERNEL)?;
+        }
+        if nr != 0 {
+            // SAFETY: there are `nr` entries.
+            unsafe { raw::rtrs_helper_sg_init_table(this.list.as_mut_ptr(), nr) };
+        }
+        for (entry, segment) in this.list.iter_mut().zip(this.segments.iter()) {
+            // SAFETY: inside the segment's memory, which is lowmem.
+            // CAST: checked above.
+            unsafe {
+                let start = segment.pages.as_ptr().add(segment.offset);
+                raw::rtrs_helper_sg_set_buf(entry, start.cast(), segment.len as u32);
+            }
+        }
+        // INVARIANT: made so above.
+        Ok(this)
+    }
+
+    /// Bytes of all segments.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no segment.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Calls `f` for the parts of the segments that make up `[0, len)`, with
+    /// their place in that.
+    fn for_each_part(
+        &self,
+        len: usize,
+        mut f: impl FnMut(&Pages, usize, core::ops::Range<usize>) -> Result,
+    ) -> Result {
+        let mut at = 0;
+        for s in self.segments.iter() {
+            let n = s.len.min(len - at);
+            f(&s.pages, s.offset, at..at + n)?;
+            at += n;
+        }
+        if at == len {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// Copies out of the start of the buffer.
+    pub fn read(&self, buf: &mut [u8]) -> Result {
+        self.for_each_part(buf.len(), |pages, offset, range| {
+            pages.read(offset, buf.get_mut(range).ok_or(EINVAL)?)
+        })
+    }
+
+    /// Copies to the start of the buffer.
+    pub fn write(&self, buf: &[u8]) -> Result {
+        self.for_each_part(buf.len(), |pages, offset, range| {
+            pages.write(offset, buf.get(range).ok_or(EINVAL)?)
+        })
+    }
+
+    /// The list, for a request that keeps the buffer until it is complete.
+    ///
+    /// # Safety
+    ///
+    /// `self` must stay until nothing uses the result any more.
+    pub(crate) unsafe fn as_list(&self) -> SgList {
+        // INVARIANT: by the function's requirement.
+        SgList {
+            sgl: self.list.as_ptr().cast_mut(),
+            // CAST: was checked in `new()`.
+            nents: self.list.len() as u32,
+        }
     }
 }
 

@@ -146,7 +146,10 @@ impl SockAddr {
     /// `ptr` must point to a writable `struct sockaddr_storage`.
     pub unsafe fn write_raw(&self, ptr: *mut core::ffi::c_void) {
         // SAFETY: by the function's requirement.
-        unsafe { ptr.cast::<raw::__kernel_sockaddr_storage>().write_unaligned(self.0) };
+        unsafe {
+            ptr.cast::<raw::__kernel_sockaddr_storage>()
+                .write_unaligned(self.0)
+        };
     }
 
     fn family(&self) -> u16 {

@@ -161,11 +161,7 @@ impl Outgoing<'_> {
     /// Where the request is written to: the part of the chunk behind the place
     /// of the data, or the whole.
     fn target(&self) -> Result<(Remote, u32)> {
-        let chunk = self
-            .tables
-            .chunks
-            .get(usize::from(self.id))
-            .ok_or(EINVAL)?;
+        let chunk = self.tables.chunks.get(usize::from(self.id)).ok_or(EINVAL)?;
         let geometry = self.core.geometry().ok_or(EINVAL)?;
         let imm = self
             .layout
@@ -332,25 +328,23 @@ impl Outgoing<'_> {
         let map = self.map(io, Direction::FromDevice)?;
         let mr = &self.request.mr;
         let len = self.layout.data_len();
-        let header = mr
-            .map_sg(&map, SEGMENT_SIZE, len)
-            .and_then(|remote| {
-                let n = ReadMsg {
-                    usr_len,
-                    dest: Some(ReadDest {
-                        desc: SgDesc {
-                            addr: remote.addr,
-                            rkey: remote.rkey,
-                            len,
-                        },
-                        need_inval: true,
-                    }),
-                }
-                .write(&mut msg)
-                .map_err(|_| EINVAL)?;
-                self.request.rkey.store(remote.rkey, Relaxed);
-                self.header(msg.get(..n).ok_or(EINVAL)?)
-            });
+        let header = mr.map_sg(&map, SEGMENT_SIZE, len).and_then(|remote| {
+            let n = ReadMsg {
+                usr_len,
+                dest: Some(ReadDest {
+                    desc: SgDesc {
+                        addr: remote.addr,
+                        rkey: remote.rkey,
+                        len,
+                    },
+                    need_inval: true,
+                }),
+            }
+            .write(&mut msg)
+            .map_err(|_| EINVAL)?;
+            self.request.rkey.store(remote.rkey, Relaxed);
+            self.header(msg.get(..n).ok_or(EINVAL)?)
+        });
         let header = match header {
             Ok(header) => header,
             Err(e) => {

@@ -244,10 +244,7 @@ impl LinkCore {
         if self.new_rkey.load(Relaxed) {
             for con in 0..self.con_count() {
                 let len = recv_count(con, geometry) as usize * RECV_SIZE;
-                recv.push(
-                    new_region(domain, len, Direction::FromDevice)?,
-                    GFP_KERNEL,
-                )?;
+                recv.push(new_region(domain, len, Direction::FromDevice)?, GFP_KERNEL)?;
             }
         }
         let messages = self.path.session().map_messages(domain)?;

@@ -143,7 +143,12 @@ impl Path {
         if let Some(link) = deadline {
             any = true;
             if self.is_connecting(link) {
-                self.failed(owner, link, errno::ETIMEDOUT.to_errno(), "no answer in time");
+                self.failed(
+                    owner,
+                    link,
+                    errno::ETIMEDOUT.to_errno(),
+                    "no answer in time",
+                );
             }
         }
         if let Some(link) = timer {
@@ -327,7 +332,10 @@ impl Path {
                 retired.synchronize()
             }
         };
-        for link in [connecting, active.map(KBox::into_inner)].into_iter().flatten() {
+        for link in [connecting, active.map(KBox::into_inner)]
+            .into_iter()
+            .flatten()
+        {
             let core = link.shutdown();
             core.for_each_left(|id, result| match result {
                 // The server was done with it.
