@@ -183,9 +183,6 @@ pub struct Counters<const N: usize> {
     block: Block<Slots<N>>,
 }
 
-// `this_cpu_add()` of a number wider than a register is not one store.
-static_assert!(size_of::<usize>() >= size_of::<u64>());
-
 /// One CPU's counters, and where they stood when they were reset: nothing but
 /// the CPU itself ever writes to `now`, so that nothing gets lost.
 #[repr(C)]
@@ -216,11 +213,10 @@ impl<const N: usize> Counters<N> {
         if index >= N {
             return;
         }
-        // `now` is the first field. The pointer is an offset that only per-CPU
-        // operations can use.
-        let now = self.block.ptr.as_ptr().cast::<u64>().wrapping_add(index);
+        // `now` is the first field.
+        let now = self.block.ptr.cast::<u64>();
         // SAFETY: a per-CPU pointer to one of the `N` numbers of `now`.
-        unsafe { this_cpu_add(now, value) };
+        unsafe { raw::rtrs_helper_this_cpu_add(now.as_ptr().add(index), value) };
     }
 
     /// What was added to counter `index` on all CPUs since the last reset. 0 if
@@ -262,31 +258,5 @@ impl<const N: usize> Counters<N> {
             let start = (&raw mut (*slots).start).cast::<u64>().add(index);
             Some((Atomic::from_ptr(now), Atomic::from_ptr(start)))
         }
-    }
-}
-
-/// Adds to a number of the CPU this runs on, in one instruction if the CPU has
-/// one for it.
-///
-/// # Safety
-///
-/// `ptr` must be a per-CPU pointer to a number that others do not write to.
-#[inline]
-unsafe fn this_cpu_add(ptr: *mut u64, value: u64) {
-    #[cfg(all(CONFIG_X86_64, CONFIG_SMP, not(CONFIG_UML)))]
-    // SAFETY: the memory of the current CPU is at the base of GS, per-CPU
-    // pointers are relative to that. The caller guarantees the rest.
-    unsafe {
-        core::arch::asm!(
-            "add qword ptr gs:[{ptr}], {value}",
-            ptr = in(reg) ptr,
-            value = in(reg) value,
-            options(nostack),
-        );
-    }
-    #[cfg(not(all(CONFIG_X86_64, CONFIG_SMP, not(CONFIG_UML))))]
-    // SAFETY: by the function's requirement.
-    unsafe {
-        raw::rtrs_helper_this_cpu_add(ptr, value)
     }
 }

@@ -57,6 +57,14 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// the chain's, and the status is not success). Context: the queue's.
     fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc);
 
+    /// A signalled chain completed, and with it everything posted before: there is room in the send
+    /// queue again. Follows or replaces `send_done()`, with which nobody needs to be told of chains
+    /// without a token. Context: the queue's.
+    #[inline]
+    fn send_retired(&self, ep: &Endpoint<Self>, qp: &QueuePair) {
+        let _ = (ep, qp);
+    }
+
     /// A receive completed. Context: the queue's.
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc);
 }

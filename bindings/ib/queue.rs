@@ -496,11 +496,13 @@ unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     if wc.status().is_ok() {
         // Only signalled requests complete without error, in order.
         qp.retired.retire();
-        if token.is_none() {
-            return;
+        if token.is_some() {
+            ep.handler().send_done(ep, qp, token, wc);
         }
+        ep.handler().send_retired(ep, qp);
+    } else {
+        ep.handler().send_done(ep, qp, token, wc);
     }
-    ep.handler().send_done(ep, qp, token, wc);
 }
 
 /// Called by ib_core when a receive work request completes.
