@@ -7,3 +7,11 @@
 #include <linux/module.h>
 
 #include "exports_generated.h"
+#include "rtrs.h"
+
+EXPORT_SYMBOL(rtrs_srv_open);
+EXPORT_SYMBOL(rtrs_srv_close);
+EXPORT_SYMBOL(rtrs_srv_resp_rdma);
+EXPORT_SYMBOL(rtrs_srv_set_sess_priv);
+EXPORT_SYMBOL(rtrs_srv_get_path_name);
+EXPORT_SYMBOL(rtrs_srv_get_queue_depth);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What users of the server implement and call.
+//!
+//! ```ignore
+//! struct Disk;
+//!
+//! impl Service for Disk {
+//!     fn link_up(&self, session: &Session) -> Result {
+//!         pr_info!("{} is here\n", session.name());
+//!         Ok(())
+//!     }
+//!     fn link_down(&self, _session: &Session) {}
+//!     fn request(&self, _session: &Session, op: Operation) {
+//!         op.respond(Err(ENOTSUPP));
+//!     }
+//! }
+//!
+//! let server = Server::open(Arc::new(Disk, GFP_KERNEL)?, 1234)?;
+//! ```
+
+use kernel::prelude::*;
+
+pub use crate::{
+    context::Server,
+    op::Operation,
+    session::Session, //
+};
+pub use rtrs_core::proto::Dir;
+
+/// Somebody who serves the requests of clients.
+///
+/// All functions are called from tasks of the server and may sleep.
+pub trait Service: Send + Sync + 'static {
+    /// A client came. Requests of this session are passed on only after this has returned, and
+    /// none if it is an error, in which case the client is turned away.
+    ///
+    /// May take its time: this delays nobody but the session. Called once until
+    /// [`Service::link_down`].
+    fn link_up(&self, session: &Session) -> Result;
+
+    /// The session has no path any more, and all its requests were answered or dropped. Nothing
+    /// refers to it after this, but for another [`Service::link_up`] if the client comes back.
+    ///
+    /// Must not close the server.
+    fn link_down(&self, session: &Session);
+
+    /// A request, to be answered now or later, from any context.
+    ///
+    /// Called in parallel, for different requests. What comes over the service connection
+    /// (administrative requests) is called for one at a time per path, from a task in which it may
+    /// block for long; a call for IO delays the other requests on the same connection, so it
+    /// should only start what has to be done.
+    ///
+    /// What is in the request was written by the client: its lengths agree with each other, the
+    /// contents may be anything.
+    fn request(&self, session: &Session, op: Operation);
+}

@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a path has while it carries IO: connections, chunks, their operations.
+//!
+//! A [`Live`] is made and unmade by the path's owner task and published by RCU in between. Who
+//! finds it may post on its queue pairs for as long as the read lock is held; what is found in a
+//! slot is owned by who takes it out.
+//!
+//! # Locking
+//!
+//! `Slot::place` (any context, interrupts off), then `Live::stalled`, then the queue pairs' own.
+//! The slot is locked from before an answer is posted until the session's word for the chunk is
+//! given back: the next request for the chunk, which an answered client may send at once, waits
+//! for that moment.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        barrier::smp_mb,
+        Arc, //
+    },
+};
+
+use rtrs_bindings::{
+    ib::{
+        Access,
+        Chain,
+        Endpoint,
+        Mr,
+        PostError,
+        Region,
+        Remote,
+        Sge, //
+    },
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq,
+        SpinLockIrqGuard, //
+    },
+};
+use rtrs_core::proto::{
+    Dir,
+    Imm,
+    IoErrno,
+    ProtoError,
+    ReadMsg,
+    Request,
+    RkeyRsp,
+    WriteMsg, //
+};
+
+use crate::{
+    logic::chunk_state::{
+        Begin,
+        End, //
+    },
+    op::{
+        Arrival,
+        Op, //
+    },
+    path::{
+        Fault,
+        Path, //
+    },
+};
+
+/// Where the operation of a chunk is.
+pub(crate) enum Place {
+    /// Here; nothing runs.
+    Idle(KBox<Op>),
+    /// With whoever executes it.
+    Out,
+    /// Here, until the chunk's operation on another path is over.
+    Parked(KBox<Op>),
+    /// Here, until the chunk's key is invalid.
+    Invalidating(KBox<Op>),
+    /// Here, until the send queue has room.
+    Stalled(KBox<Op>, Todo),
+}
+
+/// What a stalled operation was about to post.
+#[derive(Clone, Copy)]
+pub(crate) enum Todo {
+    /// The invalidation of the chunk's key.
+    Invalidate,
+    /// The answer, with this errno (negative or 0).
+    Answer(i32),
+}
+
+/// What to do with an operation after a slot was looked at.
+pub(crate) enum Next {
+    /// Nothing: it waits for something.
+    Wait,
+    /// Parse the request and hand it to the user.
+    Run(KBox<Op>),
+}
+
+/// One chunk of a path.
+#[pin_data]
+pub(crate) struct Slot {
+    #[pin]
+    place: SpinLockIrq<Place>,
+    chunk: Region,
+    /// The chunk's own key, if that changes with each request.
+    mr: Option<Mr>,
+}
+
+impl Slot {
+    /// The slot of a chunk and its operation. May sleep.
+    pub(crate) fn new(chunk: Region, mr: Option<Mr>, op: KBox<Op>) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                place <- new_spinlock_irq!(Place::Idle(op), "rtrs_srv_slot"),
+                chunk,
+                mr,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The chunk's own key, if that changes with each request.
+    pub(crate) fn mr(&self) -> Option<&Mr> {
+        self.mr.as_ref()
+    }
+
+    /// The chunk's memory.
+    pub(crate) fn region(&self) -> &Region {
+        &self.chunk
+    }
+}
+
+/// Dropped in this order: queue pairs are drained and destroyed before what they use.
+pub(crate) struct Live {
+    /// By connection id.
+    eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
+    /// By buffer id.
+    slots: KVVec<Pin<KBox<Slot>>>,
+    /// The bodies of the answers, by buffer id, if those carry keys.
+    rkeys: Option<Region>,
+    /// Keys of groups of chunks, if keys do not change.
+    groups: KVec<Mr>,
+    /// Buffer ids of stalled operations; room for all was allocated.
+    stalled: Pin<KBox<SpinLockIrq<KVVec<u16>>>>,
+    /// Operations that are stalled or just being tried again.
+    stalled_len: Atomic<u32>,
+    /// Counts retired sends while something is stalled.
+    progress: Atomic<u32>,
+}
+
+impl Live {
+    /// All that was made. May sleep.
+    pub(crate) fn new(
+        eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
+        slots: KVVec<Pin<KBox<Slot>>>,
+        rkeys: Option<Region>,
+        groups: KVec<Mr>,
+    ) -> Result<KBox<Self>> {
+        let room = KVVec::with_capacity(slots.len(), GFP_KERNEL)?;
+
+        Ok(KBox::new(
+            Self {
+                eps,
+                slots,
+                rkeys,
+                groups,
+                stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
+                stalled_len: Atomic::new(0),
+                progress: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// The connections, by connection id.
+    pub(crate) fn endpoints(&self) -> &[Pin<KBox<Endpoint<Path>>>] {
+        &self.eps
+    }
+
+    /// The chunks, by buffer id.
+    pub(crate) fn slots(&self) -> &[Pin<KBox<Slot>>] {
+        &self.slots
+    }
+
+    /// Keys of groups of chunks, if keys do not change.
+    pub(crate) fn groups(&self) -> &[Mr] {
+        &self.groups
+    }
+
+    fn slot(&self, buf_id: u16) -> Result<&Slot, Fault> {
+        match self.slots.get(usize::from(buf_id)) {
+            Some(slot) => Ok(slot),
+            None => Err(Fault::Proto(ProtoError::BufId)),
+        }
+    }
+
+    fn endpoint(&self, cid: u16) -> Option<&Endpoint<Path>> {
+        self.eps.get(usize::from(cid)).map(|ep| &**ep)
+    }
+
+    /// A request for chunk `buf_id` arrived.
+    pub(crate) fn arrived(
+        &self,
+        path: &Arc<Path>,
+        buf_id: u16,
+        arrival: Arrival,
+    ) -> Result<Next, Fault> {
+        let slot = self.slot(buf_id)?;
+        let mut place = slot.place.lock();
+
+        let mut op = match core::mem::replace(&mut *place, Place::Out) {
+            Place::Idle(op) => op,
+            other => {
+                *place = other;
+                return Err(Fault::Busy);
+            }
+        };
+        op.arrive(arrival);
+        match path.session().begin(buf_id, path.incarnation()) {
+            Some(Begin::Run) => op.set_busy(),
+            Some(Begin::Parked) => {
+                *place = Place::Parked(op);
+                return Ok(Next::Wait);
+            }
+            Some(Begin::Replaced(other)) => {
+                *place = Place::Parked(op);
+                drop(place);
+                path.session().given_up(other);
+                return Ok(Next::Wait);
+            }
+            Some(Begin::Violation) | None => {
+                *place = Place::Idle(op);
+                return Err(Fault::Busy);
+            }
+        }
+        let next = self.open(path, slot, &mut place, op);
+        drop(place);
+        self.room(path);
+        Ok(next)
+    }
+
+    /// The chunk's operation on another path is over: ours, which was parked, runs.
+    ///
+    /// `None` if there is none; the chunk's word is the caller's to give back then.
+    pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> Option<Next> {
+        let slot = self.slot(buf_id).ok()?;
+        let mut place = slot.place.lock();
+
+        match core::mem::replace(&mut *place, Place::Out) {
+            Place::Parked(mut op) => {
+                op.set_busy();
+                let next = self.open(path, slot, &mut place, op);
+                drop(place);
+                self.room(path);
+                Some(next)
+            }
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+
+    /// Makes sure that the client cannot write to the chunk any more, if that is the mode.
+    fn open(&self, path: &Arc<Path>, slot: &Slot, place: &mut Place, op: KBox<Op>) -> Next {
+        let Some(mr) = slot.mr() else {
+            return Next::Run(op);
+        };
+        let buf_id = op.buf_id();
+
+        if let Some(op) = self.post_inval(path, mr, place, op) {
+            *place = Place::Stalled(op, Todo::Invalidate);
+            self.stall(buf_id);
+        }
+        Next::Wait
+    }
+
+    /// Posts the invalidation. The operation is returned if there is no room for it.
+    fn post_inval(
+        &self,
+        path: &Arc<Path>,
+        mr: &Mr,
+        place: &mut Place,
+        op: KBox<Op>,
+    ) -> Option<KBox<Op>> {
+        let token = Some(u32::from(op.buf_id()));
+        let chain = Chain::<1>::new().local_inv(mr.rkey());
+        let cid = op.arrival().cid;
+        // The completion waits for the lock of the place.
+        *place = Place::Invalidating(op);
+        let result = match self.endpoint(cid).and_then(Endpoint::qp) {
+            Some(qp) => qp.post_send(chain, token),
+            None => Err(PostError::Invalid),
+        };
+
+        match result {
+            Ok(()) => None,
+            Err(PostError::Full) => match core::mem::replace(place, Place::Out) {
+                Place::Invalidating(op) => Some(op),
+                _ => None,
+            },
+            // Torn down already: the operation goes with its slot.
+            Err(PostError::Closed) => None,
+            Err(e) => {
+                path.post_failed(e);
+                None
+            }
+        }
+    }
+
+    /// The chunk's key is invalid now.
+    pub(crate) fn invalidated(&self, buf_id: u16) -> Result<Next, Fault> {
+        let mut place = self.slot(buf_id)?.place.lock();
+
+        match core::mem::replace(&mut *place, Place::Out) {
+            Place::Invalidating(op) => Ok(Next::Run(op)),
+            other => {
+                *place = other;
+                Ok(Next::Wait)
+            }
+        }
+    }
+
+    /// Parses the request of an operation that owns its chunk.
+    pub(crate) fn parse(&self, path: &Arc<Path>, op: &Op) -> Result<Request, Fault> {
+        let slot = self.slot(op.buf_id())?;
+        let geometry = path.geometry();
+        let arrival = op.arrival();
+        let mut message = [0; Request::MAX_MSG];
+
+        let range = Request::msg_range(geometry, arrival.off)?;
+        let message = message
+            .get_mut(..range.len())
+            .ok_or(Fault::Proto(ProtoError::Length))?;
+        slot.chunk
+            .read(range.start, message)
+            .map_err(|_| Fault::Proto(ProtoError::Offset))?;
+        let request = Request::parse(geometry, arrival.off, message)?;
+        // What was written has to be what the immediate value says was written.
+        if written_len(&request) != to_usize(arrival.byte_len) {
+            return Err(Fault::Proto(ProtoError::Length));
+        }
+        slot.chunk.sync_for_cpu(0, to_usize(request.total_len()));
+        Ok(request)
+    }
+
+    /// Answers the request of `op`; its chunk is free for the next one.
+    ///
+    /// An operation that cannot be answered is returned.
+    pub(crate) fn answer(&self, path: &Arc<Path>, op: KBox<Op>, errno: i32) -> Option<KBox<Op>> {
+        let buf_id = op.buf_id();
+        let Ok(slot) = self.slot(buf_id) else {
+            return Some(op);
+        };
+        let mut place = slot.place.lock();
+
+        match self.post_answer(slot, &op, errno) {
+            Err(PostError::Full) => {
+                *place = Place::Stalled(op, Todo::Answer(errno));
+                self.stall(buf_id);
+                drop(place);
+                // The room may have come between the attempt and the entry in the list, and there
+                // may be nothing on the queue any more that announces more.
+                self.room(path);
+                None
+            }
+            result => self.answered(path, place, op, result),
+        }
+    }
+
+    /// What follows an attempt to post an answer. An operation that was not answered is returned.
+    fn answered(
+        &self,
+        path: &Arc<Path>,
+        mut place: SpinLockIrqGuard<'_, Place>,
+        mut op: KBox<Op>,
+        result: Result<(), PostError>,
+    ) -> Option<KBox<Op>> {
+        let buf_id = op.buf_id();
+
+        match result {
+            Ok(()) => {
+                let busy = op.take_busy();
+                *place = Place::Idle(op);
+                // Still locked: see the top of this file.
+                let end = if busy {
+                    path.session().end_word(buf_id, path.incarnation())
+                } else {
+                    End::NotBusy
+                };
+                // What follows may be about any other path.
+                drop(place);
+                path.session().after_end(buf_id, end);
+                None
+            }
+            Err(e) => {
+                drop(place);
+                if e != PostError::Closed {
+                    path.post_failed(e);
+                }
+                Some(op)
+            }
+        }
+    }
+
+    /// Posts the answer, all of it or nothing.
+    fn post_answer(&self, slot: &Slot, op: &Op, errno: i32) -> Result<(), PostError> {
+        let request = op.request().ok_or(PostError::Invalid)?;
+        let qp = self
+            .endpoint(op.arrival().cid)
+            .and_then(Endpoint::qp)
+            .ok_or(PostError::Invalid)?;
+        let status = IoErrno::from_kernel(errno);
+        let inval = request.inval_rkey();
+        let imm = Imm::IoRsp {
+            msg_id: u32::from(op.buf_id()),
+            errno: status,
+            inval: inval.is_some(),
+        };
+        let imm = imm.encode().map_err(|_| PostError::Invalid)?;
+        let mut chain = Chain::<4>::new();
+
+        let data;
+        let dest = request.dest().filter(|_| status.is_success());
+        if let Some(dest) = dest {
+            // No more than was asked for: the descriptor is as long as the data.
+            let len = request.data_range().len();
+            slot.chunk.sync_for_device(0, len);
+            data = [slot.chunk.sge(0, len).map_err(|_| PostError::Invalid)?];
+            let to = Remote {
+                addr: dest.desc.addr,
+                rkey: dest.desc.rkey,
+            };
+            chain = chain.rdma_write(&data, to);
+        }
+
+        let body;
+        match (slot.mr(), &self.rkeys) {
+            (Some(mr), Some(rkeys)) => {
+                let rkey = mr.next_rkey().map_err(|_| PostError::Invalid)?;
+                body = [new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?];
+                // The order that is on the wire since ever, whatever its reason.
+                chain = match (dest, inval) {
+                    (_, None) => chain.reg_mr(mr, Access::REMOTE_WRITE),
+                    (Some(_), Some(key)) => {
+                        chain.reg_mr(mr, Access::REMOTE_WRITE).send_inv(&[], key)
+                    }
+                    (None, Some(key)) => chain.send_inv(&[], key).reg_mr(mr, Access::REMOTE_WRITE),
+                };
+                chain = chain.send_imm(&body, imm);
+            }
+            _ => {
+                if let Some(key) = inval {
+                    chain = chain.send_inv(&[], key);
+                }
+                chain = chain.rdma_write_imm(&[], Remote::default(), imm);
+            }
+        }
+        qp.post_send(chain, None)
+    }
+
+    /// Notes that the operation of `buf_id` waits for room. Its slot is locked.
+    ///
+    /// [`Live::room`] has to follow when it is not: there may be room already, and nothing on the
+    /// queue any more that would announce it.
+    fn stall(&self, buf_id: u16) {
+        self.stalled_len.fetch_add(1, Full);
+        self.push_stalled(buf_id);
+    }
+
+    fn push_stalled(&self, buf_id: u16) {
+        // There is room for every chunk, and no chunk is in it twice.
+        let _ = self.stalled.lock().push_within_capacity(buf_id);
+    }
+
+    /// A send was retired, after which there may be room in its queue.
+    pub(crate) fn retired(&self, path: &Arc<Path>) {
+        // ORDERING: who stalls counts itself before it tries again; either it sees the room, or we
+        // see it.
+        smp_mb();
+        if self.stalled_len.load(Relaxed) != 0 {
+            self.progress.fetch_add(1, Full);
+            self.room(path);
+        }
+    }
+
+    /// Lets stalled operations go on, as far as there is room.
+    fn room(&self, path: &Arc<Path>) {
+        if self.stalled_len.load(Relaxed) == 0 {
+            return;
+        }
+        loop {
+            let progress = self.progress.load(Acquire);
+            let mut tries = self.stalled_len.load(Relaxed);
+            while tries > 0 {
+                tries = tries.saturating_sub(1);
+                let buf_id = self.stalled.lock().pop();
+                match buf_id {
+                    Some(buf_id) if !self.unstall(path, buf_id) => break,
+                    Some(_) => (),
+                    None => break,
+                }
+            }
+            // If something was retired after the attempt, then that one's own call may not have
+            // found in the list what was put back to it.
+            smp_mb();
+            if self.progress.load(Relaxed) == progress {
+                return;
+            }
+        }
+    }
+
+    /// Tries again what was stalled; `false` if there is still no room, and it is back in the list.
+    fn unstall(&self, path: &Arc<Path>, buf_id: u16) -> bool {
+        let Ok(slot) = self.slot(buf_id) else {
+            return true;
+        };
+        let mut place = slot.place.lock();
+
+        match core::mem::replace(&mut *place, Place::Out) {
+            Place::Stalled(op, Todo::Invalidate) => {
+                let stalled = match slot.mr() {
+                    Some(mr) => self.post_inval(path, mr, &mut place, op),
+                    // Without a key to invalidate it would not be here.
+                    None => None,
+                };
+                if let Some(op) = stalled {
+                    *place = Place::Stalled(op, Todo::Invalidate);
+                    self.push_stalled(buf_id);
+                    return false;
+                }
+                self.stalled_len.fetch_sub(1, Full);
+            }
+            Place::Stalled(op, Todo::Answer(errno)) => match self.post_answer(slot, &op, errno) {
+                Err(PostError::Full) => {
+                    *place = Place::Stalled(op, Todo::Answer(errno));
+                    self.push_stalled(buf_id);
+                    return false;
+                }
+                result => {
+                    self.stalled_len.fetch_sub(1, Full);
+                    drop(self.answered(path, place, op, result));
+                }
+            },
+            other => {
+                *place = other;
+                self.stalled_len.fetch_sub(1, Full);
+            }
+        }
+        true
+    }
+}
+
+/// Puts the key of chunk `buf_id` into its place in `rkeys`.
+fn new_key(rkeys: &Region, buf_id: u16, rkey: u32) -> Result<Sge> {
+    let off = usize::from(buf_id)
+        .checked_mul(RkeyRsp::SIZE)
+        .ok_or(EINVAL)?;
+    let mut body = [0; RkeyRsp::SIZE];
+
+    RkeyRsp { buf_id, rkey }
+        .write(&mut body)
+        .map_err(|_| EINVAL)?;
+    rkeys.write(off, &body)?;
+    rkeys.sge(off, RkeyRsp::SIZE)
+}
+
+/// Bytes that the client of a request has written to the chunk.
+fn written_len(request: &Request) -> usize {
+    let (data, message) = match (request.dir(), request.dest()) {
+        (Dir::Write, _) => (request.data_range().len(), WriteMsg::SIZE),
+        (Dir::Read, Some(_)) => (0, ReadMsg::MAX_SIZE),
+        (Dir::Read, None) => (0, ReadMsg::SIZE_NO_DESC),
+    };
+
+    data.saturating_add(usize::from(request.usr_len()))
+        .saturating_add(message)
+}
+
+fn to_usize(len: u32) -> usize {
+    // CAST: `usize` has at least 32 bits wherever there is RDMA.
+    len as usize
+}

@@ -1,0 +1,636 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One way to a client.
+//!
+//! # The owner task
+//!
+//! A path has one delayed work item, its owner. All transitions ([`ServerPathState::next`]) and
+//! all building and tearing down happen in it, one after the other. Everybody else only notes what
+//! happened and kicks it: connection and completion handlers, the listener, sysfs, other paths.
+//!
+//! # Locking
+//!
+//! * `owner` (mutex): the owner task, for as long as it runs.
+//! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
+//!   mutexes nest inside; event handlers of a connection therefore never take it, and connections
+//!   are never dropped with it held.
+//! * `state`, `info`, `deferred` (spinlocks, interrupts off): leaves.
+//! * `live` (RCU): what the path has while it carries IO; see [`crate::live`].
+
+use core::fmt;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    str::CString,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        rcu,
+        Arc,
+        Mutex,
+        SetOnce, //
+    },
+};
+
+use rtrs_bindings::{
+    ib::{
+        Domain,
+        Endpoint,
+        PostError,
+        Region, //
+    },
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    percpu::Counters,
+    ratelimit::pr_warn_ratelimited,
+    rcu::RcuCell,
+    time::{
+        msecs_to_jiffies,
+        now_ns,
+        Jiffies, //
+    },
+    uuid::Uuid,
+    wait::Completion,
+    workqueue::{
+        impl_has_delayed_work,
+        impl_has_work,
+        new_delayed_work,
+        new_work,
+        DelayedOn,
+        DelayedWork,
+        DelayedWorkExt,
+        Queue,
+        Work,
+        WorkItem, //
+    },
+};
+use rtrs_core::{
+    addr::AddrPair,
+    proto::{
+        heartbeat::{
+            HbProbe,
+            Heartbeat, //
+            DEFAULT_INTERVAL_MS,
+        },
+        ConnReq,
+        Geometry,
+        ProtoError,
+        SessionName, //
+    },
+};
+
+use crate::{
+    context::Claim,
+    live::Live,
+    logic::{
+        chunk_state::Incarnation,
+        path_state::{
+            Action,
+            CloseReason,
+            Event,
+            ServerPathState, //
+        },
+    },
+    op::Op,
+    session::Session,
+    show::Show,
+    sysfs::PathDir, //
+};
+
+mod close;
+mod connect;
+mod receive;
+mod start;
+
+/// Time a client has for its handshake.
+const HANDSHAKE_MS: u32 = 30_000;
+
+/// How soon to look again whether something that is in the way is gone.
+const RETRY_MS: u32 = 10;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What a client did wrong.
+pub(crate) enum Fault {
+    /// A message that is not valid.
+    Proto(ProtoError),
+    /// A request for a chunk whose request on this path is not answered yet.
+    Busy,
+    /// Something that has no place here.
+    Unexpected(&'static str),
+}
+
+impl From<ProtoError> for Fault {
+    fn from(e: ProtoError) -> Self {
+        Self::Proto(e)
+    }
+}
+
+impl Fault {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Proto(e) => e.as_str(),
+            Self::Busy => "request for a chunk in use",
+            Self::Unexpected(what) => what,
+        }
+    }
+}
+
+/// Indices of a path's counters.
+pub(crate) mod counter {
+    /// Read requests.
+    pub(crate) const READS: usize = 0;
+    /// Bytes of data and user messages of read requests.
+    pub(crate) const READ_BYTES: usize = 1;
+    /// Write requests.
+    pub(crate) const WRITES: usize = 2;
+    /// Bytes of data and user messages of write requests.
+    pub(crate) const WRITE_BYTES: usize = 3;
+    /// Requests handed to the user.
+    pub(crate) const STARTED: usize = 4;
+    /// Requests answered by the user.
+    pub(crate) const DONE: usize = 5;
+    /// How many there are.
+    pub(crate) const COUNT: usize = 6;
+}
+
+/// The table of connections while they come in.
+struct Setup {
+    /// Nothing is added any more.
+    closed: bool,
+    domain: Option<Arc<Domain>>,
+    /// By connection id, as many as the client announced.
+    eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
+    /// Receives to post on the service connection and on each other one.
+    recvs: (u32, u32),
+}
+
+/// The info request.
+struct Info {
+    /// Where it is received.
+    region: Option<Region>,
+    name: Option<SessionName>,
+}
+
+/// What belongs to the owner task alone.
+struct Owner {
+    /// The name of the session was claimed.
+    claimed: bool,
+    /// The path is up in the view of session and sysfs.
+    dir: Option<PathDir>,
+    /// Made, not yet published.
+    staged: Option<KBox<Live>>,
+    heartbeat: Heartbeat,
+    /// Next heartbeat, in nanoseconds of the monotonic clock.
+    next_tick: u64,
+    /// Something that is in the way has to be waited for.
+    retry: bool,
+}
+
+/// One life of a path: a client that comes back gets a new one.
+#[pin_data]
+pub(crate) struct Path {
+    session: Arc<Session>,
+    uuid: Uuid,
+    incarnation: Incarnation,
+    recon_cnt: u16,
+    cid_num: u16,
+    /// The client is the source.
+    addrs: AddrPair,
+    /// End of the handshake, in nanoseconds of the monotonic clock.
+    deadline: u64,
+
+    /// Device and port, from when it comes up.
+    hca: SetOnce<(CString, u32)>,
+    /// Connections accepted, or just about to be.
+    accepted: Atomic<u32>,
+    closing: Atomic<bool>,
+    reason: SetOnce<CloseReason>,
+    /// Operations exist, here or with the user.
+    ops_out: Atomic<bool>,
+    /// It has, or is about to get, its directory in sysfs.
+    has_dir: Atomic<bool>,
+
+    live: RcuCell<KBox<Live>>,
+    probe: HbProbe,
+    /// Something was received since the last tick.
+    rx_service: Atomic<bool>,
+    rx_io: Atomic<bool>,
+    /// An answer to a heartbeat is on the send queue.
+    acking: Atomic<bool>,
+    counters: Counters<{ counter::COUNT }>,
+    registered_ok: Atomic<bool>,
+
+    #[pin]
+    registered: Completion,
+    #[pin]
+    state: SpinLockIrq<ServerPathState>,
+    #[pin]
+    info: SpinLockIrq<Info>,
+    /// Operations for the deferred work item.
+    #[pin]
+    deferred: SpinLockIrq<KVVec<KBox<Op>>>,
+    #[pin]
+    setup: Mutex<Setup>,
+    #[pin]
+    owner: Mutex<Owner>,
+    #[pin]
+    owner_work: DelayedWork<Path, 0>,
+    #[pin]
+    deferred_work: Work<Path, 1>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 0> for Path { self.owner_work }
+}
+
+impl_has_work! {
+    impl HasWork<Self, 1> for Path { self.deferred_work }
+}
+
+impl DelayedOn<0> for Path {
+    fn queue(&self) -> &Queue {
+        self.session.queue()
+    }
+}
+
+/// The owner task.
+impl WorkItem<0> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut owner = this.owner.lock();
+
+        owner.retry = false;
+        while let Some(event) = this.next_event(&mut owner) {
+            this.apply(&mut owner, event);
+        }
+        if let Some(delay) = this.next_delay(&owner) {
+            this.owner_work.enqueue(&this, delay);
+        }
+    }
+}
+
+/// Requests that are not handled where they arrive.
+impl WorkItem<1> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.run_deferred();
+    }
+}
+
+impl Path {
+    /// A path without connections. May sleep.
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        req: &ConnReq,
+        addrs: &AddrPair,
+    ) -> Result<Arc<Self>> {
+        let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
+        for _ in 0..req.cid_num {
+            eps.push(None, GFP_KERNEL)?;
+        }
+        let deadline = now_ns().saturating_add(u64::from(HANDSHAKE_MS) * NS_PER_MS);
+
+        Arc::pin_init(
+            try_pin_init!(Self {
+                session: session.clone(),
+                uuid: Uuid::from_bytes(req.path_uuid),
+                incarnation: session.next_incarnation(),
+                recon_cnt: req.recon_cnt,
+                cid_num: req.cid_num,
+                addrs: *addrs,
+                deadline,
+                hca: SetOnce::new(),
+                accepted: Atomic::new(0),
+                closing: Atomic::new(false),
+                reason: SetOnce::new(),
+                ops_out: Atomic::new(false),
+                has_dir: Atomic::new(false),
+                live: RcuCell::empty(),
+                probe: HbProbe::new(),
+                rx_service: Atomic::new(false),
+                rx_io: Atomic::new(false),
+                acking: Atomic::new(false),
+                counters: Counters::new()?,
+                registered_ok: Atomic::new(false),
+                registered <- Completion::new(),
+                state <- new_spinlock_irq!(ServerPathState::Handshaking, "rtrs_srv_state"),
+                info <- new_spinlock_irq!(
+                    Info {
+                        region: None,
+                        name: None,
+                    },
+                    "rtrs_srv_info"
+                ),
+                deferred <- new_spinlock_irq!(KVVec::new(), "rtrs_srv_deferred"),
+                setup <- new_mutex!(
+                    Setup {
+                        closed: false,
+                        domain: None,
+                        eps,
+                        recvs: (0, 0),
+                    },
+                    "rtrs_srv_setup"
+                ),
+                owner <- new_mutex!(
+                    Owner {
+                        claimed: false,
+                        dir: None,
+                        staged: None,
+                        heartbeat: Heartbeat::new(),
+                        next_tick: 0,
+                        retry: false,
+                    },
+                    "rtrs_srv_owner"
+                ),
+                owner_work <- new_delayed_work!("rtrs_srv_path"),
+                deferred_work <- new_work!("rtrs_srv_deferred"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts the time of the handshake.
+    pub(crate) fn start_deadline(self: &Arc<Self>) {
+        self.owner_work
+            .enqueue(self, msecs_to_jiffies(HANDSHAKE_MS));
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.session.geometry()
+    }
+
+    pub(crate) fn uuid(&self) -> &Uuid {
+        &self.uuid
+    }
+
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    pub(crate) fn recon_cnt(&self) -> u16 {
+        self.recon_cnt
+    }
+
+    pub(crate) fn cid_num(&self) -> u16 {
+        self.cid_num
+    }
+
+    pub(crate) fn addrs(&self) -> &AddrPair {
+        &self.addrs
+    }
+
+    pub(crate) fn counters(&self) -> &Counters<{ counter::COUNT }> {
+        &self.counters
+    }
+
+    /// Device and port.
+    pub(crate) fn hca(&self) -> Option<&(CString, u32)> {
+        self.hca.as_ref()
+    }
+
+    pub(crate) fn state(&self) -> ServerPathState {
+        *self.state.lock()
+    }
+
+    /// Whether connections can be added.
+    pub(crate) fn accepts_cons(&self) -> bool {
+        !self.is_closing() && self.state().accepts_cons()
+    }
+
+    /// Whether it closes, or is closed. Any context.
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Acquire)
+    }
+
+    /// Whether its directory is, or may be, in the way of another one of the same name.
+    pub(crate) fn has_dir(&self) -> bool {
+        self.has_dir.load(Acquire)
+    }
+
+    /// For log lines.
+    fn label(&self) -> Show<Label<'_>> {
+        Show(Label(self))
+    }
+
+    //
+    // What others tell the owner. Any context.
+    //
+
+    fn kick(self: &Arc<Self>) {
+        self.owner_work.mod_delayed(self, 0);
+    }
+
+    /// The path has to go; the first reason counts.
+    pub(crate) fn close(self: &Arc<Self>, reason: CloseReason) {
+        self.reason.populate(reason);
+        if !self.closing.xchg(true, Full) {
+            self.kick();
+        }
+    }
+
+    /// The client broke the protocol.
+    pub(crate) fn fault(self: &Arc<Self>, fault: Fault) {
+        if self.is_closing() {
+            return;
+        }
+        pr_warn_ratelimited!("{}: {}\n", self.label(), fault.as_str());
+        self.close(CloseReason::Violation);
+    }
+
+    /// Something could not be posted, for another reason than that the path is being torn down or
+    /// the queue is full.
+    pub(crate) fn post_failed(self: &Arc<Self>, e: PostError) {
+        if !self.is_closing() {
+            pr_warn_ratelimited!("{}: not posted: {:?}\n", self.label(), e);
+        }
+        self.close(CloseReason::ConnError);
+    }
+
+    /// All operations are gone.
+    pub(crate) fn ops_ended(self: &Arc<Self>) {
+        self.ops_out.store(false, Release);
+        self.kick();
+    }
+
+    //
+    // The owner.
+    //
+
+    /// What happened since it looked last.
+    fn next_event(self: &Arc<Self>, owner: &mut Owner) -> Option<Event> {
+        let state = self.state();
+
+        match state {
+            ServerPathState::Closed(_) => return None,
+            ServerPathState::Closing(_) => {
+                return (!self.ops_out.load(Acquire)).then_some(Event::CloseDone);
+            }
+            _ => (),
+        }
+        if self.is_closing() {
+            let reason = self.reason.copy().unwrap_or(CloseReason::ConnError);
+            return Some(Event::Close(reason));
+        }
+        let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
+        if state == ServerPathState::Handshaking && all {
+            return Some(Event::ConAccepted { missing: 0 });
+        }
+        if state.in_handshake() {
+            if let Some(name) = self.info.lock().name {
+                return self.try_start(owner, state, &name);
+            }
+            return (now_ns() >= self.deadline).then_some(Event::Deadline);
+        }
+        if state == ServerPathState::Connected && now_ns() >= owner.next_tick {
+            // Neither changes the state unless the peer is dead, which comes back as an event.
+            self.tick(owner);
+        }
+        None
+    }
+
+    /// The info request is there. Nothing happens while something is in the way: the deadline
+    /// still counts then.
+    fn try_start(
+        self: &Arc<Self>,
+        owner: &mut Owner,
+        state: ServerPathState,
+        name: &SessionName,
+    ) -> Option<Event> {
+        if state == ServerPathState::Handshaking {
+            return Some(Event::InfoReceived);
+        }
+        if !owner.claimed {
+            match self.session.context().claim(self, name) {
+                Claim::Granted => owner.claimed = true,
+                Claim::Wait => owner.retry = true,
+                Claim::Refused => {
+                    pr_warn_ratelimited!("{}: name {} is in use\n", self.label(), Show(name));
+                    return Some(Event::Close(CloseReason::Refused));
+                }
+            }
+        }
+        if owner.claimed {
+            if !self.dir_in_the_way() {
+                return Some(Event::InfoReceived);
+            }
+            owner.retry = true;
+        }
+        (now_ns() >= self.deadline).then_some(Event::Deadline)
+    }
+
+    /// Whether an earlier life of the path still has its directory.
+    fn dir_in_the_way(&self) -> bool {
+        let others =
+            |p: &Path| p.has_dir() && p.addrs == self.addrs && p.incarnation != self.incarnation;
+        self.session.count(others) != 0
+    }
+
+    fn next_delay(&self, owner: &Owner) -> Option<Jiffies> {
+        let until = match self.state() {
+            ServerPathState::Closing(_) | ServerPathState::Closed(_) => return None,
+            _ if owner.retry => return Some(msecs_to_jiffies(RETRY_MS)),
+            ServerPathState::Connected => owner.next_tick,
+            _ => self.deadline,
+        };
+        let ms = until.saturating_sub(now_ns()) / NS_PER_MS;
+
+        // One more, so as not to be too early.
+        Some(msecs_to_jiffies(
+            u32::try_from(ms)
+                .unwrap_or(DEFAULT_INTERVAL_MS)
+                .saturating_add(1),
+        ))
+    }
+
+    fn apply(self: &Arc<Self>, owner: &mut Owner, event: Event) {
+        let (before, transition) = {
+            let mut state = self.state.lock();
+            let before = *state;
+            let transition = before.next(event);
+            *state = transition.state;
+            (before, transition)
+        };
+
+        match transition.action {
+            Action::None => (),
+            Action::Prepare => match self.prepare(owner) {
+                Ok(()) => self.apply(owner, Event::Ready),
+                Err(reason) => self.close(reason),
+            },
+            Action::Serve => {
+                if let Err(reason) = self.serve(owner) {
+                    self.close(reason);
+                }
+            }
+            Action::Close { .. } => {
+                // What the state machine decided is closed for everybody else, too.
+                if let ServerPathState::Closing(reason) = transition.state {
+                    self.reason.populate(reason);
+                    self.closing.store(true, Release);
+                    self.tear_down(owner, before, reason);
+                }
+            }
+            Action::Release => self.session.remove(self),
+        }
+    }
+
+    /// A heartbeat is due.
+    fn tick(self: &Arc<Self>, owner: &mut Owner) {
+        self.heartbeat(owner);
+        owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
+    }
+
+    /// Answers a request, unless the path is gone: then the operation is returned. Any context.
+    pub(crate) fn answer(self: &Arc<Self>, op: KBox<Op>, errno: i32) -> Option<KBox<Op>> {
+        let guard = rcu::read_lock();
+
+        self.counters.add(counter::DONE, 1);
+        match self.live.read(&guard) {
+            Some(live) => live.answer(self, op, errno),
+            None => Some(op),
+        }
+    }
+
+    /// Notes that something was received.
+    #[inline]
+    fn received(&self, cid: u16) {
+        let flag = if cid == 0 {
+            &self.rx_service
+        } else {
+            &self.rx_io
+        };
+
+        // Only the first one writes: the flag is shared by all CPUs.
+        if !flag.load(Relaxed) {
+            flag.store(true, Relaxed);
+        }
+    }
+}
+
+/// Session and path.
+struct Label<'a>(&'a Path);
+
+impl fmt::Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0.session.name() {
+            "" => "-",
+            name => name,
+        };
+        write!(f, "{} {}", name, self.0.addrs)
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a path. Called by the owner task; all of it may sleep, none of it waits for disks.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Release,
+        Arc, //
+    },
+};
+
+use super::{
+    Owner,
+    Path, //
+};
+use crate::logic::path_state::{
+    CloseReason,
+    ServerPathState, //
+};
+
+impl Path {
+    /// Takes down everything but operations that the user is still working on. Those end with
+    /// nothing but their memory and the session's word for their chunk.
+    pub(super) fn tear_down(
+        self: &Arc<Self>,
+        owner: &mut Owner,
+        before: ServerPathState,
+        reason: CloseReason,
+    ) {
+        // 1. Nobody finds what is needed for posting, and after the grace period nobody uses it.
+        let live = self.live.replace(None).synchronize();
+        let live = live.or_else(|| owner.staged.take());
+
+        // 2. No connection comes any more. Those that are there stop posting, and their clients
+        // are told; what is outstanding is flushed while the next steps go on.
+        let (eps, domain) = {
+            let mut setup = self.setup.lock();
+            setup.closed = true;
+            (core::mem::take(&mut setup.eps), setup.domain.take())
+        };
+        for ep in live.iter().flat_map(|live| live.endpoints()) {
+            ep.disconnect();
+        }
+        for ep in eps.iter().flatten() {
+            ep.disconnect();
+        }
+
+        // 3. The directory goes before anything that takes long: a client that is back already
+        // waits for it.
+        if let Some(dir) = owner.dir.take() {
+            drop(dir);
+            self.has_dir.store(false, Release);
+            self.session().path_down();
+        }
+        self.has_dir.store(false, Release);
+        if core::mem::take(&mut owner.claimed) {
+            self.session().unclaim();
+        }
+
+        // 4. Connections: drained, destroyed. No handler of ours runs after this.
+        drop(eps);
+        let region = self.info.lock().region.take();
+        drop(region);
+
+        // 5. Operations that nobody works on, with keys and, as the last user of its memory, the
+        // domain. What was parked on another path's operation is not parked any more.
+        let deferred = core::mem::take(&mut *self.deferred.lock());
+        if let Some(live) = live {
+            drop_parked(self, live.slots().len());
+            drop(live);
+        }
+        drop(deferred);
+        drop(domain);
+
+        match before {
+            ServerPathState::Connected => {
+                pr_info!("{}: disconnected: {}\n", self.label(), reason.as_str())
+            }
+            _ => pr_info!("{}: handshake ended: {}\n", self.label(), reason.as_str()),
+        }
+    }
+}
+
+fn drop_parked(path: &Path, chunks: usize) {
+    for buf_id in 0..chunks {
+        // CAST: there are 16 bits of chunks.
+        path.session()
+            .cancel_parked(buf_id as u16, path.incarnation());
+    }
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What comes over the connections of a path.
+//!
+//! # Context
+//!
+//! Completions are handled in a work item of the completion queue, one at a time per connection;
+//! draining a connection waits for it. Connection events come with the connection manager's
+//! handler lock.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Full,
+            Relaxed,
+            Release, //
+        },
+        rcu,
+        Arc, //
+    },
+};
+
+use rtrs_bindings::{
+    ib::{
+        Chain,
+        CmEvent,
+        Endpoint,
+        Handler,
+        Locked,
+        PostError,
+        QueuePair,
+        Remote,
+        Wc,
+        WcOpcode, //
+    },
+    ratelimit::pr_warn_ratelimited,
+    time::now_ns,
+    workqueue::WorkExt,
+};
+use rtrs_core::proto::{
+    heartbeat::{
+        HbAction,
+        HbRx,
+        DEFAULT_LIMIT, //
+    },
+    Dir,
+    Imm,
+    InfoReq, //
+};
+
+use super::{
+    counter,
+    Fault,
+    Owner,
+    Path, //
+};
+use crate::{
+    live::Next,
+    logic::path_state::CloseReason,
+    op::{
+        Arrival,
+        Op,
+        Operation, //
+    },
+};
+
+/// Receive tokens: the info request, and everything after it, which carries no data.
+pub(super) const RECV_INFO: u32 = 0;
+pub(super) const RECV_EMPTY: u32 = 1;
+/// How many there are.
+pub(super) const RECV_TOKENS: u32 = 2;
+
+/// Send tokens: those below the queue depth are invalidations of a chunk's key. The others follow.
+pub(super) const EXTRA_REG: u32 = 0;
+pub(super) const EXTRA_INFO: u32 = 1;
+const EXTRA_ACK: u32 = 2;
+/// How many others there are.
+pub(super) const EXTRA_TOKENS: u32 = 3;
+
+impl Handler for Path {
+    fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
+        let reason = match event {
+            CmEvent::Disconnected | CmEvent::TimewaitExit => CloseReason::Peer,
+            CmEvent::DeviceRemoval => CloseReason::DeviceGone,
+            CmEvent::Rejected(..) | CmEvent::Failed(_) | CmEvent::AddrChange => {
+                CloseReason::ConnError
+            }
+            // Nothing depends on it: the client's first message counts.
+            CmEvent::Established(_) => return,
+            _ => return,
+        };
+        ep.handler().close(reason);
+    }
+
+    fn send_done(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: Option<u32>, wc: &Wc) {
+        let path = ep.handler();
+        let ok = wc.status().is_ok();
+
+        if !ok {
+            self.connection_failed(path, ep, wc, "send");
+        }
+        let Some(token) = token else { return };
+        let depth = u32::from(self.geometry().queue_depth());
+        match token.checked_sub(depth) {
+            // An operation whose invalidation failed goes with its slot.
+            None if ok => path.invalidated(ep.index(), token),
+            Some(EXTRA_REG) => {
+                self.registered_ok.store(ok, Release);
+                self.registered.complete();
+            }
+            Some(EXTRA_ACK) => self.acking.store(false, Relaxed),
+            _ => (),
+        }
+    }
+
+    fn send_retired(&self, ep: &Endpoint<Self>, _qp: &QueuePair) {
+        let guard = rcu::read_lock();
+
+        if let Some(live) = self.live.read(&guard) {
+            live.retired(ep.handler());
+        }
+    }
+
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
+        let path = ep.handler();
+
+        if !wc.status().is_ok() {
+            self.connection_failed(path, ep, wc, "receive");
+            return;
+        }
+        if self.is_closing() {
+            return;
+        }
+        self.received(ep.index());
+        let result = match token {
+            RECV_INFO => self.recv_info(path, wc),
+            _ => path.recv_imm(ep.index(), qp, wc),
+        };
+        if let Err(fault) = result {
+            path.fault(fault);
+        }
+    }
+}
+
+impl Path {
+    fn connection_failed(
+        &self,
+        path: &Arc<Self>,
+        ep: &Endpoint<Self>,
+        wc: &Wc,
+        what: &'static str,
+    ) {
+        if !self.is_closing() {
+            pr_warn_ratelimited!(
+                "{}: connection {}: {} failed: {}\n",
+                self.label(),
+                ep.index(),
+                what,
+                wc.status().message()
+            );
+        }
+        path.close(CloseReason::ConnError);
+    }
+
+    /// The first message on the service connection.
+    fn recv_info(&self, path: &Arc<Self>, wc: &Wc) -> Result<(), Fault> {
+        if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
+            return Err(Fault::Unexpected("first message is no info request"));
+        }
+        let mut message = [0; InfoReq::SIZE];
+        let message = message
+            .get_mut(..wc.byte_len())
+            .ok_or(Fault::Unexpected("info request is too long"))?;
+        let mut info = self.info.lock();
+        if let Some(region) = &info.region {
+            region
+                .read(0, message)
+                .map_err(|_| Fault::Unexpected("info request is too long"))?;
+            info.name = Some(InfoReq::parse(message)?.name);
+        }
+        drop(info);
+        path.kick();
+        Ok(())
+    }
+
+    /// Everything else is an RDMA write with an immediate value.
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Wc) -> Result<(), Fault> {
+        if wc.opcode() != WcOpcode::RecvRdmaWithImm {
+            return Err(Fault::Unexpected("message on a connection for writes"));
+        }
+        let imm = wc.imm().ok_or(Fault::Unexpected("write without a value"))?;
+        // Posted again at once: how much a client can make us do is limited by its chunks.
+        match qp.post_recv(RECV_EMPTY, None) {
+            Ok(()) | Err(PostError::Closed) => (),
+            Err(e) => self.post_failed(e),
+        }
+        match Imm::decode(imm)? {
+            Imm::IoReq { payload } => {
+                let target = self.geometry().codec().decode(payload)?;
+                let arrival = Arrival {
+                    cid,
+                    off: target.off,
+                    // A length that does not fit is longer than any chunk.
+                    byte_len: u32::try_from(wc.byte_len()).unwrap_or(u32::MAX),
+                };
+                self.recv_request(target.buf_id, arrival)
+            }
+            Imm::Hb if cid == 0 => {
+                self.ack_heartbeat(qp);
+                Ok(())
+            }
+            Imm::HbAck if cid == 0 => {
+                // Nobody is interested in how long it took on this side.
+                let _ = self.probe.ack(now_ns());
+                Ok(())
+            }
+            Imm::Hb | Imm::HbAck => Err(Fault::Unexpected("heartbeat on an IO connection")),
+            Imm::IoRsp { .. } => Err(Fault::Unexpected("answer from a client")),
+        }
+    }
+
+    fn recv_request(self: &Arc<Self>, buf_id: u16, arrival: Arrival) -> Result<(), Fault> {
+        let next = {
+            let guard = rcu::read_lock();
+            let live = self
+                .live
+                .read(&guard)
+                .ok_or(Fault::Unexpected("request before the info answer"))?;
+            live.arrived(self, buf_id, arrival)?
+        };
+
+        match next {
+            Next::Wait => (),
+            Next::Run(op) => self.run(op),
+        }
+        Ok(())
+    }
+
+    /// The key of a chunk is invalid.
+    fn invalidated(self: &Arc<Self>, cid: u16, buf_id: u32) {
+        let next = {
+            let guard = rcu::read_lock();
+            let Some(live) = self.live.read(&guard) else {
+                return;
+            };
+            // CAST: the caller checked it against the queue depth.
+            live.invalidated(buf_id as u16)
+        };
+
+        match next {
+            // The answer has to go where the request came from, and so has this.
+            Ok(Next::Run(op)) if op.arrival().cid == cid => self.run(op),
+            Ok(Next::Run(op)) => drop(op),
+            Ok(Next::Wait) => (),
+            Err(fault) => self.fault(fault),
+        }
+    }
+
+    /// The chunk's operation on another path is over: runs the one that waits for that here.
+    /// `false` if there is none. Any context.
+    pub(crate) fn unpark(self: &Arc<Self>, buf_id: u16) -> bool {
+        let guard = rcu::read_lock();
+        let next = self
+            .live
+            .read(&guard)
+            .and_then(|live| live.unpark(self, buf_id));
+
+        match next {
+            None => false,
+            Some(Next::Wait) => true,
+            Some(Next::Run(op)) => {
+                self.defer(op);
+                true
+            }
+        }
+    }
+
+    /// Runs the request of `op` where it was received: at once, or in a task if the user may
+    /// take its time.
+    fn run(self: &Arc<Self>, op: KBox<Op>) {
+        if op.arrival().cid == 0 {
+            self.defer(op);
+        } else {
+            self.call_user(op);
+        }
+    }
+
+    fn defer(self: &Arc<Self>, op: KBox<Op>) {
+        let pushed = self.deferred.lock().push_within_capacity(op);
+
+        // There is room for all there are.
+        if pushed.is_ok() {
+            self.deferred_work.enqueue(self.session().queue(), self);
+        }
+    }
+
+    /// The deferred work item.
+    pub(super) fn run_deferred(self: &Arc<Self>) {
+        loop {
+            let op = {
+                let mut deferred = self.deferred.lock();
+                if deferred.is_empty() {
+                    return;
+                }
+                deferred.remove(0)
+            };
+            let Ok(op) = op else { return };
+            // The end of the path is not announced while the user's function runs, even if it has
+            // answered.
+            let lease = op.lease();
+            self.call_user(op);
+            drop(lease);
+        }
+    }
+
+    fn call_user(self: &Arc<Self>, mut op: KBox<Op>) {
+        if self.is_closing() {
+            return;
+        }
+        let parsed = {
+            let guard = rcu::read_lock();
+            match self.live.read(&guard) {
+                Some(live) => live.parse(self, &op),
+                None => return,
+            }
+        };
+        let request = match parsed {
+            Ok(request) => request,
+            Err(fault) => return self.fault(fault),
+        };
+
+        let (count, bytes) = match request.dir() {
+            Dir::Read => (counter::READS, counter::READ_BYTES),
+            Dir::Write => (counter::WRITES, counter::WRITE_BYTES),
+        };
+        self.counters.add(count, 1);
+        self.counters.add(bytes, u64::from(request.total_len()));
+        self.counters.add(counter::STARTED, 1);
+        let begun = op.begin(request);
+        let mut operation = Operation::new(op);
+        match begun {
+            Ok(()) => {
+                let session = self.session();
+                session.context().service().request(session, operation);
+            }
+            Err(e) => operation.finish(e.to_errno()),
+        }
+    }
+
+    fn ack_heartbeat(self: &Arc<Self>, qp: &QueuePair) {
+        // One at a time: a client that sends more than it gets answers for is not served better.
+        if self.acking.xchg(true, Full) {
+            return;
+        }
+        let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_ACK);
+        let posted = match Imm::HbAck.encode() {
+            Ok(imm) => {
+                let chain = Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm);
+                qp.post_send(chain, Some(token))
+            }
+            Err(_) => Err(PostError::Invalid),
+        };
+        if let Err(e) = posted {
+            self.acking.store(false, Relaxed);
+            if !matches!(e, PostError::Closed | PostError::Full) {
+                self.post_failed(e);
+            }
+        }
+    }
+
+    /// A heartbeat interval is over. Called by the owner.
+    pub(super) fn heartbeat(self: &Arc<Self>, owner: &mut Owner) {
+        let rx = HbRx {
+            service: self.rx_service.xchg(false, Relaxed),
+            io: self.rx_io.xchg(false, Relaxed),
+        };
+
+        match owner
+            .heartbeat
+            .tick(rx, self.probe.outstanding(), DEFAULT_LIMIT)
+        {
+            HbAction::Nothing => (),
+            HbAction::Dead => self.close(CloseReason::Heartbeat),
+            HbAction::SendHb => {
+                self.probe.sent(now_ns());
+                if self.send_heartbeat().is_none() {
+                    self.probe.cancel();
+                }
+            }
+        }
+    }
+
+    fn send_heartbeat(self: &Arc<Self>) -> Option<()> {
+        let guard = rcu::read_lock();
+        let live = self.live.read(&guard)?;
+        let qp = live.endpoints().first()?.qp()?;
+        let imm = Imm::Hb.encode().ok()?;
+        let chain = Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm);
+
+        match qp.post_send(chain, None) {
+            Ok(()) => Some(()),
+            // A full queue is a sign of life wanted, not of life: tried again at the next tick.
+            Err(PostError::Full | PostError::Closed) => None,
+            Err(e) => {
+                self.post_failed(e);
+                None
+            }
+        }
+    }
+}

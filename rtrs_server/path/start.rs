@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the last connection to the first request. Called by the owner task; all of it may sleep.
+
+use kernel::{
+    prelude::*,
+    str::CString,
+    sync::{
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        rcu,
+        Arc, //
+    },
+};
+
+use rtrs_bindings::{
+    ib::{
+        Access,
+        Chain,
+        Direction,
+        Domain,
+        Endpoint,
+        Mr,
+        Region, //
+    },
+    noio::Gfp,
+    pages::Pages,
+    time::{
+        msecs_to_jiffies,
+        now_ns, //
+    },
+};
+use rtrs_core::proto::{
+    heartbeat::DEFAULT_INTERVAL_MS,
+    InfoRsp,
+    RkeyRsp,
+    SgDesc, //
+};
+
+use super::{
+    receive::{
+        EXTRA_INFO,
+        EXTRA_REG,
+        RECV_EMPTY, //
+    },
+    Owner,
+    Path,
+    NS_PER_MS, //
+};
+use crate::{
+    live::{
+        Live,
+        Slot, //
+    },
+    logic::path_state::CloseReason,
+    op::{
+        Lease,
+        Op, //
+    },
+    sysfs::PathDir, //
+};
+
+/// Registrations posted at a time.
+pub(super) const REG_BATCH: u32 = 16;
+
+/// Time a batch of registrations, which are local to the device, may take.
+const REG_TIMEOUT_MS: u32 = 30_000;
+
+impl Path {
+    /// Makes everything that IO needs, and tells the user.
+    pub(super) fn prepare(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
+        let refused = |e: Error| {
+            pr_warn!("{}: cannot be served: {:?}\n", self.label(), e);
+            CloseReason::Refused
+        };
+        let live = self.make_live().map_err(refused)?;
+        let dir = self
+            .session()
+            .path_up(|session_dir| {
+                if self.dir_in_the_way() {
+                    return Err(EBUSY);
+                }
+                self.has_dir.store(true, Release);
+                PathDir::new(session_dir, self).inspect_err(|_| self.has_dir.store(false, Release))
+            })
+            .map_err(refused)?;
+        owner.dir = Some(dir);
+        self.register(&live).map_err(refused)?;
+        owner.staged = Some(live);
+        Ok(())
+    }
+
+    /// Admits IO.
+    pub(super) fn serve(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
+        let failed = |e: Error| {
+            pr_warn!("{}: cannot be served: {:?}\n", self.label(), e);
+            CloseReason::ConnError
+        };
+        let live = owner.staged.take().ok_or(CloseReason::ConnError)?;
+        let (service, io) = self.setup.lock().recvs;
+        for ep in live.endpoints() {
+            let qp = ep.qp().ok_or(CloseReason::ConnError)?;
+            let count = if ep.index() == 0 { service } else { io };
+            for _ in 0..count {
+                if let Err(e) = qp.post_recv(RECV_EMPTY, None) {
+                    // Dropped by the teardown, in the right order.
+                    owner.staged = Some(live);
+                    return Err(failed(e.into()));
+                }
+            }
+        }
+
+        let answer = self.info_answer(&live);
+
+        // Nothing was there, so there is nothing to wait for.
+        drop(self.live.replace(Some(live)));
+        answer
+            .and_then(|(region, len)| self.send_info(&region, len))
+            .map_err(failed)?;
+        owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
+        pr_info!("{}: connected\n", self.label());
+        Ok(())
+    }
+
+    /// Connections, chunks, keys, operations.
+    fn make_live(self: &Arc<Self>) -> Result<KBox<Live>> {
+        let (domain, eps) = self.take_endpoints()?;
+        if let Some(ep) = eps.first() {
+            let name = CString::try_from(domain.device().name())?;
+            self.hca.populate((name, ep.port()));
+        }
+
+        let depth = self.geometry().queue_depth();
+        let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        // CAST: at most 4 MiB.
+        let size = self.geometry().chunk_size() as usize;
+        for _ in 0..depth {
+            chunks.push(map(&domain, size, Direction::Bidirectional)?, GFP_KERNEL)?;
+        }
+        let always_invalidate = self.session().context().config().always_invalidate;
+        let groups = if always_invalidate {
+            KVec::new()
+        } else {
+            self.group(&domain, &chunks)?
+        };
+        let rkeys = if always_invalidate {
+            let len = usize::from(depth)
+                .checked_mul(RkeyRsp::SIZE)
+                .ok_or(EINVAL)?;
+            Some(map(&domain, len, Direction::ToDevice)?)
+        } else {
+            None
+        };
+
+        // Room for all of them, so that nothing is allocated later.
+        let room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let none = core::mem::replace(&mut *self.deferred.lock(), room);
+        drop(none);
+        let lease = Lease::new(self)?;
+        self.ops_out.store(true, Release);
+        let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for (buf_id, chunk) in (0..depth).zip(chunks) {
+            let mr = if always_invalidate {
+                let mr = Mr::new(&domain, 1)?;
+                mr.map_regions(core::slice::from_ref(&chunk), self.geometry().chunk_size())?;
+                Some(mr)
+            } else {
+                None
+            };
+            let op = Op::new(self, buf_id, chunk.pages().clone(), &lease)?;
+            slots.push(Slot::new(chunk, mr, op)?, GFP_KERNEL)?;
+        }
+        Live::new(eps, slots, rkeys, groups)
+    }
+
+    /// The connections, of which there have to be all.
+    #[expect(clippy::type_complexity)]
+    fn take_endpoints(&self) -> Result<(Arc<Domain>, KVVec<Pin<KBox<Endpoint<Self>>>>)> {
+        let mut eps = KVVec::with_capacity(usize::from(self.cid_num), GFP_KERNEL)?;
+        let mut setup = self.setup.lock();
+
+        if setup.closed || setup.eps.iter().any(Option::is_none) {
+            return Err(EINVAL);
+        }
+        setup.closed = true;
+        let domain = setup.domain.take().ok_or(EINVAL)?;
+        for ep in setup.eps.iter_mut().filter_map(Option::take) {
+            // There is room: there are as many as announced.
+            eps.push(ep, GFP_KERNEL)?;
+        }
+        Ok((domain, eps))
+    }
+
+    /// Keys for groups of chunks: as few as possible, all of the same size, since that is what
+    /// clients can work with.
+    fn group(&self, domain: &Arc<Domain>, chunks: &[Region]) -> Result<KVec<Mr>> {
+        let depth = u32::from(self.geometry().queue_depth());
+        // With large pages, devices count what they cover in their own ones.
+        let most = domain.device().attrs().max_fast_reg_pages.max(1);
+        let size = (1..=depth.min(most))
+            .rev()
+            .find(|size| depth % size == 0)
+            .unwrap_or(1);
+        let mut groups = KVec::new();
+
+        // CAST: at most 16 bits.
+        for members in chunks.chunks(size as usize) {
+            let mr = Mr::new(domain, size)?;
+            mr.map_regions(members, self.geometry().chunk_size())?;
+            groups.push(mr, GFP_KERNEL)?;
+        }
+        Ok(groups)
+    }
+
+    /// Registers all keys, in batches: there may be more than the queue holds.
+    fn register(&self, live: &Live) -> Result {
+        let qp = live
+            .endpoints()
+            .first()
+            .and_then(|ep| ep.qp())
+            .ok_or(EINVAL)?;
+        let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_REG);
+        let own = live.slots().iter().filter_map(|slot| slot.mr());
+        let mut mrs = Iterator::chain(own, live.groups());
+
+        loop {
+            let mut chain = Chain::<{ REG_BATCH as usize }>::new();
+            for mr in mrs.by_ref().take(REG_BATCH as usize) {
+                chain = chain.reg_mr(mr, Access::REMOTE_WRITE);
+            }
+            if chain.is_empty() {
+                return Ok(());
+            }
+            self.registered.reinit();
+            qp.post_send(chain, Some(token))?;
+            self.registered
+                .wait_timeout(msecs_to_jiffies(REG_TIMEOUT_MS))?;
+            if !self.registered_ok.load(Acquire) {
+                return Err(EIO);
+            }
+        }
+    }
+
+    /// The info answer: where the chunks are.
+    fn info_answer(&self, live: &Live) -> Result<(Region, usize)> {
+        let chunk_size = self.geometry().chunk_size();
+        let mut descs = KVVec::new();
+        for slot in live.slots() {
+            if let Some(mr) = slot.mr() {
+                descs.push(describe(mr, chunk_size)?, GFP_KERNEL)?;
+            }
+        }
+        if let Some(groups) = u32::try_from(live.groups().len())
+            .ok()
+            .filter(|&groups| groups != 0)
+        {
+            let members = u32::from(self.geometry().queue_depth()) / groups;
+            let len = members.checked_mul(chunk_size).ok_or(EINVAL)?;
+            for mr in live.groups() {
+                descs.push(describe(mr, len)?, GFP_KERNEL)?;
+            }
+        }
+
+        let count = u16::try_from(descs.len())?;
+        let mut message = KVVec::from_elem(0, InfoRsp::size(count), GFP_KERNEL)?;
+        let len = InfoRsp::write(descs.iter().copied(), &mut message).map_err(|_| EINVAL)?;
+        let domain = live.slots().first().ok_or(EINVAL)?.region().domain();
+        let region = map(domain, message.len(), Direction::ToDevice)?;
+        region.write(0, &message)?;
+        Ok((region, len))
+    }
+
+    /// Sends the info answer. Requests may arrive from then on.
+    fn send_info(&self, region: &Region, len: usize) -> Result {
+        let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_INFO);
+        let body = [region.sge(0, len)?];
+        let guard = rcu::read_lock();
+        let qp = self
+            .live
+            .read(&guard)
+            .and_then(|live| live.endpoints().first()?.qp())
+            .ok_or(EINVAL)?;
+
+        qp.post_send(Chain::<1>::new().send(&body), Some(token))?;
+        Ok(())
+    }
+}
+
+fn describe(mr: &Mr, len: u32) -> Result<SgDesc> {
+    let at = mr.remote()?;
+
+    Ok(SgDesc {
+        addr: at.addr,
+        rkey: at.rkey,
+        len,
+    })
+}
+
+/// Zeroed memory for `len` bytes, mapped for the device. May sleep.
+fn map(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region> {
+    let pages = Pages::new(
+        Pages::order_of(len),
+        domain.device().numa_node(),
+        Gfp::KERNEL,
+    )?;
+
+    domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
+}

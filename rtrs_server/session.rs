@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One client, over all its paths.
+//!
+//! # Locking
+//!
+//! * `link` (mutex): what the user and sysfs were told about the session. Taken by owner tasks of
+//!   its paths only, and held while the user's link callbacks run; nobody else waits for it.
+//! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
+//!   slots and queue pairs nest inside, since who ends an operation hands the chunk to another
+//!   path. Never taken with a slot's lock held.
+//! * Paths are added, and the session is removed from its context, with the context's registry
+//!   locked as well, which comes first.
+
+use core::{
+    ffi::c_void,
+    num::NonZeroU32, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex,
+        SetOnce, //
+    },
+};
+
+use rtrs_bindings::{
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    uuid::Uuid,
+    workqueue::Queue,
+};
+use rtrs_core::proto::{
+    Geometry,
+    SessionName,
+    MAX_PATHS, //
+};
+
+use crate::{
+    context::Context,
+    logic::{
+        chunk_state::{
+            Begin,
+            ChunkState,
+            End,
+            Incarnation, //
+        },
+        path_state::CloseReason, //
+    },
+    path::Path,
+    sysfs::SessionDir, //
+};
+
+/// Room in the list of paths: those a session may have, and as many that are on their way out.
+const PATHS_ROOM: usize = 2 * MAX_PATHS;
+
+/// What was told to the outside about a session.
+struct Link {
+    /// Paths that are up, or about to be.
+    shown: u32,
+    dir: Option<SessionDir>,
+    /// The user was told that the session is up.
+    up: bool,
+}
+
+/// A client's session.
+///
+/// It exists from the first connection request that names it until its last path is gone and
+/// nothing executes for it any more.
+#[pin_data]
+pub struct Session {
+    ctx: Arc<Context>,
+    uuid: Uuid,
+    /// One for each chunk, for all paths.
+    words: KVVec<ChunkState>,
+    /// Given with the first info request.
+    name: SetOnce<SessionName>,
+    /// Paths that use the name, in the view of others who want it.
+    claims: Atomic<u32>,
+    incarnations: Atomic<u32>,
+    /// What the user of the C API keeps here.
+    private: Atomic<*mut c_void>,
+    #[pin]
+    paths: SpinLockIrq<KVec<Arc<Path>>>,
+    #[pin]
+    link: Mutex<Link>,
+}
+
+impl Session {
+    /// A session without paths. May sleep.
+    pub(crate) fn new(ctx: &Arc<Context>, uuid: Uuid) -> Result<Arc<Self>> {
+        let depth = ctx.geometry().queue_depth();
+        let mut words = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for _ in 0..depth {
+            words.push(ChunkState::new(), GFP_KERNEL)?;
+        }
+        let paths = KVec::with_capacity(PATHS_ROOM, GFP_KERNEL)?;
+
+        Arc::pin_init(
+            pin_init!(Self {
+                ctx: ctx.clone(),
+                uuid,
+                words,
+                name: SetOnce::new(),
+                claims: Atomic::new(0),
+                incarnations: Atomic::new(0),
+                private: Atomic::new(core::ptr::null_mut()),
+                paths <- new_spinlock_irq!(paths, "rtrs_srv_paths"),
+                link <- new_mutex!(
+                    Link {
+                        shown: 0,
+                        dir: None,
+                        up: false,
+                    },
+                    "rtrs_srv_link"
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The name the client gave it; empty before it did. Any context.
+    pub fn name(&self) -> &str {
+        self.name.as_ref().map_or("", SessionName::as_str)
+    }
+
+    /// Its identity. Any context.
+    pub fn uuid(&self) -> &Uuid {
+        &self.uuid
+    }
+
+    /// How many requests it can have at a time. Any context.
+    pub fn queue_depth(&self) -> u16 {
+        self.ctx.geometry().queue_depth()
+    }
+
+    /// Most bytes of data of one request. Any context.
+    pub fn max_io_size(&self) -> u32 {
+        self.ctx.geometry().max_io_size()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.ctx
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        self.ctx.queue()
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.ctx.geometry()
+    }
+
+    pub(crate) fn private(&self) -> *mut c_void {
+        self.private.load(Acquire)
+    }
+
+    pub(crate) fn set_private(&self, private: *mut c_void) {
+        self.private.store(private, Release);
+    }
+
+    /// A number for a new life of a path.
+    pub(crate) fn next_incarnation(&self) -> Incarnation {
+        loop {
+            let inc = self.incarnations.fetch_add(1, Relaxed).wrapping_add(1);
+            if let Some(inc) = NonZeroU32::new(inc) {
+                return inc;
+            }
+        }
+    }
+
+    //
+    // Chunks
+    //
+
+    /// A request for chunk `buf_id` came over a path in its life `inc`. `None` if there is no such
+    /// chunk.
+    pub(crate) fn begin(&self, buf_id: u16, inc: Incarnation) -> Option<Begin> {
+        Some(self.words.get(usize::from(buf_id))?.try_begin(inc))
+    }
+
+    /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without
+    /// a lock.
+    pub(crate) fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
+        match self.words.get(usize::from(buf_id)) {
+            Some(word) => word.end(inc),
+            None => End::NotBusy,
+        }
+    }
+
+    /// Lets the chunk's operation on another path run, if there is one.
+    pub(crate) fn after_end(&self, buf_id: u16, end: End) {
+        let mut end = end;
+
+        while let End::Run(inc) = end {
+            if self.hand_over(buf_id, inc) {
+                return;
+            }
+            // That path is gone.
+            end = self.end_word(buf_id, inc);
+        }
+    }
+
+    /// Both of the above.
+    pub(crate) fn end(&self, buf_id: u16, inc: Incarnation) {
+        let end = self.end_word(buf_id, inc);
+        self.after_end(buf_id, end);
+    }
+
+    fn hand_over(&self, buf_id: u16, inc: Incarnation) -> bool {
+        let paths = self.paths.lock();
+
+        paths
+            .iter()
+            .find(|path| path.incarnation() == inc)
+            .is_some_and(|path| path.unpark(buf_id))
+    }
+
+    /// The path in its life `inc` closes: its request for the chunk, if it is still parked, will
+    /// not run.
+    pub(crate) fn cancel_parked(&self, buf_id: u16, inc: Incarnation) {
+        if let Some(word) = self.words.get(usize::from(buf_id)) {
+            word.cancel_parked(inc);
+        }
+    }
+
+    /// The client has sent what it sent over `inc` over yet another path.
+    pub(crate) fn given_up(&self, inc: Incarnation) {
+        let paths = self.paths.lock();
+
+        if let Some(path) = paths.iter().find(|path| path.incarnation() == inc) {
+            path.close(CloseReason::ConnError);
+        }
+    }
+
+    //
+    // Paths
+    //
+
+    /// Adds a path. The registry is locked.
+    pub(crate) fn add(&self, path: &Arc<Path>) -> Result {
+        self.paths
+            .lock()
+            .push_within_capacity(path.clone())
+            .map_err(|_| ENOSPC)
+    }
+
+    /// Whether it has no path at all.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.paths.lock().is_empty()
+    }
+
+    /// The latest path for which `test` is true.
+    pub(crate) fn find(&self, test: impl Fn(&Path) -> bool) -> Option<Arc<Path>> {
+        let paths = self.paths.lock();
+
+        paths.iter().rev().find(|path| test(path)).cloned()
+    }
+
+    /// Paths for which `test` is true.
+    pub(crate) fn count(&self, test: impl Fn(&Path) -> bool) -> usize {
+        self.paths.lock().iter().filter(|path| test(path)).count()
+    }
+
+    /// Closes all paths.
+    pub(crate) fn close_all(&self, reason: CloseReason) {
+        for path in self.paths.lock().iter() {
+            path.close(reason);
+        }
+    }
+
+    //
+    // Name and link
+    //
+
+    /// Whether its name is taken, in the view of others who want it.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claims.load(Acquire) != 0
+    }
+
+    /// A path names the session. The registry is locked, and no other session claims the name.
+    /// `false` if it has another name already.
+    pub(crate) fn claim(&self, name: &SessionName) -> bool {
+        self.name.populate(*name);
+        if self.name.as_ref() != Some(name) {
+            return false;
+        }
+        self.claims.fetch_add(1, Full);
+        true
+    }
+
+    /// The path that claimed the name is gone from sysfs.
+    pub(crate) fn unclaim(&self) {
+        self.claims.fetch_sub(1, Full);
+    }
+
+    /// A path comes up: makes the session visible if it is the first one, and tells the user. Runs
+    /// `f` with the session's directory then. May sleep for as long as the user likes.
+    pub(crate) fn path_up<R>(
+        self: &Arc<Self>,
+        f: impl FnOnce(&SessionDir) -> Result<R>,
+    ) -> Result<R> {
+        let mut link = self.link.lock();
+
+        if link.dir.is_none() {
+            link.dir = Some(SessionDir::new(self)?);
+        }
+        let result = self.tell_up(&mut link).and_then(|()| match &link.dir {
+            Some(dir) => f(dir),
+            None => Err(EIO),
+        });
+        match result {
+            Ok(_) => link.shown = link.shown.saturating_add(1),
+            Err(_) if link.shown == 0 => link.dir = None,
+            Err(_) => (),
+        }
+        result
+    }
+
+    fn tell_up(&self, link: &mut Link) -> Result {
+        if !link.up {
+            self.ctx.service().link_up(self)?;
+            link.up = true;
+        }
+        Ok(())
+    }
+
+    /// A path for which [`Session::path_up`] succeeded is not usable any more, and its directory
+    /// gone. May sleep.
+    pub(crate) fn path_down(&self) {
+        let mut link = self.link.lock();
+
+        link.shown = link.shown.saturating_sub(1);
+        if link.shown == 0 {
+            link.dir = None;
+        }
+    }
+
+    /// The end of a path: its operations are over, nothing refers to it. With the last one the
+    /// session ends. May sleep for as long as the user likes.
+    pub(crate) fn remove(self: &Arc<Self>, path: &Arc<Path>) {
+        let removed = {
+            let mut paths = self.paths.lock();
+            let index = paths.iter().position(|p| Arc::ptr_eq(p, path));
+            index.and_then(|index| paths.remove(index).ok())
+        };
+        drop(removed);
+        if !self.is_deserted() {
+            return;
+        }
+
+        {
+            let mut link = self.link.lock();
+            // Somebody may have come back meanwhile. It waits for the lock then.
+            if link.up && self.is_deserted() {
+                self.ctx.service().link_down(self);
+                self.set_private(core::ptr::null_mut());
+                link.up = false;
+            }
+        }
+        self.ctx.forget(self);
+    }
+}
