@@ -34,9 +34,10 @@ use super::{
         Endpoint,
         Handler, //
     },
-    ledger::{
-        Ledger,
-        Retired, //
+    sendq::{
+        SqError,
+        SqLedger,
+        SqProducer, //
     },
     wc::Wc,
     wr::{
@@ -130,10 +131,31 @@ impl From<PostError> for Error {
     }
 }
 
+/// Storage of the ledger's notes: one for each request, which may all be
+/// signalled.
+struct Ring(KVVec<Atomic<u32>>);
+
+impl Ring {
+    fn new(depth: u32) -> Result<Self> {
+        let len = depth.checked_next_power_of_two().ok_or(EINVAL)?;
+        let mut ring = KVVec::with_capacity(len as usize, GFP_KERNEL)?;
+        for _ in 0..len {
+            ring.push(Atomic::new(0), GFP_KERNEL)?;
+        }
+        Ok(Self(ring))
+    }
+}
+
+impl AsRef<[Atomic<u32>]> for Ring {
+    fn as_ref(&self) -> &[Atomic<u32>] {
+        &self.0
+    }
+}
+
 /// The send queue as its lock protects it.
 struct SendQueue {
     open: bool,
-    ledger: Ledger,
+    posted: SqProducer,
 }
 
 /// A queue pair, its completion queue, and the slots by which completions are
@@ -154,7 +176,7 @@ pub struct QueuePair {
     silent: raw::ib_cqe,
     send_done: unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc),
     recv_cqes: KVVec<raw::ib_cqe>,
-    retired: Retired<KVVec<Atomic<u32>>>,
+    ledger: SqLedger<Ring>,
     max_sges: u32,
     qp_num: u32,
     #[pin]
@@ -210,12 +232,8 @@ impl QueuePair {
             send_cqes.populate(cqes(cfg.send_tokens, send_done::<H>)?);
         }
         let recv_cqes = cqes(cfg.recv_tokens.max(1), recv_done::<H>)?;
-        let ledger = Ledger::new(cfg.send_wrs);
-        let mut ring = KVVec::with_capacity(Ledger::ring_len(cfg.send_wrs), GFP_KERNEL)?;
-        for _ in 0..Ledger::ring_len(cfg.send_wrs) {
-            ring.push(Atomic::new(0), GFP_KERNEL)?;
-        }
-        let retired = Retired::new(ring);
+        let (ledger, posted) =
+            SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
         // SAFETY: the device is valid; `ep` is only handed back to the
         // callbacks, which end in `shutdown()`. CAST: bounded by device limits.
@@ -278,10 +296,10 @@ impl QueuePair {
                 },
                 send_done: send_done::<H>,
                 recv_cqes,
-                retired,
+                ledger,
                 max_sges,
                 qp_num,
-                sq <- new_spinlock_irq!(SendQueue { open: true, ledger }, "rtrs_sq"),
+                sq <- new_spinlock_irq!(SendQueue { open: true, posted }, "rtrs_sq"),
                 rq <- new_spinlock_irq!(true, "rtrs_rq"),
                 domain: domain.clone(),
             }),
@@ -320,7 +338,9 @@ impl QueuePair {
 
     /// Work requests on the send queue that are not known to be retired.
     pub fn send_used(&self) -> u32 {
-        self.sq.lock().ledger.used(&self.retired)
+        self.ledger
+            .depth()
+            .saturating_sub(self.ledger.available(&self.sq.lock().posted))
     }
 
     /// Posts `chain`. Any context.
@@ -358,13 +378,16 @@ impl QueuePair {
         if !sq.open {
             return Err(PostError::Closed);
         }
-        let reserved = sq
-            .ledger
-            .reserve(n, token.is_some(), &self.retired)
-            .ok_or(PostError::Full)?;
-        let last = cqe.or(reserved.signal.then_some(silent));
+        let ticket = sq
+            .posted
+            .reserve(&self.ledger, n, token.is_some())
+            .map_err(|e| match e {
+                SqError::Full => PostError::Full,
+                SqError::TooLong => PostError::Invalid,
+            })?;
+        let last = cqe.or(ticket.signal().then_some(silent));
         let Some(first) = chain.link(silent, last) else {
-            sq.ledger.cancel(reserved);
+            sq.posted.undo(&self.ledger, ticket);
             return Err(PostError::Invalid);
         };
         let mut bad = core::ptr::null();
@@ -376,7 +399,7 @@ impl QueuePair {
             return Ok(());
         }
         if bad.is_null() || core::ptr::eq(bad, first) {
-            sq.ledger.cancel(reserved);
+            sq.posted.undo(&self.ledger, ticket);
             return Err(PostError::Refused(ret));
         }
         sq.open = false;
@@ -495,7 +518,7 @@ unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     let token = qp.send_token(cqe);
     if wc.status().is_ok() {
         // Only signalled requests complete without error, in order.
-        qp.retired.retire();
+        qp.ledger.retire();
         if token.is_some() {
             ep.handler().send_done(ep, qp, token, wc);
         }

@@ -6,9 +6,7 @@
 //! chunk on a client's IO connection, one per chunk on a server's, [`SERVICE_QUEUE_DEPTH`] on both
 //! service connections of the C implementation. Where a device offers less the sender waits, as
 //! both sides retry for ever when the receiver is not ready. Send queues are guarded by exact
-//! accounting ([`SqLedger`]), so a small one costs waiting, never an overflow.
-//!
-//! [`SqLedger`]: crate::sendq::SqLedger
+//! accounting (`rtrs_bindings::ib::sendq`), so a small one costs waiting, never an overflow.
 
 use super::{
     error::ProtoError,

@@ -13,11 +13,12 @@ pub mod atomic;
 mod source {
     pub mod addr;
     pub mod proto;
-    pub mod sendq;
 }
+
+#[path = "../../../../bindings/ib/sendq.rs"]
+pub mod sendq;
 
 pub use source::{
     addr,
-    proto,
-    sendq, //
+    proto, //
 };

@@ -3,7 +3,7 @@
 //! Addresses as operators write them.
 
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use proptest::prelude::*;
 use rtrs_core::addr::*;

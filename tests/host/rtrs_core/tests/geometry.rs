@@ -3,7 +3,7 @@
 //! Limits of both sides, sizes of queues, distribution of chunks, requests in chunks.
 
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use proptest::prelude::*;
 use rtrs_core::proto::{
