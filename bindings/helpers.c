@@ -52,6 +52,12 @@ const char *rtrs_helper_ib_device_netdev(struct ib_device *dev, u32 port,
 	return buf;
 }
 
+void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_device *dev,
+				    void (*fn)(struct ib_event_handler *, struct ib_event *))
+{
+	INIT_IB_EVENT_HANDLER(handler, dev, fn);
+}
+
 u64 rtrs_helper_ib_dma_map_single(struct ib_device *dev, void *addr, size_t size,
 				  enum dma_data_direction dir)
 {

@@ -17,6 +17,9 @@ const char *rtrs_helper_ib_device_name(struct ib_device *dev);
 int rtrs_helper_ib_device_node(struct ib_device *dev);
 u32 rtrs_helper_ib_device_comp_vectors(struct ib_device *dev);
 
+void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_device *dev,
+				    void (*fn)(struct ib_event_handler *, struct ib_event *));
+
 struct rtrs_helper_device_attrs {
 	u64 device_cap_flags;
 	u32 max_qp_wr;

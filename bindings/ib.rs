@@ -33,6 +33,7 @@ mod queue;
 pub mod sendq;
 mod sg;
 mod sockaddr;
+mod watch;
 mod wc;
 mod wr;
 
@@ -79,6 +80,12 @@ pub use self::{
     sockaddr::{
         interface_index,
         SockAddr, //
+    },
+    watch::{
+        DeviceEvent,
+        DeviceWatch,
+        Watch,
+        Watching, //
     },
     wc::{
         Wc,

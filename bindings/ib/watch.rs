@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Devices that come and go, and what happens to their ports.
+
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    mem::MaybeUninit, //
+};
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    str::CStr, //
+};
+
+use super::device::Device;
+use crate::raw;
+
+/// What happened to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// It is there; also said of those that were when the watch began.
+    Added,
+    /// It is going away.
+    Removed,
+    /// A port is usable.
+    PortActive(u32),
+    /// A port is not usable.
+    PortDown(u32),
+    /// The addresses of a port changed.
+    GidChange(u32),
+    /// It is broken.
+    Fatal,
+}
+
+/// Somebody who watches devices. A type without values: the functions C calls
+/// carry no context.
+pub trait Watch: Sized + 'static {
+    /// The static watch that belongs to the type.
+    const WATCH: &'static DeviceWatch<Self>;
+
+    /// Something happened. Process context; must not wait for other events.
+    fn device_event(device: &Device, event: DeviceEvent);
+}
+
+/// An `ib_client`, to be a static.
+pub struct DeviceWatch<W> {
+    client: UnsafeCell<raw::ib_client>,
+    _watch: PhantomData<fn() -> W>,
+}
+
+// SAFETY: the structure is constant until it is registered, and synchronised by
+// ib_core while it is.
+unsafe impl<W> Sync for DeviceWatch<W> {}
+
+/// Keeps a watch going. Dropping it ends it, and waits for callbacks; sleeps.
+pub struct Watching<W: Watch>(PhantomData<W>);
+
+/// What is registered with each device.
+#[repr(C)]
+struct DeviceHandler {
+    handler: raw::ib_event_handler,
+}
+
+impl<W: Watch> DeviceWatch<W> {
+    /// A watch that has not begun.
+    pub const fn new(name: &'static CStr) -> Self {
+        // SAFETY: all zeroes is a valid `ib_client`: pointers and lists that
+        // ib_core initialises.
+        let mut client: raw::ib_client = unsafe { MaybeUninit::zeroed().assume_init() };
+        client.name = kernel::str::as_char_ptr_in_const_context(name);
+        client.add = Some(add::<W>);
+        client.remove = Some(remove::<W>);
+        Self {
+            client: UnsafeCell::new(client),
+            _watch: PhantomData,
+        }
+    }
+
+    /// Begins to watch. Once at a time. Sleeps.
+    pub fn start(&'static self) -> Result<Watching<W>> {
+        // SAFETY: static, and not registered: a `Watching` is the only way to
+        // be, and there is none (ib_core refuses a second registration).
+        to_result(unsafe { raw::ib_register_client(self.client.get()) })?;
+        Ok(Watching(PhantomData))
+    }
+}
+
+impl<W: Watch> Drop for Watching<W> {
+    fn drop(&mut self) {
+        // SAFETY: registered by `start()`.
+        unsafe { raw::ib_unregister_client(W::WATCH.client.get()) };
+    }
+}
+
+/// # Safety
+///
+/// To be called by ib_core for a client made by [`DeviceWatch::<W>::new`].
+unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
+    let handler = KBox::new(
+        DeviceHandler {
+            // SAFETY: all zeroes is valid; initialised below.
+            handler: unsafe { core::mem::zeroed() },
+        },
+        GFP_KERNEL,
+    );
+    let Ok(handler) = handler else {
+        return ENOMEM.to_errno();
+    };
+    let handler = KBox::into_raw(handler);
+    // SAFETY: the handler stays until `remove()`; the device is valid.
+    unsafe {
+        raw::rtrs_helper_event_handler_init(
+            core::ptr::addr_of_mut!((*handler).handler),
+            dev,
+            Some(event::<W>),
+        );
+        raw::ib_register_event_handler(core::ptr::addr_of_mut!((*handler).handler));
+        raw::ib_set_client_data(dev, W::WATCH.client.get(), handler.cast());
+        W::device_event(Device::from_raw(dev), DeviceEvent::Added);
+    }
+    0
+}
+
+/// # Safety
+///
+/// As for [`add`]; `data` is what that stored.
+unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
+    // SAFETY: ib_core calls this once for each successful `add()`.
+    unsafe {
+        W::device_event(Device::from_raw(dev), DeviceEvent::Removed);
+        // Waits for a handler that runs.
+        raw::ib_unregister_event_handler(core::ptr::addr_of_mut!(
+            (*data.cast::<DeviceHandler>()).handler
+        ));
+        drop(KBox::from_raw(data.cast::<DeviceHandler>()));
+    }
+}
+
+/// # Safety
+///
+/// To be called by ib_core for a handler registered by [`add`].
+unsafe extern "C" fn event<W: Watch>(_: *mut raw::ib_event_handler, ev: *mut raw::ib_event) {
+    // SAFETY: ib_core passes a valid event.
+    let ev = unsafe { &*ev };
+    // SAFETY: the events below have a port.
+    let port = unsafe { ev.element.port_num };
+    let what = match ev.event {
+        raw::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive(port),
+        raw::ib_event_type_IB_EVENT_PORT_ERR => DeviceEvent::PortDown(port),
+        raw::ib_event_type_IB_EVENT_GID_CHANGE => DeviceEvent::GidChange(port),
+        raw::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Fatal,
+        _ => return,
+    };
+    // SAFETY: the device is valid while it has events.
+    W::device_event(unsafe { Device::from_raw(ev.device) }, what);
+}
