@@ -333,7 +333,8 @@ impl Guest {
         ]);
         add(&["-kernel", &m.platform.image.display().to_string()]);
         add(&["-initrd", &initrd.display().to_string()]);
-        add(&["-append", format!("{CMDLINE} {}", m.append).trim_end()]);
+        let cmdline = format!("{CMDLINE} {} {}", m.accel.cmdline(), m.append);
+        add(&["-append", cmdline.trim_end()]);
         add(&[
             "-serial",
             &format!("file:{}", self.console(self.boots).display()),

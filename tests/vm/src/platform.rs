@@ -90,6 +90,18 @@ impl Accel {
         }
     }
 
+    /// What the guest's kernel has to be told.
+    ///
+    /// By translation its time stamp counter is the host's, but on a busy host
+    /// the guest cannot find out how fast that is, and gets it wrong by a
+    /// factor of five. All its time-outs are wrong then.
+    pub fn cmdline(self) -> String {
+        match self {
+            Accel::Kvm => String::new(),
+            Accel::Tcg => tsc_khz().map_or(String::new(), |khz| format!("tsc_early_khz={khz}")),
+        }
+    }
+
     /// Finds out by booting, once per host boot and kernel: /dev/kvm may be
     /// there and yet not carry a stock kernel.
     pub fn probe(cache: &Path, platform: &Platform) -> Result<Self> {
@@ -160,4 +172,38 @@ fn kvm_boots(image: &Path) -> Result<bool> {
     let _ = child.wait();
     let text = fs::read(&log).unwrap_or_default();
     Ok(String::from_utf8_lossy(&text).contains("Unable to mount root fs"))
+}
+
+/// Measures the time stamp counter: the best of several tries, as the host is
+/// busy.
+#[cfg(target_arch = "x86_64")]
+fn tsc_khz() -> Option<u64> {
+    use std::{
+        arch::x86_64::_rdtsc,
+        time::{Duration, Instant},
+    };
+    // Both clocks as close to each other as they get.
+    let now = || {
+        (0..100)
+            .map(|_| {
+                // SAFETY: every x86-64 processor has the instruction.
+                let before = unsafe { _rdtsc() };
+                let time = Instant::now();
+                // SAFETY: as above.
+                let after = unsafe { _rdtsc() };
+                (after.wrapping_sub(before), before, time)
+            })
+            .min_by_key(|&(width, ..)| width)
+    };
+    let (_, tsc, time) = now()?;
+    std::thread::sleep(Duration::from_millis(100));
+    let (_, tsc_end, time_end) = now()?;
+
+    let us = u64::try_from(time_end.duration_since(time).as_micros()).ok()?;
+    (tsc_end.wrapping_sub(tsc)).checked_mul(1000)?.checked_div(us)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tsc_khz() -> Option<u64> {
+    None
 }
