@@ -126,6 +126,7 @@ impl Session {
             port: config.port,
             reconnect_delay_sec: config.reconnect_delay_sec,
             max_reconnect_attempts: config.max_reconnect_attempts,
+            fail_after: crate::params::fail_after(),
             notifier: None,
         };
         Ok(Self(client::open(options, addrs.into_iter())?))

@@ -206,6 +206,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
                 port,
                 reconnect_delay_sec,
                 max_reconnect_attempts: i32::from(max_reconnect_attempts),
+                fail_after: crate::params::fail_after(),
                 notifier,
             },
             addrs.into_iter(),

@@ -15,20 +15,31 @@ use kernel::{
 use rtrs_bindings::{
     class::Class,
     errno,
-    ib::SockAddr,
+    ib::{
+        Device,
+        DeviceEvent,
+        DeviceWatch,
+        SockAddr,
+        Watch,
+        Watching, //
+    },
     workqueue::{
         Options as QueueOptions,
         OwnedQueue, //
     },
 };
 
-use crate::session::{
-    Options,
-    Session, //
+use crate::{
+    session::{
+        Options,
+        Session, //
+    },
+    MODULE_NAME,
 };
 
 /// The module's state.
 struct Client {
+    _watching: Watching<Devices>,
     // Dropped in this order: sessions are gone when a module is unloaded, the
     // queue and the class wait for the last of their users.
     sessions: KVec<Arc<Session>>,
@@ -47,12 +58,44 @@ pub(crate) fn init() -> Result {
     // SAFETY: called once, when the module is loaded.
     unsafe { CLIENT.init() };
     let client = Client {
+        _watching: WATCH.start()?,
         sessions: KVec::new(),
         queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
         class: Class::new(c"rtrs-client")?,
     };
     *CLIENT.lock() = Some(client);
     Ok(())
+}
+
+/// The watch on devices, which tells paths what they would notice later.
+struct Devices;
+
+static WATCH: DeviceWatch<Devices> = DeviceWatch::new(MODULE_NAME);
+
+impl Watch for Devices {
+    fn watch() -> &'static DeviceWatch<Self> {
+        &WATCH
+    }
+
+    fn device_event(device: &Device, event: DeviceEvent) {
+        let sessions = {
+            let client = CLIENT.lock();
+            let Some(client) = client.as_ref() else {
+                return;
+            };
+            let mut sessions = KVec::new();
+            for session in client.sessions.iter() {
+                if sessions.push(session.clone(), GFP_KERNEL).is_err() {
+                    // The paths find out by themselves, if later.
+                    return;
+                }
+            }
+            sessions
+        };
+        for session in sessions.iter() {
+            session.for_each_path(|path| path.device_event(device, event));
+        }
+    }
 }
 
 /// Undoes [`init`]; sleeps until nothing of the module runs. Who uses a session

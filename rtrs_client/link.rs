@@ -112,6 +112,7 @@ pub(crate) struct LinkCore {
     cons: KVec<ConState>,
     geometry: SetOnce<Geometry>,
     new_rkey: Atomic<bool>,
+    kept: Atomic<bool>,
     domain: SetOnce<Arc<Domain>>,
     tables: SetOnce<Tables>,
     info: SetOnce<Region>,
@@ -150,6 +151,7 @@ impl LinkCore {
                 cons: states,
                 geometry: SetOnce::new(),
                 new_rkey: Atomic::new(false),
+                kept: Atomic::new(false),
                 domain: SetOnce::new(),
                 tables: SetOnce::new(),
                 info: SetOnce::new(),
@@ -166,6 +168,11 @@ impl LinkCore {
     /// Limits of the server, known once the service connection is up.
     pub(crate) fn geometry(&self) -> Option<&Geometry> {
         self.geometry.as_ref()
+    }
+
+    /// Whether the server still had the session when it accepted the link.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Relaxed)
     }
 
     /// Connections of the link, the service connection included.

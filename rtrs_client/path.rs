@@ -34,6 +34,8 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     ib::{
+        Device,
+        DeviceEvent,
         Endpoint,
         SockAddr, //
     },
@@ -108,6 +110,8 @@ pub(crate) enum Notice {
     Timer(u32),
     /// The device is going away.
     DeviceGone,
+    /// A device or port that may be ours has come.
+    DeviceBack,
 }
 
 /// Notes nobody has read yet: the latest of each kind, since older ones are about
@@ -121,6 +125,7 @@ struct Inbox {
     deadline: Option<u32>,
     timer: Option<u32>,
     device_gone: bool,
+    device_back: bool,
     command: Option<Event>,
 }
 
@@ -389,6 +394,33 @@ impl Path {
         con != 0 || self.via.lock().is_some() || !self.session.is_connected()
     }
 
+    /// Something happened to a device, maybe that of the path. Sleeps not.
+    pub(crate) fn device_event(self: &Arc<Self>, device: &Device, event: DeviceEvent) {
+        let (ours, port) = match self.via() {
+            Some(via) => (via.name().as_bytes() == device.name().to_bytes(), via.port),
+            // Not known yet: it may be.
+            None => (true, 0),
+        };
+        let is_port = |p| port == 0 || p == port;
+        match event {
+            // An address may have moved to another device.
+            DeviceEvent::Added | DeviceEvent::PortActive(_) => self.notify(Notice::DeviceBack),
+            DeviceEvent::PortDown(p) if ours && is_port(p) => self.fail_link("port down"),
+            DeviceEvent::Fatal if ours => self.fail_link("device is broken"),
+            // Removal reaches the connections by themselves; whether a change of
+            // addresses matters shows when the next one is resolved.
+            _ => {}
+        }
+    }
+
+    /// The link, if there is one, is of no use any more. Any context.
+    fn fail_link(&self, why: &'static str) {
+        let guard = rcu::read_lock();
+        if let Some(link) = self.link(&guard) {
+            link.core.fail(why, errno::ENETDOWN.to_errno());
+        }
+    }
+
     /// Leaves a note for the owner task. Any context.
     pub(crate) fn notify(self: &Arc<Self>, notice: Notice) {
         {
@@ -401,6 +433,7 @@ impl Path {
                 Notice::Deadline(link) => inbox.deadline = Some(link),
                 Notice::Timer(link) => inbox.timer = Some(link),
                 Notice::DeviceGone => inbox.device_gone = true,
+                Notice::DeviceBack => inbox.device_back = true,
             }
         }
         self.wake_owner();

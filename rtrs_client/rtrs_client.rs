@@ -15,6 +15,7 @@ mod capi;
 mod client;
 mod link;
 pub mod logic;
+mod params;
 mod path;
 mod session;
 mod sysfs;

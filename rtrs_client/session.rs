@@ -18,12 +18,14 @@
 
 mod events;
 mod io;
+mod wait;
 
 pub(crate) use self::io::{
     Io,
     MessageSlot,
     Permit, //
 };
+pub(crate) use self::wait::FailAfter;
 
 use kernel::{
     new_mutex,
@@ -36,10 +38,7 @@ use kernel::{
     },
 };
 use rtrs_bindings::{
-    callback::{
-        Callback,
-        Notifier, //
-    },
+    callback::Notifier,
     class::Class,
     errno,
     handoff::HandoffCell,
@@ -56,8 +55,12 @@ use rtrs_bindings::{
     sbitmap::TagQueue,
     uuid::Uuid,
     workqueue::{
+        impl_has_delayed_work,
         impl_has_work,
+        new_delayed_work,
         new_work,
+        DelayedOn,
+        DelayedWork,
         Queue,
         Work,
         WorkItem, //
@@ -71,7 +74,11 @@ use rtrs_core::proto::{
     MAX_SEGMENTS, //
 };
 
-use self::events::LinkEvents;
+use self::{
+    events::LinkEvents,
+    io::Slot,
+    wait::Waiting, //
+};
 use crate::{
     atomic::{
         Atomic,
@@ -92,6 +99,8 @@ pub(crate) struct Options {
     pub(crate) reconnect_delay_sec: u8,
     /// Attempts to reconnect in a row, -1 for no limit.
     pub(crate) max_reconnect_attempts: i32,
+    /// How long requests wait for a path.
+    pub(crate) fail_after: FailAfter,
     /// Is told when the session loses its last path, and gets one back.
     pub(crate) notifier: Option<Notifier>,
 }
@@ -114,7 +123,7 @@ pub struct Limits {
 struct Tables {
     geometry: Geometry,
     permits: Pin<KBox<TagQueue>>,
-    ios: KVVec<HandoffCell<Option<(Io, Callback)>>>,
+    ios: KVVec<HandoffCell<Option<Slot>>>,
     /// User messages and the protocol's, by permit; every path maps them.
     messages: KVec<Arc<Pages>>,
 }
@@ -142,20 +151,57 @@ pub(crate) struct Session {
     #[pin]
     events: LinkEvents,
     #[pin]
-    event_work: Work<Self>,
+    waiting: Waiting,
+    #[pin]
+    event_work: Work<Self, EVENTS>,
+    #[pin]
+    resume_work: Work<Self, RESUME>,
+    #[pin]
+    fail_timer: DelayedWork<Self, FAIL>,
     #[pin]
     files: Mutex<Option<SessionFiles>>,
 }
 
+/// The session's work items.
+const EVENTS: u64 = 0;
+const RESUME: u64 = 1;
+const FAIL: u64 = 2;
+
 impl_has_work! {
-    impl HasWork<Self> for Session { self.event_work }
+    impl HasWork<Self, EVENTS> for Session { self.event_work }
+    impl HasWork<Self, RESUME> for Session { self.resume_work }
+}
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, FAIL> for Session { self.fail_timer }
 }
 
-impl WorkItem for Session {
+impl WorkItem<EVENTS> for Session {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         this.tell_events();
+    }
+}
+
+impl WorkItem<RESUME> for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.resume();
+    }
+}
+
+impl WorkItem<FAIL> for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.waiting_timeout();
+    }
+}
+
+impl DelayedOn<FAIL> for Session {
+    fn queue(&self) -> &Queue {
+        &self.queue
     }
 }
 
@@ -166,6 +212,7 @@ impl Session {
             .saturating_add(1)
             .min(u32::from(MAX_CONS_PER_PATH));
         let max_reconnect_attempts = options.max_reconnect_attempts;
+        let fail_after = options.fail_after;
         let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
         let last_path = percpu::PerCpu::new(|_| Atomic::new(0))?;
         Arc::pin_init(
@@ -183,7 +230,10 @@ impl Session {
                 tables_lock <- new_mutex!((), "rtrs_tables"),
                 last_path,
                 events <- LinkEvents::new(),
+                waiting <- Waiting::new(fail_after),
                 event_work <- new_work!("rtrs_session_events"),
+                resume_work <- new_work!("rtrs_session_resume"),
+                fail_timer <- new_delayed_work!("rtrs_session_fail"),
                 files <- new_mutex!(None, "rtrs_session_files"),
             }),
             GFP_KERNEL,
@@ -295,6 +345,19 @@ impl Session {
         self.paths
             .read(&guard)
             .is_some_and(|set| set.0.iter().any(|path| path.is_connected()))
+    }
+
+    /// Whether there are paths, connected or not.
+    pub(crate) fn has_paths(&self) -> bool {
+        let guard = rcu::read_lock();
+        self.paths.read(&guard).is_some_and(|set| !set.0.is_empty())
+    }
+
+    /// Permits of the session, 0 before it has any.
+    fn depth(&self) -> u16 {
+        self.tables
+            .as_ref()
+            .map_or(0, |tables| tables.geometry.queue_depth())
     }
 
     /// The paths as they are now. Sleeps not, allocates not.
@@ -409,6 +472,10 @@ impl Session {
         if removed.is_err() {
             pr_warn!("{}: no memory to forget a path\n", &**path);
         }
+        if !self.has_paths() {
+            // Nothing will come for what waits.
+            self.fail_waiting();
+        }
     }
 
     /// Ends the session: removes the paths, and waits for permits that are still
@@ -417,6 +484,7 @@ impl Session {
         // Waits for files being written, so that no path is added after this.
         let files = self.files.lock().take();
         drop(files);
+        self.stop_waiting();
         while let Some(path) = self.path_set().and_then(|set| set.0.first().cloned()) {
             let before = self.path_set().map_or(0, |set| set.0.len());
             self.remove_path(&path);

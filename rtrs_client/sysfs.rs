@@ -40,7 +40,10 @@ use crate::{
         Path,
         PathName, //
     },
-    session::Session,
+    session::{
+        FailAfter,
+        Session, //
+    },
 };
 
 /// Bounds of `max_reconnect_attempts`; -1 is for ever.
@@ -52,6 +55,7 @@ attributes! {
         "mpath_policy" => rw(show_policy, store_policy),
         "mp_policy" => rw(show_policy, store_policy),
         "add_path" => rw_self(show_add_path, store_add_path),
+        "fast_io_fail_tmo" => rw_self(show_fail_after, store_fail_after),
     };
     static PATH_FILES: [Path] = {
         "state" => ro(show_state),
@@ -132,6 +136,18 @@ fn store_attempts(session: &Session, buf: &[u8]) -> Result {
         return Err(EINVAL);
     }
     session.set_max_reconnect_attempts(attempts);
+    Ok(())
+}
+
+fn show_fail_after(session: &Session, out: &mut Output<'_>) -> Result {
+    match session.fail_after() {
+        FailAfter::Secs(secs) => Ok(writeln!(out, "{secs}")?),
+        FailAfter::Never => Ok(writeln!(out, "off")?),
+    }
+}
+
+fn store_fail_after(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
+    session.set_fail_after(FailAfter::parse(text(buf)?).ok_or(EINVAL)?);
     Ok(())
 }
 

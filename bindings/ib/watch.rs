@@ -38,7 +38,7 @@ pub enum DeviceEvent {
 /// carry no context.
 pub trait Watch: Sized + 'static {
     /// The static watch that belongs to the type.
-    const WATCH: &'static DeviceWatch<Self>;
+    fn watch() -> &'static DeviceWatch<Self>;
 
     /// Something happened. Process context; must not wait for other events.
     fn device_event(device: &Device, event: DeviceEvent);
@@ -90,7 +90,7 @@ impl<W: Watch> DeviceWatch<W> {
 impl<W: Watch> Drop for Watching<W> {
     fn drop(&mut self) {
         // SAFETY: registered by `start()`.
-        unsafe { raw::ib_unregister_client(W::WATCH.client.get()) };
+        unsafe { raw::ib_unregister_client(W::watch().client.get()) };
     }
 }
 
@@ -117,7 +117,7 @@ unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
             Some(event::<W>),
         );
         raw::ib_register_event_handler(core::ptr::addr_of_mut!((*handler).handler));
-        raw::ib_set_client_data(dev, W::WATCH.client.get(), handler.cast());
+        raw::ib_set_client_data(dev, W::watch().client.get(), handler.cast());
         W::device_event(Device::from_raw(dev), DeviceEvent::Added);
     }
     0

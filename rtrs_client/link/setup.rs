@@ -341,6 +341,7 @@ impl LinkCore {
                 errno::EPROTO
             })?;
             self.new_rkey.store(accept.new_rkey, Relaxed);
+            self.kept.store(accept.kept, Relaxed);
             self.geometry.populate(geometry);
             self.path.connected_via(ep.endpoint());
         }

@@ -123,6 +123,7 @@ impl Path {
             deadline,
             timer,
             device_gone,
+            device_back,
             command,
         } = notes;
         let mut any = false;
@@ -135,6 +136,10 @@ impl Path {
             any = true;
             self.note_error(errno::ENODEV.to_errno(), "device removed");
             self.step(owner, Event::DeviceGone);
+        }
+        if device_back {
+            any = true;
+            self.step(owner, Event::DeviceBack);
         }
         if let Some(event) = command {
             any = true;
@@ -219,6 +224,9 @@ impl Path {
     /// Gives the link to the submitters.
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
+        if !l.core.is_kept() && self.session.is_lost_unnoticed() {
+            self.session.lost();
+        }
         match KBox::new(l, GFP_KERNEL) {
             Ok(l) => {
                 *self.heartbeat.lock() = rtrs_core::proto::Heartbeat::new();

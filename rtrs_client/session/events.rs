@@ -22,7 +22,10 @@ use rtrs_bindings::{
     workqueue::WorkExt, //
 };
 
-use super::Session;
+use super::{
+    FailAfter,
+    Session, //
+};
 
 /// What to tell, with the numbers of `enum rtrs_clt_link_ev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +43,23 @@ struct State {
     opened: bool,
     /// Paths that are connected.
     up: u32,
-    /// How often the last path was lost.
-    losses: u32,
-    /// What the user knows: losses, and whether there is a path.
-    told_losses: u32,
+    /// Requests are being failed, for want of a path or because the server has
+    /// forgotten the session: the user has to know, even if it is over.
+    failing: bool,
+    /// What the user knows: that there is a path.
     told_up: bool,
 }
 
 impl State {
-    /// What the user has to be told next. A loss is always told, even if it is
-    /// over: the server has forgotten the user's state.
+    /// What the user has to be told next.
     fn next(&mut self) -> Option<LinkEvent> {
         if !self.opened {
             None
-        } else if self.told_up && self.told_losses != self.losses {
-            self.told_losses = self.losses;
+        } else if self.told_up && self.failing {
             self.told_up = false;
             Some(LinkEvent::Disconnected)
         } else if !self.told_up && self.up > 0 {
-            self.told_losses = self.losses;
+            self.failing = false;
             self.told_up = true;
             Some(LinkEvent::Reconnected)
         } else {
@@ -89,31 +90,43 @@ impl Session {
             let mut state = self.events.state.lock();
             state.opened = true;
             state.told_up = true;
-            // A path may have been lost since it was connected.
-            state.told_losses = 0;
         }
         self.wake_events();
     }
 
-    /// A path takes requests.
+    /// A path takes requests. Owner task of the path.
     pub(crate) fn path_up(self: &Arc<Self>) {
         {
             let mut state = self.events.state.lock();
             state.up = state.up.saturating_add(1);
         }
+        self.stop_failing();
         self.wake_events();
     }
 
-    /// A path takes no requests any more.
+    /// A path takes no requests any more. Owner task of the path.
     pub(crate) fn path_down(self: &Arc<Self>) {
-        {
+        let none = {
             let mut state = self.events.state.lock();
             state.up = state.up.saturating_sub(1);
-            if state.up == 0 {
-                state.losses = state.losses.wrapping_add(1);
-            }
+            state.up == 0
+        };
+        if none && self.fail_after() == FailAfter::Secs(0) {
+            self.note_failing();
         }
+    }
+
+    /// Requests are failed from now on.
+    pub(super) fn note_failing(self: &Arc<Self>) {
+        self.events.state.lock().failing = true;
         self.wake_events();
+    }
+
+    /// Whether the user believes in a session that has no path just now: if the
+    /// server has forgotten it, they have to be told.
+    pub(crate) fn is_lost_unnoticed(&self) -> bool {
+        let state = self.events.state.lock();
+        state.opened && state.told_up && state.up == 0
     }
 
     fn wake_events(self: &Arc<Self>) {

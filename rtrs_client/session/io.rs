@@ -8,7 +8,10 @@
 
 use kernel::{
     prelude::*,
-    sync::rcu, //
+    sync::{
+        rcu,
+        Arc, //
+    },
 };
 use rtrs_bindings::{
     callback::{
@@ -18,8 +21,7 @@ use rtrs_bindings::{
     errno,
     ib::SgList,
     percpu,
-    sbitmap::Tag,
-    time, //
+    sbitmap::Tag, //
 };
 use rtrs_core::proto::{
     Dir,
@@ -91,6 +93,14 @@ pub(crate) struct Io {
     pub(crate) usr_len: usize,
 }
 
+/// A request that is not complete.
+pub(super) struct Slot {
+    io: Io,
+    done: Callback,
+    /// It waits for a path.
+    parked: bool,
+}
+
 /// Where the message of a permit is kept.
 pub(crate) struct MessageSlot {
     /// Which region of the message store.
@@ -143,11 +153,6 @@ impl Paths for Candidates<'_> {
     }
 }
 
-/// How often, and how long in between, a request that is failed over is offered
-/// to paths whose queues are full: the device drains them all the time.
-const REISSUE_TRIES: u32 = 5_000;
-const REISSUE_DELAY_MS: u32 = 1;
-
 impl Session {
     /// Takes a permit; `None` if there is none, or, when told to wait (which
     /// sleeps), if the session is being closed.
@@ -178,9 +183,10 @@ impl Session {
     /// # Errors
     ///
     /// `EMSGSIZE` for too much of message or data, `ECONNABORTED` without a
-    /// connected path, `ENOMEM` if it may work later. `done` is not called then.
+    /// connected path when requests do not wait for one, `ENOMEM` if it may work
+    /// later. `done` is not called then.
     pub(crate) fn submit(
-        &self,
+        self: &Arc<Self>,
         permit: PermitKey,
         dir: Dir,
         message: Message<'_>,
@@ -204,7 +210,12 @@ impl Session {
         if let Err(done) = self.set_io(id, io, done) {
             return Err((EBUSY, done));
         }
-        match self.issue(id, &io) {
+        let sent = match self.issue(id, &io) {
+            // No path: wait for one, unless that is not wanted.
+            Err(e) if e == errno::ECONNABORTED => self.park(id),
+            sent => sent,
+        };
+        match sent {
             Ok(()) => Ok(()),
             // Nobody has the request now but us, unless a server answered what
             // it never got.
@@ -250,7 +261,11 @@ impl Session {
             .and_then(|tables| tables.ios.get(usize::from(id)));
         match cell.and_then(|cell| cell.try_take()) {
             Some(mut held) if held.is_none() => {
-                *held = Some((io, done));
+                *held = Some(Slot {
+                    io,
+                    done,
+                    parked: false,
+                });
                 Ok(())
             }
             _ => Err(done),
@@ -259,18 +274,39 @@ impl Session {
 
     fn take_io(&self, id: u16) -> Option<(Io, Callback)> {
         let tables = self.tables.as_ref()?;
-        tables.ios.get(usize::from(id))?.try_take()?.take()
+        let slot = tables.ios.get(usize::from(id))?.try_take()?.take()?;
+        Some((slot.io, slot.done))
     }
 
-    fn peek_io(&self, id: u16) -> Option<Io> {
+    pub(super) fn peek_io(&self, id: u16) -> Option<Io> {
         let tables = self.tables.as_ref()?;
         let held = tables.ios.get(usize::from(id))?.try_take()?;
-        held.as_ref().map(|(io, _)| *io)
+        held.as_ref().map(|slot| slot.io)
+    }
+
+    /// Whether the request waits for a path.
+    pub(super) fn is_parked(&self, id: u16) -> bool {
+        let parked = || {
+            let held = self.tables.as_ref()?.ios.get(usize::from(id))?.try_take()?;
+            held.as_ref().map(|slot| slot.parked)
+        };
+        parked().unwrap_or(false)
+    }
+
+    /// Notes that the request waits for a path, or does not; `false` if there is
+    /// no request.
+    pub(super) fn set_parked(&self, id: u16, parked: bool) -> bool {
+        let set = || {
+            let mut held = self.tables.as_ref()?.ios.get(usize::from(id))?.try_take()?;
+            held.as_mut()?.parked = parked;
+            Some(())
+        };
+        set().is_some()
     }
 
     /// Offers the request to the paths, in the order of the policy, until one
     /// takes it.
-    fn issue(&self, id: u16, io: &Io) -> Result {
+    pub(super) fn issue(&self, id: u16, io: &Io) -> Result {
         let guard = rcu::read_lock();
         let set = self.paths.read(&guard).ok_or(errno::ECONNABORTED)?;
         // PANIC: none; where this runs does not matter, only that CPUs spread.
@@ -305,20 +341,19 @@ impl Session {
         }
     }
 
-    /// Sends a request again that was in flight on a path that is gone. Sleeps.
-    pub(crate) fn reissue(&self, id: u16) {
+    /// Sends a request again that was in flight on a path that is gone, or has it
+    /// wait for one. Sleeps.
+    pub(crate) fn reissue(self: &Arc<Self>, id: u16) {
         let Some(io) = self.peek_io(id) else { return };
-        let mut tries = 0;
-        let error = loop {
-            match self.issue(id, &io) {
-                Ok(()) => return,
-                Err(e) if e == ENOMEM && tries < REISSUE_TRIES => {
-                    tries += 1;
-                    time::sleep_ms(REISSUE_DELAY_MS);
-                }
-                Err(e) => break e,
+        match self.issue(id, &io) {
+            Ok(()) => {}
+            Err(e) if e == errno::ECONNABORTED => self.park_or_fail(id),
+            Err(e) if e == ENOMEM => {
+                // Queues are full for a moment: that is no reason to fail it.
+                self.park_or_fail(id);
+                self.wake_waiting(1);
             }
-        };
-        self.complete(id, error.to_errno());
+            Err(e) => self.complete(id, e.to_errno()),
+        }
     }
 }

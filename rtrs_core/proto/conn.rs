@@ -107,6 +107,10 @@ impl ConnReq {
 /// Bit of the flags word of an accept: every answer brings a new key for its chunk.
 const FLAG_NEW_RKEY: u32 = 1 << 1;
 
+/// Bit of the flags word of an accept: the server still has the session, and what its user keeps
+/// for it. Not known to mainline, which neither sets nor looks at it.
+const FLAG_KEPT: u32 = 1 << 16;
+
 /// The server's answer to an accepted connection request.
 ///
 /// The numbers are what the server claims; [`Geometry::from_accept`] is where they become limits
@@ -124,6 +128,9 @@ pub struct ConnAccept {
     /// The server invalidates the key of a chunk with each request (`always_invalidate`) and
     /// answers with a message that holds the new one.
     pub new_rkey: bool,
+    /// The server still has the session, with what its user keeps for it. Never so with mainline,
+    /// which forgets a session with its last path.
+    pub kept: bool,
 }
 
 impl ConnAccept {
@@ -151,6 +158,7 @@ impl ConnAccept {
             max_io_size: wire::get_u32(buf, 8)?,
             max_hdr_size: wire::get_u32(buf, 12)?,
             new_rkey: wire::get_u32(buf, 16)? & FLAG_NEW_RKEY != 0,
+            kept: wire::get_u32(buf, 16)? & FLAG_KEPT != 0,
         })
     }
 
@@ -160,7 +168,13 @@ impl ConnAccept {
     ///
     /// [`ProtoError::BufferTooSmall`].
     pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        let flags = if self.new_rkey { FLAG_NEW_RKEY } else { 0 };
+        let mut flags = 0;
+        if self.new_rkey {
+            flags |= FLAG_NEW_RKEY;
+        }
+        if self.kept {
+            flags |= FLAG_KEPT;
+        }
 
         let msg = wire::zeroed(buf, Self::SIZE)?;
         wire::put(msg, 0, &MAGIC.to_le_bytes())?;

@@ -122,6 +122,7 @@ impl Geometry {
             max_io_size: self.max_io_size,
             max_hdr_size: self.max_hdr_size,
             new_rkey,
+            kept: false,
         }
     }
 

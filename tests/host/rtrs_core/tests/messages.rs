@@ -27,6 +27,7 @@ fn accept() -> ConnAccept {
         max_io_size: 126976,
         max_hdr_size: 4096,
         new_rkey: true,
+        kept: true,
     }
 }
 
