@@ -1,0 +1,770 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections, queue pairs and memory, as far as the cases need them.
+//!
+//! All `unsafe` of the program is in here. The program has one thread, and all types are bound to
+//! it. Whatever an object needs is held by it, so they go in the right order; the device may write
+//! to registered memory at any time, which is why that is only ever copied from and to.
+
+use std::{
+    alloc::{alloc_zeroed, dealloc, Layout},
+    cell::{Cell, RefCell},
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::BorrowedFd,
+    ptr::{self, NonNull},
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{bail, Context, Result};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+
+#[allow(
+    dead_code,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    unsafe_op_in_unsafe_fn
+)]
+mod raw {
+    include!(concat!(env!("OUT_DIR"), "/raw.rs"));
+}
+
+/// How long to sleep between looks at a completion queue.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
+
+/// Repeats of an unacknowledged message, and of one the receiver was not ready for (7: for ever).
+const RETRY: u8 = 7;
+
+/// The result of a call that returns -1 and sets errno.
+fn check(ret: i32, what: &'static str) -> Result<()> {
+    if ret == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error()).context(what)
+}
+
+/// The result of a call that returns the error number itself.
+fn check_errno(ret: i32, what: &'static str) -> Result<()> {
+    if ret == 0 {
+        return Ok(());
+    }
+    Err(io::Error::from_raw_os_error(ret)).context(what)
+}
+
+/// A pointer from a call that returns NULL and sets errno.
+fn check_ptr<T>(ptr: *mut T, what: &'static str) -> Result<NonNull<T>> {
+    NonNull::new(ptr)
+        .ok_or_else(io::Error::last_os_error)
+        .context(what)
+}
+
+/// Socket address in C's form.
+enum SockAddr {
+    V4(raw::sockaddr_in),
+    V6(raw::sockaddr_in6),
+}
+
+impl SockAddr {
+    fn new(addr: SocketAddr) -> Self {
+        match addr.ip() {
+            IpAddr::V4(ip) => {
+                let mut sin = raw::sockaddr_in {
+                    sin_family: raw::AF_INET as u16,
+                    sin_port: addr.port().to_be(),
+                    ..Default::default()
+                };
+                sin.sin_addr.s_addr = u32::from_ne_bytes(ip.octets());
+                Self::V4(sin)
+            }
+            IpAddr::V6(ip) => {
+                let mut sin6 = raw::sockaddr_in6 {
+                    sin6_family: raw::AF_INET6 as u16,
+                    sin6_port: addr.port().to_be(),
+                    ..Default::default()
+                };
+                sin6.sin6_addr.__in6_u.__u6_addr8 = ip.octets();
+                Self::V6(sin6)
+            }
+        }
+    }
+
+    fn as_ptr(&mut self) -> *mut raw::sockaddr {
+        match self {
+            Self::V4(sin) => ptr::from_mut(sin).cast(),
+            Self::V6(sin6) => ptr::from_mut(sin6).cast(),
+        }
+    }
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The address is known.
+    AddrResolved,
+    /// The route is known.
+    RouteResolved,
+    /// Somebody wants to connect to us.
+    ConnectRequest,
+    /// The connection is up.
+    Established,
+    /// The other side refused.
+    Rejected,
+    /// No answer.
+    Unreachable,
+    /// The connection is gone.
+    Disconnected,
+    /// The numbers of the queue pair may be used again.
+    TimewaitExit,
+    /// A device went away.
+    DeviceRemoval,
+    /// A failure the connection manager did not expect.
+    Error,
+    /// Anything else.
+    Other(u32),
+}
+
+impl EventKind {
+    fn new(event: u32) -> Self {
+        match event {
+            raw::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
+            raw::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
+            raw::RDMA_CM_EVENT_CONNECT_REQUEST => Self::ConnectRequest,
+            raw::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
+            raw::RDMA_CM_EVENT_REJECTED => Self::Rejected,
+            raw::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable,
+            raw::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
+            raw::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            raw::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
+            raw::RDMA_CM_EVENT_ADDR_ERROR
+            | raw::RDMA_CM_EVENT_ROUTE_ERROR
+            | raw::RDMA_CM_EVENT_CONNECT_ERROR => Self::Error,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// An event, with all that belongs to it.
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// To which connection, see [`Id::key`].
+    pub key: usize,
+    /// Reason or error number.
+    pub status: i32,
+    /// What the other side sent along, padded by the transport.
+    pub private: Vec<u8>,
+    /// The connection a [`EventKind::ConnectRequest`] is about.
+    pub new_id: Option<Id>,
+}
+
+/// Where events of connections arrive.
+pub struct Channel {
+    raw: NonNull<raw::rdma_event_channel>,
+}
+
+impl Channel {
+    /// A channel without connections.
+    pub fn new() -> Result<Rc<Self>> {
+        // SAFETY: no preconditions.
+        let raw = unsafe { raw::rdma_create_event_channel() };
+        Ok(Rc::new(Self {
+            raw: check_ptr(raw, "rdma_create_event_channel (is rdma_ucm loaded?)")?,
+        }))
+    }
+
+    /// The next event, if there is one before the time is over.
+    pub fn next(self: &Rc<Self>, timeout: Duration) -> Result<Option<Event>> {
+        // SAFETY: the channel lives as long as `self`.
+        let fd = unsafe { self.raw.as_ref() }.fd;
+        // SAFETY: the descriptor is open as long as the channel lives.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+        if poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout).context("poll")? == 0 {
+            return Ok(None);
+        }
+
+        let mut event = ptr::null_mut();
+        // SAFETY: the channel is alive, `event` is writable.
+        let ret = unsafe { raw::rdma_get_cm_event(self.raw.as_ptr(), &mut event) };
+        check(ret, "rdma_get_cm_event")?;
+        // SAFETY: valid until it is acknowledged below, the reference ends before.
+        let copy = self.copy(unsafe { &*event });
+        // SAFETY: it came from `rdma_get_cm_event` and was not acknowledged yet.
+        let ret = unsafe { raw::rdma_ack_cm_event(event) };
+        check(ret, "rdma_ack_cm_event")?;
+        Ok(Some(copy))
+    }
+
+    fn copy(self: &Rc<Self>, event: &raw::rdma_cm_event) -> Event {
+        let kind = EventKind::new(event.event);
+        // SAFETY: all ids here are for connections, so this is the valid member; all of it may be
+        // read, as the library clears the whole event first.
+        let conn = unsafe { &event.param.conn };
+        let private = if conn.private_data.is_null() {
+            Vec::new()
+        } else {
+            let len = usize::from(conn.private_data_len);
+            // SAFETY: the library says so many bytes are there, until the event is acknowledged.
+            unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len) }.to_vec()
+        };
+        let new_id = match kind {
+            // A new connection belongs to whoever takes the event.
+            EventKind::ConnectRequest => NonNull::new(event.id).map(|raw| Id {
+                raw,
+                queue: None,
+                channel: self.clone(),
+            }),
+            _ => None,
+        };
+        Event {
+            kind,
+            key: event.id.addr(),
+            status: event.status,
+            private,
+            new_id,
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: all ids hold a reference, so there is none any more.
+        unsafe { raw::rdma_destroy_event_channel(self.raw.as_ptr()) };
+    }
+}
+
+/// Sizes of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSize {
+    /// Sends in flight.
+    pub send: u32,
+    /// Receives posted.
+    pub recv: u32,
+}
+
+/// Completion queue and domain of a queue pair.
+struct Queue {
+    cq: NonNull<raw::ibv_cq>,
+    /// Memory the device may use as long as there is the queue pair.
+    used: RefCell<Vec<Rc<Mr>>>,
+    sends: Cell<u64>,
+    _domain: Rc<Domain>,
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: the queue pair is destroyed before, see `Id::drop`.
+        unsafe { raw::ibv_destroy_cq(self.cq.as_ptr()) };
+    }
+}
+
+/// A connection, or what becomes one, or what listens for them.
+pub struct Id {
+    raw: NonNull<raw::rdma_cm_id>,
+    queue: Option<Queue>,
+    channel: Rc<Channel>,
+}
+
+impl Id {
+    /// A new one.
+    pub fn new(channel: &Rc<Channel>) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is alive and will be as long as the id, `raw` is writable.
+        let ret = unsafe {
+            raw::rdma_create_id(
+                channel.raw.as_ptr(),
+                &mut raw,
+                ptr::null_mut(),
+                raw::RDMA_PS_TCP,
+            )
+        };
+        check(ret, "rdma_create_id")?;
+        Ok(Self {
+            raw: check_ptr(raw, "rdma_create_id")?,
+            queue: None,
+            channel: channel.clone(),
+        })
+    }
+
+    /// What events call this connection.
+    pub fn key(&self) -> usize {
+        self.raw.addr().get()
+    }
+
+    /// Where its events arrive.
+    pub fn channel(&self) -> &Rc<Channel> {
+        &self.channel
+    }
+
+    /// Waits for connections at this address.
+    pub fn listen(&self, addr: SocketAddr, backlog: i32) -> Result<()> {
+        let mut addr = SockAddr::new(addr);
+        // SAFETY: the id is alive, and the address for as long as the call.
+        let ret = unsafe { raw::rdma_bind_addr(self.raw.as_ptr(), addr.as_ptr()) };
+        check(ret, "rdma_bind_addr")?;
+        // SAFETY: the id is alive.
+        let ret = unsafe { raw::rdma_listen(self.raw.as_ptr(), backlog) };
+        check(ret, "rdma_listen")
+    }
+
+    /// Starts to look for the way to an address.
+    pub fn resolve_addr(&self, addr: SocketAddr, timeout: Duration) -> Result<()> {
+        let mut addr = SockAddr::new(addr);
+        // SAFETY: the id is alive, and the address for as long as the call; the source address
+        // may be left to the library.
+        let ret = unsafe {
+            raw::rdma_resolve_addr(
+                self.raw.as_ptr(),
+                ptr::null_mut(),
+                addr.as_ptr(),
+                millis(timeout),
+            )
+        };
+        check(ret, "rdma_resolve_addr")
+    }
+
+    /// Starts to look for the route.
+    pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
+        // SAFETY: the id is alive.
+        let ret = unsafe { raw::rdma_resolve_route(self.raw.as_ptr(), millis(timeout)) };
+        check(ret, "rdma_resolve_route")
+    }
+
+    /// The protection domain for the device of this connection.
+    pub fn new_domain(&self) -> Result<Rc<Domain>> {
+        // SAFETY: the id is alive.
+        let verbs = unsafe { self.raw.as_ref() }.verbs;
+        if verbs.is_null() {
+            bail!("the connection has no device yet");
+        }
+        // SAFETY: librdmacm keeps the device open until the program ends.
+        let raw = unsafe { raw::ibv_alloc_pd(verbs) };
+        Ok(Rc::new(Domain {
+            raw: check_ptr(raw, "ibv_alloc_pd")?,
+        }))
+    }
+
+    /// Gives the connection a queue pair.
+    pub fn create_qp(&mut self, domain: &Rc<Domain>, size: QueueSize) -> Result<()> {
+        if self.queue.is_some() {
+            bail!("there is a queue pair already");
+        }
+        // SAFETY: the id is alive.
+        let verbs = unsafe { self.raw.as_ref() }.verbs;
+        let entries = i32::try_from(size.send + size.recv).context("size of a queue")?;
+        // SAFETY: the device is open, see `new_domain`; no channel, no context, vector 0.
+        let cq = unsafe { raw::ibv_create_cq(verbs, entries, ptr::null_mut(), ptr::null_mut(), 0) };
+        // From here on dropping destroys it.
+        let queue = Queue {
+            cq: check_ptr(cq, "ibv_create_cq")?,
+            used: RefCell::new(Vec::new()),
+            sends: Cell::new(0),
+            _domain: domain.clone(),
+        };
+        let mut attr = raw::ibv_qp_init_attr {
+            send_cq: queue.cq.as_ptr(),
+            recv_cq: queue.cq.as_ptr(),
+            cap: raw::ibv_qp_cap {
+                max_send_wr: size.send,
+                max_recv_wr: size.recv,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            qp_type: raw::IBV_QPT_RC,
+            sq_sig_all: 1,
+            ..Default::default()
+        };
+        // SAFETY: all objects are alive, and the completion queue outlives the queue pair.
+        let ret = unsafe { raw::rdma_create_qp(self.raw.as_ptr(), domain.raw.as_ptr(), &mut attr) };
+        check(ret, "rdma_create_qp")?;
+        self.queue = Some(queue);
+        Ok(())
+    }
+
+    fn param(private: &[u8]) -> Result<raw::rdma_conn_param> {
+        Ok(raw::rdma_conn_param {
+            private_data: private.as_ptr().cast(),
+            private_data_len: u8::try_from(private.len()).context("private data")?,
+            retry_count: RETRY,
+            rnr_retry_count: RETRY,
+            ..Default::default()
+        })
+    }
+
+    /// Asks the other side to connect.
+    pub fn connect(&self, private: &[u8]) -> Result<()> {
+        let mut param = Self::param(private)?;
+        // SAFETY: the id is alive, and the private data for as long as the call.
+        let ret = unsafe { raw::rdma_connect(self.raw.as_ptr(), &mut param) };
+        check(ret, "rdma_connect")
+    }
+
+    /// Agrees to a connection.
+    pub fn accept(&self, private: &[u8]) -> Result<()> {
+        let mut param = Self::param(private)?;
+        // SAFETY: the id is alive, and the private data for as long as the call.
+        let ret = unsafe { raw::rdma_accept(self.raw.as_ptr(), &mut param) };
+        check(ret, "rdma_accept")
+    }
+
+    /// Refuses a connection.
+    pub fn reject(&self, private: &[u8]) -> Result<()> {
+        let len = u8::try_from(private.len()).context("private data")?;
+        // SAFETY: the id is alive, and the private data for as long as the call.
+        let ret = unsafe { raw::rdma_reject(self.raw.as_ptr(), private.as_ptr().cast(), len) };
+        check(ret, "rdma_reject")
+    }
+
+    /// Ends the connection.
+    pub fn disconnect(&self) -> Result<()> {
+        // SAFETY: the id is alive.
+        let ret = unsafe { raw::rdma_disconnect(self.raw.as_ptr()) };
+        check(ret, "rdma_disconnect")
+    }
+
+    fn queue(&self) -> Result<(&Queue, &raw::ibv_qp)> {
+        let queue = self.queue.as_ref().context("there is no queue pair")?;
+        // SAFETY: the id is alive.
+        let qp = unsafe { self.raw.as_ref() }.qp;
+        // SAFETY: made together with the queue, and goes with the id.
+        let qp = unsafe { qp.as_ref() }.context("there is no queue pair")?;
+        Ok((queue, qp))
+    }
+
+    /// Number of the queue pair.
+    pub fn qp_num(&self) -> Result<u32> {
+        Ok(self.queue()?.1.qp_num)
+    }
+
+    /// Gives the device a place for the next message.
+    pub fn post_recv(&self, token: u64, slice: Option<Slice<'_>>) -> Result<()> {
+        let (queue, qp) = self.queue()?;
+        let mut sge = slice.as_ref().map(|s| s.sge(queue)).transpose()?;
+        let mut wr = raw::ibv_recv_wr {
+            wr_id: token,
+            sg_list: sge.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
+            num_sge: i32::from(slice.is_some()),
+            ..Default::default()
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: contexts live as long as their queue pairs.
+        let post = unsafe { (*qp.context).ops.post_recv }.context("no post_recv")?;
+        // SAFETY: queue pair and work request are valid; the memory is held by `queue`.
+        let ret = unsafe { post(ptr::from_ref(qp).cast_mut(), &mut wr, &mut bad) };
+        check_errno(ret, "ibv_post_recv")
+    }
+
+    /// Has the device do something; returns the token of its completion.
+    pub fn post_send(&self, op: Send, slice: Option<Slice<'_>>) -> Result<u64> {
+        let (queue, qp) = self.queue()?;
+        let token = SEND_TOKEN | queue.sends.get();
+        queue.sends.set(queue.sends.get() + 1);
+        let mut sge = slice.as_ref().map(|s| s.sge(queue)).transpose()?;
+        let mut wr = raw::ibv_send_wr {
+            wr_id: token,
+            sg_list: sge.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
+            num_sge: i32::from(slice.is_some()),
+            ..Default::default()
+        };
+        let (opcode, imm) = match op {
+            Send::Msg => (raw::IBV_WR_SEND, 0),
+            Send::MsgImm(imm) => (raw::IBV_WR_SEND_WITH_IMM, imm),
+            Send::MsgInv(_) => (raw::IBV_WR_SEND_WITH_INV, 0),
+            Send::Write(_) => (raw::IBV_WR_RDMA_WRITE, 0),
+            Send::WriteImm(_, imm) => (raw::IBV_WR_RDMA_WRITE_WITH_IMM, imm),
+            Send::Read(_) => (raw::IBV_WR_RDMA_READ, 0),
+        };
+        wr.opcode = opcode;
+        match op {
+            Send::MsgInv(rkey) => wr.__bindgen_anon_1.invalidate_rkey = rkey,
+            _ => wr.__bindgen_anon_1.imm_data = imm.to_be(),
+        }
+        if let Send::Write(to) | Send::WriteImm(to, _) | Send::Read(to) = op {
+            wr.wr.rdma = raw::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+                remote_addr: to.addr,
+                rkey: to.rkey,
+            };
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: contexts live as long as their queue pairs.
+        let post = unsafe { (*qp.context).ops.post_send }.context("no post_send")?;
+        // SAFETY: queue pair and work request are valid; the memory is held by `queue`.
+        let ret = unsafe { post(ptr::from_ref(qp).cast_mut(), &mut wr, &mut bad) };
+        check_errno(ret, "ibv_post_send")?;
+        Ok(token)
+    }
+
+    /// The next completion, if there is one.
+    pub fn poll(&self) -> Result<Option<Completion>> {
+        let (queue, qp) = self.queue()?;
+        let mut wc = raw::ibv_wc::default();
+        // SAFETY: contexts live as long as their queue pairs.
+        let poll = unsafe { (*qp.context).ops.poll_cq }.context("no poll_cq")?;
+        // SAFETY: the completion queue is alive, there is room for one completion.
+        match unsafe { poll(queue.cq.as_ptr(), 1, &mut wc) } {
+            0 => return Ok(None),
+            1 => {}
+            _ => bail!("ibv_poll_cq failed"),
+        }
+        // SAFETY: a plain number; which of the two it is, the flags tell.
+        let imm = unsafe { wc.__bindgen_anon_1.imm_data };
+        let has = |flag| wc.wc_flags & flag != 0;
+        Ok(Some(Completion {
+            token: wc.wr_id,
+            status: wc.status,
+            len: wc.byte_len as usize,
+            imm: has(raw::IBV_WC_WITH_IMM).then(|| u32::from_be(imm)),
+            inval: has(raw::IBV_WC_WITH_INV).then_some(imm),
+        }))
+    }
+
+    /// The next completion within some time.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>> {
+        let end = Instant::now() + timeout;
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(Some(done));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        if self.queue.is_some() {
+            // SAFETY: there is a queue pair, made by `create_qp`.
+            unsafe { raw::rdma_destroy_qp(self.raw.as_ptr()) };
+        }
+        // SAFETY: the id is ours, and events of it are acknowledged at once.
+        unsafe { raw::rdma_destroy_id(self.raw.as_ptr()) };
+    }
+}
+
+/// Waiting times in the unit of the library.
+fn millis(time: Duration) -> i32 {
+    i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// Marks tokens of sends; those of receives are up to the caller.
+const SEND_TOKEN: u64 = 1 << 63;
+
+/// An address of the other side, and the key to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// Address as the other side said it.
+    pub addr: u64,
+    /// Key as the other side said it.
+    pub rkey: u32,
+}
+
+/// What a queue pair can do.
+#[derive(Clone, Copy, Debug)]
+pub enum Send {
+    /// A message.
+    Msg,
+    /// A message with an immediate value.
+    MsgImm(u32),
+    /// A message that invalidates a key of the other side.
+    MsgInv(u32),
+    /// A write to memory of the other side.
+    Write(Remote),
+    /// The same with an immediate value.
+    WriteImm(Remote, u32),
+    /// A read from memory of the other side.
+    Read(Remote),
+}
+
+/// How something ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// Token of the receive or send.
+    pub token: u64,
+    /// The status as the verbs number it; see [`Completion::text`].
+    pub status: u32,
+    /// Bytes received.
+    pub len: usize,
+    /// The immediate value received.
+    pub imm: Option<u32>,
+    /// The key that was invalidated by the other side.
+    pub inval: Option<u32>,
+}
+
+impl Completion {
+    /// Whether it is the end of a send.
+    pub fn is_send(&self) -> bool {
+        self.token & SEND_TOKEN != 0
+    }
+
+    /// Whether it ended well.
+    pub fn is_ok(&self) -> bool {
+        self.status == raw::IBV_WC_SUCCESS
+    }
+
+    /// Whether it only ended since the connection did.
+    pub fn is_flush(&self) -> bool {
+        self.status == raw::IBV_WC_WR_FLUSH_ERR
+    }
+
+    /// The status in words.
+    pub fn text(&self) -> String {
+        // SAFETY: any number is allowed.
+        let text = unsafe { raw::ibv_wc_status_str(self.status) };
+        // SAFETY: a constant string.
+        let text = unsafe { std::ffi::CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    }
+}
+
+/// A protection domain.
+pub struct Domain {
+    raw: NonNull<raw::ibv_pd>,
+}
+
+impl Domain {
+    /// Memory the device may read, and others may write to through it if they know the key.
+    pub fn memory(self: &Rc<Self>, len: usize) -> Result<Rc<Mr>> {
+        let layout = Layout::from_size_align(len.max(1), 4096).context("size of memory")?;
+        // SAFETY: the size is not zero.
+        let mem = unsafe { alloc_zeroed(layout) };
+        let mem = check_ptr(mem, "memory")?;
+        let access = raw::IBV_ACCESS_LOCAL_WRITE
+            | raw::IBV_ACCESS_REMOTE_WRITE
+            | raw::IBV_ACCESS_REMOTE_READ;
+        // SAFETY: the domain is alive and the memory is ours until the region is gone. Nobody
+        // has references into it.
+        let raw = unsafe {
+            raw::ibv_reg_mr(
+                self.raw.as_ptr(),
+                mem.as_ptr().cast(),
+                layout.size(),
+                access as i32,
+            )
+        };
+        match check_ptr(raw, "ibv_reg_mr") {
+            Ok(raw) => Ok(Rc::new(Mr {
+                raw,
+                mem,
+                layout,
+                _domain: self.clone(),
+            })),
+            Err(e) => {
+                // SAFETY: allocated above with this layout.
+                unsafe { dealloc(mem.as_ptr(), layout) };
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: all that is in it holds a reference.
+        unsafe { raw::ibv_dealloc_pd(self.raw.as_ptr()) };
+    }
+}
+
+/// Registered memory.
+pub struct Mr {
+    raw: NonNull<raw::ibv_mr>,
+    mem: NonNull<u8>,
+    layout: Layout,
+    _domain: Rc<Domain>,
+}
+
+impl Mr {
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.layout.size()
+    }
+
+    fn range(&self, off: usize, len: usize) -> Result<NonNull<u8>> {
+        match off.checked_add(len) {
+            Some(end) if end <= self.len() => {}
+            _ => bail!("{len} bytes at {off} are outside of {} bytes", self.len()),
+        }
+        // SAFETY: within the allocation.
+        Ok(unsafe { self.mem.add(off) })
+    }
+
+    /// Copies into the memory.
+    pub fn write(&self, off: usize, data: &[u8]) -> Result<()> {
+        let to = self.range(off, data.len())?;
+        // SAFETY: checked; there are no references into the memory, so nothing overlaps.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Copies out of the memory.
+    pub fn read(&self, off: usize, len: usize) -> Result<Vec<u8>> {
+        let mut data = vec![0; len];
+        let from = self.range(off, len)?;
+        // SAFETY: checked; there are no references into the memory, so nothing overlaps.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), data.as_mut_ptr(), len) };
+        Ok(data)
+    }
+
+    /// How the other side gets at offset `off`.
+    pub fn remote(&self, off: usize) -> Result<Remote> {
+        let addr = self.range(off, 0)?;
+        // SAFETY: the region is alive.
+        let raw = unsafe { self.raw.as_ref() };
+        Ok(Remote {
+            // CAST: addresses have 64 bits on all machines with RDMA.
+            addr: addr.addr().get() as u64,
+            rkey: raw.rkey,
+        })
+    }
+
+    /// A part of it.
+    pub fn slice(self: &Rc<Self>, off: usize, len: usize) -> Slice<'_> {
+        Slice { mr: self, off, len }
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs that may use it hold a reference.
+        unsafe { raw::ibv_dereg_mr(self.raw.as_ptr()) };
+        // SAFETY: allocated with this layout, and the device is done with it.
+        unsafe { dealloc(self.mem.as_ptr(), self.layout) };
+    }
+}
+
+/// A part of registered memory.
+#[derive(Clone, Copy)]
+pub struct Slice<'a> {
+    mr: &'a Rc<Mr>,
+    off: usize,
+    len: usize,
+}
+
+impl Slice<'_> {
+    /// As the device wants it; the memory stays until `queue` goes.
+    fn sge(&self, queue: &Queue) -> Result<raw::ibv_sge> {
+        let addr = self.mr.range(self.off, self.len)?;
+        let mut used = queue.used.borrow_mut();
+        if !used.iter().any(|mr| Rc::ptr_eq(mr, self.mr)) {
+            used.push(self.mr.clone());
+        }
+        // SAFETY: the region is alive.
+        let raw = unsafe { self.mr.raw.as_ref() };
+        Ok(raw::ibv_sge {
+            // CAST: addresses have 64 bits on all machines with RDMA.
+            addr: addr.addr().get() as u64,
+            length: u32::try_from(self.len).context("length of a message")?,
+            lkey: raw.lkey,
+        })
+    }
+}
