@@ -28,6 +28,13 @@ module_params! {
             1..=65535 => Ok(()),
             _ => Err("must be 1 to 65535"),
         };
+    /// How long a session without paths is kept.
+    static SESSION_LINGER: int = "session_linger",  30,
+        "Seconds a session that lost its last path is kept for a client that comes back, 0: not at all (default: 30)",
+        |secs| match secs {
+            0..=3600 => Ok(()),
+            _ => Err("must be 0 to 3600"),
+        };
 }
 
 /// What a server offers to all its clients.
@@ -36,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) geometry: Geometry,
     /// Keys change with every request.
     pub(crate) always_invalidate: bool,
+    /// How long a session without paths is kept, in seconds.
+    pub(crate) linger_secs: u32,
 }
 
 impl Config {
@@ -44,6 +53,7 @@ impl Config {
         Ok(Self {
             geometry: geometry()?,
             always_invalidate: ALWAYS_INVALIDATE.get(),
+            linger_secs: SESSION_LINGER.get().unsigned_abs(),
         })
     }
 }

@@ -174,6 +174,17 @@ impl Context {
     /// A path wants its session to have a name.
     pub(crate) fn claim(&self, path: &Path, name: &SessionName) -> Claim {
         let registry = self.registry.lock();
+        // Who has no path does not keep a name from who has one. The user may: it is told first.
+        let mut ending = false;
+        for old in registry.iter().filter(|s| {
+            s.is_lingering() && s.name() == name.as_str() && s.uuid() != path.session().uuid()
+        }) {
+            old.expire_soon();
+            ending = true;
+        }
+        if ending {
+            return Claim::Wait;
+        }
         let other = registry.iter().find(|s| {
             s.is_claimed() && s.name() == name.as_str() && s.uuid() != path.session().uuid()
         });
@@ -196,6 +207,16 @@ impl Context {
             Some(_) => Claim::Refused,
             None => Claim::Wait,
         }
+    }
+
+    /// Decides that the user is told of the end of `session`, unless it has a path.
+    pub(crate) fn give_up(&self, session: &Arc<Session>) -> bool {
+        let _registry = self.registry.lock();
+        if !session.is_deserted() {
+            return false;
+        }
+        session.unkeep();
+        true
     }
 
     /// Forgets a session that has no path, unless it got one.
@@ -324,6 +345,7 @@ impl Drop for Server {
         ctx.quiet.wait_until(|| ctx.pending.load(Acquire) == 0);
         for session in ctx.registry.lock().iter() {
             session.close_all(CloseReason::Shutdown);
+            session.expire_soon();
         }
         ctx.quiet.wait_until(|| ctx.sessions.load(Acquire) == 0);
     }

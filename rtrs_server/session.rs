@@ -31,6 +31,7 @@ use kernel::{
         Mutex,
         SetOnce, //
     },
+    time::msecs_to_jiffies, //
 };
 
 use rtrs_bindings::{
@@ -39,7 +40,15 @@ use rtrs_bindings::{
         SpinLockIrq, //
     },
     uuid::Uuid,
-    workqueue::Queue,
+    workqueue::{
+        impl_has_delayed_work,
+        new_delayed_work,
+        DelayedOn,
+        DelayedWork,
+        DelayedWorkExt,
+        Queue,
+        WorkItem, //
+    },
 };
 use rtrs_core::proto::{
     Geometry,
@@ -77,7 +86,8 @@ struct Link {
 /// A client's session.
 ///
 /// It exists from the first connection request that names it until its last path is gone and
-/// nothing executes for it any more.
+/// nothing executes for it any more; if its user knows it, for a while longer, so that a client
+/// that lost the way finds what it left.
 #[pin_data]
 pub struct Session {
     ctx: Arc<Context>,
@@ -95,6 +105,29 @@ pub struct Session {
     paths: SpinLockIrq<KVec<Arc<Path>>>,
     #[pin]
     link: Mutex<Link>,
+    /// The user was told that the session is up; see [`Session::is_kept`].
+    kept: Atomic<bool>,
+    /// The end of the time a session without paths is kept.
+    #[pin]
+    expiry: DelayedWork<Self>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Session { self.expiry }
+}
+
+impl WorkItem for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.expire();
+    }
+}
+
+impl DelayedOn for Session {
+    fn queue(&self) -> &Queue {
+        self.ctx.queue()
+    }
 }
 
 impl Session {
@@ -125,6 +158,8 @@ impl Session {
                     },
                     "rtrs_srv_link"
                 ),
+                kept: Atomic::new(false),
+                expiry <- new_delayed_work!("rtrs_srv_expiry"),
             }),
             GFP_KERNEL,
         )
@@ -332,6 +367,7 @@ impl Session {
         if !link.up {
             self.ctx.service().link_up(self)?;
             link.up = true;
+            self.kept.store(true, Release);
         }
         Ok(())
     }
@@ -356,19 +392,62 @@ impl Session {
             index.and_then(|index| paths.remove(index).ok())
         };
         drop(removed);
-        if !self.is_deserted() {
+        if self.is_deserted() {
+            self.linger();
+        }
+    }
+
+    /// The last path is gone: keeps the session for a client that comes back, or ends it. May
+    /// sleep.
+    fn linger(self: &Arc<Self>) {
+        let secs = self.ctx.config().linger_secs;
+        if secs == 0 || !self.is_kept() || self.ctx.is_closing() {
+            self.expire();
             return;
         }
+        self.expiry
+            .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
+        // Whoever closes the server may not have seen the timer.
+        if self.ctx.is_closing() {
+            self.expire_soon();
+        }
+    }
 
+    /// Ends the session now, if it is without a path, and not when its time is over. Any context.
+    pub(crate) fn expire_soon(self: &Arc<Self>) {
+        self.expiry.mod_delayed(self, 0);
+    }
+
+    /// Whether the user has the session: it was told that it is up, and not that it is down. A
+    /// path that was added under the registry's lock finds this to stay so. Any context.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Acquire)
+    }
+
+    /// Whether it waits for its client to come back. Any context.
+    pub(crate) fn is_lingering(&self) -> bool {
+        self.is_kept() && self.is_deserted()
+    }
+
+    /// Ends the session if it is without a path. May sleep for as long as the user likes.
+    fn expire(self: &Arc<Self>) {
+        // Decided with the registry locked, so that a client that comes back is told the truth.
+        if !self.ctx.give_up(self) {
+            return;
+        }
         {
             let mut link = self.link.lock();
-            // Somebody may have come back meanwhile. It waits for the lock then.
-            if link.up && self.is_deserted() {
+            if link.up {
                 self.ctx.service().link_down(self);
                 self.set_private(core::ptr::null_mut());
                 link.up = false;
             }
         }
         self.ctx.forget(self);
+    }
+
+    /// The user's view of the session ends. The registry is locked.
+    pub(crate) fn unkeep(&self) {
+        self.kept.store(false, Release);
     }
 }

@@ -144,11 +144,12 @@ impl Path {
 
         let config = self.session().context().config();
         let mut message = [0; ConnAccept::SIZE];
-        config
-            .geometry
-            .to_accept(config.always_invalidate)
-            .write(&mut message)
-            .map_err(|_| EINVAL)?;
+        ConnAccept {
+            kept: self.session().is_kept(),
+            ..config.geometry.to_accept(config.always_invalidate)
+        }
+        .write(&mut message)
+        .map_err(|_| EINVAL)?;
         // Counted before: the client's first message may be here before `accept()` returns.
         self.accepted.fetch_add(1, Full);
         let accepted = ep.accept(ConnParam {
