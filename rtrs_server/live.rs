@@ -240,13 +240,15 @@ impl Live {
         }
         let next = self.open(path, slot, &mut place, op);
         drop(place);
-        self.room(path);
+        self.make_room(path);
         Ok(next)
     }
 
     /// The chunk's operation on another path is over: ours, which was parked, runs.
     ///
-    /// `None` if there is none; the chunk's word is the caller's to give back then.
+    /// `None` if there is none; the chunk's word is the caller's to give back then. If something is
+    /// [stalled](Live::is_stalled) afterwards then [`Live::make_room`] has to follow, in a task: this
+    /// is called with the session's list of paths locked.
     pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> Option<Next> {
         let slot = self.slot(buf_id).ok()?;
         let mut place = slot.place.lock();
@@ -254,10 +256,7 @@ impl Live {
         match core::mem::replace(&mut *place, Place::Out) {
             Place::Parked(mut op) => {
                 op.set_busy();
-                let next = self.open(path, slot, &mut place, op);
-                drop(place);
-                self.room(path);
-                Some(next)
+                Some(self.open(path, slot, &mut place, op))
             }
             other => {
                 *place = other;
@@ -366,7 +365,7 @@ impl Live {
                 drop(place);
                 // The room may have come between the attempt and the entry in the list, and there
                 // may be nothing on the queue any more that announces more.
-                self.room(path);
+                self.make_room(path);
                 None
             }
             result => self.answered(path, place, op, result),
@@ -466,7 +465,7 @@ impl Live {
 
     /// Notes that the operation of `buf_id` waits for room. Its slot is locked.
     ///
-    /// [`Live::room`] has to follow when it is not: there may be room already, and nothing on the
+    /// [`Live::make_room`] has to follow when it is not: there may be room already, and nothing on the
     /// queue any more that would announce it.
     fn stall(&self, buf_id: u16) {
         self.stalled_len.fetch_add(1, Full);
@@ -483,15 +482,20 @@ impl Live {
         // ORDERING: who stalls counts itself before it tries again; either it sees the room, or we
         // see it.
         smp_mb();
-        if self.stalled_len.load(Relaxed) != 0 {
+        if self.is_stalled() {
             self.progress.fetch_add(1, Full);
-            self.room(path);
+            self.make_room(path);
         }
     }
 
-    /// Lets stalled operations go on, as far as there is room.
-    fn room(&self, path: &Arc<Path>) {
-        if self.stalled_len.load(Relaxed) == 0 {
+    /// Whether something waits for room.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled_len.load(Relaxed) != 0
+    }
+
+    /// Lets stalled operations go on, as far as there is room. Not with any lock held.
+    pub(crate) fn make_room(&self, path: &Arc<Path>) {
+        if !self.is_stalled() {
             return;
         }
         loop {
@@ -527,7 +531,7 @@ impl Live {
                 let stalled = match slot.mr() {
                     Some(mr) => self.post_inval(path, mr, &mut place, op),
                     // Without a key to invalidate it would not be here.
-                    None => None,
+                    None => Some(op),
                 };
                 if let Some(op) = stalled {
                     *place = Place::Stalled(op, Todo::Invalidate);

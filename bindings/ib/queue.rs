@@ -242,7 +242,7 @@ impl QueuePair {
                 domain.device().as_raw(),
                 ep.cast_mut().cast(),
                 cqe as i32,
-                (cfg.comp_vector % attrs.comp_vectors) as i32,
+                cfg.comp_vector.checked_rem(attrs.comp_vectors).unwrap_or(0) as i32,
                 cfg.poll.as_raw(),
                 owner.as_char_ptr(),
             )

@@ -5,7 +5,10 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Full,
+        atomic::{
+            Acquire,
+            Full, //
+        },
         Arc, //
     },
 };
@@ -47,6 +50,7 @@ use super::{
 };
 use crate::{
     handshake::reject_message,
+    logic::path_state::CloseReason,
     OWNER, //
 };
 
@@ -60,6 +64,20 @@ const WRS_KEEP: u32 = 3;
 impl Path {
     /// Accepts or rejects a connection that was found to belong here. May sleep.
     pub(crate) fn connect(
+        self: &Arc<Self>,
+        req: &ConnReq,
+        pending: PendingConnection,
+    ) -> Result<(), RejectErrno> {
+        let result = self.try_connect(req, pending);
+
+        // Nothing would ever happen to a path without any connection.
+        if result.is_err() && self.accepted.load(Acquire) == 0 {
+            self.close(CloseReason::Refused);
+        }
+        result
+    }
+
+    fn try_connect(
         self: &Arc<Self>,
         req: &ConnReq,
         pending: PendingConnection,

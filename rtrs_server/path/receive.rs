@@ -258,22 +258,21 @@ impl Path {
     }
 
     /// The chunk's operation on another path is over: runs the one that waits for that here.
-    /// `false` if there is none. Any context.
+    /// `false` if there is none. Any context, with the session's list of paths locked: it leads to
+    /// nothing that would look for another path.
     pub(crate) fn unpark(self: &Arc<Self>, buf_id: u16) -> bool {
         let guard = rcu::read_lock();
-        let next = self
-            .live
-            .read(&guard)
-            .and_then(|live| live.unpark(self, buf_id));
+        let Some(live) = self.live.read(&guard) else {
+            return false;
+        };
 
-        match next {
-            None => false,
-            Some(Next::Wait) => true,
-            Some(Next::Run(op)) => {
-                self.defer(op);
-                true
-            }
+        match live.unpark(self, buf_id) {
+            None => return false,
+            Some(Next::Wait) if live.is_stalled() => self.poke(),
+            Some(Next::Wait) => (),
+            Some(Next::Run(op)) => self.defer(op),
         }
+        true
     }
 
     /// Runs the request of `op` where it was received: at once, or in a task if the user may
@@ -291,12 +290,22 @@ impl Path {
 
         // There is room for all there are.
         if pushed.is_ok() {
-            self.deferred_work.enqueue(self.session().queue(), self);
+            self.poke();
         }
+    }
+
+    fn poke(self: &Arc<Self>) {
+        self.deferred_work.enqueue(self.session().queue(), self);
     }
 
     /// The deferred work item.
     pub(super) fn run_deferred(self: &Arc<Self>) {
+        {
+            let guard = rcu::read_lock();
+            if let Some(live) = self.live.read(&guard) {
+                live.make_room(self);
+            }
+        }
         loop {
             let op = {
                 let mut deferred = self.deferred.lock();
