@@ -403,8 +403,16 @@ impl Path {
         };
         let is_port = |p| port == 0 || p == port;
         match event {
-            // An address may have moved to another device.
-            DeviceEvent::Added | DeviceEvent::PortActive(_) => self.notify(Notice::DeviceBack),
+            DeviceEvent::Added | DeviceEvent::PortActive(_) if ours => {
+                self.notify(Notice::DeviceBack);
+            }
+            // An address may have moved to this device. An attempt that is going on is not
+            // disturbed.
+            DeviceEvent::Added | DeviceEvent::PortActive(_)
+                if self.state() != State::Connecting =>
+            {
+                self.notify(Notice::DeviceBack);
+            }
             DeviceEvent::PortDown(p) if ours && is_port(p) => self.fail_link("port down"),
             DeviceEvent::Fatal if ours => self.fail_link("device is broken"),
             // Removal reaches the connections by themselves; whether a change of

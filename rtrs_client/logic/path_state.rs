@@ -351,6 +351,8 @@ impl PathMachine {
             State::TearingDown(Then::Retry) => {
                 back.to(State::TearingDown(Then::Connect), Action::None)
             }
+            // What was asked while the port was down may never be answered.
+            State::Connecting if self.was_up => back.tear_down(Then::Connect),
             // Nobody lost anything: what is up stays, what an operator closed stays closed.
             _ => Self {
                 device_gone: false,
