@@ -270,7 +270,9 @@ impl WaitQueue {
     /// announces one.
     ///
     /// No wake-up gets lost: who leaves wakes the next, as it may have been
-    /// woken for one thing and have found another.
+    /// woken for one thing and have found another. This needs a `take` that
+    /// fails only if there is nothing, or if something was announced while it
+    /// looked: when a compare-and-exchange fails it has to try again.
     pub fn wait_for<R>(&self, take: impl FnMut() -> Option<R>) -> R {
         let mode = Mode {
             exclusive: true,
