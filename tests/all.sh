@@ -48,6 +48,7 @@ set_up()
 {
 	"$RTRS_ENV/kernel.sh" >/dev/null
 	"$RTRS_ENV/c-peer.sh" "${KIND[@]}" >/dev/null
+	"$RTRS_ENV/peer.sh" >/dev/null
 	"$RTRS_ENV/vm.sh" >/dev/null
 }
 
@@ -128,4 +129,5 @@ main()
 	exit "$rc"
 }
 
-main
+# The shell reads a script as it goes; it must not read one that is edited.
+main "$@"

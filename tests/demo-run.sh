@@ -8,17 +8,25 @@ set -euo pipefail
 # shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
 
-need_root
-"$RTRS_ENV/kernel.sh" >/dev/null
-"$RTRS_ENV/c-peer.sh" >/dev/null
-vm=$("$RTRS_ENV/vm.sh")
-build=$("$RTRS_ENV/build.sh" --tests)
-export RTRS_RESULTS=$RTRS_REPO/results/demo
-export RTRS_MODULES=$RTRS_RESULTS/modules
-keep_modules "$build" "$RTRS_MODULES"
+main()
+{
+	local vm build rc=0
 
-say "starting the guest"
-rc=0
-"$RTRS_ENV/enter.sh" "$vm" run --live --name demo --timeout 300 -- "$RTRS_REPO/tests/demo.sh" || rc=$?
-say "demo finished with status $rc"
-exit "$rc"
+	need_root
+	"$RTRS_ENV/kernel.sh" >/dev/null
+	"$RTRS_ENV/c-peer.sh" >/dev/null
+	vm=$("$RTRS_ENV/vm.sh")
+	build=$(RTRS_STALE=no "$RTRS_ENV/build.sh" --tests)
+	export RTRS_RESULTS=$RTRS_REPO/results/demo
+	export RTRS_MODULES=$RTRS_RESULTS/modules
+	keep_modules "$build" "$RTRS_MODULES"
+
+	say "starting the guest"
+	"$RTRS_ENV/enter.sh" "$vm" run --live --name demo --timeout 300 -- \
+		"RTRS_DEMO_IMPL=${RTRS_DEMO_IMPL:-rust} $RTRS_REPO/tests/demo.sh" || rc=$?
+	say "demo finished with status $rc"
+	exit "$rc"
+}
+
+# The shell reads a script as it goes; it must not read one that is edited.
+main "$@"

@@ -17,37 +17,13 @@ set -euo pipefail
 # shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
 
-here=no build=yes console=no list=no
-kind=() names=() opts=()
-while [ "$#" -gt 0 ]; do
-	case $1 in
-	--debug) kind=(--debug) ;;
-	--here) here=yes ;;
-	--no-build) build=no ;;
-	--console) console=yes ;;
-	--list) list=yes ;;
-	--append | --smp | --mem | --timeout | --qemu-arg | --links)
-		[ "$#" -ge 2 ] || die "$1 wants a value"
-		opts+=("$1" "$2")
-		shift
-		;;
-	-h | --help)
-		sed -n '5,/^$/s/^# \{0,1\}//p' "$0"
-		exit 0
-		;;
-	-*) opts+=("$1") ;;
-	*) names+=("$1") ;;
-	esac
-	shift
-done
-
 # On the machine itself: a real RDMA host, or inside a guest.
 run_here()
 {
 	local name rc=0
 
-	[ "${#names[@]}" -gt 0 ] || die "--here wants names of tests"
-	for name in "${names[@]}"; do
+	[ "$#" -gt 0 ] || die "--here wants names of tests"
+	for name in "$@"; do
 		name=$(basename "$name" .sh)
 		[ -f "$RTRS_REPO/tests/$name.sh" ] || die "no test $name"
 		"$RTRS_REPO/tests/$name.sh" || rc=1
@@ -55,31 +31,68 @@ run_here()
 	exit "$rc"
 }
 
-[ "$here" = no ] || run_here
-need_root
+main()
+{
+	export RTRS_STALE=yes
+	local here=no build=yes console=no list=no kind=() names=() opts=() vm rc=0 f
 
-vm=$("$RTRS_ENV/vm.sh")
-if [ "$list" = yes ]; then
-	exec "$RTRS_ENV/enter.sh" "$vm" test --list "${names[@]}"
-fi
-"$RTRS_ENV/kernel.sh" >/dev/null
-"$RTRS_ENV/c-peer.sh" "${kind[@]}" >/dev/null
-if [ "$build" = yes ]; then
-	RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests "${kind[@]}")
-else
-	RTRS_MODULES=$("$RTRS_ENV/build.sh" --where "${kind[@]}")
-fi
-export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
-keep_modules "$RTRS_MODULES" "$RTRS_RESULTS/modules"
-export RTRS_MODULES=$RTRS_RESULTS/modules
-ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
-
-rc=0
-"$RTRS_ENV/enter.sh" "$vm" test "${kind[@]}" "${opts[@]}" "${names[@]}" || rc=$?
-if [ "$console" = yes ]; then
-	for f in "$RTRS_RESULTS"/*/*/console*.log; do
-		printf '=== %s\n' "$f"
-		cat "$f"
+	while [ "$#" -gt 0 ]; do
+		case $1 in
+		--debug) kind=(--debug) ;;
+		--here) here=yes ;;
+		--no-build) build=no ;;
+		--console) console=yes ;;
+		--list) list=yes ;;
+		--append | --smp | --mem | --timeout | --qemu-arg | --links)
+			[ "$#" -ge 2 ] || die "$1 wants a value"
+			opts+=("$1" "$2")
+			shift
+			;;
+		-h | --help)
+			sed -n '5,/^$/s/^# \{0,1\}//p' "$0"
+			exit 0
+			;;
+		-*) opts+=("$1") ;;
+		*) names+=("$1") ;;
+		esac
+		shift
 	done
-fi
-exit "$rc"
+
+	[ "$here" = no ] || run_here "${names[@]}"
+	need_root
+
+	vm=$("$RTRS_ENV/vm.sh")
+	if [ "$list" = yes ]; then
+		exec "$RTRS_ENV/enter.sh" "$vm" test --list "${names[@]}"
+	fi
+	"$RTRS_ENV/kernel.sh" >/dev/null
+	"$RTRS_ENV/c-peer.sh" "${kind[@]}" >/dev/null
+	"$RTRS_ENV/peer.sh" >/dev/null
+	if [ "$build" = yes ]; then
+		# Only one test wants the modules of another version.
+		[ "${#names[@]}" -eq 0 ] || RTRS_STALE=no
+		for f in "${names[@]}"; do
+			# shellcheck disable=SC2053 # a pattern
+			[[ stale-abi != $f ]] || RTRS_STALE=yes
+		done
+		RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests "${kind[@]}")
+	else
+		RTRS_MODULES=$("$RTRS_ENV/build.sh" --where "${kind[@]}")
+	fi
+	export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
+	keep_modules "$RTRS_MODULES" "$RTRS_RESULTS/modules"
+	export RTRS_MODULES=$RTRS_RESULTS/modules
+	ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
+
+	"$RTRS_ENV/enter.sh" "$vm" test "${kind[@]}" "${opts[@]}" "${names[@]}" || rc=$?
+	if [ "$console" = yes ]; then
+		for f in "$RTRS_RESULTS"/*/*/console*.log; do
+			printf '=== %s\n' "$f"
+			cat "$f"
+		done
+	fi
+	exit "$rc"
+}
+
+# The shell reads a script as it goes; it must not read one that is edited.
+main "$@"

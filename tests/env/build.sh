@@ -49,36 +49,78 @@ tests_dir()
 		"$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)"
 }
 
+# take_sources DIR [RSYNC OPTION...]
+take_sources()
+{
+	local dir=$1
+	shift
+
+	mkdir -p "$dir"
+	"$RTRS_ENV/enter.sh" rsync -a --delete "$@" \
+		--filter=':- .gitignore' --exclude=/.git --exclude=/results --exclude=/stale \
+		--exclude=/.lock --exclude=/.tree --exclude=/tests/vm --exclude=/tests/host \
+		"$RTRS_REPO/" "$dir/"
+	# Objects of another kernel are of no use.
+	if [ "$(cat "$dir/.tree" 2>/dev/null)" != "$TREE" ]; then
+		find "$dir" \( -name '*.o' -o -name '.*.cmd' -o -name '*.ko' -o -name '*.rmeta' -o -name '*_generated*' \) -delete
+		printf '%s\n' "$TREE" >"$dir/.tree"
+	fi
+}
+
+# edited FILE SED_SCRIPT: a copy of the repository's file, made anew only if it
+# comes out different.
+edited()
+{
+	sed "$2" "$RTRS_REPO/$1" >"$STALE/$1.new"
+	if cmp -s "$STALE/$1.new" "$STALE/$1"; then
+		rm "$STALE/$1.new"
+	else
+		mv "$STALE/$1.new" "$STALE/$1"
+	fi
+}
+
+# Core and client of "another version", which differs by a comment in the core:
+# stale-abi.sh wants to see that such modules do not mix.
+stale_sources()
+{
+	take_sources "$STALE" --exclude=/Kbuild --exclude=/rtrs_core/rtrs_core.rs
+	# shellcheck disable=SC2016 # sed's $
+	edited rtrs_core/rtrs_core.rs '$a // Another core.'
+	edited Kbuild '/^obj-m :=/s/ rtrs-server\.o//; /^rtrs-core-consumers :=/s/ [^ ]*rtrs_server\.o//'
+}
+
 # Tests build in a copy, so that the tree keeps what "make" left there, and
 # that kernels do not get into each other's way.
 build_for_tests()
 {
-	local kind=stock tree copy args=()
+	local kind=stock copy args=() make stale=
 
 	copy=$(tests_dir "$@")
+	STALE=$copy/stale
 	if [ "${1:-}" = --debug ]; then
 		kind=debug
 		"$RTRS_ENV/debug-kernel.sh" >/dev/null
-		tree=$RTRS_CACHE/debug/$(readlink "$RTRS_CACHE/debug/current")/build
+		TREE=$RTRS_CACHE/debug/$(readlink "$RTRS_CACHE/debug/current")/build
 		args=(LLVM=-19)
 	else
-		tree=$("$RTRS_ENV/kernel.sh")
+		TREE=$("$RTRS_ENV/kernel.sh")
 	fi
 	mkdir -p "$copy"
 	exec 8>"$copy/.lock"
 	flock 8
-	"$RTRS_ENV/enter.sh" rsync -a --delete \
-		--filter=':- .gitignore' --exclude=/.git --exclude=/results \
-		--exclude=/.lock --exclude=/.tree --exclude=/tests/vm --exclude=/tests/host \
-		"$RTRS_REPO/" "$copy/"
-	# Objects of another kernel are of no use.
-	if [ "$(cat "$copy/.tree" 2>/dev/null)" != "$tree" ]; then
-		find "$copy" \( -name '*.o' -o -name '.*.cmd' -o -name '*.ko' -o -name '*.rmeta' -o -name '*_generated*' \) -delete
-		printf '%s\n' "$tree" >"$copy/.tree"
+	take_sources "$copy"
+	make="make -C $TREE -j$(nproc) ${args[*]} ${W:+W=$W}"
+	# One crate after the other keeps one processor busy, so both at once.
+	if [ "${RTRS_STALE:-yes}" = yes ]; then
+		stale_sources
+		stale="$make M=$STALE modules >$STALE/log 2>&1"
 	fi
 	step "build-$kind" "building the modules for the $kind kernel" \
-		"$RTRS_ENV/enter.sh" make -C "$tree" M="$copy" -j"$(nproc)" "${args[@]}" \
-			RTRS_TESTS=1 ${W:+W="$W"} modules || die "the modules do not build; see $RTRS_LOGS/build-$kind.log"
+		"$RTRS_ENV/enter.sh" bash -c "
+			${stale:-true} & stale=\$!
+			$make M=$copy RTRS_TESTS=1 modules && wait \$stale || {
+				rc=\$?; ${stale:+tail -n 20 $STALE/log;} exit \$rc; }" ||
+		die "the modules do not build; see $RTRS_LOGS/build-$kind.log"
 	printf '%s\n' "$copy"
 }
 

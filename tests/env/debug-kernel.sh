@@ -18,7 +18,7 @@ DEBUG=$RTRS_CACHE/debug
 
 kmake()
 {
-	nice -n 19 make LLVM="$LLVM" -j"$(nproc)" "$@"
+	nice -n "${RTRS_NICE:-10}" make LLVM="$LLVM" -j"$(nproc)" "$@"
 }
 
 # Kconfig drops silently what cannot be had.

@@ -189,8 +189,10 @@ apt_host_options()
 # build, of somebody else perhaps, must not change them under running guests.
 keep_modules()
 {
-	mkdir -p "$2"
-	flock "$1/.lock" cp "$1"/*.ko "$2/" || die "there are no modules in $1; build them first"
+	mkdir -p "$2/stale"
+	# shellcheck disable=SC2016 # for the inner shell
+	flock "$1/.lock" sh -c 'cp "$1"/*.ko "$2/" && { ! ls "$1"/stale/*.ko || cp "$1"/stale/*.ko "$2/stale/"; }' sh "$1" "$2" >/dev/null 2>&1 ||
+		die "there are no modules in $1; build them first"
 }
 
 # host_packages CMD=PACKAGE...: install what the host itself lacks.

@@ -3,7 +3,8 @@
 #
 # What all tests share: cases and their results in KTAP, cleaning up, a look
 # at the kernel log. Modules, RDMA devices and RNBD are in rdma.sh, guests in
-# pairs in pair.sh; both are read from here.
+# pairs in pair.sh, what the demonstration needs as well in util.sh; all are
+# read from here.
 #
 # A test is a script that sources this file, calls "check" once per case and
 # "finish" at the end. See tests/README.md.
@@ -14,8 +15,9 @@ RTRS_LIB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 RTRS_REPO=${RTRS_REPO:-$(cd "$RTRS_LIB/../.." && pwd -P)}
 RTRS_TEST=${RTRS_TEST:-$(basename "$0" .sh)}
 RTRS_ROLE=${RTRS_ROLE:-solo}
-RTRS_TIME_SCALE=${RTRS_TIME_SCALE:-1}
-RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
+
+# shellcheck source=util.sh
+. "$RTRS_LIB/util.sh"
 
 # The kernel's own KTAP helpers, from the tree the kernel was built of.
 find_ktap_helpers()
@@ -39,7 +41,6 @@ KTAP_HELPERS=$(find_ktap_helpers) || exit 2
 
 TMP=$(mktemp -d "/tmp/$RTRS_TEST.XXXXXX")
 FINISHED=no
-DEFERRED=()
 
 # defer CMD...: to be done when the test ends, last one first, also when it
 # ends early. Undoing what is undone already must not fail.
@@ -103,7 +104,7 @@ check()
 	4) ktap_test_skip "$name" && note "skipped: $(tail -n 1 "$log")" ;;
 	*)
 		ktap_test_fail "$name"
-		note "$* : exit status $rc"
+		note "$(printf '%.300s' "$*"): exit status $rc"
 		ktap_log "$log"
 		;;
 	esac
@@ -160,22 +161,7 @@ finish()
 	ktap_finished
 }
 
-# wait_for SECONDS CMD...: until CMD succeeds.
-wait_for()
-{
-	local end=$((SECONDS + $1 * RTRS_TIME_SCALE))
-	shift
-
-	until "$@"; do
-		if [ "$SECONDS" -ge "$end" ]; then
-			echo "waited in vain for: $*"
-			return 1
-		fi
-		sleep 0.1
-	done
-}
-
-# expect_errno NAME CMD...: CMD must fail, saying that error.
+# expect_error TEXT CMD...: CMD must fail, saying that error.
 expect_error()
 {
 	local text=$1 out
@@ -188,17 +174,10 @@ expect_error()
 	case $out in
 	*"$text"*) ;;
 	*)
-		echo "failed with \"$out\", but \"$text\" was expected: $*"
+		echo "failed with \"${out:0:300}\", but \"$text\" was expected: ${*:0:300}"
 		return 1
 		;;
 	esac
-}
-
-# write FILE TEXT: one write(2), whose error becomes that of the command.
-write()
-{
-	# The name of the shell is no use in the message, errno's text is.
-	printf '%s' "$2" | dd of="$1" bs=64k count=1 iflag=fullblock status=none
 }
 
 #
@@ -219,13 +198,6 @@ dmesg_since_start()
 		{ text = text $0 "\n" }
 		END { printf "%s", text }'
 }
-
-# Reports of the kernel about itself; rtrs-vm looks for more of them in the
-# console log.
-DMESG_BAD='BUG: |WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
-DMESG_BAD+='|possible circular locking|possible recursive locking|inconsistent lock state'
-DMESG_BAD+='|suspicious RCU usage|blocked for more than|detected stall|list_(add|del) corruption'
-DMESG_BAD+='|rust_kernel: panicked|DMA-API: .*(device driver|leak)|ODEBUG: (free|init|activate|assert)'
 
 dmesg_clean()
 {

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Small things that tests and the demonstration share. Read by
+# common.sh and demo.sh.
+
+RTRS_TIME_SCALE=${RTRS_TIME_SCALE:-1}
+RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
+
+# What is to be undone at the end, see defer; nothing in the demonstration.
+# shellcheck disable=SC2034 # used by others
+DEFERRED=()
+
+# wait_for SECONDS CMD...: until CMD succeeds.
+wait_for()
+{
+	local end=$((SECONDS + $1 * RTRS_TIME_SCALE))
+	shift
+
+	until "$@"; do
+		if [ "$SECONDS" -ge "$end" ]; then
+			echo "waited in vain for: $*"
+			return 1
+		fi
+		sleep 0.1
+	done
+}
+
+# write FILE TEXT: one write(2), whose error becomes that of the command.
+write()
+{
+	# The name of the shell is no use in the message, errno's text is.
+	printf '%s' "$2" | dd of="$1" bs=64k count=1 iflag=fullblock status=none
+}
+
+# Reports of the kernel about itself; rtrs-vm looks for more of them in the
+# console log.
+DMESG_BAD='BUG: |WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
+DMESG_BAD+='|possible circular locking|possible recursive locking|inconsistent lock state'
+DMESG_BAD+='|suspicious RCU usage|blocked for more than|detected stall|list_(add|del) corruption'
+DMESG_BAD+='|rust_kernel: panicked|DMA-API: .*(device driver|leak)|ODEBUG: (free|init|activate|assert)'

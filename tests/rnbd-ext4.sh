@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: ext4 and fio verify through unmodified RNBD, both invalidate modes
+# topology: single
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+require fio rdma mkfs.ext4 e2fsck sha256sum
+
+SIZES=${RTRS_SIZES:-"512 4k 12k 64k 124k"}
+MNT=$TMP/mnt
+mkdir "$MNT"
+
+load() { load_rtrs rust both "always_invalidate=$1" && load_rnbd both; }
+map() { map_rnbd ext4 /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+unmap() { unmap_rnbd "$(dev)"; }
+umount_all() { ! mountpoint -q "$MNT" || umount "$MNT"; }
+
+make_files()
+{
+	mkfs.ext4 -q -F "/dev/$(dev)"
+	mount "/dev/$(dev)" "$MNT"
+	cp -r /usr/share/zoneinfo "$MNT/small"
+	head -c 20M /dev/urandom >"$MNT/large"
+	: >"$MNT/empty"
+	(cd "$MNT" && find . -type f -exec sha256sum {} + >"$TMP/sums")
+	umount "$MNT"
+}
+
+same_files()
+{
+	e2fsck -f -n "/dev/$(dev)"
+	mount "/dev/$(dev)" "$MNT"
+	(cd "$MNT" && sha256sum --quiet -c "$TMP/sums")
+	umount "$MNT"
+}
+
+# What the server's disk has is what was sent there.
+same_on_disk()
+{
+	mount "/dev/nullb0" "$MNT"
+	(cd "$MNT" && sha256sum --quiet -c "$TMP/sums")
+	umount "$MNT"
+}
+
+# Larger blocks for more bytes, as the time is in the number of requests.
+verify()
+{
+	local bytes=8M
+	[ "$1" != 512 ] || bytes=1M
+	fio_verify "$(dev)" "$bytes" --bs="$1"
+}
+
+mixed()
+{
+	fio_verify "$(dev)" 24M --rw=write --bssplit=512/25:1536/10:4k/25:20k/15:64k/15:128k/10 \
+		--numjobs=2 --offset_increment=32M --iodepth=8
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+must "a memory-backed null_blk" null_blk_up nullb0 128
+defer null_blk_down nullb0
+resource_snapshot
+defer unload_modules
+defer unmap_all_rnbd
+defer umount_all
+for ai in Y N; do
+	must "$ai: modules load" load "$ai"
+	must "$ai: a device maps" map
+	check "$ai: files are written" make_files
+	check "$ai: the device unmaps" unmap
+	must "$ai: it maps again" map
+	check "$ai: files are what was written" same_files
+	check "$ai: the device unmaps again" unmap
+	check "$ai: the disk has what was written" same_on_disk
+	must "$ai: it maps a third time" map
+	for size in $SIZES; do
+		check "$ai: blocks of $size verify" verify "$size"
+	done
+	check "$ai: blocks of all sizes, mixed, verify" mixed
+	check "$ai: the device unmaps at last" unmap
+	check "$ai: the modules unload" unload_modules
+	check "$ai: no resource left behind" resource_compare
+done
+finish
