@@ -33,9 +33,12 @@ use rtrs_bindings::{
         SockAddr, //
     },
 };
-use rtrs_core::proto::{
-    Dir,
-    SessionName, //
+use rtrs_core::{
+    capi::RtrsAddr,
+    proto::{
+        Dir,
+        SessionName, //
+    },
 };
 
 use crate::{
@@ -46,13 +49,6 @@ use crate::{
         Session, //
     },
 };
-
-/// `struct rtrs_addr`.
-#[repr(C)]
-pub(crate) struct RtrsAddr {
-    src: *const c_void,
-    dst: *const c_void,
-}
 
 /// `struct rtrs_clt_ops`.
 #[repr(C)]

@@ -25,9 +25,11 @@ use crate::sockaddr;
 
 /// `struct rtrs_addr` of `rtrs.h`.
 #[repr(C)]
-pub(crate) struct RtrsAddr {
-    src: *mut c_void,
-    dst: *mut c_void,
+pub struct RtrsAddr {
+    /// Source, a `struct sockaddr_storage`, or null.
+    pub src: *mut c_void,
+    /// Destination, a `struct sockaddr_storage`.
+    pub dst: *mut c_void,
 }
 
 /// Text into a C buffer, cut off where that ends, always terminated.

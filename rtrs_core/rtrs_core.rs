@@ -8,7 +8,7 @@
 use kernel::prelude::*;
 
 pub mod addr;
-mod capi;
+pub mod capi;
 mod display;
 pub mod proto;
 pub mod sockaddr;

@@ -35,6 +35,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
+    time,
     workqueue::{
         DelayedWorkExt,
         WorkExt, //
@@ -103,6 +104,9 @@ struct State {
     failing: bool,
     /// The session is being closed.
     closing: bool,
+    /// Since when there is no path, in monotonic nanoseconds; known from the first
+    /// request that finds none.
+    since_ns: Option<u64>,
     /// The timer runs.
     armed: bool,
 }
@@ -135,19 +139,31 @@ impl Session {
         self.waiting.fail_after.store(after.to_int(), Relaxed);
         let mut state = self.waiting.state.lock();
         if state.count > 0 {
-            state.armed = self.arm(after);
+            self.arm(&mut state);
         }
     }
 
-    /// Starts the timer, if there is a time.
-    fn arm(self: &Arc<Self>, after: FailAfter) -> bool {
-        match after {
+    /// Starts the timer for what is left of the time, if there is a time.
+    fn arm(self: &Arc<Self>, state: &mut State) {
+        let left = self.time_left_ms(state);
+        state.armed = left.is_some();
+        if let Some(ms) = left {
+            self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
+        }
+    }
+
+    /// Milliseconds until requests are failed, from when there was no path; `None` is
+    /// never.
+    fn time_left_ms(&self, state: &State) -> Option<u32> {
+        match self.fail_after() {
             FailAfter::Secs(secs) => {
+                let now = time::now_ns();
+                let waited = now.saturating_sub(state.since_ns.unwrap_or(now));
                 let ms = secs.min(FailAfter::MAX_SECS).saturating_mul(1000);
-                self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
-                true
+                let waited_ms = u32::try_from(waited / 1_000_000).unwrap_or(u32::MAX);
+                Some(ms.saturating_sub(waited_ms))
             }
-            FailAfter::Never => false,
+            FailAfter::Never => None,
         }
     }
 
@@ -169,8 +185,11 @@ impl Session {
                 return Err(errno::ECONNABORTED);
             }
             state.count = state.count.saturating_add(1);
+            if state.since_ns.is_none() {
+                state.since_ns = Some(time::now_ns());
+            }
             if !state.armed {
-                state.armed = self.arm(after);
+                self.arm(&mut state);
             }
         }
         // A path may have come back, or the last one may have been removed, just
@@ -263,6 +282,11 @@ impl Session {
         }
         let count = {
             let mut state = self.waiting.state.lock();
+            if self.time_left_ms(&state).is_none_or(|ms| ms > 0) {
+                // It was another matter, see `wake_waiting()`, or the time was changed.
+                self.arm(&mut state);
+                return;
+            }
             state.armed = false;
             state.failing = true;
             state.count
@@ -282,6 +306,7 @@ impl Session {
         let waiting = {
             let mut state = self.waiting.state.lock();
             state.failing = false;
+            state.since_ns = None;
             state.count
         };
         if waiting > 0 {
