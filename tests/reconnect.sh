@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: one path is reconnected and disconnected under verified load: no IO fails
+# topology: single
+# timeout: 200
+
+. "$(dirname "$0")/lib/common.sh"
+require fio rdma
+
+map() { map_rnbd reconnect /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"; }
+
+# load SECONDS: verified writes; what fio says is in $TMP/fio, how it ended in $TMP/fio.rc.
+load()
+{
+	fio --name=load --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio \
+		--rw=randwrite --bs=4k --iodepth=16 --size=64M --time_based --runtime="$1" \
+		--verify=crc32c --verify_backlog=256 --verify_fatal=1 --output="$TMP/fio"
+	echo "$?" >"$TMP/fio.rc"
+}
+
+load_is_fine()
+{
+	wait "$1"
+	cat "$TMP/fio"
+	[ "$(cat "$TMP/fio.rc")" -eq 0 ]
+}
+
+device_still_works() { fio_verify "$(cat "$TMP/dev")" 1M; }
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+must "a memory-backed null_blk" null_blk_up nullb0 128
+defer null_blk_down nullb0
+resource_snapshot
+defer unload_modules
+must "modules load" load_modules
+must "a device maps" map
+path=$(echo /sys/class/rtrs-client/reconnect/paths/ip:*)
+
+load 30 &
+pid=$!
+sleep 3
+for i in 1 2 3 4 5; do
+	check "reconnect $i returns without error" write "$path/reconnect" 1
+done
+check "disconnect returns without error" write "$path/disconnect" 1
+check "the path says so" [ "$(cat "$path/state")" = disconnected ]
+sleep 2
+check "reconnect brings it back" write "$path/reconnect" 1
+check "the path says so, too" [ "$(cat "$path/state")" = connected ]
+check "no IO failed" load_is_fine "$pid"
+check "the device still works" device_still_works
+check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
+check "the modules unload" unload_modules
+check "nothing is left behind" resource_compare
+finish
