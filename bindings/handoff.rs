@@ -51,7 +51,8 @@ impl<T> HandoffCell<T> {
         self.held
             .cmpxchg(false, true, Acquire)
             .is_ok()
-            .then_some(Held(self))
+            // Not `then_some()`: a `Held` that was not taken would be dropped.
+            .then(|| Held(self))
     }
 
     /// Whether somebody has the value just now.
