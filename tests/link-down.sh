@@ -25,9 +25,9 @@ load()
 	echo "$?" >"$TMP/fio.rc"
 }
 
+# To be called after the load was waited for.
 load_is_fine()
 {
-	wait "$1"
 	cat "$TMP/fio"
 	[ "$(cat "$TMP/fio.rc")" -eq 0 ]
 }
@@ -68,7 +68,8 @@ client_role()
 	sleep 8
 	check "the cable is put back" vm_control link client 0 up
 	check "IO goes on" resumes
-	check "no IO failed" load_is_fine "$pid"
+	wait "$pid"
+	check "no IO failed" load_is_fine
 	check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
 	check "the client modules unload" unload_modules
 	barrier unmapped

@@ -19,9 +19,9 @@ load()
 	echo "$?" >"$TMP/fio.rc"
 }
 
+# To be called after the load was waited for.
 load_is_fine()
 {
-	wait "$1"
 	cat "$TMP/fio"
 	[ "$(cat "$TMP/fio.rc")" -eq 0 ]
 }
@@ -49,7 +49,8 @@ check "the path says so" [ "$(cat "$path/state")" = disconnected ]
 sleep 2
 check "reconnect brings it back" write "$path/reconnect" 1
 check "the path says so, too" [ "$(cat "$path/state")" = connected ]
-check "no IO failed" load_is_fine "$pid"
+wait "$pid"
+check "no IO failed" load_is_fine
 check "the device still works" device_still_works
 check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
 check "the modules unload" unload_modules
