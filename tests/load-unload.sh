@@ -19,7 +19,7 @@ needs_core()
 
 	for m in rtrs-client rtrs-server; do
 		expect_error "Unknown symbol" load "$m"
-		! module_loaded "$m"
+		not module_loaded "$m"
 	done
 	dmesg_has "rtrs_client: Unknown symbol"
 	dmesg_has "rtrs_server: Unknown symbol"
@@ -55,9 +55,11 @@ rnbd_holds()
 classes()
 {
 	load_rtrs rust both
-	[ -d /sys/class/rtrs-client ] && [ -d /sys/class/rtrs-server ]
+	[ -d /sys/class/rtrs-client ]
+	[ -d /sys/class/rtrs-server ]
 	unload_rtrs
-	[ ! -e /sys/class/rtrs-client ] && [ ! -e /sys/class/rtrs-server ]
+	[ ! -e /sys/class/rtrs-client ]
+	[ ! -e /sys/class/rtrs-server ]
 }
 
 # Each order in which client and server can come and go.
@@ -68,10 +70,10 @@ cycles()
 	for ((n = 0; n < CYCLES; n++)); do
 		load rtrs-core
 		case $((n % 4)) in
-		0) load rtrs-client && load rtrs-server && rmmod rtrs-client rtrs-server ;;
-		1) load rtrs-server && load rtrs-client && rmmod rtrs-client rtrs-server ;;
-		2) load rtrs-client && load rtrs-server && rmmod rtrs-server rtrs-client ;;
-		3) load rtrs-server && rmmod rtrs-server && load rtrs-client && rmmod rtrs-client ;;
+		0) load rtrs-client; load rtrs-server; rmmod rtrs-client rtrs-server ;;
+		1) load rtrs-server; load rtrs-client; rmmod rtrs-client rtrs-server ;;
+		2) load rtrs-client; load rtrs-server; rmmod rtrs-server rtrs-client ;;
+		3) load rtrs-server; rmmod rtrs-server; load rtrs-client; rmmod rtrs-client ;;
 		esac
 		rmmod rtrs-core
 	done
@@ -107,7 +109,7 @@ bad_text()
 
 	server_lines >"$TMP/before" || true
 	expect_error "$text" load rtrs-server "$@"
-	! module_loaded rtrs-server
+	not module_loaded rtrs-server
 	dmesg_has "rtrs_server: \`${1#*=}' invalid for parameter \`${1%%=*}'" || [ "$#" -gt 1 ]
 }
 

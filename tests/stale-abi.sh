@@ -17,7 +17,7 @@ refused()
 {
 	[ "$(modinfo -F vermagic "$STALE/rtrs-client.ko")" = "$(modinfo -F vermagic "$RTRS_MODULES/rtrs-client.ko")" ]
 	expect_error "Unknown symbol" insmod "$STALE/rtrs-client.ko"
-	! module_loaded rtrs-client
+	not module_loaded rtrs-client
 	dmesg_has "rtrs_client: Unknown symbol _R"
 }
 

@@ -161,6 +161,15 @@ finish()
 	ktap_finished
 }
 
+# not CMD...: CMD must fail, for whatever reason.
+not()
+{
+	if "$@"; then
+		echo "is, but must not be: $*"
+		return 1
+	fi
+}
+
 # expect_error TEXT CMD...: CMD must fail, saying that error.
 expect_error()
 {

@@ -200,7 +200,9 @@ fn tsc_khz() -> Option<u64> {
     let (_, tsc_end, time_end) = now()?;
 
     let us = u64::try_from(time_end.duration_since(time).as_micros()).ok()?;
-    (tsc_end.wrapping_sub(tsc)).checked_mul(1000)?.checked_div(us)
+    (tsc_end.wrapping_sub(tsc))
+        .checked_mul(1000)?
+        .checked_div(us)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
