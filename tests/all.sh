@@ -99,7 +99,7 @@ host_tests()
 vm_tests()
 {
 	# Failures are in the results, which the report reads.
-	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary || true
+	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary --jobs "${RTRS_JOBS:-2}" || true
 }
 
 main()
@@ -124,7 +124,7 @@ main()
 	mapfile -t results < <(find "$HOST" -name '*.ktap' -o -name '*.log' ! -name '*.ktap.log' | sort
 		find "$RTRS_RESULTS" -mindepth 2 -maxdepth 2 -name result.json | sort)
 	printf '\nresults: %s\n' "$RTRS_RESULTS"
-	printf '%s\n' "${TIMES[@]}"
+	printf '%s\n' "${TIMES[@]}" "$(printf '%5d s  all' "$(($(date +%s) - RTRS_T0))")"
 	"$RTRS_ENV/enter.sh" "$vm" report "${results[@]}" || rc=1
 	exit "$rc"
 }

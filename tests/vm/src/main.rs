@@ -16,6 +16,8 @@ mod testfile;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
@@ -102,6 +104,10 @@ struct TestArgs {
     /// Do not print the final summary (something else calls "report")
     #[arg(long)]
     no_summary: bool,
+    /// Tests in one guest that run at a time; those in two guests run by
+    /// themselves
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
     /// Names of tests; '*' stands for anything
     names: Vec<String>,
 }
@@ -259,19 +265,49 @@ fn test(args: &TestArgs) -> Result<bool> {
         bail!("there are no tests in {}", c.repo.join("tests").display());
     }
     let bench = Bench::new(c)?;
-    let mut results = Vec::new();
-    for t in &tests {
-        let result = one_test(&bench, c, t)?;
-        let good = result.verdict.good();
-        results.push(result);
-        if !good && args.fail_fast {
-            break;
-        }
+    let (shared, alone): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|t| !t.alone);
+    let mut results = some_tests(&bench, args, &shared, args.jobs)?;
+    let failed = results.iter().any(|r| !r.verdict.good());
+    if !(failed && args.fail_fast) {
+        results.extend(some_tests(&bench, args, &alone, 1)?);
     }
+    results.sort_by(|a, b| a.name.cmp(&b.name));
     if args.no_summary {
         return Ok(results.iter().all(|r| r.verdict.good()));
     }
     Ok(report::summary(&results))
+}
+
+/// Runs tests, as many at a time as told.
+fn some_tests(
+    bench: &Bench,
+    args: &TestArgs,
+    tests: &[&Test],
+    jobs: usize,
+) -> Result<Vec<TestResult>> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut results = Vec::new();
+        while let Some(t) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = one_test(bench, &args.common, t)?;
+            let good = result.verdict.good();
+            results.push(result);
+            if !good && args.fail_fast {
+                next.store(tests.len(), Ordering::Relaxed);
+            }
+        }
+        anyhow::Ok(results)
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.clamp(1, tests.len().max(1)))
+            .map(|_| scope.spawn(worker))
+            .collect();
+        let mut results = Vec::new();
+        for w in workers {
+            results.extend(w.join().expect("a worker does not panic")?);
+        }
+        Ok(results)
+    })
 }
 
 fn one_test(bench: &Bench, c: &Common, t: &Test) -> Result<TestResult> {

@@ -37,6 +37,9 @@ pub struct Test {
     pub smp: Option<u32>,
     /// Memory, if not the default.
     pub mem: Option<String>,
+    /// Not beside other tests: always for a pair, else if the test says so,
+    /// as it measures times.
+    pub alone: bool,
     /// Run when no test is named?
     pub by_default: bool,
 }
@@ -65,6 +68,7 @@ fn parse_text(text: &str, name: String, path: &Path) -> Result<Option<Test>> {
         append: String::new(),
         smp: None,
         mem: None,
+        alone: false,
         by_default: true,
     };
     let mut is_test = false;
@@ -89,10 +93,12 @@ fn parse_text(text: &str, name: String, path: &Path) -> Result<Option<Test>> {
             "desc" => test.desc = value.to_string(),
             "smp" => test.smp = Some(value.parse().with_context(bad)?),
             "mem" => test.mem = Some(value.to_string()),
+            "alone" => test.alone = value == "yes",
             "default" => test.by_default = value != "no",
             _ => {}
         }
     }
+    test.alone |= test.topology == Topology::Pair;
     Ok(is_test.then_some(test))
 }
 
