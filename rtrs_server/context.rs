@@ -316,22 +316,31 @@ impl Server {
             }),
             GFP_KERNEL,
         )?;
-        let acceptor = Acceptor::new(&ctx)?;
         let mut server = Self {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             ctx: Some(ctx),
             _queue: owned,
         };
+        server.listen(port)?;
+        Ok(server)
+    }
 
+    /// Starts to listen. On failure nothing is left that refers to the context: who drops the
+    /// server waits for that.
+    fn listen(&mut self, port: u16) -> Result {
+        let Some(ctx) = &self.ctx else {
+            return Err(EINVAL);
+        };
+        let acceptor = Acceptor::new(ctx)?;
         // CAST: 64.
         let backlog = LISTEN_BACKLOG as i32;
         let ip = Listener::new(&SockAddr::any(port), backlog, acceptor.clone(), OWNER)?;
-        server.listeners.push(ip, GFP_KERNEL)?;
+        self.listeners.push(ip, GFP_KERNEL)?;
         match Listener::new(&SockAddr::gid([0; 16], port), backlog, acceptor, OWNER) {
-            Ok(ib) => server.listeners.push(ib, GFP_KERNEL)?,
+            Ok(ib) => self.listeners.push(ib, GFP_KERNEL)?,
             Err(e) => pr_info!("port {port}: not listening for GID addresses: {e:?}\n"),
         }
-        Ok(server)
+        Ok(())
     }
 }
 
