@@ -1,8 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! rtrs-test: a user of the Rust API, for tests only.
+//! rtrs-test: a user of the Rust API on both sides, for tests only.
+//!
+//! It makes requests that RNBD never makes, and answers them in ways in which RNBD never does. It is
+//! told what to do by `/sys/kernel/debug/rtrs_test/`; see [`control`].
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`args`] | the words of a command |
+//! | [`control`] | the files, the commands, and what there is: sessions, servers, results |
+//! | [`pattern`] | contents that both sides know |
+//! | [`order`] | the user message: what the server is to do |
+//! | [`store`] | the server's side: checks what comes, makes what goes |
+//! | [`answers`] | answers now, later, and from elsewhere |
+//! | [`plan`] | what a run of requests is to be like |
+//! | [`run`] | a run of requests, and its accounts |
+//! | [`slot`] | one request after the other, each checked |
+//! | [`probes`] | single steps that are to be refused |
 
-use kernel::prelude::*;
+use kernel::{
+    debugfs::Scope,
+    prelude::*, //
+};
+
+mod answers;
+mod args;
+mod control;
+mod order;
+mod pattern;
+mod plan;
+mod probes;
+mod run;
+mod slot;
+mod store;
+
+use control::Control;
 
 module! {
     type: TestModule,
@@ -12,10 +44,20 @@ module! {
     license: "GPL",
 }
 
-struct TestModule;
+struct TestModule {
+    /// Dropping it removes the files first, and waits for who uses them.
+    _control: Pin<KBox<Scope<Control>>>,
+}
 
 impl kernel::Module for TestModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        Ok(Self)
+        let scope = Scope::dir(Control::new(), c"rtrs_test", |control, dir| {
+            dir.write_only_callback_file(c"command", control, &Control::command);
+            dir.read_callback_file(c"result", control, &Control::show_results);
+            dir.read_callback_file(c"stats", control, &Control::show_stats);
+        });
+        Ok(Self {
+            _control: KBox::pin_init(scope, GFP_KERNEL)?,
+        })
     }
 }

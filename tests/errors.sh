@@ -1,0 +1,289 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: error answers, late answers, permits, and ends of session and server with requests in flight
+# topology: single
+# timeout: 400
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+
+DEPTH=64
+
+load() { load_test "always_invalidate=$1" "sess_queue_depth=$DEPTH"; }
+open_session() { rt open name=m path=ip:10.9.0.1; }
+connected() { rt limits "name=$1" "tag=limits-$1" && [ "$(field "limits-$1" connected)" = 1 ]; }
+has_result() { [ -n "$(result "$1")" ]; }
+
+# fail_after SESSION SECONDS: how long its requests wait for a path.
+fail_after() { write "/sys/class/rtrs-client/$1/fast_io_fail_tmo" "$2"; }
+
+# answers ERRNO... : arrive as they were sent, for all kinds of requests.
+answers()
+{
+	local errno
+
+	for errno in "$@"; do
+		both m errno="$errno" expect="-$errno" count=4 depth=2 len=4096 &&
+			both m errno="$errno" expect="-$errno" count=2 len=0 &&
+			both m errno="$errno" expect="-$errno" count=2 con=admin len=512 || return
+	done
+}
+
+# becomes ERRNO OTHER...: what does not fit the wire arrives as another one.
+becomes()
+{
+	while [ "$#" -gt 0 ]; do
+		both m errno="$1" expect="-$2" count=4 depth=2 && both m errno="$1" expect="-$2" len=0 || return
+		shift 2
+	done
+}
+
+# Answered by others, in another order, after a while; with and without error.
+contexts()
+{
+	local how errno
+
+	for how in work timer; do
+		for errno in 0 5; do
+			both m how="$how" errno="$errno" expect="-$errno" count=100 depth=32 len=4096 &&
+				both m how="$how" errno="$errno" expect="-$errno" count=32 depth=32 len=0 &&
+				both m how="$how" errno="$errno" expect="-$errno" count=64 depth=16 \
+					con=admin len=8192 || return
+		done
+	done
+}
+
+late()
+{
+	local before=$SECONDS
+
+	both m how=timer delay=700 count="$DEPTH" depth="$DEPTH" len=8192 &&
+		both m how=work delay=700 count="$DEPTH" depth="$DEPTH" len=8192 &&
+		both m how=timer delay=700 count=8 depth=4 con=admin errno=28 expect=-28 || return
+	[ $((SECONDS - before)) -ge 4 ] || {
+		echo "answered too early"
+		return 1
+	}
+}
+
+# Late answers do not hold up others on the same connections.
+overtaking()
+{
+	rt_start io name=m tag=late how=work delay=3000 count=8 depth=8 len=4096
+	both m count=200 depth=8 len=4096 &&
+		[ "$(result late)" = "" ] || {
+		echo "was held up"
+		cat "$RT/result"
+		return 1
+	}
+	rt_wait
+}
+
+permits()
+{
+	rt permits name=m tag=permits && [ "$(field permits permits)" = "$DEPTH" ] || {
+		result permits
+		return 1
+	}
+}
+
+# While others have them all, one who does not wait goes away empty-handed, and
+# one who does gets one in the end.
+shortage()
+{
+	rt_start permits name=m tag=permits hold=1500
+	sleep 0.5
+	rt_start io name=m tag=wait count=4 depth=4
+	io m tag=nowait wait=no count=4 depth=4 && rt_wait || return
+	[ "$(field nowait retried)" -gt 0 ] && [ "$(field wait retried)" = 0 ] || {
+		cat "$RT/result"
+		return 1
+	}
+	permits
+}
+
+busy() { rt busy name=m tag=busy delay=300 || { dmesg_since_start | tail -n 5; return 1; }; }
+
+foreign()
+{
+	rt open name=other path=ip:10.9.0.1 && rt foreign name=m other=other tag=foreign &&
+		rt foreign name=other other=m tag=foreign && rt close name=other
+}
+
+# drop_in_flight KEY=VALUE...: a session is dropped while the server holds its
+# requests. All are completed, once, and the session is gone before it answers.
+drop_in_flight()
+{
+	rt open name=d path=ip:10.9.0.1 &&
+		io d how=hold drop=1 count=32 depth=32 expect=-103 "$@" &&
+		[ "$(field d completed)" = 32 ] && [ "$(field d -103)" = 32 ] || {
+		cat "$RT/result" "$RT/stats"
+		return 1
+	}
+	[ ! -e /sys/class/rtrs-client/d ] || return
+	refuses 2 limits name=d || return
+	rt release && wait_for 10 held 1234 0 && balanced && both m count=16 depth=4
+}
+
+drops()
+{
+	drop_in_flight && drop_in_flight dir=read && drop_in_flight con=admin &&
+		drop_in_flight len=0 dir=read
+}
+
+# As fast as it goes, dropped in full flight: no matter what becomes of each.
+drop_running()
+{
+	local i
+
+	for i in $(seq 5); do
+		rt open name=d path=ip:10.9.0.1 &&
+			io d drop=1 count=1000 depth=48 dir=read len=65536 expect=any || return
+	done
+	balanced
+}
+
+# The server closes and holds all requests meanwhile: they are aborted, though
+# it never answers them, and it waits until it can.
+server_gone()
+{
+	fail_after m 0 && both m count=16 depth=4 || return
+	rt_start io name=m tag=w how=hold count=24 depth=24 expect=-103
+	rt_start io name=m tag=r how=hold count=24 depth=24 expect=-103 dir=read
+	wait_for 10 held 1234 48 || return
+	rt unserve tag=unserve &
+	wait_for 10 has_result w && wait_for 10 has_result r && rt_wait || return
+	kill -0 "$!" || {
+		echo "the server is closed though it holds requests"
+		return 1
+	}
+	[ "$(field w -103)" = 24 ] && [ "$(field r -103)" = 24 ] || {
+		cat "$RT/result"
+		return 1
+	}
+	refuses 103 io name=m && rt release && wait "$!" && balanced
+}
+
+# And comes back: the session finds it by itself.
+server_back()
+{
+	rt serve && wait_for 20 connected m && both m count=200 depth=32
+}
+
+# The server goes in the middle of things: what it did is complete, what it did
+# not is aborted, nothing is lost or told twice.
+server_gone_running()
+{
+	rt_start io name=m tag=w count=50000 depth=24 expect=any
+	rt_start io name=m tag=r count=50000 depth=24 expect=any dir=read len=16384
+	rt_start io name=m tag=c count=50000 depth=8 expect=any chain=1
+	sleep 1
+	rt unserve && rt_wait || return
+	for tag in w r c; do
+		[ "$(field "$tag" -103)" -gt 0 ] &&
+			[ "$(field "$tag" requests)" = "$(field "$tag" completed)" ] &&
+			! result "$tag" | grep -q -E ' -([0-9]|[0-9]{2}|10[0-24-9]|1[1-9][0-9]|[2-9][0-9]{2}):' || {
+			result "$tag"
+			return 1
+		}
+	done
+	balanced && server_back
+}
+
+# cut SIDE FILE: writes to the file of the path of session m, if it is there.
+cut()
+{
+	local f
+
+	for f in "/sys/class/rtrs-$1/m/paths"/*/"$2"; do
+		[ -e "$f" ] && write "$f" 1 || return
+	done
+}
+
+# way_lost SIDE FILE: under way, again and again. Nobody is told, requests wait
+# until there is a way again, and are sent again.
+way_lost()
+{
+	local i
+
+	fail_after m 30 || return
+	rt_start io name=m tag=w count=1500 depth=16 len=8192
+	rt_start io name=m tag=r count=1500 depth=16 len=8192 dir=read
+	rt_start io name=m tag=t count=600 depth=16 how=timer delay=20
+	for i in 1 2 3; do
+		sleep 0.3
+		wait_for 20 cut "$@" || {
+			echo "no way to lose, time $i"
+			return 1
+		}
+	done
+	rt_wait && wait_for 20 connected m && balanced
+}
+
+# Dropped while there is no way and requests wait for one.
+drop_waiting()
+{
+	local f
+
+	rt open name=d path=ip:10.9.0.1 || return
+	for f in /sys/class/rtrs-client/d/paths/*/disconnect; do
+		write "$f" 1 || return
+	done
+	io d count=16 depth=16 expect=-103 drop=1 dir=read && [ "$(field d completed)" = 16 ] && balanced
+}
+
+# A server that turns clients away.
+turned_away()
+{
+	rt serve port=1235 refuse=1 && refuses 104 open name=t path=ip:10.9.0.1 port=1235 &&
+		[ ! -e /sys/class/rtrs-client/t ] && rt unserve port=1235 && both m count=16 depth=4
+}
+
+# Who uses a module keeps it; who goes takes its sessions along.
+unload()
+{
+	rt open name=u1 path=ip:10.9.0.1 && rt open name=u2 path=ip:10.9.0.1 &&
+		both u1 count=16 depth=4 && both u2 count=16 depth=4 || return
+	for m in rtrs-client rtrs-server rtrs-core; do
+		expect_error "in use" rmmod "$m" || return
+	done
+	module_refs rtrs-client 1 && module_refs rtrs-server 1 && rmmod rtrs-test &&
+		module_refs rtrs-client 0 && module_refs rtrs-server 0 || return
+	[ -z "$(ls -A /sys/class/rtrs-client)" ] && [ -z "$(ls -A /sys/class/rtrs-server)" ]
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+resource_snapshot
+defer unload_modules
+for ai in Y N; do
+	must "$ai: modules load" load "$ai"
+	must "$ai: a server opens" rt serve
+	must "$ai: a session opens" open_session
+	check "$ai: errors arrive as they were sent" \
+		answers 1 2 4 5 11 12 16 22 28 30 61 71 90 95 103 104 110 121 255 256 510 511
+	check "$ai: errors that are no use outside become others" \
+		becomes 512 4 515 25 516 4 517 11 518 116 519 22 521 116 524 95 525 22 528 11 529 5 4095 5
+	check "$ai: answers by work items and interrupts" contexts
+	check "$ai: late answers" late
+	check "$ai: late answers are overtaken" overtaking
+	check "$ai: as many permits as the queue is deep" permits
+	check "$ai: short of permits" shortage
+	check "$ai: a permit is for one request at a time" busy
+	check "$ai: a permit is for one session" foreign
+	check "$ai: a session is dropped with requests in flight" drops
+	check "$ai: a session is dropped at full speed" drop_running
+	check "$ai: the server goes with requests in its hands" server_gone
+	check "$ai: the server comes back" server_back
+	check "$ai: the server goes at full speed" server_gone_running
+	check "$ai: the way is lost at the client, requests wait" way_lost client reconnect
+	check "$ai: the way is lost at the server, requests wait" way_lost server disconnect
+	check "$ai: a session is dropped while requests wait" drop_waiting
+	check "$ai: a server turns clients away" turned_away
+	check "$ai: every request was completed once" balanced
+	check "$ai: modules unload with sessions open" unload
+	check "$ai: all modules unload" unload_modules
+	check "$ai: nothing is left behind" resource_compare
+done
+finish

@@ -1,0 +1,171 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: IO by the Rust API: sizes, alignment, segments, both invalidate modes, every byte checked
+# topology: single
+# timeout: 400
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+
+PAGE=$(getconf PAGESIZE)
+DEPTH=64
+
+open_session()
+{
+	rt serve && rt open name=m path=ip:10.9.0.1 && rt limits name=m && result m
+}
+
+limits()
+{
+	[ "$(field m queue_depth)" = "$DEPTH" ] &&
+		[ "$(field m max_io_size)" = 524288 ] &&
+		[ "$(field m max_segments)" = 128 ] &&
+		[ "$(field m connected)" = 1 ] || {
+		result m
+		return 1
+	}
+}
+
+# sizes SIZE...: one request, some at a time, and as many as there are permits.
+sizes()
+{
+	local len
+
+	for len in "$@"; do
+		both m len="$len" count=2 depth=1 &&
+			both m len="$len" count=32 depth=16 seed="$len" &&
+			both m len="$len" count="$DEPTH" depth="$DEPTH" || return
+	done
+}
+
+# offsets SIZE...: anywhere in a page.
+offsets()
+{
+	local len off
+
+	for len in "$@"; do
+		for off in 1 7 512 1234 $((PAGE - 512)) $((PAGE - 1)); do
+			both m len="$len" off="$off" count=4 depth=2 seed="$off" || return
+		done
+	done
+}
+
+# segments N...: pages, but for where the first starts and the last ends.
+segments()
+{
+	local n off tail
+
+	for n in "$@"; do
+		for off in 0 512 1234; do
+			for tail in 1 512 "$PAGE"; do
+				both m segs="$n" off="$off" count=4 depth=4 seed="$n$off" \
+					len="$(((n - 1) * PAGE - off + tail))" || return
+			done
+		done
+	done
+}
+
+# A device can be told to gather any pieces, as long as they are few.
+gaps()
+{
+	local n
+
+	for n in 2 3 7; do
+		io m segs="$n" shape=gaps off=100 len="$((n * 111))" count=4 depth=4 || return
+		io m segs="$n" shape=gaps off=4000 len="$((n * 1000))" count=4 depth=4 || return
+	done
+}
+
+# What can only be registered must not have gaps. Others are not affected.
+no_gaps()
+{
+	io m segs=8 shape=gaps off=100 len=800 expect=-22 count=20 &&
+		io m segs=2 shape=gaps off=100 len=1000 dir=read expect=-22 count=20 &&
+		both m len=65536 count="$DEPTH" depth="$DEPTH"
+}
+
+too_much()
+{
+	both m len=$((524288 + 1)) count=3 expect=-90 && both m len=$((2 << 20)) expect=-90 &&
+		both m len=524288
+}
+
+dataless()
+{
+	both m len=0 count=100 depth=16 && both m len=0 msg=0 count=100 depth=16
+}
+
+# All of that on the connection for what must not queue behind IO.
+admin()
+{
+	both m con=admin len=0 count=16 depth=4 &&
+		both m con=admin len=512 count=64 depth=16 &&
+		both m con=admin len=4096 off=77 count=64 depth="$DEPTH" &&
+		both m con=admin len=524288 segs=128 count=16 depth=8 &&
+		both m con=admin len=20000 segs=5 off=100 count=16 depth=8
+}
+
+# The next request is submitted by the completion of the last one.
+chain()
+{
+	local before
+
+	both m chain=1 len=4096 count=200 depth=8 && both m chain=1 len=65536 count=64 depth=4 || return
+	before=$(field m chained)
+	[ "$before" -ge 40 ] || {
+		echo "only $before submitted in a completion"
+		return 1
+	}
+	both m chain=1 con=admin len=512 count=64 depth=4
+}
+
+# on_cpu CPU COMMAND...
+on_cpu()
+{
+	taskset -cp "$1" "$BASHPID" >/dev/null && rt "${@:2}"
+}
+
+# Permits of all CPUs at once, more requests wanted than there are permits.
+cpus()
+{
+	local cpu
+
+	for cpu in $(seq 0 $(($(nproc) - 1))); do
+		on_cpu "$cpu" io name=m "tag=w$cpu" len=4096 count=300 depth=48 "seed=$cpu" &
+		RT_PIDS+=($!)
+		on_cpu "$cpu" io name=m "tag=r$cpu" dir=read len=16384 count=300 depth=48 &
+		RT_PIDS+=($!)
+	done
+	rt_wait
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+resource_snapshot
+defer unload_modules
+for ai in Y N; do
+	must "$ai: modules load" load_test \
+		"always_invalidate=$ai" max_chunk_size=1048576 "sess_queue_depth=$DEPTH"
+	must "$ai: a session opens" open_session
+	check "$ai: the limits are those of the server" limits
+	check "$ai: 512 to 64k" sizes 512 1024 4096 8192 65536
+	check "$ai: to the largest" sizes 126976 262144 524288
+	check "$ai: odd lengths" sizes 1 2 3 5 511 513 4095 4097 65537 126975
+	check "$ai: anywhere in a page" offsets 1 3 512 513 4096 65537
+	check "$ai: 2 to 9 segments" segments 2 3 7 8 9
+	check "$ai: 31 to 127 segments" segments 31 64 127
+	check "$ai: 128 segments" both m segs=128 len=524288 count=16 depth=8
+	check "$ai: the largest, anywhere in a page" offsets 524288
+	check "$ai: few pieces with gaps" gaps
+	check "$ai: gaps that cannot be registered are refused" no_gaps
+	check "$ai: too much is refused" too_much
+	check "$ai: without data" dataless
+	check "$ai: on the service connection" admin
+	check "$ai: submitted by completions" chain
+	check "$ai: submitted on all CPUs, and short of permits" cpus
+	check "$ai: every request was completed once" balanced
+	check "$ai: modules unload with a session open" unload_modules
+	check "$ai: nothing is left behind" resource_compare
+done
+finish

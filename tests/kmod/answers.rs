@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers of the server: at once, later, and from other contexts.
+//!
+//! # Locking
+//!
+//! `due` is a spinlock that interrupts take. Nothing is answered while it is held.
+
+use kernel::{
+    impl_has_hr_timer, pr_err_once,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc,
+        ArcBorrow, //
+    },
+    time::{
+        hrtimer::{
+            ArcHrTimerHandle,
+            HrTimer,
+            HrTimerCallback,
+            HrTimerCallbackContext,
+            HrTimerPointer,
+            HrTimerRestart,
+            RelativeMode, //
+        },
+        Delta,
+        Monotonic, //
+    },
+};
+use rtrs_bindings::{
+    handoff::HandoffCell,
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    time,
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkExt,
+        WorkItem, //
+    },
+};
+use rtrs_server::api::Operation;
+
+use crate::order::{
+    How,
+    Order, //
+};
+
+/// Requests that can wait for the timer, or for being told.
+const ROOM: usize = 4096;
+
+/// How often the timer looks.
+const TICK: Delta = Delta::from_millis(1);
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// A request that waits.
+struct Due {
+    op: Operation,
+    result: Result,
+    /// On the monotonic clock; `None` until told.
+    at: Option<u64>,
+}
+
+/// The answers that one server owes.
+#[pin_data]
+pub(crate) struct Answers {
+    queue: Queue,
+    /// Requests may be held.
+    holding: Atomic<bool>,
+    #[pin]
+    due: SpinLockIrq<KVec<Due>>,
+    #[pin]
+    timer: HrTimer<Self>,
+}
+
+impl_has_hr_timer! {
+    impl HasHrTimer<Self> for Answers {
+        mode: RelativeMode<Monotonic>,
+        field: self.timer,
+    }
+}
+
+impl HrTimerCallback for Answers {
+    type Pointer<'a> = Arc<Self>;
+
+    /// In an interrupt.
+    fn run(this: ArcBorrow<'_, Self>, mut ctx: HrTimerCallbackContext<'_, Self>) -> HrTimerRestart {
+        let now = time::now_ns();
+        this.answer_all(|due| due.at.is_some_and(|at| at <= now));
+        ctx.forward_now(TICK);
+        HrTimerRestart::Restart
+    }
+}
+
+impl Answers {
+    /// Owes nothing yet. Sleeps.
+    pub(crate) fn new(queue: Queue) -> Result<Arc<Self>> {
+        let due = KVec::with_capacity(ROOM, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                queue,
+                holding: Atomic::new(true),
+                due <- new_spinlock_irq!(due, "rtrs_test_due"),
+                timer <- HrTimer::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts the timer, until the handle is dropped.
+    pub(crate) fn start_timer(self: &Arc<Self>) -> ArcHrTimerHandle<Self> {
+        self.clone().start(TICK)
+    }
+
+    /// Answers `op` as `order` says. Process context; sleeps.
+    pub(crate) fn answer(&self, op: Operation, order: &Order) {
+        let result = match order.errno {
+            0 => Ok(()),
+            errno => Err(Error::from_errno(-i32::from(errno))),
+        };
+        match order.how {
+            How::Work => Later::start(&self.queue, op, result, order.delay_ms),
+            How::Timer => {
+                let delay = u64::from(order.delay_ms) * NS_PER_MS;
+                let at = Some(time::now_ns().saturating_add(delay));
+                self.put(Due { op, result, at });
+            }
+            How::Hold if self.holding.load(Acquire) => {
+                self.put(Due {
+                    op,
+                    result,
+                    at: None,
+                });
+                // Who stops the holding may not have seen it.
+                if !self.holding.load(Acquire) {
+                    self.release();
+                }
+            }
+            How::Hold | How::Now => op.respond(result),
+        }
+    }
+
+    fn put(&self, due: Due) {
+        let full = self.due.lock().push_within_capacity(due);
+        if full.is_err() {
+            // Dropped, which answers it with `EIO`.
+            pr_err_once!("more than {} requests wait\n", ROOM);
+        }
+    }
+
+    /// Answers what is held. Any context.
+    pub(crate) fn release(&self) {
+        self.answer_all(|due| due.at.is_none());
+    }
+
+    /// Holds nothing any more. Any context.
+    pub(crate) fn stop_holding(&self) {
+        self.holding.store(false, Release);
+        self.release();
+    }
+
+    /// Requests that wait here. Any context.
+    pub(crate) fn waiting(&self) -> usize {
+        self.due.lock().len()
+    }
+
+    fn answer_all(&self, which: impl Fn(&Due) -> bool) {
+        loop {
+            let next = {
+                let mut due = self.due.lock();
+                let index = due.iter().position(&which);
+                index.and_then(|index| due.remove(index).ok())
+            };
+            match next {
+                Some(due) => due.op.respond(due.result),
+                None => return,
+            }
+        }
+    }
+}
+
+/// An answer by a work item.
+#[pin_data]
+struct Later {
+    answer: HandoffCell<Option<(Operation, Result)>>,
+    delay_ms: u32,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Later { self.work }
+}
+
+impl WorkItem for Later {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.delay_ms != 0 {
+            time::sleep_ms(this.delay_ms);
+        }
+        let answer = this.answer.try_take().and_then(|mut answer| answer.take());
+        if let Some((op, result)) = answer {
+            op.respond(result);
+        }
+    }
+}
+
+impl Later {
+    fn start(queue: &Queue, op: Operation, result: Result, delay_ms: u32) {
+        let later = Arc::pin_init(
+            pin_init!(Self {
+                answer: HandoffCell::new(Some((op, result))),
+                delay_ms,
+                work <- new_work!("rtrs_test_answer"),
+            }),
+            GFP_KERNEL,
+        );
+        // Without memory the request was dropped, which answers it with `EIO`.
+        if let Ok(later) = later {
+            later.work.enqueue(queue, &later);
+        }
+    }
+}

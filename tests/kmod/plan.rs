@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a run of requests is to be like.
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+use rtrs_client::api::{
+    Connection,
+    Direction,
+    Wait, //
+};
+
+use crate::{
+    args::Args,
+    order::{
+        How,
+        Order, //
+    },
+};
+
+/// Bounds of what a command can ask for.
+const MAX_LEN: usize = 4 << 20;
+const MAX_MESSAGE: usize = 1 << 20;
+const MAX_SEGMENTS: usize = 1024;
+const MAX_DEPTH: usize = 2048;
+/// Memory for the data of a run.
+const MAX_MEMORY: usize = 512 << 20;
+/// Pieces of a message.
+pub(crate) const MAX_PIECES: usize = 16;
+
+/// Which results are right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// This one.
+    Result(i32),
+    /// Every one: what happens is not in the hands of the test. Only that it does counts.
+    Any,
+}
+
+/// How the data is cut into segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// As a device can register it: the first segment starts at the offset, and all end or start
+    /// with a page where they meet.
+    Pages,
+    /// Segments of equal length, all at the offset in their pages.
+    Gaps,
+}
+
+/// A run of requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) dir: Direction,
+    pub(crate) connection: Connection,
+    /// For a permit.
+    pub(crate) wait: Wait,
+    pub(crate) len: usize,
+    segs: usize,
+    off: usize,
+    shape: Shape,
+    /// Bytes of the user message.
+    pub(crate) msg: usize,
+    /// Pieces it is passed in.
+    pub(crate) pieces: usize,
+    /// Requests in all.
+    pub(crate) count: u64,
+    /// Requests at a time.
+    pub(crate) depth: usize,
+    seed: u64,
+    how: How,
+    errno: u16,
+    delay_ms: u32,
+    pub(crate) expect: Expect,
+    /// Submit the next request from where the last one was completed.
+    pub(crate) chain: bool,
+    /// Drop the session as soon as the first requests are in flight.
+    pub(crate) drop: bool,
+    /// Without progress for so many milliseconds, requests count as lost.
+    pub(crate) timeout_ms: u32,
+}
+
+impl Plan {
+    /// The keys a plan is made of.
+    pub(crate) const KEYS: &'static [&'static str] = &[
+        "name", "tag", "dir", "con", "wait", "len", "segs", "off", "shape", "msg", "pieces",
+        "count", "depth", "seed", "how", "errno", "delay", "expect", "chain", "drop", "timeout",
+    ];
+
+    /// Makes a plan of a command.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is no value, `E2BIG` for more than a test should want.
+    pub(crate) fn new(args: &Args<'_>) -> Result<Self> {
+        let plan = Self {
+            dir: match args.get("dir").unwrap_or("write") {
+                "write" => Direction::Write,
+                "read" => Direction::Read,
+                _ => return Err(EINVAL),
+            },
+            connection: match args.get("con").unwrap_or("io") {
+                "io" => Connection::Io,
+                "admin" => Connection::Admin,
+                _ => return Err(EINVAL),
+            },
+            wait: match args.get("wait").unwrap_or("yes") {
+                "yes" => Wait::Yes,
+                "no" => Wait::No,
+                _ => return Err(EINVAL),
+            },
+            len: args.number("len", 4096)?,
+            segs: args.number("segs", 1)?,
+            off: args.number("off", 0)?,
+            shape: match args.get("shape").unwrap_or("pages") {
+                "pages" => Shape::Pages,
+                "gaps" => Shape::Gaps,
+                _ => return Err(EINVAL),
+            },
+            msg: args.number("msg", 32)?,
+            pieces: args.number("pieces", 1)?,
+            count: args.number("count", 1)?,
+            depth: args.number("depth", 1)?,
+            seed: args.number("seed", 1)?,
+            how: How::parse(args.get("how").unwrap_or("now"))?,
+            errno: args.number("errno", 0)?,
+            delay_ms: args.number("delay", 0)?,
+            expect: match args.get("expect").unwrap_or("0") {
+                "any" => Expect::Any,
+                number => Expect::Result(number.parse().map_err(|_| EINVAL)?),
+            },
+            chain: args.flag("chain")?,
+            drop: args.flag("drop")?,
+            timeout_ms: args.number::<u32>("timeout", 60)?.saturating_mul(1000),
+        };
+        if plan.len > MAX_LEN
+            || plan.msg > MAX_MESSAGE
+            || plan.segs > MAX_SEGMENTS
+            || plan.pieces > MAX_PIECES
+            || plan.depth > MAX_DEPTH
+            || plan.depth.saturating_mul(plan.len) > MAX_MEMORY
+        {
+            return Err(E2BIG);
+        }
+        // The last reference to a session must not be dropped by a link of a chain.
+        let chained_drop = plan.chain && plan.drop;
+        if plan.depth == 0 || plan.off >= PAGE_SIZE || plan.errno > 4095 || chained_drop {
+            return Err(EINVAL);
+        }
+        Ok(plan)
+    }
+
+    /// What the server is to do with request `number`.
+    pub(crate) fn order(&self, number: u64) -> Result<Order> {
+        Ok(Order {
+            how: self.how,
+            errno: self.errno,
+            seed: self.seed.wrapping_mul(0x1_0000_0001).wrapping_add(number),
+            data_len: u32::try_from(self.len)?,
+            msg_len: u32::try_from(self.msg)?,
+            delay_ms: self.delay_ms,
+        })
+    }
+
+    /// Offset in its page and length of each segment.
+    ///
+    /// # Errors
+    ///
+    /// `EDOM` if the length is not enough for so many.
+    pub(crate) fn segments(&self) -> Result<KVec<(usize, usize)>> {
+        let mut segments = KVec::with_capacity(self.segs, GFP_KERNEL)?;
+        if self.len == 0 {
+            return Ok(segments);
+        }
+        let mut left = self.len;
+        let equal = self.len.checked_div(self.segs).ok_or(EINVAL)?;
+        for i in 0..self.segs {
+            let last = i + 1 == self.segs;
+            let (off, len) = match (self.shape, i) {
+                (Shape::Pages, 0) => (self.off, PAGE_SIZE - self.off),
+                (Shape::Pages, _) => (0, PAGE_SIZE),
+                (Shape::Gaps, _) => (self.off, equal),
+            };
+            let len = if last { left } else { len };
+            if len == 0 || len > left {
+                return Err(EDOM);
+            }
+            left -= len;
+            segments.push((off, len), GFP_KERNEL)?;
+        }
+        Ok(segments)
+    }
+}

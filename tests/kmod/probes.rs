@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Single steps that are to be refused, and permits.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+use rtrs_bindings::{
+    errno::EPROTO,
+    time,
+    wait::{
+        new_wait_queue,
+        WaitQueue, //
+    },
+};
+use rtrs_client::api::{
+    Connection,
+    Direction,
+    Message,
+    Permit,
+    Piece,
+    Request,
+    Session,
+    SgBuffer,
+    Wait, //
+};
+
+use crate::order::{
+    How,
+    Order, //
+};
+
+/// A request without data, of which one wants to know whether it was told.
+#[pin_data]
+struct Probe {
+    told: Atomic<u32>,
+    result: Atomic<i32>,
+    #[pin]
+    wait: WaitQueue,
+}
+
+impl Request for Probe {
+    fn data(&self) -> Option<&SgBuffer> {
+        None
+    }
+
+    fn complete(this: Arc<Self>, result: i32) {
+        this.result.store(result, Relaxed);
+        this.told.fetch_add(1, Full);
+        this.wait.wake_all();
+    }
+}
+
+/// How long an answer may take, in milliseconds.
+const PATIENCE_MS: u32 = 30_000;
+
+impl Probe {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                told: Atomic::new(0),
+                result: Atomic::new(0),
+                wait <- new_wait_queue!("rtrs_test_probe"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Submits it; the server answers after `delay_ms`.
+    fn submit(self: &Arc<Self>, session: &Session, permit: &Permit, delay_ms: u32) -> Result {
+        let mut message = [0; 32];
+        Order {
+            how: How::Work,
+            errno: 0,
+            seed: 1,
+            data_len: 0,
+            // CAST: 32.
+            msg_len: message.len() as u32,
+            delay_ms,
+        }
+        .write(&mut message);
+        let pieces = [Piece::new(&message)];
+        session.submit(
+            permit,
+            Direction::Write,
+            Message::new(&pieces),
+            self.clone(),
+        )
+    }
+
+    /// Waits until it was told; it has to be success, once.
+    fn wait(&self) -> Result {
+        self.wait
+            .wait_until_timeout(time::msecs_to_jiffies(PATIENCE_MS), || {
+                self.told.load(Acquire) != 0
+            })?;
+        if (self.told.load(Acquire), self.result.load(Relaxed)) == (1, 0) {
+            Ok(())
+        } else {
+            Err(EPROTO)
+        }
+    }
+
+    /// Whether nobody told it, or ever will.
+    fn never_told(self: Arc<Self>) -> Result {
+        let told = self.told.load(Acquire);
+        match Arc::into_unique_or_drop(self) {
+            Some(_) if told == 0 => Ok(()),
+            _ => Err(EPROTO),
+        }
+    }
+}
+
+/// `Err(EPROTO)` unless `result` is this error.
+fn refused_with(result: Result, error: Error) -> Result {
+    match result {
+        Err(e) if e == error => Ok(()),
+        Err(e) => {
+            pr_err!(
+                "refused with {} instead of {}\n",
+                e.to_errno(),
+                error.to_errno()
+            );
+            Err(EPROTO)
+        }
+        Ok(()) => {
+            pr_err!("not refused with {}\n", error.to_errno());
+            Err(EPROTO)
+        }
+    }
+}
+
+/// A permit whose request is in flight takes no second one, and takes it after that. Sleeps.
+pub(crate) fn busy_permit(session: &Session, delay_ms: u32) -> Result {
+    let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
+    let (first, second, third) = (Probe::new()?, Probe::new()?, Probe::new()?);
+    first.submit(session, &permit, delay_ms)?;
+    let refused = refused_with(second.submit(session, &permit, 0), EBUSY);
+    first.wait()?;
+    refused?;
+    second.never_told()?;
+    third.submit(session, &permit, 0)?;
+    third.wait()
+}
+
+/// A permit of another session is refused. Sleeps.
+pub(crate) fn foreign_permit(session: &Session, other: &Session) -> Result {
+    let permit = other.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
+    let probe = Probe::new()?;
+    refused_with(probe.submit(session, &permit, 0), EINVAL)?;
+    probe.never_told()
+}
+
+/// Takes all permits, keeps them for a while; returns how many there were. Sleeps.
+///
+/// # Errors
+///
+/// `EPROTO` if two are the same, or one has a number beyond their count.
+pub(crate) fn all_permits(session: &Session, hold_ms: u32) -> Result<usize> {
+    let depth = session.limits().ok_or(EINVAL)?.queue_depth;
+    let mut permits = KVVec::with_capacity(usize::from(depth) + 1, GFP_KERNEL)?;
+    let mut seen = KVVec::from_elem(false, usize::from(depth), GFP_KERNEL)?;
+    while let Some(permit) = session.permit(Connection::Io, Wait::No) {
+        let seen = seen.get_mut(usize::from(permit.id())).ok_or(EPROTO)?;
+        if core::mem::replace(seen, true) {
+            return Err(EPROTO);
+        }
+        permits.push(permit, GFP_KERNEL)?;
+    }
+    time::sleep_ms(hold_ms);
+    Ok(permits.len())
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The server's side: checks every byte that comes and makes those that go.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    time::hrtimer::ArcHrTimerHandle,
+};
+use rtrs_bindings::workqueue::{
+    Options,
+    OwnedQueue, //
+};
+use rtrs_server::api::{
+    Dir,
+    Operation,
+    Server,
+    Service,
+    Session, //
+};
+
+use crate::{
+    answers::Answers,
+    order::{
+        Order,
+        CORRUPT, //
+    },
+    pattern::Pattern,
+};
+
+/// Bytes of data that are looked at at a time.
+const STEP: usize = 256;
+
+/// What all servers saw.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Requests to write.
+    pub(crate) writes: Count,
+    /// Requests to read.
+    pub(crate) reads: Count,
+    /// Requests that did not arrive as they were sent.
+    pub(crate) corrupt: Count,
+    /// Sessions that came.
+    pub(crate) ups: Count,
+    /// Sessions that went.
+    pub(crate) downs: Count,
+}
+
+/// A counter. Any context.
+pub(crate) struct Count(Atomic<u64>);
+
+impl Default for Count {
+    fn default() -> Self {
+        Self(Atomic::new(0))
+    }
+}
+
+impl Count {
+    /// Counts one.
+    pub(crate) fn up(&self) {
+        self.0.add(1, Relaxed);
+    }
+
+    /// Counts one less.
+    pub(crate) fn down(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+
+    /// How many.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The service: nothing is stored, what was written is known beforehand.
+struct Store {
+    answers: Arc<Answers>,
+    seen: Arc<Seen>,
+    /// Clients are turned away.
+    refuse: bool,
+}
+
+impl Store {
+    /// Does what the request asks for; returns how to answer it.
+    fn execute(&self, op: &Operation) -> Result<Order> {
+        let order = Order::read(op.usr(), op.data_len())?;
+        let pattern = Pattern::of_data(order.seed);
+        let mut buf = [0; STEP];
+        for at in (0..op.data_len()).step_by(STEP) {
+            let len = STEP.min(op.data_len() - at);
+            let part = buf.get_mut(..len).ok_or(EINVAL)?;
+            match op.dir() {
+                Dir::Write => {
+                    op.read_data(at, part)?;
+                    if let Some(at) = pattern.mismatch(at, part) {
+                        pr_err!(
+                            "data to write of {} bytes: wrong at {}\n",
+                            op.data_len(),
+                            at
+                        );
+                        return Err(Error::from_errno(CORRUPT));
+                    }
+                }
+                Dir::Read => {
+                    pattern.fill(at, part);
+                    op.write_data(at, part)?;
+                }
+            }
+        }
+        Ok(order)
+    }
+}
+
+impl Service for Store {
+    fn link_up(&self, _session: &Session) -> Result {
+        if self.refuse {
+            return Err(EACCES);
+        }
+        self.seen.ups.up();
+        Ok(())
+    }
+
+    fn link_down(&self, _session: &Session) {
+        self.seen.downs.up();
+    }
+
+    fn request(&self, _session: &Session, op: Operation) {
+        match op.dir() {
+            Dir::Write => self.seen.writes.up(),
+            Dir::Read => self.seen.reads.up(),
+        }
+        match self.execute(&op) {
+            Ok(order) => self.answers.answer(op, &order),
+            Err(e) => {
+                self.seen.corrupt.up();
+                op.respond(Err(e));
+            }
+        }
+    }
+}
+
+/// A server that listens.
+//
+// Field order is teardown order: the server waits for its answers, which want timer and queue.
+pub(crate) struct Serving {
+    port: u16,
+    server: Option<Server>,
+    _timer: ArcHrTimerHandle<Answers>,
+    answers: Arc<Answers>,
+    _queue: OwnedQueue,
+}
+
+impl Serving {
+    /// Listens on `port`. Sleeps.
+    pub(crate) fn new(port: u16, refuse: bool, seen: Arc<Seen>) -> Result<Self> {
+        let queue = OwnedQueue::new(c"rtrs_test", Options::UNBOUND.max_active(512))?;
+        let answers = Answers::new(queue.handle())?;
+        let store = Arc::new(
+            Store {
+                answers: answers.clone(),
+                seen,
+                refuse,
+            },
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            port,
+            server: Some(Server::open(store, port)?),
+            _timer: answers.start_timer(),
+            answers,
+            _queue: queue,
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The answers it owes.
+    pub(crate) fn answers(&self) -> &Arc<Answers> {
+        &self.answers
+    }
+
+    /// The server itself, to close it while its answers can still be seen to.
+    pub(crate) fn take_server(&mut self) -> Option<Server> {
+        self.server.take()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.answers.stop_holding();
+    }
+}

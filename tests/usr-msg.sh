@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: user messages of nothing to the limit, in pieces; one byte more is -EMSGSIZE
+# topology: single
+# timeout: 300
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+
+# What the transport wants for itself: of a write, of a read without data, and
+# of one with data. Limits says "up to 24".
+OWN_W=4
+OWN_R0=8
+OWN_R=24
+
+open_session()
+{
+	rt serve && rt open name=m path=ip:10.9.0.1 && rt limits name=m
+}
+
+# The most of message and data: a server of default size. MAX_MSG is good for all.
+HDR=$(getconf PAGESIZE)
+MAX_MSG=$((HDR - OWN_R))
+MAX_IO=$((131072 - HDR))
+
+limits()
+{
+	[ "$(field m max_hdr_size)" = "$HDR" ] && [ "$(field m max_io_size)" = "$MAX_IO" ] || {
+		result m
+		return 1
+	}
+}
+
+# lengths LENGTH...: with no, some and most data.
+lengths()
+{
+	local msg len
+
+	for msg in "$@"; do
+		for len in 0 512 4097 "$MAX_IO"; do
+			both m msg="$msg" len="$len" count=8 depth=4 seed="$msg" || return
+		done
+	done
+}
+
+# every FROM TO: each length there is.
+every()
+{
+	local msg
+
+	for msg in $(seq "$1" "$2"); do
+		both m msg="$msg" len=16 count=2 depth=2 || return
+	done
+}
+
+the_limit()
+{
+	lengths $((MAX_MSG - 1)) "$MAX_MSG" &&
+		io m dir=write msg=$((HDR - OWN_W)) len="$MAX_IO" count=16 depth=16 &&
+		io m dir=write msg=$((HDR - OWN_W)) len=0 count=16 depth=16 &&
+		io m dir=read msg=$((HDR - OWN_R0)) len=0 count=16 depth=16
+}
+
+# is_over KEY=VALUE...: refused at once, each time.
+is_over()
+{
+	io m count=3 expect=-90 "$@" && [ "$(field m refused)" = 3 ] || {
+		result m
+		return 1
+	}
+}
+
+# Without harm to others.
+beyond()
+{
+	local over len
+
+	for over in 1 2 24 4096 65536 1000000; do
+		is_over dir=read len=0 msg=$((HDR - OWN_R0 + over)) || return
+		for len in 512 "$MAX_IO"; do
+			is_over dir=read len="$len" msg=$((HDR - OWN_R + over)) || return
+		done
+		for len in 0 512 "$MAX_IO"; do
+			is_over dir=write len="$len" msg=$((HDR - OWN_W + over)) || return
+		done
+	done
+	both m msg="$MAX_MSG" len="$MAX_IO" count=16 depth=16
+}
+
+# Up to 16 pieces, some of them empty.
+pieces()
+{
+	local n msg
+
+	for n in 1 2 3 5 16; do
+		for msg in 0 1 3 15 32 100 1001 "$MAX_MSG"; do
+			both m pieces="$n" msg="$msg" len=512 count=4 depth=2 seed="$n" || return
+		done
+		is_over dir=write pieces="$n" msg=$((HDR - OWN_W + 1)) len=512 || return
+	done
+	# No piece at all is a message of nothing.
+	both m pieces=0 msg=0 len=512 count=4
+}
+
+admin()
+{
+	both m con=admin msg=0 len=0 count=4 && both m con=admin msg="$MAX_MSG" len=0 count=16 depth=8 &&
+		both m con=admin msg="$MAX_MSG" len="$MAX_IO" count=16 depth=8 &&
+		is_over con=admin dir=write msg=$((HDR - OWN_W + 1)) len=0
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+resource_snapshot
+defer unload_modules
+for ai in Y N; do
+	must "$ai: modules load" load_test "always_invalidate=$ai" sess_queue_depth=64
+	must "$ai: a session opens" open_session
+	check "$ai: the limits are those of the server" limits
+	check "$ai: every length from 0 to 66" every 0 66
+	# The server keeps 320 bytes with the request.
+	check "$ai: every length from 315 to 325" every 315 325
+	check "$ai: lengths with data" lengths 0 1 31 32 33 1024 2048 4000
+	check "$ai: the limit" the_limit
+	check "$ai: beyond the limit" beyond
+	check "$ai: in pieces" pieces
+	check "$ai: on the service connection" admin
+	check "$ai: submitted by completions" both m chain=1 msg="$MAX_MSG" len=512 count=100 depth=8
+	check "$ai: every request was completed once" balanced
+	check "$ai: modules unload" unload_modules
+	check "$ai: nothing is left behind" resource_compare
+done
+finish
