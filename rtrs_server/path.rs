@@ -53,8 +53,7 @@ use rtrs_bindings::{
     rcu::RcuCell,
     time::{
         msecs_to_jiffies,
-        now_ns,
-        Jiffies, //
+        now_ns, //
     },
     uuid::Uuid,
     wait::Completion,
@@ -77,7 +76,6 @@ use rtrs_core::{
         heartbeat::{
             HbProbe,
             Heartbeat, //
-            DEFAULT_INTERVAL_MS,
         },
         ConnReq,
         Geometry,
@@ -87,14 +85,11 @@ use rtrs_core::{
 };
 
 use crate::{
-    context::Claim,
     live::Live,
     logic::{
         chunk_state::Incarnation,
         path_state::{
-            Action,
             CloseReason,
-            Event,
             ServerPathState, //
         },
     },
@@ -106,14 +101,12 @@ use crate::{
 
 mod close;
 mod connect;
+mod owner;
 mod receive;
 mod start;
 
 /// Time a client has for its handshake.
 const HANDSHAKE_MS: u32 = 30_000;
-
-/// How soon to look again whether something that is in the way is gone.
-const RETRY_MS: u32 = 10;
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -465,134 +458,6 @@ impl Path {
     pub(crate) fn ops_ended(self: &Arc<Self>) {
         self.ops_out.store(false, Release);
         self.kick();
-    }
-
-    //
-    // The owner.
-    //
-
-    /// What happened since it looked last.
-    fn next_event(self: &Arc<Self>, owner: &mut Owner) -> Option<Event> {
-        let state = self.state();
-
-        match state {
-            ServerPathState::Closed(_) => return None,
-            ServerPathState::Closing(_) => {
-                return (!self.ops_out.load(Acquire)).then_some(Event::CloseDone);
-            }
-            _ => (),
-        }
-        if self.is_closing() {
-            let reason = self.reason.copy().unwrap_or(CloseReason::ConnError);
-            return Some(Event::Close(reason));
-        }
-        let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
-        if state == ServerPathState::Handshaking && all {
-            return Some(Event::ConAccepted { missing: 0 });
-        }
-        if state.in_handshake() {
-            if let Some(name) = self.info.lock().name {
-                return self.try_start(owner, state, &name);
-            }
-            return (now_ns() >= self.deadline).then_some(Event::Deadline);
-        }
-        if state == ServerPathState::Connected && now_ns() >= owner.next_tick {
-            // Neither changes the state unless the peer is dead, which comes back as an event.
-            self.tick(owner);
-        }
-        None
-    }
-
-    /// The info request is there. Nothing happens while something is in the way: the deadline
-    /// still counts then.
-    fn try_start(
-        self: &Arc<Self>,
-        owner: &mut Owner,
-        state: ServerPathState,
-        name: &SessionName,
-    ) -> Option<Event> {
-        if state == ServerPathState::Handshaking {
-            return Some(Event::InfoReceived);
-        }
-        if !owner.claimed {
-            match self.session.context().claim(self, name) {
-                Claim::Granted => owner.claimed = true,
-                Claim::Wait => owner.retry = true,
-                Claim::Refused => {
-                    pr_warn_ratelimited!("{}: name {} is in use\n", self.label(), Show(name));
-                    return Some(Event::Close(CloseReason::Refused));
-                }
-            }
-        }
-        if owner.claimed {
-            if !self.dir_in_the_way() {
-                return Some(Event::InfoReceived);
-            }
-            owner.retry = true;
-        }
-        (now_ns() >= self.deadline).then_some(Event::Deadline)
-    }
-
-    /// Whether an earlier life of the path still has its directory.
-    fn dir_in_the_way(&self) -> bool {
-        let others =
-            |p: &Path| p.has_dir() && p.addrs == self.addrs && p.incarnation != self.incarnation;
-        self.session.count(others) != 0
-    }
-
-    fn next_delay(&self, owner: &Owner) -> Option<Jiffies> {
-        let until = match self.state() {
-            ServerPathState::Closing(_) | ServerPathState::Closed(_) => return None,
-            _ if owner.retry => return Some(msecs_to_jiffies(RETRY_MS)),
-            ServerPathState::Connected => owner.next_tick,
-            _ => self.deadline,
-        };
-        let ms = until.saturating_sub(now_ns()) / NS_PER_MS;
-
-        // One more, so as not to be too early.
-        Some(msecs_to_jiffies(
-            u32::try_from(ms)
-                .unwrap_or(DEFAULT_INTERVAL_MS)
-                .saturating_add(1),
-        ))
-    }
-
-    fn apply(self: &Arc<Self>, owner: &mut Owner, event: Event) {
-        let (before, transition) = {
-            let mut state = self.state.lock();
-            let before = *state;
-            let transition = before.next(event);
-            *state = transition.state;
-            (before, transition)
-        };
-
-        match transition.action {
-            Action::None => (),
-            Action::Prepare => match self.prepare(owner) {
-                Ok(()) => self.apply(owner, Event::Ready),
-                Err(reason) => self.close(reason),
-            },
-            Action::Serve => {
-                if let Err(reason) = self.serve(owner) {
-                    self.close(reason);
-                }
-            }
-            Action::Close { .. } => {
-                // What the state machine decided is closed for everybody else, too.
-                if let ServerPathState::Closing(reason) = transition.state {
-                    self.reason.populate(reason);
-                    self.closing.store(true, Release);
-                    self.tear_down(owner, before, reason);
-                }
-            }
-            Action::Release => self.session.remove(self),
-        }
-    }
-
-    /// A heartbeat is due.
-    fn tick(self: &Arc<Self>, owner: &mut Owner) {
-        self.heartbeat(owner);
-        owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
     }
 
     /// Answers a request, unless the path is gone: then the operation is returned. Any context.
