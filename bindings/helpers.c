@@ -183,13 +183,6 @@ int rtrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return ib_post_recv(qp, wr, bad_wr);
 }
 
-int rtrs_helper_ib_qp_to_err(struct ib_qp *qp)
-{
-	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
-
-	return ib_modify_qp(qp, &attr, IB_QP_STATE);
-}
-
 /* 0 if there is no such interface. */
 u32 rtrs_helper_ifindex(const char *name)
 {

@@ -66,7 +66,6 @@ int rtrs_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			     const struct ib_send_wr **bad_wr);
 int rtrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 			     const struct ib_recv_wr **bad_wr);
-int rtrs_helper_ib_qp_to_err(struct ib_qp *qp);
 
 /* Connection manager */
 u32 rtrs_helper_ifindex(const char *name);

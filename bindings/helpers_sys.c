@@ -142,11 +142,11 @@ int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, 
 	return sbitmap_init_node(sb, depth, -1, gfp, node_or_none(node), false, true);
 }
 
-/* What was done before the tags were returned is ordered before what follows. */
 unsigned int rtrs_helper_sbitmap_weight(struct sbitmap *sb)
 {
 	unsigned int weight = sbitmap_weight(sb);
 
+	/* What was done before the tags were returned, before what follows. */
 	smp_mb();
 	return weight;
 }
@@ -171,14 +171,22 @@ int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
  * may be found free: the other half is the atomic operation in sbitmap_get().
  * The second orders the bit before the look at the queue, like
  * wq_has_sleeper(), at no cost where an atomic operation is a barrier.
+ *
+ * With preemption disabled, so that synchronize_rcu() after all tags were seen
+ * to be back waits for whoever is between bit and queue.
  */
 void rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq)
 {
+	preempt_disable();
+	/* What was done with the tag, before the bit is found clear. */
 	smp_mb__before_atomic();
 	sbitmap_put(sb, nr);
+	/* The bit, before the look at the queue: pairs with prepare_to_wait(). */
 	smp_mb__after_atomic();
+	/* The barrier that waitqueue_active() asks for is the one above. */
 	if (waitqueue_active(wq))
 		__wake_up(wq, TASK_NORMAL, 1, NULL);
+	preempt_enable();
 }
 
 void rtrs_helper_sbitmap_free(struct sbitmap *sb)

@@ -46,6 +46,7 @@ mod atomic {
     pub(crate) use kernel::sync::atomic::{
         Acquire,
         Atomic,
+        Full,
         Relaxed,
         Release, //
     };

@@ -160,6 +160,9 @@ impl TagQueue {
     pub fn close_and_wait(&self) {
         self.close();
         self.wait.wait_until(|| self.in_use() == 0);
+        // Who returned the last tag may still be looking for somebody to wake, with
+        // preemption disabled.
+        rcu::synchronize();
     }
 
     /// How many tags are taken: exact once the queue is closed and otherwise an

@@ -170,6 +170,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
     max_reconnect_attempts: i16,
     _nr_poll_queues: u32,
 ) -> *mut RtrsCltSess {
+    if path_cnt == 0 {
+        return EINVAL.to_ptr();
+    }
     // SAFETY: by the function's requirement.
     let (ops, name, paths) = unsafe {
         (

@@ -44,6 +44,8 @@ struct Client {
     // queue and the class wait for the last of their users.
     sessions: KVec<Arc<Session>>,
     queue: OwnedQueue,
+    /// For the users' callbacks, on which owner tasks wait at times.
+    event_queue: OwnedQueue,
     class: Class,
 }
 
@@ -61,6 +63,7 @@ pub(crate) fn init() -> Result {
         _watching: WATCH.start()?,
         sessions: KVec::new(),
         queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
+        event_queue: OwnedQueue::new(c"rtrs_client_ev", QueueOptions::UNBOUND.mem_reclaim())?,
         class: Class::new(c"rtrs-client")?,
     };
     *CLIENT.lock() = Some(client);
@@ -121,7 +124,7 @@ pub(crate) fn open(
         if client.sessions.iter().any(|s| s.name() == &options.name) {
             return Err(EEXIST);
         }
-        let session = Session::new(client.queue.handle(), options)?;
+        let session = Session::new(client.queue.handle(), client.event_queue.handle(), options)?;
         client.sessions.push(session.clone(), GFP_KERNEL)?;
         session
     };

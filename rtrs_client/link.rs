@@ -75,6 +75,9 @@ struct Request {
     state: RequestState,
     /// Key that the server has to give back before the request is over.
     rkey: Atomic<u32>,
+    /// Which use of the slot its send, and its invalidation, were posted for.
+    sent_gen: Atomic<u32>,
+    inval_gen: Atomic<u32>,
     /// What the owner of the request, see [`RequestState`], has to undo.
     mapped: HandoffCell<Option<MappedSg>>,
     mr: Mr,
@@ -96,7 +99,9 @@ struct Tables {
     recv: KVec<Region>,
 }
 
-/// What one connection's completions keep between each other.
+/// What one connection's completions keep between each other. A cache line of its
+/// own: connections belong to CPUs.
+#[repr(align(64))]
 struct ConState {
     /// Key that the last message on this connection invalidated, 0 for none.
     invalidated: Atomic<u32>,

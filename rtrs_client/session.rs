@@ -124,6 +124,8 @@ struct Tables {
     geometry: Geometry,
     permits: Pin<KBox<TagQueue>>,
     ios: KVVec<HandoffCell<Option<Slot>>>,
+    /// Which requests wait for a path; changed with the lock of `Waiting` held.
+    parked: KVVec<Atomic<bool>>,
     /// User messages and the protocol's, by permit; every path maps them.
     messages: KVec<Arc<Pages>>,
 }
@@ -135,6 +137,8 @@ struct PathSet(KVec<Arc<Path>>);
 #[pin_data]
 pub(crate) struct Session {
     queue: Queue,
+    /// For calls to the user, who may take their time.
+    event_queue: Queue,
     options: Options,
     uuid: Uuid,
     con_count: u16,
@@ -159,6 +163,8 @@ pub(crate) struct Session {
     #[pin]
     fail_timer: DelayedWork<Self, FAIL>,
     #[pin]
+    retry: DelayedWork<Self, RETRY>,
+    #[pin]
     files: Mutex<Option<SessionFiles>>,
 }
 
@@ -166,6 +172,7 @@ pub(crate) struct Session {
 const EVENTS: u64 = 0;
 const RESUME: u64 = 1;
 const FAIL: u64 = 2;
+const RETRY: u64 = 3;
 
 impl_has_work! {
     impl HasWork<Self, EVENTS> for Session { self.event_work }
@@ -173,6 +180,7 @@ impl_has_work! {
 }
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, FAIL> for Session { self.fail_timer }
+    impl HasDelayedWork<Self, RETRY> for Session { self.retry }
 }
 
 impl WorkItem<EVENTS> for Session {
@@ -199,7 +207,15 @@ impl WorkItem<FAIL> for Session {
     }
 }
 
-impl DelayedOn<FAIL> for Session {
+impl WorkItem<RETRY> for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.resume();
+    }
+}
+
+impl<const ID: u64> DelayedOn<ID> for Session {
     fn queue(&self) -> &Queue {
         &self.queue
     }
@@ -207,7 +223,7 @@ impl DelayedOn<FAIL> for Session {
 
 impl Session {
     /// A session without paths.
-    pub(crate) fn new(queue: Queue, options: Options) -> Result<Arc<Self>> {
+    pub(crate) fn new(queue: Queue, event_queue: Queue, options: Options) -> Result<Arc<Self>> {
         let cons = percpu::nr_cpu_ids()
             .saturating_add(1)
             .min(u32::from(MAX_CONS_PER_PATH));
@@ -218,6 +234,7 @@ impl Session {
         Arc::pin_init(
             pin_init!(Self {
                 queue,
+                event_queue,
                 options,
                 uuid: Uuid::random(),
                 // CAST: limited above.
@@ -234,6 +251,7 @@ impl Session {
                 event_work <- new_work!("rtrs_session_events"),
                 resume_work <- new_work!("rtrs_session_resume"),
                 fail_timer <- new_delayed_work!("rtrs_session_fail"),
+                retry <- new_delayed_work!("rtrs_session_retry"),
                 files <- new_mutex!(None, "rtrs_session_files"),
             }),
             GFP_KERNEL,
@@ -307,8 +325,10 @@ impl Session {
         }
         let depth = geometry.queue_depth();
         let mut ios = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let mut parked = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
             ios.push(HandoffCell::new(None), GFP_KERNEL)?;
+            parked.push(Atomic::new(false), GFP_KERNEL)?;
         }
         let regions = MessageSlot::regions(depth);
         let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
@@ -324,6 +344,7 @@ impl Session {
             geometry: *geometry,
             permits: KBox::pin_init(TagQueue::new(u32::from(depth), NO_NODE), GFP_KERNEL)?,
             ios,
+            parked,
             messages,
         });
         Ok(())
@@ -426,11 +447,11 @@ impl Session {
     }
 
     /// A source address that was left open is known once the path is connected:
-    /// is there another path that goes the same way?
+    /// is there an older path that goes the same way?
     fn check_addresses(&self, path: &Arc<Path>) -> Result {
-        let mut same = false;
-        self.for_each_path(|p| same |= !Arc::ptr_eq(p, path) && p.same_addresses(path));
-        if same {
+        let set = self.path_set().ok_or(errno::ECONNABORTED)?;
+        let mut older = set.0.iter().take_while(|p| !Arc::ptr_eq(p, path));
+        if older.any(|p| p.same_addresses(path)) {
             Err(EEXIST)
         } else {
             Ok(())
@@ -469,7 +490,7 @@ impl Session {
             }
             Ok(())
         });
-        if removed.is_err() {
+        if removed == Err(ENOMEM) {
             pr_warn!("{}: no memory to forget a path\n", &**path);
         }
         if !self.has_paths() {
@@ -496,7 +517,7 @@ impl Session {
             }
         }
         drop(self.paths.replace(None));
-        self.flush_events();
+        self.close_events();
         if let Some(tables) = self.tables.as_ref() {
             tables.permits.close_and_wait();
         }

@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn sockaddr_to_str(
 ///
 /// # Safety
 ///
-/// As for [`sockaddr_to_str`], for both addresses of `addr`.
+/// As for [`sockaddr_to_str`], for both addresses of `addr`; the source may be null.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
     addr: *const RtrsAddr,
@@ -149,16 +149,14 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
         return 0;
     }
     // SAFETY: by the function's requirement.
-    let (src, dst, buf) = unsafe {
-        (
-            SockAddr::from_raw((*addr).src),
-            SockAddr::from_raw((*addr).dst),
-            slice::from_raw_parts_mut(buf.cast::<u8>(), len),
-        )
-    };
+    let (addr, buf) = unsafe { (&*addr, slice::from_raw_parts_mut(buf.cast::<u8>(), len)) };
     let mut out = CBuf::new(buf);
-    write_addr(&mut out, src);
-    let _ = out.write_str("@");
-    write_addr(&mut out, dst);
+    if !addr.src.is_null() {
+        // SAFETY: by the function's requirement.
+        write_addr(&mut out, unsafe { SockAddr::from_raw(addr.src) });
+        let _ = out.write_str("@");
+    }
+    // SAFETY: by the function's requirement.
+    write_addr(&mut out, unsafe { SockAddr::from_raw(addr.dst) });
     out.len()
 }

@@ -61,11 +61,12 @@ impl Device {
     }
 
     /// The name, such as `rxe0`. Changes when an administrator renames the
-    /// device: copy it, do not keep the reference.
+    /// device: copy it at once, do not keep the reference.
     pub fn name(&self) -> &CStr {
-        // SAFETY: the device is valid, and its name is NUL-terminated for as
-        // long as the device is (a rename frees the old one only after a grace
-        // period, which is why callers are told to copy).
+        // SAFETY: the device is valid, and its name a C string. A rename frees
+        // the old one: as everywhere in the kernel where a device's name is
+        // printed, nothing but the rarity of renames protects the short time for
+        // which callers are told to use it.
         unsafe { CStr::from_char_ptr(raw::rtrs_helper_ib_device_name(self.as_raw())) }
     }
 

@@ -107,9 +107,9 @@ pub enum PostError {
     Invalid,
     /// The driver refused. Nothing posted.
     Refused(i32),
-    /// The driver took a part of the chain and refused the rest: the gate was
-    /// closed and the queue pair put into error state, what was posted will be
-    /// flushed.
+    /// The driver took a part of the chain and refused the rest. The gate was
+    /// closed; what was posted completes, or is flushed when the owner
+    /// disconnects, which they have to do.
     Partial(i32),
 }
 
@@ -225,7 +225,7 @@ impl QueuePair {
         if send_wrs > attrs.max_qp_wr || recv_wrs > attrs.max_qp_wr || cqe > attrs.max_cqe {
             return Err(EINVAL);
         }
-        let max_sges = cfg.send_sges.clamp(1, attrs.max_send_sge);
+        let max_sges = cfg.send_sges.min(attrs.max_send_sge).max(1);
 
         let send_cqes = SetOnce::new();
         if cfg.send_tokens != 0 {
@@ -403,8 +403,6 @@ impl QueuePair {
             return Err(PostError::Refused(ret));
         }
         sq.open = false;
-        drop(sq);
-        self.fail();
         Err(PostError::Partial(ret))
     }
 
@@ -459,13 +457,6 @@ impl QueuePair {
     pub fn close_gate(&self) {
         self.sq.lock().open = false;
         *self.rq.lock() = false;
-    }
-
-    /// Puts the queue pair into error state, so that everything outstanding is
-    /// flushed. Any context in which the driver can modify a QP: may sleep.
-    fn fail(&self) {
-        // SAFETY: the QP is valid. Failure leaves it to the peer to notice.
-        unsafe { raw::rtrs_helper_ib_qp_to_err(self.qp.as_ptr()) };
     }
 
     /// Closes the gate, waits until every posted request has completed and its

@@ -113,7 +113,6 @@ impl SgBuffer {
     ///
     /// `EINVAL` for an empty segment or one beyond the page allocator.
     pub fn new(segments: impl ExactSizeIterator<Item = (usize, usize)>) -> Result<Self> {
-        let nr = u32::try_from(segments.len())?;
         let mut this = Self {
             list: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
             segments: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
@@ -131,6 +130,8 @@ impl SgBuffer {
             this.segments
                 .push(Segment { pages, offset, len }, GFP_KERNEL)?;
         }
+        // What was counted, not what the iterator announced.
+        let nr = u32::try_from(this.list.len())?;
         if nr != 0 {
             // SAFETY: there are `nr` entries.
             unsafe { raw::rtrs_helper_sg_init_table(this.list.as_mut_ptr(), nr) };
@@ -260,6 +261,10 @@ impl MappedSg {
     }
 
     /// Undoes the mapping. Any context.
+    ///
+    /// Not before the device is done with the memory: that the request is over,
+    /// or its queue pair drained, is for the caller to know. A device that is not
+    /// done writes to what is somebody else's by then.
     ///
     /// `domain` must be the one it was mapped with; with another one the
     /// mapping is leaked.

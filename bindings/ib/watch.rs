@@ -15,7 +15,14 @@ use kernel::{
 };
 
 use super::device::Device;
-use crate::raw;
+use crate::{
+    atomic::{
+        Atomic,
+        Full,
+        Release, //
+    },
+    raw, //
+};
 
 /// What happened to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +54,7 @@ pub trait Watch: Sized + 'static {
 /// An `ib_client`, to be a static.
 pub struct DeviceWatch<W> {
     client: UnsafeCell<raw::ib_client>,
+    started: Atomic<bool>,
     _watch: PhantomData<fn() -> W>,
 }
 
@@ -74,15 +82,26 @@ impl<W: Watch> DeviceWatch<W> {
         client.remove = Some(remove::<W>);
         Self {
             client: UnsafeCell::new(client),
+            started: Atomic::new(false),
             _watch: PhantomData,
         }
     }
 
-    /// Begins to watch. Once at a time. Sleeps.
+    /// Begins to watch. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has begun, and not ended.
     pub fn start(&'static self) -> Result<Watching<W>> {
-        // SAFETY: static, and not registered: a `Watching` is the only way to
-        // be, and there is none (ib_core refuses a second registration).
-        to_result(unsafe { raw::ib_register_client(self.client.get()) })?;
+        if self.started.cmpxchg(false, true, Full).is_err() {
+            return Err(EBUSY);
+        }
+        // SAFETY: static, and not registered, see above.
+        let ret = to_result(unsafe { raw::ib_register_client(self.client.get()) });
+        if let Err(e) = ret {
+            self.started.store(false, Release);
+            return Err(e);
+        }
         Ok(Watching(PhantomData))
     }
 }
@@ -91,6 +110,7 @@ impl<W: Watch> Drop for Watching<W> {
     fn drop(&mut self) {
         // SAFETY: registered by `start()`.
         unsafe { raw::ib_unregister_client(W::watch().client.get()) };
+        W::watch().started.store(false, Release);
     }
 }
 
@@ -144,12 +164,12 @@ unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::
 unsafe extern "C" fn event<W: Watch>(_: *mut raw::ib_event_handler, ev: *mut raw::ib_event) {
     // SAFETY: ib_core passes a valid event.
     let ev = unsafe { &*ev };
-    // SAFETY: the events below have a port.
-    let port = unsafe { ev.element.port_num };
+    // SAFETY: called for events of a port only; those have its number there.
+    let port = || unsafe { ev.element.port_num };
     let what = match ev.event {
-        raw::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive(port),
-        raw::ib_event_type_IB_EVENT_PORT_ERR => DeviceEvent::PortDown(port),
-        raw::ib_event_type_IB_EVENT_GID_CHANGE => DeviceEvent::GidChange(port),
+        raw::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive(port()),
+        raw::ib_event_type_IB_EVENT_PORT_ERR => DeviceEvent::PortDown(port()),
+        raw::ib_event_type_IB_EVENT_GID_CHANGE => DeviceEvent::GidChange(port()),
         raw::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Fatal,
         _ => return,
     };

@@ -46,6 +46,7 @@ use super::{
 use crate::{
     atomic::Relaxed,
     logic::request_state::{
+        Gen,
         Outcome,
         Violation, //
     },
@@ -66,7 +67,7 @@ impl Handler for LinkCore {
         self.handle_cm_event(&ep, event);
     }
 
-    fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc) {
+    fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "send");
         }
@@ -84,15 +85,16 @@ impl Handler for LinkCore {
         let Some(request) = tables.requests.get(id) else {
             return;
         };
-        let Some(in_flight) = request.state.peek() else {
-            return;
-        };
         let outcome = if is_send {
-            request.state.sent(in_flight.gen)
+            request
+                .state
+                .sent(Gen::from_u32(request.sent_gen.load(Relaxed)))
         } else {
-            request.state.invalidated(in_flight.gen)
+            request
+                .state
+                .invalidated(Gen::from_u32(request.inval_gen.load(Relaxed)))
         };
-        self.after(ep, qp, id, request, outcome);
+        self.after(ep, id, request, outcome);
     }
 
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
@@ -266,6 +268,9 @@ impl LinkCore {
         // The answer is there and the key is not back: take it back.
         if let Outcome::Pending(needs) = outcome {
             if needs.needs_invalidated() {
+                if let Some(in_flight) = request.state.peek() {
+                    request.inval_gen.store(in_flight.gen.as_u32(), Relaxed);
+                }
                 let token = id.saturating_add(tables.requests.len());
                 let chain = Chain::<1>::new().local_inv(request.rkey.load(Relaxed));
                 // CAST: twice the queue depth.
@@ -275,19 +280,12 @@ impl LinkCore {
                 }
             }
         }
-        self.after(ep, qp, id, request, outcome);
+        self.after(ep, id, request, outcome);
         Ok(())
     }
 
     /// Completes the request if that was the last thing it waited for.
-    fn after(
-        &self,
-        ep: &Endpoint<Self>,
-        _qp: &QueuePair,
-        id: usize,
-        request: &Request,
-        outcome: Outcome,
-    ) {
+    fn after(&self, ep: &Endpoint<Self>, id: usize, request: &Request, outcome: Outcome) {
         let Outcome::Complete(result) = outcome else {
             return;
         };

@@ -50,6 +50,8 @@ use crate::{
 pub(crate) enum IssueError {
     /// This link is no use, another one may be.
     Link,
+    /// This link's queue is full for the moment.
+    Full,
     /// The request, or the moment, is no good: the caller gets this.
     Request(Error),
 }
@@ -57,8 +59,10 @@ pub(crate) enum IssueError {
 impl From<PostError> for IssueError {
     fn from(e: PostError) -> Self {
         match e {
-            PostError::Closed => Self::Link,
-            e => Self::Request(e.into()),
+            // The driver does not refuse a request for its own sake.
+            PostError::Closed | PostError::Refused(_) | PostError::Partial(_) => Self::Link,
+            PostError::Full => Self::Full,
+            PostError::Invalid => Self::Request(EINVAL),
         }
     }
 }
@@ -198,11 +202,12 @@ impl Outgoing<'_> {
         needs: Needs,
         token: Option<u32>,
     ) -> Result<(), IssueError> {
-        let gen = self
-            .request
-            .state
-            .start(self.con, needs)
-            .map_err(|_| IssueError::Request(EBUSY))?;
+        let gen = self.request.state.start(self.con, needs);
+        let Ok(gen) = gen else {
+            self.core.unmap(self.request);
+            return Err(IssueError::Request(EBUSY));
+        };
+        self.request.sent_gen.store(gen.as_u32(), Relaxed);
         self.core.count_inflight(self.con, 1);
         // From here on completions may come, and the request may be somebody
         // else's before the post has returned.
@@ -222,6 +227,9 @@ impl Outgoing<'_> {
                 }
                 self.core.count_inflight(self.con, -1);
                 self.core.unmap(self.request);
+                if matches!(e, PostError::Refused(_)) {
+                    self.core.fail("posting a request", e_to_errno(e));
+                }
                 Err(e.into())
             }
         }
@@ -263,7 +271,11 @@ impl Outgoing<'_> {
 
         let map = self.map(io, Direction::ToDevice)?;
         let segments = map.segments() as usize;
-        let direct = self.qp.max_sges().min(MAX_SEND_SGES as usize) - 1;
+        let direct = self
+            .qp
+            .max_sges()
+            .min(MAX_SEND_SGES as usize)
+            .saturating_sub(1);
         if segments <= direct {
             // The common case: no registration, one work request, and nobody
             // but our own device ever reads the memory.

@@ -34,8 +34,12 @@ use rtrs_bindings::{
         QueueConfig,
         Region, //
     },
-    noio::Gfp,
+    noio::{
+        self,
+        Gfp, //
+    },
     pages::Pages,
+    ratelimit::pr_err_ratelimited,
 };
 use rtrs_core::proto::{
     reject_errno,
@@ -75,6 +79,9 @@ use crate::{
 
 /// How long resolving an address or a route may take, in milliseconds.
 const RESOLVE_TIMEOUT_MS: u32 = 30_000;
+
+/// Least scatter/gather elements of a send we can do with: data and header.
+const MIN_SEND_SGES: u32 = 2;
 
 /// Repeats of an unacknowledged request; for ever if the receiver is not ready.
 const RETRY: u8 = 7;
@@ -169,7 +176,7 @@ impl Link {
                 })
             })
             .map_err(|e| {
-                pr_err!("{}: answer with chunks: {}\n", &*core.path, e.as_str());
+                pr_err_ratelimited!("{}: answer with chunks: {}\n", &*core.path, e.as_str());
                 errno::EPROTO
             })?;
 
@@ -220,6 +227,12 @@ impl LinkCore {
     fn make_tables(&self, geometry: &Geometry) -> Result {
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
         let depth = usize::from(geometry.queue_depth());
+        // One more than there are segments: data need not begin with a page.
+        let pages = domain
+            .device()
+            .attrs()
+            .max_fast_reg_pages
+            .min(MAX_SEGMENTS + 1);
         let mut requests = KVVec::with_capacity(depth, GFP_KERNEL)?;
         let mut chunks = KVVec::with_capacity(depth, GFP_KERNEL)?;
         for _ in 0..depth {
@@ -227,8 +240,10 @@ impl LinkCore {
                 Request {
                     state: RequestState::new(),
                     rkey: Atomic::new(0),
+                    sent_gen: Atomic::new(0),
+                    inval_gen: Atomic::new(0),
                     mapped: HandoffCell::new(None),
-                    mr: Mr::new(domain, MAX_SEGMENTS)?,
+                    mr: Mr::new(domain, pages)?,
                 },
                 GFP_KERNEL,
             )?;
@@ -263,6 +278,10 @@ impl LinkCore {
 
     fn queue_config(&self, con: u16, domain: &Domain) -> Result<QueueConfig> {
         let attrs = domain.device().attrs();
+        if attrs.max_send_sge < MIN_SEND_SGES || attrs.max_fast_reg_pages < MAX_SEGMENTS {
+            pr_err_ratelimited!("{}: the device is too limited\n", &*self.path);
+            return Err(errno::EOPNOTSUPP);
+        }
         let limits = QpLimits {
             max_qp_wr: attrs.max_qp_wr,
             max_cqe: attrs.max_cqe,
@@ -332,12 +351,12 @@ impl LinkCore {
     /// The server accepted; `data` is its answer.
     fn accepted(&self, ep: &Locked<'_, Self>, data: &[u8]) -> Result {
         let accept = ConnAccept::parse(data).map_err(|e| {
-            pr_err!("{}: answer to connect: {}\n", &*self.path, e.as_str());
+            pr_err_ratelimited!("{}: answer to connect: {}\n", &*self.path, e.as_str());
             errno::ECONNRESET
         })?;
         if ep.index() == 0 {
             let geometry = Geometry::from_accept(&accept).map_err(|e| {
-                pr_err!("{}: limits of the server: {}\n", &*self.path, e.as_str());
+                pr_err_ratelimited!("{}: limits of the server: {}\n", &*self.path, e.as_str());
                 errno::EPROTO
             })?;
             self.new_rkey.store(accept.new_rkey, Relaxed);
@@ -356,7 +375,13 @@ impl LinkCore {
         Ok(())
     }
 
+    /// Memory reclaim may wait for a path to come back, so allocations are not to wait
+    /// for IO.
     pub(super) fn handle_cm_event(&self, ep: &Locked<'_, Self>, event: CmEvent<'_>) {
+        noio::scope(|| self.carry_on(ep, event));
+    }
+
+    fn carry_on(&self, ep: &Locked<'_, Self>, event: CmEvent<'_>) {
         let step = match event {
             CmEvent::AddrResolved => self.resolved(ep),
             CmEvent::RouteResolved => self.connect(ep),

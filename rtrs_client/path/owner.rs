@@ -19,6 +19,7 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     noio,
+    ratelimit::pr_info_ratelimited,
     time,
     workqueue::DelayedWorkExt, //
 };
@@ -192,7 +193,7 @@ impl Path {
             return;
         }
         self.note_error(errno, why);
-        pr_info!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
+        pr_info_ratelimited!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
         let event = if state == State::Connecting {
             Event::ConnectFailed {
                 link,
@@ -248,10 +249,10 @@ impl Path {
         while let Some(event) = next.take() {
             let max = self.session.max_reconnect_attempts();
             let Transition {
-                machine,
                 action,
                 reply,
                 notice,
+                ..
             } = {
                 let mut status = self.status.lock();
                 let transition = status.machine.next(event, max);
@@ -272,14 +273,13 @@ impl Path {
                 self.status.lock().reply = Some(reply);
                 commanded = false;
             }
-            let _ = machine;
             self.changed.wake_all();
         }
     }
 
     fn came_up(self: &Arc<Self>) {
         self.deadline.cancel_sync();
-        pr_info!("{}: connected\n", &**self);
+        pr_info_ratelimited!("{}: connected\n", &**self);
         self.arm_heartbeat();
         self.session.path_up();
     }

@@ -4,7 +4,8 @@
 //!
 //! The user's callback may wait for permits, which requests in flight hold,
 //! which need the owner tasks of paths to be failed over: so it is called from a
-//! work item of the session, and an owner task only leaves a note.
+//! work item of the session, on a queue of its own, and an owner task only leaves a
+//! note.
 //!
 //! # Locking
 //!
@@ -41,6 +42,8 @@ pub(crate) enum LinkEvent {
 struct State {
     /// Nothing is told before the session was handed to its user.
     opened: bool,
+    /// Nothing is told any more.
+    closed: bool,
     /// Paths that are connected.
     up: u32,
     /// Requests are being failed, for want of a path or because the server has
@@ -53,7 +56,7 @@ struct State {
 impl State {
     /// What the user has to be told next.
     fn next(&mut self) -> Option<LinkEvent> {
-        if !self.opened {
+        if !self.opened || self.closed {
             None
         } else if self.told_up && self.failing {
             self.told_up = false;
@@ -100,18 +103,17 @@ impl Session {
             let mut state = self.events.state.lock();
             state.up = state.up.saturating_add(1);
         }
-        self.stop_failing();
+        self.stop_waiting_for_path();
         self.wake_events();
     }
 
     /// A path takes no requests any more. Owner task of the path.
     pub(crate) fn path_down(self: &Arc<Self>) {
-        let none = {
+        {
             let mut state = self.events.state.lock();
             state.up = state.up.saturating_sub(1);
-            state.up == 0
-        };
-        if none && self.fail_after() == FailAfter::Secs(0) {
+        }
+        if self.wait_for_path() && self.fail_after() == FailAfter::Secs(0) {
             self.note_failing();
         }
     }
@@ -130,9 +132,16 @@ impl Session {
     }
 
     fn wake_events(self: &Arc<Self>) {
-        if self.options.notifier.is_some() {
-            self.event_work.enqueue(&self.queue, self);
+        if self.options.notifier.is_some() && !self.events.state.lock().closed {
+            self.event_work.enqueue(&self.event_queue, self);
         }
+    }
+
+    /// Tells what is to be told, and nothing after that. Sleeps.
+    pub(super) fn close_events(&self) {
+        self.flush_events();
+        self.events.state.lock().closed = true;
+        self.event_work.cancel_sync();
     }
 
     /// Tells what is to be told. Work item; sleeps in the user's callback.

@@ -25,10 +25,11 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     Dir,
-    ReadMsg, //
+    Layout, //
 };
 
 use super::{
+    wait::Why,
     PathSet,
     Session, //
 };
@@ -97,8 +98,6 @@ pub(crate) struct Io {
 pub(super) struct Slot {
     io: Io,
     done: Callback,
-    /// It waits for a path.
-    parked: bool,
 }
 
 /// Where the message of a permit is kept.
@@ -145,6 +144,10 @@ impl Paths for Candidates<'_> {
     }
 
     fn inflight(&self, i: usize) -> u64 {
+        if self.0 .0.len() == 1 {
+            // Nothing to compare with.
+            return 0;
+        }
         self.0 .0.get(i).map_or(u64::MAX, |path| path.inflight())
     }
 
@@ -194,7 +197,7 @@ impl Session {
         data_len: usize,
         done: Callback,
     ) -> Result<(), (Error, Callback)> {
-        let usr_len = match self.store_message(permit.id, dir, message, data_len) {
+        let usr_len = match self.check_size(dir, &message, data_len) {
             Ok(len) => len,
             Err(e) => return Err((e, done)),
         };
@@ -210,9 +213,13 @@ impl Session {
         if let Err(done) = self.set_io(id, io, done) {
             return Err((EBUSY, done));
         }
-        let sent = match self.issue(id, &io) {
+        // The slot is ours: nobody reads the message of an earlier request any more.
+        let sent = match self
+            .store_message(id, message)
+            .and_then(|()| self.issue(id, &io))
+        {
             // No path: wait for one, unless that is not wanted.
-            Err(e) if e == errno::ECONNABORTED => self.park(id),
+            Err(e) if e == errno::ECONNABORTED => self.park(id, Why::NoPath),
             sent => sent,
         };
         match sent {
@@ -226,23 +233,23 @@ impl Session {
         }
     }
 
-    /// Copies the user's message to the permit's slot; returns its length.
-    fn store_message(
-        &self,
-        id: u16,
-        dir: Dir,
-        message: Message<'_>,
-        data_len: usize,
-    ) -> Result<usize> {
+    /// Checks the size of a request; returns the length of the user's message.
+    fn check_size(&self, dir: Dir, message: &Message<'_>, data_len: usize) -> Result<usize> {
         let tables = self.tables.as_ref().ok_or(errno::ECONNABORTED)?;
         let usr_len = message.len().ok_or(errno::EMSGSIZE)?;
         // The session's limits, those of its first path; a path whose own are
         // narrower is passed over later.
-        rtrs_core::proto::Layout::new(&tables.geometry, dir, data_len, usr_len)
+        let layout = Layout::new(&tables.geometry, dir, data_len, usr_len)
             .map_err(|e| Error::from_errno(e.to_errno()))?;
-        if usr_len > MessageSlot::SIZE - ReadMsg::MAX_SIZE {
+        if layout.header_len() as usize > MessageSlot::SIZE {
             return Err(errno::EMSGSIZE);
         }
+        Ok(usr_len)
+    }
+
+    /// Copies the user's message to the slot of permit `id`, whose size was checked.
+    fn store_message(&self, id: u16, message: Message<'_>) -> Result {
+        let tables = self.tables.as_ref().ok_or(errno::ECONNABORTED)?;
         let slot = MessageSlot::of(id);
         let pages = tables.messages.get(slot.region).ok_or(EINVAL)?;
         let mut offset = slot.offset;
@@ -251,7 +258,7 @@ impl Session {
             // No overflow: the sum was checked.
             offset += piece.len();
         }
-        Ok(usr_len)
+        Ok(())
     }
 
     fn set_io(&self, id: u16, io: Io, done: Callback) -> Result<(), Callback> {
@@ -261,11 +268,7 @@ impl Session {
             .and_then(|tables| tables.ios.get(usize::from(id)));
         match cell.and_then(|cell| cell.try_take()) {
             Some(mut held) if held.is_none() => {
-                *held = Some(Slot {
-                    io,
-                    done,
-                    parked: false,
-                });
+                *held = Some(Slot { io, done });
                 Ok(())
             }
             _ => Err(done),
@@ -284,36 +287,16 @@ impl Session {
         held.as_ref().map(|slot| slot.io)
     }
 
-    /// Whether the request waits for a path.
-    pub(super) fn is_parked(&self, id: u16) -> bool {
-        let parked = || {
-            let held = self.tables.as_ref()?.ios.get(usize::from(id))?.try_take()?;
-            held.as_ref().map(|slot| slot.parked)
-        };
-        parked().unwrap_or(false)
-    }
-
-    /// Notes that the request waits for a path, or does not; `false` if there is
-    /// no request.
-    pub(super) fn set_parked(&self, id: u16, parked: bool) -> bool {
-        let set = || {
-            let mut held = self.tables.as_ref()?.ios.get(usize::from(id))?.try_take()?;
-            held.as_mut()?.parked = parked;
-            Some(())
-        };
-        set().is_some()
-    }
-
     /// Offers the request to the paths, in the order of the policy, until one
     /// takes it.
     pub(super) fn issue(&self, id: u16, io: &Io) -> Result {
         let guard = rcu::read_lock();
         let set = self.paths.read(&guard).ok_or(errno::ECONNABORTED)?;
-        // PANIC: none; where this runs does not matter, only that CPUs spread.
+        // Where this runs does not matter, only that CPUs spread.
         let last = self.last_path.this();
         let candidates = Candidates(&set);
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
-        let mut narrow = None;
+        let mut failure = errno::ECONNABORTED;
         while let Some(i) = choice.next(&candidates) {
             let Some(link) = set.0.get(i).and_then(|path| path.link(&guard)) else {
                 continue;
@@ -325,12 +308,13 @@ impl Session {
                     return Ok(());
                 }
                 Err(IssueError::Link) => {}
+                Err(IssueError::Full) => failure = ENOMEM,
                 // This path's limits, not the session's.
-                Err(IssueError::Request(e)) if e == errno::EMSGSIZE => narrow = Some(e),
+                Err(IssueError::Request(e)) if e == errno::EMSGSIZE => failure = e,
                 Err(IssueError::Request(e)) => return Err(e),
             }
         }
-        Err(narrow.unwrap_or(errno::ECONNABORTED))
+        Err(failure)
     }
 
     /// A request is complete. Softirq, or the owner task of a path.
@@ -347,12 +331,9 @@ impl Session {
         let Some(io) = self.peek_io(id) else { return };
         match self.issue(id, &io) {
             Ok(()) => {}
-            Err(e) if e == errno::ECONNABORTED => self.park_or_fail(id),
-            Err(e) if e == ENOMEM => {
-                // Queues are full for a moment: that is no reason to fail it.
-                self.park_or_fail(id);
-                self.wake_waiting(1);
-            }
+            Err(e) if e == errno::ECONNABORTED => self.park_or_fail(id, Why::NoPath),
+            // Queues are full for a moment: that is no reason to fail it.
+            Err(e) if e == ENOMEM => self.park_or_fail(id, Why::Full),
             Err(e) => self.complete(id, e.to_errno()),
         }
     }

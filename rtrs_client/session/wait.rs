@@ -16,8 +16,9 @@
 //!
 //! # Locking
 //!
-//! `state` is a spinlock, interrupts off. The cells of the session's requests
-//! are taken inside it, to park one and to release it.
+//! `state` is a spinlock, interrupts off. The parked marks of the session's
+//! requests are changed inside it only; the request itself belongs to whoever
+//! cleared its mark.
 //!
 //! # Context
 //!
@@ -92,23 +93,32 @@ impl FailAfter {
     }
 }
 
-/// How soon requests are offered again to paths whose queues were full: the
-/// device empties them all the time.
-const FULL_RETRY_MS: u32 = 1;
+/// Why a request is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// No path took it.
+    NoPath,
+    /// The queues of those that would are full, for the moment.
+    Full,
+}
+
+/// How soon requests are offered again when there are paths, but none took them:
+/// the device empties its queues all the time, and a path that has failed is noticed
+/// by its owner task soon.
+const RETRY_MS: u32 = 1;
 
 #[derive(Default)]
 struct State {
     /// Requests parked.
     count: u32,
+    /// Paths that are up.
+    up: u32,
+    /// Since when there is none, in monotonic nanoseconds.
+    since_ns: Option<u64>,
     /// The time to wait is over, or the server has forgotten the session.
     failing: bool,
     /// The session is being closed.
     closing: bool,
-    /// Since when there is no path, in monotonic nanoseconds; known from the first
-    /// request that finds none.
-    since_ns: Option<u64>,
-    /// The timer runs.
-    armed: bool,
 }
 
 /// What a session has for it.
@@ -134,21 +144,23 @@ impl Session {
         FailAfter::from_int(self.waiting.fail_after.load(Relaxed))
     }
 
-    /// Changes that; holds for requests that wait already, from now on.
+    /// Changes that; holds for requests that wait already, too. Sleeps.
     pub(crate) fn set_fail_after(self: &Arc<Self>, after: FailAfter) {
         self.waiting.fail_after.store(after.to_int(), Relaxed);
-        let mut state = self.waiting.state.lock();
-        if state.count > 0 {
-            self.arm(&mut state);
+        self.fail_timer.cancel_sync();
+        let state = self.waiting.state.lock();
+        if state.count > 0 && state.up == 0 {
+            self.arm(&state);
         }
     }
 
     /// Starts the timer for what is left of the time, if there is a time.
-    fn arm(self: &Arc<Self>, state: &mut State) {
-        let left = self.time_left_ms(state);
-        state.armed = left.is_some();
-        if let Some(ms) = left {
-            self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
+    fn arm(self: &Arc<Self>, state: &State) {
+        match self.time_left_ms(state) {
+            Some(ms) if !state.closing => {
+                self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
+            }
+            _ => {}
         }
     }
 
@@ -167,60 +179,78 @@ impl Session {
         }
     }
 
+    /// A path is up.
+    pub(super) fn stop_waiting_for_path(self: &Arc<Self>) {
+        let mut state = self.waiting.state.lock();
+        state.up = state.up.saturating_add(1);
+        state.failing = false;
+        state.since_ns = None;
+        if state.count > 0 && !state.closing {
+            self.resume_work.enqueue(&self.queue, self);
+        }
+    }
+
+    /// A path is down. Returns whether it was the last.
+    pub(super) fn wait_for_path(self: &Arc<Self>) -> bool {
+        let mut state = self.waiting.state.lock();
+        state.up = state.up.saturating_sub(1);
+        if state.up > 0 {
+            return false;
+        }
+        state.since_ns = Some(time::now_ns());
+        if state.count > 0 {
+            self.arm(&state);
+        }
+        true
+    }
+
     /// Parks a request that no path took.
     ///
     /// # Errors
     ///
     /// `ECONNABORTED` if it has to be failed instead: it is the caller's still.
-    pub(super) fn park(self: &Arc<Self>, id: u16) -> Result {
-        let after = self.fail_after();
-        {
-            let mut state = self.waiting.state.lock();
-            if state.closing
-                || state.failing
-                || after == FailAfter::Secs(0)
-                || !self.has_paths()
-                || !self.set_parked(id, true)
-            {
+    pub(super) fn park(self: &Arc<Self>, id: u16, _why: Why) -> Result {
+        let mut state = self.waiting.state.lock();
+        if state.closing {
+            return Err(errno::ECONNABORTED);
+        }
+        if state.up == 0 {
+            let wait = self.fail_after() != FailAfter::Secs(0);
+            if state.failing || !wait || !self.has_paths() {
                 return Err(errno::ECONNABORTED);
             }
-            state.count = state.count.saturating_add(1);
-            if state.since_ns.is_none() {
-                state.since_ns = Some(time::now_ns());
-            }
-            if !state.armed {
-                self.arm(&mut state);
-            }
         }
-        // A path may have come back, or the last one may have been removed, just
-        // before: nobody else would notice.
-        if self.is_connected() || !self.has_paths() {
-            self.wake_waiting(0);
+        let mark = self.parked_mark(id).ok_or(errno::ECONNABORTED)?;
+        mark.store(true, Relaxed);
+        state.count = state.count.saturating_add(1);
+        if state.up > 0 {
+            self.retry.mod_delayed(self, msecs_to_jiffies(RETRY_MS));
+        } else if state.count == 1 {
+            self.arm(&state);
         }
         Ok(())
     }
 
-    /// Has parked requests looked after, `delay_ms` from now. Any context.
-    pub(super) fn wake_waiting(self: &Arc<Self>, delay_ms: u32) {
-        if delay_ms == 0 {
-            self.resume_work.enqueue(&self.queue, self);
-        } else {
-            self.fail_timer
-                .mod_delayed(self, msecs_to_jiffies(delay_ms));
-        }
+    fn parked_mark(&self, id: u16) -> Option<&Atomic<bool>> {
+        self.tables.as_ref()?.parked.get(usize::from(id))
     }
 
-    /// Takes one parked request, if there is one at `id`.
+    /// Takes request `id` if it is parked: it is the caller's then.
     fn unpark(&self, id: u16) -> Option<Io> {
-        let mut state = self.waiting.state.lock();
-        if !self.is_parked(id) || !self.set_parked(id, false) {
-            return None;
+        {
+            let mut state = self.waiting.state.lock();
+            let mark = self.parked_mark(id)?;
+            if !mark.load(Relaxed) {
+                return None;
+            }
+            mark.store(false, Relaxed);
+            state.count = state.count.saturating_sub(1);
         }
-        state.count = state.count.saturating_sub(1);
-        drop(state);
         self.peek_io(id)
     }
 
+    /// Calls `f` with the requests that are parked, each of which is its own then,
+    /// until that returns false.
     fn each_parked(&self, mut f: impl FnMut(u16, Io) -> bool) {
         for id in 0..self.depth() {
             if self.waiting.state.lock().count == 0 {
@@ -236,31 +266,24 @@ impl Session {
 
     /// Sends what is parked, as far as paths take it. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        if !self.has_paths() {
-            self.fail_waiting();
-            return;
-        }
-        self.each_parked(|id, io| match self.issue(id, &io) {
-            Ok(()) => true,
-            Err(e) if e == errno::ECONNABORTED => {
-                self.park_or_fail(id);
-                false
-            }
-            Err(e) if e == ENOMEM => {
-                self.park_or_fail(id);
-                self.wake_waiting(FULL_RETRY_MS);
-                false
-            }
-            Err(e) => {
-                self.complete(id, e.to_errno());
-                true
-            }
+        self.each_parked(|id, io| {
+            let why = match self.issue(id, &io) {
+                Ok(()) => return true,
+                Err(e) if e == errno::ECONNABORTED => Why::NoPath,
+                Err(e) if e == ENOMEM => Why::Full,
+                Err(e) => {
+                    self.complete(id, e.to_errno());
+                    return true;
+                }
+            };
+            self.park_or_fail(id, why);
+            false
         });
     }
 
     /// Parks a request, or completes it with an error.
-    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16) {
-        if let Err(e) = self.park(id) {
+    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16, why: Why) {
+        if let Err(e) = self.park(id, why) {
             self.complete(id, e.to_errno());
         }
     }
@@ -273,21 +296,18 @@ impl Session {
         });
     }
 
-    /// The timer: the time is over, or it is time to try again.
+    /// The timer: the time may be over.
     pub(super) fn waiting_timeout(self: &Arc<Self>) {
-        if self.is_connected() {
-            self.waiting.state.lock().armed = false;
-            self.resume();
-            return;
-        }
         let count = {
             let mut state = self.waiting.state.lock();
-            if self.time_left_ms(&state).is_none_or(|ms| ms > 0) {
-                // It was another matter, see `wake_waiting()`, or the time was changed.
-                self.arm(&mut state);
+            if state.up > 0 {
                 return;
             }
-            state.armed = false;
+            if self.time_left_ms(&state).is_none_or(|ms| ms > 0) {
+                // The time was changed.
+                self.arm(&state);
+                return;
+            }
             state.failing = true;
             state.count
         };
@@ -301,22 +321,6 @@ impl Session {
         self.note_failing();
     }
 
-    /// A path takes requests, in a session the server knows as well as we do.
-    pub(super) fn stop_failing(self: &Arc<Self>) {
-        let waiting = {
-            let mut state = self.waiting.state.lock();
-            state.failing = false;
-            state.since_ns = None;
-            state.count
-        };
-        if waiting > 0 {
-            self.wake_waiting(0);
-        } else {
-            self.fail_timer.cancel_sync();
-            self.waiting.state.lock().armed = false;
-        }
-    }
-
     /// The server has forgotten the session: what is parked is not to be sent, and
     /// the user has to know before anything else is. Sleeps until they do.
     pub(crate) fn lost(self: &Arc<Self>) {
@@ -328,8 +332,10 @@ impl Session {
 
     /// The session is being closed: nothing waits any more. Sleeps.
     pub(super) fn stop_waiting(&self) {
+        // With this set nothing is armed or queued any more.
         self.waiting.state.lock().closing = true;
         self.fail_timer.cancel_sync();
+        self.retry.cancel_sync();
         self.resume_work.cancel_sync();
         self.fail_waiting();
     }

@@ -213,7 +213,7 @@ impl Geometry {
                 return Err(ProtoError::DescCount);
             }
             // `chunk_size` is not zero, by the invariant of the codec.
-            if desc.len == 0 || desc.len % chunk_size != 0 {
+            if desc.len == 0 || desc.len.checked_rem(chunk_size) != Some(0) {
                 return Err(ProtoError::DescLen);
             }
             // The last byte has to exist, the one behind it need not.
@@ -227,7 +227,7 @@ impl Geometry {
         }
 
         let chunks = descs.flat_map(|desc| {
-            (0..desc.len / chunk_size).map(move |i| RemoteBuf {
+            (0..desc.len.checked_div(chunk_size).unwrap_or_default()).map(move |i| RemoteBuf {
                 // No wrap: within the range checked above.
                 addr: desc
                     .addr
