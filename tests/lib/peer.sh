@@ -45,12 +45,13 @@ peer_done()
 	return "$rc"
 }
 
-# peer_attack CASE [OPTION...]: be a rogue client of the server at 10.9.0.1.
+# peer_attack CASE[,CASE...] [OPTION...]: be a rogue client of the server at
+# 10.9.0.1.
 peer_attack()
 {
 	local case=$1
 	shift
 
-	timeout $((60 * RTRS_TIME_SCALE)) \
+	timeout $((300 * RTRS_TIME_SCALE)) \
 		"$RTRS_PEER" client --addr 10.9.0.1 --case "$case" "$@"
 }

@@ -2,14 +2,16 @@
 
 //! `rtrs-peer`: speaks RTRS from user space, over librdmacm and libibverbs, and not always the way
 //! it is meant to be: as a server that the client under test connects to, or as a client of the
-//! server under test. One case a run; the result is one line of JSON.
+//! server under test. The result of a case is one line of JSON.
 
+mod attacks;
+mod client;
 mod report;
 mod server;
 mod verbs;
 
 /// The protocol as the modules have it.
-#[allow(dead_code, unreachable_pub, unused_imports)]
+#[allow(dead_code, unreachable_pub, unused_imports, clippy::all)]
 #[path = "../../../rtrs_core"]
 mod source {
     pub mod proto;
@@ -27,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 use clap::{Args, Parser, Subcommand};
 
 use report::Report;
@@ -52,6 +54,8 @@ struct Cli {
 enum Role {
     /// Be a server that is not as it should be
     Server(ServerArgs),
+    /// Be a client that is not as it should be
+    Client(ClientArgs),
 }
 
 #[derive(Args)]
@@ -64,9 +68,9 @@ struct Common {
     #[arg(long, default_value_t = proto::DEFAULT_PORT)]
     port: u16,
 
-    /// What to do, see --list
-    #[arg(long)]
-    case: String,
+    /// What to do, see --list; a client can do several in turn
+    #[arg(long, value_delimiter = ',', required = true)]
+    case: Vec<String>,
 }
 
 impl Common {
@@ -93,22 +97,66 @@ struct ServerArgs {
     ready: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct ClientArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// Begin of the random numbers: who the client is
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// How long the server may take to answer or to end a path, in seconds
+    #[arg(long, default_value_t = 10)]
+    patience: u64,
+
+    /// Name of the session of an honest client
+    #[arg(long, default_value = "honest")]
+    victim: String,
+}
+
 fn list() {
     for case in server::CASES {
-        println!("server  {:<20} {}", case.name, case.about);
+        println!("server  {:<24} {}", case.name, case.about);
+    }
+    for case in attacks::CASES {
+        println!("client  {:<24} {}", case.name, case.about);
     }
 }
 
-fn run(role: Role) -> Result<Report> {
+/// Does what was asked for, and tells the result of each case; whether all are well.
+fn run(role: Role) -> Result<bool> {
+    let mut ok = true;
+    let mut tell = |report: Report| {
+        println!("{}", report.to_json());
+        ok &= report.is_ok();
+    };
     match role {
-        Role::Server(args) => server::run(&server::Job {
-            addr: args.common.addr(),
-            case: &args.common.case,
-            count: args.count,
-            timeout: Duration::from_secs(args.timeout),
-            ready: args.ready.as_deref(),
-        }),
+        Role::Server(args) => {
+            let [case] = args.common.case.as_slice() else {
+                bail!("a server does one thing at a time");
+            };
+            tell(server::run(&server::Job {
+                addr: args.common.addr(),
+                case,
+                count: args.count,
+                timeout: Duration::from_secs(args.timeout),
+                ready: args.ready.as_deref(),
+            })?);
+        }
+        Role::Client(args) => {
+            for case in &args.common.case {
+                tell(attacks::run(&attacks::Job {
+                    addr: args.common.addr(),
+                    case,
+                    seed: args.seed,
+                    patience: Duration::from_secs(args.patience),
+                    victim: &args.victim,
+                })?);
+            }
+        }
     }
+    Ok(ok)
 }
 
 fn main() -> ExitCode {
@@ -122,19 +170,11 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     match run(role) {
-        Ok(report) => {
-            println!("{}", report.to_json());
-            if report.is_ok() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
-        }
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(e) => {
-            println!(
-                "{}",
-                serde_json::json!({"ok": false, "error": format!("{e:#}")})
-            );
+            let all = serde_json::json!({"ok": false, "error": format!("{e:#}")});
+            println!("{all}");
             eprintln!("rtrs-peer: {e:#}");
             ExitCode::from(2)
         }

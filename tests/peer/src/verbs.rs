@@ -439,11 +439,6 @@ impl Id {
         Ok((queue, qp))
     }
 
-    /// Number of the queue pair.
-    pub fn qp_num(&self) -> Result<u32> {
-        Ok(self.queue()?.1.qp_num)
-    }
-
     /// Gives the device a place for the next message.
     pub fn post_recv(&self, token: u64, slice: Option<Slice<'_>>) -> Result<()> {
         let (queue, qp) = self.queue()?;
@@ -514,15 +509,14 @@ impl Id {
             1 => {}
             _ => bail!("ibv_poll_cq failed"),
         }
-        // SAFETY: a plain number; which of the two it is, the flags tell.
+        // SAFETY: a plain number in both members; whether it is this one, the flags tell.
         let imm = unsafe { wc.__bindgen_anon_1.imm_data };
-        let has = |flag| wc.wc_flags & flag != 0;
+        let has_imm = wc.wc_flags & raw::IBV_WC_WITH_IMM != 0;
         Ok(Some(Completion {
             token: wc.wr_id,
             status: wc.status,
             len: wc.byte_len as usize,
-            imm: has(raw::IBV_WC_WITH_IMM).then(|| u32::from_be(imm)),
-            inval: has(raw::IBV_WC_WITH_INV).then_some(imm),
+            imm: has_imm.then(|| u32::from_be(imm)),
         }))
     }
 
@@ -597,8 +591,6 @@ pub struct Completion {
     pub len: usize,
     /// The immediate value received.
     pub imm: Option<u32>,
-    /// The key that was invalidated by the other side.
-    pub inval: Option<u32>,
 }
 
 impl Completion {

@@ -1,0 +1,136 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: clients that break the protocol are refused or cut off, while an honest one does verified IO
+# topology: single
+# timeout: 600
+
+. "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/peer.sh"
+require fio rdma
+
+# The attacker is 10.9.0.1, the honest client 10.9.0.2. A depth that is no power
+# of two leaves values that name no chunk.
+DEPTH=100
+
+# What does not depend on what becomes of keys is tried with one mode only.
+HANDSHAKE='private-data|bad-|cid-|cons|one-con|unknown|info-|name-taken|leave-early|half-open'
+
+cases()
+{
+	"$RTRS_PEER" --list | awk '$1 == "client" { print $2 }'
+}
+
+map() { map_rnbd honest /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
+unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
+
+# The honest client: writes and verifies until told to stop.
+honest_io()
+{
+	rm -f "$TMP/stop" "$TMP/honest"
+	(
+		n=0
+		while [ ! -e "$TMP/stop" ]; do
+			fio_verify "$(cat "$TMP/dev")" 4M --iodepth=4 --rate_iops=100 || break
+			n=$((n + 1))
+		done
+		[ ! -e "$TMP/stop" ] || [ "$n" -eq 0 ] || echo "$n rounds" >"$TMP/honest"
+	) >"$TMP/fio.log" 2>&1 </dev/null &
+	HONEST=$!
+}
+
+honest_stop()
+{
+	: >"$TMP/stop"
+	wait "$HONEST"
+}
+
+honest_well()
+{
+	[ -e "$TMP/honest" ] || {
+		tail -n 20 "$TMP/fio.log"
+		return 1
+	}
+}
+
+# The honest client's path never went down: the log would say why.
+honest_undisturbed()
+{
+	[ "$(cat /sys/class/rtrs-client/honest/paths/*/state)" = connected ]
+	dmesg_since_start >"$TMP/dmesg"
+	! grep -E 'rtrs_client: honest [^ ]*: connected: ' "$TMP/dmesg"
+}
+
+# baseline: all objects, with the honest client connected.
+baseline() { resource_counts >"$TMP/baseline"; }
+
+at_baseline()
+{
+	resource_counts >"$TMP/baseline.now"
+	cmp -s "$TMP/baseline" "$TMP/baseline.now"
+}
+
+nothing_left()
+{
+	wait_for 10 at_baseline || {
+		diff -u "$TMP/baseline" "$TMP/baseline.now"
+		return 1
+	}
+}
+
+# results MODE CASE...: each case of the attacker is one of ours, by what the
+# attacker has to say about it. Without a process for each: there are many.
+results()
+{
+	local ai=$1 line c
+	local -A said=()
+	shift
+
+	while IFS= read -r line; do
+		[[ $line =~ \"case\":\"([a-z0-9-]+)\" ]] && said[${BASH_REMATCH[1]}]=$line
+	done <"$TMP/attacks"
+	for c; do
+		line=${said[$c]:-}
+		if [[ $line == *'"ok":true'* ]]; then
+			ktap_test_pass "$ai: $c"
+		else
+			ktap_test_fail "$ai: $c"
+			note "${line:-no result; the attacker said last: $(tail -n 1 "$TMP/attacks")}"
+		fi
+	done
+}
+
+mode()
+{
+	local ai=$1 not=$2 all
+
+	SEED=$((SEED + 1))
+	must "$ai: modules load" eval \
+		"load_rtrs rust both sess_queue_depth=$DEPTH always_invalidate=$ai && load_rnbd both"
+	must "$ai: an honest client maps a device" map
+	check "$ai: it works" fio_verify "$(cat "$TMP/dev")" 1M
+	baseline
+	honest_io
+	mapfile -t all < <(cases | grep -vE "$not")
+	peer_attack "$(IFS=, && echo "${all[*]}")" --seed "$SEED" \
+		--patience $((10 * RTRS_TIME_SCALE)) --victim honest >"$TMP/attacks" 2>&1
+	results "$ai" "${all[@]}"
+	check "$ai: nothing is left of the attackers" nothing_left
+	honest_stop
+	check "$ai: the honest client had no error" honest_well
+	check "$ai: and stayed connected" honest_undisturbed
+	check "$ai: the device unmaps" unmap
+	check "$ai: modules unload" unload_modules
+}
+
+SEED=${RTRS_SEED:-1}
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+peer_require
+must "a memory-backed null_blk" null_blk_up nullb0 64
+defer null_blk_down nullb0
+resource_snapshot
+defer unload_modules
+mode Y '^$'
+mode N "^stale-key$|$HANDSHAKE"
+finish

@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A client of the server under test, as honest as its caller: connections, the question for
+//! chunks, requests.
+
+use std::{
+    net::SocketAddr,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{anyhow, bail, Context, Result};
+
+use crate::{
+    proto::{
+        reject_errno, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, ProtoError, ReadDest,
+        ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
+    },
+    verbs::{Channel, Completion, Domain, EventKind, Id, Mr, QueueSize, Remote, Send},
+};
+
+/// How long addresses and routes may take to resolve.
+const RESOLVE: Duration = Duration::from_secs(5);
+
+/// Sizes of the queues.
+const QUEUES: QueueSize = QueueSize {
+    send: 512,
+    recv: 256,
+};
+
+/// Receives posted, each of [`RECV_SIZE`] bytes.
+const RECVS: usize = 64;
+const RECV_SIZE: usize = 64;
+
+/// Token of the answer with the chunks.
+const INFO_TOKEN: u64 = 1 << 32;
+
+/// The message RNBD begins a session with, and its answer: what the server's user understands.
+const RNBD_SESS_INFO: u16 = 0;
+const RNBD_SESS_INFO_RSP: u16 = 1;
+/// The size of both.
+pub const RNBD_SESS_INFO_SIZE: usize = 36;
+
+/// An error of the protocol as one of the program.
+pub fn proto(e: ProtoError) -> anyhow::Error {
+    anyhow!("{}", e.as_str())
+}
+
+/// What became of a request to connect.
+pub enum Outcome {
+    /// It is up; this is the server's message.
+    Up(Con, Vec<u8>),
+    /// It was refused: reason of the connection manager, error number of the server.
+    Rejected(u32, i32),
+    /// There was no answer.
+    Silence,
+}
+
+/// One connection.
+pub struct Con {
+    /// The connection itself.
+    pub id: Id,
+    domain: Rc<Domain>,
+    recv: Rc<Mr>,
+    gone: bool,
+}
+
+impl Con {
+    /// Connects with this message in the private data.
+    pub fn connect(
+        addr: SocketAddr,
+        private: &[u8],
+        domain: Option<&Rc<Domain>>,
+        patience: Duration,
+    ) -> Result<Outcome> {
+        let channel = Channel::new()?;
+        let mut id = Id::new(&channel)?;
+        id.resolve_addr(addr, RESOLVE)?;
+        expect(&channel, EventKind::AddrResolved)?;
+        id.resolve_route(RESOLVE)?;
+        expect(&channel, EventKind::RouteResolved)?;
+        let domain = match domain {
+            Some(domain) => domain.clone(),
+            None => id.new_domain()?,
+        };
+        id.create_qp(&domain, QUEUES)?;
+        let recv = domain.memory(RECVS * RECV_SIZE)?;
+        id.connect(private)?;
+        let end = Instant::now() + patience;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(event) = channel.next(left)? else {
+                return Ok(Outcome::Silence);
+            };
+            match event.kind {
+                EventKind::Established => {
+                    let con = Self {
+                        id,
+                        domain,
+                        recv,
+                        gone: false,
+                    };
+                    return Ok(Outcome::Up(con, event.private));
+                }
+                EventKind::Rejected => {
+                    let reason = u32::try_from(event.status).unwrap_or(0);
+                    let errno = if reason == CM_REJ_CONSUMER_DEFINED {
+                        reject_errno(&event.private).to_kernel()
+                    } else {
+                        0
+                    };
+                    return Ok(Outcome::Rejected(reason, errno));
+                }
+                EventKind::Unreachable | EventKind::Error => return Ok(Outcome::Silence),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where memory for this connection is made.
+    pub fn domain(&self) -> &Rc<Domain> {
+        &self.domain
+    }
+
+    /// Posts receives for answers.
+    pub fn post_recvs(&self) -> Result<()> {
+        for token in 0..RECVS {
+            self.repost_recv(token as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Posts a receive again.
+    pub fn repost_recv(&self, token: u64) -> Result<()> {
+        // CAST: below `RECVS`.
+        let off = token as usize * RECV_SIZE;
+        self.id
+            .post_recv(token, Some(self.recv.slice(off, RECV_SIZE)))
+    }
+
+    /// Whether the server has ended the connection by now.
+    pub fn is_gone(&mut self) -> Result<bool> {
+        while !self.gone {
+            match self.id.channel().next(Duration::ZERO)? {
+                Some(event) if event.kind == EventKind::Disconnected => self.gone = true,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(self.gone)
+    }
+
+    /// The next completion of a receive; failures of sends are handed to `failed`.
+    fn next_recv(
+        &self,
+        timeout: Duration,
+        mut failed: impl FnMut(Completion),
+    ) -> Result<Option<Completion>> {
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(done) = self.id.wait(left)? else {
+                return Ok(None);
+            };
+            if done.is_send() || !done.is_ok() {
+                if !done.is_ok() {
+                    failed(done);
+                    if !done.is_send() {
+                        return Ok(None);
+                    }
+                }
+                continue;
+            }
+            return Ok(Some(done));
+        }
+    }
+}
+
+/// Waits for that event of a connection that is being made.
+fn expect(channel: &Rc<Channel>, kind: EventKind) -> Result<()> {
+    match channel.next(2 * RESOLVE)? {
+        Some(event) if event.kind == kind => Ok(()),
+        Some(event) => bail!("{:?} ({}) in place of {kind:?}", event.kind, event.status),
+        None => bail!("waited in vain for {kind:?}"),
+    }
+}
+
+/// Who the client says it is.
+#[derive(Clone)]
+pub struct Identity {
+    /// The session's name.
+    pub name: Vec<u8>,
+    /// The session.
+    pub session: [u8; 16],
+    /// The path.
+    pub path: [u8; 16],
+    /// Which attempt it is.
+    pub attempt: u16,
+    /// The session may be a new one.
+    pub first: bool,
+    /// Number of connections.
+    pub cons: u16,
+}
+
+impl Identity {
+    /// The request for a connection, unchecked.
+    pub fn request(&self, cid: u16) -> Result<[u8; ConnReq::SIZE]> {
+        let mut msg = [0; ConnReq::SIZE];
+        ConnReq {
+            // Checked by `write()`; who wants it wrong changes the bytes.
+            cid,
+            cid_num: self.cons,
+            recon_cnt: self.attempt,
+            path_uuid: self.path,
+            session_uuid: self.session,
+            first_conn: self.first,
+        }
+        .write(&mut msg)
+        .map_err(proto)?;
+        Ok(msg)
+    }
+
+    /// The question for chunks, its name unchecked.
+    pub fn question(&self) -> [u8; InfoReq::SIZE] {
+        let mut msg = [0; InfoReq::SIZE];
+        for (to, from) in msg[2..].iter_mut().zip(&self.name) {
+            *to = *from;
+        }
+        msg
+    }
+}
+
+/// An answer of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The chunk it is for.
+    pub buf_id: u32,
+    /// 0 or a negative error number.
+    pub errno: i32,
+}
+
+/// A path of a session.
+pub struct Session {
+    /// Connections, the service connection first.
+    pub cons: Vec<Con>,
+    /// What the server offered.
+    pub geometry: Geometry,
+    /// Keys change with each request.
+    pub new_rkey: bool,
+    /// Where the chunks are.
+    pub chunks: Vec<RemoteBuf>,
+    /// How long to wait for the server.
+    pub patience: Duration,
+    /// Failed completions.
+    pub failed: Vec<String>,
+    tx: Rc<Mr>,
+    tx_next: usize,
+    rx: Rc<Mr>,
+}
+
+/// Memory for requests and for what is read.
+const TX_SIZE: usize = 1 << 20;
+const RX_SIZE: usize = 1 << 18;
+
+impl Session {
+    /// Makes all connections; the chunks are not known yet.
+    pub fn connect(addr: SocketAddr, who: &Identity, patience: Duration) -> Result<Self> {
+        Self::connect_some(addr, who, who.cons, patience)
+    }
+
+    /// Makes only so many of the connections.
+    pub fn connect_some(
+        addr: SocketAddr,
+        who: &Identity,
+        count: u16,
+        patience: Duration,
+    ) -> Result<Self> {
+        let mut cons: Vec<Con> = Vec::new();
+        let mut accept = None;
+        for cid in 0..count {
+            let domain = cons.first().map(Con::domain);
+            match Con::connect(addr, &who.request(cid)?, domain, patience)? {
+                Outcome::Up(con, msg) => {
+                    if cid == 0 {
+                        accept = Some(ConnAccept::parse(&msg).map_err(proto)?);
+                    }
+                    cons.push(con);
+                }
+                Outcome::Rejected(reason, errno) => {
+                    bail!("connection {cid} was refused: reason {reason}, errno {errno}")
+                }
+                Outcome::Silence => bail!("no answer for connection {cid}"),
+            }
+        }
+        let accept = accept.context("no connection")?;
+        let domain = cons.first().context("no connection")?.domain();
+        Ok(Self {
+            geometry: Geometry::from_accept(&accept).map_err(proto)?,
+            new_rkey: accept.new_rkey,
+            chunks: Vec::new(),
+            patience,
+            failed: Vec::new(),
+            tx: domain.memory(TX_SIZE)?,
+            tx_next: 0,
+            rx: domain.memory(RX_SIZE)?,
+            cons,
+        })
+    }
+
+    /// A connection.
+    pub fn con(&self, cid: usize) -> Result<&Con> {
+        self.cons.get(cid).context("no such connection")
+    }
+
+    /// Puts bytes where the device can send them from.
+    fn stage(&mut self, data: &[u8]) -> Result<(usize, usize)> {
+        if self.tx_next + data.len() > TX_SIZE {
+            // The device is long done with the first ones.
+            self.tx_next = 0;
+        }
+        let off = self.tx_next;
+        self.tx.write(off, data)?;
+        self.tx_next += data.len().next_multiple_of(64);
+        Ok((off, data.len()))
+    }
+
+    /// Has a connection send something; returns the token of its completion.
+    pub fn post(&mut self, cid: usize, op: Send, data: &[u8]) -> Result<u64> {
+        let (off, len) = self.stage(data)?;
+        let slice = (len != 0).then(|| self.tx.slice(off, len));
+        self.con(cid)?.id.post_send(op, slice)
+    }
+
+    /// Asks for the chunks with this message.
+    pub fn ask(&mut self, question: &[u8]) -> Result<()> {
+        self.post(0, Send::Msg, question)?;
+        Ok(())
+    }
+
+    /// Asks for the chunks, and gets them.
+    pub fn start(&mut self, question: &[u8]) -> Result<()> {
+        let size = InfoRsp::size(self.geometry.queue_depth());
+        let service = self.con(0)?;
+        let mr = service.domain().memory(size)?;
+        service.id.post_recv(INFO_TOKEN, Some(mr.slice(0, size)))?;
+        self.ask(question)?;
+
+        let mut failed = Vec::new();
+        let done = self
+            .con(0)?
+            .next_recv(self.patience, |done| failed.push(done.text()))?;
+        self.failed.append(&mut failed);
+        let Some(done) = done else {
+            bail!("no chunks: {:?}", self.failed);
+        };
+        let msg = mr.read(0, done.len)?;
+        let mut chunks = vec![RemoteBuf::default(); usize::from(self.geometry.queue_depth())];
+        let rsp = InfoRsp::parse(&msg).map_err(proto)?;
+        self.geometry
+            .for_each_chunk(rsp.descs(), |id, buf| {
+                if let Some(chunk) = chunks.get_mut(usize::from(id)) {
+                    *chunk = buf;
+                }
+            })
+            .map_err(proto)?;
+        self.chunks = chunks;
+        for con in &self.cons {
+            con.post_recvs()?;
+        }
+        Ok(())
+    }
+
+    /// Where a chunk is.
+    pub fn chunk(&self, buf_id: u16) -> Result<RemoteBuf> {
+        let chunk = self.chunks.get(usize::from(buf_id));
+        chunk.copied().context("no such chunk")
+    }
+
+    /// The immediate value that names a place in a chunk, both unchecked.
+    pub fn imm(&self, buf_id: u32, off: u32) -> u32 {
+        let depth = u32::from(self.geometry.queue_depth());
+        let bits = u32::BITS - (depth - 1).leading_zeros();
+        (buf_id << (28 - bits)) | off
+    }
+
+    /// Writes bytes to an offset of a chunk, and sends a value along.
+    pub fn write_imm(
+        &mut self,
+        cid: usize,
+        buf_id: u16,
+        off: usize,
+        data: &[u8],
+        imm: u32,
+    ) -> Result<()> {
+        let chunk = self.chunk(buf_id)?;
+        let to = Remote {
+            addr: chunk.addr.wrapping_add(off as u64),
+            rkey: chunk.rkey,
+        };
+        self.post(cid, Send::WriteImm(to, imm), data)?;
+        Ok(())
+    }
+
+    /// A descriptor for `len` bytes of memory to read into.
+    pub fn read_desc(&self, len: u32) -> Result<SgDesc> {
+        let to = self.rx.remote(0)?;
+        Ok(SgDesc {
+            addr: to.addr,
+            rkey: to.rkey,
+            len,
+        })
+    }
+
+    /// What was read.
+    pub fn read_back(&self, len: usize) -> Result<Vec<u8>> {
+        self.rx.read(0, len)
+    }
+
+    /// Clears the memory to read into.
+    pub fn clear(&self, len: usize) -> Result<()> {
+        self.rx.write(0, &vec![0; len])
+    }
+
+    /// Sends an honest request: a read of RNBD's answer to its first message.
+    pub fn send_honest(&mut self, cid: usize, buf_id: u16) -> Result<()> {
+        let size = RNBD_SESS_INFO_SIZE;
+        let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
+        msg[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
+        // Version of RNBD's protocol.
+        msg[4] = 2;
+        let read = ReadMsg {
+            usr_len: size as u16,
+            dest: Some(ReadDest {
+                desc: self.read_desc(size as u32)?,
+                need_inval: false,
+            }),
+        };
+        read.write(&mut msg[size..]).map_err(proto)?;
+        let imm = self.imm(u32::from(buf_id), 2 * size as u32);
+        self.write_imm(cid, buf_id, size, &msg, imm)
+    }
+
+    /// The next answer on a connection; keys are taken note of.
+    pub fn answer(&mut self, cid: usize, timeout: Duration) -> Result<Option<Answer>> {
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut failed = Vec::new();
+            let con = self.con(cid)?;
+            let done = con.next_recv(left, |done| failed.push(done.text()))?;
+            self.failed.append(&mut failed);
+            let Some(done) = done else { return Ok(None) };
+            let con = self.con(cid)?;
+            // CAST: below `RECVS`.
+            let body = con.recv.read(done.token as usize * RECV_SIZE, RECV_SIZE)?;
+            con.repost_recv(done.token)?;
+            let Some(imm) = done.imm else {
+                bail!("a message without a value");
+            };
+            match Imm::decode(imm).map_err(proto)? {
+                Imm::IoRsp { msg_id, errno, .. } => {
+                    // With an immediate value of a write the length is that of the write.
+                    if self.new_rkey {
+                        let rsp =
+                            RkeyRsp::parse(&body[..done.len.min(RECV_SIZE)]).map_err(proto)?;
+                        if u32::from(rsp.buf_id) != msg_id {
+                            bail!("key for chunk {} in an answer for {msg_id}", rsp.buf_id);
+                        }
+                        let chunk = self.chunks.get_mut(usize::from(rsp.buf_id));
+                        chunk.context("key for no chunk")?.rkey = rsp.rkey;
+                    }
+                    return Ok(Some(Answer {
+                        buf_id: msg_id,
+                        errno: errno.to_kernel(),
+                    }));
+                }
+                Imm::Hb => {
+                    let ack = Imm::HbAck.encode().map_err(proto)?;
+                    self.post(cid, Send::WriteImm(Remote::default(), ack), &[])?;
+                }
+                Imm::HbAck => {}
+                Imm::IoReq { .. } => bail!("a request from a server"),
+            }
+        }
+    }
+
+    /// One honest request and its answer: the path works.
+    pub fn ping(&mut self, cid: usize, buf_id: u16) -> Result<()> {
+        self.clear(RNBD_SESS_INFO_SIZE)?;
+        self.send_honest(cid, buf_id)?;
+        let Some(answer) = self.answer(cid, self.patience)? else {
+            bail!("no answer to an honest request: {:?}", self.failed);
+        };
+        if answer.buf_id != u32::from(buf_id) || answer.errno != 0 {
+            bail!("{answer:?} to an honest request for chunk {buf_id}");
+        }
+        let data = self.read_back(RNBD_SESS_INFO_SIZE)?;
+        if data[..2] != RNBD_SESS_INFO_RSP.to_le_bytes() {
+            bail!("the answer to an honest request is {:02x?}", &data[..8]);
+        }
+        Ok(())
+    }
+
+    /// Whether the server has ended all connections within some time; how long it took.
+    pub fn wait_gone(&mut self, timeout: Duration) -> Result<Option<Duration>> {
+        let begin = Instant::now();
+        loop {
+            let mut all = true;
+            for con in &mut self.cons {
+                all &= con.is_gone()?;
+            }
+            if all {
+                return Ok(Some(begin.elapsed()));
+            }
+            if begin.elapsed() >= timeout {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends all connections in an orderly way.
+    pub fn disconnect(&self) {
+        for con in &self.cons {
+            // It may be gone, that is no failure of anybody.
+            let _ = con.id.disconnect();
+        }
+    }
+}
