@@ -73,6 +73,8 @@ pub(crate) struct Context {
     service: Arc<dyn Service>,
     config: Config,
     queue: Queue,
+    /// For requests that may keep the user busy for long.
+    slow_queue: Queue,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
     pending: Atomic<u32>,
@@ -112,6 +114,11 @@ impl Context {
 
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// The queue for what may take long: nothing else waits behind it.
+    pub(crate) fn slow_queue(&self) -> &Queue {
+        &self.slow_queue
     }
 
     /// The next completion vector: connections are spread over all there are.
@@ -255,7 +262,7 @@ fn join(session: &Arc<Session>, req: &ConnReq, addrs: &AddrPair) -> Result<Arc<P
         let newer = (req.recon_cnt.wrapping_sub(old.recon_cnt()) as i16) > 0;
         // Whoever is in the middle of a handshake is not disturbed by what is left of an earlier
         // one; who has one behind it has to give way to the next.
-        if same || (open && !newer) {
+        if !newer && !old.is_closing() || same {
             return Err(RejectErrno::CONNRESET);
         }
         old.close(CloseReason::TakeOver);
@@ -284,6 +291,7 @@ pub struct Server {
     /// Waits for everything that has a handle of it, all paths and sessions among them, and for
     /// what runs on it.
     _queue: OwnedQueue,
+    _slow_queue: OwnedQueue,
 }
 
 impl Server {
@@ -301,12 +309,18 @@ impl Server {
             c"rtrs_server",
             Options::UNBOUND.mem_reclaim().max_active(512),
         )?;
+        let owned_slow = OwnedQueue::new(
+            c"rtrs_server_slow",
+            Options::UNBOUND.mem_reclaim().max_active(512),
+        )?;
         let queue = owned.handle();
+        let slow_queue = owned_slow.handle();
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
                 service,
                 config: Config::from_params()?,
                 queue,
+                slow_queue,
                 closing: Atomic::new(false),
                 pending: Atomic::new(0),
                 vectors: Atomic::new(0),
@@ -320,6 +334,7 @@ impl Server {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             ctx: Some(ctx),
             _queue: owned,
+            _slow_queue: owned_slow,
         };
         server.listen(port)?;
         Ok(server)

@@ -20,7 +20,10 @@
 use core::mem::offset_of;
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        rcu,
+        Arc, //
+    },
 };
 
 use rtrs_bindings::{
@@ -334,10 +337,11 @@ impl Operation {
     pub(crate) fn finish(&mut self, errno: i32) {
         if let Some(op) = self.op.take() {
             let path = op.path().clone();
+            // An operation that is left over keeps the path from being freed here, in whatever
+            // context this is. If none is left it is in the chunk's slot, and that goes only after
+            // an RCU grace period, which does not end before this guard is gone.
+            let _guard = rcu::read_lock();
             let left = path.answer(op, errno);
-            // In this order: an operation that is left over keeps the path from being freed here,
-            // in whatever context this is. If none is left it is in the chunk's slot, and that
-            // goes only after an RCU grace period.
             drop(path);
             drop(left);
         }

@@ -60,6 +60,7 @@ impl From<PostError> for IssueError {
     fn from(e: PostError) -> Self {
         match e {
             // The driver does not refuse a request for its own sake.
+            PostError::Refused(e) if e == ENOMEM.to_errno() => Self::Full,
             PostError::Closed | PostError::Refused(_) | PostError::Partial(_) => Self::Link,
             PostError::Full => Self::Full,
             PostError::Invalid => Self::Request(EINVAL),
@@ -227,7 +228,7 @@ impl Outgoing<'_> {
                 }
                 self.core.count_inflight(self.con, -1);
                 self.core.unmap(self.request);
-                if matches!(e, PostError::Refused(_)) {
+                if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
                     self.core.fail("posting a request", e_to_errno(e));
                 }
                 Err(e.into())

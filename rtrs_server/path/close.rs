@@ -2,13 +2,12 @@
 
 //! The end of a path. Called by the owner task; all of it may sleep, none of it waits for disks.
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::Release,
-        Arc, //
-    },
+use kernel::sync::{
+    atomic::Release,
+    Arc, //
 };
+
+use rtrs_bindings::ratelimit::pr_info_ratelimited;
 
 use super::{
     Owner,
@@ -75,9 +74,9 @@ impl Path {
 
         match before {
             ServerPathState::Connected => {
-                pr_info!("{}: disconnected: {}\n", self.label(), reason.as_str())
+                pr_info_ratelimited!("{}: disconnected: {}\n", self.label(), reason.as_str())
             }
-            _ => pr_info!("{}: handshake ended: {}\n", self.label(), reason.as_str()),
+            _ => pr_info_ratelimited!("{}: handshake ended: {}\n", self.label(), reason.as_str()),
         }
     }
 }

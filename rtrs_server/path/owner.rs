@@ -63,7 +63,9 @@ impl Path {
             return Some(Event::ConAccepted { missing: 0 });
         }
         if state.in_handshake() {
-            if let Some(name) = self.info.lock().name {
+            // Not in the condition: the lock would be held for what follows, which sleeps.
+            let name = self.info.lock().name;
+            if let Some(name) = name {
                 return self.try_start(owner, state, &name);
             }
             return (now_ns() >= self.deadline).then_some(Event::Deadline);

@@ -295,7 +295,8 @@ impl Path {
     }
 
     fn poke(self: &Arc<Self>) {
-        self.deferred_work.enqueue(self.session().queue(), self);
+        self.deferred_work
+            .enqueue(self.session().context().slow_queue(), self);
     }
 
     /// The deferred work item.

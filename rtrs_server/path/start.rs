@@ -27,6 +27,10 @@ use rtrs_bindings::{
     },
     noio::Gfp,
     pages::Pages,
+    ratelimit::{
+        pr_info_ratelimited,
+        pr_warn_ratelimited, //
+    },
     time::{
         msecs_to_jiffies,
         now_ns, //
@@ -72,7 +76,7 @@ impl Path {
     /// Makes everything that IO needs, and tells the user.
     pub(super) fn prepare(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let refused = |e: Error| {
-            pr_warn!("{}: cannot be served: {:?}\n", self.label(), e);
+            pr_warn_ratelimited!("{}: cannot be served: {:?}\n", self.label(), e);
             CloseReason::Refused
         };
         let live = self.make_live().map_err(refused)?;
@@ -95,7 +99,7 @@ impl Path {
     /// Admits IO.
     pub(super) fn serve(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let failed = |e: Error| {
-            pr_warn!("{}: cannot be served: {:?}\n", self.label(), e);
+            pr_warn_ratelimited!("{}: cannot be served: {:?}\n", self.label(), e);
             CloseReason::ConnError
         };
         let live = owner.staged.take().ok_or(CloseReason::ConnError)?;
@@ -120,7 +124,7 @@ impl Path {
             .and_then(|(region, len)| self.send_info(&region, len))
             .map_err(failed)?;
         owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
-        pr_info!("{}: connected\n", self.label());
+        pr_info_ratelimited!("{}: connected\n", self.label());
         Ok(())
     }
 
