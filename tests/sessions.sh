@@ -133,7 +133,7 @@ reopen()
 	rt_wait && io_all count=50 depth=8
 }
 
-two_servers() { rt serve port=1234 && rt serve port=1235 && refuses 98 serve port=1234; }
+two_servers() { rt serve port=1234 && rt serve port=1235 && refuses 99 serve port=1234; }
 
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
