@@ -152,7 +152,7 @@ for ai in Y N; do
 	check "$ai: both paths are used" shared
 	check "$ai: a name is for one session" same_name
 	check "$ai: a path is in a session once" same_path
-	check "$ai: an open that fails half way leaves nothing" half_open 113 ip:10.9.77.1
+	check "$ai: an open that fails half way leaves nothing" half_open 101 ip:10.9.77.1
 	check "$ai: sessions close while others work" close_half
 	check "$ai: sessions open again" reopen
 	check "$ai: every request was completed once" balanced
