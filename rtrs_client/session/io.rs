@@ -25,7 +25,8 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     Dir,
-    Layout, //
+    Layout,
+    MAX_SEGMENTS, //
 };
 
 use super::{
@@ -241,7 +242,10 @@ impl Session {
         // narrower is passed over later.
         let layout = Layout::new(&tables.geometry, dir, data_len, usr_len)
             .map_err(|e| Error::from_errno(e.to_errno()))?;
-        if layout.header_len() as usize > MessageSlot::SIZE {
+        // More data may fit the chunk, but not our registrations.
+        if layout.header_len() as usize > MessageSlot::SIZE
+            || layout.data_len() > tables.geometry.client_io_size(MAX_SEGMENTS)
+        {
             return Err(errno::EMSGSIZE);
         }
         Ok(usr_len)
