@@ -212,6 +212,19 @@ struct ib_qp *rtrs_helper_cm_qp(struct rdma_cm_id *id)
 	return id->qp;
 }
 
+bool rtrs_helper_cm_interface(struct rdma_cm_id *id, char *name)
+{
+	const struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
+	struct net_device *dev;
+
+	guard(rcu)();
+	dev = dev_get_by_index_rcu(addr->net, addr->bound_dev_if);
+	if (!dev)
+		return false;
+	strscpy(name, dev->name, IFNAMSIZ);
+	return true;
+}
+
 u32 rtrs_helper_cm_port(struct rdma_cm_id *id)
 {
 	return id->port_num;

@@ -42,6 +42,7 @@ pub use self::{
         CmEvent,
         ConnParam,
         ConnectRequest,
+        InterfaceName,
         Listen,
         Listener,
         PendingConnection,

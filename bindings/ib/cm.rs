@@ -236,6 +236,16 @@ impl CmId {
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
+    pub(super) fn interface(&self) -> Option<InterfaceName> {
+        let mut name = InterfaceName {
+            name: [0; InterfaceName::SIZE],
+        };
+        // SAFETY: the id is valid; there is room for a name.
+        let found =
+            unsafe { raw::rtrs_helper_cm_interface(self.as_raw(), name.name.as_mut_ptr().cast()) };
+        found.then_some(name)
+    }
+
     pub(super) fn src(&self) -> SockAddr {
         // SAFETY: the id is valid, the address a part of it.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
@@ -438,5 +448,25 @@ unsafe extern "C" fn listen_event<L: Listen>(
     } else {
         // The connection manager destroys the id.
         -(raw::ECONNREFUSED as ffi::c_int)
+    }
+}
+
+/// The name of a network interface, as it was when it was asked for.
+#[derive(Clone, Copy)]
+pub struct InterfaceName {
+    name: [u8; Self::SIZE],
+}
+
+impl InterfaceName {
+    // CAST: a small constant.
+    const SIZE: usize = raw::IFNAMSIZ as usize;
+
+    /// The name, empty if it is no text.
+    pub fn as_str(&self) -> &str {
+        let end = self.name.iter().position(|b| *b == 0).unwrap_or(0);
+        self.name
+            .get(..end)
+            .and_then(|name| core::str::from_utf8(name).ok())
+            .unwrap_or("")
     }
 }

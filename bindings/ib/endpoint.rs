@@ -25,6 +25,7 @@ use super::{
         CmEvent,
         CmId,
         ConnParam,
+        InterfaceName,
         PendingConnection,
         PortSpace, //
     },
@@ -185,6 +186,11 @@ impl<H: Handler> Endpoint<H> {
     /// The peer's address.
     pub fn peer(&self) -> Option<SockAddr> {
         self.id.as_ref().map(CmId::dst)
+    }
+
+    /// The network interface that the address was resolved to. Any context.
+    pub fn interface(&self) -> Option<InterfaceName> {
+        self.id.as_ref()?.interface()
     }
 
     /// Starts to resolve `dst`, and the way to it from `src`; an event tells

@@ -343,6 +343,11 @@ impl QueuePair {
             .saturating_sub(self.ledger.available(&self.sq.lock().posted))
     }
 
+    /// Work requests that fit on the send queue.
+    pub fn send_depth(&self) -> u32 {
+        self.ledger.depth()
+    }
+
     /// Posts `chain`. Any context.
     ///
     /// With a `token` the last request of the chain is signalled and its
