@@ -30,6 +30,7 @@ use rtrs_bindings::{
 };
 
 use crate::{
+    debugfs::Debugfs,
     session::{
         Options,
         Session, //
@@ -39,6 +40,8 @@ use crate::{
 
 /// The module's state.
 struct Client {
+    // Waits for readers, who look at sessions.
+    _debugfs: Debugfs,
     _watching: Watching<Devices>,
     // Dropped in this order: sessions are gone when a module is unloaded, the
     // queue and the class wait for the last of their users.
@@ -46,6 +49,8 @@ struct Client {
     queue: OwnedQueue,
     /// For the users' callbacks, on which owner tasks wait at times.
     event_queue: OwnedQueue,
+    /// For what may wait for memory, and so for requests.
+    slow_queue: OwnedQueue,
     class: Class,
 }
 
@@ -60,10 +65,12 @@ pub(crate) fn init() -> Result {
     // SAFETY: called once, when the module is loaded.
     unsafe { CLIENT.init() };
     let client = Client {
+        _debugfs: Debugfs::new()?,
         _watching: WATCH.start()?,
         sessions: KVec::new(),
         queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
         event_queue: OwnedQueue::new(c"rtrs_client_ev", QueueOptions::UNBOUND.mem_reclaim())?,
+        slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
         class: Class::new(c"rtrs-client")?,
     };
     *CLIENT.lock() = Some(client);
@@ -81,19 +88,9 @@ impl Watch for Devices {
     }
 
     fn device_event(device: &Device, event: DeviceEvent) {
-        let sessions = {
-            let client = CLIENT.lock();
-            let Some(client) = client.as_ref() else {
-                return;
-            };
-            let mut sessions = KVec::new();
-            for session in client.sessions.iter() {
-                if sessions.push(session.clone(), GFP_KERNEL).is_err() {
-                    // The paths find out by themselves, if later.
-                    return;
-                }
-            }
-            sessions
+        let Ok(sessions) = sessions() else {
+            // The paths find out by themselves, if later.
+            return;
         };
         for session in sessions.iter() {
             session.for_each_path(|path| path.device_event(device, event));
@@ -106,6 +103,18 @@ impl Watch for Devices {
 pub(crate) fn exit() {
     let client = CLIENT.lock().take();
     drop(client);
+}
+
+/// All sessions, as of now. Sleeps.
+pub(crate) fn sessions() -> Result<KVec<Arc<Session>>> {
+    let client = CLIENT.lock();
+    let mut sessions = KVec::new();
+    if let Some(client) = client.as_ref() {
+        for session in client.sessions.iter() {
+            sessions.push(session.clone(), GFP_KERNEL)?;
+        }
+    }
+    Ok(sessions)
 }
 
 /// Opens a session over `paths`, all of which have to connect. Sleeps.
@@ -124,7 +133,12 @@ pub(crate) fn open(
         if client.sessions.iter().any(|s| s.name() == &options.name) {
             return Err(EEXIST);
         }
-        let session = Session::new(client.queue.handle(), client.event_queue.handle(), options)?;
+        let session = Session::new(
+            client.queue.handle(),
+            client.event_queue.handle(),
+            client.slow_queue.handle(),
+            options,
+        )?;
         client.sessions.push(session.clone(), GFP_KERNEL)?;
         session
     };

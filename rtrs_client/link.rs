@@ -19,6 +19,7 @@
 //! `cm_event` sleeps; completions run in softirq; [`LinkCore::fail`] anywhere.
 
 mod completion;
+mod inspect;
 mod io;
 mod setup;
 
@@ -58,6 +59,10 @@ use crate::{
         Notice,
         Path, //
     },
+    stats::{
+        PollTracker,
+        Stamp, //
+    },
 };
 
 /// Scatter/gather elements of a send: the data of a write goes out from where it
@@ -73,6 +78,8 @@ const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
 /// One request slot of a link, of the permit with the same number.
 struct Request {
     state: RequestState,
+    /// When it was posted.
+    stamp: Stamp,
     /// Key that the server has to give back before the request is over.
     rkey: Atomic<u32>,
     /// Which use of the slot its send, and its invalidation, were posted for.
@@ -107,6 +114,7 @@ struct ConState {
     invalidated: Atomic<u32>,
     /// Requests in flight that went out on this connection.
     inflight: Atomic<i32>,
+    polls: PollTracker,
 }
 
 /// What the connections of a link share.
@@ -145,6 +153,7 @@ impl LinkCore {
                 ConState {
                     invalidated: Atomic::new(0),
                     inflight: Atomic::new(0),
+                    polls: PollTracker::new(),
                 },
                 GFP_KERNEL,
             )?;

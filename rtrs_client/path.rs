@@ -19,16 +19,19 @@
 //!   and what it shows. Innermost, held for a few instructions.
 //! * `active` (RCU): the link, for submitters.
 
+mod observe;
 mod owner;
 
 use core::fmt;
 use kernel::{
     new_mutex,
     prelude::*,
+    str::CString,
     sync::{
         rcu,
         Arc,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
 };
 use rtrs_bindings::{
@@ -68,10 +71,6 @@ use rtrs_core::{
 };
 
 use crate::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
     link::{
         Link,
         LinkCore, //
@@ -83,6 +82,7 @@ use crate::{
         State, //
     },
     session::Session,
+    stats::Stats,
     sysfs::{
         PathFiles,
         SessionFiles, //
@@ -174,8 +174,9 @@ pub(crate) struct Path {
     src: Option<SockAddr>,
     dst: SockAddr,
     active: RcuCell<KBox<Link>>,
-    /// Average round trip in nanoseconds, 0 if not known.
-    latency_ns: Atomic<u64>,
+    stats: Stats,
+    /// `<src>@<dst>`, once it is known for good.
+    name: SetOnce<CString>,
     #[pin]
     command: Mutex<()>,
     #[pin]
@@ -263,6 +264,7 @@ impl Path {
         src: Option<SockAddr>,
         dst: SockAddr,
     ) -> Result<Arc<Self>> {
+        let stats = Stats::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 session,
@@ -270,7 +272,8 @@ impl Path {
                 src,
                 dst,
                 active: RcuCell::empty(),
-                latency_ns: Atomic::new(0),
+                stats,
+                name: SetOnce::new(),
                 command <- new_mutex!((), "rtrs_path_command"),
                 owner <- new_mutex!(Owner { link: None }, "rtrs_path_owner"),
                 heartbeat <- new_spinlock_irq!(Heartbeat::new(), "rtrs_path_heartbeat"),
@@ -358,14 +361,28 @@ impl Path {
         self.link(&guard).map_or(0, |link| link.core.inflight())
     }
 
-    /// Average round trip in nanoseconds, 0 if not known.
+    /// The name of the path's directory, empty before it has one. Any context.
+    pub(crate) fn cached_name(&self) -> &CStr {
+        self.name.as_ref().map_or(c"", |name| name)
+    }
+
+    /// The path's statistics.
+    #[inline]
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Average latency of requests in nanoseconds, 0 if not known. While there are
+    /// none, heartbeats stand in for them.
     pub(crate) fn latency(&self) -> u64 {
-        self.latency_ns.load(Relaxed)
+        self.stats.latency()
     }
 
     /// A heartbeat took so long.
-    pub(crate) fn set_latency(&self, ns: u64) {
-        self.latency_ns.store(ns, Relaxed);
+    pub(crate) fn heartbeat_took(&self, ns: u64) {
+        if self.inflight() == 0 {
+            self.stats.probed(ns);
+        }
     }
 
     /// The service connection is up, over this device and from this address.
@@ -541,6 +558,8 @@ impl Path {
 
     /// Makes the path's directory, now that its name is known.
     pub(crate) fn publish_files(self: &Arc<Self>, session: &SessionFiles) -> Result {
+        self.name
+            .populate(CString::try_from_fmt(fmt!("{}", PathName(self)))?);
         let files = PathFiles::new(session, self)?;
         *self.files.lock() = Some(files);
         Ok(())

@@ -13,12 +13,15 @@ use kernel::{
 pub mod api;
 mod capi;
 mod client;
+mod debugfs;
 mod link;
 pub mod logic;
 mod params;
 mod path;
 mod session;
+mod stats;
 mod sysfs;
+mod trace;
 
 /// Atomics, under the name by which code that is also tested on the host finds
 /// them.

@@ -18,6 +18,7 @@
 
 mod events;
 mod io;
+mod uevents;
 mod wait;
 
 pub(crate) use self::io::{
@@ -77,6 +78,7 @@ use rtrs_core::proto::{
 use self::{
     events::LinkEvents,
     io::Slot,
+    uevents::Uevents,
     wait::Waiting, //
 };
 use crate::{
@@ -155,9 +157,13 @@ pub(crate) struct Session {
     #[pin]
     events: LinkEvents,
     #[pin]
+    uevents: Uevents,
+    #[pin]
     waiting: Waiting,
     #[pin]
     event_work: Work<Self, EVENTS>,
+    #[pin]
+    uevent_work: Work<Self, UEVENTS>,
     #[pin]
     resume_work: Work<Self, RESUME>,
     #[pin]
@@ -173,6 +179,7 @@ const EVENTS: u64 = 0;
 const RESUME: u64 = 1;
 const FAIL: u64 = 2;
 const RETRY: u64 = 3;
+const UEVENTS: u64 = 4;
 
 impl_has_work! {
     impl HasWork<Self, EVENTS> for Session { self.event_work }
@@ -223,7 +230,12 @@ impl<const ID: u64> DelayedOn<ID> for Session {
 
 impl Session {
     /// A session without paths.
-    pub(crate) fn new(queue: Queue, event_queue: Queue, options: Options) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        queue: Queue,
+        event_queue: Queue,
+        uevents: Queue,
+        options: Options,
+    ) -> Result<Arc<Self>> {
         let cons = percpu::nr_cpu_ids()
             .saturating_add(1)
             .min(u32::from(MAX_CONS_PER_PATH));
@@ -231,6 +243,7 @@ impl Session {
         let fail_after = options.fail_after;
         let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
         let last_path = percpu::PerCpu::new(|_| Atomic::new(0))?;
+        let uevents = Uevents::new(uevents)?;
         Arc::pin_init(
             pin_init!(Self {
                 queue,
@@ -247,8 +260,10 @@ impl Session {
                 tables_lock <- new_mutex!((), "rtrs_tables"),
                 last_path,
                 events <- LinkEvents::new(),
+                uevents <- uevents,
                 waiting <- Waiting::new(fail_after),
                 event_work <- new_work!("rtrs_session_events"),
+                uevent_work <- new_work!("rtrs_session_uevents"),
                 resume_work <- new_work!("rtrs_session_resume"),
                 fail_timer <- new_delayed_work!("rtrs_session_fail"),
                 retry <- new_delayed_work!("rtrs_session_retry"),
@@ -475,6 +490,7 @@ impl Session {
         files.announce();
         *self.files.lock() = Some(files);
         self.announce_events();
+        self.open_uevents();
         Ok(())
     }
 

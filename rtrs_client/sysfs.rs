@@ -22,9 +22,11 @@ use rtrs_bindings::{
     },
     class::{
         Class,
-        ClassDevice, //
+        ClassDevice,
+        Uevent, //
     },
     kobject::Dir,
+    time, //
 };
 use rtrs_core::{
     addr::Addr,
@@ -44,6 +46,7 @@ use crate::{
         FailAfter,
         Session, //
     },
+    stats::STATS_FILES,
 };
 
 /// Bounds of `max_reconnect_attempts`; -1 is for ever.
@@ -55,10 +58,12 @@ attributes! {
         "mpath_policy" => rw(show_policy, store_policy),
         "mp_policy" => rw(show_policy, store_policy),
         "add_path" => rw_self(show_add_path, store_add_path),
+        "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
         "fast_io_fail_tmo" => rw_self(show_fail_after, store_fail_after),
     };
     static PATH_FILES: [Path] = {
         "state" => ro(show_state),
+        "state_full" => ro(show_state_full),
         "src_addr" => ro(|path, out| show_addr(out, path.src_addr())),
         "dst_addr" => ro(|path, out| show_addr(out, path.dst_addr())),
         "hca_name" => ro(show_hca_name),
@@ -94,6 +99,11 @@ impl SessionFiles {
     pub(crate) fn announce(&self) {
         self.device.announce();
     }
+
+    /// Tells user space that something happened to the session. Sleeps.
+    pub(crate) fn uevent(&self, vars: &[&CStr]) -> Result {
+        self.device.uevent(Uevent::Change, vars)
+    }
 }
 
 /// The directory of a path.
@@ -106,7 +116,12 @@ impl PathFiles {
     pub(crate) fn new(session: &SessionFiles, path: &Arc<Path>) -> Result<Self> {
         let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
         Ok(Self {
-            _dir: Dir::new(&session.paths, &name, &[&PATH_FILES], path.clone())?,
+            _dir: Dir::new(
+                &session.paths,
+                &name,
+                &[&PATH_FILES, &STATS_FILES],
+                path.clone(),
+            )?,
         })
     }
 }
@@ -180,6 +195,21 @@ fn show_state(path: &Path, out: &mut Output<'_>) -> Result {
         _ => "disconnected",
     };
     Ok(writeln!(out, "{state}")?)
+}
+
+/// One `name: value` in a line; the first word of `last_error` is an errno.
+fn show_state_full(path: &Path, out: &mut Output<'_>) -> Result {
+    let (state, attempts, link, last_error, since_ns) = path.status(|s| {
+        let m = &s.machine;
+        (m.state(), m.attempts(), m.link(), s.last_error, s.since_ns)
+    });
+    let secs = time::now_ns().saturating_sub(since_ns) / 1_000_000_000;
+    writeln!(out, "state: {state}\nsince: {secs}")?;
+    writeln!(out, "attempts: {attempts}\nlink: {link}")?;
+    match last_error {
+        Some((errno, why)) => Ok(writeln!(out, "last_error: {errno} {why}")?),
+        None => Ok(writeln!(out, "last_error: 0 none")?),
+    }
 }
 
 fn show_addr(out: &mut Output<'_>, addr: Option<Addr>) -> Result {

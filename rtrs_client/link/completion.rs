@@ -51,6 +51,8 @@ use crate::{
         Violation, //
     },
     path::Notice,
+    stats::dir_index,
+    trace,
 };
 
 /// What is wrong with a message.
@@ -68,6 +70,7 @@ impl Handler for LinkCore {
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {
+        self.note_polled(ep.index(), wc);
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "send");
         }
@@ -98,6 +101,7 @@ impl Handler for LinkCore {
     }
 
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
+        self.note_polled(ep.index(), wc);
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "receive");
         }
@@ -125,6 +129,20 @@ impl LinkCore {
             );
         }
         self.fail("error completion", errno::ECONNRESET.to_errno());
+    }
+
+    #[inline]
+    fn note_polled(&self, con: u16, wc: &Wc) {
+        if let Some(con) = self.cons.get(usize::from(con)) {
+            let addr = core::ptr::from_ref(wc).addr();
+            self.path.stats().polled(&con.polls, addr);
+        }
+    }
+
+    /// The CPU that should handle the completions of a connection; the service
+    /// connection belongs to none.
+    fn cpu_of(&self, con: u16) -> Option<u32> {
+        u32::from(con).checked_sub(1)
     }
 
     #[inline]
@@ -170,7 +188,7 @@ impl LinkCore {
                     }
                     Imm::HbAck if con == 0 => {
                         if let Some(ns) = self.probe.ack(time::now_ns()) {
-                            self.path.set_latency(ns);
+                            self.path.heartbeat_took(ns);
                         }
                     }
                     Imm::IoRsp {
@@ -261,6 +279,7 @@ impl LinkCore {
                 let _ = request.state.invalidated_by_peer(con);
             }
         }
+        trace::response(self, con, msg_id, result, inval);
         let outcome = request.state.response(con, result);
         if let Outcome::Violation(v) = outcome {
             return Err(v.into());
@@ -291,6 +310,12 @@ impl LinkCore {
         };
         self.unmap(request);
         self.count_inflight(ep.index(), -1);
+        let now = time::now_ns();
+        let (dir, ns) = request.stamp.get(now);
+        self.path
+            .stats()
+            .completed(dir, ns, now, self.cpu_of(ep.index()));
+        trace::complete(self, ep.index(), id, dir_index(dir), result, ns);
         // CAST: a permit's number.
         self.path.session().complete(id as u16, result);
     }
@@ -307,6 +332,7 @@ impl LinkCore {
             if let Some(left) = request.state.take_for_failover() {
                 self.unmap(request);
                 self.count_inflight(left.con, -1);
+                trace::failover(self, left.con, id, !left.needs.needs_response());
                 let result = (!left.needs.needs_response()).then_some(left.result);
                 // CAST: a permit's number.
                 f(id as u16, result);

@@ -7,16 +7,19 @@
 //! Any; the caller is inside an RCU read-side section, which keeps the link.
 
 use kernel::prelude::*;
-use rtrs_bindings::ib::{
-    Access,
-    Chain,
-    Direction,
-    Endpoint,
-    MappedSg,
-    PostError,
-    QueuePair,
-    Remote,
-    Sge, //
+use rtrs_bindings::{
+    ib::{
+        Access,
+        Chain,
+        Direction,
+        Endpoint,
+        MappedSg,
+        PostError,
+        QueuePair,
+        Remote,
+        Sge, //
+    },
+    time,
 };
 use rtrs_core::proto::{
     geometry::SEGMENT_SIZE,
@@ -43,6 +46,7 @@ use crate::{
         Io,
         MessageSlot, //
     },
+    trace,
 };
 
 /// Why a request did not go out on a link.
@@ -113,7 +117,16 @@ impl Link {
         match layout.dir() {
             Dir::Write => out.write(io),
             Dir::Read => out.read(io),
-        }
+        }?;
+        // The request may be over by now.
+        trace::issue(core, con, id, io);
+        core.path.stats().issued(
+            io.dir,
+            io.data_len.saturating_add(io.usr_len),
+            io.sg.nents(),
+            io.failover,
+        );
+        Ok(())
     }
 
     /// Sends a heartbeat or the answer to one, on the service connection.
@@ -210,6 +223,7 @@ impl Outgoing<'_> {
         };
         self.request.sent_gen.store(gen.as_u32(), Relaxed);
         self.core.count_inflight(self.con, 1);
+        self.request.stamp.set(self.layout.dir(), time::now_ns());
         // From here on completions may come, and the request may be somebody
         // else's before the post has returned.
         match self.qp.post_send(chain, token) {

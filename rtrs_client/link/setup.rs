@@ -74,6 +74,7 @@ use crate::{
         Notice,
         Path, //
     },
+    stats::Stamp,
     MODULE_NAME,
 };
 
@@ -239,6 +240,7 @@ impl LinkCore {
             requests.push(
                 Request {
                     state: RequestState::new(),
+                    stamp: Stamp::new(),
                     rkey: Atomic::new(0),
                     sent_gen: Atomic::new(0),
                     inval_gen: Atomic::new(0),

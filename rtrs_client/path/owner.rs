@@ -248,6 +248,7 @@ impl Path {
         );
         while let Some(event) = next.take() {
             let max = self.session.max_reconnect_attempts();
+            self.observe(event, max);
             let Transition {
                 action,
                 reply,

@@ -93,6 +93,8 @@ pub(crate) struct Io {
     pub(crate) sg: SgList,
     pub(crate) data_len: usize,
     pub(crate) usr_len: usize,
+    /// Another path had it before.
+    pub(crate) failover: bool,
 }
 
 /// A request that is not complete.
@@ -209,6 +211,7 @@ impl Session {
             sg: if data_len == 0 { SgList::EMPTY } else { sg },
             data_len,
             usr_len,
+            failover: false,
         };
         let id = permit.id;
         if let Err(done) = self.set_io(id, io, done) {
@@ -291,6 +294,15 @@ impl Session {
         held.as_ref().map(|slot| slot.io)
     }
 
+    /// Notes that a path had the request and lost it.
+    fn mark_failover(&self, id: u16) -> Option<Io> {
+        let tables = self.tables.as_ref()?;
+        let mut held = tables.ios.get(usize::from(id))?.try_take()?;
+        let slot = held.as_mut()?;
+        slot.io.failover = true;
+        Some(slot.io)
+    }
+
     /// Offers the request to the paths, in the order of the policy, until one
     /// takes it.
     pub(super) fn issue(&self, id: u16, io: &Io) -> Result {
@@ -332,7 +344,9 @@ impl Session {
     /// Sends a request again that was in flight on a path that is gone, or has it
     /// wait for one. Sleeps.
     pub(crate) fn reissue(self: &Arc<Self>, id: u16) {
-        let Some(io) = self.peek_io(id) else { return };
+        let Some(io) = self.mark_failover(id) else {
+            return;
+        };
         match self.issue(id, &io) {
             Ok(()) => {}
             Err(e) if e == errno::ECONNABORTED => self.park_or_fail(id, Why::NoPath),

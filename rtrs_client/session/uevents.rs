@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Telling user space that paths, and with them the session, come and go.
+//!
+//! A udev rule can act on it:
+//!
+//! ```text
+//! ACTION=="change", SUBSYSTEM=="rtrs-client", ENV{RTRS_EVENT}=="path_down", RUN+="..."
+//! ```
+//!
+//! Sending an event waits for whoever else sends one, and may wait for memory:
+//! which may wait for requests that wait for the owner task of a path. So it is
+//! done by a work item on a queue of its own, and an owner task only leaves a
+//! note.
+//!
+//! # Locking
+//!
+//! `state` is a spinlock, innermost.
+
+use core::fmt;
+use kernel::{
+    prelude::*,
+    str::CString,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    workqueue::{
+        impl_has_work,
+        Queue,
+        WorkExt,
+        WorkItem, //
+    },
+};
+
+use super::{
+    Session,
+    UEVENTS, //
+};
+use crate::path::{
+    Path,
+    PathName, //
+};
+
+/// Notes that are kept; of more in a row the oldest are forgotten.
+const MAX_NOTES: usize = 64;
+
+/// A path has come, or gone.
+struct Note {
+    path: Arc<Path>,
+    up: bool,
+    /// The session has come or gone with it.
+    session: bool,
+}
+
+struct State {
+    /// The session is visible.
+    open: bool,
+    /// Paths that are up.
+    up: u32,
+    /// With room for `MAX_NOTES`.
+    notes: KVec<Note>,
+}
+
+/// What a session has for it.
+#[pin_data]
+pub(super) struct Uevents {
+    queue: Queue,
+    #[pin]
+    state: SpinLockIrq<State>,
+}
+
+impl Uevents {
+    pub(super) fn new(queue: Queue) -> Result<impl PinInit<Self>> {
+        let notes = KVec::with_capacity(MAX_NOTES, GFP_KERNEL)?;
+        Ok(pin_init!(Self {
+            queue,
+            state <- new_spinlock_irq!(
+                State {
+                    open: false,
+                    up: 0,
+                    notes,
+                },
+                "rtrs_uevents"
+            ),
+        }))
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self, UEVENTS> for Session { self.uevent_work }
+}
+
+impl WorkItem<UEVENTS> for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.send_uevents();
+    }
+}
+
+/// How many paths of a session are connected.
+#[derive(Clone, Copy)]
+pub(crate) struct Health {
+    up: usize,
+    paths: usize,
+}
+
+impl Health {
+    fn as_str(&self) -> &'static str {
+        match self.up {
+            0 => "disconnected",
+            up if up < self.paths => "degraded",
+            _ => "connected",
+        }
+    }
+}
+
+/// `degraded 1/2`.
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.as_str(), self.up, self.paths)
+    }
+}
+
+impl Session {
+    /// How many paths are connected, now.
+    pub(crate) fn health(&self) -> Health {
+        let mut health = Health { up: 0, paths: 0 };
+        self.for_each_path(|path| {
+            health.paths = health.paths.saturating_add(1);
+            if path.is_connected() {
+                health.up = health.up.saturating_add(1);
+            }
+        });
+        health
+    }
+
+    /// The session is visible now, and what happens to it from now on is told.
+    pub(super) fn open_uevents(&self) {
+        self.uevents.state.lock().open = true;
+    }
+
+    /// A path takes requests, or does not any more. Owner task of the path.
+    pub(crate) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
+        let forgotten = {
+            let mut state = self.uevents.state.lock();
+            let before = state.up;
+            state.up = if up {
+                before.saturating_add(1)
+            } else {
+                before.saturating_sub(1)
+            };
+            let session = (before == 0) != (state.up == 0);
+            if !state.open {
+                return;
+            }
+            let oldest = if state.notes.len() < MAX_NOTES {
+                None
+            } else {
+                state.notes.remove(0).ok()
+            };
+            let note = Note {
+                path: path.clone(),
+                up,
+                session,
+            };
+            // There is room, as nothing is pushed elsewhere.
+            let _ = state.notes.push_within_capacity(note);
+            oldest
+        };
+        // Not with the lock held.
+        drop(forgotten);
+        self.uevent_work.enqueue(&self.uevents.queue, self);
+    }
+
+    /// Work item; sleeps.
+    fn send_uevents(&self) {
+        loop {
+            let Ok(note) = self.uevents.state.lock().notes.remove(0) else {
+                return;
+            };
+            let what = if note.up { "up" } else { "down" };
+            // Best effort: without memory there is no event.
+            let _ = self.send_uevent("path", what, Some(&note.path));
+            if note.session {
+                let _ = self.send_uevent("session", what, None);
+            }
+        }
+    }
+
+    fn send_uevent(&self, who: &str, what: &str, path: Option<&Path>) -> Result {
+        let health = self.health();
+        let event = CString::try_from_fmt(fmt!("RTRS_EVENT={who}_{what}"))?;
+        let session = CString::try_from_fmt(fmt!("RTRS_SESSION={}", self.name()))?;
+        let state = CString::try_from_fmt(fmt!("RTRS_STATE={}", health.as_str()))?;
+        let up = CString::try_from_fmt(fmt!("RTRS_PATHS_UP={}", health.up))?;
+        let paths = CString::try_from_fmt(fmt!("RTRS_PATHS={}", health.paths))?;
+        let path = match path {
+            Some(path) => CString::try_from_fmt(fmt!("RTRS_PATH={}", PathName(path)))?,
+            None => CString::try_from_fmt(fmt!("RTRS_PATH="))?,
+        };
+        let vars: [&CStr; 6] = [&event, &session, &state, &up, &paths, &path];
+        self.with_files(|files| files.map_or(Ok(()), |files| files.uevent(&vars)))
+    }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics of a path.
+//!
+//! # Cost
+//!
+//! A request costs a handful of per-CPU additions and two looks at the clock. No
+//! cache line is written by several CPUs for each request: what they share, the
+//! average latency, is fed once a millisecond per CPU at most.
+//!
+//! # Context
+//!
+//! Counting: any but NMI. Sums are exact when nobody counts.
+
+mod files;
+
+pub(crate) use self::files::STATS_FILES;
+
+use kernel::prelude::*;
+use rtrs_bindings::percpu::{
+    self,
+    Counters,
+    PerCpu, //
+};
+use rtrs_core::proto::Dir;
+
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    logic::{
+        ewma::LatencyAvg,
+        hist, //
+    },
+};
+
+/// Counters of requests, bytes and latencies, read and write one after the other.
+const REQUESTS: usize = 0;
+const BYTES: usize = REQUESTS + 2;
+const LAT_MS: usize = BYTES + 2;
+const LAT_US: usize = LAT_MS + 2 * hist::MS_ROWS;
+/// Requests that another path had before.
+const FAILOVER: usize = LAT_US + 2 * hist::US_ROWS;
+/// Lengths of scatter lists.
+const SG: usize = FAILOVER + 1;
+/// Answers handled on a CPU that is not the connection's.
+const MIGRATED_TO: usize = SG + hist::SG_BINS;
+/// Completions, and polls of a completion queue that found any.
+const COMPLETIONS: usize = MIGRATED_TO + 1;
+const POLLS: usize = COMPLETIONS + 1;
+const COUNTERS: usize = POLLS + 1;
+
+/// A CPU tells the average latency of its requests to the path this often, in
+/// nanoseconds.
+const FEED_INTERVAL_NS: u64 = 1_000_000;
+
+/// Offset of the counter of a direction.
+pub(crate) const fn dir_index(dir: Dir) -> usize {
+    match dir {
+        Dir::Read => 0,
+        Dir::Write => 1,
+    }
+}
+
+/// What a CPU has besides counters. Changed by plain loads and stores, since it is
+/// only changed on its own CPU; what gets lost when a task moves is one sample.
+struct Local {
+    /// Longest latency, by direction.
+    max_ns: [Atomic<u64>; 2],
+    /// Most completions found by a poll.
+    max_completions: Atomic<u32>,
+    /// Latencies that the path's average does not know yet.
+    sum_ns: Atomic<u64>,
+    samples: Atomic<u64>,
+    fed_at: Atomic<u64>,
+}
+
+impl Local {
+    fn new() -> Self {
+        Self {
+            max_ns: [Atomic::new(0), Atomic::new(0)],
+            max_completions: Atomic::new(0),
+            sum_ns: Atomic::new(0),
+            samples: Atomic::new(0),
+            fed_at: Atomic::new(0),
+        }
+    }
+}
+
+/// When a request went out, and which way its data goes, in one word.
+pub(crate) struct Stamp(Atomic<u64>);
+
+impl Stamp {
+    /// The direction is in the place of the last nanosecond.
+    const WRITE: u64 = 1;
+
+    /// Of no request.
+    pub(crate) fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Sets it, before the request is posted.
+    #[inline]
+    pub(crate) fn set(&self, dir: Dir, now_ns: u64) {
+        let dir = match dir {
+            Dir::Read => 0,
+            Dir::Write => Self::WRITE,
+        };
+        self.0.store(now_ns & !Self::WRITE | dir, Relaxed);
+    }
+
+    /// Direction, and nanoseconds since then.
+    #[inline]
+    pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
+        let stamp = self.0.load(Relaxed);
+        let dir = if stamp & Self::WRITE == 0 {
+            Dir::Read
+        } else {
+            Dir::Write
+        };
+        (dir, now_ns.saturating_sub(stamp))
+    }
+}
+
+/// Tells polls of a completion queue apart; belongs to one connection.
+///
+/// The core polls up to 16 completions into an array and hands them out one by
+/// one, so each is behind the one before, unless a new poll has begun.
+pub(crate) struct PollTracker {
+    last: Atomic<usize>,
+    found: Atomic<u32>,
+}
+
+impl PollTracker {
+    /// Nothing found yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            last: Atomic::new(0),
+            found: Atomic::new(0),
+        }
+    }
+
+    /// Takes the address of the next completion; returns the number of those that
+    /// the same poll has found, itself included.
+    fn next(&self, addr: usize) -> u32 {
+        let found = if addr > self.last.load(Relaxed) {
+            self.found.load(Relaxed).saturating_add(1)
+        } else {
+            1
+        };
+        self.last.store(addr, Relaxed);
+        self.found.store(found, Relaxed);
+        found
+    }
+}
+
+/// The statistics.
+pub(crate) struct Stats {
+    counters: Counters<COUNTERS>,
+    local: PerCpu<Local>,
+    /// Answers that were expected on a CPU and handled on another one. Changed by
+    /// whoever handles them, for one connection one at a time.
+    migrated_from: PerCpu<Atomic<u64>>,
+    latency: LatencyAvg,
+    /// Successful connects, from -1: the first is no reconnect.
+    connects: Atomic<i32>,
+    failures: Atomic<i32>,
+}
+
+impl Stats {
+    /// All zero. Sleeps.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            counters: Counters::new()?,
+            local: PerCpu::new(|_| Local::new())?,
+            migrated_from: PerCpu::new(|_| Atomic::new(0))?,
+            latency: LatencyAvg::new(),
+            connects: Atomic::new(-1),
+            failures: Atomic::new(0),
+        })
+    }
+
+    /// A request went out, of `bytes` bytes of data and user message together and
+    /// a scatter list of `entries`.
+    #[inline]
+    pub(crate) fn issued(&self, dir: Dir, bytes: usize, entries: u32, failover: bool) {
+        let dir = dir_index(dir);
+        self.counters.add(REQUESTS + dir, 1);
+        // CAST: `usize` has at most 64 bits.
+        self.counters.add(BYTES + dir, bytes as u64);
+        self.counters.add(SG + hist::sg_bin(entries), 1);
+        if failover {
+            self.counters.add(FAILOVER, 1);
+        }
+    }
+
+    /// A request is complete, `ns` after it went out. The completion was expected
+    /// on CPU `expected`, if on one.
+    #[inline]
+    pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64, expected: Option<u32>) {
+        let dir = dir_index(dir);
+        self.counters.add(LAT_MS + dir + 2 * hist::ms_row(ns), 1);
+        self.counters.add(LAT_US + dir + 2 * hist::us_row(ns), 1);
+        let local = self.local.this();
+        if let Some(max) = local.max_ns.get(dir) {
+            if ns > max.load(Relaxed) {
+                max.store(ns, Relaxed);
+            }
+        }
+        self.feed(local, ns, now_ns);
+        if let Some(expected) = expected {
+            if expected != percpu::current_cpu() {
+                self.counters.add(MIGRATED_TO, 1);
+                if let Some(from) = self.migrated_from.get(expected) {
+                    from.add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Adds to what the average latency is made of.
+    #[inline]
+    fn feed(&self, local: &Local, ns: u64, now_ns: u64) {
+        let sum = local.sum_ns.load(Relaxed).saturating_add(ns);
+        let samples = local.samples.load(Relaxed).saturating_add(1);
+        if now_ns.wrapping_sub(local.fed_at.load(Relaxed)) < FEED_INTERVAL_NS {
+            local.sum_ns.store(sum, Relaxed);
+            local.samples.store(samples, Relaxed);
+            return;
+        }
+        local.sum_ns.store(0, Relaxed);
+        local.samples.store(0, Relaxed);
+        local.fed_at.store(now_ns, Relaxed);
+        self.latency.add(sum.checked_div(samples).unwrap_or(ns));
+    }
+
+    /// A completion at address `addr` was found in the queue of a connection.
+    #[inline]
+    pub(crate) fn polled(&self, tracker: &PollTracker, addr: usize) {
+        let found = tracker.next(addr);
+        self.counters.add(COMPLETIONS, 1);
+        if found == 1 {
+            self.counters.add(POLLS, 1);
+        }
+        let max = &self.local.this().max_completions;
+        if found > max.load(Relaxed) {
+            max.store(found, Relaxed);
+        }
+    }
+
+    /// A path without requests in flight was probed, which took `ns`.
+    pub(crate) fn probed(&self, ns: u64) {
+        self.latency.add(ns);
+    }
+
+    /// Average latency in nanoseconds, 0 if not known.
+    #[inline]
+    pub(crate) fn latency(&self) -> u64 {
+        self.latency.get()
+    }
+
+    /// The path is connected, over a new link, of whose latency nothing is known.
+    pub(crate) fn connected(&self) {
+        self.connects.add(1, Relaxed);
+        self.latency.reset();
+    }
+
+    /// An attempt to reconnect failed.
+    pub(crate) fn reconnect_failed(&self) {
+        self.failures.add(1, Relaxed);
+    }
+
+    /// Reconnects that succeeded and that failed.
+    pub(crate) fn reconnects(&self) -> (i32, i32) {
+        (self.connects.load(Relaxed), self.failures.load(Relaxed))
+    }
+
+    fn reset_range(&self, counters: core::ops::Range<usize>) {
+        for index in counters {
+            self.counters.reset(index);
+        }
+    }
+
+    fn reset_rdma(&self) {
+        self.reset_range(REQUESTS..BYTES + 2);
+        self.counters.reset(FAILOVER);
+    }
+
+    fn reset_reconnects(&self) {
+        self.connects.store(0, Relaxed);
+        self.failures.store(0, Relaxed);
+    }
+
+    fn reset_migration(&self) {
+        self.counters.reset(MIGRATED_TO);
+        for (_, from) in self.migrated_from.iter() {
+            from.store(0, Relaxed);
+        }
+    }
+
+    fn reset_sg(&self) {
+        self.reset_range(SG..SG + hist::SG_BINS);
+    }
+
+    /// Both tables: they show the same, and have the maxima in common.
+    fn reset_latency(&self) {
+        self.reset_range(LAT_MS..LAT_US + 2 * hist::US_ROWS);
+        for (_, local) in self.local.iter() {
+            for max in &local.max_ns {
+                max.store(0, Relaxed);
+            }
+        }
+    }
+
+    fn reset_completions(&self) {
+        self.reset_range(COMPLETIONS..POLLS + 1);
+        for (_, local) in self.local.iter() {
+            local.max_completions.store(0, Relaxed);
+        }
+    }
+
+    /// All but what is no count of the past: requests in flight, average latency.
+    fn reset_all(&self) {
+        self.reset_rdma();
+        self.reset_reconnects();
+        self.reset_migration();
+        self.reset_sg();
+        self.reset_latency();
+        self.reset_completions();
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Trace events, described in `trace.h`.
+//!
+//! A disabled one costs a nop; what it would show is gathered out of line.
+//!
+//! # Context
+//!
+//! Requests: any. Paths: their owner tasks; allocates.
+
+use kernel::{
+    ffi::c_char,
+    prelude::*,
+    str::CString, //
+};
+
+use crate::{
+    link::LinkCore,
+    logic::path_state::{
+        CloseReason,
+        PathMachine,
+        State,
+        Then, //
+    },
+    path::{
+        Path,
+        PathName, //
+    },
+    session::Io,
+    stats::dir_index,
+};
+
+/// Declares events: for each a module with `enabled` and `fire`.
+///
+/// The kernel crate's `declare_trace!` finds only what its own bindings have.
+macro_rules! events {
+    ($($name:ident($($arg:ident: $type:ty),+ $(,)?);)+) => {$(
+        mod $name {
+            use super::*;
+
+            kernel::macros::paste! {
+                // A lock class key has no fields in this configuration.
+                #[allow(improper_ctypes)]
+                extern "C" {
+                    #[allow(non_upper_case_globals)]
+                    static [< __tracepoint_ $name >]: kernel::bindings::tracepoint;
+                    fn [< rust_do_trace_ $name >]($($arg: $type),+);
+                }
+
+                /// Whether somebody listens.
+                #[inline(always)]
+                pub(super) fn enabled() -> bool {
+                    // SAFETY: a tracepoint, which C code defines, has a static key.
+                    unsafe {
+                        kernel::jump_label::static_branch_unlikely!(
+                            [< __tracepoint_ $name >],
+                            kernel::bindings::tracepoint,
+                            key
+                        )
+                    }
+                }
+
+                /// Tells who listens.
+                ///
+                /// # Safety
+                ///
+                /// Pointers are to strings with a zero at their end.
+                #[allow(clippy::too_many_arguments)]
+                pub(super) unsafe fn fire($($arg: $type),+) {
+                    // SAFETY: by the function's requirement; strings are copied.
+                    unsafe { [< rust_do_trace_ $name >]($($arg),+) }
+                }
+            }
+        }
+    )+};
+}
+
+type Str = *const c_char;
+
+events! {
+    rtrs_clt_reconnect_work(
+        sess: Str, path: Str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
+    );
+    rtrs_clt_close_conns(
+        sess: Str, path: Str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
+    );
+    rtrs_rdma_error_recovery(
+        sess: Str, path: Str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
+    );
+    rtrs_clt_path_state(sess: Str, path: Str, old: Str, new: Str, error: i32, why: Str);
+    rtrs_clt_issue(
+        sess: Str, path: Str, cid: u32, id: u32, dir: u32, data_len: u64, usr_len: u32,
+        failover: bool,
+    );
+    rtrs_clt_response(sess: Str, path: Str, cid: u32, id: u32, result: i32, inval: bool);
+    rtrs_clt_complete(
+        sess: Str, path: Str, cid: u32, id: u32, dir: u32, result: i32, latency_ns: u64,
+    );
+    rtrs_clt_failover(sess: Str, path: Str, cid: u32, id: u32, answered: bool);
+}
+
+/// Names of a link's session and path, valid as long as the link.
+fn names(core: &LinkCore) -> (Str, Str) {
+    (
+        core.path.session().name().as_cstr().as_char_ptr(),
+        core.path.cached_name().as_char_ptr(),
+    )
+}
+
+/// A request was posted.
+#[inline(always)]
+pub(crate) fn issue(core: &LinkCore, con: u16, id: u16, io: &Io) {
+    #[cold]
+    fn fire(core: &LinkCore, con: u16, id: u16, io: &Io) {
+        let (sess, path) = names(core);
+        // CAST: a direction is 0 or 1; lengths have at most 64 and, checked, 16 bits.
+        // SAFETY: strings of the session and the path.
+        unsafe {
+            rtrs_clt_issue::fire(
+                sess,
+                path,
+                con.into(),
+                id.into(),
+                dir_index(io.dir) as u32,
+                io.data_len as u64,
+                io.usr_len as u32,
+                io.failover,
+            )
+        }
+    }
+
+    if rtrs_clt_issue::enabled() {
+        fire(core, con, id, io);
+    }
+}
+
+/// An answer has come.
+#[inline(always)]
+pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
+    #[cold]
+    fn fire(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
+        let (sess, path) = names(core);
+        // SAFETY: strings of the session and the path.
+        unsafe { rtrs_clt_response::fire(sess, path, con.into(), id, result, inval) }
+    }
+
+    if rtrs_clt_response::enabled() {
+        fire(core, con, id, result, inval);
+    }
+}
+
+/// A request is complete.
+#[inline(always)]
+pub(crate) fn complete(core: &LinkCore, con: u16, id: usize, dir: usize, result: i32, ns: u64) {
+    #[cold]
+    fn fire(core: &LinkCore, con: u16, id: usize, dir: usize, result: i32, ns: u64) {
+        let (sess, path) = names(core);
+        // CAST: a permit's number; a direction is 0 or 1.
+        // SAFETY: strings of the session and the path.
+        unsafe {
+            rtrs_clt_complete::fire(sess, path, con.into(), id as u32, dir as u32, result, ns)
+        }
+    }
+
+    if rtrs_clt_complete::enabled() {
+        fire(core, con, id, dir, result, ns);
+    }
+}
+
+/// A request was in flight on a link that ended.
+pub(crate) fn failover(core: &LinkCore, con: u16, id: usize, answered: bool) {
+    if rtrs_clt_failover::enabled() {
+        let (sess, path) = names(core);
+        // CAST: a permit's number.
+        // SAFETY: strings of the session and the path.
+        unsafe { rtrs_clt_failover::fire(sess, path, con.into(), id as u32, answered) }
+    }
+}
+
+/// What the C module would call a state.
+fn c_state(state: State) -> i32 {
+    match state {
+        State::New | State::Connecting => 0,
+        State::Closed(CloseReason::NeverUp) => 1,
+        State::Waiting | State::TearingDown(Then::Retry | Then::Connect) => 2,
+        State::Connected => 3,
+        State::TearingDown(Then::Close(_) | Then::Die) => 4,
+        State::Closed(_) => 5,
+        State::Dead => 6,
+    }
+}
+
+/// What happens to the link of a path.
+#[derive(Clone, Copy)]
+pub(crate) enum LinkChange {
+    /// A new one is made.
+    Reconnect,
+    /// It goes because somebody wants it.
+    Close,
+    /// It goes because of an error.
+    Error,
+}
+
+/// The events of C's class of events.
+type FireLinkChange = unsafe fn(Str, Str, i32, i32, i32, i32, i32);
+
+/// The link of a path changes. Sleeps.
+pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine, max: i32) {
+    let (enabled, fire): (bool, FireLinkChange) = match change {
+        LinkChange::Reconnect => (
+            rtrs_clt_reconnect_work::enabled(),
+            rtrs_clt_reconnect_work::fire,
+        ),
+        LinkChange::Close => (rtrs_clt_close_conns::enabled(), rtrs_clt_close_conns::fire),
+        LinkChange::Error => (
+            rtrs_rdma_error_recovery::enabled(),
+            rtrs_rdma_error_recovery::fire,
+        ),
+    };
+    if !enabled {
+        return;
+    }
+    // Without memory there is no event.
+    let Ok(name) = CString::try_from_fmt(fmt!("{}", PathName(path))) else {
+        return;
+    };
+    let (success, fail) = path.stats().reconnects();
+    // SAFETY: a string of the session, and one that lives as long as the call.
+    unsafe {
+        fire(
+            path.session().name().as_cstr().as_char_ptr(),
+            name.as_char_ptr(),
+            c_state(machine.state()),
+            i32::try_from(machine.attempts()).unwrap_or(i32::MAX),
+            max,
+            fail,
+            success,
+        )
+    }
+}
+
+/// The state of a path changes. Sleeps.
+pub(crate) fn path_state(path: &Path, old: State, new: State) {
+    if !rtrs_clt_path_state::enabled() {
+        return;
+    }
+    let (error, why) = path.status(|s| s.last_error).unwrap_or((0, "none"));
+    let fire = || -> Result {
+        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
+        let old = CString::try_from_fmt(fmt!("{}", old.as_str()))?;
+        let new = CString::try_from_fmt(fmt!("{}", new.as_str()))?;
+        let why = CString::try_from_fmt(fmt!("{}", why))?;
+        // SAFETY: a string of the session, and others that live as long as the call.
+        unsafe {
+            rtrs_clt_path_state::fire(
+                path.session().name().as_cstr().as_char_ptr(),
+                name.as_char_ptr(),
+                old.as_char_ptr(),
+                new.as_char_ptr(),
+                error,
+                why.as_char_ptr(),
+            )
+        };
+        Ok(())
+    };
+    // Without memory there is no event.
+    let _ = fire();
+}
