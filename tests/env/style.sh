@@ -27,6 +27,16 @@ sources()
 	done
 }
 
+# checkpatch IGNORED FILE...
+checkpatch()
+{
+	local ignored=$1
+	shift
+
+	"$RTRS_ENV/enter.sh" "$("$RTRS_ENV/kernel.sh")/scripts/checkpatch.pl" \
+		--no-tree --strict --no-summary --quiet --ignore "$ignored" -f "$@"
+}
+
 main()
 {
 	local files
@@ -46,9 +56,18 @@ main()
 	rustfmtcheck) "$RTRS_ENV/enter.sh" rustfmt --check --color never "${files[@]}" ;;
 	shellcheck) "$RTRS_ENV/enter.sh" shellcheck -x "${files[@]}" ;;
 	checkpatch)
+		local f trace=() other=()
+		for f in "${files[@]}"; do
+			case $f in
+			*trace.h) trace+=("$f") ;;
+			*) other+=("$f") ;;
+			esac
+		done
 		# What is exported is written in Rust.
-		"$RTRS_ENV/enter.sh" "$("$RTRS_ENV/kernel.sh")/scripts/checkpatch.pl" \
-			--no-tree --strict --no-summary --quiet --ignore EXPORT_SYMBOL -f "${files[@]}" ;;
+		checkpatch EXPORT_SYMBOL "${other[@]}"
+		# The macros of trace events are not written like calls.
+		[ "${#trace[@]}" -eq 0 ] ||
+			checkpatch OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT "${trace[@]}" ;;
 	esac
 }
 

@@ -1,0 +1,356 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: statistics, states, events, debugfs and tracepoints of the client say what happens
+# topology: single
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+require fio udevadm
+
+SESS=/sys/class/rtrs-client/stats
+PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
+FILES="rdma reconnects cpu_migration cpu_migration_from cpu_migration_to sg_entries rdma_lat
+	rdma_lat_us wc_completion reset_all"
+DEBUG=/sys/kernel/debug/rtrs_client
+TRACE=/sys/kernel/tracing
+
+p0=$SESS/paths/${PATHS[0]}
+p1=$SESS/paths/${PATHS[1]}
+
+map() { map_rnbd stats /dev/nullb0 "$@" >"$TMP/dev"; }
+unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
+
+# io RW N [FIO OPTION...]: N requests of 4 KiB.
+io()
+{
+	local rw=$1 n=$2
+	shift 2
+
+	fio --name=io --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --rw="$rw" \
+		--bs=4k --iodepth=8 --size=64M --number_ios="$n" "$@" >"$TMP/fio" || {
+		cat "$TMP/fio"
+		return 1
+	}
+}
+
+# field FILE N
+field() { awk -v n="$2" '{ print $n; exit }' "$1"; }
+
+# column FILE N: sum of a column of a latency table, without the maximum.
+column() { awk -v n="$2" '!/^maximum/ { sum += $(NF - 2 + n) } END { print sum + 0 }' "$1"; }
+
+# matches FILE REGEX: all of the file, newlines as blanks.
+matches()
+{
+	local text
+	text=$(tr '\n' ' ' <"$1")
+
+	[[ $text =~ ^$2$ ]] || {
+		echo "$1: $text"
+		return 1
+	}
+}
+
+same()
+{
+	[ "$2" = "$3" ] || {
+		echo "$1: $2, not $3"
+		return 1
+	}
+}
+
+formats()
+{
+	local n="[0-9]+" cpus
+	cpus=$(tr ',' '\n' </sys/devices/system/cpu/possible | awk -F- '{ n += $NF - $1 + 1 } END { print n }')
+
+	matches "$p0/stats/rdma" "($n ){6}"
+	matches "$p0/stats/reconnects" "0 0 "
+	matches "$p0/stats/cpu_migration_from" "($n ){$cpus} "
+	matches "$p0/stats/cpu_migration_to" "($n ){$cpus} "
+	matches "$p0/stats/cpu_migration" " +(CPU$n ){$cpus}from: ($n ){$cpus}to: ($n ){$cpus}"
+	matches "$p0/stats/sg_entries" "entries: 0 1 2 3-4 5-8 9-16 17-32 33-64 65-128 >128 all: ($n ){10}(cpu$n: ($n ){10})*"
+	matches "$p0/stats/rdma_lat" "1 ms: $n $n 2 ms: $n $n ($n ms: $n $n ){14}65536 ms: $n $n >= 65536 ms: $n $n maximum ms: $n $n "
+	matches "$p0/stats/rdma_lat_us" "1 us: $n $n ($n us: $n $n ){22}8388608 us: $n $n >= 8388608 us: $n $n maximum us: $n $n "
+	matches "$p0/stats/wc_completion" "$n $n "
+	matches "$p0/stats/reset_all" "echo 1 to reset all statistics "
+	matches "$p0/cur_latency" "$n ns "
+}
+
+# Everything that is submitted is counted once, in all tables.
+counts()
+{
+	local bytes extra max
+
+	echo 1 >"$p0/stats/reset_all"
+	io randwrite 1000
+	same "writes" "$(field "$p0/stats/rdma" 3)" 1000
+	bytes=$(field "$p0/stats/rdma" 4)
+	extra=$((bytes - 1000 * 4096))
+	# The user's header is counted, and is the same for all.
+	[ "$extra" -gt 0 ] && [ $((extra % 1000)) -eq 0 ] && [ "$extra" -lt 128000 ] || {
+		echo "$bytes bytes"
+		return 1
+	}
+	same "written, by ms" "$(column "$p0/stats/rdma_lat" 2)" 1000
+	same "written, by us" "$(column "$p0/stats/rdma_lat_us" 2)" 1000
+	io randread 500
+	same "reads" "$(field "$p0/stats/rdma" 1)" 500
+	same "read, by ms" "$(column "$p0/stats/rdma_lat" 1)" 500
+	same "read, by us" "$(column "$p0/stats/rdma_lat_us" 1)" 500
+	same "scatter lists" "$(awk '/^all:/ { for (i = 2; i <= NF; i++) n += $i; print n }' \
+		"$p0/stats/sg_entries")" 1500
+	same "scatter lists by CPU" "$(awk '/^cpu/ { for (i = 2; i <= NF; i++) n += $i } END { print n }' \
+		"$p0/stats/sg_entries")" 1500
+	max=$(awk '/^maximum/ { print $(NF - 1) }' "$p0/stats/rdma_lat_us")
+	[ "$max" -gt 0 ]
+	[ "$(field "$p0/stats/wc_completion" 1)" -ge "$(field "$p0/stats/wc_completion" 2)" ]
+	[ "$(field "$p0/stats/wc_completion" 2)" -ge 1 ]
+	same "migrations" \
+		"$(tr ' ' '\n' <"$p0/stats/cpu_migration_from" | awk '{ n += $1 } END { print n }')" \
+		"$(tr ' ' '\n' <"$p0/stats/cpu_migration_to" | awk '{ n += $1 } END { print n }')"
+	[ "$(field "$p0/cur_latency" 1)" -gt 0 ]
+}
+
+resets()
+{
+	local f w
+
+	for w in 0 1; do
+		for f in $FILES; do
+			io randrw 50
+			write "$p0/stats/$f" "$w"
+			case $f in
+			rdma | reset_all) matches "$p0/stats/rdma" "0 0 0 0 0 0 " ;;
+			esac
+			case $f in
+			rdma_lat | rdma_lat_us | reset_all)
+				same "$f" "$(column "$p0/stats/rdma_lat_us" 1)" 0
+				same "$f" "$(column "$p0/stats/rdma_lat" 2)" 0
+				matches "$p0/stats/rdma_lat" ".* maximum ms: 0 0 "
+				;;
+			esac
+			case $f in sg_entries | reset_all) matches "$p0/stats/sg_entries" ".*all: (0 ){10}" ;; esac
+			case $f in cpu_migration* | reset_all) matches "$p0/stats/cpu_migration_to" "(0 )* " ;; esac
+			case $f in wc_completion) [ "$(field "$p0/stats/$f" 1)" -le 1 ] ;; esac
+		done
+	done
+}
+
+bad_resets()
+{
+	local f w
+
+	for f in $FILES; do
+		for w in 2 -1 01 "0 " "1 1" x "" $'1\n\n'; do
+			[ -n "$w" ] || continue
+			expect_error "Invalid argument" write "$p0/stats/$f" "$w"
+		done
+	done
+}
+
+# Under load: something is in flight, and resets do not lose track of it.
+inflight()
+{
+	local fio n max=0 i
+
+	io randrw 1000000 --time_based --runtime=4 &
+	fio=$!
+	for ((i = 0; i < 40; i++)); do
+		n=$(field "$p0/stats/rdma" 5)
+		[ "$n" -le "$max" ] || max=$n
+		[ "$n" -le 512 ]
+		echo 1 >"$p0/stats/reset_all"
+		sleep 0.05
+	done
+	wait "$fio"
+	same "most in flight" "$((max >= 1 && max <= 8))" 1
+	same "in flight afterwards" "$(field "$p0/stats/rdma" 5)" 0
+}
+
+states()
+{
+	matches "$p0/state_full" "state: connected since: [0-9]+ attempts: 0 link: 1 last_error: 0 none "
+	matches "$SESS/state" "connected 1/1 "
+}
+
+reconnect()
+{
+	write "$p0/reconnect" 1
+	matches "$p0/stats/reconnects" "1 0 "
+	matches "$p0/state_full" "state: connected since: 0 attempts: 0 link: 2 .*"
+	echo 0 >"$p0/stats/reconnects"
+	matches "$p0/stats/reconnects" "0 0 "
+}
+
+# All requests of a path that is reconnected go to the other one, or wait.
+failover()
+{
+	local fio i
+
+	write "$SESS/add_path" "${PATHS[1]}"
+	matches "$SESS/state" "connected 2/2 "
+	write "$SESS/mpath_policy" rr
+	io randrw 1000000 --time_based --runtime=6 &
+	fio=$!
+	sleep 1
+	for i in 1 2 3; do
+		write "$p1/reconnect" 1
+		sleep 0.2
+	done
+	wait "$fio"
+	same "in flight" "$(field "$p0/stats/rdma" 5) $(field "$p1/stats/rdma" 5)" "0 0"
+	matches "$p1/stats/reconnects" "3 0 "
+	# What is in flight may well be over by the time the connections are closed.
+	[ $(($(field "$p0/stats/rdma" 6) + $(field "$p1/stats/rdma" 6))) -gt 0 ] || {
+		echo "no request had to be failed over"
+		return 4
+	}
+}
+
+# Listens while CMD... runs.
+events()
+{
+	local pid
+
+	udevadm monitor --kernel --property --subsystem-match=rtrs-client >"$TMP/events" &
+	pid=$!
+	sleep 1
+	"$@"
+	sleep 1
+	kill "$pid"
+	wait "$pid" 2>/dev/null || true
+}
+
+has_event()
+{
+	# Variables of an event are in one paragraph.
+	awk -v RS= -v event="RTRS_EVENT=$1" -v state="RTRS_STATE=$2" \
+		-v path="${3:+RTRS_PATH=$3}" '
+		index($0 "\n", event "\n") && index($0 "\n", state "\n") && index($0 "\n", path "\n") &&
+			index($0, "ACTION=change") && index($0, "RTRS_SESSION=stats") { found = 1 }
+		END { exit !found }' "$TMP/events" || {
+		echo "no $1 $2 ${3:-}"
+		cat "$TMP/events"
+		return 1
+	}
+}
+
+disconnect_all()
+{
+	write "$p1/disconnect" 1
+	matches "$SESS/state" "degraded 1/2 "
+	matches "$p1/state_full" "state: disconnected .*"
+	sleep 0.5
+	write "$p0/disconnect" 1
+	matches "$SESS/state" "disconnected 0/2 "
+	sleep 0.5
+	write "$p0/reconnect" 1
+	sleep 0.5
+	write "$p1/reconnect" 1
+}
+
+uevents()
+{
+	events disconnect_all
+	has_event path_down degraded "${PATHS[1]}"
+	has_event path_down disconnected "${PATHS[0]}"
+	has_event session_down disconnected
+	has_event path_up degraded "${PATHS[0]}"
+	has_event session_up degraded
+	has_event path_up connected "${PATHS[1]}"
+}
+
+connections()
+{
+	local cons
+	cons=$(($(nproc --all) + 1))
+
+	[ -d /sys/kernel/debug/rtrs_client ] || mount -t debugfs debugfs /sys/kernel/debug
+	cat "$DEBUG/connections"
+	same "connections" "$(awk '$6 == "stats" && $1 == "rxe0"' "$DEBUG/connections" | wc -l)" $((2 * cons))
+	# As the kernel knows them.
+	awk '$6 == "stats" { print $8 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
+	rdma resource show qp | awk '/rtrs_client/ {
+		for (i = 1; i < NF; i++) if ($i == "lqpn") print $(i + 1) }' | sort -n >"$TMP/theirs"
+	diff "$TMP/ours" "$TMP/theirs"
+	awk '$6 == "stats" && ($3 != "drxe0" || $5 != "ip:10.9.0.1") { bad = 1 } END { exit bad }' \
+		"$DEBUG/connections"
+}
+
+in_flight_table()
+{
+	local fio i seen=0
+
+	io randrw 1000000 --time_based --runtime=4 &
+	fio=$!
+	for ((i = 0; i < 40; i++)); do
+		if grep -E '^stats +ip:.*@ip:10.9.0.1 +[0-9]+ +[0-9]+ +(read|write) ' "$DEBUG/requests"; then
+			seen=1
+			break
+		fi
+		sleep 0.05
+	done
+	wait "$fio"
+	same "requests seen" "$seen" 1
+	same "requests afterwards" "$(grep -c '^stats' "$DEBUG/requests")" 0
+}
+
+fields()
+{
+	local e=$TRACE/events/rtrs_clt f
+
+	for f in rtrs_clt_reconnect_work rtrs_clt_close_conns rtrs_rdma_error_recovery; do
+		for n in state reconnect_attempts max_reconnect_attempts fail_cnt success_cnt sessname; do
+			grep -Eq "field:.* $n(\[[0-9]+\])?;" "$e/$f/format" || {
+				echo "$f has no $n"
+				return 1
+			}
+		done
+	done
+}
+
+traced()
+{
+	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
+	fields
+	echo >$TRACE/trace
+	echo 1 >$TRACE/events/rtrs_clt/enable
+	io randwrite 100 --iodepth=1
+	write "$p0/reconnect" 1
+	write "$p1/disconnect" 1
+	write "$p1/reconnect" 1
+	echo 0 >$TRACE/events/rtrs_clt/enable
+	cp $TRACE/trace "$TMP/trace"
+	tail -n 20 "$TMP/trace"
+	[ "$(grep -c 'rtrs_clt_issue: .*sess=stats .*dir=WRITE data=4096' "$TMP/trace")" -ge 100 ]
+	[ "$(grep -c 'rtrs_clt_response: .*sess=stats .*result=0' "$TMP/trace")" -ge 100 ]
+	[ "$(grep -c 'rtrs_clt_complete: .*sess=stats .*dir=WRITE .*result=0' "$TMP/trace")" -ge 100 ]
+	grep "rtrs_clt_reconnect_work: .*${PATHS[0]}" "$TMP/trace"
+	grep "rtrs_clt_close_conns: .*${PATHS[1]}" "$TMP/trace"
+	grep "rtrs_clt_path_state: .*path=${PATHS[1]} .*connected -> " "$TMP/trace"
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
+defer rxe_down rxe0
+resource_snapshot
+must "a null_blk" null_blk_up nullb0 256
+defer null_blk_down nullb0
+must "modules load" load_modules rust
+defer unload_modules
+must "a device maps" map "${PATHS[0]}"
+check "files have the documented formats" formats
+check "states are shown" states
+check "requests are counted" counts
+check "0 and 1 reset" resets
+check "other values do not" bad_resets
+check "requests in flight are counted, and not reset" inflight
+check "reconnects are counted" reconnect
+check "failed over requests are counted" failover
+check "uevents tell of paths and session" uevents
+check "debugfs lists connections" connections
+check "debugfs lists requests in flight" in_flight_table
+check "tracepoints show requests and paths" traced
+check "the device unmaps" unmap
+finish
