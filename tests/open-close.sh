@@ -17,6 +17,7 @@ dev() { cat "$TMP/dev"; }
 unmap() { unmap_rnbd "$(dev)" "${1:-normal}"; }
 io() { fio_verify "$(dev)" 1M; }
 no_session() { [ -z "$(ls $CLT)" ] && [ -z "$(ls $SRV)" ]; }
+no_server_session() { [ -z "$(ls $SRV)" ]; }
 path_is() { [ "$(cat $CLT/oc/paths/*/state)" = "$1" ]; }
 
 cycles()
@@ -155,12 +156,12 @@ device_goes()
 	start_io
 	rdma link delete rxe0
 	wait_for 60 path_is disconnected
-	stop_io
-	[ -z "$(ls $SRV)" ]
-	# The path had its addresses; the device it gets is another one.
+	wait_for 10 no_server_session
+	# Requests wait for the path; the device it gets is another one.
 	rdma link add rxe0 type rxe netdev drxe0
 	wait_for 5 rdma_active rxe0
 	wait_for 60 path_is connected
+	stop_io
 	wait_for 30 io
 	unmap
 	wait_for 10 no_session
