@@ -85,10 +85,11 @@ impl Callback {
             // SAFETY: by the function's requirement.
             drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
         }
-        // SAFETY: the data belongs to `request`, which the callback keeps.
-        let list = request
-            .data()
-            .map_or(SgList::EMPTY, |d| unsafe { d.as_list() });
+        let list = match request.data() {
+            // SAFETY: the data belongs to `request`, which the callback keeps.
+            Some(data) => unsafe { data.as_list() },
+            None => SgList::EMPTY,
+        };
         // INVARIANT: the reference belongs to the callback; `T` is `Send`.
         let callback = Self {
             func: trampoline::<T>,
@@ -224,7 +225,7 @@ impl<'a> Message<'a> {
     }
 
     /// Bytes of all pieces; `None` if that is no length.
-    pub fn len(&self) -> Option<usize> {
+    pub fn size(&self) -> Option<usize> {
         self.pieces()
             .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()))
     }

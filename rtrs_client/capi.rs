@@ -18,6 +18,7 @@ use core::{
 };
 use kernel::{
     prelude::*,
+    str::CStrExt,
     sync::Arc, //
 };
 use rtrs_bindings::{
@@ -177,7 +178,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
     let (ops, name, paths) = unsafe {
         (
             &*ops,
-            CStr::from_ptr(pathname),
+            <CStr as CStrExt>::from_char_ptr(pathname.cast()),
             core::slice::from_raw_parts(paths, path_cnt),
         )
     };

@@ -253,7 +253,7 @@ impl Link {
     pub(crate) fn endpoint(&self, con: u16) -> Option<&Endpoint<LinkCore>> {
         self.endpoints
             .get(usize::from(con))
-            .map(|ep| &*ep.as_ref().get_ref())
+            .map(|ep| ep.as_ref().get_ref())
     }
 }
 

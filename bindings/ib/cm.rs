@@ -402,10 +402,10 @@ impl<L: Listen> Listener<L> {
         owner: &'static CStr,
     ) -> Result<Self> {
         let context = core::ptr::from_ref::<L>(&listen).cast_mut().cast();
+        let space = PortSpace::of(addr);
         // SAFETY: `listen` outlives the id: it is dropped after it, below and
         // in the structure.
-        let id =
-            unsafe { CmId::new(Some(listen_event::<L>), context, PortSpace::of(addr), owner) }?;
+        let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, owner)? };
         // SAFETY: the id is valid; the address is only read.
         to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
         // SAFETY: as above.

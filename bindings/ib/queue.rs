@@ -17,6 +17,7 @@ use core::{
     ptr::NonNull, //
 };
 use kernel::{
+    ffi,
     prelude::*,
     str::{
         CStr,
@@ -158,6 +159,9 @@ struct SendQueue {
     posted: SqProducer,
 }
 
+/// What ib_core calls when a work request completes.
+type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
+
 /// A queue pair, its completion queue, and the slots by which completions are
 /// told apart. Lives inside an [`Endpoint`].
 ///
@@ -174,7 +178,7 @@ pub struct QueuePair {
     send_cqes: SetOnce<KVVec<raw::ib_cqe>>,
     /// The one of requests without a token.
     silent: raw::ib_cqe,
-    send_done: unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc),
+    send_done: Done,
     recv_cqes: KVVec<raw::ib_cqe>,
     ledger: SqLedger<Ring>,
     max_sges: u32,
@@ -191,10 +195,7 @@ unsafe impl Send for QueuePair {}
 // SAFETY: see above.
 unsafe impl Sync for QueuePair {}
 
-fn cqes(
-    n: u32,
-    done: unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc),
-) -> Result<KVVec<raw::ib_cqe>> {
+fn cqes(n: u32, done: Done) -> Result<KVVec<raw::ib_cqe>> {
     let mut v = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
     for _ in 0..n {
         v.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
@@ -217,6 +218,38 @@ impl QueuePair {
         cfg: &QueueConfig,
         owner: &'static CStr,
     ) -> Result<Pin<KBox<Self>>> {
+        // SAFETY: by the function's requirement; the callbacks are those of the
+        // endpoint's type.
+        unsafe {
+            Self::create(
+                id,
+                ep.cast_mut().cast(),
+                (send_done::<H>, recv_done::<H>),
+                domain,
+                cfg,
+                owner,
+            )
+        }
+    }
+
+    /// The part of [`QueuePair::new`] that is the same for all handlers. In this crate
+    /// only, for the sake of lockdep: a generic function has its lock classes once, and
+    /// their names once for each crate that uses it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`QueuePair::new`]; `context` is the endpoint, and `done` are callbacks for
+    /// completions of sends and receives of a queue with that context.
+    #[inline(never)]
+    unsafe fn create(
+        id: NonNull<raw::rdma_cm_id>,
+        context: *mut ffi::c_void,
+        done: (Done, Done),
+        domain: &Arc<Domain>,
+        cfg: &QueueConfig,
+        owner: &'static CStr,
+    ) -> Result<Pin<KBox<Self>>> {
+        let (send_done, recv_done) = done;
         let attrs = domain.device().attrs();
         // One entry of each queue belongs to the drain.
         let send_wrs = cfg.send_wrs.checked_add(1).ok_or(EINVAL)?;
@@ -229,18 +262,18 @@ impl QueuePair {
 
         let send_cqes = SetOnce::new();
         if cfg.send_tokens != 0 {
-            send_cqes.populate(cqes(cfg.send_tokens, send_done::<H>)?);
+            send_cqes.populate(cqes(cfg.send_tokens, send_done)?);
         }
-        let recv_cqes = cqes(cfg.recv_tokens.max(1), recv_done::<H>)?;
+        let recv_cqes = cqes(cfg.recv_tokens.max(1), recv_done)?;
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
-        // SAFETY: the device is valid; `ep` is only handed back to the
+        // SAFETY: the device is valid; `context` is only handed back to the
         // callbacks, which end in `shutdown()`. CAST: bounded by device limits.
         let cq = kernel::error::from_err_ptr(unsafe {
             raw::__ib_alloc_cq(
                 domain.device().as_raw(),
-                ep.cast_mut().cast(),
+                context,
                 cqe as i32,
                 cfg.comp_vector.checked_rem(attrs.comp_vectors).unwrap_or(0) as i32,
                 cfg.poll.as_raw(),
@@ -292,9 +325,9 @@ impl QueuePair {
                 id,
                 send_cqes,
                 silent: raw::ib_cqe {
-                    done: Some(send_done::<H>),
+                    done: Some(send_done),
                 },
-                send_done: send_done::<H>,
+                send_done,
                 recv_cqes,
                 ledger,
                 max_sges,

@@ -219,8 +219,7 @@ impl<'a, const N: usize> Chain<'a, N> {
             unsafe {
                 (*wr).next = next;
                 (*wr).__bindgen_anon_1.wr_cqe = cqe;
-                // CAST: flags are an `int` in the structure.
-                (*wr).send_flags = flags as i32;
+                (*wr).send_flags = flags;
             }
             next = wr;
         }

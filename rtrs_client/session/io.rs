@@ -240,7 +240,7 @@ impl Session {
     /// Checks the size of a request; returns the length of the user's message.
     fn check_size(&self, dir: Dir, message: &Message<'_>, data_len: usize) -> Result<usize> {
         let tables = self.tables.as_ref().ok_or(errno::ECONNABORTED)?;
-        let usr_len = message.len().ok_or(errno::EMSGSIZE)?;
+        let usr_len = message.size().ok_or(errno::EMSGSIZE)?;
         // The session's limits, those of its first path; a path whose own are
         // narrower is passed over later.
         let layout = Layout::new(&tables.geometry, dir, data_len, usr_len)
