@@ -116,8 +116,8 @@ pub struct Limits {
     pub max_io_size: u32,
     /// Segments of a request's scatter list.
     pub max_segments: u32,
-    /// Bytes of the user message of a request, less the transport's own header
-    /// of up to 24.
+    /// Bytes of the user message and the transport's own header, which has 4 for a
+    /// write, 8 for a read without data and 24 for one with data.
     pub max_hdr_size: u32,
 }
 

@@ -302,8 +302,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` if something else has the port, or whatever comes from the connection
-    /// manager; `ENOMEM`.
+    /// `EADDRNOTAVAIL` if something else has the port, which is how the connection manager puts
+    /// it for an address of every device, or whatever else comes from there; `ENOMEM`.
     pub fn open(service: Arc<dyn Service>, port: u16) -> Result<Self> {
         let owned = OwnedQueue::new(
             c"rtrs_server",

@@ -49,7 +49,8 @@ bad_params()
 
 shows()
 {
-	local d="$SESS/paths/ip:$(pair_addr 0 client)@ip:$(pair_addr 0 server)"
+	local d
+	d="$SESS/paths/ip:$(pair_addr 0 client)@ip:$(pair_addr 0 server)"
 
 	[ "$(cat "$d/state")" = connected ]
 	[ "$(cat "$d/src_addr")" = "ip:$(pair_addr 0 client)" ]
