@@ -99,7 +99,7 @@ host_tests()
 vm_tests()
 {
 	# Failures are in the results, which the report reads.
-	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary --jobs "${RTRS_JOBS:-2}" || true
+	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary --jobs "${RTRS_JOBS:-1}" || true
 }
 
 main()
