@@ -20,7 +20,7 @@ kbuild = +tests/env/build.sh $(kbuild-vars)
 endif
 
 .PHONY: all modules modules_install clean distclean rust-analyzer rustfmt rustfmtcheck \
-	checkpatch shellcheck test-env test test-debug demo help
+	checkpatch shellcheck test-env test test-long test-debug demo help
 
 all: modules
 
@@ -50,6 +50,9 @@ test-env:
 test:
 	@tests/all.sh
 
+test-long:
+	@RTRS_LONG=1 tests/all.sh
+
 test-debug:
 	@tests/all.sh --debug
 
@@ -71,6 +74,7 @@ help:
 	@echo 'Tests (as root, in virtual machines; see tests/README.md):'
 	@echo '  demo              see the modules carry a file system over RDMA'
 	@echo '  test              all tests on the stock kernel'
+	@echo '  test-long         the same, storms and cycles with all the time they want'
 	@echo '  test-debug        all tests on a kernel that checks itself'
 	@echo '  test-env          only set up what tests need'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'

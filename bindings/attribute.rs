@@ -422,6 +422,30 @@ fn errno(error: Error) -> isize {
     error.to_errno() as isize
 }
 
+/// What is written to a file that does something when `1` is.
+///
+/// # Errors
+///
+/// `EINVAL` for anything else; one newline at the end does not matter.
+pub fn expect_one(input: &[u8]) -> Result {
+    match trim_newline(input) {
+        b"1" => Ok(()),
+        _ => Err(EINVAL),
+    }
+}
+
+/// What is written to a file to reset what it shows: `0` or `1`.
+///
+/// # Errors
+///
+/// `EINVAL` for anything else; one newline at the end does not matter.
+pub fn expect_reset(input: &[u8]) -> Result {
+    match trim_newline(input) {
+        b"0" | b"1" => Ok(()),
+        _ => Err(EINVAL),
+    }
+}
+
 /// `input` without the newline that `echo` adds.
 pub fn trim_newline(input: &[u8]) -> &[u8] {
     input.strip_suffix(b"\n").unwrap_or(input)

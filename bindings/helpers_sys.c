@@ -216,6 +216,11 @@ void rtrs_helper_free_pages(void *addr, unsigned int order)
 	__free_pages(virt_to_page(addr), order);
 }
 
+u64 rtrs_helper_total_ram(void)
+{
+	return (u64)totalram_pages() << PAGE_SHIFT;
+}
+
 /*
  * Of memory that somebody else may be writing: a call the compiler cannot look
  * into, so that it can neither repeat the reads nor use the source in place of
@@ -224,6 +229,11 @@ void rtrs_helper_free_pages(void *addr, unsigned int order)
 void rtrs_helper_copy(void *dst, const void *src, size_t len)
 {
 	memcpy(dst, src, len);
+}
+
+struct kobject *rtrs_helper_module_kobj(struct module *mod)
+{
+	return &mod->mkobj.kobj;
 }
 
 void rtrs_helper_uevent_suppress(struct device *dev, bool suppress)

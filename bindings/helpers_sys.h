@@ -15,6 +15,7 @@
 #include <linux/completion.h>
 #include <linux/device.h>
 #include <linux/gfp.h>
+#include <linux/module.h>
 #include <linux/percpu-refcount.h>
 #include <linux/ratelimit_types.h>
 #include <linux/sbitmap.h>
@@ -70,9 +71,11 @@ unsigned int rtrs_helper_noio_save(void);
 void rtrs_helper_noio_restore(unsigned int flags);
 void *rtrs_helper_alloc_pages(int node, gfp_t gfp, unsigned int order);
 void rtrs_helper_free_pages(void *addr, unsigned int order);
+u64 rtrs_helper_total_ram(void);
 void rtrs_helper_copy(void *dst, const void *src, size_t len);
 
-/* Devices */
+/* Devices and modules */
+struct kobject *rtrs_helper_module_kobj(struct module *mod);
 void rtrs_helper_uevent_suppress(struct device *dev, bool suppress);
 
 /* Work */

@@ -29,6 +29,7 @@ mod device;
 mod domain;
 mod endpoint;
 mod mr;
+mod polls;
 mod queue;
 pub mod sendq;
 mod sg;

@@ -22,10 +22,14 @@ use crate::{
         Node, //
     },
     raw,
-    wait::User, //
+    wait::{
+        User,
+        Users, //
+    },
 };
 
-/// Where a directory can be made: below a device or another directory.
+/// Where a directory can be made: below a device, a module or another
+/// directory.
 pub struct Parent<'a> {
     kobj: *mut raw::kobject,
     user: User,
@@ -41,6 +45,41 @@ impl<'a> Parent<'a> {
             kobj,
             user,
             _borrow: PhantomData,
+        }
+    }
+}
+
+/// `/sys/module/<module>` as a place for directories.
+///
+/// Dropping it sleeps until all directories that were made below it are gone
+/// and freed: after that no code of theirs runs any more.
+pub struct ModuleParent {
+    module: &'static ThisModule,
+    users: Users,
+}
+
+impl ModuleParent {
+    /// The directory of the caller's own module, from its init function on.
+    /// May sleep.
+    ///
+    /// To be dropped in the module's exit function at the latest, which who has
+    /// it in the module's structure does.
+    pub fn new(module: &'static ThisModule) -> Result<Self> {
+        Ok(Self {
+            module,
+            users: Users::new()?,
+        })
+    }
+}
+
+impl<'a> From<&'a ModuleParent> for Parent<'a> {
+    fn from(parent: &'a ModuleParent) -> Self {
+        // SAFETY: a module is added to sysfs before its init function is called
+        // and removed after its exit function; code of ours that has a
+        // `ModuleParent` runs in between.
+        unsafe {
+            let kobj = raw::rtrs_helper_module_kobj(parent.module.as_ptr());
+            Parent::new(kobj, parent.users.add())
         }
     }
 }

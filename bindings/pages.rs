@@ -118,6 +118,13 @@ impl Pages {
     }
 }
 
+/// The memory of this machine that the kernel can give to anybody, in bytes. Any
+/// context.
+pub fn total_ram() -> u64 {
+    // SAFETY: only reads a counter.
+    unsafe { raw::rtrs_helper_total_ram() }
+}
+
 impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: by the type invariant this object owns the memory, which was

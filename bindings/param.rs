@@ -21,6 +21,8 @@
 //! if ALWAYS_INVALIDATE.get() { ... }
 //! ```
 //!
+//! Text is `charp`, with a default that is a `c"..."`.
+//!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
 use kernel::{
@@ -88,6 +90,36 @@ impl IntParam {
     }
 }
 
+/// A text. Made by [`module_params!`].
+///
+/// # Invariants
+///
+/// The value is the first field: C code that gets a pointer to this takes it
+/// for a pointer to `char *`. It points to a string that stays until the module
+/// is gone: parameters are set only before the init function is called, and
+/// what was set is freed after the exit function.
+#[repr(transparent)]
+pub struct CharpParam {
+    value: Atomic<*mut ffi::c_void>,
+}
+
+impl CharpParam {
+    #[doc(hidden)]
+    pub const fn new(default: &'static CStr) -> Self {
+        // INVARIANT: static. It is never written to.
+        Self {
+            value: Atomic::new(as_char_ptr_in_const_context(default).cast_mut().cast()),
+        }
+    }
+
+    /// The text. Any context.
+    pub fn get(&self) -> &'static CStr {
+        // SAFETY: by the type invariant; code of the module that would see the
+        // end of it does not run any more then.
+        unsafe { CStr::from_char_ptr(self.value.load(Relaxed).cast()) }
+    }
+}
+
 /// An entry of a module's parameter table. Made by [`module_params!`].
 #[doc(hidden)]
 #[repr(transparent)]
@@ -115,6 +147,16 @@ impl Entry {
     ) -> Self {
         let arg = core::ptr::from_ref(param).cast();
         Self::new(module, name, &INT_OPS, arg)
+    }
+
+    /// An entry for a text.
+    pub const fn charp(
+        module: &'static ThisModule,
+        name: &'static CStr,
+        param: &'static CharpParam,
+    ) -> Self {
+        let arg = core::ptr::from_ref(param).cast();
+        Self::new(module, name, &raw const raw::param_ops_charp, arg)
     }
 
     const fn new(
@@ -220,6 +262,12 @@ macro_rules! module_params {
     (@declare bool [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,) => {
         $(#[$meta])*
         $vis static $param: $crate::param::BoolParam = $crate::param::BoolParam::new($default);
+    };
+
+    (@declare charp [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,) => {
+        $(#[$meta])*
+        $vis static $param: $crate::param::CharpParam =
+            $crate::param::CharpParam::new($default);
     };
 
     (@declare int [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,

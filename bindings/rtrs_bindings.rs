@@ -14,7 +14,7 @@
 //! | [`percpu`], [`percpu_ref`], [`rcu`] | per-CPU counters and references, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
-//! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`] | the small things |
+//! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
 
 pub mod attribute;
 pub mod callback;
@@ -36,6 +36,7 @@ mod raw;
 pub mod rcu;
 pub mod sbitmap;
 pub mod time;
+pub mod trace;
 pub mod uuid;
 pub mod wait;
 pub mod workqueue;

@@ -34,7 +34,10 @@ use rtrs_core::{
     sockaddr, //
 };
 
-pub use crate::session::Limits;
+pub use crate::session::{
+    Connection,
+    Limits, //
+};
 use crate::{
     client,
     session::{
@@ -55,15 +58,9 @@ pub struct Config<'a> {
     pub reconnect_delay_sec: u8,
     /// Attempts to reconnect in a row, -1 for no limit.
     pub max_reconnect_attempts: i32,
-}
-
-/// Which connection a request uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connection {
-    /// The service connection: for what must not queue behind IO.
-    Admin,
-    /// The connection of the CPU the permit is taken on.
-    Io,
+    /// Queues whose completions are not told by interrupts: see
+    /// [`Connection::Polled`] and [`Session::poll`].
+    pub poll_queues: u16,
 }
 
 /// Whether to wait for a permit.
@@ -127,6 +124,7 @@ impl Session {
             reconnect_delay_sec: config.reconnect_delay_sec,
             max_reconnect_attempts: config.max_reconnect_attempts,
             fail_after: crate::params::fail_after(),
+            poll_cons: u32::from(config.poll_queues),
             notifier: None,
         };
         Ok(Self(client::open(options, addrs.into_iter())?))
@@ -144,13 +142,20 @@ impl Session {
 
     /// Takes a permit.
     pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
-        let permit = self
-            .0
-            .get_permit(connection == Connection::Admin, wait == Wait::Yes)?;
+        let permit = self.0.get_permit(connection, wait == Wait::Yes)?;
         Some(Permit {
             session: self.0.clone(),
             permit: Some(permit),
         })
+    }
+
+    /// Handles requests of polled queue `queue` that are complete; returns how many
+    /// completions were found. Any context in which [`Request::complete`] may run, which
+    /// it does from here.
+    ///
+    /// A queue that nobody polls is looked after, once in a jiffy.
+    pub fn poll(&self, queue: u16) -> u32 {
+        self.0.poll(queue)
     }
 
     /// Sends a request with a user message and all of its data. When

@@ -45,6 +45,7 @@ use rtrs_core::{
 use crate::{
     client,
     session::{
+        Connection,
         Options,
         Permit,
         Session, //
@@ -169,7 +170,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
     pdu_sz: usize,
     reconnect_delay_sec: u8,
     max_reconnect_attempts: i16,
-    _nr_poll_queues: u32,
+    nr_poll_queues: u32,
 ) -> *mut RtrsCltSess {
     if path_cnt == 0 {
         return EINVAL.to_ptr();
@@ -207,6 +208,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
                 reconnect_delay_sec,
                 max_reconnect_attempts: i32::from(max_reconnect_attempts),
                 fail_after: crate::params::fail_after(),
+                poll_cons: nr_poll_queues,
                 notifier,
             },
             addrs.into_iter(),
@@ -246,9 +248,13 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
 ) -> *mut RtrsPermit {
     // SAFETY: by the function's requirement.
     let sess = unsafe { &*sess };
+    let connection = match con_type {
+        RTRS_ADMIN_CON => Connection::Admin,
+        _ => Connection::Io,
+    };
     let permit = sess
         .session
-        .get_permit(con_type == RTRS_ADMIN_CON, wait != RTRS_PERMIT_NOWAIT);
+        .get_permit(connection, wait != RTRS_PERMIT_NOWAIT);
     let Some(permit) = permit else {
         return core::ptr::null_mut();
     };
@@ -357,18 +363,31 @@ fn data_len(list: SgList, _len: usize) -> usize {
     list.total()
 }
 
-/// Handles completions of the polled connection `index`; how many there were.
+/// Handles completions of a polled queue; how many there were.
+///
+/// `index` is the number of the caller's hardware queue. RNBD counts its polled ones
+/// after the others, from the number of CPUs that were online when the device was mapped,
+/// which we do not know. Any number names a queue of ours, and always the same: that is
+/// all it takes.
 ///
 /// # Safety
 ///
 /// `sess` must come from `rtrs_clt_open()`.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
-    _sess: *mut RtrsCltSess,
-    _index: c_uint,
+    sess: *mut RtrsCltSess,
+    index: c_uint,
 ) -> c_int {
-    // All connections are served by interrupts.
-    0
+    // SAFETY: by the function's requirement.
+    let session = unsafe { &(*sess).session };
+    let Some(queue) = index.checked_rem(u32::from(session.poll_cons())) else {
+        return 0;
+    };
+    // CAST: less than a `u16`.
+    let queue = queue as u16;
+    session.hint_queue(queue);
+    let found = session.poll(queue);
+    c_int::try_from(found).unwrap_or(c_int::MAX)
 }
 
 /// The session's limits; `-ECOMM` without a connected path. Any context.

@@ -30,7 +30,10 @@ use rtrs_bindings::{
 };
 
 use crate::{
-    debugfs::Debugfs,
+    debugfs::{
+        self,
+        Debugfs, //
+    },
     session::{
         Options,
         Session, //
@@ -65,7 +68,7 @@ pub(crate) fn init() -> Result {
     // SAFETY: called once, when the module is loaded.
     unsafe { CLIENT.init() };
     let client = Client {
-        _debugfs: Debugfs::new()?,
+        _debugfs: debugfs::init()?,
         _watching: WATCH.start()?,
         sessions: KVec::new(),
         queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
@@ -142,7 +145,7 @@ pub(crate) fn open(
         client.sessions.push(session.clone(), GFP_KERNEL)?;
         session
     };
-    let opened = connect(&session, paths).and_then(|()| {
+    let opened = session.add_paths(paths).and_then(|()| {
         let client = CLIENT.lock();
         session.publish(&client.as_ref().ok_or(errno::ESHUTDOWN)?.class)
     });
@@ -153,22 +156,6 @@ pub(crate) fn open(
             close(&session);
             Err(e)
         }
-    }
-}
-
-fn connect(
-    session: &Arc<Session>,
-    paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
-) -> Result {
-    let mut any = false;
-    for (src, dst) in paths {
-        session.add_path(src, dst)?;
-        any = true;
-    }
-    if any {
-        Ok(())
-    } else {
-        Err(EINVAL)
     }
 }
 

@@ -44,7 +44,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     Geometry,
-    HbProbe,
+    Liveness,
     RemoteBuf,
     SERVICE_QUEUE_DEPTH, //
 };
@@ -59,10 +59,7 @@ use crate::{
         Notice,
         Path, //
     },
-    stats::{
-        PollTracker,
-        Stamp, //
-    },
+    stats::Stamp,
 };
 
 /// Scatter/gather elements of a send: the data of a write goes out from where it
@@ -71,6 +68,12 @@ const MAX_SEND_SGES: u32 = 8;
 
 /// Receive token of the answer with the chunks, on the service connection.
 const INFO_TOKEN: u32 = 2 * SERVICE_QUEUE_DEPTH as u32;
+
+/// Send token of answers to heartbeats, on the service connection: it follows two
+/// for each permit.
+fn ack_token(geometry: &Geometry) -> u32 {
+    2 * u32::from(geometry.queue_depth())
+}
 
 /// Bytes of a receive buffer: the largest answer to a request.
 const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
@@ -114,7 +117,6 @@ struct ConState {
     invalidated: Atomic<u32>,
     /// Requests in flight that went out on this connection.
     inflight: Atomic<i32>,
-    polls: PollTracker,
 }
 
 /// What the connections of a link share.
@@ -123,6 +125,8 @@ pub(crate) struct LinkCore {
     pub(crate) number: u32,
     pub(crate) path: Arc<Path>,
     cons: KVec<ConState>,
+    /// How many of them are polled; the last ones.
+    poll_cons: u16,
     geometry: SetOnce<Geometry>,
     new_rkey: Atomic<bool>,
     kept: Atomic<bool>,
@@ -131,11 +135,7 @@ pub(crate) struct LinkCore {
     info: SetOnce<Region>,
     established: Atomic<u32>,
     failed: Atomic<bool>,
-    pub(crate) probe: HbProbe,
-    /// Something was received since the last heartbeat tick; written only when
-    /// it changes, by any CPU.
-    rx_service: Atomic<bool>,
-    rx_io: Atomic<bool>,
+    pub(crate) liveness: Liveness,
 }
 
 /// A link and its endpoints.
@@ -146,14 +146,14 @@ pub(crate) struct Link {
 }
 
 impl LinkCore {
-    fn new(path: Arc<Path>, number: u32, cons: u16) -> Result<Arc<Self>> {
+    fn new(path: Arc<Path>, number: u32) -> Result<Arc<Self>> {
+        let (cons, poll_cons) = (path.session().con_count(), path.session().poll_cons());
         let mut states = KVec::with_capacity(usize::from(cons), GFP_KERNEL)?;
         for _ in 0..cons {
             states.push(
                 ConState {
                     invalidated: Atomic::new(0),
                     inflight: Atomic::new(0),
-                    polls: PollTracker::new(),
                 },
                 GFP_KERNEL,
             )?;
@@ -163,6 +163,7 @@ impl LinkCore {
                 number,
                 path,
                 cons: states,
+                poll_cons,
                 geometry: SetOnce::new(),
                 new_rkey: Atomic::new(false),
                 kept: Atomic::new(false),
@@ -171,9 +172,7 @@ impl LinkCore {
                 info: SetOnce::new(),
                 established: Atomic::new(0),
                 failed: Atomic::new(false),
-                probe: HbProbe::new(),
-                rx_service: Atomic::new(false),
-                rx_io: Atomic::new(false),
+                liveness: Liveness::new(),
             },
             GFP_KERNEL,
         )?)
@@ -195,10 +194,36 @@ impl LinkCore {
         self.cons.len() as u16
     }
 
+    /// Connections for IO whose completions come with interrupts.
+    fn io_cons(&self) -> u16 {
+        self.con_count()
+            .saturating_sub(1)
+            .saturating_sub(self.poll_cons)
+    }
+
+    /// The connection of a polled queue.
+    fn polled_con(&self, queue: u16) -> Option<u16> {
+        let nth = queue.checked_rem(self.poll_cons)?;
+        Some(self.io_cons().saturating_add(1).saturating_add(nth))
+    }
+
+    fn is_polled(&self, con: u16) -> bool {
+        con > self.io_cons()
+    }
+
     /// Requests in flight. Any context; a sum, not a snapshot.
     pub(crate) fn inflight(&self) -> u64 {
-        let sum: i64 = self
-            .cons
+        Self::inflight_of(&self.cons)
+    }
+
+    /// Of these, those on polled connections.
+    pub(crate) fn polled_inflight(&self) -> u64 {
+        let first = usize::from(self.io_cons()).saturating_add(1);
+        self.cons.get(first..).map_or(0, Self::inflight_of)
+    }
+
+    fn inflight_of(cons: &[ConState]) -> u64 {
+        let sum: i64 = cons
             .iter()
             .map(|con| i64::from(con.inflight.load(Relaxed)))
             .sum();
@@ -227,14 +252,6 @@ impl LinkCore {
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)
     }
-
-    /// What was received since the last call, for the heartbeat.
-    pub(crate) fn take_received(&self) -> rtrs_core::proto::heartbeat::HbRx {
-        rtrs_core::proto::heartbeat::HbRx {
-            service: self.rx_service.xchg(false, Relaxed),
-            io: self.rx_io.xchg(false, Relaxed),
-        }
-    }
 }
 
 impl Link {
@@ -248,6 +265,15 @@ impl Link {
         // Waits for each in turn.
         drop(self.endpoints);
         self.core
+    }
+
+    /// Handles completions of a polled queue.
+    pub(crate) fn poll(&self, queue: u16, budget: u32) -> u32 {
+        self.core
+            .polled_con(queue)
+            .and_then(|con| self.endpoint(con))
+            .and_then(Endpoint::qp)
+            .map_or(0, |qp| qp.poll(budget))
     }
 
     pub(crate) fn endpoint(&self, con: u16) -> Option<&Endpoint<LinkCore>> {

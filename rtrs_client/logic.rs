@@ -12,4 +12,5 @@ pub mod ewma;
 pub mod hist;
 pub mod path_state;
 pub mod policy;
+pub mod polled;
 pub mod request_state;

@@ -2,9 +2,15 @@
 
 //! Module parameters.
 
-use rtrs_bindings::param::module_params;
+use core::ops::RangeInclusive;
 
-use crate::session::FailAfter;
+use rtrs_bindings::param::module_params;
+use rtrs_core::proto::heartbeat;
+
+use crate::session::{
+    FailAfter,
+    Tuning, //
+};
 
 module_params! {
     /// How long requests of new sessions wait for a path, in seconds.
@@ -15,6 +21,46 @@ module_params! {
         } else {
             Err("has to be -1..86400")
         };
+    /// Time between the heartbeats of new sessions, in milliseconds.
+    static HEARTBEAT_INTERVAL_MS: int =
+        "heartbeat_interval_ms", heartbeat::DEFAULT_INTERVAL_MS as i32,
+        "milliseconds between heartbeats (default: 5000)",
+        |ms| within(ms, &Tuning::INTERVAL_MS, "has to be 100..60000");
+    /// Intervals without a sign of life after which a path of a new session is dead.
+    static HEARTBEAT_LIMIT: int = "heartbeat_limit", heartbeat::DEFAULT_LIMIT as i32,
+        "heartbeat intervals without a sign of life after which a path is dead (default: 5)",
+        |limit| within(limit, &Tuning::LIMIT, "has to be 1..100");
+    /// Exponent of the ack time-out of new sessions.
+    static ACK_TIMEOUT: int = "ack_timeout", 0,
+        "an unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
+        |n| within(n, &Tuning::ACK_TIMEOUT, "has to be 0..31");
+}
+
+/// Whether a number is inside its bounds.
+fn within(
+    value: i32,
+    range: &RangeInclusive<u32>,
+    why: &'static str,
+) -> core::result::Result<(), &'static str> {
+    match u32::try_from(value) {
+        Ok(value) if range.contains(&value) => Ok(()),
+        _ => Err(why),
+    }
+}
+
+/// Time between the heartbeats of a new session, in milliseconds.
+pub(crate) fn heartbeat_interval_ms() -> u32 {
+    HEARTBEAT_INTERVAL_MS.get().unsigned_abs()
+}
+
+/// Intervals without a sign of life after which a path of a new session is dead.
+pub(crate) fn heartbeat_limit() -> u32 {
+    HEARTBEAT_LIMIT.get().unsigned_abs()
+}
+
+/// Exponent of the ack time-out of a new session.
+pub(crate) fn ack_timeout() -> u32 {
+    ACK_TIMEOUT.get().unsigned_abs()
 }
 
 /// How long requests of a new session wait for a path.

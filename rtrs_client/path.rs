@@ -20,6 +20,7 @@
 //! * `active` (RCU): the link, for submitters.
 
 mod observe;
+mod operator;
 mod owner;
 
 use core::fmt;
@@ -57,7 +58,6 @@ use rtrs_bindings::{
         new_work,
         DelayedOn,
         DelayedWork,
-        DelayedWorkExt,
         Queue,
         Work,
         WorkExt,
@@ -466,94 +466,6 @@ impl Path {
 
     fn wake_owner(self: &Arc<Self>) {
         self.work.enqueue(self.session.queue(), self);
-    }
-
-    /// Tells the state machine something, and returns what it said. Sleeps.
-    fn command(self: &Arc<Self>, event: Event) -> Reply {
-        let _guard = self.command.lock();
-        self.status.lock().reply = None;
-        self.inbox.lock().command = Some(event);
-        self.wake_owner();
-        let mut reply = Reply::Gone;
-        self.changed
-            .wait_until(|| match self.status.lock().reply.take() {
-                Some(r) => {
-                    reply = r;
-                    true
-                }
-                None => false,
-            });
-        reply
-    }
-
-    /// Waits for a state that stays if nobody does anything. Sleeps.
-    fn wait_settled(&self) -> State {
-        let settled = |state| {
-            matches!(
-                state,
-                State::Connected | State::Waiting | State::Closed(_) | State::Dead
-            )
-        };
-        self.changed.wait_until(|| settled(self.state()));
-        self.state()
-    }
-
-    fn last_error(&self) -> Error {
-        let errno = self.status(|s| s.last_error.map(|(errno, _)| errno));
-        errno.and_then(errno::from_i32).unwrap_or(errno::ECONNRESET)
-    }
-
-    /// Connects for the first time and waits for the outcome. Sleeps.
-    pub(crate) fn connect_first(self: &Arc<Self>) -> Result {
-        self.command(Event::Start);
-        match self.wait_settled() {
-            State::Connected => Ok(()),
-            _ => Err(self.last_error()),
-        }
-    }
-
-    /// Drops the link, if there is one, and connects anew; waits for the outcome.
-    /// Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` while the path is connecting or closing, `ENODEV` when it is being
-    /// removed, `ENOTCONN` if it is not connected afterwards.
-    pub(crate) fn reconnect(self: &Arc<Self>) -> Result {
-        match self.command(Event::UserReconnect) {
-            Reply::Busy => return Err(EBUSY),
-            Reply::Gone => return Err(ENODEV),
-            Reply::Accepted | Reply::Already => {}
-        }
-        match self.wait_settled() {
-            State::Connected => Ok(()),
-            _ => Err(errno::ENOTCONN),
-        }
-    }
-
-    /// Drops the link and stays without. Sleeps until that is so.
-    pub(crate) fn disconnect(self: &Arc<Self>) -> Result {
-        match self.command(Event::UserDisconnect) {
-            Reply::Gone => return Err(ENODEV),
-            Reply::Busy | Reply::Accepted | Reply::Already => {}
-        }
-        self.wait_settled();
-        Ok(())
-    }
-
-    /// Drops the link for good, and the files. Sleeps until no work item of the
-    /// path is left.
-    pub(crate) fn remove(self: &Arc<Self>) {
-        self.command(Event::Remove);
-        self.changed
-            .wait_until(|| matches!(self.state(), State::Dead));
-        self.timer.cancel_sync();
-        self.deadline.cancel_sync();
-        self.beat.cancel_sync();
-        // A note that was left late finds a dead machine.
-        WorkExt::flush(&self.work);
-        let files = self.files.lock().take();
-        drop(files);
     }
 
     /// Makes the path's directory, now that its name is known.

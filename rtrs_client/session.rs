@@ -4,8 +4,7 @@
 //!
 //! # Locking
 //!
-//! * `paths_lock` (mutex): changes of the set of paths. Outermost; held while
-//!   a path is added or removed, not while it connects.
+//! * `paths_lock` (mutex): changes of the set of paths. Outermost; see [`paths`].
 //! * `tables_lock` (mutex): the first path to connect sizes the session.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
@@ -18,13 +17,21 @@
 
 mod events;
 mod io;
+mod paths;
+mod polled;
+mod tuning;
 mod uevents;
 mod wait;
 
+pub use self::io::Connection;
 pub(crate) use self::io::{
     Io,
     MessageSlot,
     Permit, //
+};
+pub(crate) use self::tuning::{
+    Knob,
+    Tuning, //
 };
 pub(crate) use self::wait::FailAfter;
 
@@ -32,7 +39,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        rcu,
         Arc,
         Mutex,
         SetOnce, //
@@ -46,8 +52,7 @@ use rtrs_bindings::{
     ib::{
         Direction,
         Domain,
-        Region,
-        SockAddr, //
+        Region, //
     },
     noio::Gfp,
     pages::Pages,
@@ -71,13 +76,14 @@ use rtrs_core::proto::{
     Geometry,
     SessionName,
     MAX_CONS_PER_PATH,
-    MAX_PATHS,
     MAX_SEGMENTS, //
 };
 
 use self::{
     events::LinkEvents,
     io::Slot,
+    paths::PathSet,
+    polled::Polled,
     uevents::Uevents,
     wait::Waiting, //
 };
@@ -87,7 +93,6 @@ use crate::{
         Relaxed, //
     },
     logic::policy::Policy,
-    path::Path,
     sysfs::SessionFiles,
 };
 
@@ -103,6 +108,8 @@ pub(crate) struct Options {
     pub(crate) max_reconnect_attempts: i32,
     /// How long requests wait for a path.
     pub(crate) fail_after: FailAfter,
+    /// Connections of each path that somebody polls.
+    pub(crate) poll_cons: u32,
     /// Is told when the session loses its last path, and gets one back.
     pub(crate) notifier: Option<Notifier>,
 }
@@ -132,9 +139,6 @@ struct Tables {
     messages: KVec<Arc<Pages>>,
 }
 
-/// The set of paths at some time.
-struct PathSet(KVec<Arc<Path>>);
-
 /// A session.
 #[pin_data]
 pub(crate) struct Session {
@@ -146,10 +150,14 @@ pub(crate) struct Session {
     con_count: u16,
     max_reconnect_attempts: Atomic<i32>,
     policy: Atomic<u32>,
+    tuning: Tuning,
+    polled: Polled,
     tables: SetOnce<Tables>,
     paths: RcuCell<Arc<PathSet>>,
     #[pin]
     paths_lock: Mutex<()>,
+    /// No path is added any more; set with `paths_lock` held.
+    closing: Atomic<bool>,
     #[pin]
     tables_lock: Mutex<()>,
     /// Path used last, by CPU: where round-robin goes on.
@@ -171,6 +179,8 @@ pub(crate) struct Session {
     #[pin]
     retry: DelayedWork<Self, RETRY>,
     #[pin]
+    poll_guard: DelayedWork<Self, POLL>,
+    #[pin]
     files: Mutex<Option<SessionFiles>>,
 }
 
@@ -180,6 +190,7 @@ const RESUME: u64 = 1;
 const FAIL: u64 = 2;
 const RETRY: u64 = 3;
 const UEVENTS: u64 = 4;
+const POLL: u64 = 5;
 
 impl_has_work! {
     impl HasWork<Self, EVENTS> for Session { self.event_work }
@@ -188,6 +199,7 @@ impl_has_work! {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, FAIL> for Session { self.fail_timer }
     impl HasDelayedWork<Self, RETRY> for Session { self.retry }
+    impl HasDelayedWork<Self, POLL> for Session { self.poll_guard }
 }
 
 impl WorkItem<EVENTS> for Session {
@@ -222,6 +234,14 @@ impl WorkItem<RETRY> for Session {
     }
 }
 
+impl WorkItem<POLL> for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.look_after_polled();
+    }
+}
+
 impl<const ID: u64> DelayedOn<ID> for Session {
     fn queue(&self) -> &Queue {
         &self.queue
@@ -236,9 +256,12 @@ impl Session {
         uevents: Queue,
         options: Options,
     ) -> Result<Arc<Self>> {
-        let cons = percpu::nr_cpu_ids()
-            .saturating_add(1)
-            .min(u32::from(MAX_CONS_PER_PATH));
+        let max = u32::from(MAX_CONS_PER_PATH);
+        let cons = percpu::nr_cpu_ids().saturating_add(1).min(max);
+        // As many as there are CPUs to poll, at most, and as fit.
+        let poll_cons = options.poll_cons.min(percpu::nr_cpu_ids()).min(max - cons);
+        let polled = Polled::new(u16::try_from(poll_cons)?)?;
+        let cons = cons.saturating_add(poll_cons);
         let max_reconnect_attempts = options.max_reconnect_attempts;
         let fail_after = options.fail_after;
         let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
@@ -254,9 +277,12 @@ impl Session {
                 con_count: cons as u16,
                 max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
                 policy: Atomic::new(Policy::MinInflight.number()),
+                tuning: Tuning::from_params(),
+                polled,
                 tables: SetOnce::new(),
                 paths: RcuCell::new(paths),
                 paths_lock <- new_mutex!((), "rtrs_paths"),
+                closing: Atomic::new(false),
                 tables_lock <- new_mutex!((), "rtrs_tables"),
                 last_path,
                 events <- LinkEvents::new(),
@@ -267,6 +293,7 @@ impl Session {
                 resume_work <- new_work!("rtrs_session_resume"),
                 fail_timer <- new_delayed_work!("rtrs_session_fail"),
                 retry <- new_delayed_work!("rtrs_session_retry"),
+                poll_guard <- new_delayed_work!("rtrs_session_poll"),
                 files <- new_mutex!(None, "rtrs_session_files"),
             }),
             GFP_KERNEL,
@@ -286,7 +313,7 @@ impl Session {
         &self.uuid
     }
 
-    /// Connections of each path.
+    /// Connections of each path, those that are polled included.
     pub(crate) fn con_count(&self) -> u16 {
         self.con_count
     }
@@ -305,6 +332,11 @@ impl Session {
 
     pub(crate) fn set_max_reconnect_attempts(&self, attempts: i32) {
         self.max_reconnect_attempts.store(attempts, Relaxed);
+    }
+
+    /// How fast failures are noticed.
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -375,102 +407,11 @@ impl Session {
         Ok(regions)
     }
 
-    /// Whether some path takes requests.
-    pub(crate) fn is_connected(&self) -> bool {
-        let guard = rcu::read_lock();
-        self.paths
-            .read(&guard)
-            .is_some_and(|set| set.0.iter().any(|path| path.is_connected()))
-    }
-
-    /// Whether there are paths, connected or not.
-    pub(crate) fn has_paths(&self) -> bool {
-        let guard = rcu::read_lock();
-        self.paths.read(&guard).is_some_and(|set| !set.0.is_empty())
-    }
-
     /// Permits of the session, 0 before it has any.
     fn depth(&self) -> u16 {
         self.tables
             .as_ref()
             .map_or(0, |tables| tables.geometry.queue_depth())
-    }
-
-    /// The paths as they are now. Sleeps not, allocates not.
-    fn path_set(&self) -> Option<Arc<PathSet>> {
-        self.paths.get()
-    }
-
-    /// Calls `f` with each path.
-    pub(crate) fn for_each_path(&self, mut f: impl FnMut(&Arc<Path>)) {
-        if let Some(set) = self.path_set() {
-            set.0.iter().for_each(&mut f);
-        }
-    }
-
-    /// Publishes the set of paths that `change` makes of the present one.
-    fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result {
-        let old = self.path_set().ok_or(EINVAL)?;
-        let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
-        for path in old.0.iter() {
-            new.push(path.clone(), GFP_KERNEL)?;
-        }
-        change(&mut new)?;
-        let new = Arc::new(PathSet(new), GFP_KERNEL)?;
-        // Waits until no submitter looks at the old set.
-        drop(self.paths.replace(Some(new)));
-        Ok(())
-    }
-
-    /// Adds a path and waits until it is connected. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `EEXIST` for a path there is, `EUSERS` for too many, or why it did not
-    /// connect. The path is gone then.
-    pub(crate) fn add_path(
-        self: &Arc<Self>,
-        src: Option<SockAddr>,
-        dst: SockAddr,
-    ) -> Result<Arc<Path>> {
-        let path = Path::new(self.clone(), src, dst)?;
-        {
-            let _guard = self.paths_lock.lock();
-            self.change_paths(|paths| {
-                if paths.len() >= MAX_PATHS {
-                    return Err(errno::EUSERS);
-                }
-                if paths.iter().any(|p| p.same_addresses(&path)) {
-                    return Err(EEXIST);
-                }
-                Ok(paths.push(path.clone(), GFP_KERNEL)?)
-            })?;
-        }
-        let added = path
-            .connect_first()
-            .and_then(|()| self.check_addresses(&path))
-            .and_then(|()| {
-                self.with_files(|files| files.map_or(Ok(()), |f| path.publish_files(f)))
-            });
-        match added {
-            Ok(()) => Ok(path),
-            Err(e) => {
-                self.remove_path(&path);
-                Err(e)
-            }
-        }
-    }
-
-    /// A source address that was left open is known once the path is connected:
-    /// is there an older path that goes the same way?
-    fn check_addresses(&self, path: &Arc<Path>) -> Result {
-        let set = self.path_set().ok_or(errno::ECONNABORTED)?;
-        let mut older = set.0.iter().take_while(|p| !Arc::ptr_eq(p, path));
-        if older.any(|p| p.same_addresses(path)) {
-            Err(EEXIST)
-        } else {
-            Ok(())
-        }
     }
 
     fn with_files<R>(&self, f: impl FnOnce(Option<&SessionFiles>) -> R) -> R {
@@ -494,30 +435,10 @@ impl Session {
         Ok(())
     }
 
-    /// Disconnects a path and forgets it. Sleeps until that is done.
-    pub(crate) fn remove_path(&self, path: &Arc<Path>) {
-        path.remove();
-        let _guard = self.paths_lock.lock();
-        // Fails for lack of memory only; the path stays in the set then, dead,
-        // until the session goes.
-        let removed = self.change_paths(|paths| {
-            if let Some(i) = paths.iter().position(|p| Arc::ptr_eq(p, path)) {
-                let _ = paths.remove(i);
-            }
-            Ok(())
-        });
-        if removed == Err(ENOMEM) {
-            pr_warn!("{}: no memory to forget a path\n", &**path);
-        }
-        if !self.has_paths() {
-            // Nothing will come for what waits.
-            self.fail_waiting();
-        }
-    }
-
     /// Ends the session: removes the paths, and waits for permits that are still
     /// held. Sleeps.
     pub(crate) fn close(&self) {
+        self.stop_adding();
         // Waits for files being written, so that no path is added after this.
         let files = self.files.lock().take();
         drop(files);
@@ -533,6 +454,7 @@ impl Session {
             }
         }
         drop(self.paths.replace(None));
+        self.stop_guard();
         self.close_events();
         if let Some(tables) = self.tables.as_ref() {
             tables.permits.close_and_wait();

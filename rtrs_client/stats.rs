@@ -22,7 +22,10 @@ use rtrs_bindings::percpu::{
     Counters,
     PerCpu, //
 };
-use rtrs_core::proto::Dir;
+use rtrs_core::{
+    polls::PollStats,
+    proto::Dir, //
+};
 
 use crate::{
     atomic::{
@@ -46,10 +49,7 @@ const FAILOVER: usize = LAT_US + 2 * hist::US_ROWS;
 const SG: usize = FAILOVER + 1;
 /// Answers handled on a CPU that is not the connection's.
 const MIGRATED_TO: usize = SG + hist::SG_BINS;
-/// Completions, and polls of a completion queue that found any.
-const COMPLETIONS: usize = MIGRATED_TO + 1;
-const POLLS: usize = COMPLETIONS + 1;
-const COUNTERS: usize = POLLS + 1;
+const COUNTERS: usize = MIGRATED_TO + 1;
 
 /// A CPU tells the average latency of its requests to the path this often, in
 /// nanoseconds.
@@ -68,8 +68,6 @@ pub(crate) const fn dir_index(dir: Dir) -> usize {
 struct Local {
     /// Longest latency, by direction.
     max_ns: [Atomic<u64>; 2],
-    /// Most completions found by a poll.
-    max_completions: Atomic<u32>,
     /// Latencies that the path's average does not know yet.
     sum_ns: Atomic<u64>,
     samples: Atomic<u64>,
@@ -80,7 +78,6 @@ impl Local {
     fn new() -> Self {
         Self {
             max_ns: [Atomic::new(0), Atomic::new(0)],
-            max_completions: Atomic::new(0),
             sum_ns: Atomic::new(0),
             samples: Atomic::new(0),
             fed_at: Atomic::new(0),
@@ -123,38 +120,6 @@ impl Stamp {
     }
 }
 
-/// Tells polls of a completion queue apart; belongs to one connection.
-///
-/// The core polls up to 16 completions into an array and hands them out one by
-/// one, so each is behind the one before, unless a new poll has begun.
-pub(crate) struct PollTracker {
-    last: Atomic<usize>,
-    found: Atomic<u32>,
-}
-
-impl PollTracker {
-    /// Nothing found yet.
-    pub(crate) fn new() -> Self {
-        Self {
-            last: Atomic::new(0),
-            found: Atomic::new(0),
-        }
-    }
-
-    /// Takes the address of the next completion; returns the number of those that
-    /// the same poll has found, itself included.
-    fn next(&self, addr: usize) -> u32 {
-        let found = if addr > self.last.load(Relaxed) {
-            self.found.load(Relaxed).saturating_add(1)
-        } else {
-            1
-        };
-        self.last.store(addr, Relaxed);
-        self.found.store(found, Relaxed);
-        found
-    }
-}
-
 /// The statistics.
 pub(crate) struct Stats {
     counters: Counters<COUNTERS>,
@@ -163,6 +128,8 @@ pub(crate) struct Stats {
     /// whoever handles them, for one connection one at a time.
     migrated_from: PerCpu<Atomic<u64>>,
     latency: LatencyAvg,
+    /// Completions found at a time.
+    pub(crate) polls: PollStats,
     /// Successful connects, from -1: the first is no reconnect.
     connects: Atomic<i32>,
     failures: Atomic<i32>,
@@ -176,6 +143,7 @@ impl Stats {
             local: PerCpu::new(|_| Local::new())?,
             migrated_from: PerCpu::new(|_| Atomic::new(0))?,
             latency: LatencyAvg::new(),
+            polls: PollStats::new()?,
             connects: Atomic::new(-1),
             failures: Atomic::new(0),
         })
@@ -235,20 +203,6 @@ impl Stats {
         self.latency.add(sum.checked_div(samples).unwrap_or(ns));
     }
 
-    /// A completion at address `addr` was found in the queue of a connection.
-    #[inline]
-    pub(crate) fn polled(&self, tracker: &PollTracker, addr: usize) {
-        let found = tracker.next(addr);
-        self.counters.add(COMPLETIONS, 1);
-        if found == 1 {
-            self.counters.add(POLLS, 1);
-        }
-        let max = &self.local.this().max_completions;
-        if found > max.load(Relaxed) {
-            max.store(found, Relaxed);
-        }
-    }
-
     /// A path without requests in flight was probed, which took `ns`.
     pub(crate) fn probed(&self, ns: u64) {
         self.latency.add(ns);
@@ -263,6 +217,11 @@ impl Stats {
     /// The path is connected, over a new link, of whose latency nothing is known.
     pub(crate) fn connected(&self) {
         self.connects.add(1, Relaxed);
+        // What was collected and not told yet is of the old one.
+        for (_, local) in self.local.iter() {
+            local.samples.store(0, Relaxed);
+            local.sum_ns.store(0, Relaxed);
+        }
         self.latency.reset();
     }
 
@@ -313,13 +272,6 @@ impl Stats {
         }
     }
 
-    fn reset_completions(&self) {
-        self.reset_range(COMPLETIONS..POLLS + 1);
-        for (_, local) in self.local.iter() {
-            local.max_completions.store(0, Relaxed);
-        }
-    }
-
     /// All but what is no count of the past: requests in flight, average latency.
     fn reset_all(&self) {
         self.reset_rdma();
@@ -327,6 +279,6 @@ impl Stats {
         self.reset_migration();
         self.reset_sg();
         self.reset_latency();
-        self.reset_completions();
+        self.polls.reset();
     }
 }

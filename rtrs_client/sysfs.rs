@@ -17,6 +17,7 @@ use kernel::{
 use rtrs_bindings::{
     attribute::{
         attributes,
+        expect_one,
         Output,
         RemoveSelf, //
     },
@@ -44,6 +45,7 @@ use crate::{
     },
     session::{
         FailAfter,
+        Knob,
         Session, //
     },
     stats::STATS_FILES,
@@ -59,6 +61,18 @@ attributes! {
         "mp_policy" => rw(show_policy, store_policy),
         "add_path" => rw_self(show_add_path, store_add_path),
         "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
+        "heartbeat_interval_ms" => rw(
+            |session, out| show_knob(out, &session.tuning().heartbeat_interval_ms),
+            |session, buf| store_knob(buf, &session.tuning().heartbeat_interval_ms),
+        ),
+        "heartbeat_limit" => rw(
+            |session, out| show_knob(out, &session.tuning().heartbeat_limit),
+            |session, buf| store_knob(buf, &session.tuning().heartbeat_limit),
+        ),
+        "ack_timeout" => rw(
+            |session, out| show_knob(out, &session.tuning().ack_timeout),
+            |session, buf| store_knob(buf, &session.tuning().ack_timeout),
+        ),
         "fast_io_fail_tmo" => rw_self(show_fail_after, store_fail_after),
     };
     static PATH_FILES: [Path] = {
@@ -132,21 +146,12 @@ fn text(buf: &[u8]) -> Result<&str> {
     core::str::from_utf8(buf).map_err(|_| EINVAL)
 }
 
-/// The files that do something when `1` is written.
-fn expect_one(buf: &[u8]) -> Result {
-    if text(buf)? == "1" {
-        Ok(())
-    } else {
-        Err(EINVAL)
-    }
-}
-
 fn show_attempts(session: &Session, out: &mut Output<'_>) -> Result {
     Ok(writeln!(out, "{}", session.max_reconnect_attempts())?)
 }
 
 fn store_attempts(session: &Session, buf: &[u8]) -> Result {
-    let attempts: i32 = text(buf)?.trim().parse().map_err(|_| EINVAL)?;
+    let attempts: i32 = text(buf)?.parse().map_err(|_| EINVAL)?;
     if !ATTEMPTS.contains(&attempts) {
         return Err(EINVAL);
     }
@@ -164,6 +169,14 @@ fn show_fail_after(session: &Session, out: &mut Output<'_>) -> Result {
 fn store_fail_after(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
     session.set_fail_after(FailAfter::parse(text(buf)?).ok_or(EINVAL)?);
     Ok(())
+}
+
+fn show_knob(out: &mut Output<'_>, knob: &Knob) -> Result {
+    Ok(writeln!(out, "{}", knob.get())?)
+}
+
+fn store_knob(buf: &[u8], knob: &Knob) -> Result {
+    knob.set(text(buf)?.parse().map_err(|_| EINVAL)?)
 }
 
 fn show_policy(session: &Session, out: &mut Output<'_>) -> Result {

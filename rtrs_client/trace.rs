@@ -9,10 +9,10 @@
 //! Requests: any. Paths: their owner tasks; allocates.
 
 use kernel::{
-    ffi::c_char,
     prelude::*,
     str::CString, //
 };
+use rtrs_bindings::trace::tracepoints;
 
 use crate::{
     link::LinkCore,
@@ -30,80 +30,36 @@ use crate::{
     stats::dir_index,
 };
 
-/// Declares events: for each a module with `enabled` and `fire`.
-///
-/// The kernel crate's `declare_trace!` finds only what its own bindings have.
-macro_rules! events {
-    ($($name:ident($($arg:ident: $type:ty),+ $(,)?);)+) => {$(
-        mod $name {
-            use super::*;
-
-            kernel::macros::paste! {
-                // A lock class key has no fields in this configuration.
-                #[allow(improper_ctypes)]
-                extern "C" {
-                    #[allow(non_upper_case_globals)]
-                    static [< __tracepoint_ $name >]: kernel::bindings::tracepoint;
-                    fn [< rust_do_trace_ $name >]($($arg: $type),+);
-                }
-
-                /// Whether somebody listens.
-                #[inline(always)]
-                pub(super) fn enabled() -> bool {
-                    // SAFETY: a tracepoint, which C code defines, has a static key.
-                    unsafe {
-                        kernel::jump_label::static_branch_unlikely!(
-                            [< __tracepoint_ $name >],
-                            kernel::bindings::tracepoint,
-                            key
-                        )
-                    }
-                }
-
-                /// Tells who listens.
-                ///
-                /// # Safety
-                ///
-                /// Pointers are to strings with a zero at their end.
-                #[allow(clippy::too_many_arguments)]
-                pub(super) unsafe fn fire($($arg: $type),+) {
-                    // SAFETY: by the function's requirement; strings are copied.
-                    unsafe { [< rust_do_trace_ $name >]($($arg),+) }
-                }
-            }
-        }
-    )+};
-}
-
-type Str = *const c_char;
-
-events! {
-    rtrs_clt_reconnect_work(
-        sess: Str, path: Str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
-    );
-    rtrs_clt_close_conns(
-        sess: Str, path: Str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
-    );
-    rtrs_rdma_error_recovery(
-        sess: Str, path: Str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
-    );
-    rtrs_clt_path_state(sess: Str, path: Str, old: Str, new: Str, error: i32, why: Str);
-    rtrs_clt_issue(
-        sess: Str, path: Str, cid: u32, id: u32, dir: u32, data_len: u64, usr_len: u32,
-        failover: bool,
-    );
-    rtrs_clt_response(sess: Str, path: Str, cid: u32, id: u32, result: i32, inval: bool);
-    rtrs_clt_complete(
-        sess: Str, path: Str, cid: u32, id: u32, dir: u32, result: i32, latency_ns: u64,
-    );
-    rtrs_clt_failover(sess: Str, path: Str, cid: u32, id: u32, answered: bool);
+tracepoints! {
+    // SAFETY: as in trace.h.
+    unsafe {
+        rtrs_clt_reconnect_work(
+            sess: str, path: str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
+        );
+        rtrs_clt_close_conns(
+            sess: str, path: str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
+        );
+        rtrs_rdma_error_recovery(
+            sess: str, path: str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
+        );
+        rtrs_clt_path_state(sess: str, path: str, old: str, new: str, error: i32, why: str);
+        rtrs_clt_issue(
+            sess: str, path: str, cid: u32, id: u32, dir: u32, data_len: u64, usr_len: u32,
+            failover: bool,
+        );
+        rtrs_clt_response(sess: str, path: str, cid: u32, id: u32, result: i32, inval: bool);
+        rtrs_clt_complete(
+            sess: str, path: str, cid: u32, id: u32, dir: u32, result: i32, latency_ns: u64,
+        );
+        rtrs_clt_failover(sess: str, path: str, cid: u32, id: u32, answered: bool);
+    }
 }
 
 /// Names of a link's session and path, valid as long as the link.
-fn names(core: &LinkCore) -> (Str, Str) {
+fn names(core: &LinkCore) -> (&CStr, &CStr) {
     (
-        core.path.session().name().as_cstr().as_char_ptr(),
-        core.path.cached_name().as_char_ptr(),
+        core.path.session().name().as_cstr(),
+        core.path.cached_name(),
     )
 }
 
@@ -114,19 +70,16 @@ pub(crate) fn issue(core: &LinkCore, con: u16, id: u16, io: &Io) {
     fn fire(core: &LinkCore, con: u16, id: u16, io: &Io) {
         let (sess, path) = names(core);
         // CAST: a direction is 0 or 1; lengths have at most 64 and, checked, 16 bits.
-        // SAFETY: strings of the session and the path.
-        unsafe {
-            rtrs_clt_issue::fire(
-                sess,
-                path,
-                con.into(),
-                id.into(),
-                dir_index(io.dir) as u32,
-                io.data_len as u64,
-                io.usr_len as u32,
-                io.failover,
-            )
-        }
+        rtrs_clt_issue::fire(
+            sess,
+            path,
+            con.into(),
+            id.into(),
+            dir_index(io.dir) as u32,
+            io.data_len as u64,
+            io.usr_len as u32,
+            io.failover,
+        )
     }
 
     if rtrs_clt_issue::enabled() {
@@ -140,8 +93,7 @@ pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: b
     #[cold]
     fn fire(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
         let (sess, path) = names(core);
-        // SAFETY: strings of the session and the path.
-        unsafe { rtrs_clt_response::fire(sess, path, con.into(), id, result, inval) }
+        rtrs_clt_response::fire(sess, path, con.into(), id, result, inval)
     }
 
     if rtrs_clt_response::enabled() {
@@ -156,10 +108,7 @@ pub(crate) fn complete(core: &LinkCore, con: u16, id: usize, dir: usize, result:
     fn fire(core: &LinkCore, con: u16, id: usize, dir: usize, result: i32, ns: u64) {
         let (sess, path) = names(core);
         // CAST: a permit's number; a direction is 0 or 1.
-        // SAFETY: strings of the session and the path.
-        unsafe {
-            rtrs_clt_complete::fire(sess, path, con.into(), id as u32, dir as u32, result, ns)
-        }
+        rtrs_clt_complete::fire(sess, path, con.into(), id as u32, dir as u32, result, ns)
     }
 
     if rtrs_clt_complete::enabled() {
@@ -172,8 +121,7 @@ pub(crate) fn failover(core: &LinkCore, con: u16, id: usize, answered: bool) {
     if rtrs_clt_failover::enabled() {
         let (sess, path) = names(core);
         // CAST: a permit's number.
-        // SAFETY: strings of the session and the path.
-        unsafe { rtrs_clt_failover::fire(sess, path, con.into(), id as u32, answered) }
+        rtrs_clt_failover::fire(sess, path, con.into(), id as u32, answered)
     }
 }
 
@@ -202,7 +150,7 @@ pub(crate) enum LinkChange {
 }
 
 /// The events of C's class of events.
-type FireLinkChange = unsafe fn(Str, Str, i32, i32, i32, i32, i32);
+type FireLinkChange = fn(&CStr, &CStr, i32, i32, i32, i32, i32);
 
 /// The link of a path changes. Sleeps.
 pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine, max: i32) {
@@ -225,18 +173,15 @@ pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine
         return;
     };
     let (success, fail) = path.stats().reconnects();
-    // SAFETY: a string of the session, and one that lives as long as the call.
-    unsafe {
-        fire(
-            path.session().name().as_cstr().as_char_ptr(),
-            name.as_char_ptr(),
-            c_state(machine.state()),
-            i32::try_from(machine.attempts()).unwrap_or(i32::MAX),
-            max,
-            fail,
-            success,
-        )
-    }
+    fire(
+        path.session().name().as_cstr(),
+        &name,
+        c_state(machine.state()),
+        i32::try_from(machine.attempts()).unwrap_or(i32::MAX),
+        max,
+        fail,
+        success,
+    )
 }
 
 /// The state of a path changes. Sleeps.
@@ -250,17 +195,14 @@ pub(crate) fn path_state(path: &Path, old: State, new: State) {
         let old = CString::try_from_fmt(fmt!("{}", old.as_str()))?;
         let new = CString::try_from_fmt(fmt!("{}", new.as_str()))?;
         let why = CString::try_from_fmt(fmt!("{}", why))?;
-        // SAFETY: a string of the session, and others that live as long as the call.
-        unsafe {
-            rtrs_clt_path_state::fire(
-                path.session().name().as_cstr().as_char_ptr(),
-                name.as_char_ptr(),
-                old.as_char_ptr(),
-                new.as_char_ptr(),
-                error,
-                why.as_char_ptr(),
-            )
-        };
+        rtrs_clt_path_state::fire(
+            path.session().name().as_cstr(),
+            &name,
+            &old,
+            &new,
+            error,
+            &why,
+        );
         Ok(())
     };
     // Without memory there is no event.

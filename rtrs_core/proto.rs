@@ -42,8 +42,8 @@ pub use self::{
         RemoteBuf, //
     },
     heartbeat::{
-        HbProbe, //
         Heartbeat,
+        Liveness, //
     },
     imm::{
         Imm,

@@ -8,10 +8,14 @@
 use kernel::prelude::*;
 
 pub mod addr;
+mod beat;
 pub mod capi;
 mod display;
+pub mod polls;
 pub mod proto;
 pub mod sockaddr;
+pub mod table;
+pub mod uevent;
 
 /// Atomics, under the name by which code that is also tested on the host finds
 /// them.

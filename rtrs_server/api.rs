@@ -16,12 +16,13 @@
 //!     }
 //! }
 //!
-//! let server = Server::open(Arc::new(Disk, GFP_KERNEL)?, 1234)?;
+//! let server = Server::open(Arc::new(Disk, GFP_KERNEL)?, &ServerConfig::new(1234))?;
 //! ```
 
 use kernel::prelude::*;
 
 pub use crate::{
+    config::ServerConfig,
     context::Server,
     op::Operation,
     session::Session, //

@@ -21,6 +21,7 @@ use crate::{
     api::{
         Operation,
         Server,
+        ServerConfig,
         Service,
         Session, //
     },
@@ -124,7 +125,7 @@ unsafe extern "C" fn rtrs_srv_open(ops: *const Ops, port: u16) -> *mut Server {
 
     let open = || {
         let user = Arc::new(CUser { ops }, GFP_KERNEL)?;
-        let server = Server::open(user, port)?;
+        let server = Server::open(user, &ServerConfig::new(port))?;
         Ok(KBox::new(server, GFP_KERNEL)?)
     };
     match open() {

@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Module parameters, checked.
+//! Module parameters, checked, and what a server makes of them.
 
 use kernel::{
-    page::PAGE_SIZE,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
     prelude::*, //
 };
 
-use rtrs_bindings::param::module_params;
+use rtrs_bindings::{
+    pages::{
+        total_ram,
+        Pages, //
+    },
+    param::module_params, //
+};
 use rtrs_core::proto::Geometry;
+
+use crate::logic::{
+    listen::{
+        self,
+        ListenError,
+        Overrides, //
+    },
+    quota::Resource, //
+};
 
 module_params! {
     /// Keys change with every request.
@@ -35,6 +53,111 @@ module_params! {
             0..=3600 => Ok(()),
             _ => Err("must be 0 to 3600"),
         };
+    /// When to send again what was not acknowledged.
+    static ACK_TIMEOUT: int = "ack_timeout", 0,
+        "An unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
+        |n| match n {
+            0..=31 => Ok(()),
+            _ => Err("must be 0 to 31"),
+        };
+    /// Differences for ports.
+    static LISTEN: charp = "listen", c"",
+        "What is different for servers on these ports: PORT:KEY=VALUE[:KEY=VALUE...][,PORT:...], with keys always_invalidate, sess_queue_depth, max_chunk_size (default: nothing)";
+    /// Sessions.
+    static MAX_SESSIONS: int = "max_sessions", 1024,
+        "Sessions at most: 1 to 4096 (default: 1024)",
+        |max| within(Resource::Sessions, max, "must be 1 to 4096");
+    /// Sessions of one source address.
+    static MAX_SESSIONS_PER_SOURCE: int = "max_sessions_per_source", 256,
+        "Sessions of one source address at most: 1 to 4096 (default: 256)",
+        |max| within(Resource::SessionsPerSource, max, "must be 1 to 4096");
+    /// Paths in their handshake.
+    static MAX_HANDSHAKES: int = "max_handshakes", 1024,
+        "Paths that are being connected at most: 1 to 65536 (default: 1024)",
+        |max| within(Resource::Handshakes, max, "must be 1 to 65536");
+    /// Paths of one source address in their handshake.
+    static MAX_HANDSHAKES_PER_SOURCE: int = "max_handshakes_per_source", 256,
+        "Paths of one source address that are being connected at most: 1 to 65536 (default: 256)",
+        |max| within(Resource::HandshakesPerSource, max, "must be 1 to 65536");
+    /// Paths of a session.
+    static MAX_PATHS: int = "max_paths_per_session", 32,
+        "Paths of a session at most: 1 to 128 (default: 32)",
+        |max| within(Resource::PathsPerSession, max, "must be 1 to 128");
+    /// Connections.
+    static MAX_CONS: int = "max_cons", 65536,
+        "Connections at most: 2 to 1048576 (default: 65536)",
+        |max| within(Resource::Cons, max, "must be 2 to 1048576");
+    /// Connections of a path.
+    static MAX_CONS_PER_PATH: int = "max_cons_per_path", 1024,
+        "Connections of a path at most, a client has one for each of its CPUs and one more: 2 to 4096 (default: 1024)",
+        |max| within(Resource::ConsPerPath, max, "must be 2 to 4096");
+    /// Memory of chunks in MiB.
+    static MAX_MEMORY: int = "max_memory", 0,
+        "MiB of memory for chunks at most, 0: half of the machine's (default: 0)",
+        |mib| match mib {
+            0..=0x4000_0000 => Ok(()),
+            _ => Err("must be 0 to 1073741824"),
+        };
+}
+
+/// Exponent of the time after which an unacknowledged packet is sent again, if it is not left to
+/// the connection manager.
+pub(crate) fn ack_timeout() -> Option<u8> {
+    // CAST: 5 bits.
+    Some(ACK_TIMEOUT.get() as u8).filter(|n| *n != 0)
+}
+
+const MIB: u64 = 1 << 20;
+
+fn within(resource: Resource, max: i32, what: &'static str) -> Result<(), &'static str> {
+    match u64::try_from(max) {
+        Ok(max) if resource.range().contains(&max) => Ok(()),
+        _ => Err(what),
+    }
+}
+
+/// How much of `resource` there is in the beginning.
+pub(crate) fn max_of(resource: Resource) -> u64 {
+    let param = match resource {
+        Resource::Sessions => &MAX_SESSIONS,
+        Resource::SessionsPerSource => &MAX_SESSIONS_PER_SOURCE,
+        Resource::Handshakes => &MAX_HANDSHAKES,
+        Resource::HandshakesPerSource => &MAX_HANDSHAKES_PER_SOURCE,
+        Resource::PathsPerSession => &MAX_PATHS,
+        Resource::Cons => &MAX_CONS,
+        Resource::ConsPerPath => &MAX_CONS_PER_PATH,
+        Resource::Memory => &MAX_MEMORY,
+    };
+    let max = u64::from(param.get().unsigned_abs());
+
+    match resource {
+        Resource::Memory if max == 0 => total_ram() / 2,
+        Resource::Memory => max.saturating_mul(MIB),
+        _ => max,
+    }
+}
+
+/// What a user wants for its server; `None`: as the module's parameters say for this port.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerConfig {
+    /// Where to listen.
+    pub port: u16,
+    /// Chunks of a path, which is how many requests a session can have at a time: 1 to 65535.
+    pub queue_depth: Option<u16>,
+    /// Bytes of a chunk: a power of two from 8 KiB to 4 MiB.
+    pub chunk_size: Option<u32>,
+    /// The client cannot change what is being processed.
+    pub always_invalidate: Option<bool>,
+}
+
+impl ServerConfig {
+    /// As the parameters say.
+    pub fn new(port: u16) -> Self {
+        Self {
+            port,
+            ..Self::default()
+        }
+    }
 }
 
 /// What a server offers to all its clients.
@@ -48,23 +171,52 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// What the parameters say.
-    pub(crate) fn from_params() -> Result<Self> {
+    /// What `wish` and the parameters say. The log says what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`.
+    pub(crate) fn new(wish: &ServerConfig) -> Result<Self> {
+        let here = listen::overrides(listen_text()?, wish.port).map_err(bad_listen)?;
+        let depth = wish.queue_depth.map(i64::from);
+        let size = wish.chunk_size.map(i64::from);
+
         Ok(Self {
-            geometry: geometry()?,
-            always_invalidate: ALWAYS_INVALIDATE.get(),
+            geometry: geometry(&here, depth, size)?,
+            always_invalidate: wish
+                .always_invalidate
+                .or(here.always_invalidate)
+                .unwrap_or_else(|| ALWAYS_INVALIDATE.get()),
             linger_secs: SESSION_LINGER.get().unsigned_abs(),
         })
     }
 }
 
-fn geometry() -> Result<Geometry> {
-    let (depth, size) = (SESS_QUEUE_DEPTH.get(), MAX_CHUNK_SIZE.get());
+impl Config {
+    /// Bytes of memory for the chunks of a path.
+    pub(crate) fn path_memory(&self) -> u64 {
+        // CAST: at most 4 MiB.
+        let size = self.geometry.chunk_size() as usize;
+        // CAST: `usize` has at most 64 bits.
+        let chunk = Pages::order_of(size).checked_add(PAGE_SHIFT as u32);
+        let chunk = chunk.and_then(|bits| 1u64.checked_shl(bits));
+
+        u64::from(self.geometry.queue_depth()).saturating_mul(chunk.unwrap_or(u64::MAX))
+    }
+}
+
+fn geometry(here: &Overrides, depth: Option<i64>, size: Option<i64>) -> Result<Geometry> {
+    let or_param = |wish: Option<i64>, here: Option<i32>, param: i32| {
+        wish.unwrap_or(here.unwrap_or(param).into())
+    };
+    let depth = or_param(depth, here.queue_depth, SESS_QUEUE_DEPTH.get());
+    let size = or_param(size, here.chunk_size, MAX_CHUNK_SIZE.get());
     // A page for the header, as clients know it, but never more than half of a chunk, which with
     // large pages it would be.
-    let header = u32::try_from(PAGE_SIZE)?.min(size.unsigned_abs() / 2);
+    let page = u32::try_from(PAGE_SIZE)?;
+    let header = u32::try_from(size / 2).map_or(page, |half| page.min(half));
 
-    Geometry::server(i64::from(depth), i64::from(size), header).map_err(|e| {
+    Geometry::server(depth, size, header).map_err(|e| {
         pr_err!(
             "sess_queue_depth={depth} max_chunk_size={size}: {}\n",
             e.as_str()
@@ -73,7 +225,21 @@ fn geometry() -> Result<Geometry> {
     })
 }
 
+fn listen_text() -> Result<&'static str> {
+    LISTEN.get().to_str().map_err(|_| EINVAL)
+}
+
+fn bad_listen(e: ListenError) -> Error {
+    pr_err!("listen: {}\n", e.as_str());
+    EINVAL
+}
+
 /// Refuses parameters that do not go together.
 pub(crate) fn init() -> Result {
-    geometry().map(|_| ())
+    geometry(&Overrides::default(), None, None)?;
+    for entry in listen::ports(listen_text()?) {
+        let (_, here) = entry.map_err(bad_listen)?;
+        geometry(&here, None, None)?;
+    }
+    Ok(())
 }

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One listening server and its sessions.
-//!
-//! # Locking
-//!
-//! `registry` (mutex) makes looking something up and adding what is not there one step: sessions
-//! by uuid, paths by uuid, names. It is held for list walks and small allocations, never while
-//! something is created on a device or a user is called. The spinlock of a session's paths nests
-//! inside.
+//! One listening server.
 
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -20,8 +12,7 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
 };
 
@@ -30,7 +21,6 @@ use rtrs_bindings::{
         Listener,
         SockAddr, //
     },
-    uuid::Uuid,
     wait::{
         new_wait_queue,
         WaitQueue, //
@@ -41,26 +31,22 @@ use rtrs_bindings::{
         Queue, //
     },
 };
-use rtrs_core::{
-    addr::AddrPair,
-    proto::{
-        errno,
-        ConnReq,
-        Geometry,
-        RejectErrno,
-        SessionName,
-        LISTEN_BACKLOG,
-        MAX_PATHS, //
-    },
+use rtrs_core::proto::{
+    Geometry,
+    LISTEN_BACKLOG, //
 };
 
 use crate::{
     api::Service,
-    config::Config,
+    config::{
+        Config,
+        ServerConfig, //
+    },
     handshake::Acceptor,
-    logic::path_state::CloseReason,
-    path::Path,
-    session::Session,
+    registry::{
+        self,
+        Registry, //
+    },
     OWNER, //
 };
 
@@ -80,23 +66,12 @@ pub(crate) struct Context {
     pending: Atomic<u32>,
     /// Completion vectors handed out.
     vectors: Atomic<u32>,
-    #[pin]
-    registry: Mutex<KVec<Arc<Session>>>,
-    /// Length of `registry`, for who cannot lock it.
+    registry: Arc<Registry>,
+    /// Its sessions in the registry.
     sessions: Atomic<usize>,
     /// Woken when `pending` gets zero, and when a session goes.
     #[pin]
     quiet: WaitQueue,
-}
-
-/// The right to use a name, or not.
-pub(crate) enum Claim {
-    /// It is the session's.
-    Granted,
-    /// Its old owner is about to go.
-    Wait,
-    /// Somebody else has it, or the session has another one.
-    Refused,
 }
 
 impl Context {
@@ -110,6 +85,10 @@ impl Context {
 
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.config.geometry
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     pub(crate) fn queue(&self) -> &Queue {
@@ -147,138 +126,16 @@ impl Context {
         }
     }
 
-    /// Finds the path a connection request belongs to, or makes it. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// What to say in the reject.
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        req: &ConnReq,
-        addrs: &AddrPair,
-    ) -> Result<Arc<Path>, RejectErrno> {
-        let uuid = Uuid::from_bytes(req.session_uuid);
-        let mut registry = self.registry.lock();
-        if self.is_closing() {
-            return Err(RejectErrno::CONNRESET);
-        }
-
-        let known = registry.iter().find(|s| *s.uuid() == uuid).cloned();
-        if let Some(session) = known {
-            return join(&session, req, addrs);
-        }
-        if !req.first_conn {
-            return Err(RejectErrno::from_kernel(-errno::ENXIO));
-        }
-        let session = Session::new(self, uuid).map_err(no_memory)?;
-        registry.reserve(1, GFP_KERNEL).map_err(no_memory)?;
-        let path = join(&session, req, addrs)?;
-        registry.push(session, GFP_KERNEL).map_err(no_memory)?;
-        self.sessions.store(registry.len(), Release);
-        Ok(path)
+    /// A session was added to the registry.
+    pub(crate) fn note_session(&self) {
+        self.sessions.fetch_add(1, Full);
     }
 
-    /// A path wants its session to have a name.
-    pub(crate) fn claim(&self, path: &Path, name: &SessionName) -> Claim {
-        let registry = self.registry.lock();
-        // Who has no path does not keep a name from who has one. The user may: it is told first.
-        let mut ending = false;
-        for old in registry.iter().filter(|s| {
-            s.is_lingering() && s.name() == name.as_str() && s.uuid() != path.session().uuid()
-        }) {
-            old.expire_soon();
-            ending = true;
-        }
-        if ending {
-            return Claim::Wait;
-        }
-        let other = registry.iter().find(|s| {
-            s.is_claimed() && s.name() == name.as_str() && s.uuid() != path.session().uuid()
-        });
-
-        let Some(other) = other else {
-            return if path.session().claim(name) {
-                Claim::Granted
-            } else {
-                Claim::Refused
-            };
-        };
-        // The same name from the same address is a client that has lost its memory. Otherwise who
-        // has the name keeps it for as long as it has a path.
-        let same = other.find(|p| !p.is_closing() && p.addrs().src == path.addrs().src);
-        if same.is_some() {
-            other.close_all(CloseReason::TakeOver);
-            return Claim::Wait;
-        }
-        match other.find(|p| !p.is_closing()) {
-            Some(_) => Claim::Refused,
-            None => Claim::Wait,
-        }
-    }
-
-    /// Decides that the user is told of the end of `session`, unless it has a path.
-    pub(crate) fn give_up(&self, session: &Arc<Session>) -> bool {
-        let _registry = self.registry.lock();
-        if !session.is_deserted() {
-            return false;
-        }
-        session.unkeep();
-        true
-    }
-
-    /// Forgets a session that has no path, unless it got one.
-    pub(crate) fn forget(&self, session: &Arc<Session>) {
-        let forgotten = {
-            let mut registry = self.registry.lock();
-            if !session.is_deserted() {
-                return;
-            }
-            let index = registry.iter().position(|s| Arc::ptr_eq(s, session));
-            let forgotten = index.and_then(|index| registry.remove(index).ok());
-            self.sessions.store(registry.len(), Release);
-            forgotten
-        };
-        drop(forgotten);
+    /// One was taken out of it.
+    pub(crate) fn drop_session(&self) {
+        self.sessions.fetch_sub(1, Full);
         self.quiet.wake_all();
     }
-}
-
-fn no_memory<E>(_: E) -> RejectErrno {
-    RejectErrno::from_kernel(-errno::ENOMEM)
-}
-
-/// Finds the path of `session` that a request belongs to, or makes it. The registry is locked.
-fn join(session: &Arc<Session>, req: &ConnReq, addrs: &AddrPair) -> Result<Arc<Path>, RejectErrno> {
-    let uuid = Uuid::from_bytes(req.path_uuid);
-    let old = session.find(|p| *p.uuid() == uuid);
-
-    if let Some(old) = &old {
-        let same = req.recon_cnt == old.recon_cnt();
-        let open = old.accepts_cons();
-        if open && same && req.cid_num == old.cid_num() {
-            return Ok(old.clone());
-        }
-        // CAST: a distance of counters that wrap.
-        let newer = (req.recon_cnt.wrapping_sub(old.recon_cnt()) as i16) > 0;
-        // Whoever is in the middle of a handshake is not disturbed by what is left of an earlier
-        // one; who has one behind it has to give way to the next.
-        if !newer && !old.is_closing() || same {
-            return Err(RejectErrno::CONNRESET);
-        }
-        old.close(CloseReason::TakeOver);
-    }
-
-    if session.count(|p| !p.is_closing()) >= MAX_PATHS {
-        return Err(RejectErrno::CONNRESET);
-    }
-    let taken = session.find(|p| !p.is_closing() && p.addrs() == addrs);
-    if taken.is_some() {
-        return Err(RejectErrno::from_kernel(-errno::EEXIST));
-    }
-    let path = Path::new(session, req, addrs).map_err(no_memory)?;
-    session.add(&path).map_err(|_| RejectErrno::CONNRESET)?;
-    path.start_deadline();
-    Ok(path)
 }
 
 /// A server that listens. Dropping it closes it: the listening ends, all paths are closed, and it
@@ -295,16 +152,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `port` of all addresses, with the module's parameters, on behalf of `service`.
-    /// Sleeps.
+    /// Listens on a port of all addresses on behalf of `service`. Sleeps.
     ///
     /// There may be several servers, on different ports.
     ///
     /// # Errors
     ///
-    /// `EADDRNOTAVAIL` if something else has the port, which is how the connection manager puts
+    /// `EINVAL` for sizes that do not go together; `EADDRNOTAVAIL` if something else has the port, which is how the connection manager puts
     /// it for an address of every device, or whatever else comes from there; `ENOMEM`.
-    pub fn open(service: Arc<dyn Service>, port: u16) -> Result<Self> {
+    pub fn open(service: Arc<dyn Service>, config: &ServerConfig) -> Result<Self> {
+        let port = config.port;
+        let config = Config::new(config)?;
         let owned = OwnedQueue::new(
             c"rtrs_server",
             Options::UNBOUND.mem_reclaim().max_active(512),
@@ -318,13 +176,13 @@ impl Server {
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
                 service,
-                config: Config::from_params()?,
+                config,
                 queue,
                 slow_queue,
                 closing: Atomic::new(false),
                 pending: Atomic::new(0),
                 vectors: Atomic::new(0),
-                registry <- new_mutex!(KVec::new(), "rtrs_srv_registry"),
+                registry: registry::get()?,
                 sessions: Atomic::new(0),
                 quiet <- new_wait_queue!("rtrs_srv_quiet"),
             }),
@@ -367,10 +225,7 @@ impl Drop for Server {
         // No request comes any more after this.
         self.listeners.clear();
         ctx.quiet.wait_until(|| ctx.pending.load(Acquire) == 0);
-        for session in ctx.registry.lock().iter() {
-            session.close_all(CloseReason::Shutdown);
-            session.expire_soon();
-        }
+        ctx.registry.end_all(&ctx);
         ctx.quiet.wait_until(|| ctx.sessions.load(Acquire) == 0);
     }
 }

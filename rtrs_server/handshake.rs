@@ -99,21 +99,21 @@ impl Handshake {
             dst: show_addr(&pending.local()),
         };
 
-        let refused = match self.ctx.admit(&self.req, &addrs) {
+        let refused = match self.ctx.registry().admit(&self.ctx, &self.req, &addrs) {
             // It rejects by itself, since that needs what has become of the request.
             Ok(path) => path.connect(&self.req, pending),
-            Err(errno) => {
-                pending.reject(&reject_message(errno));
-                Err(errno)
+            Err(refusal) => {
+                pending.reject(&reject_message(refusal.errno()));
+                Err(refusal)
             }
         };
-        if let Err(errno) = refused {
+        if let Err(refusal) = refused {
             pr_info_ratelimited!(
                 "{}: connection {} of {} refused: {}\n",
                 Show(addrs),
                 self.req.cid,
                 self.req.cid_num,
-                errno.to_kernel()
+                Show(refusal)
             );
         }
     }

@@ -43,6 +43,7 @@ use rtrs_bindings::{
         SpinLockIrq,
         SpinLockIrqGuard, //
     },
+    time::now_ns,
 };
 use rtrs_core::proto::{
     Dir,
@@ -56,9 +57,12 @@ use rtrs_core::proto::{
 };
 
 use crate::{
-    logic::chunk_state::{
-        Begin,
-        End, //
+    logic::{
+        chunk_state::{
+            Begin,
+            End, //
+        },
+        ring::Ring, //
     },
     op::{
         Arrival,
@@ -68,30 +72,28 @@ use crate::{
         Fault,
         Path, //
     },
+    trace,
 };
 
-/// Where the operation of a chunk is.
-pub(crate) enum Place {
-    /// Here; nothing runs.
-    Idle(KBox<Op>),
-    /// With whoever executes it.
-    Out,
-    /// Here, until the chunk's operation on another path is over.
-    Parked(KBox<Op>),
-    /// Here, until the chunk's key is invalid.
-    Invalidating(KBox<Op>),
-    /// Here, until the send queue has room.
-    Stalled(KBox<Op>, Todo),
+mod slot;
+
+pub(crate) use self::slot::Slot;
+use self::slot::{
+    Place,
+    Todo, //
+};
+
+/// An operation that waits for room in a send queue.
+#[derive(Clone, Copy)]
+struct Stalled {
+    /// Its chunk.
+    buf_id: u16,
+    /// The connection whose queue it is.
+    cid: u16,
 }
 
-/// What a stalled operation was about to post.
-#[derive(Clone, Copy)]
-pub(crate) enum Todo {
-    /// The invalidation of the chunk's key.
-    Invalidate,
-    /// The answer, with this errno (negative or 0).
-    Answer(i32),
-}
+/// Stalled operations, who waits longest first.
+type Waiting = Ring<KVVec<Option<Stalled>>>;
 
 /// What to do with an operation after a slot was looked at.
 pub(crate) enum Next {
@@ -99,40 +101,6 @@ pub(crate) enum Next {
     Wait,
     /// Parse the request and hand it to the user.
     Run(KBox<Op>),
-}
-
-/// One chunk of a path.
-#[pin_data]
-pub(crate) struct Slot {
-    #[pin]
-    place: SpinLockIrq<Place>,
-    chunk: Region,
-    /// The chunk's own key, if that changes with each request.
-    mr: Option<Mr>,
-}
-
-impl Slot {
-    /// The slot of a chunk and its operation. May sleep.
-    pub(crate) fn new(chunk: Region, mr: Option<Mr>, op: KBox<Op>) -> Result<Pin<KBox<Self>>> {
-        KBox::pin_init(
-            pin_init!(Self {
-                place <- new_spinlock_irq!(Place::Idle(op), "rtrs_srv_slot"),
-                chunk,
-                mr,
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// The chunk's own key, if that changes with each request.
-    pub(crate) fn mr(&self) -> Option<&Mr> {
-        self.mr.as_ref()
-    }
-
-    /// The chunk's memory.
-    pub(crate) fn region(&self) -> &Region {
-        &self.chunk
-    }
 }
 
 /// Dropped in this order: queue pairs are drained and destroyed before what they use.
@@ -145,8 +113,8 @@ pub(crate) struct Live {
     rkeys: Option<Region>,
     /// Keys of groups of chunks, if keys do not change.
     groups: KVec<Mr>,
-    /// Buffer ids of stalled operations; room for all was allocated.
-    stalled: Pin<KBox<SpinLockIrq<KVVec<u16>>>>,
+    /// Stalled operations; there is room for all.
+    stalled: Pin<KBox<SpinLockIrq<Waiting>>>,
     /// Operations that are stalled or just being tried again.
     stalled_len: Atomic<u32>,
     /// Counts retired sends while something is stalled.
@@ -161,7 +129,7 @@ impl Live {
         rkeys: Option<Region>,
         groups: KVec<Mr>,
     ) -> Result<KBox<Self>> {
-        let room = KVVec::with_capacity(slots.len(), GFP_KERNEL)?;
+        let room = Ring::new(KVVec::from_elem(None, slots.len(), GFP_KERNEL)?);
 
         Ok(KBox::new(
             Self {
@@ -220,14 +188,19 @@ impl Live {
                 return Err(Fault::Busy);
             }
         };
-        op.arrive(arrival);
+        let now = now_ns();
+        op.arrive(arrival, now);
+        slot.came(arrival.cid, now);
+        trace::recv(path, &op);
         match path.session().begin(buf_id, path.incarnation()) {
             Some(Begin::Run) => op.set_busy(),
             Some(Begin::Parked) => {
+                trace::parked(path, &op);
                 *place = Place::Parked(op);
                 return Ok(Next::Wait);
             }
             Some(Begin::Replaced(other)) => {
+                trace::parked(path, &op);
                 *place = Place::Parked(op);
                 drop(place);
                 path.session().given_up(other);
@@ -272,9 +245,10 @@ impl Live {
         };
         let buf_id = op.buf_id();
 
+        let cid = op.arrival().cid;
         if let Some(op) = self.post_inval(path, mr, place, op) {
             *place = Place::Stalled(op, Todo::Invalidate);
-            self.stall(buf_id);
+            self.stall(Stalled { buf_id, cid });
         }
         Next::Wait
     }
@@ -313,11 +287,14 @@ impl Live {
     }
 
     /// The chunk's key is invalid now.
-    pub(crate) fn invalidated(&self, buf_id: u16) -> Result<Next, Fault> {
+    pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<Next, Fault> {
         let mut place = self.slot(buf_id)?.place.lock();
 
         match core::mem::replace(&mut *place, Place::Out) {
-            Place::Invalidating(op) => Ok(Next::Run(op)),
+            Place::Invalidating(op) => {
+                trace::invalidated(path, &op);
+                Ok(Next::Run(op))
+            }
             other => {
                 *place = other;
                 Ok(Next::Wait)
@@ -345,6 +322,7 @@ impl Live {
             return Err(Fault::Proto(ProtoError::Length));
         }
         slot.chunk.sync_for_cpu(0, to_usize(request.total_len()));
+        slot.wants(request.dir());
         Ok(request)
     }
 
@@ -358,10 +336,11 @@ impl Live {
         };
         let mut place = slot.place.lock();
 
-        match self.post_answer(slot, &op, errno) {
+        match self.post_answer(path, slot, &op, errno) {
             Err(PostError::Full) => {
+                let cid = op.arrival().cid;
                 *place = Place::Stalled(op, Todo::Answer(errno));
-                self.stall(buf_id);
+                self.stall(Stalled { buf_id, cid });
                 drop(place);
                 // The room may have come between the attempt and the entry in the list, and there
                 // may be nothing on the queue any more that announces more.
@@ -408,7 +387,7 @@ impl Live {
     }
 
     /// Posts the answer, all of it or nothing.
-    fn post_answer(&self, slot: &Slot, op: &Op, errno: i32) -> Result<(), PostError> {
+    fn post_answer(&self, path: &Path, slot: &Slot, op: &Op, errno: i32) -> Result<(), PostError> {
         let request = op.request().ok_or(PostError::Invalid)?;
         let qp = self
             .endpoint(op.arrival().cid)
@@ -460,21 +439,23 @@ impl Live {
                 chain = chain.rdma_write_imm(&[], Remote::default(), imm);
             }
         }
-        qp.post_send(chain, None)
+        qp.post_send(chain, None)?;
+        trace::answered(path, request, op.buf_id(), qp, errno);
+        Ok(())
     }
 
-    /// Notes that the operation of `buf_id` waits for room. Its slot is locked.
+    /// Notes that an operation waits for room. Its slot is locked.
     ///
     /// [`Live::make_room`] has to follow when it is not: there may be room already, and nothing on the
     /// queue any more that would announce it.
-    fn stall(&self, buf_id: u16) {
+    fn stall(&self, stalled: Stalled) {
         self.stalled_len.fetch_add(1, Full);
-        self.push_stalled(buf_id);
+        self.push_stalled(stalled);
     }
 
-    fn push_stalled(&self, buf_id: u16) {
+    fn push_stalled(&self, stalled: Stalled) {
         // There is room for every chunk, and no chunk is in it twice.
-        let _ = self.stalled.lock().push_within_capacity(buf_id);
+        let _ = self.stalled.lock().push(stalled);
     }
 
     /// A send was retired, after which there may be room in its queue.
@@ -493,21 +474,25 @@ impl Live {
         self.stalled_len.load(Relaxed) != 0
     }
 
-    /// Lets stalled operations go on, as far as there is room. Not with any lock held.
+    /// Lets stalled operations go on, as far as there is room: on each connection who waits longest
+    /// goes first, and one that is full does not hold up the others. Not with any lock held.
     pub(crate) fn make_room(&self, path: &Arc<Path>) {
         if !self.is_stalled() {
             return;
         }
         loop {
             let progress = self.progress.load(Acquire);
-            let mut tries = self.stalled_len.load(Relaxed);
-            while tries > 0 {
-                tries = tries.saturating_sub(1);
-                let buf_id = self.stalled.lock().pop();
-                match buf_id {
-                    Some(buf_id) if !self.unstall(path, buf_id) => break,
-                    Some(_) => (),
-                    None => break,
+            // Connections without room, by the number of their bit; some share one.
+            let mut full = 0u64;
+            // Each is taken out and put back, so the order stays.
+            for _ in 0..self.stalled_len.load(Relaxed) {
+                let next = self.stalled.lock().pop();
+                let Some(next) = next else { break };
+                let bit = 1u64 << (next.cid % 64);
+                if full & bit != 0 {
+                    self.push_stalled(next);
+                } else if !self.unstall(path, next) {
+                    full |= bit;
                 }
             }
             // If something was retired after the attempt, then that one's own call may not have
@@ -520,37 +505,39 @@ impl Live {
     }
 
     /// Tries again what was stalled; `false` if there is still no room, and it is back in the list.
-    fn unstall(&self, path: &Arc<Path>, buf_id: u16) -> bool {
-        let Ok(slot) = self.slot(buf_id) else {
+    fn unstall(&self, path: &Arc<Path>, stalled: Stalled) -> bool {
+        let Ok(slot) = self.slot(stalled.buf_id) else {
             return true;
         };
         let mut place = slot.place.lock();
 
         match core::mem::replace(&mut *place, Place::Out) {
             Place::Stalled(op, Todo::Invalidate) => {
-                let stalled = match slot.mr() {
+                let left = match slot.mr() {
                     Some(mr) => self.post_inval(path, mr, &mut place, op),
                     // Without a key to invalidate it would not be here.
                     None => Some(op),
                 };
-                if let Some(op) = stalled {
+                if let Some(op) = left {
                     *place = Place::Stalled(op, Todo::Invalidate);
-                    self.push_stalled(buf_id);
+                    self.push_stalled(stalled);
                     return false;
                 }
                 self.stalled_len.fetch_sub(1, Full);
             }
-            Place::Stalled(op, Todo::Answer(errno)) => match self.post_answer(slot, &op, errno) {
-                Err(PostError::Full) => {
-                    *place = Place::Stalled(op, Todo::Answer(errno));
-                    self.push_stalled(buf_id);
-                    return false;
+            Place::Stalled(op, Todo::Answer(errno)) => {
+                match self.post_answer(path, slot, &op, errno) {
+                    Err(PostError::Full) => {
+                        *place = Place::Stalled(op, Todo::Answer(errno));
+                        self.push_stalled(stalled);
+                        return false;
+                    }
+                    result => {
+                        self.stalled_len.fetch_sub(1, Full);
+                        drop(self.answered(path, place, op, result));
+                    }
                 }
-                result => {
-                    self.stalled_len.fetch_sub(1, Full);
-                    drop(self.answered(path, place, op, result));
-                }
-            },
+            }
             other => {
                 *place = other;
                 self.stalled_len.fetch_sub(1, Full);

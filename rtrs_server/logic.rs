@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The server's decisions, without the kernel: who may use a chunk, states, quotas.
+//! The server's decisions, without the kernel: who may use a chunk, whose place and
+//! name it is, states, quotas, parameters.
 //!
 //! The same files are compiled into the module and into the host tests (`tests/host`). The crate
 //! root declares `pub mod logic;` and provides `crate::atomic`.
 //!
 //! No function in here allocates, locks, sleeps or panics.
 
+pub mod admission;
 pub mod chunk_state;
+pub mod listen;
 pub mod path_state;
 pub mod quota;
+pub mod ring;

@@ -46,7 +46,10 @@ use rtrs_core::proto::{
     Request, //
 };
 
-use crate::path::Path;
+use crate::{
+    limits::Share,
+    path::Path, //
+};
 
 /// Bytes of user message that an [`Op`] has room for without allocating.
 ///
@@ -77,6 +80,8 @@ pub(crate) struct Op {
     /// The session's word for this chunk says that we run; to be given back.
     busy: bool,
     arrival: Arrival,
+    /// When it arrived, in nanoseconds of the monotonic clock.
+    since: u64,
     request: Option<Request>,
     pages: Arc<Pages>,
     usr: [u8; USR_ROOM],
@@ -105,6 +110,7 @@ impl Op {
                 dir: Dir::Read as u8,
                 busy: false,
                 arrival: Arrival::default(),
+                since: 0,
                 request: None,
                 pages,
                 usr: [0; USR_ROOM],
@@ -141,9 +147,15 @@ impl Op {
         self.lease.clone()
     }
 
-    /// A request arrived for the chunk.
-    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+    /// When the current request arrived, in nanoseconds.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// A request arrived for the chunk, at `now` nanoseconds.
+    pub(crate) fn arrive(&mut self, arrival: Arrival, now: u64) {
         self.arrival = arrival;
+        self.since = now;
         self.request = None;
     }
 
@@ -207,11 +219,13 @@ impl Drop for Op {
 pub(crate) struct Lease {
     end: Arc<OpsEnd>,
     queue: Queue,
+    /// Of the chunks, whose pages the operations have.
+    _memory: Share,
 }
 
 impl Lease {
-    /// A lease of `path`. May sleep.
-    pub(crate) fn new(path: &Arc<Path>) -> Result<Arc<Self>> {
+    /// A lease of `path`, whose chunks are counted by `memory`. May sleep.
+    pub(crate) fn new(path: &Arc<Path>, memory: Share) -> Result<Arc<Self>> {
         let end = Arc::pin_init(
             pin_init!(OpsEnd {
                 path <- new_spinlock_irq!(Some(path.clone()), "rtrs_srv_lease"),
@@ -220,7 +234,12 @@ impl Lease {
             GFP_KERNEL,
         )?;
         let queue = path.session().queue().clone();
-        Ok(Arc::new(Self { end, queue }, GFP_KERNEL)?)
+        let lease = Self {
+            end,
+            queue,
+            _memory: memory,
+        };
+        Ok(Arc::new(lease, GFP_KERNEL)?)
     }
 }
 

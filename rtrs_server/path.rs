@@ -48,7 +48,6 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
-    percpu::Counters,
     ratelimit::pr_warn_ratelimited,
     rcu::RcuCell,
     time::{
@@ -74,8 +73,8 @@ use rtrs_core::{
     addr::AddrPair,
     proto::{
         heartbeat::{
-            HbProbe,
-            Heartbeat, //
+            Heartbeat,
+            Liveness, //
         },
         ConnReq,
         Geometry,
@@ -85,22 +84,32 @@ use rtrs_core::{
 };
 
 use crate::{
+    limits::Share,
     live::Live,
     logic::{
+        admission::{
+            join,
+            Join,
+            Known, //
+        },
         chunk_state::Incarnation,
         path_state::{
             CloseReason,
             ServerPathState, //
         },
+        ring::Ring, //
     },
     op::Op,
     session::Session,
     show::Show,
-    sysfs::PathDir, //
+    stats::Stats,
+    sysfs::PathDir,
+    trace, //
 };
 
 mod close;
 mod connect;
+mod inspect;
 mod owner;
 mod receive;
 mod start;
@@ -136,24 +145,6 @@ impl Fault {
     }
 }
 
-/// Indices of a path's counters.
-pub(crate) mod counter {
-    /// Read requests.
-    pub(crate) const READS: usize = 0;
-    /// Bytes of data and user messages of read requests.
-    pub(crate) const READ_BYTES: usize = 1;
-    /// Write requests.
-    pub(crate) const WRITES: usize = 2;
-    /// Bytes of data and user messages of write requests.
-    pub(crate) const WRITE_BYTES: usize = 3;
-    /// Requests handed to the user.
-    pub(crate) const STARTED: usize = 4;
-    /// Requests answered by the user.
-    pub(crate) const DONE: usize = 5;
-    /// How many there are.
-    pub(crate) const COUNT: usize = 6;
-}
-
 /// The table of connections while they come in.
 struct Setup {
     /// Nothing is added any more.
@@ -163,7 +154,21 @@ struct Setup {
     eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
     /// Receives to post on the service connection and on each other one.
     recvs: (u32, u32),
+    /// Of the connections that there are.
+    cons: Option<Share>,
 }
+
+impl Setup {
+    /// A connection that was counted did not come to be.
+    fn one_less(&mut self) {
+        if let Some(cons) = &mut self.cons {
+            cons.fewer(1);
+        }
+    }
+}
+
+/// Operations for the deferred work item; as many as there are, once there are any.
+type Deferred = Ring<KVVec<Option<KBox<Op>>>>;
 
 /// The info request.
 struct Info {
@@ -174,10 +179,14 @@ struct Info {
 
 /// What belongs to the owner task alone.
 struct Owner {
+    /// Until the handshake is over.
+    handshake: Option<Share>,
     /// The name of the session was claimed.
     claimed: bool,
     /// The path is up in the view of session and sysfs.
     dir: Option<PathDir>,
+    /// User space was told that it is connected.
+    told: bool,
     /// Made, not yet published.
     staged: Option<KBox<Live>>,
     heartbeat: Heartbeat,
@@ -197,6 +206,8 @@ pub(crate) struct Path {
     cid_num: u16,
     /// The client is the source.
     addrs: AddrPair,
+    /// The same, as sysfs has it.
+    cname: CString,
     /// End of the handshake, in nanoseconds of the monotonic clock.
     deadline: u64,
 
@@ -205,6 +216,8 @@ pub(crate) struct Path {
     /// Connections accepted, or just about to be.
     accepted: Atomic<u32>,
     closing: Atomic<bool>,
+    /// It counts as one that is in its handshake.
+    in_handshake: Atomic<bool>,
     reason: SetOnce<CloseReason>,
     /// Operations exist, here or with the user.
     ops_out: Atomic<bool>,
@@ -212,13 +225,12 @@ pub(crate) struct Path {
     has_dir: Atomic<bool>,
 
     live: RcuCell<KBox<Live>>,
-    probe: HbProbe,
-    /// Something was received since the last tick.
-    rx_service: Atomic<bool>,
-    rx_io: Atomic<bool>,
-    /// An answer to a heartbeat is on the send queue.
-    acking: Atomic<bool>,
-    counters: Counters<{ counter::COUNT }>,
+    liveness: Liveness,
+    stats: Stats,
+    /// Bytes of memory that devices and clients reach, from when it comes up.
+    memory: Atomic<u64>,
+    /// The last change of the state, in nanoseconds of the monotonic clock.
+    since: Atomic<u64>,
     registered_ok: Atomic<bool>,
 
     #[pin]
@@ -229,7 +241,7 @@ pub(crate) struct Path {
     info: SpinLockIrq<Info>,
     /// Operations for the deferred work item.
     #[pin]
-    deferred: SpinLockIrq<KVVec<KBox<Op>>>,
+    deferred: SpinLockIrq<Deferred>,
     #[pin]
     setup: Mutex<Setup>,
     #[pin]
@@ -286,6 +298,7 @@ impl Path {
         session: &Arc<Session>,
         req: &ConnReq,
         addrs: &AddrPair,
+        handshake: Share,
     ) -> Result<Arc<Self>> {
         let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
         for _ in 0..req.cid_num {
@@ -301,19 +314,20 @@ impl Path {
                 recon_cnt: req.recon_cnt,
                 cid_num: req.cid_num,
                 addrs: *addrs,
+                cname: CString::try_from_fmt(fmt!("{}", Show(addrs)))?,
                 deadline,
                 hca: SetOnce::new(),
                 accepted: Atomic::new(0),
                 closing: Atomic::new(false),
+                in_handshake: Atomic::new(true),
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
                 live: RcuCell::empty(),
-                probe: HbProbe::new(),
-                rx_service: Atomic::new(false),
-                rx_io: Atomic::new(false),
-                acking: Atomic::new(false),
-                counters: Counters::new()?,
+                liveness: Liveness::new(),
+                stats: Stats::new()?,
+                memory: Atomic::new(0),
+                since: Atomic::new(now_ns()),
                 registered_ok: Atomic::new(false),
                 registered <- Completion::new(),
                 state <- new_spinlock_irq!(ServerPathState::Handshaking, "rtrs_srv_state"),
@@ -324,20 +338,23 @@ impl Path {
                     },
                     "rtrs_srv_info"
                 ),
-                deferred <- new_spinlock_irq!(KVVec::new(), "rtrs_srv_deferred"),
+                deferred <- new_spinlock_irq!(Ring::new(KVVec::new()), "rtrs_srv_deferred"),
                 setup <- new_mutex!(
                     Setup {
                         closed: false,
                         domain: None,
                         eps,
                         recvs: (0, 0),
+                        cons: None,
                     },
                     "rtrs_srv_setup"
                 ),
                 owner <- new_mutex!(
                     Owner {
+                        handshake: Some(handshake),
                         claimed: false,
                         dir: None,
+                        told: false,
                         staged: None,
                         heartbeat: Heartbeat::new(),
                         next_tick: 0,
@@ -374,20 +391,62 @@ impl Path {
         self.incarnation
     }
 
+    /// What a connection request is that names this path. Any context.
+    pub(crate) fn judge(&self, req: &ConnReq) -> Join {
+        let known = Known {
+            recon_cnt: self.recon_cnt,
+            cid_num: self.cid_num,
+            open: self.accepts_cons(),
+            closing: self.is_closing(),
+        };
+        join(known, req.recon_cnt, req.cid_num)
+    }
+
     pub(crate) fn recon_cnt(&self) -> u16 {
         self.recon_cnt
     }
 
-    pub(crate) fn cid_num(&self) -> u16 {
-        self.cid_num
+    /// Connections that were accepted.
+    pub(crate) fn cons(&self) -> u32 {
+        self.accepted.load(Relaxed)
+    }
+
+    /// Whether it counts as one that is in its handshake. Any context.
+    pub(crate) fn is_in_handshake(&self) -> bool {
+        self.in_handshake.load(Relaxed)
+    }
+
+    /// The handshake is over, one way or the other. Called by the owner.
+    fn end_handshake(&self, owner: &mut Owner) {
+        self.in_handshake.store(false, Relaxed);
+        owner.handshake = None;
     }
 
     pub(crate) fn addrs(&self) -> &AddrPair {
         &self.addrs
     }
 
-    pub(crate) fn counters(&self) -> &Counters<{ counter::COUNT }> {
-        &self.counters
+    /// Its name in sysfs.
+    pub(crate) fn cname(&self) -> &CStr {
+        &self.cname
+    }
+
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Bytes of memory that the path holds for its chunks and their keys. Any context.
+    pub(crate) fn memory(&self) -> u64 {
+        if self.ops_out.load(Acquire) {
+            self.memory.load(Relaxed)
+        } else {
+            0
+        }
+    }
+
+    /// Nanoseconds since the state changed. Any context.
+    pub(crate) fn state_age(&self) -> u64 {
+        now_ns().saturating_sub(self.since.load(Relaxed))
     }
 
     /// Device and port.
@@ -441,6 +500,9 @@ impl Path {
         if self.is_closing() {
             return;
         }
+        self.stats.violation();
+        self.session.violation();
+        trace::violation(self, fault.as_str());
         pr_warn_ratelimited!("{}: {}\n", self.label(), fault.as_str());
         self.close(CloseReason::Violation);
     }
@@ -464,25 +526,11 @@ impl Path {
     pub(crate) fn answer(self: &Arc<Self>, op: KBox<Op>, errno: i32) -> Option<KBox<Op>> {
         let guard = rcu::read_lock();
 
-        self.counters.add(counter::DONE, 1);
+        self.stats.done();
+        trace::done(self, &op, errno);
         match self.live.read(&guard) {
             Some(live) => live.answer(self, op, errno),
             None => Some(op),
-        }
-    }
-
-    /// Notes that something was received.
-    #[inline]
-    fn received(&self, cid: u16) {
-        let flag = if cid == 0 {
-            &self.rx_service
-        } else {
-            &self.rx_io
-        };
-
-        // Only the first one writes: the flag is shared by all CPUs.
-        if !flag.load(Relaxed) {
-            flag.store(true, Relaxed);
         }
     }
 }

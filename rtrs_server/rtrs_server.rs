@@ -7,12 +7,15 @@
 //! | [`api`] | what users of the server implement and call |
 //! | `capi` | the same under the names of the C API |
 //! | `config` | module parameters, checked |
-//! | `context` | one listening server and its sessions |
+//! | `context` | one listening server |
+//! | `registry` | the sessions of all servers, and their names |
+//! | `limits` | what clients may take |
 //! | `handshake` | a connection request that waits for its decision |
 //! | `session` | one client, over all its paths |
 //! | `path` | one way to a client, its owner task and connections |
 //! | `live` | what a path has while it carries IO |
 //! | `op` | one request and its answer |
+//! | `stats`, `sysfs`, `debugfs`, `trace` | what is to be seen of all that |
 //! | [`logic`] | decisions that need no kernel |
 //!
 //! Architecture, lock order and lifetimes: `Documentation/server.rst`.
@@ -23,14 +26,19 @@ pub mod api;
 mod capi;
 mod config;
 mod context;
+mod debugfs;
 mod handshake;
+mod limits;
 mod live;
 pub mod logic;
 mod op;
 mod path;
+mod registry;
 mod session;
 mod show;
+mod stats;
 mod sysfs;
+mod trace;
 
 /// Atomics, under the name by which the logic finds them in the kernel and in host tests.
 mod atomic {
@@ -52,15 +60,27 @@ module! {
     license: "GPL",
 }
 
+// Field order is teardown order.
 struct ServerModule {
+    // Waits for readers, who look at sessions.
+    _debugfs: debugfs::Debugfs,
+    _quotas: limits::QuotaFiles,
+    _totals: stats::Totals,
     _class: sysfs::ClassGuard,
+    _registry: registry::RegistryGuard,
 }
 
 impl kernel::Module for ServerModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         config::init()?;
+        let (registry, guard) = registry::init()?;
+        let class = sysfs::init()?;
         Ok(Self {
-            _class: sysfs::init()?,
+            _debugfs: debugfs::init()?,
+            _quotas: limits::QuotaFiles::new(&registry)?,
+            _totals: stats::Totals::new()?,
+            _class: class,
+            _registry: guard,
         })
     }
 }

@@ -9,8 +9,9 @@
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
 //!   slots and queue pairs nest inside, since who ends an operation hands the chunk to another
 //!   path. Never taken with a slot's lock held.
-//! * Paths are added, and the session is removed from its context, with the context's registry
-//!   locked as well, which comes first.
+//! * `sources` (spinlock, interrupts off): a leaf.
+//! * Paths are added, and the session is removed from the registry, with that locked as well,
+//!   which comes first.
 
 use core::{
     ffi::c_void,
@@ -50,15 +51,20 @@ use rtrs_bindings::{
         WorkItem, //
     },
 };
-use rtrs_core::proto::{
-    Geometry,
-    SessionName,
-    MAX_PATHS, //
+use rtrs_core::{
+    addr::Addr,
+    proto::{
+        Geometry,
+        SessionName,
+        MAX_PATHS, //
+    },
 };
 
 use crate::{
     context::Context,
+    limits::Share,
     logic::{
+        admission::Sources,
         chunk_state::{
             Begin,
             ChunkState,
@@ -74,6 +80,11 @@ use crate::{
 /// Room in the list of paths: those a session may have, and as many that are on their way out.
 const PATHS_ROOM: usize = 2 * MAX_PATHS;
 
+/// Addresses that are remembered of a session.
+const KEPT_SOURCES: usize = 8;
+
+mod observe;
+
 /// What was told to the outside about a session.
 struct Link {
     /// Paths that are up, or about to be.
@@ -81,6 +92,10 @@ struct Link {
     dir: Option<SessionDir>,
     /// The user was told that the session is up.
     up: bool,
+    /// Paths that user space was told of.
+    connected: u32,
+    /// Number of the last event.
+    number: u64,
 }
 
 /// A client's session.
@@ -92,13 +107,17 @@ struct Link {
 pub struct Session {
     ctx: Arc<Context>,
     uuid: Uuid,
-    /// One for each chunk, for all paths.
-    words: KVVec<ChunkState>,
+    /// One for each chunk, for all paths; from when the first one comes up.
+    words: SetOnce<KVVec<ChunkState>>,
+    /// Where its first connection came from.
+    source: Option<Addr>,
     /// Given with the first info request.
     name: SetOnce<SessionName>,
     /// Paths that use the name, in the view of others who want it.
     claims: Atomic<u32>,
     incarnations: Atomic<u32>,
+    /// Paths that were closed because of what the client sent.
+    violations: Atomic<u64>,
     /// What the user of the C API keeps here.
     private: Atomic<*mut c_void>,
     #[pin]
@@ -107,6 +126,11 @@ pub struct Session {
     link: Mutex<Link>,
     /// The user was told that the session is up; see [`Session::is_kept`].
     kept: Atomic<bool>,
+    /// Where paths that were up came from.
+    #[pin]
+    sources: SpinLockIrq<Sources<Addr, KEPT_SOURCES>>,
+    /// Of the server's sessions, once it is one.
+    share: SetOnce<Share>,
     /// The end of the time a session without paths is kept.
     #[pin]
     expiry: DelayedWork<Self>,
@@ -131,23 +155,20 @@ impl DelayedOn for Session {
 }
 
 impl Session {
-    /// A session without paths. May sleep.
-    pub(crate) fn new(ctx: &Arc<Context>, uuid: Uuid) -> Result<Arc<Self>> {
-        let depth = ctx.geometry().queue_depth();
-        let mut words = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for _ in 0..depth {
-            words.push(ChunkState::new(), GFP_KERNEL)?;
-        }
+    /// A session without paths, whose first connection comes from `source`. May sleep.
+    pub(crate) fn new(ctx: &Arc<Context>, uuid: Uuid, source: Option<Addr>) -> Result<Arc<Self>> {
         let paths = KVec::with_capacity(PATHS_ROOM, GFP_KERNEL)?;
 
         Arc::pin_init(
             pin_init!(Self {
                 ctx: ctx.clone(),
                 uuid,
-                words,
+                words: SetOnce::new(),
+                source,
                 name: SetOnce::new(),
                 claims: Atomic::new(0),
                 incarnations: Atomic::new(0),
+                violations: Atomic::new(0),
                 private: Atomic::new(core::ptr::null_mut()),
                 paths <- new_spinlock_irq!(paths, "rtrs_srv_paths"),
                 link <- new_mutex!(
@@ -155,10 +176,14 @@ impl Session {
                         shown: 0,
                         dir: None,
                         up: false,
+                        connected: 0,
+                        number: 0,
                     },
                     "rtrs_srv_link"
                 ),
                 kept: Atomic::new(false),
+                sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
+                share: SetOnce::new(),
                 expiry <- new_delayed_work!("rtrs_srv_expiry"),
             }),
             GFP_KERNEL,
@@ -168,6 +193,11 @@ impl Session {
     /// The name the client gave it; empty before it did. Any context.
     pub fn name(&self) -> &str {
         self.name.as_ref().map_or("", SessionName::as_str)
+    }
+
+    /// [`Session::name`], for C. Any context.
+    pub(crate) fn cname(&self) -> &CStr {
+        self.name.as_ref().map_or(c"", SessionName::as_cstr)
     }
 
     /// Its identity. Any context.
@@ -187,6 +217,26 @@ impl Session {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.ctx
+    }
+
+    /// It is added to the server's sessions.
+    pub(crate) fn set_share(&self, share: Share) {
+        self.share.populate(share);
+    }
+
+    /// Whether it is a client of that server.
+    pub(crate) fn is_of(&self, ctx: &Arc<Context>) -> bool {
+        Arc::ptr_eq(&self.ctx, ctx)
+    }
+
+    /// Where its first connection came from.
+    pub(crate) fn source(&self) -> Option<Addr> {
+        self.source
+    }
+
+    /// Whether a path from `source` was up not long ago. Any context.
+    pub(crate) fn was_from(&self, source: Option<Addr>) -> bool {
+        source.is_some_and(|addr| self.sources.lock().contains(addr))
     }
 
     pub(crate) fn queue(&self) -> &Queue {
@@ -219,16 +269,39 @@ impl Session {
     // Chunks
     //
 
+    fn word(&self, buf_id: u16) -> Option<&ChunkState> {
+        self.words.as_ref()?.get(usize::from(buf_id))
+    }
+
+    /// How many chunks it has a word for.
+    fn word_count(&self) -> usize {
+        self.words.as_ref().map_or(0, |words| words.len())
+    }
+
+    /// Makes the words, unless they are there. `link` is locked, so that nobody else does.
+    fn make_words(&self) -> Result {
+        if self.words.as_ref().is_some() {
+            return Ok(());
+        }
+        let depth = self.queue_depth();
+        let mut words = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for _ in 0..depth {
+            words.push(ChunkState::new(), GFP_KERNEL)?;
+        }
+        self.words.populate(words);
+        Ok(())
+    }
+
     /// A request for chunk `buf_id` came over a path in its life `inc`. `None` if there is no such
     /// chunk.
     pub(crate) fn begin(&self, buf_id: u16, inc: Incarnation) -> Option<Begin> {
-        Some(self.words.get(usize::from(buf_id))?.try_begin(inc))
+        Some(self.word(buf_id)?.try_begin(inc))
     }
 
     /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without
     /// a lock.
     pub(crate) fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
-        match self.words.get(usize::from(buf_id)) {
+        match self.word(buf_id) {
             Some(word) => word.end(inc),
             None => End::NotBusy,
         }
@@ -265,7 +338,7 @@ impl Session {
     /// The path in its life `inc` closes: its request for the chunk, if it is still parked, will
     /// not run.
     pub(crate) fn cancel_parked(&self, buf_id: u16, inc: Incarnation) {
-        if let Some(word) = self.words.get(usize::from(buf_id)) {
+        if let Some(word) = self.word(buf_id) {
             word.cancel_parked(inc);
         }
     }
@@ -301,6 +374,11 @@ impl Session {
         let paths = self.paths.lock();
 
         paths.iter().rev().find(|path| test(path)).cloned()
+    }
+
+    /// Looks at all paths.
+    pub(crate) fn each(&self, look: impl FnMut(&Path)) {
+        self.paths.lock().iter().map(|path| &**path).for_each(look);
     }
 
     /// Paths for which `test` is true.
@@ -340,14 +418,16 @@ impl Session {
         self.claims.fetch_sub(1, Full);
     }
 
-    /// A path comes up: makes the session visible if it is the first one, and tells the user. Runs
+    /// A path from `source` comes up: makes the session visible if it is the first one, and tells the user. Runs
     /// `f` with the session's directory then. May sleep for as long as the user likes.
     pub(crate) fn path_up<R>(
         self: &Arc<Self>,
+        source: Option<Addr>,
         f: impl FnOnce(&SessionDir) -> Result<R>,
     ) -> Result<R> {
         let mut link = self.link.lock();
 
+        self.make_words()?;
         if link.dir.is_none() {
             link.dir = Some(SessionDir::new(self)?);
         }
@@ -356,7 +436,16 @@ impl Session {
             None => Err(EIO),
         });
         match result {
-            Ok(_) => link.shown = link.shown.saturating_add(1),
+            Ok(_) => {
+                link.shown = link.shown.saturating_add(1);
+                // With a path in it: there is something to see for who is told.
+                if let Some(dir) = &link.dir {
+                    dir.announce();
+                }
+                if let Some(addr) = source {
+                    self.sources.lock().note(addr);
+                }
+            }
             Err(_) if link.shown == 0 => link.dir = None,
             Err(_) => (),
         }
@@ -373,11 +462,16 @@ impl Session {
     }
 
     /// A path for which [`Session::path_up`] succeeded is not usable any more, and its directory
-    /// gone. May sleep.
-    pub(crate) fn path_down(&self) {
+    /// gone. `told` if user space was told of it. May sleep.
+    pub(crate) fn path_down(&self, path: &Path, told: bool) {
         let mut link = self.link.lock();
 
         link.shown = link.shown.saturating_sub(1);
+        if told {
+            link.connected = link.connected.saturating_sub(1);
+            let last = link.connected == 0;
+            self.send_event(&mut link, path, false, last);
+        }
         if link.shown == 0 {
             link.dir = None;
         }
@@ -424,15 +518,10 @@ impl Session {
         self.kept.load(Acquire)
     }
 
-    /// Whether it waits for its client to come back. Any context.
-    pub(crate) fn is_lingering(&self) -> bool {
-        self.is_kept() && self.is_deserted()
-    }
-
     /// Ends the session if it is without a path. May sleep for as long as the user likes.
     fn expire(self: &Arc<Self>) {
         // Decided with the registry locked, so that a client that comes back is told the truth.
-        if !self.ctx.give_up(self) {
+        if !self.ctx.registry().give_up(self) {
             return;
         }
         {
@@ -443,7 +532,7 @@ impl Session {
                 link.up = false;
             }
         }
-        self.ctx.forget(self);
+        self.ctx.registry().forget(self);
     }
 
     /// The user's view of the session ends. The registry is locked.

@@ -5,34 +5,33 @@
 use core::fmt;
 use kernel::{
     prelude::*,
-    str::CString,
     sync::Arc, //
 };
 
 use rtrs_bindings::{
     attribute::{
         attributes,
-        trim_newline,
+        expect_one,
+        Group,
         Output,
         RemoveSelf, //
     },
     class::{
         Class,
-        ClassDevice, //
+        ClassDevice,
+        Uevent, //
     },
     kobject::Dir,
     rcu::RcuCell,
+    uuid::Uuid,
 };
 use rtrs_core::addr::Addr;
 
 use crate::{
     logic::path_state::CloseReason,
-    path::{
-        counter,
-        Path, //
-    },
+    path::Path,
     session::Session,
-    show::Show, //
+    stats::STATS_FILES, //
 };
 
 /// The class, for as long as the module is loaded.
@@ -61,22 +60,27 @@ pub(crate) fn init() -> Result<ClassGuard> {
 // Field order is teardown order.
 pub(crate) struct SessionDir {
     paths: Dir<Session>,
-    _device: ClassDevice<Session>,
+    device: ClassDevice<Session>,
 }
 
 impl SessionDir {
-    /// Makes both. Sleeps.
+    /// Makes both; user space is not told yet. Sleeps.
     pub(crate) fn new(session: &Arc<Session>) -> Result<Self> {
         let class = CLASS.get().ok_or(ENODEV)?;
-        let name = CString::try_from_fmt(fmt!("{}", session.name()))?;
-        let device = ClassDevice::new(&class, &name, &[], session.clone())?;
+        let device = ClassDevice::new(&class, session.cname(), &[&SESSION_FILES], session.clone())?;
         let paths = Dir::new(&device, c"paths", &[], session.clone())?;
 
-        device.announce();
-        Ok(Self {
-            paths,
-            _device: device,
-        })
+        Ok(Self { paths, device })
+    }
+
+    /// Tells user space that the session is there (once). Sleeps.
+    pub(crate) fn announce(&self) {
+        self.device.announce();
+    }
+
+    /// Tells user space that something happened to the session. Sleeps.
+    pub(crate) fn uevent(&self, vars: &[&CStr]) -> Result {
+        self.device.uevent(Uevent::Change, vars)
     }
 }
 
@@ -88,17 +92,27 @@ pub(crate) struct PathDir {
 impl PathDir {
     /// Makes it. Sleeps.
     pub(crate) fn new(session: &SessionDir, path: &Arc<Path>) -> Result<Self> {
-        let name = CString::try_from_fmt(fmt!("{}", Show(path.addrs())))?;
-        let dir = Dir::new(&session.paths, &name, &[&FILES, &STATS], path.clone())?;
+        let groups: [&'static Group<Path>; 2] = [&PATH_FILES, &STATS_FILES];
+        let dir = Dir::new(&session.paths, path.cname(), &groups, path.clone())?;
 
         Ok(Self { _dir: dir })
     }
 }
 
 attributes! {
-    /// Files of a path.
-    static FILES: [Path] = {
+    static SESSION_FILES: [Session] = {
+        "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
+        "peer_name" => ro(|session, out| line(out, session.name())),
+        "uuid" => ro(|session, out| line::<&Uuid>(out, session.uuid())),
+        "protocol_errors" => ro(|session, out| line(out, session.violations())),
+        "memory" => ro(|session, out| line(out, session.memory())),
+    };
+    static PATH_FILES: [Path] = {
         "state" => ro(|path, out| line(out, path.state())),
+        "state_full" => ro(show_state_full),
+        "uuid" => ro(|path, out| line::<&Uuid>(out, path.uuid())),
+        "protocol_errors" => ro(|path, out| line(out, path.stats().violations())),
+        "memory" => ro(|path, out| line(out, path.memory())),
         "src_addr" => ro(|path, out| match &path.addrs().src {
             Some(addr) => line(out, addr),
             None => Err(ENODEV),
@@ -114,57 +128,30 @@ attributes! {
         }),
         "disconnect" => rw_self(|_, out| line(out, "Usage: echo 1 > disconnect"), disconnect),
     };
-    /// Statistics of a path.
-    static STATS: [Path] in "stats" = {
-        "rdma" => rw(show_rdma, reset_rdma),
-    };
 }
 
 fn line<T: fmt::Display>(out: &mut Output<'_>, value: T) -> Result {
     out.write_fmt(format_args!("{value}\n")).map_err(|_| EIO)
 }
 
+/// One `name: value` in a line.
+fn show_state_full(path: &Path, out: &mut Output<'_>) -> Result {
+    let secs = path.state_age() / 1_000_000_000;
+
+    writeln!(out, "state: {}\nsince: {secs}", path.state().as_str())?;
+    Ok(writeln!(
+        out,
+        "connections: {}\nattempt: {}",
+        path.cons(),
+        path.recon_cnt()
+    )?)
+}
+
 fn disconnect(path: &Arc<Path>, input: &[u8], file: RemoveSelf<'_>) -> Result {
-    if trim_newline(input) != b"1" {
-        return Err(EINVAL);
-    }
+    expect_one(input)?;
     // As the file is gone the directory can be removed while we are in here.
     if file.remove() {
         path.close(CloseReason::Operator);
-    }
-    Ok(())
-}
-
-fn show_rdma(path: &Path, out: &mut Output<'_>) -> Result {
-    let sum = |index| path.counters().sum(index);
-    // The first four are what the C implementation has; the fifth is documented.
-    let inflight = sum(counter::STARTED).saturating_sub(sum(counter::DONE));
-
-    line(
-        out,
-        format_args!(
-            "{} {} {} {} {}",
-            sum(counter::READS),
-            sum(counter::READ_BYTES),
-            sum(counter::WRITES),
-            sum(counter::WRITE_BYTES),
-            inflight
-        ),
-    )
-}
-
-fn reset_rdma(path: &Path, input: &[u8]) -> Result {
-    match trim_newline(input) {
-        b"0" | b"1" => (),
-        _ => return Err(EINVAL),
-    }
-    for index in [
-        counter::READS,
-        counter::READ_BYTES,
-        counter::WRITES,
-        counter::WRITE_BYTES,
-    ] {
-        path.counters().reset(index);
     }
     Ok(())
 }

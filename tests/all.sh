@@ -70,15 +70,16 @@ style()
 	one_line checkpatch "C code passes checkpatch" "$RTRS_ENV/style.sh" checkpatch
 }
 
-# cargo_tests NAME DIR: results count test by test. A crate that does not even
-# build prints none, so the exit status has a say.
+# cargo_tests NAME DIR [OPTION...]: results count test by test. A crate that
+# does not even build prints none, so the exit status has a say.
 cargo_tests()
 {
 	local name=$1 dir=$2 log=$HOST/$1.log
+	shift 2
 
 	[ -f "$dir/Cargo.toml" ] || return 0
 	if ! step "cargo-$name" "host tests: $name" \
-		"$RTRS_ENV/enter.sh" cargo test --workspace --locked --no-fail-fast --manifest-path "$dir/Cargo.toml"; then
+		"$RTRS_ENV/enter.sh" cargo test --workspace --locked --no-fail-fast --manifest-path "$dir/Cargo.toml" "$@"; then
 		grep -q '^test result: FAILED' "$RTRS_LOGS/cargo-$name.log" ||
 			printf 'test %s ... FAILED\ntest result: FAILED. 0 passed; 1 failed;\n' "$name" \
 				>>"$RTRS_LOGS/cargo-$name.log"
@@ -90,6 +91,9 @@ host_tests()
 {
 	cargo_tests runner "$RTRS_REPO/tests/vm"
 	cargo_tests logic "$RTRS_REPO/tests/host"
+	# Where it was built already.
+	cargo_tests peer "$RTRS_REPO/tests/peer" \
+		--target-dir "$(dirname "$(dirname "$("$RTRS_ENV/peer.sh")")")"
 	if [ -x "$RTRS_REPO/tests/host/valgrind.sh" ]; then
 		one_line valgrind "host tests are clean under valgrind" \
 			"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/host/valgrind.sh"

@@ -6,6 +6,7 @@
 # timeout: 240
 
 . "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/observe.sh"
 require fio udevadm
 
 SESS=/sys/class/rtrs-client/stats
@@ -13,52 +14,26 @@ PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 FILES="rdma reconnects cpu_migration cpu_migration_from cpu_migration_to sg_entries rdma_lat
 	rdma_lat_us wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_client
-TRACE=/sys/kernel/tracing
 
 p0=$SESS/paths/${PATHS[0]}
 p1=$SESS/paths/${PATHS[1]}
 
-map() { map_rnbd stats /dev/nullb0 "$@" >"$TMP/dev"; }
-unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
-
-# io RW N [FIO OPTION...]: N requests of 4 KiB.
-io()
+map()
 {
-	local rw=$1 n=$2
-	shift 2
-
-	fio --name=io --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --rw="$rw" \
-		--bs=4k --iodepth=8 --size=64M --number_ios="$n" "$@" >"$TMP/fio" || {
-		cat "$TMP/fio"
-		return 1
-	}
+	map_rnbd stats /dev/nullb0 "$@" >"$TMP/dev"
+	map_rnbd stats /dev/nullb1 "$@" >"$TMP/slow"
 }
 
-# field FILE N
-field() { awk -v n="$2" '{ print $n; exit }' "$1"; }
+unmap()
+{
+	unmap_rnbd "$(cat "$TMP/slow")"
+	unmap_rnbd "$(cat "$TMP/dev")"
+}
+
+io() { fio_count "$(cat "$TMP/dev")" "$@"; }
 
 # column FILE N: sum of a column of a latency table, without the maximum.
 column() { awk -v n="$2" '!/^maximum/ { sum += $(NF - 2 + n) } END { print sum + 0 }' "$1"; }
-
-# matches FILE REGEX: all of the file, newlines as blanks.
-matches()
-{
-	local text
-	text=$(tr '\n' ' ' <"$1")
-
-	[[ $text =~ ^$2$ ]] || {
-		echo "$1: $text"
-		return 1
-	}
-}
-
-same()
-{
-	[ "$2" = "$3" ] || {
-		echo "$1: $2, not $3"
-		return 1
-	}
-}
 
 formats()
 {
@@ -184,43 +159,28 @@ reconnect()
 	matches "$p0/stats/reconnects" "0 0 "
 }
 
-# All requests of a path that is reconnected go to the other one, or wait.
+has_requests() { [ "$(field "$p1/stats/rdma" 5)" -gt 0 ]; }
+
+# Requests that are with a slow disk when their path is reconnected go to the other one.
 failover()
 {
-	local fio i
+	local fio n
 
 	write "$SESS/add_path" "${PATHS[1]}"
 	matches "$SESS/state" "connected 2/2 "
 	write "$SESS/mpath_policy" rr
-	io randrw 1000000 --time_based --runtime=6 &
+	write "$p0/stats/rdma" 0
+	write "$p1/stats/rdma" 0
+	fio --name=slow --filename="/dev/$(cat "$TMP/slow")" --direct=1 --ioengine=libaio \
+		--rw=randread --bs=4k --iodepth=8 --number_ios=8 --size=32M >"$TMP/fio" &
 	fio=$!
-	sleep 1
-	for i in 1 2 3; do
-		write "$p1/reconnect" 1
-		sleep 0.2
-	done
+	wait_for 5 has_requests
+	n=$(field "$p1/stats/rdma" 5)
+	write "$p1/reconnect" 1
 	wait "$fio"
 	same "in flight" "$(field "$p0/stats/rdma" 5) $(field "$p1/stats/rdma" 5)" "0 0"
-	matches "$p1/stats/reconnects" "3 0 "
-	# What is in flight may well be over by the time the connections are closed.
-	[ $(($(field "$p0/stats/rdma" 6) + $(field "$p1/stats/rdma" 6))) -gt 0 ] || {
-		echo "no request had to be failed over"
-		return 4
-	}
-}
-
-# Listens while CMD... runs.
-events()
-{
-	local pid
-
-	udevadm monitor --kernel --property --subsystem-match=rtrs-client >"$TMP/events" &
-	pid=$!
-	sleep 1
-	"$@"
-	sleep 1
-	kill "$pid"
-	wait "$pid" 2>/dev/null || true
+	matches "$p1/stats/reconnects" "1 0 "
+	same "failed over" $((n > 0 && $(field "$p0/stats/rdma" 6) + $(field "$p1/stats/rdma" 6) >= n)) 1
 }
 
 has_event()
@@ -251,9 +211,9 @@ disconnect_all()
 	write "$p1/reconnect" 1
 }
 
-uevents()
+told()
 {
-	events disconnect_all
+	uevents rtrs-client disconnect_all
 	has_event path_down degraded "${PATHS[1]}"
 	has_event path_down disconnected "${PATHS[0]}"
 	has_event session_down disconnected
@@ -267,13 +227,11 @@ connections()
 	local cons
 	cons=$(($(nproc --all) + 1))
 
-	[ -d /sys/kernel/debug/rtrs_client ] || mount -t debugfs debugfs /sys/kernel/debug
+	debugfs_up rtrs_client
 	cat "$DEBUG/connections"
 	same "connections" "$(awk '$6 == "stats" && $1 == "rxe0"' "$DEBUG/connections" | wc -l)" $((2 * cons))
-	# As the kernel knows them.
 	awk '$6 == "stats" { print $8 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
-	rdma resource show qp | awk '/rtrs_client/ {
-		for (i = 1; i < NF; i++) if ($i == "lqpn") print $(i + 1) }' | sort -n >"$TMP/theirs"
+	qp_numbers rtrs_client >"$TMP/theirs"
 	diff "$TMP/ours" "$TMP/theirs"
 	awk '$6 == "stats" && ($3 != "drxe0" || $5 != "ip:10.9.0.1") { bad = 1 } END { exit bad }' \
 		"$DEBUG/connections"
@@ -297,39 +255,29 @@ in_flight_table()
 	same "requests afterwards" "$(grep -c '^stats' "$DEBUG/requests")" 0
 }
 
-fields()
+some_of_all()
 {
-	local e=$TRACE/events/rtrs_clt f
-
-	for f in rtrs_clt_reconnect_work rtrs_clt_close_conns rtrs_rdma_error_recovery; do
-		for n in state reconnect_attempts max_reconnect_attempts fail_cnt success_cnt sessname; do
-			grep -Eq "field:.* $n(\[[0-9]+\])?;" "$e/$f/format" || {
-				echo "$f has no $n"
-				return 1
-			}
-		done
-	done
-}
-
-traced()
-{
-	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
-	fields
-	echo >$TRACE/trace
-	echo 1 >$TRACE/events/rtrs_clt/enable
 	io randwrite 100 --iodepth=1
 	write "$p0/reconnect" 1
 	write "$p1/disconnect" 1
 	write "$p1/reconnect" 1
-	echo 0 >$TRACE/events/rtrs_clt/enable
-	cp $TRACE/trace "$TMP/trace"
-	tail -n 20 "$TMP/trace"
-	[ "$(grep -c 'rtrs_clt_issue: .*sess=stats .*dir=WRITE data=4096' "$TMP/trace")" -ge 100 ]
-	[ "$(grep -c 'rtrs_clt_response: .*sess=stats .*result=0' "$TMP/trace")" -ge 100 ]
-	[ "$(grep -c 'rtrs_clt_complete: .*sess=stats .*dir=WRITE .*result=0' "$TMP/trace")" -ge 100 ]
-	grep "rtrs_clt_reconnect_work: .*${PATHS[0]}" "$TMP/trace"
-	grep "rtrs_clt_close_conns: .*${PATHS[1]}" "$TMP/trace"
-	grep "rtrs_clt_path_state: .*path=${PATHS[1]} .*connected -> " "$TMP/trace"
+}
+
+trace_all()
+{
+	local f
+
+	for f in rtrs_clt_reconnect_work rtrs_clt_close_conns rtrs_rdma_error_recovery; do
+		has_fields rtrs_clt "$f" state reconnect_attempts max_reconnect_attempts fail_cnt \
+			success_cnt sessname
+	done
+	traced_while rtrs_clt some_of_all
+	traced 100 'rtrs_clt_issue: .*sess=stats .*dir=WRITE data=4096'
+	traced 100 'rtrs_clt_response: .*sess=stats .*result=0'
+	traced 100 'rtrs_clt_complete: .*sess=stats .*dir=WRITE .*result=0'
+	traced 1 "rtrs_clt_reconnect_work: .*${PATHS[0]}"
+	traced 1 "rtrs_clt_close_conns: .*${PATHS[1]}"
+	traced 1 "rtrs_clt_path_state: .*path=${PATHS[1]} .*connected -> "
 }
 
 must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
@@ -337,9 +285,11 @@ defer rxe_down rxe0
 resource_snapshot
 must "a null_blk" null_blk_up nullb0 256
 defer null_blk_down nullb0
+must "a slow one" null_blk_up nullb1 64 0 2000000000
+defer null_blk_down nullb1
 must "modules load" load_modules rust
 defer unload_modules
-must "a device maps" map "${PATHS[0]}"
+must "devices map" map "${PATHS[0]}"
 check "files have the documented formats" formats
 check "states are shown" states
 check "requests are counted" counts
@@ -348,9 +298,9 @@ check "other values do not" bad_resets
 check "requests in flight are counted, and not reset" inflight
 check "reconnects are counted" reconnect
 check "failed over requests are counted" failover
-check "uevents tell of paths and session" uevents
+check "uevents tell of paths and session" told
 check "debugfs lists connections" connections
 check "debugfs lists requests in flight" in_flight_table
-check "tracepoints show requests and paths" traced
-check "the device unmaps" unmap
+check "tracepoints show requests and paths" trace_all
+check "devices unmap" unmap
 finish

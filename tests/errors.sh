@@ -70,7 +70,7 @@ late()
 # Late answers do not hold up others on the same connections.
 overtaking()
 {
-	rt_start io name=m tag=late how=work delay=3000 count=8 depth=8 len=4096
+	rt_start io name=m tag=late how=work delay=$((3000 * RTRS_TIME_SCALE)) count=8 depth=8 len=4096
 	both m count=200 depth=8 len=4096 &&
 		[ "$(result late)" = "" ] || {
 		echo "was held up"
@@ -92,7 +92,7 @@ permits()
 # one who does gets one in the end.
 shortage()
 {
-	rt_start permits name=m tag=permits hold=1500
+	rt_start permits name=m tag=permits hold=$((1500 * RTRS_TIME_SCALE))
 	sleep 0.5
 	rt_start io name=m tag=wait count=4 depth=4
 	io m tag=nowait wait=no count=4 depth=4 && rt_wait || return

@@ -1,48 +1,96 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the only cable is pulled for 8 s under verified load: no IO fails, and it goes on soon
+# desc: the only cable is pulled under verified load: IO waits, goes on within 3 s, and fails after fast_io_fail_tmo only
 # topology: pair
 # timeout: 240
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
 require fio rdma
 
-# Seconds after the cable is back within which IO has to go on. A loaded host
-# slows emulated guests down; the number measured is printed.
-LIMIT=${RTRS_RESUME_LIMIT:-10}
+# Milliseconds after the cable is back within which IO has to go on.
+LIMIT=$((${RTRS_RESUME_LIMIT:-3} * 1000 * RTRS_TIME_SCALE))
+# Seconds that IO waits in the second part.
+TMO=4
+SESS=$CLT/cable
 
 map()
 {
 	map_rnbd cable /dev/nullb0 "ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" >"$TMP/dev"
 }
+dev() { cat "$TMP/dev"; }
 
-load()
-{
-	fio --name=load --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio \
-		--rw=randwrite --bs=4k --iodepth=8 --size=32M --time_based --runtime="$1" \
-		--verify=crc32c --verify_backlog=256 --verify_fatal=1 --output="$TMP/fio"
-	echo "$?" >"$TMP/fio.rc"
-}
+cable() { vm_control link client 0 "$1" && ms_now >"$TMP/$1"; }
 
-# To be called after the load was waited for.
-load_is_fine()
-{
-	cat "$TMP/fio"
-	[ "$(cat "$TMP/fio.rc")" -eq 0 ]
-}
-
-# Completed IO of the device.
-done_ios() { awk '{ print $1 + $5 }' "/sys/block/$(cat "$TMP/dev")/stat"; }
-
+# resumes: after the cable was put back
 resumes()
 {
-	local before t0
-	before=$(done_ios)
-	t0=$(date +%s%N)
-	wait_for 60 eval "[ \$(done_ios) -gt $before ]" || return
-	echo "IO went on $((($(date +%s%N) - t0) / 1000000)) ms after the cable was back"
-	[ $(($(date +%s%N) - t0)) -lt $((LIMIT * 1000000000)) ]
+	local before ms
+	before=$(ios "$(dev)")
+	until [ "$(ios "$(dev)")" -gt "$before" ]; do
+		ms=$(($(ms_now) - $(cat "$TMP/up")))
+		[ "$ms" -lt 60000 ] || return
+		sleep 0.05
+	done
+	ms=$(($(ms_now) - $(cat "$TMP/up")))
+	echo "IO went on $ms ms after the cable was back"
+	cat "$SESS"/paths/*/state_full
+	[ "$ms" -lt "$LIMIT" ]
+}
+
+# one_write: 0 or 1, and when it was over, one line
+one_write()
+{
+	local rc=0
+	dd if=/dev/zero of="/dev/$(dev)" bs=4k count=1 seek=$((12 * 1024)) oflag=direct status=none 2>&1 || rc=1
+	echo "$rc $(ms_now)"
+}
+
+# errors_after_the_time: all writes but those that were over before the cable
+# was pulled wait for TMO seconds, and then fail.
+errors_after_the_time()
+{
+	local rc at first
+
+	write "$SESS/fast_io_fail_tmo" $TMO
+	[ "$(one_write | cut -d ' ' -f 1)" = 0 ]
+	cable down
+	# The first ones wait, those after that are refused.
+	one_write >"$TMP/w1" &
+	one_write >"$TMP/w2" &
+	wait
+	for first in w1 w2; do
+		cat "$TMP/$first"
+		read -r rc at < <(tail -n 1 "$TMP/$first")
+		at=$((at - $(cat "$TMP/down")))
+		echo "the write was over after $at ms"
+		[ "$rc" = 1 ]
+		[ "$at" -ge $((TMO * 1000 - 300)) ]
+		[ "$at" -lt $(((TMO + 3) * 1000 * RTRS_TIME_SCALE)) ]
+	done
+	at=$(ms_now)
+	[ "$(one_write | tail -n 1 | cut -d ' ' -f 1)" = 1 ]
+	at=$(($(ms_now) - at))
+	echo "the next one took $at ms"
+	[ "$at" -lt $((1000 * RTRS_TIME_SCALE)) ]
+}
+
+# RNBD opens its device anew, which takes a message and its answer.
+recovers()
+{
+	local ms
+
+	cable up
+	until [ "$(one_write | tail -n 1 | cut -d ' ' -f 1)" = 0 ]; do
+		ms=$(($(ms_now) - $(cat "$TMP/up")))
+		[ "$ms" -lt 60000 ] || return
+		sleep 0.05
+	done
+	ms=$(($(ms_now) - $(cat "$TMP/up")))
+	echo "IO went on $ms ms after the cable was back"
+	[ "$ms" -lt $((LIMIT + 2000)) ]
+	fio_verify "$(dev)" 2M
 }
 
 server_role()
@@ -57,20 +105,26 @@ server_role()
 
 client_role()
 {
-	local pid
 	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
 	barrier listening
 	must "a device maps" map
-	load 40 &
-	pid=$!
-	sleep 5
-	check "the cable is pulled" vm_control link client 0 down
+	load_start "$(dev)"
+	sleep 4
+	check "the cable is pulled" cable down
 	sleep 8
-	check "the cable is put back" vm_control link client 0 up
-	check "IO goes on" resumes
-	wait "$pid"
-	check "no IO failed" load_is_fine
-	check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
+	check "nothing fails for 8 s" load_runs
+	check "the cable is put back" cable up
+	check "IO goes on within $((LIMIT / 1000)) s" resumes
+	ktap_log "$TMP/case.log" 6
+	sleep 2
+	load_stop
+	check "all IO succeeded and verified" load_is_fine
+	check "nothing is in flight" nothing_in_flight cable
+	check "IO fails $TMO s after the cable is pulled, not before" errors_after_the_time
+	ktap_log "$TMP/case.log" 6
+	check "it goes on by itself when the cable is back" recovers
+	grep -o 'IO went on.*' "$TMP/case.log" | sed 's/^/# /'
+	check "the device unmaps" unmap_rnbd "$(dev)"
 	check "the client modules unload" unload_modules
 	barrier unmapped
 }

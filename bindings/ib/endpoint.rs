@@ -58,6 +58,13 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// the chain's, and the status is not success). Context: the queue's.
     fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc);
 
+    /// A completion was found, the `position`th of its poll, from 1. Called first of all for each
+    /// completion, of sends without a token too. Context: the queue's.
+    #[inline]
+    fn found(&self, position: u32) {
+        let _ = position;
+    }
+
     /// A signalled chain completed, and with it everything posted before: there is room in the send
     /// queue again. Follows or replaces `send_done()`, with which nobody needs to be told of chains
     /// without a token. Context: the queue's.
@@ -131,8 +138,11 @@ impl<H: Handler> Endpoint<H> {
         index: u16,
         pending: PendingConnection,
         owner: &'static CStr,
-    ) -> Result<Pin<KBox<Self>>> {
-        let this = Self::alloc(handler, index, owner)?;
+    ) -> Result<Pin<KBox<Self>>, (PendingConnection, Error)> {
+        let this = match Self::alloc(handler, index, owner) {
+            Ok(this) => this,
+            Err(e) => return Err((pending, e)),
+        };
         let id = pending.into_id();
         let context = this.as_ref().context();
         id.with_handler_lock(|| {

@@ -12,6 +12,8 @@
 //! * Completions of one queue run one after the other, in softirq or a work
 //!   item, as chosen; the ledger's consumer side belongs to them.
 
+mod direct;
+
 use core::{
     mem::offset_of,
     ptr::NonNull, //
@@ -35,6 +37,7 @@ use super::{
         Endpoint,
         Handler, //
     },
+    polls::PollTracker,
     sendq::{
         SqError,
         SqLedger,
@@ -181,8 +184,12 @@ pub struct QueuePair {
     send_done: Done,
     recv_cqes: KVVec<raw::ib_cqe>,
     ledger: SqLedger<Ring>,
+    polls: PollTracker,
     max_sges: u32,
     qp_num: u32,
+    context: PollContext,
+    /// Somebody handles completions of a [`PollContext::Direct`] queue.
+    polling: Atomic<bool>,
     #[pin]
     sq: SpinLockIrq<SendQueue>,
     #[pin]
@@ -330,8 +337,11 @@ impl QueuePair {
                 send_done,
                 recv_cqes,
                 ledger,
+                polls: PollTracker::new(),
                 max_sges,
                 qp_num,
+                context: cfg.poll,
+                polling: Atomic::new(false),
                 sq <- new_spinlock_irq!(SendQueue { open: true, posted }, "rtrs_sq"),
                 rq <- new_spinlock_irq!(true, "rtrs_rq"),
                 domain: domain.clone(),
@@ -367,6 +377,11 @@ impl QueuePair {
     /// The domain of the queue pair.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
+    }
+
+    /// Longest run of work requests without a completion of their own.
+    pub fn signal_interval(&self) -> u32 {
+        self.ledger.interval()
     }
 
     /// Work requests on the send queue that are not known to be retired.
@@ -478,18 +493,6 @@ impl QueuePair {
         }
     }
 
-    /// Handles up to `budget` completions of a [`PollContext::Direct`] queue;
-    /// returns how many there were.
-    ///
-    /// # Safety
-    ///
-    /// No two calls at a time, and none of another poll context.
-    pub unsafe fn poll(&self, budget: u32) -> i32 {
-        let budget = i32::try_from(budget).unwrap_or(i32::MAX);
-        // SAFETY: the CQ is valid; by the function's requirement.
-        unsafe { raw::ib_process_cq_direct(self.cq.as_ptr(), budget) }
-    }
-
     /// Closes the gate: when this returns nothing is being posted any more,
     /// and nothing will be. Any context.
     pub fn close_gate(&self) {
@@ -508,7 +511,12 @@ impl QueuePair {
         self.close_gate();
         // SAFETY: the QP is valid, nobody posts any more. The drain's own
         // requests have the entries that `new()` added.
-        unsafe { raw::ib_drain_qp(self.qp.as_ptr()) };
+        unsafe {
+            match self.context {
+                PollContext::Direct => self.drain_direct(),
+                _ => raw::ib_drain_qp(self.qp.as_ptr()),
+            }
+        }
         // SAFETY: drained; `id` is valid and owns the QP.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         // SAFETY: its only QP is gone. Waits for callbacks still running.
@@ -544,6 +552,7 @@ unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: ib_core passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
+    ep.handler().found(qp.polls.next(wc));
     let token = qp.send_token(cqe);
     if wc.status().is_ok() {
         // Only signalled requests complete without error, in order.
@@ -568,5 +577,6 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: ib_core passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
+    ep.handler().found(qp.polls.next(wc));
     ep.handler().recv_done(ep, qp, qp.recv_token(cqe), wc);
 }

@@ -120,7 +120,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
 
     /// Work requests between signaled ones: a quarter of the queue, so that there are always
     /// completions on their way when it fills up.
-    const fn interval(&self) -> u32 {
+    pub const fn interval(&self) -> u32 {
         match self.depth / 4 {
             0 => 1,
             quarter if quarter > MAX_INTERVAL => MAX_INTERVAL,

@@ -38,6 +38,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    ack_token,
     LinkCore,
     Request,
     INFO_TOKEN,
@@ -69,15 +70,20 @@ impl Handler for LinkCore {
         self.handle_cm_event(&ep, event);
     }
 
+    #[inline]
+    fn found(&self, position: u32) {
+        self.path.stats().polls.found(position);
+    }
+
     fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {
-        self.note_polled(ep.index(), wc);
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "send");
         }
         let (Some(token), Some(tables)) = (token, self.tables.as_ref()) else {
             return;
         };
-        // Tokens: sends of the permits, then invalidations of the permits.
+        // Tokens: sends of the permits, then invalidations of the permits, then one for answers
+        // to heartbeats.
         let depth = tables.requests.len();
         let token = token as usize;
         let (id, is_send) = if token < depth {
@@ -85,6 +91,9 @@ impl Handler for LinkCore {
         } else {
             (token - depth, false)
         };
+        if id == depth {
+            return self.liveness.end_ack();
+        }
         let Some(request) = tables.requests.get(id) else {
             return;
         };
@@ -101,11 +110,10 @@ impl Handler for LinkCore {
     }
 
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
-        self.note_polled(ep.index(), wc);
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "receive");
         }
-        self.note_received(ep.index());
+        self.liveness.received(ep.index());
         match self.received(ep, qp, token, wc) {
             Ok(()) => {}
             Err(Bad(what)) => {
@@ -131,31 +139,13 @@ impl LinkCore {
         self.fail("error completion", errno::ECONNRESET.to_errno());
     }
 
-    #[inline]
-    fn note_polled(&self, con: u16, wc: &Wc) {
-        if let Some(con) = self.cons.get(usize::from(con)) {
-            let addr = core::ptr::from_ref(wc).addr();
-            self.path.stats().polled(&con.polls, addr);
-        }
-    }
-
     /// The CPU that should handle the completions of a connection; the service
-    /// connection belongs to none.
-    fn cpu_of(&self, con: u16) -> Option<u32> {
-        u32::from(con).checked_sub(1)
-    }
-
-    #[inline]
-    fn note_received(&self, con: u16) {
-        let flag = if con == 0 {
-            &self.rx_service
-        } else {
-            &self.rx_io
-        };
-        // Read first: the line is shared by all CPUs, and stays so.
-        if !flag.load(Relaxed) {
-            flag.store(true, Relaxed);
+    /// connection and those that are polled belong to none.
+    pub(super) fn cpu_of(&self, con: u16) -> Option<u32> {
+        if self.is_polled(con) {
+            return None;
         }
+        u32::from(con).checked_sub(1)
     }
 
     fn received(
@@ -183,11 +173,13 @@ impl LinkCore {
             (WcOpcode::RecvRdmaWithImm, Some(imm)) => {
                 match Imm::decode(imm).map_err(|e| Bad(e.as_str()))? {
                     Imm::Hb if con == 0 => {
-                        // If the queue is full there is traffic enough.
-                        let _ = Self::post_imm(qp, Imm::HbAck);
+                        let geometry = self.geometry().ok_or(Bad("too early"))?;
+                        if let Err(e) = self.liveness.ack(qp, ack_token(geometry)) {
+                            self.fail("answering a heartbeat", Error::from(e).to_errno());
+                        }
                     }
                     Imm::HbAck if con == 0 => {
-                        if let Some(ns) = self.probe.ack(time::now_ns()) {
+                        if let Some(ns) = self.liveness.acked() {
                             self.path.heartbeat_took(ns);
                         }
                     }

@@ -24,7 +24,6 @@ use rtrs_bindings::{
 use rtrs_core::proto::{
     geometry::SEGMENT_SIZE,
     Dir,
-    Imm,
     Layout,
     ReadDest,
     ReadMsg,
@@ -54,6 +53,9 @@ use crate::{
 pub(crate) enum IssueError {
     /// This link is no use, another one may be.
     Link,
+    /// The driver did not like it: the end of this link, and of the request, if the
+    /// driver of another link says the same.
+    Refused(Error),
     /// This link's queue is full for the moment.
     Full,
     /// The request, or the moment, is no good: the caller gets this.
@@ -63,9 +65,11 @@ pub(crate) enum IssueError {
 impl From<PostError> for IssueError {
     fn from(e: PostError) -> Self {
         match e {
-            // The driver does not refuse a request for its own sake.
             PostError::Refused(e) if e == ENOMEM.to_errno() => Self::Full,
-            PostError::Closed | PostError::Refused(_) | PostError::Partial(_) => Self::Link,
+            // A device that is broken, whatever it is asked.
+            PostError::Refused(e) if e == EIO.to_errno() || e == ENODEV.to_errno() => Self::Link,
+            PostError::Refused(e) => Self::Refused(Error::from_errno(e)),
+            PostError::Closed | PostError::Partial(_) => Self::Link,
             PostError::Full => Self::Full,
             PostError::Invalid => Self::Request(EINVAL),
         }
@@ -79,11 +83,14 @@ impl From<Error> for IssueError {
 }
 
 impl Link {
-    /// The connection for a request: the service connection, or the one of the
-    /// CPU that took the permit.
+    /// The connection for a request: the service connection, a polled one, or the one
+    /// of the CPU that took the permit.
     #[inline]
     fn con_of(&self, io: &Io) -> u16 {
-        let io_cons = self.core.con_count().saturating_sub(1);
+        if let Some(con) = io.polled.and_then(|queue| self.core.polled_con(queue)) {
+            return con;
+        }
+        let io_cons = self.core.io_cons();
         match (io.admin, io_cons) {
             (true, _) | (_, 0) => 0,
             // CAST: less than `io_cons`.
@@ -129,26 +136,17 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a heartbeat or the answer to one, on the service connection.
+    /// Sends a heartbeat, on the service connection.
     pub(crate) fn send_heartbeat(&self) -> Result<(), PostError> {
         let qp = self
             .endpoint(0)
             .and_then(Endpoint::qp)
             .ok_or(PostError::Closed)?;
-        LinkCore::post_imm(qp, Imm::Hb)
+        self.core.liveness.send(qp)
     }
 }
 
 impl LinkCore {
-    /// An RDMA write of nothing, with an immediate that says it all.
-    pub(super) fn post_imm(qp: &QueuePair, imm: Imm) -> Result<(), PostError> {
-        let imm = imm.encode().map_err(|_| PostError::Invalid)?;
-        qp.post_send(
-            Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm),
-            None,
-        )
-    }
-
     /// Takes back the mapping of a request whose owner we are.
     pub(super) fn unmap(&self, request: &Request) {
         let Some(domain) = self.domain.as_ref() else {

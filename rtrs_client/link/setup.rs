@@ -55,6 +55,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    ack_token,
     Chunk,
     Link,
     LinkCore,
@@ -78,8 +79,17 @@ use crate::{
     MODULE_NAME,
 };
 
-/// How long resolving an address or a route may take, in milliseconds.
-const RESOLVE_TIMEOUT_MS: u32 = 30_000;
+/// How long resolving an address may take the first time, in milliseconds. The
+/// neighbour tables ask for three seconds and then give up, which the connection
+/// manager does not notice: it would go on waiting for what nobody asks for any more.
+const RESOLVE_ADDR_FIRST_MS: u32 = 4_000;
+
+/// The same for a path that was connected before. A cable that comes back may find
+/// the neighbour tables about to give up; each attempt has them ask anew.
+const RESOLVE_ADDR_AGAIN_MS: u32 = 1_000;
+
+/// How long resolving a route may take, in milliseconds.
+const RESOLVE_ROUTE_TIMEOUT_MS: u32 = 30_000;
 
 /// Least scatter/gather elements of a send we can do with: data and header.
 const MIN_SEND_SGES: u32 = 2;
@@ -90,7 +100,7 @@ const RETRY: u8 = 7;
 impl Link {
     /// Begins with the service connection. Sleeps.
     pub(crate) fn start(path: &Arc<Path>, number: u32) -> Result<Self> {
-        let core = LinkCore::new(path.clone(), number, path.session().con_count())?;
+        let core = LinkCore::new(path.clone(), number)?;
         let mut link = Self {
             endpoints: KVec::with_capacity(core.cons.len(), GFP_KERNEL)?,
             core,
@@ -110,9 +120,18 @@ impl Link {
             PortSpace::of(path.dst()),
             MODULE_NAME,
         )?;
+        // CAST: 5 bits.
+        match path.session().tuning().ack_timeout.get() as u8 {
+            0 => {}
+            exponent => ep.set_ack_timeout(exponent)?,
+        }
         self.endpoints.push(ep, GFP_KERNEL)?;
         let ep = self.endpoints.last().ok_or(EINVAL)?;
-        ep.resolve_addr(path.src(), path.dst(), RESOLVE_TIMEOUT_MS)
+        let timeout = match path.via() {
+            Some(_) => RESOLVE_ADDR_AGAIN_MS,
+            None => RESOLVE_ADDR_FIRST_MS,
+        };
+        ep.resolve_addr(path.src(), path.dst(), timeout)
     }
 
     /// The service connection is up: starts the others. Sleeps.
@@ -121,7 +140,7 @@ impl Link {
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session().prepare(geometry)?;
         let service = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
-        service.set_send_tokens(2 * u32::from(geometry.queue_depth()))?;
+        service.set_send_tokens(ack_token(geometry) + 1)?;
         core.make_tables(geometry)?;
         for _ in 1..core.con_count() {
             self.add_endpoint()?;
@@ -310,8 +329,14 @@ impl LinkCore {
             send_wrs: size.send_wr.saturating_sub(1),
             recv_wrs: size.recv_wr.saturating_sub(1),
             send_sges: size.send_sge,
-            comp_vector: u32::from(con.saturating_sub(1)),
-            poll: PollContext::Softirq,
+            // Drivers do not tell which CPU the interrupt of a vector goes to (the
+            // core has no call for it any more): by default they spread them in order.
+            comp_vector: self.cpu_of(con).unwrap_or(0),
+            poll: if self.is_polled(con) {
+                PollContext::Direct
+            } else {
+                PollContext::Softirq
+            },
             send_tokens,
             recv_tokens,
         })
@@ -326,7 +351,7 @@ impl LinkCore {
         }
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
         ep.create_qp(domain, &self.queue_config(con, domain)?)?;
-        ep.resolve_route(RESOLVE_TIMEOUT_MS)
+        ep.resolve_route(RESOLVE_ROUTE_TIMEOUT_MS)
     }
 
     fn connect(&self, ep: &Locked<'_, Self>) -> Result {

@@ -23,11 +23,7 @@ use rtrs_bindings::{
     time,
     workqueue::DelayedWorkExt, //
 };
-use rtrs_core::proto::heartbeat::{
-    HbAction,
-    DEFAULT_INTERVAL_MS,
-    DEFAULT_LIMIT, //
-};
+use rtrs_core::proto::heartbeat::HbAction;
 
 use super::{
     Inbox,
@@ -87,19 +83,14 @@ pub(super) fn beat(path: Arc<Path>) {
     let core = &link.core;
     let action = {
         let mut hb = path.heartbeat.lock();
-        hb.tick(
-            core.take_received(),
-            core.probe.outstanding(),
-            DEFAULT_LIMIT,
-        )
+        let limit = path.session.tuning().heartbeat_limit.get();
+        core.liveness.tick(&mut hb, limit)
     };
     match action {
         HbAction::Nothing => {}
         HbAction::SendHb => {
-            core.probe.sent(time::now_ns());
-            if link.send_heartbeat().is_err() {
-                // Full: there is traffic. Closed: it is over.
-                core.probe.cancel();
+            if let Err(e) = link.send_heartbeat() {
+                core.fail("sending a heartbeat", Error::from(e).to_errno());
             }
         }
         HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
@@ -110,8 +101,8 @@ pub(super) fn beat(path: Arc<Path>) {
 
 impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
-        self.beat
-            .mod_delayed(self, msecs_to_jiffies(DEFAULT_INTERVAL_MS));
+        let ms = self.session.tuning().heartbeat_interval_ms.get();
+        self.beat.mod_delayed(self, msecs_to_jiffies(ms));
     }
 
     /// Does what the notes ask for. Returns whether there was any.

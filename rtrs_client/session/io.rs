@@ -43,13 +43,25 @@ use crate::{
     },
 };
 
+/// Which connection of a path a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// The service connection: for what must not queue behind IO.
+    Admin,
+    /// The connection of the CPU the permit is taken on.
+    Io,
+    /// The polled one of this queue, modulo the number of those; if there are none, as
+    /// for [`Connection::Io`].
+    Polled(u16),
+}
+
 /// The right to have one request in flight. Given back with
 /// [`Session::put_permit`].
 #[must_use]
 pub(crate) struct Permit {
     tag: Tag,
     cpu: u32,
-    admin: bool,
+    connection: Connection,
 }
 
 impl Permit {
@@ -69,7 +81,7 @@ impl Permit {
         PermitKey {
             id: self.id(),
             cpu: self.cpu,
-            admin: self.admin,
+            connection: self.connection,
         }
     }
 }
@@ -79,7 +91,7 @@ impl Permit {
 pub(crate) struct PermitKey {
     id: u16,
     cpu: u32,
-    admin: bool,
+    connection: Connection,
 }
 
 /// A request, as it has to be known to send it, and to send it again.
@@ -90,11 +102,15 @@ pub(crate) struct Io {
     pub(crate) admin: bool,
     /// CPU whose connection it goes out on.
     pub(crate) cpu: u32,
+    /// Or the polled queue.
+    pub(crate) polled: Option<u16>,
     pub(crate) sg: SgList,
     pub(crate) data_len: usize,
     pub(crate) usr_len: usize,
     /// Another path had it before.
     pub(crate) failover: bool,
+    /// The driver of a path refused it.
+    pub(crate) refused: bool,
 }
 
 /// A request that is not complete.
@@ -162,7 +178,7 @@ impl Paths for Candidates<'_> {
 impl Session {
     /// Takes a permit; `None` if there is none, or, when told to wait (which
     /// sleeps), if the session is being closed.
-    pub(crate) fn get_permit(&self, admin: bool, wait: bool) -> Option<Permit> {
+    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<Permit> {
         let permits = &self.tables.as_ref()?.permits;
         let tag = if wait {
             permits.get()
@@ -172,7 +188,7 @@ impl Session {
         Some(Permit {
             tag,
             cpu: percpu::current_cpu(),
-            admin,
+            connection,
         })
     }
 
@@ -206,12 +222,18 @@ impl Session {
         };
         let io = Io {
             dir,
-            admin: permit.admin,
+            admin: permit.connection == Connection::Admin,
             cpu: permit.cpu,
+            polled: match permit.connection {
+                Connection::Admin => None,
+                Connection::Io => self.hinted_queue(),
+                Connection::Polled(queue) => Some(queue),
+            },
             sg: if data_len == 0 { SgList::EMPTY } else { sg },
             data_len,
             usr_len,
             failover: false,
+            refused: false,
         };
         let id = permit.id;
         if let Err(done) = self.set_io(id, io, done) {
@@ -296,16 +318,20 @@ impl Session {
 
     /// Notes that a path had the request and lost it.
     fn mark_failover(&self, id: u16) -> Option<Io> {
+        self.change_io(id, |io| io.failover = true)
+    }
+
+    fn change_io(&self, id: u16, change: impl FnOnce(&mut Io)) -> Option<Io> {
         let tables = self.tables.as_ref()?;
         let mut held = tables.ios.get(usize::from(id))?.try_take()?;
         let slot = held.as_mut()?;
-        slot.io.failover = true;
+        change(&mut slot.io);
         Some(slot.io)
     }
 
     /// Offers the request to the paths, in the order of the policy, until one
     /// takes it.
-    pub(super) fn issue(&self, id: u16, io: &Io) -> Result {
+    pub(super) fn issue(self: &Arc<Self>, id: u16, io: &Io) -> Result {
         let guard = rcu::read_lock();
         let set = self.paths.read(&guard).ok_or(errno::ECONNABORTED)?;
         // Where this runs does not matter, only that CPUs spread.
@@ -313,6 +339,7 @@ impl Session {
         let candidates = Candidates(&set);
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
         let mut failure = errno::ECONNABORTED;
+        let mut refused = io.refused;
         while let Some(i) = choice.next(&candidates) {
             let Some(link) = set.0.get(i).and_then(|path| path.link(&guard)) else {
                 continue;
@@ -321,9 +348,19 @@ impl Session {
                 Ok(()) => {
                     // CAST: at most 128 paths.
                     last.store(i as u32, Relaxed);
+                    if io.polled.is_some() {
+                        self.guard_polled();
+                    }
                     return Ok(());
                 }
                 Err(IssueError::Link) => {}
+                // Once may be the fault of the link, twice it is the request's: it
+                // is not to take down one path after the other.
+                Err(IssueError::Refused(e)) if refused => return Err(e),
+                Err(IssueError::Refused(_)) => {
+                    refused = true;
+                    self.change_io(id, |io| io.refused = true);
+                }
                 Err(IssueError::Full) => failure = ENOMEM,
                 // This path's limits, not the session's.
                 Err(IssueError::Request(e)) if e == errno::EMSGSIZE => failure = e,

@@ -2,12 +2,6 @@
 
 //! Telling user space that paths, and with them the session, come and go.
 //!
-//! A udev rule can act on it:
-//!
-//! ```text
-//! ACTION=="change", SUBSYSTEM=="rtrs-client", ENV{RTRS_EVENT}=="path_down", RUN+="..."
-//! ```
-//!
 //! Sending an event waits for whoever else sends one, and may wait for memory:
 //! which may wait for requests that wait for the owner task of a path. So it is
 //! done by a work item on a queue of its own, and an owner task only leaves a
@@ -17,10 +11,8 @@
 //!
 //! `state` is a spinlock, innermost.
 
-use core::fmt;
 use kernel::{
     prelude::*,
-    str::CString,
     sync::Arc, //
 };
 use rtrs_bindings::{
@@ -34,6 +26,10 @@ use rtrs_bindings::{
         WorkExt,
         WorkItem, //
     },
+};
+use rtrs_core::uevent::{
+    Health,
+    PathEvent, //
 };
 
 use super::{
@@ -54,6 +50,9 @@ struct Note {
     up: bool,
     /// The session has come or gone with it.
     session: bool,
+    /// How it was then.
+    health: Health,
+    number: u64,
 }
 
 struct State {
@@ -61,6 +60,8 @@ struct State {
     open: bool,
     /// Paths that are up.
     up: u32,
+    /// Number of the last event.
+    number: u64,
     /// With room for `MAX_NOTES`.
     notes: KVec<Note>,
 }
@@ -82,6 +83,7 @@ impl Uevents {
                 State {
                     open: false,
                     up: 0,
+                    number: 0,
                     notes,
                 },
                 "rtrs_uevents"
@@ -102,34 +104,10 @@ impl WorkItem<UEVENTS> for Session {
     }
 }
 
-/// How many paths of a session are connected.
-#[derive(Clone, Copy)]
-pub(crate) struct Health {
-    up: usize,
-    paths: usize,
-}
-
-impl Health {
-    fn as_str(&self) -> &'static str {
-        match self.up {
-            0 => "disconnected",
-            up if up < self.paths => "degraded",
-            _ => "connected",
-        }
-    }
-}
-
-/// `degraded 1/2`.
-impl fmt::Display for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.as_str(), self.up, self.paths)
-    }
-}
-
 impl Session {
     /// How many paths are connected, now.
     pub(crate) fn health(&self) -> Health {
-        let mut health = Health { up: 0, paths: 0 };
+        let mut health = Health::default();
         self.for_each_path(|path| {
             health.paths = health.paths.saturating_add(1);
             if path.is_connected() {
@@ -146,6 +124,8 @@ impl Session {
 
     /// A path takes requests, or does not any more. Owner task of the path.
     pub(crate) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
+        let mut paths = 0u32;
+        self.for_each_path(|_| paths = paths.saturating_add(1));
         let forgotten = {
             let mut state = self.uevents.state.lock();
             let before = state.up;
@@ -158,6 +138,7 @@ impl Session {
             if !state.open {
                 return;
             }
+            state.number = state.number.wrapping_add(1);
             let oldest = if state.notes.len() < MAX_NOTES {
                 None
             } else {
@@ -167,6 +148,11 @@ impl Session {
                 path: path.clone(),
                 up,
                 session,
+                health: Health {
+                    up: state.up,
+                    paths,
+                },
+                number: state.number,
             };
             // There is room, as nothing is pushed elsewhere.
             let _ = state.notes.push_within_capacity(note);
@@ -183,27 +169,19 @@ impl Session {
             let Ok(note) = self.uevents.state.lock().notes.remove(0) else {
                 return;
             };
-            let what = if note.up { "up" } else { "down" };
+            let event = PathEvent {
+                up: note.up,
+                session_too: note.session,
+                session: self.name().as_str(),
+                path: &PathName(&note.path),
+                health: note.health,
+                number: note.number,
+            };
             // Best effort: without memory there is no event.
-            let _ = self.send_uevent("path", what, Some(&note.path));
-            if note.session {
-                let _ = self.send_uevent("session", what, None);
-            }
+            let _ = self.with_files(|files| match files {
+                Some(files) => event.send(|vars| files.uevent(vars)),
+                None => Ok(()),
+            });
         }
-    }
-
-    fn send_uevent(&self, who: &str, what: &str, path: Option<&Path>) -> Result {
-        let health = self.health();
-        let event = CString::try_from_fmt(fmt!("RTRS_EVENT={who}_{what}"))?;
-        let session = CString::try_from_fmt(fmt!("RTRS_SESSION={}", self.name()))?;
-        let state = CString::try_from_fmt(fmt!("RTRS_STATE={}", health.as_str()))?;
-        let up = CString::try_from_fmt(fmt!("RTRS_PATHS_UP={}", health.up))?;
-        let paths = CString::try_from_fmt(fmt!("RTRS_PATHS={}", health.paths))?;
-        let path = match path {
-            Some(path) => CString::try_from_fmt(fmt!("RTRS_PATH={}", PathName(path)))?,
-            None => CString::try_from_fmt(fmt!("RTRS_PATH="))?,
-        };
-        let vars: [&CStr; 6] = [&event, &session, &state, &up, &paths, &path];
-        self.with_files(|files| files.map_or(Ok(()), |files| files.uevent(&vars)))
     }
 }

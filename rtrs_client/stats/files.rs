@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use rtrs_bindings::{
     attribute::{
         attributes,
-        trim_newline,
+        expect_reset,
         Output, //
     },
     percpu, //
@@ -19,12 +19,10 @@ use rtrs_bindings::{
 use super::{
     Stats,
     BYTES,
-    COMPLETIONS,
     FAILOVER,
     LAT_MS,
     LAT_US,
     MIGRATED_TO,
-    POLLS,
     REQUESTS,
     SG, //
 };
@@ -60,7 +58,7 @@ attributes! {
         "rdma_lat" => rw(show_ms, |path, buf| reset(path, buf, Stats::reset_latency)),
         "rdma_lat_us" => rw(show_us, |path, buf| reset(path, buf, Stats::reset_latency)),
         "wc_completion" => rw(show_completions, |path, buf| {
-            reset(path, buf, Stats::reset_completions)
+            reset(path, buf, |stats| stats.polls.reset())
         }),
         "reset_all" => rw(
             |_, out| Ok(writeln!(out, "echo 1 to reset all statistics")?),
@@ -70,13 +68,9 @@ attributes! {
 }
 
 fn reset(path: &Path, buf: &[u8], what: fn(&Stats)) -> Result {
-    match trim_newline(buf) {
-        b"0" | b"1" => {
-            what(path.stats());
-            Ok(())
-        }
-        _ => Err(EINVAL),
-    }
+    expect_reset(buf)?;
+    what(path.stats());
+    Ok(())
 }
 
 fn show_rdma(path: &Path, out: &mut Output<'_>) -> Result {
@@ -208,16 +202,7 @@ fn show_us(path: &Path, out: &mut Output<'_>) -> Result {
 
 /// Most completions found by one poll, and the average.
 fn show_completions(path: &Path, out: &mut Output<'_>) -> Result {
-    let stats = path.stats();
-    let max = stats
-        .local
-        .iter()
-        .map(|(_, local)| local.max_completions.load(Relaxed))
-        .max()
-        .unwrap_or(0);
-    let completions = stats.counters.sum(COMPLETIONS);
-    let average = completions
-        .checked_div(stats.counters.sum(POLLS))
-        .unwrap_or(0);
-    Ok(writeln!(out, "{max} {average}")?)
+    let polls = &path.stats().polls;
+    let average = polls.completions().checked_div(polls.polls()).unwrap_or(0);
+    Ok(writeln!(out, "{} {average}", polls.most())?)
 }

@@ -147,3 +147,68 @@ impl Default for HbProbe {
         Self::new()
     }
 }
+
+/// What the connections of a path, on either side, tell of the peer's life.
+///
+/// Written by completion handlers on any CPU; read by who runs the ticks.
+pub struct Liveness {
+    probe: HbProbe,
+    service: Atomic<bool>,
+    io: Atomic<bool>,
+    acking: Atomic<bool>,
+}
+
+impl Liveness {
+    /// Nothing received, nothing on its way.
+    pub fn new() -> Self {
+        Self {
+            probe: HbProbe::new(),
+            service: Atomic::<bool>::new(false),
+            io: Atomic::<bool>::new(false),
+            acking: Atomic::<bool>::new(false),
+        }
+    }
+
+    /// Something was received on connection `cid`; 0 is the service connection.
+    #[inline]
+    pub fn received(&self, cid: u16) {
+        let flag = if cid == 0 { &self.service } else { &self.io };
+
+        // Only the first one in an interval writes: all CPUs share the flag.
+        if !flag.load(Relaxed) {
+            flag.store(true, Relaxed);
+        }
+    }
+
+    /// Decides at the end of an interval, see [`Heartbeat::tick`].
+    pub fn tick(&self, heartbeat: &mut Heartbeat, limit: u32) -> HbAction {
+        let rx = HbRx {
+            service: self.service.xchg(false, Relaxed),
+            io: self.io.xchg(false, Relaxed),
+        };
+
+        heartbeat.tick(rx, self.probe.outstanding(), limit)
+    }
+
+    /// The heartbeat on its way.
+    pub fn probe(&self) -> &HbProbe {
+        &self.probe
+    }
+
+    /// Whether a heartbeat of the peer is to be answered: not while an answer is on its way. A
+    /// peer that sends more than it gets answers for is not served better, and fills no queue.
+    pub fn begin_ack(&self) -> bool {
+        !self.acking.xchg(true, Full)
+    }
+
+    /// The answer is sent, or could not be.
+    pub fn end_ack(&self) {
+        self.acking.store(false, Relaxed);
+    }
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self::new()
+    }
+}

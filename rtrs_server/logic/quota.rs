@@ -2,10 +2,15 @@
 
 //! Limits on what clients may take from a server: sessions, paths, connections, pinned memory.
 //!
-//! Nobody is authenticated before taking any of it, so each has a maximum, and what is in use is
-//! counted exactly: taken before the thing is made, given back after it is gone.
+//! Nobody is authenticated before taking any of it, so each has a maximum. There are two kinds.
+//! Of a *total* there is one account: taken before the thing is made, given back after it is gone.
+//! Of what belongs to one session, path or source address there is an account each, which is kept
+//! by counting what there is, under the lock of the table that it is in.
 
-use core::fmt;
+use core::{
+    fmt,
+    ops::RangeInclusive, //
+};
 
 use crate::atomic::{
     Atomic,
@@ -13,35 +18,87 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// What ran out.
+/// What can run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
-    /// Sessions of the server.
+    /// Sessions, all together.
     Sessions,
     /// Sessions of one source address.
     SessionsPerSource,
+    /// Paths in their handshake, all together.
+    Handshakes,
+    /// Paths of one source address in their handshake.
+    HandshakesPerSource,
     /// Paths of one session.
-    Paths,
-    /// Connections of one path.
+    PathsPerSession,
+    /// Connections, all together.
     Cons,
-    /// Pinned memory in bytes.
-    Bytes,
+    /// Connections of one path.
+    ConsPerPath,
+    /// Memory of chunks in bytes, all together.
+    Memory,
 }
 
 impl Resource {
+    /// How many there are.
+    pub const COUNT: usize = 8;
+
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Sessions,
+        Self::SessionsPerSource,
+        Self::Handshakes,
+        Self::HandshakesPerSource,
+        Self::PathsPerSession,
+        Self::Cons,
+        Self::ConsPerPath,
+        Self::Memory,
+    ];
+
+    /// Its number.
+    pub const fn index(self) -> usize {
+        // CAST: small numbers without gaps.
+        self as usize
+    }
+
+    /// Whether there is one account for all of it.
+    pub const fn is_total(self) -> bool {
+        matches!(
+            self,
+            Self::Sessions | Self::Handshakes | Self::Cons | Self::Memory
+        )
+    }
+
+    /// Maxima that make sense: a server that could serve nobody, or more than tables are made for,
+    /// does not.
+    pub const fn range(self) -> RangeInclusive<u64> {
+        match self {
+            Self::Sessions | Self::SessionsPerSource => 1..=4096,
+            Self::Handshakes | Self::HandshakesPerSource => 1..=65536,
+            Self::PathsPerSession => 1..=128,
+            Self::Cons => 2..=1 << 20,
+            Self::ConsPerPath => 2..=4096,
+            // A chunk of the smallest size; all there can be.
+            Self::Memory => 8192..=1 << 50,
+        }
+    }
+
     /// A short name for logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
             Self::SessionsPerSource => "sessions per source address",
-            Self::Paths => "paths per session",
-            Self::Cons => "connections per path",
-            Self::Bytes => "pinned memory",
+            Self::Handshakes => "handshakes",
+            Self::HandshakesPerSource => "handshakes per source address",
+            Self::PathsPerSession => "paths per session",
+            Self::Cons => "connections",
+            Self::ConsPerPath => "connections per path",
+            Self::Memory => "bytes of chunk memory",
         }
     }
 }
 
-/// A quota is used up.
+/// More than the maximum would be in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverQuota {
     /// Of what.
@@ -52,20 +109,17 @@ pub struct OverQuota {
 
 impl fmt::Display for OverQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "quota of {} {} used up",
-            self.max,
-            self.resource.as_str()
-        )
+        write!(f, "over quota of {} {}", self.max, self.resource.as_str())
     }
 }
 
-/// One counted resource. May be used from any context, by any number of CPUs.
+/// The maximum of one resource, and the account of a total. May be used from any context, by any
+/// number of CPUs.
 pub struct Quota {
     resource: Resource,
     max: Atomic<u64>,
     current: Atomic<u64>,
+    refused: Atomic<u64>,
 }
 
 impl Quota {
@@ -75,10 +129,11 @@ impl Quota {
             resource,
             max: Atomic::<u64>::new(max),
             current: Atomic::<u64>::new(0),
+            refused: Atomic::<u64>::new(0),
         }
     }
 
-    /// Takes `count` units.
+    /// Takes `count` units of a total.
     ///
     /// # Errors
     ///
@@ -87,13 +142,10 @@ impl Quota {
         let max = self.max();
 
         self.update(|current| current.checked_add(count).filter(|&sum| sum <= max))
-            .ok_or(OverQuota {
-                resource: self.resource,
-                max,
-            })
+            .ok_or_else(|| self.refuse(max))
     }
 
-    /// Gives `count` units back.
+    /// Gives `count` units of a total back.
     ///
     /// `false` if that many were not in use: a mistake of the caller; then none are now.
     pub fn give_back(&self, count: u64) -> bool {
@@ -104,7 +156,34 @@ impl Quota {
         false
     }
 
-    /// Units in use.
+    /// Whether `count` units of a total could be taken now.
+    ///
+    /// # Errors
+    ///
+    /// [`OverQuota`] as for [`Quota::take`].
+    pub fn has_room(&self, count: u64) -> Result<(), OverQuota> {
+        match self.current().checked_add(count) {
+            Some(sum) => self.allows(sum),
+            None => Err(self.refuse(self.max())),
+        }
+    }
+
+    /// Whether `count` units may be in use, for what somebody else counts.
+    ///
+    /// # Errors
+    ///
+    /// [`OverQuota`] if they are more than the maximum.
+    pub fn allows(&self, count: u64) -> Result<(), OverQuota> {
+        let max = self.max();
+
+        if count <= max {
+            Ok(())
+        } else {
+            Err(self.refuse(max))
+        }
+    }
+
+    /// Units of a total in use.
     pub fn current(&self) -> u64 {
         self.current.load(Relaxed)
     }
@@ -114,9 +193,27 @@ impl Quota {
         self.max.load(Relaxed)
     }
 
-    /// Changes the maximum; what is in use beyond it stays until it is given back.
-    pub fn set_max(&self, max: u64) {
+    /// How often it was exceeded, or rather was not.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Changes the maximum; what is in use beyond it stays until it is given back. `false`, and
+    /// nothing is changed, if it is not in [`Resource::range`].
+    pub fn set_max(&self, max: u64) -> bool {
+        if !self.resource.range().contains(&max) {
+            return false;
+        }
         self.max.store(max, Relaxed);
+        true
+    }
+
+    fn refuse(&self, max: u64) -> OverQuota {
+        self.refused.fetch_add(1, Relaxed);
+        OverQuota {
+            resource: self.resource,
+            max,
+        }
     }
 
     fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Option<()> {
@@ -131,78 +228,13 @@ impl Quota {
     }
 }
 
-/// How many sessions come from one source address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourceSlot {
-    /// The address in 16 bytes, without port: IPv6 or GID, or IPv4 as mapped.
-    addr: [u8; 16],
-    /// Sessions; the slot is free if there are none.
-    sessions: u32,
-}
-
-/// Counts sessions per source address in `S`, a slice of [`SourceSlot`] with room for as many
-/// addresses as there may be sessions. To be kept in the lock of the table of sessions.
-pub struct Sources<S> {
-    slots: S,
-}
-
-impl<S: AsRef<[SourceSlot]> + AsMut<[SourceSlot]>> Sources<S> {
-    /// Counts in `slots`, which are emptied.
-    pub fn new(mut slots: S) -> Self {
-        slots.as_mut().fill(SourceSlot::default());
-        Self { slots }
-    }
-
-    /// Counts one more session of `addr`.
-    ///
-    /// # Errors
-    ///
-    /// [`OverQuota`] if it has `max` already, or there is no slot for another address.
-    pub fn take(&mut self, addr: &[u8; 16], max: u32) -> Result<(), OverQuota> {
-        let over = OverQuota {
-            resource: Resource::SessionsPerSource,
-            max: u64::from(max),
-        };
-        let slots = self.slots.as_mut();
-        let index = slots
-            .iter()
-            .position(|slot| slot.sessions != 0 && slot.addr == *addr)
-            .or_else(|| slots.iter().position(|slot| slot.sessions == 0))
-            .ok_or(over)?;
-        let slot = slots.get_mut(index).ok_or(over)?;
-
-        if slot.sessions >= max {
-            return Err(over);
-        }
-        // No overflow: below a 32-bit number.
-        slot.sessions = slot.sessions.saturating_add(1);
-        slot.addr = *addr;
-        Ok(())
-    }
-
-    /// Counts one session of `addr` less; `false` if it had none, a mistake of the caller.
-    pub fn give_back(&mut self, addr: &[u8; 16]) -> bool {
-        let slot = self
-            .slots
-            .as_mut()
-            .iter_mut()
-            .find(|slot| slot.sessions != 0 && slot.addr == *addr);
-
-        match slot {
-            Some(slot) => {
-                slot.sessions = slot.sessions.saturating_sub(1);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Sessions of `addr`.
-    pub fn current(&self, addr: &[u8; 16]) -> u32 {
-        self.slots
-            .as_ref()
-            .iter()
-            .find(|slot| slot.sessions != 0 && slot.addr == *addr)
-            .map_or(0, |slot| slot.sessions)
-    }
+/// How many of `items` are equal to the one that is there most often.
+///
+/// Takes time with the square of their number.
+pub fn most_frequent<T: PartialEq>(items: &[T]) -> usize {
+    items
+        .iter()
+        .map(|item| items.iter().filter(|other| *other == item).count())
+        .max()
+        .unwrap_or(0)
 }

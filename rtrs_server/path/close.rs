@@ -2,9 +2,12 @@
 
 //! The end of a path. Called by the owner task; all of it may sleep, none of it waits for disks.
 
-use kernel::sync::{
-    atomic::Release,
-    Arc, //
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Release,
+        Arc, //
+    },
 };
 
 use rtrs_bindings::ratelimit::pr_info_ratelimited;
@@ -13,9 +16,12 @@ use super::{
     Owner,
     Path, //
 };
-use crate::logic::path_state::{
-    CloseReason,
-    ServerPathState, //
+use crate::logic::{
+    path_state::{
+        CloseReason,
+        ServerPathState, //
+    },
+    ring::Ring, //
 };
 
 impl Path {
@@ -33,10 +39,14 @@ impl Path {
 
         // 2. No connection comes any more. Those that are there stop posting, and their clients
         // are told; what is outstanding is flushed while the next steps go on.
-        let (eps, domain) = {
+        let (eps, domain, shares) = {
             let mut setup = self.setup.lock();
             setup.closed = true;
-            (core::mem::take(&mut setup.eps), setup.domain.take())
+            (
+                core::mem::take(&mut setup.eps),
+                setup.domain.take(),
+                setup.cons.take(),
+            )
         };
         for ep in live.iter().flat_map(|live| live.endpoints()) {
             ep.disconnect();
@@ -50,7 +60,8 @@ impl Path {
         if let Some(dir) = owner.dir.take() {
             drop(dir);
             self.has_dir.store(false, Release);
-            self.session().path_down();
+            let told = core::mem::take(&mut owner.told);
+            self.session().path_down(self, told);
         }
         self.has_dir.store(false, Release);
         if core::mem::take(&mut owner.claimed) {
@@ -64,13 +75,16 @@ impl Path {
 
         // 5. Operations that nobody works on, with keys and, as the last user of its memory, the
         // domain. What was parked on another path's operation is not parked any more.
-        let deferred = core::mem::take(&mut *self.deferred.lock());
+        let none = Ring::new(KVVec::new());
+        let deferred = core::mem::replace(&mut *self.deferred.lock(), none);
         if let Some(live) = live {
             drop_parked(self, live.slots().len());
             drop(live);
         }
         drop(deferred);
         drop(domain);
+        drop(shares);
+        self.end_handshake(owner);
 
         match before {
             ServerPathState::Connected => {

@@ -49,8 +49,13 @@ use super::{
     Setup, //
 };
 use crate::{
+    config::ack_timeout,
     handshake::reject_message,
-    logic::path_state::CloseReason,
+    logic::{
+        path_state::CloseReason,
+        quota::Resource, //
+    },
+    registry::Refusal,
     OWNER, //
 };
 
@@ -67,7 +72,7 @@ impl Path {
         self: &Arc<Self>,
         req: &ConnReq,
         pending: PendingConnection,
-    ) -> Result<(), RejectErrno> {
+    ) -> Result<(), Refusal> {
         let result = self.try_connect(req, pending);
 
         // Nothing would ever happen to a path without any connection.
@@ -81,17 +86,24 @@ impl Path {
         self: &Arc<Self>,
         req: &ConnReq,
         pending: PendingConnection,
-    ) -> Result<(), RejectErrno> {
+    ) -> Result<(), Refusal> {
         let mut setup = self.setup.lock();
 
-        if let Err(errno) = self.check(&mut setup, req.cid, &pending) {
+        if let Err(refusal) = self.check(&mut setup, req.cid, &pending) {
             drop(setup);
-            pending.reject(&reject_message(errno));
-            return Err(errno);
+            pending.reject(&reject_message(refusal.errno()));
+            return Err(refusal);
         }
         let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, OWNER) {
             Ok(ep) => ep,
-            Err(e) => return Err(RejectErrno::from_kernel(e.to_errno())),
+            Err((pending, e)) => {
+                setup.one_less();
+                // Neither is a connection rejected, nor dropped, with the lock held.
+                drop(setup);
+                let refusal = Refusal::from(e);
+                pending.reject(&reject_message(refusal.errno()));
+                return Err(refusal);
+            }
         };
         let result = ep
             .locked(|locked| {
@@ -113,10 +125,11 @@ impl Path {
                 Ok(())
             }
             Err(e) => {
+                setup.one_less();
                 // A connection is never dropped with the lock held.
                 drop(setup);
                 drop(ep);
-                Err(RejectErrno::from_kernel(e.to_errno()))
+                Err(e.into())
             }
         }
     }
@@ -127,25 +140,32 @@ impl Path {
         setup: &mut Setup,
         cid: u16,
         pending: &PendingConnection,
-    ) -> Result<(), RejectErrno> {
+    ) -> Result<(), Refusal> {
         let taken = setup.eps.get(usize::from(cid)).is_none_or(Option::is_some);
         if taken || setup.closed || !self.accepts_cons() {
-            return Err(RejectErrno::CONNRESET);
+            return Err(Refusal::RESET);
         }
 
-        let device = pending.device().ok_or(RejectErrno::CONNRESET)?;
+        let device = pending.device().ok_or(Refusal::RESET)?;
         match &setup.domain {
-            Some(domain) if core::ptr::eq(domain.device(), device) => Ok(()),
-            Some(_) => Err(RejectErrno::CONNRESET),
-            None => {
-                // A domain for each path: what one client may do to its memory says nothing about
-                // the memory of another one.
-                let domain = Domain::new(device, OWNER)
-                    .map_err(|e| RejectErrno::from_kernel(e.to_errno()))?;
-                setup.domain = Some(domain);
-                Ok(())
-            }
+            Some(domain) if core::ptr::eq(domain.device(), device) => (),
+            Some(_) => return Err(Refusal::RESET),
+            // A domain for each path: what one client may do to its memory says nothing about the
+            // memory of another one.
+            None => setup.domain = Some(Domain::new(device, OWNER)?),
         }
+        self.take_share(setup)
+    }
+
+    /// Counts one more connection.
+    fn take_share(&self, setup: &mut Setup) -> Result<(), Refusal> {
+        let limits = self.session().context().registry().limits();
+
+        match &mut setup.cons {
+            Some(cons) => cons.more(1)?,
+            None => setup.cons = Some(limits.take(Resource::Cons, 1)?),
+        }
+        Ok(())
     }
 
     fn accept(self: &Arc<Self>, setup: &mut Setup, ep: &Locked<'_, Self>) -> Result {
@@ -168,6 +188,9 @@ impl Path {
         }
         .write(&mut message)
         .map_err(|_| EINVAL)?;
+        if let Some(exponent) = ack_timeout() {
+            ep.set_ack_timeout(exponent)?;
+        }
         // Counted before: the client's first message may be here before `accept()` returns.
         self.accepted.fetch_add(1, Full);
         let accepted = ep.accept(ConnParam {

@@ -5,6 +5,7 @@
 use kernel::sync::{
     atomic::{
         Acquire,
+        Relaxed,
         Release, //
     },
     Arc, //
@@ -29,14 +30,15 @@ use super::{
     NS_PER_MS, //
 };
 use crate::{
-    context::Claim,
     logic::path_state::{
         Action,
         CloseReason,
         Event,
         ServerPathState, //
     },
+    registry::Claim,
     show::Show,
+    trace, //
 };
 
 /// How soon to look again whether something that is in the way is gone.
@@ -89,7 +91,7 @@ impl Path {
             return Some(Event::InfoReceived);
         }
         if !owner.claimed {
-            match self.session.context().claim(self, name) {
+            match self.session.context().registry().claim(self, name) {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait => owner.retry = true,
                 Claim::Refused => {
@@ -139,6 +141,10 @@ impl Path {
             *state = transition.state;
             (before, transition)
         };
+        if before != transition.state {
+            self.since.store(now_ns(), Relaxed);
+            trace::path_state(self, before, transition.state);
+        }
 
         match transition.action {
             Action::None => (),

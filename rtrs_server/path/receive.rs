@@ -11,11 +11,7 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Full,
-            Relaxed,
-            Release, //
-        },
+        atomic::Release,
         rcu,
         Arc, //
     },
@@ -23,34 +19,28 @@ use kernel::{
 
 use rtrs_bindings::{
     ib::{
-        Chain,
         CmEvent,
         Endpoint,
         Handler,
         Locked,
         PostError,
         QueuePair,
-        Remote,
         Wc,
         WcOpcode, //
     },
     ratelimit::pr_warn_ratelimited,
-    time::now_ns,
     workqueue::WorkExt,
 };
 use rtrs_core::proto::{
     heartbeat::{
         HbAction,
-        HbRx,
         DEFAULT_LIMIT, //
     },
-    Dir,
     Imm,
     InfoReq, //
 };
 
 use super::{
-    counter,
     Fault,
     Owner,
     Path, //
@@ -63,6 +53,7 @@ use crate::{
         Op,
         Operation, //
     },
+    trace,
 };
 
 /// Receive tokens: the info request, and everything after it, which carries no data.
@@ -93,6 +84,11 @@ impl Handler for Path {
         ep.handler().close(reason);
     }
 
+    #[inline]
+    fn found(&self, position: u32) {
+        self.stats.polls.found(position);
+    }
+
     fn send_done(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: Option<u32>, wc: &Wc) {
         let path = ep.handler();
         let ok = wc.status().is_ok();
@@ -109,7 +105,7 @@ impl Handler for Path {
                 self.registered_ok.store(ok, Release);
                 self.registered.complete();
             }
-            Some(EXTRA_ACK) => self.acking.store(false, Relaxed),
+            Some(EXTRA_ACK) => self.liveness.end_ack(),
             _ => (),
         }
     }
@@ -132,7 +128,7 @@ impl Handler for Path {
         if self.is_closing() {
             return;
         }
-        self.received(ep.index());
+        self.liveness.received(ep.index());
         let result = match token {
             RECV_INFO => self.recv_info(path, wc),
             _ => path.recv_imm(ep.index(), qp, wc),
@@ -212,7 +208,7 @@ impl Path {
             }
             Imm::HbAck if cid == 0 => {
                 // Nobody is interested in how long it took on this side.
-                let _ = self.probe.ack(now_ns());
+                let _ = self.liveness.acked();
                 Ok(())
             }
             Imm::Hb | Imm::HbAck => Err(Fault::Unexpected("heartbeat on an IO connection")),
@@ -245,7 +241,7 @@ impl Path {
                 return;
             };
             // CAST: the caller checked it against the queue depth.
-            live.invalidated(buf_id as u16)
+            live.invalidated(self, buf_id as u16)
         };
 
         match next {
@@ -286,7 +282,7 @@ impl Path {
     }
 
     fn defer(self: &Arc<Self>, op: KBox<Op>) {
-        let pushed = self.deferred.lock().push_within_capacity(op);
+        let pushed = self.deferred.lock().push(op);
 
         // There is room for all there are.
         if pushed.is_ok() {
@@ -308,14 +304,8 @@ impl Path {
             }
         }
         loop {
-            let op = {
-                let mut deferred = self.deferred.lock();
-                if deferred.is_empty() {
-                    return;
-                }
-                deferred.remove(0)
-            };
-            let Ok(op) = op else { return };
+            let op = self.deferred.lock().pop();
+            let Some(op) = op else { return };
             // The end of the path is not announced while the user's function runs, even if it has
             // answered.
             let lease = op.lease();
@@ -340,14 +330,9 @@ impl Path {
             Err(fault) => return self.fault(fault),
         };
 
-        let (count, bytes) = match request.dir() {
-            Dir::Read => (counter::READS, counter::READ_BYTES),
-            Dir::Write => (counter::WRITES, counter::WRITE_BYTES),
-        };
-        self.counters.add(count, 1);
-        self.counters.add(bytes, u64::from(request.total_len()));
-        self.counters.add(counter::STARTED, 1);
+        self.stats.started(request.dir(), request.total_len());
         let begun = op.begin(request);
+        trace::submit(self, &op);
         let mut operation = Operation::new(op);
         match begun {
             Ok(()) => {
@@ -359,63 +344,31 @@ impl Path {
     }
 
     fn ack_heartbeat(self: &Arc<Self>, qp: &QueuePair) {
-        // One at a time: a client that sends more than it gets answers for is not served better.
-        if self.acking.xchg(true, Full) {
-            return;
-        }
         let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_ACK);
-        let posted = match Imm::HbAck.encode() {
-            Ok(imm) => {
-                let chain = Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm);
-                qp.post_send(chain, Some(token))
-            }
-            Err(_) => Err(PostError::Invalid),
-        };
-        if let Err(e) = posted {
-            self.acking.store(false, Relaxed);
-            if !matches!(e, PostError::Closed | PostError::Full) {
-                self.post_failed(e);
-            }
+
+        if let Err(e) = self.liveness.ack(qp, token) {
+            self.post_failed(e);
         }
     }
 
     /// A heartbeat interval is over. Called by the owner.
     pub(super) fn heartbeat(self: &Arc<Self>, owner: &mut Owner) {
-        let rx = HbRx {
-            service: self.rx_service.xchg(false, Relaxed),
-            io: self.rx_io.xchg(false, Relaxed),
-        };
-
-        match owner
-            .heartbeat
-            .tick(rx, self.probe.outstanding(), DEFAULT_LIMIT)
-        {
+        match self.liveness.tick(&mut owner.heartbeat, DEFAULT_LIMIT) {
             HbAction::Nothing => (),
             HbAction::Dead => self.close(CloseReason::Heartbeat),
-            HbAction::SendHb => {
-                self.probe.sent(now_ns());
-                if self.send_heartbeat().is_none() {
-                    self.probe.cancel();
-                }
-            }
+            HbAction::SendHb => self.send_heartbeat(),
         }
     }
 
-    fn send_heartbeat(self: &Arc<Self>) -> Option<()> {
+    fn send_heartbeat(self: &Arc<Self>) {
         let guard = rcu::read_lock();
-        let live = self.live.read(&guard)?;
-        let qp = live.endpoints().first()?.qp()?;
-        let imm = Imm::Hb.encode().ok()?;
-        let chain = Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm);
+        let qp = self
+            .live
+            .read(&guard)
+            .and_then(|live| live.endpoints().first()?.qp());
 
-        match qp.post_send(chain, None) {
-            Ok(()) => Some(()),
-            // A full queue is a sign of life wanted, not of life: tried again at the next tick.
-            Err(PostError::Full | PostError::Closed) => None,
-            Err(e) => {
-                self.post_failed(e);
-                None
-            }
+        if let Some(Err(e)) = qp.map(|qp| self.liveness.send(qp)) {
+            self.post_failed(e);
         }
     }
 }

@@ -8,6 +8,7 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
+            Relaxed,
             Release, //
         },
         rcu,
@@ -58,7 +59,11 @@ use crate::{
         Live,
         Slot, //
     },
-    logic::path_state::CloseReason,
+    logic::{
+        path_state::CloseReason,
+        quota::Resource,
+        ring::Ring, //
+    },
     op::{
         Lease,
         Op, //
@@ -79,10 +84,11 @@ impl Path {
             pr_warn_ratelimited!("{}: cannot be served: {:?}\n", self.label(), e);
             CloseReason::Refused
         };
+        self.end_handshake(owner);
         let live = self.make_live().map_err(refused)?;
         let dir = self
             .session()
-            .path_up(|session_dir| {
+            .path_up(self.addrs().src, |session_dir| {
                 if self.dir_in_the_way() {
                     return Err(EBUSY);
                 }
@@ -123,6 +129,8 @@ impl Path {
         answer
             .and_then(|(region, len)| self.send_info(&region, len))
             .map_err(failed)?;
+        self.session().path_connected(self);
+        owner.told = true;
         owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
         pr_info_ratelimited!("{}: connected\n", self.label());
         Ok(())
@@ -131,6 +139,17 @@ impl Path {
     /// Connections, chunks, keys, operations.
     fn make_live(self: &Arc<Self>) -> Result<KBox<Live>> {
         let (domain, eps) = self.take_endpoints()?;
+        // Not before: a client that only connects takes nothing from others. It was compared
+        // then, so this fails only for somebody whom others have overtaken.
+        let context = self.session().context();
+        let memory = context
+            .registry()
+            .limits()
+            .take(Resource::Memory, context.config().path_memory())
+            .map_err(|_| {
+                pr_warn_ratelimited!("{}: no memory left in the quota\n", self.label());
+                ENOMEM
+            })?;
         if let Some(ep) = eps.first() {
             let name = CString::try_from(domain.device().name())?;
             self.hca.populate((name, ep.port()));
@@ -159,10 +178,13 @@ impl Path {
         };
 
         // Room for all of them, so that nothing is allocated later.
-        let room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        let none = core::mem::replace(&mut *self.deferred.lock(), room);
+        let mut room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for _ in 0..depth {
+            room.push(None, GFP_KERNEL)?;
+        }
+        let none = core::mem::replace(&mut *self.deferred.lock(), Ring::new(room));
         drop(none);
-        let lease = Lease::new(self)?;
+        let lease = Lease::new(self, memory)?;
         self.ops_out.store(true, Release);
         let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for (buf_id, chunk) in (0..depth).zip(chunks) {
@@ -176,6 +198,12 @@ impl Path {
             let op = Op::new(self, buf_id, chunk.pages().clone(), &lease)?;
             slots.push(Slot::new(chunk, mr, op)?, GFP_KERNEL)?;
         }
+        let chunks = slots.iter().map(|slot| slot.region());
+        let bytes = Iterator::chain(chunks, rkeys.iter()).fold(0usize, |sum, region| {
+            sum.saturating_add(region.pages().len())
+        });
+        // CAST: `usize` has at most 64 bits.
+        self.memory.store(bytes as u64, Relaxed);
         Live::new(eps, slots, rkeys, groups)
     }
 

@@ -9,7 +9,7 @@
 //!
 //! | command | |
 //! |---|---|
-//! | `serve port= refuse=1` | opens a server; with `refuse` clients are turned away |
+//! | `serve port= refuse=1 depth= chunk= ai=` | opens a server; with `refuse` clients are turned away |
 //! | `unserve port=` | closes it |
 //! | `release port=` | answers what the server was told to hold |
 //! | `open name= path= path= port= delay= attempts=` | opens a session |
@@ -39,6 +39,7 @@ use rtrs_client::api::{
     Config,
     Session, //
 };
+use rtrs_server::api::ServerConfig;
 
 use crate::{
     args::Args,
@@ -235,7 +236,7 @@ impl Control {
     }
 
     fn open(&self, args: &Args<'_>) -> Result<CString> {
-        args.only(&["name", "tag", "path", "port", "delay", "attempts"])?;
+        args.only(&["name", "tag", "path", "port", "delay", "attempts", "poll"])?;
         let mut paths = KVec::with_capacity(MAX_PATHS, GFP_KERNEL)?;
         for path in args.all("path") {
             paths.push_within_capacity(path).map_err(|_| E2BIG)?;
@@ -246,6 +247,7 @@ impl Control {
             port: args.number("port", 1234)?,
             reconnect_delay_sec: args.number("delay", 1)?,
             max_reconnect_attempts: args.number("attempts", -1)?,
+            poll_queues: args.number("poll", 0)?,
         };
         let session = Arc::new(Session::open(config, &paths)?, GFP_KERNEL)?;
         let name = CString::try_from_fmt(fmt!("{name}"))?;
@@ -277,9 +279,21 @@ impl Control {
     }
 
     fn serve(&self, args: &Args<'_>) -> Result<CString> {
-        args.only(&["port", "tag", "refuse"])?;
-        let port = args.number("port", 1234)?;
-        let serving = Serving::new(port, args.flag("refuse")?, self.seen.clone())?;
+        args.only(&["port", "tag", "refuse", "depth", "chunk", "ai"])?;
+        let number = |key| {
+            args.get(key)
+                .map(|_| args.number::<u32>(key, 0))
+                .transpose()
+        };
+        let depth = number("depth")?.map(u16::try_from).transpose()?;
+        let ai = args.get("ai").map(|_| args.flag("ai")).transpose()?;
+        let config = ServerConfig {
+            port: args.number("port", 1234)?,
+            queue_depth: depth,
+            chunk_size: number("chunk")?,
+            always_invalidate: ai,
+        };
+        let serving = Serving::new(&config, args.flag("refuse")?, self.seen.clone())?;
         let pushed = self.servers.lock().push(serving, GFP_KERNEL);
         pushed?;
         CString::try_from_fmt(fmt!("serve"))

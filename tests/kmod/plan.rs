@@ -84,8 +84,9 @@ pub(crate) struct Plan {
 impl Plan {
     /// The keys a plan is made of.
     pub(crate) const KEYS: &'static [&'static str] = &[
-        "name", "tag", "dir", "con", "wait", "len", "segs", "off", "shape", "msg", "pieces",
-        "count", "depth", "seed", "how", "errno", "delay", "expect", "chain", "drop", "timeout",
+        "name", "tag", "dir", "con", "queue", "wait", "len", "segs", "off", "shape", "msg",
+        "pieces", "count", "depth", "seed", "how", "errno", "delay", "expect", "chain", "drop",
+        "timeout",
     ];
 
     /// Makes a plan of a command.
@@ -103,6 +104,7 @@ impl Plan {
             connection: match args.get("con").unwrap_or("io") {
                 "io" => Connection::Io,
                 "admin" => Connection::Admin,
+                "polled" => Connection::Polled(args.number("queue", 0)?),
                 _ => return Err(EINVAL),
             },
             wait: match args.get("wait").unwrap_or("yes") {

@@ -21,6 +21,7 @@ use rtrs_server::api::{
     Dir,
     Operation,
     Server,
+    ServerConfig,
     Service,
     Session, //
 };
@@ -157,8 +158,8 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Listens on `port`. Sleeps.
-    pub(crate) fn new(port: u16, refuse: bool, seen: Arc<Seen>) -> Result<Self> {
+    /// Listens. Sleeps.
+    pub(crate) fn new(config: &ServerConfig, refuse: bool, seen: Arc<Seen>) -> Result<Self> {
         let queue = OwnedQueue::new(c"rtrs_test", Options::UNBOUND.max_active(512))?;
         let answers = Answers::new(queue.handle())?;
         let store = Arc::new(
@@ -170,8 +171,8 @@ impl Serving {
             GFP_KERNEL,
         )?;
         Ok(Self {
-            port,
-            server: Some(Server::open(store, port)?),
+            port: config.port,
+            server: Some(Server::open(store, config)?),
             _timer: answers.start_timer(),
             answers,
             _queue: queue,

@@ -8,6 +8,9 @@
 RTRS_PEER=${RTRS_PEER:-$RTRS_CACHE/build/peer-$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)/debug/rtrs-peer}
 PEER_PORT=4321
 
+# random_seed: printed by whoever uses it; RTRS_SEED makes it the same again.
+random_seed() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
+
 # peer_require: its program, and the modules that let programs use RDMA.
 peer_require()
 {
@@ -45,6 +48,34 @@ peer_done()
 	return "$rc"
 }
 
+# rogue_start NAME ADDRESS [OPTION...]: a server that serves until it does not,
+# in the background; rogue_stop NAME ends it.
+rogue_start()
+{
+	local name=$1 addr=$2
+	shift 2
+
+	rm -f "$TMP/$name.ready"
+	"$RTRS_PEER" rogue --addr "$addr" --port "$PEER_PORT" --timeout 7200 --ready "$TMP/$name.ready" "$@" \
+		>"$TMP/$name.json" 2>&1 &
+	echo "$!" >"$TMP/$name.pid"
+	wait_for 10 test -e "$TMP/$name.ready" || {
+		cat "$TMP/$name.json"
+		return 1
+	}
+}
+
+rogue_stop()
+{
+	local pid
+	pid=$(cat "$TMP/$1.pid" 2>/dev/null) || return 0
+
+	rm -f "$TMP/$1.pid"
+	kill "$pid" 2>/dev/null || true
+	# Its parent may be a subshell that is gone.
+	wait_for 10 not kill -0 "$pid" 2>/dev/null
+}
+
 # peer_attack CASE[,CASE...] [OPTION...]: be a rogue client of the server at
 # 10.9.0.1.
 peer_attack()
@@ -54,4 +85,66 @@ peer_attack()
 
 	timeout $((300 * RTRS_TIME_SCALE)) \
 		"$RTRS_PEER" client --addr 10.9.0.1 --case "$case" "$@"
+}
+
+#
+# The attacker is 10.9.0.1, the honest client 10.9.0.2.
+#
+
+honest_map() { map_rnbd honest /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
+honest_unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
+
+# The honest client: writes and verifies until told to stop.
+honest_io()
+{
+	rm -f "$TMP/stop" "$TMP/honest"
+	(
+		n=0
+		while [ ! -e "$TMP/stop" ]; do
+			fio_verify "$(cat "$TMP/dev")" 4M --iodepth=4 --rate_iops=100 || break
+			n=$((n + 1))
+		done
+		[ ! -e "$TMP/stop" ] || [ "$n" -eq 0 ] || echo "$n rounds" >"$TMP/honest"
+	) >"$TMP/fio.log" 2>&1 </dev/null &
+	HONEST=$!
+}
+
+honest_stop()
+{
+	: >"$TMP/stop"
+	wait "$HONEST"
+}
+
+honest_well()
+{
+	[ -e "$TMP/honest" ] || {
+		tail -n 20 "$TMP/fio.log"
+		return 1
+	}
+}
+
+# The honest client's path never went down: the log would say why.
+honest_undisturbed()
+{
+	[ "$(cat /sys/class/rtrs-client/honest/paths/*/state)" = connected ]
+	dmesg_since_start >"$TMP/dmesg"
+	! grep -E 'rtrs_client: honest [^ ]*: connected: ' "$TMP/dmesg"
+}
+
+# baseline: all objects, with the honest client connected.
+baseline() { resource_counts >"$TMP/baseline"; }
+
+at_baseline()
+{
+	resource_counts >"$TMP/baseline.now"
+	cmp -s "$TMP/baseline" "$TMP/baseline.now"
+}
+
+# back_at_baseline [SECONDS]
+back_at_baseline()
+{
+	wait_for "${1:-10}" at_baseline || {
+		diff -u "$TMP/baseline" "$TMP/baseline.now"
+		return 1
+	}
 }

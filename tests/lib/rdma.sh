@@ -59,13 +59,19 @@ impl_dir()
 load_rtrs()
 {
 	local dir side=$2
+	local ack=${RTRS_ACK_TIMEOUT:-} slow=()
+	# Where processors are emulated and many, half a second without an acknowledgment means
+	# nothing, and on the debug kernel never; soft RoCE does not stand what it does then: it
+	# registers memory again that is in use.
+	[ "$RTRS_TIME_SCALE" -eq 1 ] || ack=21
+	[ "$1" != rust ] || [ -z "$ack" ] || slow=("ack_timeout=$ack")
 	dir=$(impl_dir "$1") || return
 	shift 2
 
 	modprobe -a "${MODPROBE_RDMA[@]}" || return
 	load_one "$dir" rtrs-core || return
-	case $side in both | client) load_one "$dir" rtrs-client || return ;; esac
-	case $side in both | server) load_one "$dir" rtrs-server "$@" || return ;; esac
+	case $side in both | client) load_one "$dir" rtrs-client "${slow[@]}" || return ;; esac
+	case $side in both | server) load_one "$dir" rtrs-server "${slow[@]}" "$@" || return ;; esac
 }
 
 # load_rnbd both|client|server: unmodified mainline RNBD, on whichever RTRS.
@@ -213,16 +219,21 @@ resource_compare()
 # Block devices
 #
 
-# null_blk_up NAME MIB [memory_backed 0|1]: /dev/NAME by configfs.
+# null_blk_up NAME MIB [memory_backed 0|1 [NANOSECONDS]]: /dev/NAME by configfs; each request takes
+# that long.
 null_blk_up()
 {
-	local name=$1 mib=$2 backed=${3:-1} d=/sys/kernel/config/nullb/$1
+	local name=$1 mib=$2 backed=${3:-1} ns=${4:-0} d=/sys/kernel/config/nullb/$1
 
 	mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config || return
 	module_loaded null_blk || modprobe null_blk nr_devices=0 || return
 	mkdir "$d" || return
 	echo "$mib" >"$d/size"
 	echo "$backed" >"$d/memory_backed"
+	[ "$ns" -eq 0 ] || {
+		echo 2 >"$d/irqmode"
+		echo "$ns" >"$d/completion_nsec"
+	}
 	echo 1 >"$d/power" || return
 	wait_for 5 test -b "/dev/$name"
 }

@@ -124,6 +124,39 @@ macro_rules! impl_atomic {
     )*};
 }
 
+impl AtomicType for bool {
+    type Repr = imp::AtomicBool;
+}
+
+impl Atomic<bool> {
+    /// A new atomic.
+    #[cfg(not(loom))]
+    pub const fn new(v: bool) -> Self {
+        Self(imp::AtomicBool::new(v))
+    }
+
+    /// A new atomic.
+    #[cfg(loom)]
+    pub fn new(v: bool) -> Self {
+        Self(imp::AtomicBool::new(v))
+    }
+
+    /// Reads the value.
+    pub fn load<O: AcquireOrRelaxed>(&self, _: O) -> bool {
+        self.0.load(O::ORDERING)
+    }
+
+    /// Writes the value.
+    pub fn store<O: ReleaseOrRelaxed>(&self, v: bool, _: O) {
+        self.0.store(v, O::ORDERING)
+    }
+
+    /// Writes the value and returns the old one.
+    pub fn xchg<O: AnyOrdering>(&self, v: bool, _: O) -> bool {
+        self.0.swap(v, O::ORDERING)
+    }
+}
+
 impl_atomic!(
     i32 => AtomicI32,
     i64 => AtomicI64,

@@ -23,6 +23,8 @@ use crate::{
     verbs::{Remote, Send},
 };
 
+mod grab;
+
 /// Connections of a path, unless the case says otherwise.
 const CONS: u16 = 3;
 
@@ -196,6 +198,16 @@ pub const CASES: &[Case] = &[
         "half-open",
         "makes one connection of three, 64 times",
         half_open,
+    ),
+    case(
+        "crowd",
+        "makes first connections, more than may be allowed",
+        grab::crowd,
+    ),
+    case(
+        "leftovers",
+        "asks for more data than its request has as an answer",
+        grab::leftovers,
     ),
     // The question for chunks.
     case("info-short", "asks for chunks with 100 bytes", |a| {

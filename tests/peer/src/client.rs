@@ -421,8 +421,18 @@ impl Session {
         self.rx.write(0, &vec![0; len])
     }
 
+    /// Fills the memory to read into.
+    pub fn fill(&self, len: usize, byte: u8) -> Result<()> {
+        self.rx.write(0, &vec![byte; len])
+    }
+
     /// Sends an honest request: a read of RNBD's answer to its first message.
     pub fn send_honest(&mut self, cid: usize, buf_id: u16) -> Result<()> {
+        self.send_info_request(cid, buf_id, RNBD_SESS_INFO_SIZE)
+    }
+
+    /// The same with room for an answer of `len` bytes.
+    pub fn send_info_request(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
         let size = RNBD_SESS_INFO_SIZE;
         let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
         msg[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
@@ -431,13 +441,13 @@ impl Session {
         let read = ReadMsg {
             usr_len: size as u16,
             dest: Some(ReadDest {
-                desc: self.read_desc(size as u32)?,
+                desc: self.read_desc(len as u32)?,
                 need_inval: false,
             }),
         };
         read.write(&mut msg[size..]).map_err(proto)?;
-        let imm = self.imm(u32::from(buf_id), 2 * size as u32);
-        self.write_imm(cid, buf_id, size, &msg, imm)
+        let imm = self.imm(u32::from(buf_id), (len + size) as u32);
+        self.write_imm(cid, buf_id, len, &msg, imm)
     }
 
     /// The next answer on a connection; keys are taken note of.

@@ -6,7 +6,10 @@
 
 mod attacks;
 mod client;
+mod fuzz;
+mod half_open;
 mod report;
+mod rogue;
 mod server;
 mod verbs;
 
@@ -56,6 +59,12 @@ enum Role {
     Server(ServerArgs),
     /// Be a client that is not as it should be
     Client(ClientArgs),
+    /// Be many clients that do random things
+    Fuzz(FuzzArgs),
+    /// Be a server that serves, until it does not
+    Rogue(RogueArgs),
+    /// Be very many clients that never go on
+    HalfOpen(HalfOpenArgs),
 }
 
 #[derive(Args)]
@@ -115,9 +124,129 @@ struct ClientArgs {
     victim: String,
 }
 
+#[derive(Args)]
+struct FuzzArgs {
+    /// Address to connect to
+    #[arg(long)]
+    addr: IpAddr,
+
+    /// Port to connect to
+    #[arg(long, default_value_t = proto::DEFAULT_PORT)]
+    port: u16,
+
+    /// Begin of the random numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// How many sessions
+    #[arg(long, default_value_t = 1000)]
+    sessions: u64,
+
+    /// The first session
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+
+    /// Only the session of that number
+    #[arg(long)]
+    only: Option<u64>,
+
+    /// Begin no session after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+
+    /// How many sessions at a time
+    #[arg(long, default_value_t = 6)]
+    workers: usize,
+
+    /// How long the server may take for anything, in seconds
+    #[arg(long, default_value_t = 30)]
+    patience: u64,
+
+    /// Tell what each session does
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Args)]
+struct RogueArgs {
+    /// Address to listen at
+    #[arg(long)]
+    addr: IpAddr,
+
+    /// Port to listen at
+    #[arg(long, default_value_t = proto::DEFAULT_PORT)]
+    port: u16,
+
+    /// What to do, see --list; without it something random on each path
+    #[arg(long)]
+    case: Option<String>,
+
+    /// Begin of the random numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Number of the first random path
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+
+    /// How many random paths there are; all after them are served
+    #[arg(long, default_value_t = u64::MAX)]
+    paths: u64,
+
+    /// How long it all may take, in seconds
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+
+    /// File to make when clients may come
+    #[arg(long)]
+    ready: Option<PathBuf>,
+
+    /// File that tells to serve all, once it is there
+    #[arg(long)]
+    honest: Option<PathBuf>,
+
+    /// Tell what each path meets with
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Args)]
+struct HalfOpenArgs {
+    /// Address to connect to
+    #[arg(long)]
+    addr: IpAddr,
+
+    /// Port to connect to
+    #[arg(long, default_value_t = proto::DEFAULT_PORT)]
+    port: u16,
+
+    /// Begin of the random numbers: who the clients are
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// How many clients
+    #[arg(long, default_value_t = 1000)]
+    count: u64,
+
+    /// How many begin at a time
+    #[arg(long, default_value_t = 4)]
+    workers: u64,
+
+    /// How long the server may keep them, in seconds
+    #[arg(long, default_value_t = 45)]
+    deadline: u64,
+
+    /// File that has to be there before any of them goes
+    #[arg(long)]
+    hold: Option<PathBuf>,
+}
+
 fn list() {
     for case in server::CASES {
         println!("server  {:<24} {}", case.name, case.about);
+    }
+    for case in rogue::NAMED {
+        println!("rogue   {:<24} {}", case.name, case.about);
     }
     for case in attacks::CASES {
         println!("client  {:<24} {}", case.name, case.about);
@@ -154,6 +283,41 @@ fn run(role: Role) -> Result<bool> {
                     victim: &args.victim,
                 })?);
             }
+        }
+        Role::Fuzz(args) => {
+            ok = fuzz::run(&fuzz::Job {
+                addr: SocketAddr::new(args.addr, args.port),
+                seed: args.seed,
+                first: args.only.unwrap_or(args.first),
+                sessions: args.only.map_or(args.sessions, |_| 1),
+                limit: args.seconds.map(Duration::from_secs),
+                workers: args.workers,
+                patience: Duration::from_secs(args.patience),
+                verbose: args.verbose || args.only.is_some(),
+            })?;
+        }
+        Role::Rogue(args) => {
+            ok = rogue::run(&rogue::Job {
+                addr: SocketAddr::new(args.addr, args.port),
+                case: args.case.as_deref(),
+                seed: args.seed,
+                first: args.first,
+                plans: args.paths,
+                timeout: Duration::from_secs(args.timeout),
+                ready: args.ready.as_deref(),
+                honest: args.honest,
+                verbose: args.verbose,
+            })?;
+        }
+        Role::HalfOpen(args) => {
+            ok = half_open::run(&half_open::Job {
+                addr: SocketAddr::new(args.addr, args.port),
+                seed: args.seed,
+                count: args.count,
+                workers: args.workers,
+                deadline: Duration::from_secs(args.deadline),
+                hold: args.hold,
+            })?;
         }
     }
     Ok(ok)

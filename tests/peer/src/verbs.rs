@@ -2,8 +2,8 @@
 
 //! Connections, queue pairs and memory, as far as the cases need them.
 //!
-//! All `unsafe` of the program is in here. The program has one thread, and all types are bound to
-//! it. Whatever an object needs is held by it, so they go in the right order; the device may write
+//! All `unsafe` of the program is in here. All types are bound to the thread that made them; the
+//! libraries may be used by several threads, each with objects of its own. Whatever an object needs is held by it, so they go in the right order; the device may write
 //! to registered memory at any time, which is why that is only ever copied from and to.
 
 use std::{
@@ -19,7 +19,10 @@ use std::{
 };
 
 use anyhow::{bail, Context, Result};
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::{
+    fcntl::{fcntl, FcntlArg, OFlag},
+    poll::{poll, PollFd, PollFlags, PollTimeout},
+};
 
 #[allow(
     dead_code,
@@ -112,6 +115,8 @@ pub enum EventKind {
     RouteResolved,
     /// Somebody wants to connect to us.
     ConnectRequest,
+    /// The other side agreed, and waits for us to say that we know.
+    Response,
     /// The connection is up.
     Established,
     /// The other side refused.
@@ -136,6 +141,7 @@ impl EventKind {
             raw::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
             raw::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
             raw::RDMA_CM_EVENT_CONNECT_REQUEST => Self::ConnectRequest,
+            raw::RDMA_CM_EVENT_CONNECT_RESPONSE => Self::Response,
             raw::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
             raw::RDMA_CM_EVENT_REJECTED => Self::Rejected,
             raw::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable,
@@ -174,17 +180,24 @@ impl Channel {
     pub fn new() -> Result<Rc<Self>> {
         // SAFETY: no preconditions.
         let raw = unsafe { raw::rdma_create_event_channel() };
-        Ok(Rc::new(Self {
+        let channel = Rc::new(Self {
             raw: check_ptr(raw, "rdma_create_event_channel (is rdma_ucm loaded?)")?,
-        }))
+        });
+        // The library swallows some events and waits for the next one, which may never come.
+        fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("fcntl")?;
+        Ok(channel)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel lives as long as `self`.
+        let fd = unsafe { self.raw.as_ref() }.fd;
+        // SAFETY: the descriptor is open as long as the channel lives.
+        unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
     /// The next event, if there is one before the time is over.
     pub fn next(self: &Rc<Self>, timeout: Duration) -> Result<Option<Event>> {
-        // SAFETY: the channel lives as long as `self`.
-        let fd = unsafe { self.raw.as_ref() }.fd;
-        // SAFETY: the descriptor is open as long as the channel lives.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let fd = self.fd();
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         if poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout).context("poll")? == 0 {
             return Ok(None);
@@ -193,6 +206,9 @@ impl Channel {
         let mut event = ptr::null_mut();
         // SAFETY: the channel is alive, `event` is writable.
         let ret = unsafe { raw::rdma_get_cm_event(self.raw.as_ptr(), &mut event) };
+        if ret != 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
+            return Ok(None);
+        }
         check(ret, "rdma_get_cm_event")?;
         // SAFETY: valid until it is acknowledged below, the reference ends before.
         let copy = self.copy(unsafe { &*event });
@@ -407,6 +423,15 @@ impl Id {
         check(ret, "rdma_connect")
     }
 
+    /// Asks to connect without anything to connect: an agreement is not confirmed.
+    pub fn connect_without_qp(&self, private: &[u8], number: u32) -> Result<()> {
+        let mut param = Self::param(private)?;
+        param.qp_num = number;
+        // SAFETY: the id is alive, and the private data for as long as the call.
+        let ret = unsafe { raw::rdma_connect(self.raw.as_ptr(), &mut param) };
+        check(ret, "rdma_connect")
+    }
+
     /// Agrees to a connection.
     pub fn accept(&self, private: &[u8]) -> Result<()> {
         let mut param = Self::param(private)?;
@@ -428,6 +453,11 @@ impl Id {
         // SAFETY: the id is alive.
         let ret = unsafe { raw::rdma_disconnect(self.raw.as_ptr()) };
         check(ret, "rdma_disconnect")
+    }
+
+    /// Whether it has a queue pair.
+    pub fn has_queue(&self) -> bool {
+        self.queue.is_some()
     }
 
     fn queue(&self) -> Result<(&Queue, &raw::ibv_qp)> {

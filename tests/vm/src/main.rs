@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod testfile;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -214,9 +215,11 @@ impl Bench {
                     ("RTRS_KTREE", tree.display().to_string()),
                     ("RTRS_DEBUG", u8::from(self.scale > 1).to_string()),
                     ("RTRS_TIME_SCALE", self.scale.to_string()),
+                    ("RTRS_LONG", std::env::var("RTRS_LONG").unwrap_or_default()),
                 ]
                 .into_iter()
                 .map(|(k, v)| (k.to_string(), v))
+                .chain(knobs())
                 .collect(),
             })
             .collect()
@@ -231,6 +234,15 @@ impl Bench {
             ..self.machine.clone()
         }
     }
+}
+
+/// What whoever runs tests may say to all of them.
+fn knobs() -> impl Iterator<Item = (String, String)> {
+    const NAMES: [&str; 3] = ["RTRS_SEED", "RTRS_SESSIONS", "RTRS_WORKERS"];
+
+    NAMES
+        .iter()
+        .filter_map(|name| Some((name.to_string(), env::var(name).ok()?)))
 }
 
 fn results_dir(c: &Common) -> Result<PathBuf> {

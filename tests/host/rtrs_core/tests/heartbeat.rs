@@ -108,3 +108,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_answer_at_a_time() {
+    let live = Liveness::new();
+
+    assert!(live.begin_ack());
+    assert!(!live.begin_ack());
+    live.end_ack();
+    assert!(live.begin_ack());
+}
+
+#[test]
+fn what_was_received_counts_once() {
+    let (live, mut hb) = (Liveness::new(), Heartbeat::new());
+
+    assert_eq!(live.tick(&mut hb, 2), HbAction::SendHb);
+    live.probe().sent(1);
+    // IO alone keeps the path, anything on the service connection too.
+    for cid in [1, 7, 0, 1, 0] {
+        live.received(cid);
+        assert_eq!(live.tick(&mut hb, 2), HbAction::Nothing);
+        assert_eq!(hb.missed(), 0);
+    }
+    assert_eq!(live.tick(&mut hb, 2), HbAction::Nothing);
+    assert_eq!(hb.missed(), 1);
+    assert_eq!(live.tick(&mut hb, 2), HbAction::Dead);
+}

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Chunks, path states and quotas of the server.
+//! What the server decides, without a kernel.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use rtrs_server_logic::logic::{
+    admission::*,
     chunk_state::*,
+    listen::*,
     path_state::{Action, CloseReason, Event, ServerPathState, Transition},
     quota::*,
+    ring::Ring,
 };
 
 fn inc(n: u32) -> Incarnation {
@@ -245,13 +248,17 @@ fn continue_with(state: &mut ServerPathState, next: ServerPathState) -> &'static
 
 #[test]
 fn quota_story() {
-    let quota = Quota::new(Resource::Bytes, 100);
+    let quota = Quota::new(Resource::Cons, 100);
     assert_eq!(quota.take(100), Ok(()));
     let over = quota.take(1).unwrap_err();
-    assert_eq!(over.to_string(), "quota of 100 pinned memory used up");
+    assert_eq!(over.to_string(), "over quota of 100 connections");
+    assert_eq!(quota.has_room(0), Ok(()));
+    assert!(quota.has_room(1).is_err());
+    assert!(quota.has_room(u64::MAX).is_err());
     assert!(quota.take(u64::MAX).is_err());
     assert_eq!(quota.take(0), Ok(()));
-    quota.set_max(50);
+    assert_eq!(quota.refused(), 4);
+    assert!(quota.set_max(50));
     assert!(quota.take(1).is_err());
     assert!(quota.give_back(60));
     assert_eq!((quota.current(), quota.max()), (40, 50));
@@ -260,14 +267,45 @@ fn quota_story() {
     assert_eq!(quota.current(), 0);
 }
 
+#[test]
+fn quota_of_what_others_count() {
+    let quota = Quota::new(Resource::PathsPerSession, 2);
+    assert_eq!(quota.allows(2), Ok(()));
+    assert_eq!(
+        quota.allows(3),
+        Err(OverQuota {
+            resource: Resource::PathsPerSession,
+            max: 2
+        })
+    );
+    assert_eq!((quota.current(), quota.refused()), (0, 1));
+}
+
+#[test]
+fn maxima_are_sane() {
+    for (index, resource) in Resource::ALL.into_iter().enumerate() {
+        assert_eq!(resource.index(), index);
+        let range = resource.range();
+        assert!(*range.start() > 0);
+        let quota = Quota::new(resource, *range.end());
+        assert!(!quota.set_max(range.start() - 1));
+        assert!(!quota.set_max(range.end() + 1));
+        assert_eq!(quota.max(), *range.end());
+        assert!(quota.set_max(*range.start()));
+        assert_eq!(quota.max(), *range.start());
+    }
+}
+
 proptest! {
     #[test]
     fn quota_never_exceeded(max in 0u64..50, ops in proptest::collection::vec((any::<bool>(), 0u64..30), 0..100)) {
-        let quota = Quota::new(Resource::Paths, max);
+        let quota = Quota::new(Resource::Sessions, max);
         let mut taken = Vec::new();
         for (take, n) in ops {
             if take {
-                if quota.take(n).is_ok() {
+                let room = quota.has_room(n).is_ok();
+                prop_assert_eq!(quota.take(n).is_ok(), room);
+                if room {
                     taken.push(n);
                 }
             } else if let Some(n) = taken.pop() {
@@ -280,29 +318,168 @@ proptest! {
     }
 
     #[test]
-    fn sources_are_counted(
-        ops in proptest::collection::vec((any::<bool>(), 0u8..6), 0..200),
-        max in 1u32..4,
-        slots in 0usize..6,
-    ) {
-        let mut sources = Sources::new(vec![SourceSlot::default(); slots]);
-        let mut model: HashMap<u8, u32> = HashMap::new();
-        for (take, n) in ops {
-            let addr = [n; 16];
-            let has = model.get(&n).copied().unwrap_or(0);
-            if take {
-                let room = has != 0 || model.values().filter(|&&c| c != 0).count() < slots;
-                prop_assert_eq!(sources.take(&addr, max).is_ok(), room && has < max);
-                if room && has < max {
-                    *model.entry(n).or_insert(0) += 1;
+    fn the_most_frequent_is_counted(items in proptest::collection::vec(0u8..8, 0..60)) {
+        let mut model: HashMap<u8, usize> = HashMap::new();
+        for &item in &items {
+            *model.entry(item).or_insert(0) += 1;
+        }
+        prop_assert_eq!(most_frequent(&items), model.values().copied().max().unwrap_or(0));
+    }
+
+    #[test]
+    fn a_ring_is_a_queue(room in 0usize..6, ops in proptest::collection::vec(any::<bool>(), 0..100)) {
+        let mut ring = Ring::new(vec![None; room]);
+        let mut model = VecDeque::new();
+        for (n, push) in ops.into_iter().enumerate() {
+            if push {
+                let fits = model.len() < room;
+                prop_assert_eq!(ring.push(n), if fits { Ok(()) } else { Err(n) });
+                if fits {
+                    model.push_back(n);
                 }
             } else {
-                prop_assert_eq!(sources.give_back(&addr), has != 0);
-                if has != 0 {
-                    *model.entry(n).or_insert(0) -= 1;
-                }
+                prop_assert_eq!(ring.pop(), model.pop_front());
             }
-            prop_assert_eq!(sources.current(&addr), model.get(&n).copied().unwrap_or(0));
+            prop_assert_eq!(ring.len(), model.len());
+            prop_assert_eq!(ring.is_empty(), model.is_empty());
         }
+    }
+
+    #[test]
+    fn only_a_later_attempt_ends_a_path(
+        old in any::<u16>(),
+        ahead in 1u16..0x8000,
+        open in any::<bool>(),
+        cons in 2u16..9,
+    ) {
+        let known = Known { recon_cnt: old, cid_num: 5, open, closing: false };
+        let gone = Known { closing: true, open: false, ..known };
+        prop_assert_eq!(join(known, old.wrapping_add(ahead), cons), Join::TakeOver);
+        prop_assert_eq!(join(known, old.wrapping_sub(ahead), cons), Join::Refuse);
+        prop_assert_eq!(join(gone, old.wrapping_sub(ahead), cons), Join::TakeOver);
+        prop_assert_eq!(join(gone, old, cons), Join::Refuse);
+        let same = if open && cons == 5 { Join::Same } else { Join::Refuse };
+        prop_assert_eq!(join(known, old, cons), same);
+    }
+
+    #[test]
+    fn sources_remember_the_latest(addrs in proptest::collection::vec(0u8..12, 0..60)) {
+        let mut sources = Sources::<u8, 4>::new();
+        let mut model: Vec<u8> = Vec::new();
+        for addr in addrs {
+            sources.note(addr);
+            if !model.contains(&addr) {
+                model.insert(0, addr);
+                model.truncate(4);
+            }
+            for other in 0..12 {
+                prop_assert_eq!(sources.contains(other), model.contains(&other));
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_of_listen_confuses(text in "[0-9a-zN:=,_ -]{0,40}") {
+        for entry in ports(&text) {
+            if entry.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// All there can be.
+fn holders() -> impl Iterator<Item = Holder> {
+    (0u8..64).map(|bits| Holder {
+        same_server: bits & 1 != 0,
+        kept: bits & 2 != 0,
+        deserted: bits & 4 != 0,
+        claimed: bits & 8 != 0,
+        live: bits & 16 != 0,
+        same_source: bits & 32 != 0,
+    })
+}
+
+#[test]
+fn who_gives_up_a_name() {
+    for holder in holders() {
+        let fate = held(holder);
+        // Nobody ends a session but from where its client is.
+        if fate == Held::End {
+            assert!(holder.same_source && holder.same_server, "{holder:?}");
+        }
+        // Nobody gets past one that the user still has, but from there.
+        if holder.kept && holder.same_server && !holder.same_source {
+            assert!(matches!(fate, Held::Refuse | Held::Wait), "{holder:?}");
+        }
+        // No name is used twice at the same time.
+        if holder.claimed {
+            assert_ne!(fate, Held::Free, "{holder:?}");
+        }
+        if holder.claimed && holder.live && !holder.same_source {
+            assert_eq!(fate, Held::Refuse, "{holder:?}");
+        }
+        // What executes for a client that is gone does not hold it up when it is back.
+        if holder.same_source && !holder.claimed && !holder.deserted {
+            assert_eq!(fate, Held::Free, "{holder:?}");
+        }
+    }
+}
+
+#[test]
+fn a_name_that_is_kept() {
+    let kept = Holder {
+        same_server: true,
+        kept: true,
+        deserted: true,
+        claimed: false,
+        live: false,
+        same_source: false,
+    };
+    assert_eq!(held(kept), Held::Refuse);
+    let back = Holder {
+        same_source: true,
+        ..kept
+    };
+    assert_eq!(held(back), Held::End);
+    let elsewhere = Holder {
+        same_server: false,
+        ..kept
+    };
+    assert_eq!(held(elsewhere), Held::Free);
+}
+
+#[test]
+fn listen_says_what_is_different() {
+    let text = "1234:always_invalidate=N:sess_queue_depth=64,1300:max_chunk_size=65536\n";
+    let first = overrides(text, 1234).unwrap();
+    assert_eq!(
+        first,
+        Overrides {
+            queue_depth: Some(64),
+            chunk_size: None,
+            always_invalidate: Some(false)
+        }
+    );
+    assert_eq!(overrides(text, 1300).unwrap().chunk_size, Some(65536));
+    assert_eq!(overrides(text, 1301), Ok(Overrides::default()));
+    assert_eq!(overrides("", 1234), Ok(Overrides::default()));
+    assert_eq!(overrides("1300", 1300), Ok(Overrides::default()));
+    for (text, error) in [
+        ("x", ListenError::Port),
+        ("0", ListenError::Port),
+        ("70000", ListenError::Port),
+        ("1,", ListenError::Port),
+        ("1:", ListenError::Key),
+        ("1:x", ListenError::Key),
+        ("1:x=1", ListenError::Key),
+        ("1:sess_queue_depth=", ListenError::Value),
+        ("1:sess_queue_depth=1x", ListenError::Value),
+        ("1:max_chunk_size=99999999999", ListenError::Value),
+        ("1:always_invalidate=maybe", ListenError::Value),
+        ("1:always_invalidate=Y,2,1", ListenError::Twice),
+    ] {
+        let found = ports(text).find_map(Result::err);
+        assert_eq!(found, Some(error), "{text}");
     }
 }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an operator, or the session, wants of a path.
+//!
+//! # Context
+//!
+//! All of it sleeps until the owner task has said what it makes of the wish, and, where
+//! said, until it is done. `command` is a mutex: one wish at a time.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    errno,
+    workqueue::{
+        DelayedWorkExt,
+        WorkExt, //
+    },
+};
+
+use super::Path;
+use crate::logic::path_state::{
+    Event,
+    Reply,
+    State, //
+};
+
+impl Path {
+    /// Tells the state machine something, and returns what it said. Sleeps.
+    fn command(self: &Arc<Self>, event: Event) -> Reply {
+        let _guard = self.command.lock();
+        self.status.lock().reply = None;
+        self.inbox.lock().command = Some(event);
+        self.wake_owner();
+        let mut reply = Reply::Gone;
+        self.changed
+            .wait_until(|| match self.status.lock().reply.take() {
+                Some(r) => {
+                    reply = r;
+                    true
+                }
+                None => false,
+            });
+        reply
+    }
+
+    /// Waits for a state that stays if nobody does anything. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` when the task is being killed.
+    fn wait_settled(&self) -> Result<State> {
+        let settled = |state| {
+            matches!(
+                state,
+                State::Connected | State::Waiting | State::Closed(_) | State::Dead
+            )
+        };
+        self.changed.wait_until_killable(|| settled(self.state()))?;
+        Ok(self.state())
+    }
+
+    fn last_error(&self) -> Error {
+        let errno = self.status(|s| s.last_error.map(|(errno, _)| errno));
+        errno.and_then(errno::from_i32).unwrap_or(errno::ECONNRESET)
+    }
+
+    /// Begins to connect for the first time. Sleeps.
+    pub(crate) fn start(self: &Arc<Self>) {
+        self.command(Event::Start);
+    }
+
+    /// Waits for the outcome of [`Path::start`]. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Why the path is not connected; `ERESTARTSYS` when the task is being killed.
+    pub(crate) fn wait_connected(&self) -> Result {
+        match self.wait_settled()? {
+            State::Connected => Ok(()),
+            _ => Err(self.last_error()),
+        }
+    }
+
+    /// Begins to go for good, see [`Path::remove`], which has to follow. Sleeps.
+    pub(crate) fn give_up(self: &Arc<Self>) {
+        self.command(Event::Remove);
+    }
+
+    /// Drops the link, if there is one, and connects anew; waits for the outcome.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while the path is connecting or closing, `ENODEV` when it is being
+    /// removed, `ENOTCONN` if it is not connected afterwards.
+    pub(crate) fn reconnect(self: &Arc<Self>) -> Result {
+        match self.command(Event::UserReconnect) {
+            Reply::Busy => return Err(EBUSY),
+            Reply::Gone => return Err(ENODEV),
+            Reply::Accepted | Reply::Already => {}
+        }
+        match self.wait_settled()? {
+            State::Connected => Ok(()),
+            _ => Err(errno::ENOTCONN),
+        }
+    }
+
+    /// Drops the link and stays without. Sleeps until that is so.
+    pub(crate) fn disconnect(self: &Arc<Self>) -> Result {
+        match self.command(Event::UserDisconnect) {
+            Reply::Gone => return Err(ENODEV),
+            Reply::Busy | Reply::Accepted | Reply::Already => {}
+        }
+        self.wait_settled().map(drop)
+    }
+
+    /// Drops the link for good, and the files. Sleeps until no work item of the
+    /// path is left.
+    pub(crate) fn remove(self: &Arc<Self>) {
+        self.command(Event::Remove);
+        self.changed
+            .wait_until(|| matches!(self.state(), State::Dead));
+        self.timer.cancel_sync();
+        self.deadline.cancel_sync();
+        self.beat.cancel_sync();
+        // A note that was left late finds a dead machine.
+        WorkExt::flush(&self.work);
+        let files = self.files.lock().take();
+        drop(files);
+    }
+}

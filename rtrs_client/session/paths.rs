@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The set of a session's paths.
+//!
+//! # Locking
+//!
+//! Submitters look at the set inside RCU. Who changes it holds `paths_lock`, a mutex,
+//! the outermost lock of a session; it is held while the set is exchanged, not while
+//! a path connects or ends.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        rcu,
+        Arc, //
+    },
+};
+use rtrs_bindings::{
+    errno,
+    ib::SockAddr, //
+};
+use rtrs_core::proto::MAX_PATHS;
+
+use super::Session;
+use crate::{
+    atomic::Relaxed,
+    path::Path, //
+};
+
+/// The set of paths at some time.
+pub(super) struct PathSet(pub(super) KVec<Arc<Path>>);
+
+impl Session {
+    /// Whether some path takes requests.
+    pub(crate) fn is_connected(&self) -> bool {
+        let guard = rcu::read_lock();
+        self.paths
+            .read(&guard)
+            .is_some_and(|set| set.0.iter().any(|path| path.is_connected()))
+    }
+
+    /// Whether there are paths, connected or not.
+    pub(crate) fn has_paths(&self) -> bool {
+        let guard = rcu::read_lock();
+        self.paths.read(&guard).is_some_and(|set| !set.0.is_empty())
+    }
+
+    /// The paths as they are now. Sleeps not, allocates not.
+    pub(super) fn path_set(&self) -> Option<Arc<PathSet>> {
+        self.paths.get()
+    }
+
+    /// Calls `f` with each path.
+    pub(crate) fn for_each_path(&self, mut f: impl FnMut(&Arc<Path>)) {
+        if let Some(set) = self.path_set() {
+            set.0.iter().for_each(&mut f);
+        }
+    }
+
+    /// Publishes the set of paths that `change` makes of the present one.
+    fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result {
+        let old = self.path_set().ok_or(EINVAL)?;
+        let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
+        for path in old.0.iter() {
+            new.push(path.clone(), GFP_KERNEL)?;
+        }
+        change(&mut new)?;
+        let new = Arc::new(PathSet(new), GFP_KERNEL)?;
+        // Waits until no submitter looks at the old set.
+        drop(self.paths.replace(Some(new)));
+        Ok(())
+    }
+
+    /// Adds a path and waits until it is connected. Sleeps; ends early when the task
+    /// is being killed, or the session is being closed.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` for a path there is, `EUSERS` for too many, `ESHUTDOWN` if the session
+    /// is being closed, or why it did not connect. The path is gone then.
+    pub(crate) fn add_path(
+        self: &Arc<Self>,
+        src: Option<SockAddr>,
+        dst: SockAddr,
+    ) -> Result<Arc<Path>> {
+        let path = self.start_path(src, dst)?;
+        self.await_path(&path).map(|()| path)
+    }
+
+    /// Adds paths, which connect at the same time, and waits until all are connected.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::add_path`], for the first that fails; `EINVAL` without paths.
+    pub(crate) fn add_paths(
+        self: &Arc<Self>,
+        paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
+    ) -> Result {
+        let mut started = KVec::new();
+        for (src, dst) in paths {
+            started.push(self.start_path(src, dst)?, GFP_KERNEL)?;
+        }
+        if started.is_empty() {
+            return Err(EINVAL);
+        }
+        started.iter().try_for_each(|path| self.await_path(path))
+    }
+
+    /// Takes a new path into the set, and has it begin to connect. Sleeps.
+    fn start_path(self: &Arc<Self>, src: Option<SockAddr>, dst: SockAddr) -> Result<Arc<Path>> {
+        let path = Path::new(self.clone(), src, dst)?;
+        {
+            let _guard = self.paths_lock.lock();
+            if self.closing.load(Relaxed) {
+                return Err(errno::ESHUTDOWN);
+            }
+            self.change_paths(|paths| {
+                if paths.len() >= MAX_PATHS {
+                    return Err(errno::EUSERS);
+                }
+                if paths.iter().any(|p| p.same_addresses(&path)) {
+                    return Err(EEXIST);
+                }
+                Ok(paths.push(path.clone(), GFP_KERNEL)?)
+            })?;
+        }
+        path.start();
+        Ok(path)
+    }
+
+    /// Waits until a path that was started is connected, and shows it. Sleeps.
+    fn await_path(&self, path: &Arc<Path>) -> Result {
+        let added = path
+            .wait_connected()
+            .and_then(|()| self.check_addresses(path))
+            .and_then(|()| {
+                self.with_files(|files| files.map_or(Ok(()), |f| path.publish_files(f)))
+            });
+        if added.is_err() {
+            self.remove_path(path);
+            if self.closing.load(Relaxed) {
+                return Err(errno::ESHUTDOWN);
+            }
+        }
+        added
+    }
+
+    /// A source address that was left open is known once the path is connected:
+    /// is there an older path that goes the same way?
+    fn check_addresses(&self, path: &Arc<Path>) -> Result {
+        let set = self.path_set().ok_or(errno::ECONNABORTED)?;
+        let mut older = set.0.iter().take_while(|p| !Arc::ptr_eq(p, path));
+        if older.any(|p| p.same_addresses(path)) {
+            Err(EEXIST)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Disconnects a path and forgets it. Sleeps until that is done.
+    pub(crate) fn remove_path(&self, path: &Arc<Path>) {
+        path.remove();
+        let _guard = self.paths_lock.lock();
+        // Fails for lack of memory only; the path stays in the set then, dead,
+        // until the session goes.
+        let removed = self.change_paths(|paths| {
+            if let Some(i) = paths.iter().position(|p| Arc::ptr_eq(p, path)) {
+                let _ = paths.remove(i);
+            }
+            Ok(())
+        });
+        if removed == Err(ENOMEM) {
+            pr_warn!("{}: no memory to forget a path\n", &**path);
+        }
+        if !self.has_paths() {
+            // Nothing will come for what waits.
+            self.fail_waiting();
+        }
+    }
+
+    /// No path is added any more, and who waits for one that is not up need not wait
+    /// until it is. Sleeps.
+    pub(super) fn stop_adding(&self) {
+        {
+            let _guard = self.paths_lock.lock();
+            self.closing.store(true, Relaxed);
+        }
+        self.for_each_path(|path| {
+            if !path.is_connected() {
+                path.give_up();
+            }
+        });
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How fast the failure of a path is noticed.
+//!
+//! # Context
+//!
+//! Any. Every value stands for itself, so plain loads and stores do.
+
+use core::ops::RangeInclusive;
+
+use kernel::prelude::*;
+use rtrs_core::proto::heartbeat;
+
+use crate::atomic::{
+    Atomic,
+    Relaxed, //
+};
+
+/// A number with bounds that the operator may change at any time.
+pub(crate) struct Knob {
+    value: Atomic<u32>,
+    range: &'static RangeInclusive<u32>,
+}
+
+impl Knob {
+    fn new(value: u32, range: &'static RangeInclusive<u32>) -> Self {
+        Self {
+            value: Atomic::new(value.clamp(*range.start(), *range.end())),
+            range,
+        }
+    }
+
+    /// The number.
+    pub(crate) fn get(&self) -> u32 {
+        self.value.load(Relaxed)
+    }
+
+    /// Changes it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` out of bounds.
+    pub(crate) fn set(&self, value: u32) -> Result {
+        if !self.range.contains(&value) {
+            return Err(EINVAL);
+        }
+        self.value.store(value, Relaxed);
+        Ok(())
+    }
+}
+
+/// What a session has of it.
+pub(crate) struct Tuning {
+    /// Milliseconds between heartbeats; holds from the next one on.
+    pub(crate) heartbeat_interval_ms: Knob,
+    /// Heartbeat intervals without a sign of life after which a path is dead.
+    pub(crate) heartbeat_limit: Knob,
+    /// Time until an unacknowledged packet is sent again, as the exponent of the IB
+    /// specification: 4.096 us * 2^n. 0 leaves it to the connection manager. Holds
+    /// for connections made from then on.
+    pub(crate) ack_timeout: Knob,
+}
+
+impl Tuning {
+    /// Bounds of the heartbeat interval, in milliseconds.
+    pub(crate) const INTERVAL_MS: RangeInclusive<u32> = 100..=60_000;
+    /// Bounds of the heartbeat limit.
+    pub(crate) const LIMIT: RangeInclusive<u32> = 1..=100;
+    /// Bounds of the ack time-out: the field of the specification has 5 bits.
+    pub(crate) const ACK_TIMEOUT: RangeInclusive<u32> = 0..=31;
+
+    /// With the values of the module parameters.
+    pub(super) fn from_params() -> Self {
+        Self {
+            heartbeat_interval_ms: Knob::new(
+                crate::params::heartbeat_interval_ms(),
+                &Self::INTERVAL_MS,
+            ),
+            heartbeat_limit: Knob::new(crate::params::heartbeat_limit(), &Self::LIMIT),
+            ack_timeout: Knob::new(crate::params::ack_timeout(), &Self::ACK_TIMEOUT),
+        }
+    }
+}
+
+const _: () = assert!(
+    heartbeat::DEFAULT_INTERVAL_MS >= *Tuning::INTERVAL_MS.start()
+        && heartbeat::DEFAULT_INTERVAL_MS <= *Tuning::INTERVAL_MS.end()
+);

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables for humans, in debugfs.
+
+use core::fmt;
+use kernel::{
+    debugfs::{
+        Dir as Directory,
+        File,
+        Writer, //
+    },
+    prelude::*, //
+};
+use rtrs_bindings::ib::{
+    Endpoint,
+    Handler,
+    InterfaceName, //
+};
+
+use crate::proto::Dir;
+
+/// A module's directory in debugfs, with its tables.
+pub struct Tables<C: Writer + Send + Sync + 'static, R: Writer + Send + Sync + 'static> {
+    // Dropped first: waits for readers.
+    _connections: Pin<KBox<File<C>>>,
+    _requests: Pin<KBox<File<R>>>,
+}
+
+impl<C: Writer + Send + Sync + 'static, R: Writer + Send + Sync + 'static> Tables<C, R> {
+    /// Makes it. Sleeps. Without debugfs there is none, which is no error.
+    pub fn new(name: &CStr, connections: C, requests: R) -> Result<Self> {
+        let dir = Directory::new(name);
+        Ok(Self {
+            _connections: KBox::pin_init(
+                dir.read_only_file(c"connections", connections),
+                GFP_KERNEL,
+            )?,
+            _requests: KBox::pin_init(dir.read_only_file(c"requests", requests), GFP_KERNEL)?,
+        })
+    }
+}
+
+/// Heading of a table of [`ConnectionRow`]s.
+pub struct ConnectionHead;
+
+impl fmt::Display for ConnectionHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<12} {:>4} {:<15} {:<24} {:<24} {:<20} {:>4} {:>8} {:<13} {:>8} {:>11}",
+            "Device",
+            "Port",
+            "Netdev",
+            "Source",
+            "Destination",
+            "Session",
+            "CID",
+            "QPN",
+            "State",
+            "Inflight",
+            "SendQ"
+        )
+    }
+}
+
+/// What the connections of a path have in common.
+pub struct PathCells<'a> {
+    /// The RDMA device.
+    pub device: &'a str,
+    /// Its port.
+    pub port: u32,
+    /// Addresses.
+    pub src: &'a str,
+    /// Addresses.
+    pub dst: &'a str,
+    /// The session's name.
+    pub session: &'a str,
+    /// The path's state.
+    pub state: &'a str,
+}
+
+/// A connection.
+pub struct Connection {
+    /// Its number on the path.
+    pub cid: u16,
+    /// The number of the queue pair.
+    pub qp: u32,
+    /// Requests in flight.
+    pub inflight: u64,
+    /// Work requests on the send queue, and how many fit.
+    pub send: (u32, u32),
+    /// The network interface below, if there is one.
+    pub interface: Option<InterfaceName>,
+}
+
+impl Connection {
+    /// What `ep` is now, if it has a queue pair.
+    pub fn new<H: Handler>(ep: &Endpoint<H>, inflight: u64) -> Option<Self> {
+        let qp = ep.qp()?;
+
+        Some(Self {
+            cid: ep.index(),
+            qp: qp.number(),
+            inflight,
+            send: (qp.send_used(), qp.send_depth()),
+            interface: ep.interface(),
+        })
+    }
+}
+
+/// A connection, or a path without any.
+pub struct ConnectionRow<'a>(pub &'a PathCells<'a>, pub Option<Connection>);
+
+impl fmt::Display for ConnectionRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PathCells {
+            device,
+            port,
+            src,
+            dst,
+            session,
+            state,
+        } = self.0;
+
+        match &self.1 {
+            None => writeln!(
+                f,
+                "{device:<12} {port:>4} {:<15} {src:<24} {dst:<24} {session:<20} {:>4} {:>8} \
+                 {state:<13} {:>8} {:>11}",
+                "-", "-", "-", "-", "-"
+            ),
+            Some(con) => writeln!(
+                f,
+                "{device:<12} {port:>4} {:<15} {src:<24} {dst:<24} {session:<20} {:>4} {:>8} \
+                 {state:<13} {:>8} {:>5}/{:<5}",
+                con.interface.as_ref().map_or("-", |name| name.as_str()),
+                con.cid,
+                con.qp,
+                con.inflight,
+                con.send.0,
+                con.send.1
+            ),
+        }
+    }
+}
+
+/// Heading of a table of [`RequestRow`]s.
+pub struct RequestHead;
+
+impl fmt::Display for RequestHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<20} {:<48} {:>5} {:>4} {:<5} {:>12} Waits for",
+            "Session", "Path", "ID", "CID", "Dir", "Age/us"
+        )
+    }
+}
+
+/// A request in flight.
+pub struct Flying {
+    /// Its number, that of the client's permit and of the server's chunk.
+    pub id: usize,
+    /// The connection.
+    pub cid: u16,
+    /// Direction, as the client sees it; a server does not know it before it read the message.
+    pub dir: Option<Dir>,
+    /// Its age in nanoseconds.
+    pub age_ns: u64,
+    /// What it waits for.
+    pub waits_for: &'static str,
+}
+
+/// A request, with the names of its session and path.
+pub struct RequestRow<'a> {
+    /// The session's name.
+    pub session: &'a str,
+    /// The path's name.
+    pub path: &'a str,
+    /// The request.
+    pub request: Flying,
+}
+
+impl fmt::Display for RequestRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dir = match self.request.dir {
+            Some(Dir::Read) => "read",
+            Some(Dir::Write) => "write",
+            None => "-",
+        };
+
+        writeln!(
+            f,
+            "{:<20} {:<48} {:>5} {:>4} {dir:<5} {:>12} {}",
+            self.session,
+            self.path,
+            self.request.id,
+            self.request.cid,
+            self.request.age_ns / 1000,
+            self.request.waits_for
+        )
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue of a fixed size: first in, first out, nothing is moved.
+
+use core::ops::DerefMut;
+
+/// A queue in the slots of `S`, a vector of `Option<T>`.
+pub struct Ring<S> {
+    slots: S,
+    /// The first one.
+    head: usize,
+    len: usize,
+}
+
+impl<T, S: DerefMut<Target = [Option<T>]>> Ring<S> {
+    /// An empty queue with room for as many as `slots` has; those are all `None`.
+    pub const fn new(slots: S) -> Self {
+        Self {
+            slots,
+            head: 0,
+            len: 0,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds one at the end.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if there is no room.
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        let room = self.slots.len();
+
+        if self.len >= room {
+            return Err(item);
+        }
+        // No overflow: both are at most the number of slots, of things that have a size.
+        let end = self.head.wrapping_add(self.len);
+        let index = end.checked_rem(room).unwrap_or(0);
+        match self.slots.get_mut(index) {
+            Some(slot) => *slot = Some(item),
+            None => return Err(item),
+        }
+        self.len = self.len.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Takes the first one.
+    pub fn pop(&mut self) -> Option<T> {
+        let item = self.slots.get_mut(self.head)?.take()?;
+
+        self.len = self.len.saturating_sub(1);
+        self.head = self
+            .head
+            .wrapping_add(1)
+            .checked_rem(self.slots.len())
+            .unwrap_or(0);
+        Some(item)
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is on a path now, for tables in debugfs and files in sysfs.
+
+use kernel::{
+    prelude::*,
+    sync::rcu, //
+};
+use rtrs_bindings::time::now_ns;
+use rtrs_core::table::{
+    Connection,
+    Flying, //
+};
+
+use super::Path;
+
+impl Path {
+    /// Calls `f`, which must not sleep, with each connection. May sleep.
+    pub(crate) fn for_each_connection(&self, mut f: impl FnMut(Connection)) -> Result {
+        let mut inflight = KVVec::from_elem(0u64, usize::from(self.cid_num), GFP_KERNEL)?;
+
+        self.for_each_request(|request| {
+            if let Some(count) = inflight.get_mut(usize::from(request.cid)) {
+                *count = count.saturating_add(1);
+            }
+        });
+        // Of a handshake, which is over when there is a `Live`.
+        for ep in self.setup.lock().eps.iter().flatten() {
+            if let Some(con) = Connection::new(ep, 0) {
+                f(con);
+            }
+        }
+        let guard = rcu::read_lock();
+        if let Some(live) = self.live.read(&guard) {
+            for (ep, inflight) in live.endpoints().iter().zip(inflight.iter()) {
+                if let Some(con) = Connection::new(ep, *inflight) {
+                    f(con);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `f`, which must not sleep, with each request that is not answered. Any context.
+    pub(crate) fn for_each_request(&self, mut f: impl FnMut(Flying)) {
+        let guard = rcu::read_lock();
+        let Some(live) = self.live.read(&guard) else {
+            return;
+        };
+        let now = now_ns();
+
+        for (id, slot) in live.slots().iter().enumerate() {
+            let Some(waits_for) = slot.waits_for() else {
+                continue;
+            };
+            let (cid, dir, since) = slot.stamp();
+            f(Flying {
+                id,
+                cid,
+                dir,
+                age_ns: now.saturating_sub(since),
+                waits_for,
+            });
+        }
+    }
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sessions of all servers of this module: what they may take, and whose names there are.
+//!
+//! Of all servers, since sessions share the machine's memory, and one directory.
+//!
+//! # Locking
+//!
+//! `sessions` (mutex) makes looking something up and adding what is not there one step: sessions
+//! by uuid, paths by uuid, names, what is counted by looking. It is held for walks over lists:
+//! nothing is allocated, created, freed or waited for under it, and no user is called. The
+//! spinlock of a session's paths nests inside.
+
+use core::fmt;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+use rtrs_bindings::{
+    rcu::RcuCell,
+    uuid::Uuid, //
+};
+use rtrs_core::{
+    addr::{
+        Addr,
+        AddrPair, //
+    },
+    proto::{
+        errno,
+        ConnReq,
+        RejectErrno,
+        SessionName, //
+    },
+};
+
+use crate::{
+    context::Context,
+    limits::Limits,
+    logic::{
+        admission::{
+            held,
+            Held,
+            Holder,
+            Join, //
+        },
+        path_state::CloseReason,
+        quota::{
+            most_frequent,
+            OverQuota,
+            Resource, //
+        },
+    },
+    path::Path,
+    session::Session, //
+};
+
+/// How often an attempt to add something may find that something else was added meanwhile. Each
+/// time something was, so this only ends what somebody does on purpose.
+const MAX_TRIES: u32 = 16;
+
+/// The registry, for as long as the module is loaded.
+static REGISTRY: RcuCell<Arc<Registry>> = RcuCell::empty();
+
+/// Takes the registry away when dropped. Sleeps.
+pub(crate) struct RegistryGuard(());
+
+impl Drop for RegistryGuard {
+    fn drop(&mut self) {
+        drop(REGISTRY.replace(None));
+    }
+}
+
+/// Makes the registry. Sleeps.
+pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
+    let room = *Resource::Sessions.range().end();
+    let sessions = KVVec::with_capacity(usize::try_from(room)?, GFP_KERNEL)?;
+    let registry = Arc::pin_init(
+        try_pin_init!(Registry {
+            limits: Limits::from_params()?,
+            sessions <- new_mutex!(sessions, "rtrs_srv_registry"),
+        }),
+        GFP_KERNEL,
+    )?;
+
+    // Nothing was there.
+    drop(REGISTRY.replace(Some(registry.clone())));
+    Ok((registry, RegistryGuard(())))
+}
+
+/// The registry. Any context.
+pub(crate) fn get() -> Result<Arc<Registry>> {
+    REGISTRY.get().ok_or(ENODEV)
+}
+
+/// Why a connection is refused.
+pub(crate) enum Refusal {
+    /// Something is used up.
+    Quota(OverQuota),
+    /// Something else.
+    Errno(RejectErrno),
+}
+
+impl Refusal {
+    /// A message that makes no sense here.
+    pub(crate) const RESET: Self = Self::Errno(RejectErrno::CONNRESET);
+
+    /// For the reject message.
+    pub(crate) fn errno(&self) -> RejectErrno {
+        match self {
+            Self::Quota(OverQuota {
+                resource: Resource::Memory,
+                ..
+            }) => RejectErrno::from_kernel(-errno::ENOMEM),
+            Self::Quota(_) => RejectErrno::from_kernel(-errno::EUSERS),
+            Self::Errno(errno) => *errno,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(over) => over.fmt(f),
+            Self::Errno(errno) => errno.to_kernel().fmt(f),
+        }
+    }
+}
+
+impl From<OverQuota> for Refusal {
+    fn from(over: OverQuota) -> Self {
+        Self::Quota(over)
+    }
+}
+
+impl From<RejectErrno> for Refusal {
+    fn from(errno: RejectErrno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Self {
+        Self::Errno(RejectErrno::from_kernel(e.to_errno()))
+    }
+}
+
+/// The right to use a name, or not.
+pub(crate) enum Claim {
+    /// It is the session's.
+    Granted,
+    /// Its old owner is about to go.
+    Wait,
+    /// Somebody else has it, or the session has another one.
+    Refused,
+}
+
+/// What was made without the lock, for when it is held.
+#[derive(Default)]
+struct Made {
+    session: Option<Arc<Session>>,
+    path: Option<Arc<Path>>,
+}
+
+/// What an attempt to admit a connection came to.
+enum Step {
+    /// It belongs to this path, which is new or not.
+    Done(Arc<Path>),
+    /// A session has to be made.
+    NeedSession,
+    /// A path of this session has to be made.
+    NeedPath(Arc<Session>),
+}
+
+/// All sessions.
+#[pin_data]
+pub(crate) struct Registry {
+    limits: Arc<Limits>,
+    /// With room for as many as there may ever be.
+    #[pin]
+    sessions: Mutex<KVVec<Arc<Session>>>,
+}
+
+impl Registry {
+    /// What clients may take.
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+
+    /// Finds the path a connection request for the server `ctx` belongs to, or makes it. May
+    /// sleep.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    pub(crate) fn admit(
+        &self,
+        ctx: &Arc<Context>,
+        req: &ConnReq,
+        addrs: &AddrPair,
+    ) -> Result<Arc<Path>, Refusal> {
+        let mut made = Made::default();
+
+        for _ in 0..MAX_TRIES {
+            match self.try_admit(ctx, req, addrs, &mut made)? {
+                Step::Done(path) => return Ok(path),
+                Step::NeedSession => {
+                    let uuid = Uuid::from_bytes(req.session_uuid);
+                    made.session = Some(Session::new(ctx, uuid, addrs.src)?);
+                }
+                Step::NeedPath(session) => {
+                    // Not taken yet, as a client that stops here shall not have it; but who would
+                    // not get it is told so at once.
+                    self.limits
+                        .quota(Resource::Memory)
+                        .has_room(ctx.config().path_memory())?;
+                    let share = self.limits.take(Resource::Handshakes, 1)?;
+                    made.path = Some(Path::new(&session, req, addrs, share)?);
+                }
+            }
+        }
+        Err(EAGAIN.into())
+    }
+
+    /// One attempt, with the lock.
+    fn try_admit(
+        &self,
+        ctx: &Arc<Context>,
+        req: &ConnReq,
+        addrs: &AddrPair,
+        made: &mut Made,
+    ) -> Result<Step, Refusal> {
+        let uuid = Uuid::from_bytes(req.session_uuid);
+        let mut sessions = self.sessions.lock();
+
+        if ctx.is_closing() {
+            return Err(Refusal::RESET);
+        }
+        let known = sessions
+            .iter()
+            .find(|s| *s.uuid() == uuid && s.is_of(ctx))
+            .cloned();
+        // Taken further down, when it is added: connections of several paths of a new session may
+        // come at the same time, and only one of them makes it.
+        if known.is_none() && req.first_conn {
+            self.limits.quota(Resource::Sessions).has_room(1)?;
+        }
+        let session = match (&known, &made.session) {
+            (Some(session), _) => session.clone(),
+            (None, _) if !req.first_conn => {
+                return Err(RejectErrno::from_kernel(-errno::ENXIO).into());
+            }
+            (None, Some(session)) => session.clone(),
+            (None, None) => return Ok(Step::NeedSession),
+        };
+        let old = session.find(|p| *p.uuid().as_bytes() == req.path_uuid);
+        if let Some(old) = &old {
+            match old.judge(req) {
+                Join::Same => return Ok(Step::Done(old.clone())),
+                // Whatever becomes of the new one: its client has given this one up, and what it
+                // has may be what is missing.
+                Join::TakeOver => old.close(CloseReason::TakeOver),
+                Join::Refuse => return Err(Refusal::RESET),
+            }
+        }
+
+        let others = session.count(|p| !p.is_closing());
+        self.allows(Resource::PathsPerSession, others.saturating_add(1))?;
+        self.allows(Resource::ConsPerPath, usize::from(req.cid_num))?;
+        if session.count(|p| !p.is_closing() && p.addrs() == addrs) != 0 {
+            return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
+        }
+        if known.is_none() {
+            let count = sessions.iter().filter(|s| s.source() == addrs.src).count();
+            self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
+        }
+        let from_here = |p: &Path| p.is_in_handshake() && p.addrs().src == addrs.src;
+        let count: usize = sessions.iter().map(|s| s.count(from_here)).sum();
+        self.allows(Resource::HandshakesPerSource, count.saturating_add(1))?;
+
+        let path = match made.path.take_if(|p| Arc::ptr_eq(p.session(), &session)) {
+            Some(path) => path,
+            None => return Ok(Step::NeedPath(session)),
+        };
+        if known.is_none() && sessions.len() >= sessions.capacity() {
+            return Err(RejectErrno::from_kernel(-errno::EUSERS).into());
+        }
+        if known.is_none() {
+            session.set_share(self.limits.take(Resource::Sessions, 1)?);
+        }
+        session.add(&path).map_err(|_| Refusal::RESET)?;
+        if known.is_none() {
+            // There is room.
+            let _ = sessions.push_within_capacity(session.clone());
+            ctx.note_session();
+        }
+        path.start_deadline();
+        Ok(Step::Done(path))
+    }
+
+    fn allows(&self, resource: Resource, count: usize) -> Result<(), OverQuota> {
+        // CAST: a count of what is in memory.
+        self.limits.quota(resource).allows(count as u64)
+    }
+
+    /// A path wants its session to have a name. May sleep.
+    pub(crate) fn claim(&self, path: &Path, name: &SessionName) -> Claim {
+        let sessions = self.sessions.lock();
+        let mine = path.session();
+        let mut wait = false;
+
+        for other in sessions.iter() {
+            if Arc::ptr_eq(other, mine) || other.name() != name.as_str() {
+                continue;
+            }
+            let source = path.addrs().src;
+            let live = other.count(|p| !p.is_closing()) != 0;
+            let holder = Holder {
+                same_server: other.is_of(mine.context()),
+                kept: other.is_kept(),
+                deserted: other.is_deserted(),
+                claimed: other.is_claimed(),
+                live,
+                same_source: if live {
+                    other.count(|p| !p.is_closing() && p.addrs().src == source) != 0
+                } else {
+                    other.was_from(source)
+                },
+            };
+            match held(holder) {
+                Held::Free => (),
+                Held::Wait => wait = true,
+                Held::End => {
+                    other.close_all(CloseReason::TakeOver);
+                    other.expire_soon();
+                    wait = true;
+                }
+                Held::Refuse => return Claim::Refused,
+            }
+        }
+        if wait {
+            Claim::Wait
+        } else if mine.claim(name) {
+            Claim::Granted
+        } else {
+            Claim::Refused
+        }
+    }
+
+    /// Decides that the user is told of the end of `session`, unless it has a path. May sleep.
+    pub(crate) fn give_up(&self, session: &Session) -> bool {
+        let _sessions = self.sessions.lock();
+        if !session.is_deserted() {
+            return false;
+        }
+        session.unkeep();
+        true
+    }
+
+    /// Forgets a session that has no path, unless it got one. May sleep.
+    pub(crate) fn forget(&self, session: &Arc<Session>) {
+        let forgotten = {
+            let mut sessions = self.sessions.lock();
+            if !session.is_deserted() {
+                return;
+            }
+            let index = sessions.iter().position(|s| Arc::ptr_eq(s, session));
+            index.and_then(|index| sessions.remove(index).ok())
+        };
+        if forgotten.is_some() {
+            session.context().drop_session();
+        }
+    }
+
+    /// Ends all sessions of a server that is closing. May sleep.
+    pub(crate) fn end_all(&self, ctx: &Arc<Context>) {
+        for session in self.sessions.lock().iter().filter(|s| s.is_of(ctx)) {
+            session.close_all(CloseReason::Shutdown);
+            session.expire_soon();
+        }
+    }
+
+    /// How much of `resource` is in use: of what is counted for each path, session or source, the
+    /// most that one has. May sleep.
+    pub(crate) fn usage(&self, resource: Resource) -> Result<u64> {
+        // CAST: counts of what is in memory.
+        Ok(match resource {
+            total if total.is_total() => self.limits.quota(total).current(),
+            Resource::SessionsPerSource => {
+                most_frequent(&self.sources(|session, note| note(session.source()))?) as u64
+            }
+            Resource::HandshakesPerSource => {
+                let sources = self.sources(|session, note| {
+                    session.each(|p| {
+                        if p.is_in_handshake() {
+                            note(p.addrs().src);
+                        }
+                    });
+                })?;
+                most_frequent(&sources) as u64
+            }
+            _ => {
+                let mut most = 0;
+                for session in self.sessions.lock().iter() {
+                    if resource == Resource::PathsPerSession {
+                        most = most.max(session.count(|p| !p.is_closing()) as u64);
+                    } else {
+                        session.each(|p| most = most.max(u64::from(p.cons())));
+                    }
+                }
+                most
+            }
+        })
+    }
+
+    /// All sessions, as of now. May sleep.
+    pub(crate) fn sessions(&self) -> Result<KVVec<Arc<Session>>> {
+        loop {
+            let count = self.sessions.lock().len();
+            let mut all = KVVec::with_capacity(count, GFP_KERNEL)?;
+            let sessions = self.sessions.lock();
+            // What came in between belongs to it.
+            if sessions.len() <= count {
+                for session in sessions.iter() {
+                    all.push(session.clone(), GFP_KERNEL)?;
+                }
+                return Ok(all);
+            }
+        }
+    }
+
+    /// All that `of` notes of each session.
+    fn sources(
+        &self,
+        of: impl Fn(&Session, &mut dyn FnMut(Option<Addr>)),
+    ) -> Result<KVVec<Option<Addr>>> {
+        loop {
+            let mut count = 0usize;
+            for session in self.sessions.lock().iter() {
+                of(session, &mut |_| count = count.saturating_add(1));
+            }
+            let mut sources = KVVec::with_capacity(count, GFP_KERNEL)?;
+            let mut full = false;
+            for session in self.sessions.lock().iter() {
+                of(session, &mut |source| {
+                    full |= sources.push_within_capacity(source).is_err();
+                });
+            }
+            // What came in between belongs to it.
+            if !full {
+                return Ok(sources);
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is to be seen of a session: events, and what sysfs and debugfs show.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+};
+use rtrs_core::uevent::{
+    Health,
+    PathEvent, //
+};
+
+use super::{
+    Link,
+    Session,
+    PATHS_ROOM, //
+};
+use crate::{
+    logic::{
+        chunk_state::ChunkState,
+        path_state::ServerPathState, //
+    },
+    path::Path,
+    show::Show, //
+};
+
+impl Session {
+    /// A path for which [`Session::path_up`] succeeded admits IO: tells user space. May sleep.
+    pub(crate) fn path_connected(&self, path: &Path) {
+        let mut link = self.link.lock();
+
+        link.connected = link.connected.saturating_add(1);
+        let first = link.connected == 1;
+        self.send_event(&mut link, path, true, first);
+    }
+
+    /// While the directory is there: the event is one of it.
+    pub(super) fn send_event(&self, link: &mut Link, path: &Path, up: bool, session_too: bool) {
+        link.number = link.number.wrapping_add(1);
+        let event = PathEvent {
+            up,
+            session_too,
+            session: self.name(),
+            path: &Show(path.addrs()),
+            health: Health {
+                up: link.connected,
+                paths: link.shown,
+            },
+            number: link.number,
+        };
+        if let Some(dir) = &link.dir {
+            // Best effort: without memory there is no event.
+            let _ = event.send(|vars| dir.uevent(vars));
+        }
+    }
+
+    /// How many of the paths that can be seen are connected, now.
+    pub(crate) fn health(&self) -> Health {
+        let mut health = Health::default();
+
+        for path in self.paths.lock().iter().filter(|path| path.has_dir()) {
+            health.paths = health.paths.saturating_add(1);
+            if path.state() == ServerPathState::Connected {
+                health.up = health.up.saturating_add(1);
+            }
+        }
+        health
+    }
+
+    /// All paths. May sleep.
+    pub(crate) fn all_paths(&self) -> Result<KVec<Arc<Path>>> {
+        let mut all = KVec::with_capacity(PATHS_ROOM, GFP_KERNEL)?;
+
+        for path in self.paths.lock().iter() {
+            // There is room: there are no more.
+            let _ = all.push_within_capacity(path.clone());
+        }
+        Ok(all)
+    }
+
+    /// Bytes of memory that the session holds: what its paths have, and the words of its chunks.
+    pub(crate) fn memory(&self) -> u64 {
+        // CAST: `usize` has at most 64 bits.
+        let words = (self.word_count().saturating_mul(size_of::<ChunkState>())) as u64;
+        let paths = self.paths.lock();
+
+        paths
+            .iter()
+            .fold(words, |sum, path| sum.saturating_add(path.memory()))
+    }
+
+    /// The client broke the protocol.
+    pub(crate) fn violation(&self) {
+        self.violations.add(1, Relaxed);
+    }
+
+    /// How often the client broke the protocol.
+    pub(crate) fn violations(&self) -> u64 {
+        self.violations.load(Relaxed)
+    }
+}

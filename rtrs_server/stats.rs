@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Statistics of a path, and what is counted for the whole module.
+//!
+//! # Cost
+//!
+//! A request costs a handful of per-CPU additions and two looks at the clock; no cache line is
+//! written by several CPUs for each request.
+//!
+//! # Context
+//!
+//! Counting: any but NMI. Sums are exact when nobody counts.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+use rtrs_bindings::{
+    attribute::{
+        attributes,
+        expect_reset,
+        Output, //
+    },
+    kobject::{
+        Dir,
+        ModuleParent, //
+    },
+    percpu::Counters,
+};
+use rtrs_core::{
+    polls::PollStats,
+    proto::Dir as Direction, //
+};
+
+use crate::{
+    path::Path,
+    THIS_MODULE, //
+};
+
+/// Requests and bytes of data and user messages, read and write one after the other.
+const REQUESTS: usize = 0;
+const BYTES: usize = REQUESTS + 2;
+/// Requests handed to the user.
+const STARTED: usize = BYTES + 2;
+/// Requests answered by the user.
+const DONE: usize = STARTED + 1;
+const COUNTERS: usize = DONE + 1;
+
+/// Paths that were closed because of what a client sent, since the module was loaded.
+static VIOLATIONS: Atomic<u64> = Atomic::new(0);
+
+/// `/sys/module/rtrs_server/stats`. Dropping it removes it.
+//
+// Field order is teardown order.
+pub(crate) struct Totals {
+    _dir: Dir<()>,
+    _module: ModuleParent,
+}
+
+impl Totals {
+    /// Makes the directory. Sleeps.
+    pub(crate) fn new() -> Result<Self> {
+        let module = ModuleParent::new(&THIS_MODULE)?;
+        let dir = Dir::new(
+            &module,
+            c"stats",
+            &[&TOTAL_FILES],
+            Arc::new((), GFP_KERNEL)?,
+        )?;
+
+        Ok(Self {
+            _dir: dir,
+            _module: module,
+        })
+    }
+}
+
+/// The statistics.
+pub(crate) struct Stats {
+    counters: Counters<COUNTERS>,
+    /// Completions found at a time.
+    pub(crate) polls: PollStats,
+    violations: Atomic<u64>,
+}
+
+impl Stats {
+    /// All zero. Sleeps.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            counters: Counters::new()?,
+            polls: PollStats::new()?,
+            violations: Atomic::new(0),
+        })
+    }
+
+    /// A request of `bytes` bytes of data and user message together is handed to the user.
+    #[inline]
+    pub(crate) fn started(&self, dir: Direction, bytes: u32) {
+        let dir = match dir {
+            Direction::Read => 0,
+            Direction::Write => 1,
+        };
+
+        self.counters.add(REQUESTS + dir, 1);
+        self.counters.add(BYTES + dir, u64::from(bytes));
+        self.counters.add(STARTED, 1);
+    }
+
+    /// The user has answered one.
+    #[inline]
+    pub(crate) fn done(&self) {
+        self.counters.add(DONE, 1);
+    }
+
+    /// Requests that the user has.
+    fn inflight(&self) -> u64 {
+        // In this order: one that is answered in between is none in flight, not one too few.
+        let done = self.counters.sum(DONE);
+        self.counters.sum(STARTED).saturating_sub(done)
+    }
+
+    /// The client broke the protocol.
+    pub(crate) fn violation(&self) {
+        self.violations.add(1, Relaxed);
+        VIOLATIONS.add(1, Relaxed);
+    }
+
+    /// How often the client broke the protocol.
+    pub(crate) fn violations(&self) -> u64 {
+        self.violations.load(Relaxed)
+    }
+
+    /// All but what is no count of the past: requests in flight.
+    fn reset_rdma(&self) {
+        for index in REQUESTS..BYTES + 2 {
+            self.counters.reset(index);
+        }
+    }
+
+    fn reset_all(&self) {
+        self.reset_rdma();
+        self.polls.reset();
+    }
+}
+
+attributes! {
+    static TOTAL_FILES: [()] = {
+        "protocol_errors" => rw(
+            |&(), out| Ok(writeln!(out, "{}", VIOLATIONS.load(Relaxed))?),
+            |&(), input| {
+                expect_reset(input)?;
+                VIOLATIONS.store(0, Relaxed);
+                Ok(())
+            }
+        ),
+    };
+    /// Files of a path's statistics.
+    pub(crate) static STATS_FILES: [Path] in "stats" = {
+        "rdma" => rw(show_rdma, |path, input| reset(path, input, Stats::reset_rdma)),
+        "wc_completion" => rw(show_completions, |path, input| {
+            reset(path, input, |stats| stats.polls.reset())
+        }),
+        "reset_all" => rw(
+            |_, out| Ok(writeln!(out, "echo 1 to reset all statistics")?),
+            |path, input| reset(path, input, Stats::reset_all)
+        ),
+    };
+}
+
+fn reset(path: &Path, input: &[u8], what: fn(&Stats)) -> Result {
+    expect_reset(input)?;
+    what(path.stats());
+    Ok(())
+}
+
+/// The first four are what the C implementation has; the fifth is documented.
+fn show_rdma(path: &Path, out: &mut Output<'_>) -> Result {
+    let stats = path.stats();
+    let sum = |index| stats.counters.sum(index);
+
+    Ok(writeln!(
+        out,
+        "{} {} {} {} {}",
+        sum(REQUESTS),
+        sum(BYTES),
+        sum(REQUESTS + 1),
+        sum(BYTES + 1),
+        stats.inflight()
+    )?)
+}
+
+/// Most completions found by one poll, all completions, polls that found any.
+fn show_completions(path: &Path, out: &mut Output<'_>) -> Result {
+    let polls = &path.stats().polls;
+
+    Ok(writeln!(
+        out,
+        "{} {} {}",
+        polls.most(),
+        polls.completions(),
+        polls.polls()
+    )?)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Trace events, described in `trace.h`.
+//!
+//! A disabled one costs a nop; what it would show is gathered out of line.
+//!
+//! # Context
+//!
+//! Requests: any. Paths: their owner tasks; allocates.
+
+use core::ffi::CStr;
+use kernel::{
+    prelude::*,
+    str::CString, //
+};
+use rtrs_bindings::{
+    ib::QueuePair,
+    time::now_ns,
+    trace::tracepoints, //
+};
+use rtrs_core::proto::Request;
+
+use crate::{
+    logic::path_state::ServerPathState,
+    op::Op,
+    path::Path, //
+};
+
+tracepoints! {
+    // SAFETY: as in trace.h.
+    unsafe {
+        rtrs_srv_recv(sess: str, path: str, cid: u32, msg_id: u32, off: u32, len: u32);
+        rtrs_srv_parked(sess: str, path: str, cid: u32, msg_id: u32, off: u32, len: u32);
+        rtrs_srv_invalidated(sess: str, path: str, cid: u32, msg_id: u32, off: u32, len: u32);
+        rtrs_srv_submit(
+            sess: str, path: str, cid: u32, msg_id: u32, dir: u32, data_len: u32, usr_len: u32,
+            result: i32, age_ns: u64,
+        );
+        rtrs_srv_done(
+            sess: str, path: str, cid: u32, msg_id: u32, dir: u32, data_len: u32, usr_len: u32,
+            result: i32, age_ns: u64,
+        );
+        send_io_resp_imm(
+            sess: str, path: str, dir: u32, need_inval: bool, always_invalidate: bool,
+            msg_id: u32, wr_cnt: i32, signal_interval: u32, state: i32, error: i32,
+        );
+        rtrs_srv_path_state(sess: str, path: str, old: str, new: str, why: str);
+        rtrs_srv_violation(sess: str, path: str, old: str, new: str, why: str);
+    }
+}
+
+/// A stage between the arrival of a request and its way to the user.
+type FireArrival = fn(&CStr, &CStr, u32, u32, u32, u32);
+
+#[cold]
+fn fire_arrival(fire: FireArrival, path: &Path, op: &Op) {
+    let at = op.arrival();
+
+    fire(
+        path.session().cname(),
+        path.cname(),
+        at.cid.into(),
+        op.buf_id().into(),
+        at.off,
+        at.byte_len,
+    );
+}
+
+/// A request was received.
+#[inline(always)]
+pub(crate) fn recv(path: &Path, op: &Op) {
+    if rtrs_srv_recv::enabled() {
+        fire_arrival(rtrs_srv_recv::fire, path, op);
+    }
+}
+
+/// It waits for the one of another path.
+#[inline(always)]
+pub(crate) fn parked(path: &Path, op: &Op) {
+    if rtrs_srv_parked::enabled() {
+        fire_arrival(rtrs_srv_parked::fire, path, op);
+    }
+}
+
+/// The key of its chunk is invalid.
+#[inline(always)]
+pub(crate) fn invalidated(path: &Path, op: &Op) {
+    if rtrs_srv_invalidated::enabled() {
+        fire_arrival(rtrs_srv_invalidated::fire, path, op);
+    }
+}
+
+/// What the user does with a request.
+type FireWork = fn(&CStr, &CStr, u32, u32, u32, u32, u32, i32, u64);
+
+#[cold]
+fn fire_work(fire: FireWork, path: &Path, op: &Op, result: i32) {
+    let Some(request) = op.request() else { return };
+
+    fire(
+        path.session().cname(),
+        path.cname(),
+        op.arrival().cid.into(),
+        op.buf_id().into(),
+        request.dir() as u32,
+        data_len(request),
+        request.usr_len().into(),
+        result,
+        now_ns().saturating_sub(op.since()),
+    );
+}
+
+fn data_len(request: &Request) -> u32 {
+    u32::try_from(request.data_range().len()).unwrap_or(u32::MAX)
+}
+
+/// A request goes to the user.
+#[inline(always)]
+pub(crate) fn submit(path: &Path, op: &Op) {
+    if rtrs_srv_submit::enabled() {
+        fire_work(rtrs_srv_submit::fire, path, op, 0);
+    }
+}
+
+/// The user has answered it.
+#[inline(always)]
+pub(crate) fn done(path: &Path, op: &Op, result: i32) {
+    if rtrs_srv_done::enabled() {
+        fire_work(rtrs_srv_done::fire, path, op, result);
+    }
+}
+
+/// What the C module would call a state.
+fn c_state(state: ServerPathState) -> i32 {
+    match state {
+        ServerPathState::Connected => 1,
+        ServerPathState::Closing(_) => 2,
+        ServerPathState::Closed(_) => 3,
+        _ => 0,
+    }
+}
+
+/// An answer was posted on `qp`.
+#[inline(always)]
+pub(crate) fn answered(path: &Path, request: &Request, buf_id: u16, qp: &QueuePair, errno: i32) {
+    #[cold]
+    fn fire(path: &Path, request: &Request, buf_id: u16, qp: &QueuePair, errno: i32) {
+        send_io_resp_imm::fire(
+            path.session().cname(),
+            path.cname(),
+            request.dir() as u32,
+            request.inval_rkey().is_some(),
+            path.session().context().config().always_invalidate,
+            buf_id.into(),
+            i32::try_from(qp.send_used()).unwrap_or(i32::MAX),
+            qp.signal_interval(),
+            c_state(path.state()),
+            errno,
+        );
+    }
+
+    if send_io_resp_imm::enabled() {
+        fire(path, request, buf_id, qp, errno);
+    }
+}
+
+/// The state of a path changes. May sleep.
+pub(crate) fn path_state(path: &Path, old: ServerPathState, new: ServerPathState) {
+    if !rtrs_srv_path_state::enabled() {
+        return;
+    }
+    let fire = || -> Result {
+        let why = match new {
+            ServerPathState::Closing(reason) | ServerPathState::Closed(reason) => reason.as_str(),
+            _ => "",
+        };
+        let old = CString::try_from_fmt(fmt!("{}", old.as_str()))?;
+        let new = CString::try_from_fmt(fmt!("{}", new.as_str()))?;
+        let why = CString::try_from_fmt(fmt!("{}", why))?;
+        rtrs_srv_path_state::fire(path.session().cname(), path.cname(), &old, &new, &why);
+        Ok(())
+    };
+    // Without memory there is no event.
+    let _ = fire();
+}
+
+/// The client broke the protocol. Any context.
+pub(crate) fn violation(path: &Path, what: &str) {
+    if !rtrs_srv_violation::enabled() {
+        return;
+    }
+    let mut text = [0; 64];
+    // The last byte stays zero.
+    for (to, from) in text.iter_mut().zip(what.bytes().take(63)) {
+        *to = from;
+    }
+    let what = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+    rtrs_srv_violation::fire(
+        path.session().cname(),
+        path.cname(),
+        c"connected",
+        c"closing",
+        what,
+    );
+}

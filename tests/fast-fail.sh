@@ -1,0 +1,141 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: a server that is silent is noticed as fast as told, and nobody waits for a path that will not be
+# topology: pair
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+require rdma
+
+SESS=/sys/class/rtrs-client/fast
+MAP=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)")
+# Nobody is there.
+NOWHERE=ip:10.9.1.77
+
+map() { map_rnbd fast /dev/nullb0 "$@" >"$TMP/dev"; }
+unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# since T0 LIMIT WHAT: less than LIMIT ms ago.
+since()
+{
+	local ms=$(($(now_ms) - $1))
+	echo "$3 after $ms ms"
+	[ "$ms" -lt $(($2 * RTRS_TIME_SCALE)) ]
+}
+
+tune()
+{
+	write "$SESS/heartbeat_interval_ms" 200
+	write "$SESS/heartbeat_limit" 5
+	write "$SESS/ack_timeout" 16
+	[ "$(cat "$SESS/heartbeat_interval_ms")" = 200 ]
+	[ "$(cat "$SESS/heartbeat_limit")" = 5 ]
+	[ "$(cat "$SESS/ack_timeout")" = 16 ]
+	# The interval holds after the one that has begun.
+	sleep 6
+}
+
+params()
+{
+	local p=/sys/module/rtrs_client/parameters
+	[ "$(cat $p/heartbeat_interval_ms)" = 5000 ]
+	[ "$(cat $p/heartbeat_limit)" = 5 ]
+	# The debug kernel gets another one, see load_rtrs.
+	[ "$RTRS_TIME_SCALE" -gt 1 ] || [ "$(cat $p/ack_timeout)" = 0 ]
+}
+
+state_is() { [ "$(cat "$SESS"/paths/*/state)" = "$1" ]; }
+
+# The server's machine stands still: nothing but heartbeats can tell. With the defaults that
+# takes 25 s at least.
+silent()
+{
+	local t0
+	t0=$(now_ms)
+	vm_control pause server
+	wait_for 20 state_is disconnected
+	since "$t0" 6000 "noticed"
+	grep -q 'no heartbeat' "$SESS"/paths/*/state_full
+}
+
+back()
+{
+	vm_control resume server
+	wait_for 60 state_is connected
+}
+
+# An add_path that gets no answer would take 30 s.
+add_nowhere() { printf '%s' "$NOWHERE" >"$SESS/add_path"; }
+
+killed()
+{
+	local t0 pid
+	add_nowhere &
+	pid=$!
+	sleep 2
+	t0=$(now_ms)
+	kill -KILL "$pid"
+	! wait "$pid" || return
+	since "$t0" 5000 "gone"
+	[ ! -e "$SESS/paths/$NOWHERE" ]
+	[ "$(find "$SESS/paths" -mindepth 1 -maxdepth 1 | wc -l)" -eq 1 ]
+}
+
+close_at_once()
+{
+	local t0 pid
+	add_nowhere 2>"$TMP/add" &
+	pid=$!
+	sleep 2
+	t0=$(now_ms)
+	unmap
+	since "$t0" 5000 "unmapped"
+	! wait "$pid" || return
+	cat "$TMP/add"
+}
+
+bad_params()
+{
+	local p
+	unload_modules
+	load_one "$RTRS_MODULES" rtrs-core
+	for p in heartbeat_interval_ms=99 heartbeat_interval_ms=60001 heartbeat_limit=0 \
+		heartbeat_limit=101 ack_timeout=32 ack_timeout=-1; do
+		expect_error "Invalid parameters" load_one "$RTRS_MODULES" rtrs-client "$p"
+		dmesg_has "$p: has to be"
+	done
+}
+
+server_role()
+{
+	must "a memory-backed null_blk" null_blk_up nullb0 64
+	defer null_blk_down nullb0
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	barrier listening
+	barrier finished 200
+	check "the server modules unload" unload_modules
+}
+
+client_role()
+{
+	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
+	barrier listening
+	check "the parameters have their defaults" params
+	must "a device maps" map "${MAP[@]}"
+	check "heartbeats are settable" tune
+	check "a silent server is noticed" silent
+	check "and found again" back
+	check "who waits for a path can be killed" killed
+	check "closing does not wait for a path" close_at_once
+	check "parameters out of bounds are refused" bad_params
+	barrier finished
+}
+
+must "links and soft RoCE come up" pair_up
+defer pair_down
+resource_snapshot
+defer unload_modules
+"${RTRS_ROLE}_role"
+finish

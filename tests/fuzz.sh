@@ -1,0 +1,116 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: thousands of generated attacks leave the server and an honest client's verified IO unharmed
+# topology: single
+# timeout: 1200
+
+. "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/peer.sh"
+require fio rdma
+
+# Small sessions, so that many of them can be made; the depth is no power of
+# two, so there are values that name no chunk.
+DEPTH=12
+CHUNK=16384
+
+# It is one address they all come from, and sessions count until they are
+# forgotten. What quotas do is shown elsewhere.
+QUOTAS=(max_sessions=4096 max_sessions_per_source=4096 max_handshakes_per_source=1024
+	session_linger=2)
+
+# The same attacks each time, unless RTRS_SEED says otherwise. With RTRS_LONG
+# there are ten minutes of others each time.
+SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
+SESSIONS=${RTRS_SESSIONS:-3000}
+WORKERS=${RTRS_WORKERS:-12}
+LIMIT=()
+if [ -n "${RTRS_LONG:-}" ]; then
+	SESSIONS=1000000
+	LIMIT=(--seconds 600)
+elif [ "$RTRS_TIME_SCALE" != 1 ]; then
+	# The debug kernel is slow, and has to see one of each kind at least.
+	SESSIONS=300
+fi
+
+attack()
+{
+	# What it says on the way is told at once: if the kernel dies, its last
+	# words are the only ones.
+	"$RTRS_PEER" fuzz --addr 10.9.0.1 --seed "$SEED" --sessions "$SESSIONS" --workers "$WORKERS" \
+		--patience $((30 * RTRS_TIME_SCALE)) "${LIMIT[@]}" 2>&1 |
+		tee "$TMP/fuzz" | sed -u 's/^/# /'
+}
+
+# summary KEY: of the attacker's last line.
+summary() { tail -n 1 "$TMP/fuzz" | sed -n "s/.*\"$1\":\([a-z0-9.]*\).*/\1/p"; }
+
+no_failure()
+{
+	[ "$(summary ok)" = true ] || {
+		grep -F '"wrong"' "$TMP/fuzz"
+		echo "the same again: rtrs-peer fuzz --addr 10.9.0.1 --seed $SEED --only INDEX"
+		return 1
+	}
+}
+
+enough_sessions()
+{
+	echo "$(summary sessions) sessions"
+	[ -n "${RTRS_LONG:-}" ] || [ "$(summary sessions)" -ge "$SESSIONS" ]
+}
+
+# An attacker nobody listens to shows nothing: each end has to come in numbers.
+all_ends()
+{
+	local end n all
+
+	all=$(summary sessions)
+	for end in refused unfinished closed served broken; do
+		n=$(summary "$end")
+		echo "$end: ${n:-none} of $all"
+		[ $((${n:-0} * 100)) -ge "$all" ]
+	done
+}
+
+# What the server said of them: each place that logs may do so ten times in
+# five seconds, and there are a dozen.
+log_bounded()
+{
+	local lines secs=$1
+
+	dmesg_since_start >"$TMP/dmesg"
+	lines=$(grep -c 'rtrs_server: ' "$TMP/dmesg")
+	echo "$lines lines in $secs s"
+	[ "$lines" -le $((12 * 10 * (secs / 5 + 1))) ]
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+peer_require
+must "a memory-backed null_blk" null_blk_up nullb0 64
+defer null_blk_down nullb0
+resource_snapshot
+defer unload_modules
+note "seed $SEED"
+must "modules load" eval \
+	"load_rtrs rust both sess_queue_depth=$DEPTH max_chunk_size=$CHUNK ${QUOTAS[*]} && load_rnbd both"
+must "an honest client maps a device" honest_map
+check "it works" fio_verify "$(cat "$TMP/dev")" 1M
+baseline
+honest_io
+T0=$SECONDS
+attack
+TOOK=$((SECONDS - T0))
+check "the server answers or ends each session (seed $SEED)" no_failure
+check "there were as many sessions as there should be" enough_sessions
+check "and all sorts of them" all_ends
+# Half-open ones are given up after 30 s.
+check "nothing is left of the attackers" back_at_baseline 60
+honest_stop
+check "the honest client had no error" honest_well
+check "and stayed connected" honest_undisturbed
+check "the log was not flooded" log_bounded "$TOOK"
+check "the device unmaps" honest_unmap
+check "modules unload" unload_modules
+finish

@@ -1,0 +1,193 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: every file of client, server and modules, read and written with all kinds of input: what is documented or EINVAL, and nothing changed
+# topology: single
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma
+
+P0=ip:10.9.0.1@ip:10.9.0.1
+P1=ip:10.9.0.2@ip:10.9.0.1
+SESS=$CLT/garbage
+
+map() { map_rnbd garbage /dev/nullb0 "$P0" "$P1" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+io() { fio_verify "$(dev)" 1M --bssplit=4k/50:64k/50; }
+
+# files [TEST...]: of ours, for which find's tests are true; what the driver core
+# adds to each device is its own affair.
+files()
+{
+	find "$CLT"/*/ "$SRV"/*/ /sys/module/rtrs_*/parameters/ /sys/module/rtrs_*/quotas/ \
+		-name power -prune -o -type f ! -name uevent "$@" -print | sort
+}
+
+writable() { files -perm /222; }
+read_only() { files ! -perm /222; }
+
+# state: all that a write must not change by mistake. Latencies and what
+# heartbeats are counted in are left out.
+state()
+{
+	files
+	files ! -name wc_completion ! -name 'cpu_migration*' ! -name cur_latency |
+		xargs -d '\n' grep -H '' | grep -v '/state_full:since'
+	ls /sys/block
+}
+
+# Whoever reads piece by piece gets the same; no file is longer than a page.
+reads()
+{
+	local f whole
+
+	while read -r f; do
+		whole=$(cat "$f" && echo .)
+		[ "${#whole}" -le 4096 ]
+		case $f in */state_full | */cur_latency | */stats/*) continue ;; esac
+		[ "$(dd if="$f" bs=3 status=none && echo .)" = "$whole" ] || {
+			echo "$f reads differently in pieces"
+			return 1
+		}
+	done < <(files)
+	files | wc -l
+}
+
+nothing_writes_read_only()
+{
+	local f
+
+	while read -r f; do
+		expect_error "Permission denied" write "$f" 1
+	done < <(read_only)
+	read_only | wc -l
+}
+
+# garbage FILE...: EINVAL for all of it, and everything as it was.
+garbage()
+{
+	local rc=0
+
+	state >"$TMP/state"
+	"$RTRS_LIB/garbage.pl" check "$@" || rc=1
+	state | diff "$TMP/state" - || rc=1
+	return "$rc"
+}
+
+all_garbage()
+{
+	local list
+	mapfile -t list < <(writable)
+
+	echo "${#list[@]} files"
+	[ "${#list[@]}" -ge 30 ]
+	garbage "${list[@]}"
+}
+
+# Opened for writing and closed: nothing was written.
+opened_only()
+{
+	local f
+
+	state >"$TMP/state"
+	while read -r f; do
+		: >"$f"
+	done < <(writable)
+	state | diff "$TMP/state" -
+}
+
+# What says how it is used does not take that. A setting takes what it says, and
+# is the same afterwards.
+takes_what_it_says()
+{
+	local f text n=0
+
+	state >"$TMP/state"
+	while read -r f; do
+		text=$(cat "$f")
+		case $f in */stats/* | */peers/*) continue ;; esac
+		case $text in
+		Usage*) expect_error "Invalid argument" write "$f" "$text" ;;
+		*) write "$f" "$text" && n=$((n + 1)) ;;
+		esac
+	done < <(writable)
+	state | diff "$TMP/state" -
+	echo "$n settings"
+	[ "$n" -ge 4 ]
+}
+
+# errors FILE ERROR TEXT...: refused for another reason than that it makes no
+# sense, and still without effect
+errors()
+{
+	local f=$1 error=$2 text
+	shift 2
+
+	state >"$TMP/state"
+	for text in "$@"; do
+		expect_error "$error" write "$f" "$text"
+	done
+	state | diff "$TMP/state" -
+}
+
+add_path_errors()
+{
+	errors "$SESS/add_path" "File exists" "$P0" "$P1" "${P0/@/,}"
+	errors "$SESS/add_path" "No such device" "ip:fe80::1%nothing"
+	# Nobody is there.
+	errors "$SESS/add_path" "" ip:127.0.0.1 ip:10.9.0.1@ip:10.9.9.9
+}
+
+# bounds FILE MIN MAX: both are taken, what is next to them is not
+bounds()
+{
+	local f=$1 was v
+	was=$(cat "$f")
+
+	for v in "$2" "$3"; do
+		write "$f" "$v"
+		[ "$(cat "$f")" = "$v" ]
+	done
+	for v in $(($2 - 1)) $(($3 + 1)); do
+		expect_error "Invalid argument" write "$f" "$v"
+		[ "$(cat "$f")" = "$3" ]
+	done
+	write "$f" "$was"
+	[ "$(cat "$f")" = "$was" ]
+}
+
+all_bounds()
+{
+	bounds "$SESS/max_reconnect_attempts" -1 9999
+	bounds "$SESS/fast_io_fail_tmo" 0 86400
+	bounds "$SESS/heartbeat_interval_ms" 100 60000
+	bounds "$SESS/heartbeat_limit" 1 100
+	bounds "$SESS/ack_timeout" 0 31
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+must "a memory-backed null_blk" null_blk_up nullb0 64
+defer null_blk_down nullb0
+resource_snapshot
+must "modules load" load_modules rust
+defer unload_modules
+defer unmap_all_rnbd force
+must "a device maps over two paths" map
+# So that statistics have something that could be reset.
+check "IO" io
+check "every file reads, whole and in pieces" reads
+ktap_log "$TMP/case.log" 1
+check "what is read-only cannot be written" nothing_writes_read_only
+ktap_log "$TMP/case.log" 1
+check "garbage is EINVAL everywhere, and has no effect" all_garbage
+ktap_log "$TMP/case.log" 1
+check "opening alone has no effect" opened_only
+check "settings take what they say" takes_what_it_says
+check "add_path: other errors have no effect either" add_path_errors
+check "settings have the documented bounds" all_bounds
+check "IO again" io
+check "the device unmaps" unmap_rnbd "$(dev)"
+finish

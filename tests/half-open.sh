@@ -1,0 +1,171 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: a thousand clients that never finish connecting are given up in time and cost nothing
+# topology: single
+# timeout: 600
+# default: no
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/peer.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma
+
+CLIENTS=1000
+[ "$RTRS_TIME_SCALE" = 1 ] || CLIENTS=200
+
+# The server gives a path 30 s to be complete. The rest is for a slow machine
+# that ends a thousand of them.
+DEADLINE=$((45 * RTRS_TIME_SCALE))
+
+# With these all of them are let in; by default 256 of one address are.
+NO_QUOTAS=(max_sessions=4096 max_sessions_per_source=4096
+	max_handshakes=4096 max_handshakes_per_source=4096)
+QUOTA=256
+
+# What may be missing afterwards: objects of a kind, half as many as there were
+# clients; and in KiB, 16 for each. A path that is left behind costs more than
+# that, its queue pair alone has a hundred. What is really there are caches of
+# allocators.
+OBJECTS=$((CLIENTS / 2))
+TOLERANCE=$((16 * CLIENTS))
+
+half_open()
+{
+	"$RTRS_PEER" half-open --addr 10.9.0.1 --count "$1" --deadline "$DEADLINE" --seed "$2" \
+		"${@:3}"
+}
+
+# begin CLIENTS SEED: in the background, see $pid.
+begin()
+{
+	rm -f "$TMP/half.rc" "$TMP/go"
+	{
+		half_open "$1" "$2" --hold "$TMP/go" >"$TMP/half" 2>&1
+		echo "$?" >"$TMP/half.rc"
+	} &
+	pid=$!
+}
+
+server_objects() { grep -F '[rtrs_server]' "$1"; }
+
+server_at_baseline()
+{
+	resource_counts >"$TMP/baseline.now"
+	cmp -s <(server_objects "$TMP/baseline") <(server_objects "$TMP/baseline.now")
+}
+
+# While all of them are still there, and their time is over: the server must
+# have nothing of them.
+reaped()
+{
+	wait_for 300 grep -q waiting "$TMP/half"
+	[ "$(server_objects "$TMP/baseline" | wc -l)" -ge 4 ]
+	wait_for 5 server_at_baseline || {
+		diff -u "$TMP/baseline" "$TMP/baseline.now"
+		return 1
+	}
+}
+
+# They may go.
+release()
+{
+	: >"$TMP/go"
+	wait "$pid"
+}
+
+fact() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$TMP/half"; }
+
+all_given_up()
+{
+	cat "$TMP/half"
+	[ "$(cat "$TMP/half.rc")" = 0 ]
+	# Some have more than one connection, and nobody is refused.
+	[ "$(fact accepted)" -ge "$CLIENTS" ]
+	# Those who heard of their end did so in time.
+	[ "$(fact gone)" -ge $((CLIENTS / 2)) ]
+	[ "$(fact longest_ms)" -le $((DEADLINE * 1000)) ]
+	grep -q '"refused":{}' "$TMP/half"
+}
+
+# What quotas let in goes as well, and who comes from elsewhere does not notice.
+over_quota()
+{
+	cat "$TMP/half"
+	[ "$(cat "$TMP/half.rc")" = 0 ]
+	[ "$(fact 'errno -87')" -gt 0 ]
+}
+
+newcomer()
+{
+	local t0=$SECONDS took dev
+
+	not test -e "$TMP/half.rc"
+	dev=$(map_rnbd newcomer /dev/nullb1 ip:10.9.0.3@ip:10.9.0.1)
+	took=$((SECONDS - t0))
+	fio_verify "$dev" 1M
+	unmap_rnbd "$dev"
+	not test -e "$TMP/half.rc"
+	echo "mapped after $took s"
+	# An attempt that is not answered in 30 s is over.
+	[ "$took" -le $((40 * RTRS_TIME_SCALE)) ]
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
+defer rxe_down rxe0
+peer_require
+must "a memory-backed null_blk" null_blk_up nullb0 64
+defer null_blk_down nullb0
+must "another one" null_blk_up nullb1 16
+defer null_blk_down nullb1
+resource_snapshot
+defer unload_modules
+must "modules load" eval "load_rtrs rust both ${NO_QUOTAS[*]} && load_rnbd both"
+must "an honest client maps a device" honest_map
+check "it works" fio_verify "$(cat "$TMP/dev")" 1M
+baseline
+# What is allocated once, and kept, is allocated now.
+half_open 64 1 >"$TMP/half" 2>&1
+check "a few are given up" back_at_baseline "$DEADLINE"
+honest_io
+begin "$CLIENTS" 2
+sleep $((10 * RTRS_TIME_SCALE))
+check "meanwhile a new honest client is served" newcomer
+check "$CLIENTS are given up while they are still there" reaped
+release
+check "each was let in, and ended in time" all_given_up
+note "$(tail -n 1 "$TMP/half")"
+check "nothing is left of them" back_at_baseline "$DEADLINE"
+honest_stop
+check "the honest client had no error" honest_well
+# The newcomer's session is kept for 30 s, and nothing of it is held any more.
+memory_snapshot
+honest_io
+begin "$CLIENTS" 3
+sleep $((10 * RTRS_TIME_SCALE))
+check "and another new honest client" newcomer
+check "another $CLIENTS are given up" reaped
+release
+check "each was let in, and ended in time, too" all_given_up
+check "nothing is left of them either" back_at_baseline "$DEADLINE"
+honest_stop
+check "the honest client had no error again" honest_well
+check "and stayed connected" honest_undisturbed
+check "no memory is missing" memory_compare "$OBJECTS" "$TOLERANCE"
+check "the device unmaps" honest_unmap
+check "modules unload" unload_modules
+
+must "modules load with quotas" load_modules
+must "an honest client is back" honest_map
+baseline
+begin $((QUOTA + 100)) 4
+sleep $((5 * RTRS_TIME_SCALE))
+check "a new honest client is served beside quotas" newcomer
+check "all are given up" reaped
+release
+check "who is over the quota is refused" over_quota
+note "$(tail -n 1 "$TMP/half")"
+check "nothing is left of those" back_at_baseline "$DEADLINE"
+check "the device unmaps again" honest_unmap
+check "modules unload again" unload_modules
+finish

@@ -1,0 +1,124 @@
+#!/usr/bin/perl
+# SPDX-License-Identifier: GPL-2.0
+#
+# Writes to files what they do not take, each input with one write(2), which a
+# shell cannot be made to do for all of them.
+#
+# garbage.pl check FILE...
+#	Every input to every file: anything but EINVAL is printed, and is a failure.
+# garbage.pl hammer SECONDS SEED DIR...
+#	Until the time is over: files below the directories, as they come and go, are
+#	read, or written with garbage or with one of the words on standard input.
+#	Prints how often there was which result.
+
+use strict;
+use warnings;
+use Errno qw(EINVAL);
+use Fcntl;
+
+# Some files take a number: what is here is none that any of them takes.
+my @garbage = (
+	"\n", "\n\n", " ", "\t", "x", "-", "--1", "-2", "-2\n", "1 1", "0 0\n", "0x1", "1e3", "1.0", "1,1",
+	"1\n\n", "\n1", "99999999999999999999", "-99999999999999999999", "4294967296", "4294967297",
+	"2147483648", "1\0", "\0", "\0001", "1\n\0", "\xff\xfe", "\x80\x81\x82", "rr\0", "\xc3\x28", "%s%n",
+	"off0", "ON", "none", "round", "r", "min-", "RR: 0", "ip:", "gid:", "ip:999.1.1.1", "ip:10.9.0",
+	"ip:10.9.0.1:80", "ip:10.9.0.1\@", "\@ip:10.9.0.1", "ip:10.9.0.1\@ip:10.9.0.1\@ip:10.9.0.1",
+	"ip:10.9.0.1\@ip:fd09::1", "ip:10.9.0.1\@gid:fe80::1", "gid:fe80:zz", "ip:fd09::1%", "ib:10.9.0.1",
+	"../../state", "/etc/passwd",
+	# The longest that sysfs takes.
+	(map { $_ x 4096 } ("A", "1", " ", "\n", "\0", "\xff")), "ip:" x 1365,
+	pack("C*", map { ($_ * 167 + 13) % 256 } 0 .. 4095),
+);
+
+# put FILE INPUT: errno of one write.
+sub put
+{
+	my ($file, $input) = @_;
+
+	sysopen(my $f, $file, O_WRONLY) or return $!;
+	my $n = syswrite($f, $input);
+	my $error = defined($n) ? 0 : $!;
+	close($f);
+	return $error;
+}
+
+sub printable
+{
+	my $text = substr($_[0], 0, 40);
+
+	$text =~ s/([^ -~])/sprintf("\\x%02x", ord($1))/ge;
+	return length($_[0]) > 40 ? "$text... (" . length($_[0]) . " bytes)" : $text;
+}
+
+sub check
+{
+	my $bad = 0;
+	my $n = 0;
+
+	for my $file (@_) {
+		for my $input (@garbage) {
+			# These take numbers of any size.
+			next if $file =~ m{/quotas/} && $input =~ /^[0-9]{1,18}\n?$/;
+			my $error = put($file, $input);
+			$n++;
+			next if $error == EINVAL;
+			printf("%s: \"%s\": %s\n", $file, printable($input), $error || "success");
+			$bad++;
+		}
+	}
+	print("$n writes\n");
+	return $bad == 0;
+}
+
+sub files_below
+{
+	my @todo = @_;
+	my @files;
+
+	while (defined(my $dir = shift(@todo))) {
+		opendir(my $d, $dir) or next;
+		for my $name (readdir($d)) {
+			next if $name =~ /^\./ || $name =~ /^(power|subsystem|uevent|device)$/;
+			my $path = "$dir/$name";
+			if (-d $path) {
+				push(@todo, $path);
+			} elsif (-f _) {
+				push(@files, $path);
+			}
+		}
+		closedir($d);
+	}
+	return @files;
+}
+
+sub hammer
+{
+	my ($seconds, $seed, @dirs) = @_;
+	my @words = <STDIN>;
+	my $end = time() + $seconds;
+	my %results;
+
+	chomp(@words);
+	srand($seed);
+	while (time() < $end) {
+		my @files = files_below(@dirs);
+		for (1 .. 20) {
+			last unless @files;
+			my $file = $files[rand(@files)];
+			if (rand() < 0.3) {
+				if (sysopen(my $f, $file, O_RDONLY)) {
+					$results{defined(sysread($f, my $text, 1 + int(rand(8192)))) ? "read" : "$!"}++;
+				}
+				next;
+			}
+			my $input = rand() < 0.4 ? $garbage[rand(@garbage)] : $words[rand(@words)];
+			$results{put($file, $input) || "written"}++;
+		}
+	}
+	printf("%d %s\n", $results{$_}, $_) for sort { $results{$b} <=> $results{$a} } keys(%results);
+	return 1;
+}
+
+my $what = shift(@ARGV) // "";
+my $ok = $what eq "check" ? check(@ARGV) : $what eq "hammer" ? hammer(@ARGV) : die("what?\n");
+exit($ok ? 0 : 1);

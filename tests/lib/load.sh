@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Helpers for tests that do things to a session under load: verified IO in the
+# background, what a path has counted, memory that must not grow. To be read
+# after common.sh.
+
+CLT=/sys/class/rtrs-client
+# shellcheck disable=SC2034 # used by others
+SRV=/sys/class/rtrs-server
+
+# load_start DEVICE [FIO OPTION...]: in the background, until load_stop. Half
+# of the requests write, half read back what was written; each is verified.
+load_start()
+{
+	local dev=$1
+	shift
+
+	rm -f "$TMP/fio.rc" "$TMP/fio.pid"
+	(
+		fio --name=load --filename="/dev/$dev" --direct=1 --ioengine=libaio --rw=randwrite \
+			--bs=4k --iodepth=16 --size=48M --time_based --runtime=3600 \
+			--verify=crc32c --verify_backlog=64 --verify_fatal=1 --group_reporting \
+			--output-format=normal,terse --terse-version=3 "$@" >"$TMP/fio" 2>&1 &
+		echo "$!" >"$TMP/fio.pid"
+		wait "$!"
+		echo "$?" >"$TMP/fio.rc"
+	) &
+	LOAD_PID=$!
+}
+
+# load_stop: until it is over. Not from within a check.
+load_stop()
+{
+	wait_for 5 test -s "$TMP/fio.pid"
+	kill -INT "$(cat "$TMP/fio.pid")" 2>/dev/null
+	wait "$LOAD_PID"
+}
+
+# load_runs: no error has ended it
+load_runs()
+{
+	[ ! -e "$TMP/fio.rc" ] || {
+		cat "$TMP/fio"
+		return 1
+	}
+}
+
+# load_is_fine: no error, neither of IO nor of what was read. To be called
+# after load_stop, which is what 128 says.
+load_is_fine()
+{
+	cat "$TMP/fio"
+	[ "$(cat "$TMP/fio.rc")" = 128 ]
+	[ "$(awk -F';' '/^3;/ { print $5 }' "$TMP/fio")" = 0 ]
+}
+
+# load_stall: longest time that a request of the load took, in milliseconds.
+load_stall()
+{
+	awk -F';' '/^3;/ { max = $15 > $56 ? $15 : $56; printf "%d\n", max / 1000 }' "$TMP/fio"
+}
+
+# load_rate: IO per second, reads and writes.
+load_rate() { awk -F';' '/^3;/ { printf "%d\n", $8 + $49 }' "$TMP/fio"; }
+
+# ios DEVICE: requests that it completed.
+ios() { awk '{ print $1 + $5 + $12 + $16 }' "/sys/block/$1/stat"; }
+
+# path_dir SESSION PATH
+path_dir() { printf '%s/%s/paths/%s\n' "$CLT" "$1" "$2"; }
+
+# path_count DIR N: a number of stats/rdma, of 1 reads, 3 writes, 5 in flight, 6 failed over
+path_count()
+{
+	local numbers
+	read -r -a numbers <"$1/stats/rdma"
+	echo "${numbers[$2 - 1]}"
+}
+
+# path_ios DIR: requests that went over the path
+path_ios()
+{
+	local numbers
+	read -r -a numbers <"$1/stats/rdma"
+	echo $((numbers[0] + numbers[2]))
+}
+
+# nothing_in_flight SESSION: on no path of the session.
+nothing_in_flight()
+{
+	local d
+
+	for d in "$CLT/$1"/paths/*; do
+		[ "$(path_count "$d" 5)" = 0 ] || {
+			echo "$d: $(cat "$d/stats/rdma")"
+			return 1
+		}
+	done
+}
+
+# has_words FILE WORDS: it begins with them.
+has_words()
+{
+	local text
+	text=$(cat "$1")
+
+	case $text in
+	"$2"*) ;;
+	*)
+		echo "$1: $text, not $2"
+		return 1
+		;;
+	esac
+}
+
+# ms_now: milliseconds of the clock, without making a process
+ms_now()
+{
+	local now=$EPOCHREALTIME
+	echo $((${now/./} / 1000))
+}
+
+# timed_write FILE TEXT: one write, as cheap as can be; adds what it took in
+# milliseconds to $TMP/times, with the name of the file.
+timed_write()
+{
+	local t0=$EPOCHREALTIME t1 rc=0
+
+	printf '%s' "$2" >"$1" || rc=$?
+	t1=$EPOCHREALTIME
+	printf '%d %s\n' "$(((${t1/./} - ${t0/./}) / 1000))" "${1##*/}" >>"$TMP/times"
+	return "$rc"
+}
+
+# times: how many writes there were to each file, and the longest, in ms
+times()
+{
+	awk '{ n[$2]++; sum[$2] += $1; if ($1 > max[$2]) max[$2] = $1 }
+		END { for (f in n) printf "%s: %d times, %d ms on average, %d ms at most\n",
+			f, n[f], sum[f] / n[f], max[f] }' "$TMP/times" | sort
+}
+
+# longest FILE: of them
+longest() { awk -v f="$1" '$2 == f && $1 > max { max = $1 } END { print max + 0 }' "$TMP/times"; }
+
+# no_io_error: the kernel log has none.
+no_io_error()
+{
+	dmesg_since_start >"$TMP/dmesg"
+	not grep -E 'I/O error|Buffer I/O' "$TMP/dmesg"
+}
+
+#
+# Memory
+#
+
+# memory_settle: what is only cached goes.
+memory_settle()
+{
+	sync
+	# Objects that are freed after a grace period, and by work items.
+	sleep 1
+	echo 3 >/proc/sys/vm/drop_caches
+	sleep 1
+	echo 3 >/proc/sys/vm/drop_caches
+}
+
+# memory_snapshot: to be compared with later
+memory_snapshot()
+{
+	memory_settle
+	slab_objects >"$TMP/slab"
+	mem_available >"$TMP/mem"
+}
+
+mem_available() { awk '/^MemAvailable:/ { print $2 }' /proc/meminfo; }
+
+# Caches of files and of tasks say nothing about us.
+slab_objects()
+{
+	awk 'NR > 2 && $1 !~ /^(9p|dentry|inode_cache|shmem|proc_inode|ovl_|filp|vm_area|anon_vma|radix|maple|task_|signal|sighand|pid|files_|mm_struct|cred|fs_cache|names|file_lock|lsm|sock_inode|iommu|buffer_head|extent|bio|fsnotify|inotify|eventpoll|seq_file|pde_|uts_|kmem_cache|trace_|skbuff|debug_objects|percpu_ref|vmap_area|page->ptl|pool_|sigqueue|perf)/ {
+		print $1, $2, $4 }' /proc/slabinfo | sort
+}
+
+# memory_compare N [KIB]: is there no cache that has as many more objects as N
+# things left behind would make, and not so many KiB less memory?
+memory_compare()
+{
+	local n=$1 kib=${2:-16384} lost
+
+	memory_settle
+	slab_objects >"$TMP/slab.now"
+	lost=$(($(cat "$TMP/mem") - $(mem_available)))
+	echo "memory: $lost KiB less; caches that grew most, in objects:"
+	join "$TMP/slab" "$TMP/slab.now" | awk '{ print $4 - $2, $1, $5 "B" }' | sort -rn | tee "$TMP/grown" |
+		head -n 5
+	[ "$lost" -lt "$kib" ]
+	awk -v n="$n" '$1 >= n { bad = 1 } END { exit bad }' "$TMP/grown"
+}

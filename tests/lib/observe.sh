@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Looking at what the modules say of themselves. To be read after common.sh.
+
+TRACE=/sys/kernel/tracing
+
+# field FILE N: the Nth word of the first line.
+field() { awk -v n="$2" '{ print $n; exit }' "$1"; }
+
+# same WHAT IS EXPECTED
+same()
+{
+	[ "$2" = "$3" ] || {
+		echo "$1: $2, not $3"
+		return 1
+	}
+}
+
+# matches FILE REGEX: all of the file, newlines as blanks.
+matches()
+{
+	local text
+	text=$(tr '\n' ' ' <"$1")
+
+	[[ $text =~ ^$2$ ]] || {
+		echo "$1: $text"
+		return 1
+	}
+}
+
+# fio_count DEVICE RW N [FIO OPTION...]: N requests of 4 KiB.
+fio_count()
+{
+	local dev=$1 rw=$2 n=$3
+	shift 3
+
+	fio --name=count --filename="/dev/$dev" --direct=1 --ioengine=libaio --rw="$rw" \
+		--bs=4k --iodepth=8 --size=32M --number_ios="$n" "$@" >"$TMP/fio" || {
+		cat "$TMP/fio"
+		return 1
+	}
+}
+
+# uevents SUBSYSTEM CMD...: what udev hears while CMD runs, in $TMP/events.
+uevents()
+{
+	local subsystem=$1 pid
+	shift
+
+	udevadm monitor --kernel --property --subsystem-match="$subsystem" >"$TMP/events" &
+	pid=$!
+	sleep 1
+	"$@"
+	sleep 1
+	kill "$pid"
+	wait "$pid" 2>/dev/null || true
+}
+
+# qp_numbers OWNER: numbers of its queue pairs, as the kernel knows them.
+qp_numbers()
+{
+	rdma resource show qp | awk -v owner="$1" 'index($0, owner) {
+		for (i = 1; i < NF; i++) if ($i == "lqpn") print $(i + 1) }' | sort -n
+}
+
+# debugfs_up DIRECTORY: it is there, if debugfs is.
+debugfs_up()
+{
+	[ -d "/sys/kernel/debug/$1" ] || mount -t debugfs debugfs /sys/kernel/debug
+}
+
+# traced_while SYSTEM CMD...: all events of SYSTEM while CMD runs, in $TMP/trace.
+traced_while()
+{
+	local events=$TRACE/events/$1/enable
+	shift
+
+	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
+	echo >$TRACE/trace
+	echo 1 >"$events"
+	"$@"
+	echo 0 >"$events"
+	cp $TRACE/trace "$TMP/trace"
+	tail -n 20 "$TMP/trace"
+}
+
+# traced N REGEX: at least N events of $TMP/trace.
+traced()
+{
+	local n
+	n=$(grep -cE "$2" "$TMP/trace")
+
+	[ "$n" -ge "$1" ] || {
+		echo "$n of $2"
+		return 1
+	}
+}
+
+# has_fields SYSTEM EVENT NAME...: what tools look for.
+has_fields()
+{
+	local format=$TRACE/events/$1/$2/format f
+	shift 2
+
+	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
+	for f; do
+		grep -Eq "field:.* $f(\[[0-9]+\])?;" "$format" || {
+			echo "no $f in $format"
+			return 1
+		}
+	done
+}

@@ -1,0 +1,114 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: one of two cables is pulled under verified load, at either end: how long IO stalls, none fails, and the path comes back
+# topology: pair
+# timeout: 300
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma
+
+# Milliseconds that a request may take, at most.
+LIMIT=$((${RTRS_STALL_LIMIT:-2} * 1000 * RTRS_TIME_SCALE))
+SESS=$CLT/cables
+
+path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
+map() { map_rnbd cables /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+
+state_is() { has_words "$SESS/state" "$1"; }
+
+# carries N: does the path take IO?
+carries()
+{
+	local d before
+	d=$(path_dir cables "$(path "$1")")
+	before=$(path_ios "$d")
+
+	wait_for 5 eval "[ \$(path_ios '$d') -gt $((before + 20)) ]"
+}
+
+# used_again N: the path, after its cable was put back
+used_again()
+{
+	local t0
+	t0=$(ms_now)
+
+	wait_for 20 state_is connected
+	carries 1
+	carries 0
+	echo "used again after $(($(ms_now) - t0)) ms"
+}
+
+# To be called after the load was stopped.
+no_io_failed()
+{
+	load_is_fine
+	nothing_in_flight cables
+}
+
+# reconnects: of the path that nobody does anything to
+reconnects() { cut -d ' ' -f 1 "$(path_dir cables "$(path 0)")/stats/reconnects"; }
+
+# stalls LIMIT: was no request under way for longer?
+stalls()
+{
+	echo "the longest stall was $(load_stall) ms, at $(load_rate) IO/s"
+	[ "$(reconnects)" = "$(cat "$TMP/reconnects")" ] || {
+		echo "the other path failed as well, the machine is too slow to measure"
+		return 4
+	}
+	[ "$(load_stall)" -lt "$1" ]
+}
+
+# pull GUEST LIMIT: the cable of the second link at that end, for 6 s
+pull()
+{
+	reconnects >"$TMP/reconnects"
+	load_start "$(dev)"
+	sleep 3
+	check "$1: both paths carry IO" eval "carries 0 && carries 1"
+	check "$1: the cable is pulled" vm_control link "$1" 1 down
+	sleep 6
+	check "$1: the session knows" state_is degraded
+	check "$1: the other path carries IO" carries 0
+	check "$1: the cable is put back" vm_control link "$1" 1 up
+	check "$1: the path is used again" used_again
+	ktap_log "$TMP/case.log" 1
+	load_stop
+	check "$1: all IO succeeded and verified" no_io_failed
+	check "$1: no request took longer than $2 ms" stalls "$2"
+	ktap_log "$TMP/case.log" 2
+}
+
+server_role()
+{
+	must "a memory-backed null_blk" null_blk_up nullb0 128
+	defer null_blk_down nullb0
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	barrier listening
+	barrier unmapped 250
+	check "the server modules unload" unload_modules
+}
+
+client_role()
+{
+	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
+	barrier listening
+	must "a device maps over both links" map
+	write "$SESS/mpath_policy" round-robin
+	pull client "$LIMIT"
+	# Here no event tells the client, only that nothing is answered.
+	pull server $((LIMIT * 3))
+	check "the device unmaps" unmap_rnbd "$(dev)"
+	check "the client modules unload" unload_modules
+	barrier unmapped
+}
+
+must "links and soft RoCE come up" pair_up
+defer pair_down
+resource_snapshot
+defer unload_modules
+"${RTRS_ROLE}_role"
+finish

@@ -1,0 +1,236 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: paths reconnected, disconnected, removed and added without end under verified load: no IO fails, nothing is left behind
+# topology: single
+# timeout: 400
+# alone: yes
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma
+
+# Seconds of each storm.
+SECS=${RTRS_SECS:-6}
+# Paths added and removed.
+CYCLES=300
+[ -z "${RTRS_LONG:-}" ] || CYCLES=1000
+# Devices mapped and unmapped.
+MAPS=100
+# How many do that at a time.
+SHELLS=4
+# Longest time for taking down a path, in milliseconds. It waits for a grace
+# period, but for no peer.
+TEAR_DOWN=$((3000 * RTRS_TIME_SCALE))
+SESS=$CLT/storm
+P0=ip:10.9.0.1@ip:10.9.0.1
+P1=ip:10.9.5.1@ip:10.9.5.1
+
+map() { map_rnbd storm /dev/nullb0 "$P0" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+
+# until_time END CMD...: again and again until then, by the shell's clock.
+until_time()
+{
+	local end=$1
+	shift
+
+	while [ "$SECONDS" -lt "$end" ]; do
+		"$@" || {
+			echo "failed: $*"
+			return 1
+		}
+	done
+}
+
+policies()
+{
+	timed_write "$SESS/mpath_policy" rr
+	sleep 0.2
+	timed_write "$SESS/mpath_policy" MI
+	sleep 0.2
+	timed_write "$SESS/mp_policy" 2
+	sleep 0.2
+}
+
+reconnect() { timed_write "$(path_dir storm "$1")/reconnect" 1 && sleep 0.3; }
+
+disconnect()
+{
+	timed_write "$(path_dir storm "$1")/disconnect" 1 && sleep 0.1 &&
+		timed_write "$(path_dir storm "$1")/reconnect" 1 && sleep 0.2
+}
+
+remove()
+{
+	timed_write "$(path_dir storm "$1")/remove_path" 1 && sleep 0.1 &&
+		timed_write "$SESS/add_path" "$1" && sleep 0.2
+}
+
+# lose: the server ends it. What is in flight is lost, unlike above, where there
+# is a grace period for it. The client waits a second, with jitter, and comes back.
+lose()
+{
+	timed_write "$SRV/storm/paths/$1/disconnect" 1 &&
+		wait_for 20 has_words "$(path_dir storm "$1")/state" disconnected &&
+		wait_for 20 has_words "$(path_dir storm "$1")/state" connected &&
+		wait_for 5 test -e "$SRV/storm/paths/$1/disconnect" && sleep 0.3
+}
+
+# one_after_another CMD: to one path and then the other one.
+one_after_another() { "$1" "$P0" && "$1" "$P1"; }
+
+# storm CMD...: in a loop while the load runs, and policies change.
+storm()
+{
+	local pid rc=0 end=$((SECONDS + SECS))
+
+	until_time "$end" policies &
+	pid=$!
+	until_time "$end" "$@" || rc=1
+	wait "$pid" || rc=1
+	return "$rc"
+}
+
+failovers()
+{
+	local d n=0
+
+	for d in "$SESS"/paths/*; do
+		n=$((n + $(path_count "$d" 6)))
+	done
+	echo "$n"
+}
+
+# weathered PATHS: after the load.
+weathered()
+{
+	load_is_fine
+	nothing_in_flight storm
+	has_words "$SESS/state" "connected $1/$1"
+	times
+	[ "$(longest disconnect)" -le "$TEAR_DOWN" ]
+	[ "$(longest remove_path)" -le "$TEAR_DOWN" ]
+	[ "$(longest reconnect)" -le $((TEAR_DOWN * 2)) ]
+}
+
+# run NAME PATHS CMD...
+run()
+{
+	local name=$1 paths=$2
+	shift 2
+
+	: >"$TMP/times"
+	load_start "$(dev)"
+	sleep 2
+	check "$name: every command succeeds" storm "$@"
+	load_stop
+	check "$name: all IO succeeded and verified" weathered "$paths"
+	note "$name: $(load_rate) IO/s, the longest took $(load_stall) ms; failed over: $(failovers)"
+	times | sed 's/^/#   /'
+}
+
+# churn I N: N paths of its own, added and removed, one after the other.
+churn()
+{
+	local p="ip:10.9.7.$(($1 + 1))@ip:10.9.0.1" i
+
+	for ((i = 0; i < $2; i++)); do
+		timed_write "$SESS/add_path" "$p" || return
+		timed_write "$SESS/paths/$p/remove_path" 1 || return
+	done
+}
+
+# maps I N: a device of its own is mapped and unmapped N times
+maps()
+{
+	local i link="$RNBD_CTL/devices/!dev!nullb$1@maps$1"
+
+	for ((i = 0; i < $2; i++)); do
+		write "$RNBD_CTL/map_device" "sessname=maps$1 path=$P0 device_path=/dev/nullb$1" || return
+		timed_write "$link/rnbd/unmap_device" normal || return
+	done
+	wait_for 10 test ! -e "$CLT/maps$1"
+}
+
+# shells CMD N: so many of them share N times
+shells()
+{
+	local i pids=() pid rc=0
+
+	for ((i = 1; i <= SHELLS; i++)); do
+		"$1" "$i" $(($2 / SHELLS)) &
+		pids+=($!)
+	done
+	for pid in "${pids[@]}"; do
+		wait "$pid" || rc=1
+	done
+	return "$rc"
+}
+
+# back_to_baseline N: no more memory and no more RDMA resources are in use than would be
+# left behind by less than N things.
+back_to_baseline()
+{
+	wait_for 10 eval "resource_counts | cmp -s - '$TMP/resources.storm'" ||
+		diff <(resource_counts) "$TMP/resources.storm"
+	memory_compare "$1"
+}
+
+set_baseline()
+{
+	wait_for 10 eval "[ \$(find $SRV/storm/paths/ -mindepth 1 -maxdepth 1 | wc -l) = $1 ]"
+	sleep 1
+	resource_counts >"$TMP/resources.storm"
+	memory_snapshot
+}
+
+must "first soft RoCE comes up" rxe_up rxe0 10.9.0.1/24
+defer rxe_down rxe0
+must "second soft RoCE comes up" rxe_up rxe1 10.9.5.1/24
+defer rxe_down rxe1
+for ((i = 1; i <= SHELLS; i++)); do
+	ip addr add 10.9.7.$((i + 1))/32 dev drxe0
+	must "a disk for shell $i" null_blk_up "nullb$i" 16
+	defer null_blk_down "nullb$i"
+done
+must "a disk" null_blk_up nullb0 128
+defer null_blk_down nullb0
+resource_snapshot
+must "modules load" eval "load_rtrs rust both sess_queue_depth=64 && load_rnbd both"
+defer unload_modules
+defer unmap_all_rnbd
+must "a device maps" map
+run "one path, reconnect" 1 reconnect "$P0"
+run "one path, disconnect and reconnect" 1 disconnect "$P0"
+run "one path, lost" 1 lose "$P0"
+must "a second path" write "$SESS/add_path" "$P1"
+run "two paths, reconnect" 2 one_after_another reconnect
+run "two paths, disconnect and reconnect" 2 one_after_another disconnect
+run "two paths, lost" 2 one_after_another lose
+check "requests were failed over" [ "$(failovers)" -gt 0 ]
+run "two paths, remove and add" 2 one_after_another remove
+
+: >"$TMP/times"
+check "paths come and go, to warm up" shells churn 100
+check "devices, too" shells maps 12
+must "a baseline of memory" set_baseline 2
+: >"$TMP/times"
+t0=$(ms_now)
+check "$CYCLES paths are added and removed, $SHELLS at a time" shells churn "$CYCLES"
+note "that took $(($(ms_now) - t0)) ms"
+times | sed 's/^/#   /'
+check "no memory and no resource was left behind" back_to_baseline $((CYCLES * 4 / 5))
+ktap_log "$TMP/case.log" 8
+: >"$TMP/times"
+t0=$(ms_now)
+check "$MAPS times a device is mapped and unmapped, $SHELLS at a time" shells maps "$MAPS"
+note "that took $(($(ms_now) - t0)) ms"
+check "no memory and no resource was left behind" back_to_baseline $((CYCLES * 4 / 5 + MAPS))
+ktap_log "$TMP/case.log" 8
+check "no error in the kernel log" no_io_error
+check "the device unmaps" unmap_rnbd "$(dev)"
+t0=$(ms_now)
+check "the modules unload" unload_modules
+note "that took $(($(ms_now) - t0)) ms"
+finish

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A server that really serves, but for what its plan says: for the client under test, which has to
+//! survive it and to do its IO over another path.
+
+mod plan;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    net::SocketAddr,
+    path::{Path as FilePath, PathBuf},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+pub use plan::NAMED;
+use plan::{Answer, DataTo, InfoHow, InvalKey, Plan, Say};
+
+use crate::{
+    client::proto,
+    fuzz::script::Mutation,
+    proto::{
+        ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, IoErrno, ReadMsg, RkeyRsp, SgDesc,
+    },
+    verbs::{Channel, Completion, Domain, Event, EventKind, Id, Mr, QueueSize, Remote, Send},
+};
+
+/// How long one look for events takes at most.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Pending requests to connect.
+const BACKLOG: i32 = 64;
+
+/// Sizes of the queues.
+const QUEUES: QueueSize = QueueSize {
+    send: 256,
+    recv: 128,
+};
+const RECVS: u64 = 64;
+
+/// What is offered.
+const DEPTH: u16 = 16;
+const CHUNK: u32 = 131_072;
+const HEADER: u32 = 4096;
+
+/// How long a random path lasts.
+const LIFE: Duration = Duration::from_millis(1500);
+
+/// Memory for what is sent.
+const TX_SIZE: usize = 256 << 10;
+
+/// What reads are answered with, EIO: nobody here knows what should have been read.
+const READ_ERRNO: u32 = 5;
+
+/// Token of the question for chunks.
+const INFO_TOKEN: u64 = 1 << 32;
+
+/// What to run.
+pub struct Job<'a> {
+    /// Where to listen.
+    pub addr: SocketAddr,
+    /// Which case; none: plans out of random numbers.
+    pub case: Option<&'a str>,
+    /// Begin of the random numbers.
+    pub seed: u64,
+    /// The first plan.
+    pub first: u64,
+    /// How many plans; from then on all are served. A case goes on.
+    pub plans: u64,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// File to make when listening.
+    pub ready: Option<&'a FilePath>,
+    /// File that says it is time to serve all, when it is there.
+    pub honest: Option<PathBuf>,
+    /// Tell what each path meets with.
+    pub verbose: bool,
+}
+
+struct Con {
+    id: Id,
+    cid: u16,
+    path: [u8; 16],
+    gone: bool,
+}
+
+/// One attempt of a path.
+struct Path {
+    plan: Plan,
+    /// Connections by number; clients may make them in any order.
+    keys: BTreeMap<u16, usize>,
+    chunks: Rc<Mr>,
+    info: Rc<Mr>,
+    requests: usize,
+    mute: bool,
+    /// When it ends, if nothing ended it before.
+    end: Option<Instant>,
+}
+
+struct Rogue<'a> {
+    job: &'a Job<'a>,
+    plan: Option<Plan>,
+    geometry: Geometry,
+    cons: HashMap<usize, Con>,
+    paths: HashMap<[u8; 16], Path>,
+    domain: Option<Rc<Domain>>,
+    tx: Option<Rc<Mr>>,
+    tx_next: usize,
+    made: u64,
+    up: u64,
+    answered: u64,
+}
+
+/// Runs it until its time is over or somebody ends it.
+pub fn run(job: &Job<'_>) -> Result<bool> {
+    let plan = match job.case {
+        Some(name) => {
+            let case = NAMED.iter().find(|case| case.name == name);
+            Some((case
+                .with_context(|| format!("no case {name} of a rogue"))?
+                .plan)())
+        }
+        None => None,
+    };
+    let mut rogue = Rogue {
+        job,
+        plan,
+        geometry: Geometry::server(i64::from(DEPTH), i64::from(CHUNK), HEADER).map_err(proto)?,
+        cons: HashMap::new(),
+        paths: HashMap::new(),
+        domain: None,
+        tx: None,
+        tx_next: 0,
+        made: 0,
+        up: 0,
+        answered: 0,
+    };
+    let channel = Channel::new()?;
+    let listener = Id::new(&channel)?;
+    listener.listen(job.addr, BACKLOG)?;
+    if let Some(ready) = job.ready {
+        fs::write(ready, "").with_context(|| format!("cannot write {}", ready.display()))?;
+    }
+    let begin = Instant::now();
+    let mut told = begin;
+    while begin.elapsed() < job.timeout {
+        while let Some(event) = channel.next(TICK)? {
+            rogue.event(event)?;
+        }
+        let keys: Vec<usize> = rogue.cons.keys().copied().collect();
+        for key in keys {
+            rogue.poll(key)?;
+        }
+        rogue.cons.retain(|_, con| !con.gone);
+        rogue.end_paths();
+        if told.elapsed() >= Duration::from_secs(5) {
+            told = Instant::now();
+            rogue.tell();
+        }
+    }
+    rogue.tell();
+    Ok(true)
+}
+
+impl Rogue<'_> {
+    fn tell(&self) {
+        let all = json!({
+            "ok": true, "role": "rogue", "seed": self.job.seed, "paths": self.made,
+            "up": self.up, "answered": self.answered,
+        });
+        println!("{all}");
+    }
+
+    fn honest_now(&self) -> bool {
+        self.job.honest.as_ref().is_some_and(|file| file.exists())
+    }
+
+    /// Ends random paths whose time is over. Those that are served go on while all are.
+    fn end_paths(&mut self) {
+        let now = Instant::now();
+        let honest = self.honest_now();
+        let over = |(uuid, path): (&[u8; 16], &mut Path)| {
+            let over = |end: &mut Instant| *end <= now && !(honest && path.plan.is_honest());
+            path.end.take_if(over).map(|_| *uuid)
+        };
+        let uuids: Vec<_> = self.paths.iter_mut().filter_map(over).collect();
+        for uuid in uuids {
+            self.leave(uuid, 0);
+        }
+    }
+
+    fn next_plan(&mut self) -> Plan {
+        let index = self.job.first + self.made;
+        let honest = self.honest_now();
+        let plan = match &self.plan {
+            _ if honest => Plan::default(),
+            Some(plan) => plan.clone(),
+            None if self.made >= self.job.plans => Plan::default(),
+            None => plan::plan(self.job.seed, index),
+        };
+        self.made += 1;
+        if self.job.verbose {
+            println!("{}", json!({"index": index, "plan": format!("{plan:?}")}));
+        }
+        plan
+    }
+
+    fn event(&mut self, event: Event) -> Result<()> {
+        if let Some(id) = event.new_id {
+            // Who cannot be accepted any more has gone meanwhile.
+            if let Err(e) = self.connect_request(id, &event.private) {
+                if self.job.verbose {
+                    println!("{}", json!({"accept": format!("{e:#}")}));
+                }
+            }
+            return Ok(());
+        }
+        match event.kind {
+            EventKind::Disconnected
+            | EventKind::Rejected
+            | EventKind::Unreachable
+            | EventKind::Error => {
+                if let Some(con) = self.cons.get_mut(&event.key) {
+                    let _ = con.id.disconnect();
+                    con.gone = true;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn connect_request(&mut self, mut id: Id, private: &[u8]) -> Result<()> {
+        let Ok(req) = ConnReq::parse(private) else {
+            return id.reject(&[]);
+        };
+        let domain = match &self.domain {
+            Some(domain) => domain.clone(),
+            None => {
+                let domain = id.new_domain()?;
+                self.tx = Some(domain.memory(TX_SIZE)?);
+                self.domain.insert(domain).clone()
+            }
+        };
+        if req.cid == 0 {
+            let plan = self.next_plan();
+            let path = Path {
+                plan,
+                keys: BTreeMap::new(),
+                chunks: domain.memory(usize::from(DEPTH) * CHUNK as usize)?,
+                info: domain.memory(InfoReq::SIZE)?,
+                requests: 0,
+                mute: false,
+                // What is never answered would be waited for, as long as there are heartbeats.
+                end: self.job.case.is_none().then(|| Instant::now() + LIFE),
+            };
+            self.paths.insert(req.path_uuid, path);
+        }
+        let Some(path) = self.paths.get_mut(&req.path_uuid) else {
+            return id.reject(&[]);
+        };
+        let mut msg = vec![0; ConnAccept::SIZE];
+        let accept = self.geometry.to_accept(true);
+        accept.write(&mut msg).map_err(proto)?;
+        if req.cid == 0 {
+            for mutation in &path.plan.accept {
+                mutation.apply(&mut msg);
+            }
+        }
+        id.create_qp(&domain, QUEUES)?;
+        if req.cid == 0 {
+            id.post_recv(INFO_TOKEN, Some(path.info.slice(0, InfoReq::SIZE)))?;
+        }
+        for token in 0..RECVS {
+            id.post_recv(token, None)?;
+        }
+        id.accept(&msg)?;
+        let key = id.key();
+        path.keys.insert(req.cid, key);
+        self.cons.insert(
+            key,
+            Con {
+                id,
+                cid: req.cid,
+                path: req.path_uuid,
+                gone: false,
+            },
+        );
+        Ok(())
+    }
+
+    fn poll(&mut self, key: usize) -> Result<()> {
+        loop {
+            let Some(con) = self.cons.get(&key) else {
+                return Ok(());
+            };
+            let Some(done) = con.id.poll()? else {
+                return Ok(());
+            };
+            if done.is_send() || !done.is_ok() {
+                continue;
+            }
+            let (cid, uuid) = (con.cid, con.path);
+            if done.token == INFO_TOKEN {
+                self.tell_chunks(uuid)?;
+                continue;
+            }
+            let _ = con.id.post_recv(done.token, None);
+            self.received(uuid, cid, &done)?;
+        }
+    }
+
+    /// Sends on the connection of that number, counted from 0 again behind the last. What cannot
+    /// be sent is lost.
+    fn post(&mut self, uuid: [u8; 16], cid: u16, op: Send, data: &[u8]) -> Result<()> {
+        let Some(path) = self.paths.get(&uuid) else {
+            return Ok(());
+        };
+        let cid = usize::from(cid) % path.keys.len().max(1);
+        let Some(con) = path
+            .keys
+            .values()
+            .nth(cid)
+            .and_then(|key| self.cons.get(key))
+        else {
+            return Ok(());
+        };
+        let tx = self.tx.clone().context("no memory")?;
+        if self.tx_next + data.len() > TX_SIZE {
+            self.tx_next = 0;
+        }
+        let at = self.tx_next;
+        tx.write(at, data)?;
+        self.tx_next += data.len().next_multiple_of(64);
+        let end = Instant::now() + Duration::from_millis(50);
+        loop {
+            let slice = (!data.is_empty()).then(|| tx.slice(at, data.len()));
+            if con.id.post_send(op, slice).is_ok() || con.gone || Instant::now() >= end {
+                return Ok(());
+            }
+            // Room comes with completions; receives among them are given up.
+            while con.id.poll()?.is_some() {}
+        }
+    }
+
+    fn tell_chunks(&mut self, uuid: [u8; 16]) -> Result<()> {
+        let Some(path) = self.paths.get(&uuid) else {
+            return Ok(());
+        };
+        let to = path.chunks.remote(0)?;
+        let descs = (0..DEPTH).map(|n| SgDesc {
+            addr: to.addr + u64::from(n) * u64::from(CHUNK),
+            rkey: to.rkey,
+            len: CHUNK,
+        });
+        let mut msg = vec![0; InfoRsp::size(DEPTH)];
+        InfoRsp::write(descs, &mut msg).map_err(proto)?;
+        for mutation in &path.plan.info {
+            mutation.apply(&mut msg);
+        }
+        let plan = path.plan.clone();
+        self.up += 1;
+        match plan.info_how {
+            InfoHow::Once => self.post(uuid, 0, Send::Msg, &msg)?,
+            InfoHow::Twice => {
+                self.post(uuid, 0, Send::Msg, &msg)?;
+                self.post(uuid, 0, Send::Msg, &msg)?;
+            }
+            InfoHow::OtherCon => self.post(uuid, 1, Send::Msg, &msg)?,
+            InfoHow::WithValue(imm) => self.post(uuid, 0, Send::MsgImm(imm), &msg)?,
+            InfoHow::OnlyValue(imm) => {
+                self.post(uuid, 0, Send::WriteImm(Remote::default(), imm), &[])?;
+            }
+            InfoHow::ThenLeave(cid) => {
+                self.post(uuid, 0, Send::Msg, &msg)?;
+                self.leave(uuid, cid);
+            }
+        }
+        for say in &plan.unasked {
+            self.say(uuid, 0, None, say)?;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, uuid: [u8; 16], cid: u16) {
+        if let Some(path) = self.paths.get(&uuid) {
+            let cid = usize::from(cid) % path.keys.len().max(1);
+            if let Some(con) = path
+                .keys
+                .values()
+                .nth(cid)
+                .and_then(|key| self.cons.get(key))
+            {
+                let _ = con.id.disconnect();
+            }
+        }
+    }
+
+    fn received(&mut self, uuid: [u8; 16], cid: u16, done: &Completion) -> Result<()> {
+        let Some(path) = self.paths.get_mut(&uuid) else {
+            return Ok(());
+        };
+        let Some(imm) = done.imm else { return Ok(()) };
+        match Imm::decode(imm) {
+            Ok(Imm::Hb) if !path.mute => {
+                let ack = Imm::HbAck.encode().map_err(proto)?;
+                self.post(uuid, cid, Send::WriteImm(Remote::default(), ack), &[])
+            }
+            Ok(Imm::IoReq { payload }) => {
+                let Ok(target) = self.geometry.codec().decode(payload) else {
+                    return Ok(());
+                };
+                let n = path.requests;
+                path.requests += 1;
+                let last = path.plan.answers.len().saturating_sub(1);
+                let right = vec![Say::Right];
+                let all = path.plan.answers.get(n.min(last)).unwrap_or(&right).clone();
+                let at = usize::from(target.buf_id) * CHUNK as usize + target.off as usize;
+                let request = Request {
+                    buf_id: target.buf_id,
+                    read: read_desc(&path.chunks, at)?,
+                };
+                for say in &all {
+                    self.say(uuid, cid, Some(&request), say)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn say(
+        &mut self,
+        uuid: [u8; 16],
+        cid: u16,
+        request: Option<&Request>,
+        say: &Say,
+    ) -> Result<()> {
+        let Some(path) = self.paths.get_mut(&uuid) else {
+            return Ok(());
+        };
+        if path.mute {
+            return Ok(());
+        }
+        match say {
+            Say::Mute => {
+                path.mute = path.plan.mute;
+                Ok(())
+            }
+            Say::Times(n, say) => {
+                for _ in 0..*n {
+                    self.say(uuid, cid, request, say)?;
+                }
+                Ok(())
+            }
+            Say::Leave(con) => {
+                self.leave(uuid, cid + con);
+                Ok(())
+            }
+            Say::Value(con, imm) => {
+                let op = Send::WriteImm(Remote::default(), *imm);
+                self.post(uuid, cid + con, op, &[])
+            }
+            Say::MsgImm(con, imm, len) => {
+                self.post(uuid, cid + con, Send::MsgImm(*imm), &vec![0; *len])
+            }
+            Say::Msg(con, len) => self.post(uuid, cid + con, Send::Msg, &vec![0; *len]),
+            Say::Inval(con, key) => {
+                let right = request.and_then(|r| r.read).map_or(0, |d| d.rkey);
+                let key = match key {
+                    InvalKey::Right => right,
+                    InvalKey::Xor(bits) => right ^ bits,
+                    InvalKey::Raw(key) => *key,
+                };
+                self.post(uuid, cid + con, Send::MsgInv(key), &[])
+            }
+            Say::Data(to) => match request.and_then(|r| r.read) {
+                Some(desc) => self.data(uuid, cid, desc, *to),
+                None => Ok(()),
+            },
+            Say::Right => {
+                if let Some(desc) = request.and_then(|r| r.read) {
+                    self.data(uuid, cid, desc, DataTo::Len(0))?;
+                }
+                self.answered += 1;
+                self.answer(uuid, cid, request, &Answer::default())
+            }
+            Say::Answer(answer) => self.answer(uuid, cid, request, answer),
+        }
+    }
+
+    /// Zeros for a read.
+    fn data(&mut self, uuid: [u8; 16], cid: u16, desc: SgDesc, to: DataTo) -> Result<()> {
+        let mut len = desc.len;
+        let mut at = Remote {
+            addr: desc.addr,
+            rkey: desc.rkey,
+        };
+        match to {
+            DataTo::Len(more) => len = len.saturating_add_signed(more),
+            DataTo::Off(off) => at.addr = at.addr.wrapping_add_signed(off),
+            DataTo::Key(bits) => at.rkey ^= bits,
+        }
+        let len = (len as usize).min(TX_SIZE / 2);
+        self.post(uuid, cid, Send::Write(at), &vec![0; len])
+    }
+
+    fn answer(
+        &mut self,
+        uuid: [u8; 16],
+        cid: u16,
+        request: Option<&Request>,
+        answer: &Answer,
+    ) -> Result<()> {
+        let Some(path) = self.paths.get(&uuid) else {
+            return Ok(());
+        };
+        let buf_id = request.map_or(0, |r| r.buf_id);
+        let errno = match request {
+            Some(request) if request.read.is_some() && answer.errno == 0 => READ_ERRNO,
+            _ => answer.errno,
+        };
+        let errno = IoErrno::from_kernel(-(errno as i32));
+        let imm = Imm::IoRsp {
+            msg_id: (u32::from(buf_id) ^ answer.id) & 0x7_ffff,
+            errno,
+            inval: answer.inval,
+        };
+        let imm = imm.encode().map_err(proto)?;
+        if answer.by_write {
+            let op = Send::WriteImm(Remote::default(), imm);
+            return self.post(uuid, cid + answer.con, op, &[]);
+        }
+        let mut msg = vec![0; RkeyRsp::SIZE];
+        let rsp = RkeyRsp {
+            buf_id,
+            rkey: path.chunks.remote(0)?.rkey,
+        };
+        rsp.write(&mut msg).map_err(proto)?;
+        if answer.id != 0 {
+            // The message agrees with the value.
+            let id = u64::from(u32::from(buf_id) ^ answer.id);
+            Mutation::Set(2, 2, id).apply(&mut msg);
+        }
+        for mutation in &answer.body {
+            mutation.apply(&mut msg);
+        }
+        self.post(uuid, cid + answer.con, Send::MsgImm(imm), &msg)
+    }
+}
+
+/// A request as far as a rogue cares.
+struct Request {
+    buf_id: u16,
+    /// Where its data is wanted.
+    read: Option<SgDesc>,
+}
+
+fn read_desc(chunks: &Mr, at: usize) -> Result<Option<SgDesc>> {
+    let len = ReadMsg::MAX_SIZE.min(chunks.len().saturating_sub(at));
+    let msg = chunks.read(at, len)?;
+    Ok(ReadMsg::parse(&msg)
+        .ok()
+        .and_then(|read| read.dest.map(|dest| dest.desc)))
+}

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a server does once a client is connected, as a value: by name, or out of random numbers.
+
+use rand::{seq::IndexedRandom, Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::fuzz::script::Mutation;
+
+/// How a server treats one path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Changes to what it accepts with.
+    pub accept: Vec<Mutation>,
+    /// Changes to the message that tells the chunks.
+    pub info: Vec<Mutation>,
+    /// What that message is otherwise.
+    pub info_how: InfoHow,
+    /// What it says without being asked, as soon as the chunks are told.
+    pub unasked: Vec<Say>,
+    /// What becomes of requests, in turn, the last one for all that follow. Nothing: as it should.
+    pub answers: Vec<Vec<Say>>,
+    /// Heartbeats are not answered.
+    pub mute: bool,
+}
+
+/// How chunks are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InfoHow {
+    /// As they should be.
+    #[default]
+    Once,
+    /// Two times.
+    Twice,
+    /// On the connection behind the right one.
+    OtherCon,
+    /// With an immediate value.
+    WithValue(u32),
+    /// By a value and nothing else.
+    OnlyValue(u32),
+    /// And then the connection of that number ends.
+    ThenLeave(u16),
+}
+
+/// One thing a server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say {
+    /// The answer there should be.
+    Right,
+    /// An answer.
+    Answer(Answer),
+    /// A value by a write without data, on the connection that is so many further.
+    Value(u16, u32),
+    /// The same with a message of zeros, that long.
+    MsgImm(u16, u32, usize),
+    /// A message, that long.
+    Msg(u16, usize),
+    /// A message that invalidates a key.
+    Inval(u16, InvalKey),
+    /// Data for a read, and where it goes.
+    Data(DataTo),
+    /// A connection ends: the one that is so many further.
+    Leave(u16),
+    /// The path stays silent from now on.
+    Mute,
+    /// The same again, so many times.
+    Times(u16, Box<Say>),
+}
+
+/// An answer to a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// On the connection that is so many further.
+    pub con: u16,
+    /// Bits that are wrong in the number of the request.
+    pub id: u32,
+    /// The error number, not negative.
+    pub errno: u32,
+    /// The key is said to be invalid.
+    pub inval: bool,
+    /// Changes to the message with the chunk's new key.
+    pub body: Vec<Mutation>,
+    /// As it would be without new keys.
+    pub by_write: bool,
+}
+
+/// Which key is invalidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalKey {
+    /// The one of the request.
+    Right,
+    /// The same with some bits changed.
+    Xor(u32),
+    /// This one.
+    Raw(u32),
+}
+
+/// Where data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataTo {
+    /// Where the request says, so many bytes more or less.
+    Len(i32),
+    /// So far from there.
+    Off(i64),
+    /// With some bits of the key changed.
+    Key(u32),
+}
+
+impl Plan {
+    /// Whether there is nothing wrong with it.
+    pub fn is_honest(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One in so many paths is treated well.
+const HONEST: u64 = 12;
+
+/// The plan of that number.
+pub fn plan(seed: u64, index: u64) -> Plan {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(index);
+    let mut plan = Plan::default();
+
+    if index % HONEST == HONEST - 1 {
+        return plan;
+    }
+    match rng.random_range(0..20) {
+        0 | 1 => {
+            plan.accept = mutations(
+                &mut rng,
+                &[(0, 2), (2, 2), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4)],
+            )
+        }
+        2..=4 => {
+            let n = rng.random_range(0..16usize) * 16;
+            plan.info = mutations(
+                &mut rng,
+                &[(0, 2), (2, 2), (4, 4), (8 + n, 8), (16 + n, 4), (20 + n, 4)],
+            );
+        }
+        5 => {
+            let value = rng.random();
+            let all = [
+                InfoHow::Twice,
+                InfoHow::OtherCon,
+                InfoHow::WithValue(value),
+                InfoHow::OnlyValue(value),
+                InfoHow::ThenLeave(0),
+                InfoHow::ThenLeave(1),
+            ];
+            plan.info_how = all.choose(&mut rng).copied().unwrap_or_default();
+        }
+        6..=8 => {
+            for _ in 0..rng.random_range(1..4) {
+                plan.unasked.push(say(&mut rng));
+            }
+        }
+        _ => {
+            for _ in 0..rng.random_range(0..6) {
+                plan.answers.push(vec![Say::Right]);
+            }
+            let mut last = Vec::new();
+            for _ in 0..rng.random_range(1..4) {
+                last.push(say(&mut rng));
+            }
+            if rng.random_bool(0.3) {
+                last.push(Say::Right);
+            }
+            plan.answers.push(last);
+        }
+    }
+    plan
+}
+
+fn mutations(rng: &mut ChaCha8Rng, fields: &[(usize, usize)]) -> Vec<Mutation> {
+    let mut all = Vec::new();
+    for _ in 0..rng.random_range(1..3) {
+        let (at, width) = fields.choose(rng).copied().unwrap_or((0, 2));
+        let limits = [0, 1, 2, 15, 17, 255, 4096, 16384, 65535, 1 << 31, u64::MAX];
+        all.push(match rng.random_range(0..8) {
+            0 => Mutation::Flip(8 * at + rng.random_range(0..8 * width)),
+            1 => Mutation::Truncate(rng.random_range(0..56)),
+            2 => Mutation::Add(at, width, if rng.random() { 1 } else { -1 }),
+            3 => Mutation::Set(at, width, rng.random()),
+            _ => Mutation::Set(at, width, limits.choose(rng).copied().unwrap_or(0)),
+        });
+    }
+    all
+}
+
+fn value(rng: &mut ChaCha8Rng) -> u32 {
+    match rng.random_range(0..4) {
+        0 => rng.random_range(0..16) << 28,
+        1 => rng.random(),
+        // An answer, to somebody.
+        _ => (1 << 28) | (rng.random_range(0..2) * 5 << 19) | rng.random_range(0..20),
+    }
+}
+
+fn say(rng: &mut ChaCha8Rng) -> Say {
+    let con = rng.random_range(0..3);
+    match rng.random_range(0..14) {
+        0 => Say::Value(con, value(rng)),
+        1 => Say::MsgImm(con, value(rng), rng.random_range(0..12)),
+        2 => Say::Msg(con, rng.random_range(0..12)),
+        3 => Say::Inval(0, InvalKey::Right),
+        4 => Say::Inval(con, InvalKey::Xor(1 << rng.random_range(0..32))),
+        5 => Say::Inval(con, InvalKey::Raw(rng.random())),
+        6 => Say::Data(DataTo::Len(
+            [-1, 1, 4096, 65536].choose(rng).copied().unwrap_or(1),
+        )),
+        7 => Say::Data(DataTo::Off(
+            [-8, 8, -4096, 4096].choose(rng).copied().unwrap_or(8),
+        )),
+        8 => Say::Data(DataTo::Key(1 << rng.random_range(0..32))),
+        9 => Say::Leave(con),
+        10 => {
+            let times = rng.random_range(2..200);
+            Say::Times(times, Box::new(Say::Value(con, value(rng))))
+        }
+        11 => Say::Times(2, Box::new(Say::Right)),
+        _ => Say::Answer(Answer {
+            con: if rng.random_bool(0.3) { con } else { 0 },
+            id: if rng.random_bool(0.4) {
+                1 << rng.random_range(0..19)
+            } else {
+                0
+            },
+            errno: [0, 5, 511].choose(rng).copied().unwrap_or(0),
+            inval: rng.random_bool(0.3),
+            body: if rng.random_bool(0.4) {
+                mutations(rng, &[(0, 2), (2, 2), (4, 4)])
+            } else {
+                Vec::new()
+            },
+            by_write: rng.random_bool(0.15),
+        }),
+    }
+}
+
+/// A case with a name.
+pub struct Named {
+    /// How it is called.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// The plan.
+    pub plan: fn() -> Plan,
+}
+
+const fn named(name: &'static str, about: &'static str, plan: fn() -> Plan) -> Named {
+    Named { name, about, plan }
+}
+
+/// Answers a few requests as it should, and then like this.
+fn later(say: Vec<Say>) -> Plan {
+    let mut answers = vec![vec![Say::Right]; 8];
+    answers.push(say);
+    Plan {
+        answers,
+        ..Plan::default()
+    }
+}
+
+fn info(mutation: Mutation) -> Plan {
+    Plan {
+        info: vec![mutation],
+        ..Plan::default()
+    }
+}
+
+fn how(info_how: InfoHow) -> Plan {
+    Plan {
+        info_how,
+        ..Plan::default()
+    }
+}
+
+fn unasked(say: Say) -> Plan {
+    Plan {
+        unasked: vec![say],
+        ..Plan::default()
+    }
+}
+
+fn answer(change: impl FnOnce(&mut Answer)) -> Say {
+    let mut answer = Answer::default();
+    change(&mut answer);
+    Say::Answer(answer)
+}
+
+/// Servers that break the rules after they accepted.
+pub const NAMED: &[Named] = &[
+    named("serve", "serves", Plan::default),
+    named("info-type", "tells chunks with another type", || {
+        info(Mutation::Set(0, 2, 0))
+    }),
+    named("info-none", "tells no chunks", || {
+        info(Mutation::Set(2, 2, 0))
+    }),
+    named("info-fewer", "tells one chunk less", || {
+        info(Mutation::Add(2, 2, -1))
+    }),
+    named(
+        "info-more",
+        "tells one chunk more than the message has",
+        || info(Mutation::Add(2, 2, 1)),
+    ),
+    named("info-many", "tells 65535 chunks", || {
+        info(Mutation::Set(2, 2, 65535))
+    }),
+    named("info-empty", "tells chunks with an empty message", || {
+        info(Mutation::Truncate(0))
+    }),
+    named(
+        "info-half",
+        "tells chunks with half of a descriptor",
+        || info(Mutation::Truncate(16)),
+    ),
+    named("info-len", "tells a chunk of no bytes", || {
+        info(Mutation::Set(20, 4, 0))
+    }),
+    named("info-len-max", "tells a chunk of nearly 4 GiB", || {
+        info(Mutation::Set(20, 4, 0xffff_c000))
+    }),
+    named(
+        "info-wrap",
+        "tells a chunk at the end of all addresses",
+        || info(Mutation::Set(8, 8, u64::MAX - 8191)),
+    ),
+    named("info-key", "tells a key it does not have", || {
+        // All of them, as nobody knows which chunk comes first.
+        Plan {
+            info: (0..16)
+                .map(|n| Mutation::Flip(8 * (16 + 16 * n + 2)))
+                .collect(),
+            ..Plan::default()
+        }
+    }),
+    named("info-twice", "tells the chunks twice", || {
+        how(InfoHow::Twice)
+    }),
+    named(
+        "info-other-con",
+        "tells the chunks on another connection",
+        || how(InfoHow::OtherCon),
+    ),
+    named("info-value", "tells the chunks along with a value", || {
+        how(InfoHow::WithValue(1 << 28))
+    }),
+    named(
+        "info-by-value",
+        "sends a value in place of the chunks",
+        || how(InfoHow::OnlyValue(1 << 28)),
+    ),
+    named("info-leave", "tells the chunks and leaves", || {
+        how(InfoHow::ThenLeave(1))
+    }),
+    named("unasked-answer", "answers what nobody asked", || {
+        unasked(answer(|a| a.con = 1))
+    }),
+    named("unasked-message", "sends a message", || {
+        unasked(Say::Msg(1, 0))
+    }),
+    named("unasked-inval", "invalidates a key there is not", || {
+        unasked(Say::Inval(1, InvalKey::Raw(0xdead_beef)))
+    }),
+    named("unknown-value", "sends a value of an unknown type", || {
+        unasked(Say::Value(0, 5 << 28))
+    }),
+    named("request-value", "sends a request", || {
+        unasked(Say::Value(1, 0))
+    }),
+    named("hb-on-io", "sends a heartbeat on an IO connection", || {
+        unasked(Say::Value(1, 8 << 28))
+    }),
+    named("hb-ack-unasked", "answers heartbeats nobody sent", || {
+        unasked(Say::Times(100, Box::new(Say::Value(0, 9 << 28))))
+    }),
+    named("hb-flood", "sends 3000 heartbeats", || {
+        unasked(Say::Times(3000, Box::new(Say::Value(0, 8 << 28))))
+    }),
+    named("wrong-id", "answers another request", || {
+        later(vec![answer(|a| a.id = 1)])
+    }),
+    named("far-id", "answers a request there cannot be", || {
+        later(vec![answer(|a| a.id = 1 << 17)])
+    }),
+    named("other-con", "answers on another connection", || {
+        later(vec![answer(|a| a.con = 1)])
+    }),
+    named("on-service", "answers on the service connection", || {
+        later(vec![answer(|a| a.con = 2)])
+    }),
+    named("twice", "answers twice", || {
+        later(vec![Say::Right, Say::Right])
+    }),
+    named("by-write", "answers without the new key", || {
+        later(vec![answer(|a| a.by_write = true)])
+    }),
+    named("short-answer", "answers with half of the key", || {
+        later(vec![answer(|a| a.body = vec![Mutation::Truncate(4)])])
+    }),
+    named("empty-answer", "answers with no message", || {
+        later(vec![answer(|a| a.body = vec![Mutation::Truncate(0)])])
+    }),
+    named("long-answer", "answers with more than the key", || {
+        later(vec![answer(|a| a.body = vec![Mutation::Extend(8, 0)])])
+    }),
+    named(
+        "answer-type",
+        "answers with a message of another type",
+        || later(vec![answer(|a| a.body = vec![Mutation::Set(0, 2, 1)])]),
+    ),
+    named(
+        "other-chunk",
+        "answers with the key of another chunk",
+        || later(vec![answer(|a| a.body = vec![Mutation::Flip(16)])]),
+    ),
+    named("wrong-key", "answers with a key it does not have", || {
+        later(vec![answer(|a| a.body = vec![Mutation::Flip(8 * 6)])])
+    }),
+    named(
+        "inval-claimed",
+        "says it invalidated a key, and did not",
+        || later(vec![answer(|a| a.inval = true)]),
+    ),
+    named("inval-other", "invalidates another key", || {
+        later(vec![Say::Inval(0, InvalKey::Xor(1 << 12)), Say::Right])
+    }),
+    named("data-more", "reads back more than was asked for", || {
+        later(vec![Say::Data(DataTo::Len(65536)), Say::Right])
+    }),
+    named("data-before", "reads back to before the buffer", || {
+        later(vec![Say::Data(DataTo::Off(-4096)), Say::Right])
+    }),
+    named("data-key", "reads back with a wrong key", || {
+        later(vec![Say::Data(DataTo::Key(1 << 16)), Say::Right])
+    }),
+    named("data-late", "reads back after the answer", || {
+        later(vec![Say::Right, Say::Data(DataTo::Len(0))])
+    }),
+    named("leave-busy", "leaves with requests in flight", || {
+        later(vec![Say::Leave(0)])
+    }),
+    named(
+        "leave-service",
+        "leaves the service connection with requests in flight",
+        || later(vec![Say::Leave(2)]),
+    ),
+    named(
+        "mute",
+        "answers nothing any more, heartbeats neither",
+        || Plan {
+            mute: true,
+            ..later(vec![Say::Mute])
+        },
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depends_on_seed_and_index_alone() {
+        for index in 0..2000 {
+            assert_eq!(plan(9, index), plan(9, index));
+        }
+        let wrong = (0..2000).filter(|&n| !plan(9, n).is_honest()).count();
+        assert_eq!(wrong, 2000 - 2000 / HONEST as usize);
+    }
+
+    #[test]
+    fn names_are_different() {
+        for (n, one) in NAMED.iter().enumerate() {
+            assert!(NAMED.iter().skip(n + 1).all(|other| other.name != one.name));
+            assert_eq!((one.plan)().is_honest(), one.name == "serve");
+        }
+    }
+}

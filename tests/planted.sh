@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: free memory full of somebody's data, and none of it comes out of chunks
+# topology: single
+# mem: 1G
+# timeout: 300
+# append: init_on_alloc=0
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/peer.sh"
+
+# Most of the free memory, as fast as it can be filled, then free again.
+plant()
+{
+	local mib
+
+	grep -qw init_on_alloc=0 /proc/cmdline
+	mkdir -p "$TMP/shm"
+	mountpoint -q "$TMP/shm" || mount -t tmpfs -o size=90% none "$TMP/shm"
+	mib=$(awk '/^MemAvailable/ { print int($2 / 1024 * 0.8) }' /proc/meminfo)
+	head -c "${mib}M" < <(yes PLANTED) >"$TMP/shm/planted"
+	ls -l "$TMP/shm/planted"
+	umount "$TMP/shm"
+}
+
+leftovers()
+{
+	peer_attack leftovers --seed "$1" >"$TMP/said" || {
+		cat "$TMP/said"
+		return 1
+	}
+	cat "$TMP/said"
+	grep -q '"depth":512' "$TMP/said"
+	grep -q '"leaked":0' "$TMP/said"
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+peer_require
+resource_snapshot
+defer unload_modules
+for ai in Y N; do
+	must "$ai: a server loads" eval \
+		"load_rtrs rust server always_invalidate=$ai session_linger=0 && load_rnbd server"
+	must "$ai: free memory is full of a pattern" plant
+	check "$ai: none of it is in answers" leftovers 1
+	must "$ai: the server unloads" unload_modules
+done
+finish

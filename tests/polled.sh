@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: polled IO goes out on connections of its own, and is complete also if nobody polls
+# topology: single
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+require fio
+
+CPUS=$(nproc)
+DEBUG=/sys/kernel/debug/rtrs_client
+TRACE=/sys/kernel/tracing
+PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
+
+map() { map_rnbd polled /dev/nullb0 "$@" nr_poll_queues="$CPUS" >"$TMP/dev"; }
+
+# One service connection, one for each CPU, one for each polled queue; also on a path that
+# is added later, which in mainline has none of the latter.
+connections()
+{
+	local n
+	write /sys/class/rtrs-client/polled/add_path "${PATHS[1]}"
+	for n in 2 3; do
+		grep -c "ip:10.9.0.$n .* polled " "$DEBUG/connections" >"$TMP/n"
+		[ "$(cat "$TMP/n")" -eq $((1 + 2 * CPUS)) ] || {
+			cat "$DEBUG/connections"
+			return 1
+		}
+	done
+}
+
+# polled_fio ARGS...: prints how many requests went out on polled connections, and how many
+# in all.
+polled_fio()
+{
+	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
+	echo >$TRACE/trace
+	echo 8192 >$TRACE/buffer_size_kb
+	echo 1 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
+	fio --name=polled --filename="/dev/$(cat "$TMP/dev")" --direct=1 --bs=4k --size=4M \
+		--randrepeat=1 "$@" >"$TMP/fio" 2>&1 || {
+		cat "$TMP/fio"
+		return 1
+	}
+	echo 0 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
+	awk -v first=$((CPUS + 1)) '/rtrs_clt_issue: / {
+		all++
+		if (match($0, /cid=[0-9]+/) && substr($0, RSTART + 4, RLENGTH - 4) + 0 >= first)
+			polled++
+	} END { print polled + 0, all + 0 }' $TRACE/trace
+}
+
+# The first request of a poller is not known to be polled for, nor is one that comes when the
+# emulated CPU was away for longer than a poll is remembered: on a busy host that is often.
+carried()
+{
+	local polled all
+	polled_fio "$@" >"$TMP/counts"
+	read -r polled all <"$TMP/counts"
+	echo "$polled of $all requests on polled connections"
+	[ "$all" -ge 1000 ]
+	[ $((polled * 5)) -ge "$all" ]
+}
+
+verified() { polled_fio --rw=randwrite --verify=crc32c --verify_fatal=1 "$@"; }
+
+not_polled()
+{
+	local polled all
+	polled_fio --rw=randread --ioengine=libaio --iodepth=4 >"$TMP/counts"
+	read -r polled all <"$TMP/counts"
+	[ "$all" -ge 1000 ]
+	[ "$polled" -eq 0 ]
+}
+
+# A path that goes while there are polled requests on it.
+failover()
+{
+	local i
+	# Each has blocks of its own: one that is read while the other writes it is neither's.
+	verified --ioengine=io_uring --hipri --numjobs=2 --offset_increment=4M --time_based --runtime=6 >"$TMP/failover" 2>&1 &
+	for ((i = 0; i < 3; i++)); do
+		sleep 1
+		write "/sys/class/rtrs-client/polled/paths/${PATHS[i % 2]}/reconnect" 1
+	done
+	wait $! || {
+		cat "$TMP/failover"
+		return 1
+	}
+	[ "$(awk '{ n += $5 } END { print n }' /sys/class/rtrs-client/polled/paths/*/stats/rdma)" -eq 0 ]
+}
+
+# Draining a polled queue takes no longer than any other.
+quick()
+{
+	local t0 ms
+	t0=$(date +%s%N)
+	unmap_rnbd "$(cat "$TMP/dev")"
+	ms=$((($(date +%s%N) - t0) / 1000000))
+	echo "unmapped in $ms ms"
+	[ "$ms" -lt $((2000 * RTRS_TIME_SCALE)) ]
+}
+
+# Nobody ever polls: the guard finds what is complete.
+unattended()
+{
+	rt serve
+	rt open name=guarded path=ip:10.9.0.1 poll=2
+	rt io name=guarded con=polled queue=0 count=200 depth=8 seed=1
+	rt io name=guarded con=polled queue=1 dir=read count=200 depth=8 seed=2
+	rt io name=guarded con=polled queue=7 count=100 depth=1 seed=3
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
+defer rxe_down rxe0
+must "a null_blk" null_blk_up nullb0 64
+defer null_blk_down nullb0
+resource_snapshot
+defer unload_modules
+must "modules load" load_modules rust
+must "a device with polled queues maps" map "${PATHS[0]}"
+check "every path has polled connections" connections
+check "polled reads go out on them" carried --rw=randread --ioengine=io_uring --hipri
+check "so do several at a time" carried --rw=randread --ioengine=io_uring --hipri --iodepth=4
+check "what is not polled does not" not_polled
+check "polled IO verifies" verified --ioengine=io_uring --hipri
+check "and does so when paths go and come back" failover
+check "the device unmaps at once" quick
+must "modules unload" unload_modules
+must "modules load with a user of the Rust API" load_test
+check "polled requests that nobody polls for complete" unattended
+check "modules unload again" unload_modules
+finish

@@ -1,0 +1,274 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: what clients may take of a server, and each listener's own sizes
+# topology: single
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/peer.sh"
+
+Q=/sys/module/rtrs_server/quotas
+EUSERS=87
+ENOMEM=12
+CONS=$(($(nproc) + 1))
+# Of a path, with the sizes below.
+CHUNKS=$((8 * 65536))
+
+load()
+{
+	load_test sess_queue_depth=8 max_chunk_size=65536 session_linger=0 \
+		listen=1300:sess_queue_depth=16,1301:max_chunk_size=131072:always_invalidate=N
+}
+
+quota() { cat "$Q/$1/$2"; }
+
+# in_use RESOURCE N: so much of it is in use.
+in_use()
+{
+	[ "$(quota "$1" current)" = "$2" ] || {
+		echo "$1: $(quota "$1" current) in use, not $2"
+		return 1
+	}
+}
+
+# All that was taken was given back.
+all_back()
+{
+	local q
+
+	for q in "$Q"/*; do
+		in_use "${q##*/}" 0
+	done
+}
+
+bad_parameters()
+{
+	local p lines
+
+	load_one "$(impl_dir rust)" rtrs-core
+	for p in max_sessions=0 max_sessions=4097 max_sessions_per_source=0 max_handshakes=0 \
+		max_handshakes_per_source=65537 max_paths_per_session=129 max_cons=1 \
+		max_cons_per_path=4097 max_memory=-1 listen=x listen=1234:x=1 \
+		listen=1234:sess_queue_depth=0 listen=1234:max_chunk_size=100000 \
+		listen=1234,1234; do
+		dmesg -C
+		expect_error "Invalid parameters" insmod "$(impl_dir rust)/rtrs-server.ko" "$p"
+		# The kernel may add one of its own.
+		lines=$(dmesg | grep -v 'invalid for parameter' | grep -c 'rtrs_server: ') || true
+		[ "$lines" = 1 ] || {
+			echo "$p: $lines lines in the log"
+			return 1
+		}
+	done
+	dmesg_mark
+}
+
+shown()
+{
+	local ram
+
+	[ "$(quota sessions max)" = 1024 ]
+	[ "$(quota cons_per_path max)" = 1024 ]
+	ram=$(awk '/MemTotal/ { print $2 * 1024 }' /proc/meminfo)
+	[ "$(quota memory max)" -gt $((ram / 4)) ]
+	[ "$(quota memory max)" -lt "$ram" ]
+	all_back
+	expect_error "Invalid argument" write "$Q/sessions/max" 0
+	expect_error "Invalid argument" write "$Q/sessions/max" 5000
+	expect_error "Invalid argument" write "$Q/sessions/max" x
+	expect_error "Permission denied" write "$Q/sessions/current" 1
+}
+
+# one_more RESOURCE ERRNO TEXT COMMAND...: is over the quota. Its maximum is what
+# is in use; so it says, on both sides.
+one_more()
+{
+	local resource=$1 errno=$2 text=$3 old refused
+	shift 3
+
+	old=$(quota "$resource" max)
+	refused=$(quota "$resource" refused)
+	write "$Q/$resource/max" "$(quota "$resource" current)"
+	refuses "$errno" "$@"
+	write "$Q/$resource/max" "$old"
+	[ "$(quota "$resource" refused)" -gt "$refused" ]
+	logged "rtrs_server: .* over quota of .* $text\$"
+	logged "rtrs_client: .* rejected \(-$errno\)\$"
+}
+
+# logged REGEX: since the test began.
+logged()
+{
+	dmesg_since_start >"$TMP/dmesg"
+	grep -q -E -- "$1" "$TMP/dmesg" || {
+		echo "no \"$1\" in the kernel log"
+		tail -n 15 "$TMP/dmesg"
+		return 1
+	}
+}
+
+open1() { echo open name="$1" path=ip:10.9.0.1; }
+
+sessions()
+{
+	local words
+	rt open name=a path=ip:10.9.0.1
+	in_use sessions 1
+	in_use sessions_per_source 1
+	in_use paths_per_session 1
+	in_use cons "$CONS"
+	in_use cons_per_path "$CONS"
+	in_use memory "$CHUNKS"
+	in_use handshakes 0
+	read -r -a words <<<"$(open1 b)"
+	one_more sessions "$EUSERS" sessions "${words[@]}"
+	one_more sessions_per_source "$EUSERS" "sessions per source address" "${words[@]}"
+	one_more memory "$ENOMEM" "bytes of chunk memory" "${words[@]}"
+	one_more cons "$EUSERS" connections "${words[@]}"
+	in_use sessions 1
+	rt open name=b path=ip:10.9.0.1
+	in_use sessions 2
+	in_use sessions_per_source 2
+	in_use memory $((2 * CHUNKS))
+	rt close name=b
+	wait_for 5 in_use cons "$CONS"
+}
+
+cons_per_path()
+{
+	rt open name=b path=ip:10.9.0.1
+	write "$Q/cons_per_path/max" $((CONS - 1))
+	refuses "$EUSERS" open name=c path=ip:10.9.0.1
+	write "$Q/cons_per_path/max" 1024
+	rt close name=b
+}
+
+# What the operator who adds a path is told.
+paths()
+{
+	write "$Q/paths_per_session/max" 1
+	expect_error "Too many users" write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
+	refuses "$EUSERS" open name=b path=ip:10.9.0.1 path=ip:10.9.1.1
+	write "$Q/paths_per_session/max" 32
+	write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
+	in_use paths_per_session 2
+	in_use memory $((2 * CHUNKS))
+}
+
+# The memory of a second path: the first one has it all.
+memory_of_a_path()
+{
+	write "$Q/memory/max" "$CHUNKS"
+	rt open name=a path=ip:10.9.0.1
+	expect_error "Cannot allocate memory" write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
+	write "$Q/memory/max" 1000000000
+	rt close name=a
+}
+
+# crowd RESOURCE SEED: 24 first connections, 8 may be there.
+crowd()
+{
+	write "$Q/$1/max" 8
+	peer_attack crowd --seed "$2" | tee "$TMP/crowd"
+	grep -q '"refused":16' "$TMP/crowd"
+	[ "$(quota "$1" refused)" = 16 ]
+	write "$Q/$1/max" 1024
+	wait_for 10 all_back
+}
+
+# A session of another server has the name: so has its directory.
+same_name()
+{
+	rt open name=here path=ip:10.9.0.2@ip:10.9.0.1 port=1300
+	peer_attack name-taken --victim here
+	[ "$(cat /sys/class/rtrs-client/here/paths/*/state)" = connected ]
+	rt close name=here
+}
+
+limits()
+{
+	rt limits name="$1"
+	[ "$(field "$1" queue_depth)" = "$2" ] &&
+		[ "$(field "$1" max_io_size)" = $(($3 - 4096)) ] || {
+		result "$1"
+		return 1
+	}
+}
+
+server_mrs()
+{
+	rdma resource show mr | grep -c 'comm \[rtrs_server\]'
+}
+
+# try_server PORT DEPTH CHUNK KEYS: is what this port offers; KEYS is the number
+# of keys for chunks.
+try_server()
+{
+	rt open name=s path=ip:10.9.0.1 port="$1"
+	limits s "$2" "$3"
+	[ "$(server_mrs)" = "$4" ] || {
+		rdma resource show mr
+		return 1
+	}
+	io s count=32 depth=8 len=4096
+	rt close name=s
+	wait_for 5 all_back
+}
+
+listeners()
+{
+	rt serve port=1301
+	rt serve port=1302 depth=32 chunk=8192 ai=0
+	refuses 22 serve port=1303 depth=4 chunk=5000
+	try_server 1234 8 65536 8
+	try_server 1300 16 65536 16
+	try_server 1301 8 131072 1
+	rt open name=t path=ip:10.9.0.1 port=1302
+	limits t 32 8192
+	rt close name=t
+}
+
+# keeps SOURCE: a session of this client from there is kept by the server.
+kept_name()
+{
+	rt open name=kept path=ip:10.9.0.2@ip:10.9.0.1
+	rt close name=kept
+	wait_for 5 not test -e /sys/class/rtrs-server/kept
+	in_use sessions 1
+	# Who comes from elsewhere does not end it, who comes from there does.
+	not rt open name=kept path=ip:10.9.0.1
+	wait_for 5 in_use memory 0
+	rt open name=kept path=ip:10.9.0.2@ip:10.9.0.1
+	rt close name=kept
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+must "a second one comes up" rxe_up rxe1 10.9.1.1/24
+defer rxe_down rxe1
+peer_require
+resource_snapshot
+defer unload_modules
+check "bad parameters refuse the load with one line" bad_parameters
+must "modules load" load
+must "two servers open" eval "rt serve port=1234 && rt serve port=1300"
+check "maxima and what is in use are shown" shown
+check "sessions, sources, connections, memory" sessions
+check "connections per path" cons_per_path
+check "paths per session" paths
+check "a session is used meanwhile" io a count=50 depth=8 len=4096
+rt close name=a
+check "all was given back" wait_for 5 all_back
+check "memory for one path of two" memory_of_a_path
+check "all was given back again" wait_for 5 all_back
+check "handshakes" crowd handshakes 1
+check "handshakes of a source" crowd handshakes_per_source 2
+check "a name at another server" same_name
+check "each listener has its own sizes" listeners
+must "modules unload" unload_modules
+must "modules load again" load_test sess_queue_depth=8 max_chunk_size=65536
+must "a server opens" rt serve
+check "a name is kept for its client" kept_name
+finish

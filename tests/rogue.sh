@@ -1,0 +1,332 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: servers that turn wrong once they are connected lose the path, with a reason, and no IO
+# topology: single
+# default: no
+# timeout: 1200
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/peer.sh"
+require rdma
+
+# The rogue is 10.9.0.1. At 10.9.0.2 is a server that just serves, at least as
+# far as RTRS goes: writes succeed, reads fail with EIO. All IO has to end that
+# way, whatever the rogue says.
+EVIL=ip:10.9.0.1
+GOOD=ip:10.9.0.2
+SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
+
+SESSION=/sys/class/rtrs-client/m
+CLIENT_REPORTS='violation by the server|disconnected by|error completion|no heartbeat|answer with chunks|posting a request'
+
+mark() { echo "rtrs-test: rogue $1 begins" >/dev/kmsg; }
+
+# since_mark CASE: what the client says since then.
+since_mark()
+{
+	dmesg | awk -v mark="rtrs-test: rogue $1 begins" '
+		index($0, mark) { text = ""; next }
+		/rtrs_client: / { text = text $0 "\n" }
+		END { printf "%s", text }'
+}
+
+# said CASE TEXT: an extended regular expression.
+said() { since_mark "$1" | grep -q -E -- "$2"; }
+
+evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
+
+all_io()
+{
+	io m dir=write len=4096 count=96 depth=12 timeout=120 &&
+		io m dir=read len=4096 count=96 depth=12 expect=-5 timeout=120
+}
+
+clean_up()
+{
+	local path
+	path=$(evil_path)
+
+	[ -z "$path" ] || write "$path/remove_path" 1
+	rogue_stop evil
+}
+
+# turns CASE TEXT: the rogue loses the path with that reason, if need be again
+# and again; every request is done all the same.
+turns()
+{
+	local case=$1 text=$2 rc=0
+
+	clean_up
+	mark "$case"
+	rogue_start evil 10.9.0.1 --case "$case"
+	# It may turn wrong before the path is told to be there.
+	write "$SESSION/add_path" "$EVIL" || echo "it did"
+	all_io || rc=1
+	wait_for 10 said "$case" "$text" || rc=1
+	[ "$rc" = 0 ] || {
+		since_mark "$case"
+		cat "$TMP/evil.json"
+	}
+	clean_up
+	return "$rc"
+}
+
+# stays CASE: is no reason to lose it.
+stays()
+{
+	local case=$1 rc=0
+
+	clean_up
+	mark "$case"
+	rogue_start evil 10.9.0.1 --case "$case"
+	write "$SESSION/add_path" "$EVIL"
+	all_io || rc=1
+	[ "$(cat "$(evil_path)/state")" = connected ] || rc=1
+	not said "$case" "$CLIENT_REPORTS" || rc=1
+	[ "$rc" = 0 ] || since_mark "$case"
+	clean_up
+	return "$rc"
+}
+
+# never CASE ERROR TEXT: there never is such a path.
+never()
+{
+	local case=$1 t0=$SECONDS
+
+	clean_up
+	mark "$case"
+	rogue_start evil 10.9.0.1 --case "$case"
+	expect_error "$2" write "$SESSION/add_path" "$EVIL"
+	said "$case" "$3" || {
+		since_mark "$case"
+		return 1
+	}
+	[ $((SECONDS - t0)) -le $((45 * RTRS_TIME_SCALE)) ]
+	[ -z "$(evil_path)" ]
+	clean_up
+	io m dir=write len=4096 count=8
+}
+
+# The only path is lost with requests in flight: they wait, and fail in time.
+parked()
+{
+	local t0 rc=0
+
+	rogue_start evil 10.9.0.1 --case leave-busy
+	rt open name=lone "path=$EVIL" port="$PEER_PORT" delay=60
+	write /sys/class/rtrs-client/lone/fast_io_fail_tmo 3
+	rogue_only_once
+	t0=$SECONDS
+	rt io name=lone dir=write len=4096 count=64 depth=16 expect=any timeout=60 || rc=1
+	echo "done after $((SECONDS - t0)) s: $(result lone)"
+	[ $((SECONDS - t0)) -le $((30 * RTRS_TIME_SCALE)) ] || rc=1
+	rt close name=lone
+	clean_up
+	return "$rc"
+}
+
+# Who comes back meets nobody.
+rogue_only_once()
+{
+	(
+		sleep 1
+		rogue_stop evil
+	) &
+}
+
+#
+# Random ones
+#
+
+FUZZ=(f1 f2 f3 f4 f5 f6)
+FUZZ_SECS=40
+[ "$RTRS_TIME_SCALE" = 1 ] || FUZZ_SECS=120
+[ -z "${RTRS_LONG:-}" ] || FUZZ_SECS=600
+
+fuzz_open()
+{
+	local s
+
+	: >"$TMP/honest.now"
+	rogue_start evil 10.9.0.1 --seed "$SEED" --honest "$TMP/honest.now" --verbose
+	for s in "${FUZZ[@]}"; do
+		rt open "name=$s" "path=$EVIL" port="$PEER_PORT" delay=0
+		write "/sys/class/rtrs-client/$s/fast_io_fail_tmo" 1
+	done
+}
+
+# again SESSION: who found the server to be another one comes back when told to.
+again()
+{
+	local path
+	path=$(echo "/sys/class/rtrs-client/$1"/paths/*)
+
+	if grep -q -E '^state: (incompatible|given-up)' "$path/state_full"; then
+		# It need not work: that server may be wrong, too.
+		write "$path/reconnect" 1 2>/dev/null || true
+	else
+		sleep 0.2
+	fi
+	return 0
+}
+
+# Reads and writes until it is over; how they end is up to the server.
+fuzz_io()
+{
+	local s=$1 end=$((SECONDS + FUZZ_SECS)) n=0 dir
+
+	while [ "$SECONDS" -lt "$end" ]; do
+		for dir in read write; do
+			rt io "name=$s" "dir=$dir" len=4096 count=48 depth=12 expect=any timeout=60 2>/dev/null || true
+			n=$((n + 1))
+		done
+		again "$s"
+		# A server may answer reads with success, and what it wrote is not right.
+		case $(result "$s") in
+		ok* | "error -74 "* | "error -103 "*) ;;
+		*) result "$s" >>"$TMP/fuzz.wrong" ;;
+		esac
+	done
+	echo "$s: $n runs" >>"$TMP/fuzz.runs"
+}
+
+fuzz()
+{
+	local s pids=()
+
+	rm -f "$TMP/honest.now" "$TMP/fuzz.wrong"
+	for s in "${FUZZ[@]}"; do
+		fuzz_io "$s" &
+		pids+=($!)
+	done
+	wait "${pids[@]}"
+	cat "$TMP/fuzz.runs"
+	[ "$(wc -l <"$TMP/fuzz.runs")" -eq "${#FUZZ[@]}" ]
+	[ ! -e "$TMP/fuzz.wrong" ] || {
+		sort "$TMP/fuzz.wrong" | uniq -c
+		return 1
+	}
+}
+
+fuzz_paths() { grep -c '"plan"' "$TMP/evil.json"; }
+
+all_connected()
+{
+	local s
+
+	for s in "${FUZZ[@]}"; do
+		[ "$(cat "/sys/class/rtrs-client/$s"/paths/*/state)" = connected ] || return
+	done
+}
+
+fuzz_recovers()
+{
+	local s
+
+	: >"$TMP/honest.now"
+	for s in "${FUZZ[@]}"; do
+		again "$s"
+	done
+	# Time to connect is 30 s, and some may just have begun to wait.
+	wait_for 60 all_connected || {
+		grep . /sys/class/rtrs-client/f*/paths/*/state_full
+		return 1
+	}
+	for s in "${FUZZ[@]}"; do
+		io "$s" dir=write len=4096 count=32 depth=8
+	done
+}
+
+fuzz_close()
+{
+	local s
+
+	for s in "${FUZZ[@]}"; do
+		rt close "name=$s"
+	done
+	rogue_stop evil
+}
+
+all_good()
+{
+	rt open name=m "path=$GOOD" port="$PEER_PORT" delay=60
+	all_io
+}
+
+close_all()
+{
+	clean_up
+	rt close name=m
+	rogue_stop good
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+peer_require
+resource_snapshot
+defer unload_rtrs
+must "modules load" load_test
+must "a server serves" rogue_start good 10.9.0.2 --case serve
+defer rogue_stop good
+defer rogue_stop evil
+must "all IO goes over one path" all_good
+
+check "a second server serves, too" stays serve
+check "chunks told with another type" never info-type "" "unexpected message type"
+check "no chunks told" never info-none "" "bad number of descriptors|do not match"
+check "one chunk less" never info-fewer "" "descriptors|length"
+check "one chunk more than there is" never info-more "" "length|descriptors"
+check "65535 chunks" never info-many "" "length|descriptors"
+check "chunks told with an empty message" never info-empty "" "length"
+check "half of a descriptor" never info-half "" "length|descriptors"
+check "a chunk of no bytes" never info-len "" "descriptor"
+check "a chunk of nearly 4 GiB" never info-len-max "" "descriptor"
+check "a chunk at the end of all addresses" never info-wrap "" "wraps|descriptor"
+check "chunks told along with a value" never info-value "" "no answer with chunks"
+check "a value in place of the chunks" never info-by-value "" "no answer with chunks"
+check "chunks told on another connection" never info-other-con "timed out" "."
+check "wrong keys" turns info-key "error completion|send"
+check "chunks told twice" turns info-twice "error completion|receive|violation"
+check "left as soon as chunks were told" turns info-leave "disconnected by the server|error completion"
+check "an answer nobody asked for" turns unasked-answer "not in flight"
+check "a message nobody asked for" turns unasked-message "message out of place"
+check "a key invalidated that is not there" turns unasked-inval "error completion|disconnected|out of place"
+check "a value of an unknown type" turns unknown-value "unknown immediate"
+check "a request from a server" turns request-value "immediate out of place"
+check "a heartbeat on an IO connection" turns hb-on-io "immediate out of place"
+check "heartbeats answered nobody sent" stays hb-ack-unasked
+check "3000 heartbeats" stays hb-flood
+check "an answer to another request" turns wrong-id "not in flight|second answer|another connection"
+check "an answer to a request there cannot be" turns far-id "another chunk|no such"
+check "an answer on another connection" turns other-con "answer on another connection|not in flight"
+check "an answer on the service connection" turns on-service "answer on another connection|not in flight"
+check "two answers" turns twice "second answer|not in flight"
+check "an answer without a key" turns by-write "immediate out of place"
+check "an answer with half a key" turns short-answer "length of an answer"
+check "an answer with no message" turns empty-answer "length of an answer"
+check "an answer with more than a key" turns long-answer "receive|error completion"
+check "an answer of another type" turns answer-type "unexpected message type"
+check "the key of another chunk" turns other-chunk "key of another chunk"
+check "a key that is wrong" turns wrong-key "error completion|send"
+check "an invalidation that never was" stays inval-claimed
+check "another key invalidated" turns inval-other "error completion|disconnected|receive"
+check "more read back than asked for" turns data-more "error completion|disconnected|receive"
+check "read back to before the buffer" turns data-before "error completion|disconnected|receive"
+check "read back with a wrong key" turns data-key "error completion|disconnected|receive"
+check "read back after the answer" turns data-late "error completion|disconnected|receive"
+check "left with requests in flight" turns leave-busy "disconnected by the server|error completion"
+check "the service connection left" turns leave-service "disconnected by the server|error completion"
+check "silence" turns mute "no heartbeat"
+check "the only path left with requests in flight" parked
+note "seed $SEED"
+must "sessions to a random server" fuzz_open
+check "random servers: every request ends (seed $SEED)" fuzz
+note "$(fuzz_paths) paths met a random server"
+check "there were many of them" [ "$(fuzz_paths)" -ge "$FUZZ_SECS" ]
+check "all sessions recover once it serves" fuzz_recovers
+check "they close" fuzz_close
+check "the first session closes" close_all
+check "modules unload" unload_rtrs
+finish

@@ -1,0 +1,150 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected
+# topology: single
+# timeout: 300
+# alone: yes
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+
+N=${RTRS_SESSIONS:-64}
+DEPTH=32
+CHUNK=65536
+Q=/sys/module/rtrs_server/quotas
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+names() { seq -f 's%g' "$N"; }
+available() { awk '/^MemAvailable/ { print $2 }' /proc/meminfo; }
+
+in_use() { [ "$(cat "$Q/$1/current")" = "$2" ]; }
+
+all_up()
+{
+	local s
+
+	for s in $(names); do
+		[ "$(cat "/sys/class/rtrs-client/$s"/paths/*/state)" = connected ]
+		[ "$(cat "/sys/class/rtrs-server/$s"/paths/*/state)" = connected ]
+	done
+	in_use sessions "$N"
+	in_use handshakes 0
+	in_use cons $((N * ($(nproc) + 1)))
+	in_use memory $((N * DEPTH * CHUNK))
+}
+
+# All with one source: what a host with that many clients does.
+open_all()
+{
+	local s t0 before
+
+	before=$(available)
+	t0=$(now_ms)
+	for s in $(names); do
+		rt_start open name="$s" path=ip:10.9.0.1
+	done
+	rt_wait
+	echo "$N sessions in $(($(now_ms) - t0)) ms" >"$TMP/time"
+	echo "$(((before - $(available)) / N)) KiB of memory per session, client and server," \
+		"$((DEPTH * CHUNK / 1024)) KiB of it chunks" >"$TMP/memory"
+	all_up
+}
+
+io_all()
+{
+	local s
+
+	for s in $(names); do
+		rt_start io name="$s" count=20 depth=4 len=4096
+	done
+	rt_wait
+	balanced
+}
+
+# close_server: ms until it is closed, with all clients connected.
+close_server()
+{
+	local t0 took
+
+	t0=$(now_ms)
+	rt unserve
+	took=$(($(now_ms) - t0))
+	echo "$N sessions closed by the server in $took ms" >"$TMP/close"
+	[ "$took" -lt $((5000 * RTRS_TIME_SCALE)) ]
+	[ -z "$(ls /sys/class/rtrs-server)" ]
+	for q in sessions handshakes cons memory; do
+		in_use "$q" 0
+	done
+}
+
+close_all()
+{
+	local s
+
+	for s in $(names); do
+		rt_start close name="$s"
+	done
+	rt_wait
+}
+
+# What a session takes unless told otherwise.
+default_memory()
+{
+	local before
+
+	rt serve port=1300 depth=512 chunk=131072
+	before=$(available)
+	rt open name=big path=ip:10.9.0.1 port=1300
+	echo "$((($(available) - before) / -1024)) MiB of memory for a session of default size," \
+		"client and server, $(($(cat "$Q/memory/current") >> 20)) MiB of it chunks" \
+		>"$TMP/default"
+	# No more than with the C server.
+	in_use memory $((64 << 20))
+	rt close name=big
+	wait_for 5 in_use memory 0
+	rt unserve port=1300
+}
+
+server_paths() { find /sys/class/rtrs-server/two/paths/ -mindepth 1 -maxdepth 1 | wc -l; }
+has_paths() { [ "$(server_paths)" = "$1" ]; }
+
+# One of two devices goes, with IO in flight: the session does not notice.
+device_gone()
+{
+	rt open name=two path=ip:10.9.0.1 path=ip:10.9.1.1
+	has_paths 2
+	rt_start io name=two count=4000 depth=8 len=4096
+	sleep 0.5
+	rdma link delete rxe1
+	wait_for 5 has_paths 1
+	in_use memory $((DEPTH * CHUNK))
+	rt_wait
+	balanced
+	[ -d /sys/class/rtrs-server/two ]
+	[ "$(total server_downs)" = "$1" ]
+	rt close name=two
+	wait_for 5 in_use cons 0
+}
+
+said() { while read -r line; do note "$line"; done <"$TMP/$1"; }
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+resource_snapshot
+must "a second one comes up" rxe_up rxe1 10.9.1.1/24
+defer rxe_down rxe1
+defer unload_modules
+must "modules load" load_test "sess_queue_depth=$DEPTH" "max_chunk_size=$CHUNK" session_linger=0
+check "a session of default size" eval "rt serve && default_memory"
+said default
+check "$N sessions connect at once" open_all
+said time
+said memory
+check "IO on all" io_all
+check "the server closes with all connected" close_server
+said close
+check "the clients close" close_all
+must "the server opens again" rt serve
+check "a session outlives one of its devices" device_gone "$(total server_downs)"
+finish

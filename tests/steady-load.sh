@@ -1,0 +1,157 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs that go: no IO fails
+# topology: single
+# timeout: 240
+# smp: 4
+# append: preempt=full
+# alone: yes
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+export RTRS_ACK_TIMEOUT=20
+require fio rdma
+
+# Seconds for each policy, with each number of paths.
+SECS=${RTRS_SECS:-6}
+SESS=$CLT/steady
+PATHS=(
+	ip:10.9.0.1@ip:10.9.0.1
+	ip:10.9.5.1@ip:10.9.5.1
+	ip:10.9.0.2@ip:10.9.0.2
+	ip:10.9.5.2@ip:10.9.5.2
+)
+
+map() { map_rnbd steady /dev/nullb0 "${PATHS[0]}" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+
+preempts_anywhere()
+{
+	mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
+	cat /sys/kernel/debug/sched/preempt
+	grep -qF '(full)' /sys/kernel/debug/sched/preempt
+}
+
+# paths_are N: add what is missing.
+paths_are()
+{
+	local p
+
+	for p in "${PATHS[@]:0:$1}"; do
+		[ -d "$SESS/paths/$p" ] || write "$SESS/add_path" "$p"
+	done
+	has_words "$SESS/state" "connected $1/$1"
+}
+
+# counts: of all paths, a line for each
+counts()
+{
+	local p
+
+	for p in "${PATHS[@]}"; do
+		[ ! -d "$SESS/paths/$p" ] || echo "$p $(path_ios "$SESS/paths/$p")"
+	done
+}
+
+# under POLICY: does every path get some, if the policy says so?
+under()
+{
+	local want=50
+
+	[ "$1" != min-latency ] || want=0
+	write "$SESS/mpath_policy" "$1"
+	counts >"$TMP/before"
+	sleep "$SECS"
+	load_runs
+	counts >"$TMP/after"
+	join "$TMP/before" "$TMP/after" | awk -v want="$want" '
+		{ n = $3 - $2; print $1, n; sum += n; if (n < want) unused = 1 }
+		END { exit unused || sum < 200 }'
+}
+
+# over N: what became of the load over so many paths?
+over()
+{
+	load_is_fine
+	nothing_in_flight steady
+	has_words "$SESS/state" "connected $1/$1"
+	counts >"$TMP/after"
+	# A path that was lost on the way would have had to send again.
+	join "$TMP/start" "$TMP/after" | awk -v dev="$(($(ios "$(dev)") - $(cat "$TMP/ios")))" '
+		{ n = $3 - $2; print $1, n; sum += n }
+		END { print "by the block device:", dev; exit sum != dev }'
+}
+
+load() { load_start "$(dev)" --numjobs=2 --offset_increment=64M --bssplit=4k/75:32k/25; }
+
+# All but the first, one after the other and then all.
+cpus_go()
+{
+	local c
+
+	sleep 1
+	for c in 1 2 3; do
+		echo 0 >/sys/devices/system/cpu/cpu$c/online
+		sleep 0.7
+		echo 1 >/sys/devices/system/cpu/cpu$c/online
+		sleep 0.3
+	done
+	for c in 1 2 3; do
+		echo 0 >/sys/devices/system/cpu/cpu$c/online
+	done
+	sleep 2
+	for c in 3 2 1; do
+		echo 1 >/sys/devices/system/cpu/cpu$c/online
+	done
+	sleep 1
+	load_runs
+}
+
+# A path that was made while a CPU was away.
+connects_without_a_cpu()
+{
+	echo 0 >/sys/devices/system/cpu/cpu2/online
+	write "$SESS/paths/${PATHS[1]}/reconnect" 1
+	fio_verify "$(dev)" 1M
+	echo 1 >/sys/devices/system/cpu/cpu2/online
+	fio_verify "$(dev)" 1M --cpus_allowed=2
+	has_words "$SESS/state" "connected 4/4"
+}
+
+must "the kernel preempts anywhere" preempts_anywhere
+must "first soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+must "second soft RoCE comes up" rxe_up rxe1 10.9.5.1/24 10.9.5.2/24
+defer rxe_down rxe1
+must "a memory-backed null_blk" null_blk_up nullb0 256
+defer null_blk_down nullb0
+resource_snapshot
+must "modules load" load_modules rust
+defer unload_modules
+defer unmap_all_rnbd
+must "a device maps" map
+for n in 1 2 4; do
+	must "paths: $n" paths_are "$n"
+	counts >"$TMP/start"
+	ios "$(dev)" >"$TMP/ios"
+	load
+	sleep 2
+	for policy in round-robin min-inflight min-latency; do
+		check "paths: $n, policy: $policy: IO goes where it should" under "$policy"
+	done
+	load_stop
+	check "paths: $n: all IO succeeded and verified, and was sent once" over "$n"
+	note "paths: $n: $(load_rate) IO/s, the longest took $(load_stall) ms"
+done
+write "$SESS/mpath_policy" round-robin
+counts >"$TMP/start"
+ios "$(dev)" >"$TMP/ios"
+load
+check "CPUs go offline and come back under load" cpus_go
+load_stop
+check "all IO succeeded and verified, and was sent once" over 4
+check "a path connects while a CPU is offline" connects_without_a_cpu
+check "no error in the kernel log" no_io_error
+check "the device unmaps" unmap_rnbd "$(dev)"
+finish
