@@ -104,6 +104,31 @@ TRACE_EVENT(rtrs_clt_path_state,
 	)
 );
 
+/* The server broke the protocol; the path is about to be closed. */
+TRACE_EVENT(rtrs_clt_violation,
+	TP_PROTO(const char *sess, const char *path, u32 cid, const char *why),
+
+	TP_ARGS(sess, path, cid, why),
+
+	TP_STRUCT__entry(
+		__string(sess, sess)
+		__string(path, path)
+		__field(u32, cid)
+		__string(why, why)
+	),
+
+	TP_fast_assign(
+		__assign_str(sess);
+		__assign_str(path);
+		__entry->cid = cid;
+		__assign_str(why);
+	),
+
+	TP_printk("sess=%s path=%s cid=%u (%s)",
+		  __get_str(sess), __get_str(path), __entry->cid, __get_str(why)
+	)
+);
+
 /* A request was posted on a path. */
 TRACE_EVENT(rtrs_clt_issue,
 	TP_PROTO(const char *sess, const char *path, u32 cid, u32 id, u32 dir, u64 data_len,

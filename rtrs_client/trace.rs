@@ -43,6 +43,7 @@ tracepoints! {
             sess: str, path: str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
         );
         rtrs_clt_path_state(sess: str, path: str, old: str, new: str, error: i32, why: str);
+        rtrs_clt_violation(sess: str, path: str, cid: u32, why: str);
         rtrs_clt_issue(
             sess: str, path: str, cid: u32, id: u32, dir: u32, data_len: u64, usr_len: u32,
             failover: bool,
@@ -122,6 +123,23 @@ pub(crate) fn failover(core: &LinkCore, con: u16, id: usize, answered: bool) {
         let (sess, path) = names(core);
         // CAST: a permit's number.
         rtrs_clt_failover::fire(sess, path, con.into(), id as u32, answered)
+    }
+}
+
+/// The server broke the protocol.
+pub(crate) fn violation(core: &LinkCore, con: u16, why: &str) {
+    if !rtrs_clt_violation::enabled() {
+        return;
+    }
+    // Nothing can be allocated here.
+    let mut text = [0; 64];
+    let room = text.len() - 1;
+    for (to, from) in text.iter_mut().zip(why.bytes().take(room)) {
+        *to = from;
+    }
+    if let Ok(why) = CStr::from_bytes_until_nul(&text) {
+        let (sess, path) = names(core);
+        rtrs_clt_violation::fire(sess, path, con.into(), why);
     }
 }
 

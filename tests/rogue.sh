@@ -8,6 +8,7 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/observe.sh"
 . "$RTRS_LIB/peer.sh"
 require rdma
 
@@ -21,15 +22,33 @@ SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
 SESSION=/sys/class/rtrs-client/m
 CLIENT_REPORTS='violation by the server|disconnected by|error completion|no heartbeat|answer with chunks|posting a request'
 
-mark() { echo "rtrs-test: rogue $1 begins" >/dev/kmsg; }
+mark()
+{
+	echo "rtrs-test: rogue $1 begins" >/dev/kmsg
+	echo "rtrs-test: rogue $1 begins" >"$TRACE/trace_marker"
+}
 
-# since_mark CASE: what the client says since then.
+# since_mark CASE: what the client says since then; in its log, where the rate is
+# limited, and in events, where it is not.
 since_mark()
 {
-	dmesg | awk -v mark="rtrs-test: rogue $1 begins" '
-		index($0, mark) { text = ""; next }
-		/rtrs_client: / { text = text $0 "\n" }
-		END { printf "%s", text }'
+	{ dmesg && cat "$TRACE/trace"; } | awk -v mark="rtrs-test: rogue $1 begins" '
+		index($0, mark) { text = text "\n"; from[++n] = length(text); next }
+		/rtrs_client: |: rtrs_clt_/ { text = text $0 "\n" }
+		/^# tracer:/ { log_end = length(text); log_from = from[n] }
+		END {
+			printf "%s", substr(text, log_from + 1, log_end - log_from)
+			printf "%s", substr(text, from[n] + 1)
+		}'
+}
+
+# A case leaves some lines, of requests there are none.
+trace_paths()
+{
+	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
+	echo >"$TRACE/trace"
+	echo "$1" >"$TRACE/events/rtrs_clt/rtrs_clt_path_state/enable"
+	echo "$1" >"$TRACE/events/rtrs_clt/rtrs_clt_violation/enable"
 }
 
 # said CASE TEXT: an extended regular expression.
@@ -272,6 +291,7 @@ must "a server serves" rogue_start good 10.9.0.2 --case serve
 defer rogue_stop good
 defer rogue_stop evil
 must "all IO goes over one path" all_good
+must "events of paths are there" trace_paths 1
 
 check "a second server serves, too" stays serve
 check "chunks told with another type" never info-type "" "unexpected message type"
@@ -320,6 +340,7 @@ check "left with requests in flight" turns leave-busy "disconnected by the serve
 check "the service connection left" turns leave-service "disconnected by the server|error completion"
 check "silence" turns mute "no heartbeat"
 check "the only path left with requests in flight" parked
+check "events of paths are no longer wanted" trace_paths 0
 note "seed $SEED"
 must "sessions to a random server" fuzz_open
 check "random servers: every request ends (seed $SEED)" fuzz

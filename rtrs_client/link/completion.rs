@@ -117,6 +117,7 @@ impl Handler for LinkCore {
         match self.received(ep, qp, token, wc) {
             Ok(()) => {}
             Err(Bad(what)) => {
+                trace::violation(self, ep.index(), what);
                 pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
                 self.fail("violation by the server", errno::EPROTO.to_errno());
             }
