@@ -46,7 +46,8 @@ use rtrs_core::{
 
 use crate::{
     context::Context,
-    show::Show, //
+    show::Show,
+    stats, //
 };
 
 /// The private data of a reject.
@@ -136,6 +137,7 @@ impl Listen for Acceptor {
         let req = match ConnReq::parse(request.private_data()) {
             Ok(req) => req,
             Err(e) => {
+                stats::bad_request();
                 pr_info_ratelimited!(
                     "{}: connection refused: {}\n",
                     Show(show_addr(&request.peer())),

@@ -52,7 +52,8 @@ const STARTED: usize = BYTES + 2;
 const DONE: usize = STARTED + 1;
 const COUNTERS: usize = DONE + 1;
 
-/// Paths that were closed because of what a client sent, since the module was loaded.
+/// Paths that were closed, and connection requests that were refused, because of what a client sent,
+/// since the module was loaded.
 static VIOLATIONS: Atomic<u64> = Atomic::new(0);
 
 /// `/sys/module/rtrs_server/stats`. Dropping it removes it.
@@ -79,6 +80,11 @@ impl Totals {
             _module: module,
         })
     }
+}
+
+/// A connection request made no sense, so that there is no path to count it for.
+pub(crate) fn bad_request() {
+    VIOLATIONS.add(1, Relaxed);
 }
 
 /// The statistics.

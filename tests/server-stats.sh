@@ -290,9 +290,10 @@ trace_path()
 	traced 1 "rtrs_srv_path_state: sess=watched path=${PATHS[0]} starting -> connected "
 }
 
+# attack CASE
 attack()
 {
-	peer_attack imm-answer --seed 1 --patience $((10 * RTRS_TIME_SCALE)) --victim watched \
+	peer_attack "$1" --seed 1 --patience $((10 * RTRS_TIME_SCALE)) --victim watched \
 		>"$TMP/attack" 2>&1 || {
 		cat "$TMP/attack"
 		return 1
@@ -303,7 +304,7 @@ attack()
 violation()
 {
 	write "$TOTAL" 0
-	traced_while rtrs_srv attack
+	traced_while rtrs_srv attack imm-answer
 	traced 1 "rtrs_srv_violation: sess=[^ ]+ path=[^ ]+ connected -> closing \(answer from a client\)"
 	traced 1 "rtrs_srv_path_state: .* connected -> closing \(protocol violation\)"
 	matches "$TOTAL" "1 "
@@ -313,6 +314,16 @@ violation()
 	matches "$TOTAL" "1 "
 	write "$TOTAL" 1
 	matches "$TOTAL" "0 "
+}
+
+# One that breaks it before there is a path which that could be counted for.
+bad_request()
+{
+	write "$TOTAL" 0
+	attack bad-magic
+	matches "$TOTAL" "1 "
+	matches "$SESS/protocol_errors" "0 "
+	write "$TOTAL" 0
 }
 
 must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
@@ -339,5 +350,6 @@ check "tracepoints show every stage of a request" trace_requests
 check "uevents tell of paths and session" told
 check "tracepoints show the life of a path" trace_path
 check "a violation of the protocol is shown and counted" violation
+check "and so is a request to connect that makes no sense" bad_request
 check "devices unmap" unmap
 finish
