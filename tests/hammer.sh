@@ -10,7 +10,7 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma
 
-SECS=30
+SECS=60
 [ -z "${RTRS_LONG:-}" ] || SECS=120
 SHELLS=4
 # Longest time for unloading all modules, in milliseconds.

@@ -3,7 +3,7 @@
 #
 # desc: paths reconnected, disconnected, removed and added without end under verified load: no IO fails, nothing is left behind
 # topology: single
-# timeout: 400
+# timeout: 600
 # alone: yes
 
 . "$(dirname "$0")/lib/common.sh"
@@ -13,10 +13,11 @@ require fio rdma
 # Seconds of each storm.
 SECS=${RTRS_SECS:-6}
 # Paths added and removed.
-CYCLES=300
-[ -z "${RTRS_LONG:-}" ] || CYCLES=1000
+CYCLES=1000
 # Devices mapped and unmapped.
 MAPS=100
+# Where everything takes many times as long.
+[ "$RTRS_TIME_SCALE" = 1 ] || { CYCLES=100 MAPS=20; }
 # How many do that at a time.
 SHELLS=4
 # Longest time for taking down a path, in milliseconds. It waits for a grace
