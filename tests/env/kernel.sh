@@ -7,6 +7,7 @@
 # in the archive (looked for once a day, or with RTRS_REFRESH=1) moves it on.
 #
 # Usage: kernel.sh		for the newest backports kernel, in the root
+#        kernel.sh --renew	the same, with the tree made anew
 #        kernel.sh --native	for the running kernel of a Debian 13 host
 
 set -euo pipefail
@@ -152,10 +153,18 @@ for_running()
 	rm -rf "${RTRS_DEBS:?}/$rel"
 }
 
+# Forget the tree; what the guests boot stays.
+renew()
+{
+	lock_cache
+	[ ! -L "$KERNELS/current" ] || rm -rf "${KERNELS:?}/$(readlink "$KERNELS/current")"
+}
+
 main()
 {
 	need_root
 	mkdir -p "$KERNELS"
+	[ "${1:-}" != --renew ] || renew
 	# The common case needs no lock, so callers do not wait for each other.
 	if [ "${1:-}" != --native ] && "$RTRS_ENV/rootfs.sh" --check && have_current && checked_lately; then
 		printf '%s\n' "$KERNELS/$(readlink "$KERNELS/current")"

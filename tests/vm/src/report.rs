@@ -114,7 +114,11 @@ impl TestResult {
                 p.line(line);
             }
             p.finish();
-            (p.counts(), p.failures().to_vec())
+            let mut failures = p.failures().to_vec();
+            if !failures.is_empty() {
+                failures.extend(log_beside(path));
+            }
+            (p.counts(), failures)
         };
         Ok(Self {
             verdict: if counts.failed > 0 {
@@ -130,6 +134,20 @@ impl TestResult {
             consoles: Vec::new(),
         })
     }
+}
+
+/// The end of what a check that failed had to say.
+fn log_beside(path: &Path) -> Vec<String> {
+    const LINES: usize = 40;
+
+    let mut log = path.as_os_str().to_owned();
+    log.push(".log");
+    let text = fs::read_to_string(Path::new(&log)).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..]
+        .iter()
+        .map(|line| format!("  | {line}"))
+        .collect()
 }
 
 /// Sums up what the test programs of one or more crates printed.
@@ -234,6 +252,22 @@ mod tests {
         let none = Counts::default();
         assert_eq!(result(Verdict::Pass, none).settle().counts.passed, 1);
         assert_eq!(result(Verdict::Skip, none).settle().counts.skipped, 1);
+    }
+
+    #[test]
+    fn a_failed_check_shows_its_log() -> Result<()> {
+        let dir = std::env::temp_dir().join(format!("rtrs-vm-report-{}", std::process::id()));
+        fs::create_dir_all(&dir)?;
+        let ktap = dir.join("build.ktap");
+        fs::write(&ktap, "not ok 1 it builds\n")?;
+        fs::write(dir.join("build.ktap.log"), "one\ntwo\n")?;
+        let r = TestResult::read(&ktap);
+        fs::write(&ktap, "ok 1 it builds\n")?;
+        let good = TestResult::read(&ktap);
+        fs::remove_dir_all(&dir)?;
+        assert_eq!(r?.failures, ["it builds", "  | one", "  | two"]);
+        assert!(good?.failures.is_empty());
+        Ok(())
     }
 
     #[test]
