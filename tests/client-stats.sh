@@ -222,6 +222,48 @@ told()
 	has_event path_up connected "${PATHS[1]}"
 }
 
+#
+# What an operator would have in /etc/udev/rules.d
+#
+
+UDEVD=/usr/lib/systemd/systemd-udevd
+RULES=/run/udev/rules.d/99-rtrs-test.rules
+
+udev_up()
+{
+	mkdir -p /run/udev/rules.d
+	cat >$RULES <<-EOF
+		SUBSYSTEM=="rtrs-client", ACTION=="change", ENV{RTRS_EVENT}=="path_down", RUN+="/bin/sh -c 'env >>$TMP/udev'"
+	EOF
+	# A machine may have it running, a guest has not.
+	if udevadm control --ping --timeout=2 2>/dev/null; then
+		udevadm control --reload
+	else
+		$UDEVD --daemon
+		touch "$TMP/udevd"
+	fi
+}
+
+udev_down()
+{
+	rm -f $RULES
+	[ ! -e "$TMP/udevd" ] || udevadm control --exit
+}
+
+rule_acts()
+{
+	udev_up
+	write "$p1/disconnect" 1
+	wait_for 10 grep -qx "RTRS_PATH=${PATHS[1]}" "$TMP/udev"
+	grep -qx "RTRS_SESSION=stats" "$TMP/udev"
+	grep -qx "RTRS_PATHS_UP=1" "$TMP/udev"
+	write "$p1/reconnect" 1
+	matches "$SESS/state" "connected 2/2 "
+	# Nothing that came up called the rule.
+	udevadm settle --timeout=10
+	same "calls" "$(grep -c '^RTRS_PATH=' "$TMP/udev")" 1
+}
+
 connections()
 {
 	local cons
@@ -299,6 +341,8 @@ check "requests in flight are counted, and not reset" inflight
 check "reconnects are counted" reconnect
 check "failed over requests are counted" failover
 check "uevents tell of paths and session" told
+defer udev_down
+check "a udev rule acts on them" rule_acts
 check "debugfs lists connections" connections
 check "debugfs lists requests in flight" in_flight_table
 check "tracepoints show requests and paths" trace_all
