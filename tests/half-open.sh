@@ -24,11 +24,11 @@ NO_QUOTAS=(max_sessions=4096 max_sessions_per_source=4096
 QUOTA=256
 
 # What may be missing afterwards: objects of a kind, half as many as there were
-# clients; and in KiB, 16 for each. A path that is left behind costs more than
+# clients; and in KiB, 32 for each. A path that is left behind costs more than
 # that, its queue pair alone has a hundred. What is really there are caches of
 # allocators.
 OBJECTS=$((CLIENTS / 2))
-TOLERANCE=$((16 * CLIENTS))
+TOLERANCE=$((32 * CLIENTS))
 
 half_open()
 {
