@@ -412,6 +412,24 @@ impl QueuePair {
         chain: Chain<'_, N>,
         token: Option<u32>,
     ) -> Result<(), PostError> {
+        self.post_send_with(chain, token, || true)
+    }
+
+    /// [`post_send`](Self::post_send), where `begin` is called right before the chain is handed
+    /// to the device, with the queue locked: whatever is posted because of what `begin` has done
+    /// comes after the chain. It is not called if there is no room; if it returns `false` nothing
+    /// is posted. It must not sleep, and not post.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::Invalid`] also if `begin` says so.
+    #[inline]
+    pub fn post_send_with<const N: usize>(
+        &self,
+        chain: Chain<'_, N>,
+        token: Option<u32>,
+        begin: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
         // Shadowed: `link()` makes the chain point into itself.
         let mut chain = chain;
         let n = u32::try_from(chain.len()).map_err(|_| PostError::Invalid)?;
@@ -443,6 +461,10 @@ impl QueuePair {
             sq.posted.undo(&self.ledger, ticket);
             return Err(PostError::Invalid);
         };
+        if !begin() {
+            sq.posted.undo(&self.ledger, ticket);
+            return Err(PostError::Invalid);
+        }
         let mut bad = core::ptr::null();
         // SAFETY: `qp` is valid by the invariant, and not destroyed before the
         // gate, which we hold the lock of, was closed. The chain is linked and

@@ -214,17 +214,27 @@ impl Outgoing<'_> {
         needs: Needs,
         token: Option<u32>,
     ) -> Result<(), IssueError> {
-        let gen = self.request.state.start(self.con, needs);
-        let Ok(gen) = gen else {
-            self.core.unmap(self.request);
-            return Err(IssueError::Request(EBUSY));
+        let now_ns = time::now_ns();
+        let mut started = None;
+        // With the queue locked: a server may answer what it has not got yet, and the key must
+        // not be taken back before it was registered.
+        let begin = || {
+            let gen = self.request.state.start(self.con, needs);
+            let ok = match &gen {
+                Ok(gen) => {
+                    self.request.sent_gen.store(gen.as_u32(), Relaxed);
+                    self.core.count_inflight(self.con, 1);
+                    self.request.stamp.set(self.layout.dir(), now_ns);
+                    true
+                }
+                Err(_) => false,
+            };
+            started = Some(gen);
+            ok
         };
-        self.request.sent_gen.store(gen.as_u32(), Relaxed);
-        self.core.count_inflight(self.con, 1);
-        self.request.stamp.set(self.layout.dir(), time::now_ns());
-        // From here on completions may come, and the request may be somebody
+        // From there on completions may come, and the request may be somebody
         // else's before the post has returned.
-        match self.qp.post_send(chain, token) {
+        match self.qp.post_send_with(chain, token, begin) {
             Ok(()) => Ok(()),
             Err(e) if e.is_partial() => {
                 // A part is on its way. The queue pair is in error state; the
@@ -233,6 +243,18 @@ impl Outgoing<'_> {
                 Ok(())
             }
             Err(e) => {
+                let gen = match started {
+                    Some(Ok(gen)) => gen,
+                    // Nothing has begun.
+                    Some(Err(_)) => {
+                        self.core.unmap(self.request);
+                        return Err(IssueError::Request(EBUSY));
+                    }
+                    None => {
+                        self.core.unmap(self.request);
+                        return Err(e.into());
+                    }
+                };
                 if self.request.state.abort(gen).is_err() {
                     // A server answered what it never got: it is over, and was
                     // completed.
