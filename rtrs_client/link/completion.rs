@@ -263,11 +263,13 @@ impl LinkCore {
         let id = msg_id as usize;
         let request = tables.requests.get(id).ok_or(Bad("no such request"))?;
         let con = ep.index();
-        if inval {
-            let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
-            let rkey = request.rkey.load(Relaxed);
-            if rkey != 0 && state.invalidated.load(Relaxed) == rkey {
-                state.invalidated.store(0, Relaxed);
+        let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
+        // It says something about the very next answer only: keys come again. Completions of one
+        // connection are handled one at a time.
+        let invalidated = state.invalidated.load(Relaxed);
+        if invalidated != 0 {
+            state.invalidated.store(0, Relaxed);
+            if inval && invalidated == request.rkey.load(Relaxed) {
                 // A refusal shows in what the answer leaves to be done.
                 let _ = request.state.invalidated_by_peer(con);
             }
