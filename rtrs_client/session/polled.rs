@@ -41,6 +41,9 @@ use crate::{
 /// look at what it waits for.
 const BUDGET: u32 = 16;
 
+/// How often the guard calls while there is more.
+const ROUNDS: u32 = 128;
+
 /// How often the guard looks, in jiffies.
 const GUARD_DELAY: Jiffies = 1;
 
@@ -109,7 +112,12 @@ impl Session {
         self.polled.guarded.store(false, Relaxed);
         smp_mb();
         for queue in 0..self.polled.cons {
-            self.poll(queue);
+            // Each in an RCU section of its own.
+            for _ in 0..ROUNDS {
+                if self.poll(queue) < BUDGET {
+                    break;
+                }
+            }
         }
         if self.polled_inflight() > 0 {
             self.guard_polled();
