@@ -404,11 +404,12 @@ impl Path {
     }
 
     /// Whether a connection may make the server create the session: not if other
-    /// paths of it are there, because then the server has to know it.
+    /// paths of it are there, because then the server has to know it. If it does not, it refuses,
+    /// until those paths are known to be gone; a session that it makes meanwhile would look like
+    /// the one they are of.
     pub(crate) fn may_create_session(&self, con: u16) -> bool {
-        // The other connections of a path follow its first, and to those that
-        // come back it is no news.
-        con != 0 || self.via.lock().is_some() || !self.session.is_connected()
+        // The other connections of a path follow its first.
+        con != 0 || !self.session.has_path_up()
     }
 
     /// Something happened to a device, maybe that of the path. Sleeps not.
@@ -470,6 +471,9 @@ impl Path {
 
     /// Makes the path's directory, now that its name is known.
     pub(crate) fn publish_files(self: &Arc<Self>, session: &SessionFiles) -> Result {
+        if self.files.lock().is_some() {
+            return Ok(());
+        }
         self.name
             .populate(CString::try_from_fmt(fmt!("{}", PathName(self)))?);
         let files = PathFiles::new(session, self)?;

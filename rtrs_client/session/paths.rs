@@ -10,6 +10,7 @@
 
 use kernel::{
     prelude::*,
+    str::CString,
     sync::{
         rcu,
         Arc, //
@@ -24,7 +25,10 @@ use rtrs_core::proto::MAX_PATHS;
 use super::Session;
 use crate::{
     atomic::Relaxed,
-    path::Path, //
+    path::{
+        Path,
+        PathName, //
+    },
 };
 
 /// The set of paths at some time.
@@ -147,11 +151,12 @@ impl Session {
     }
 
     /// A source address that was left open is known once the path is connected:
-    /// is there an older path that goes the same way?
+    /// is there an older path that goes the same way, or went it first and has the name?
     fn check_addresses(&self, path: &Arc<Path>) -> Result {
         let set = self.path_set().ok_or(errno::ECONNABORTED)?;
+        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
         let mut older = set.0.iter().take_while(|p| !Arc::ptr_eq(p, path));
-        if older.any(|p| p.same_addresses(path)) {
+        if older.any(|p| p.same_addresses(path) || p.cached_name() == &*name) {
             Err(EEXIST)
         } else {
             Ok(())
