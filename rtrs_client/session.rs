@@ -48,7 +48,6 @@ use rtrs_bindings::{
     callback::Notifier,
     class::Class,
     errno,
-    handoff::HandoffCell,
     ib::{
         Direction,
         Domain,
@@ -81,7 +80,7 @@ use rtrs_core::proto::{
 
 use self::{
     events::LinkEvents,
-    io::Slot,
+    io::IoSlot,
     paths::PathSet,
     polled::Polled,
     uevents::Uevents,
@@ -132,7 +131,7 @@ pub struct Limits {
 struct Tables {
     geometry: Geometry,
     permits: Pin<KBox<TagQueue>>,
-    ios: KVVec<HandoffCell<Option<Slot>>>,
+    ios: KVVec<IoSlot>,
     /// Which requests wait for a path; changed with the lock of `Waiting` held.
     parked: KVVec<Atomic<bool>>,
     /// User messages and the protocol's, by permit; every path maps them.
@@ -150,6 +149,8 @@ pub(crate) struct Session {
     con_count: u16,
     max_reconnect_attempts: Atomic<i32>,
     policy: Atomic<u32>,
+    /// Changes when the server has forgotten the session: a request of before is not sent after.
+    epoch: Atomic<u32>,
     tuning: Tuning,
     polled: Polled,
     tables: SetOnce<Tables>,
@@ -277,6 +278,7 @@ impl Session {
                 con_count: cons as u16,
                 max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
                 policy: Atomic::new(Policy::MinInflight.number()),
+                epoch: Atomic::new(0),
                 tuning: Tuning::from_params(),
                 polled,
                 tables: SetOnce::new(),
@@ -374,7 +376,7 @@ impl Session {
         let mut ios = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         let mut parked = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
-            ios.push(HandoffCell::new(None), GFP_KERNEL)?;
+            ios.push(IoSlot::new(), GFP_KERNEL)?;
             parked.push(Atomic::new(false), GFP_KERNEL)?;
         }
         let regions = MessageSlot::regions(depth);
@@ -421,15 +423,29 @@ impl Session {
     /// The paths are connected: shows the session to operator and user. Sleeps.
     pub(crate) fn publish(self: &Arc<Self>, class: &Class) -> Result {
         let files = SessionFiles::new(class, self)?;
-        let mut result = Ok(());
-        self.for_each_path(|path| {
-            if result.is_ok() {
-                result = path.publish_files(&files);
+        // From now on an operator may add paths. With the lock such a path is shown here, or by
+        // who adds it. Files are not dropped with it: that waits for who may want the lock.
+        let shown = {
+            let mut place = self.files.lock();
+            let mut result = Ok(());
+            self.for_each_path(|path| {
+                if result.is_ok() && path.via().is_some() {
+                    result = path.publish_files(&files);
+                }
+            });
+            match result {
+                Ok(()) => {
+                    files.announce();
+                    *place = Some(files);
+                    Ok(())
+                }
+                Err(e) => Err((e, files)),
             }
-        });
-        result?;
-        files.announce();
-        *self.files.lock() = Some(files);
+        };
+        if let Err((e, files)) = shown {
+            drop(files);
+            return Err(e);
+        }
         self.announce_events();
         self.open_uevents();
         Ok(())

@@ -216,8 +216,8 @@ impl Path {
     /// Gives the link to the submitters.
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
-        if !l.core.is_kept() && self.session.is_lost_unnoticed() {
-            self.session.lost();
+        if !l.core.is_kept() {
+            self.session.not_remembered();
         }
         match KBox::new(l, GFP_KERNEL) {
             Ok(l) => {

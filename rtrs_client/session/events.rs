@@ -124,11 +124,21 @@ impl Session {
         self.wake_events();
     }
 
-    /// Whether the user believes in a session that has no path just now: if the
-    /// server has forgotten it, they have to be told.
-    pub(crate) fn is_lost_unnoticed(&self) -> bool {
-        let state = self.events.state.lock();
-        state.opened && state.told_up && state.up == 0
+    /// Whether there is a path that takes requests, as far as is known.
+    pub(crate) fn has_path_up(&self) -> bool {
+        self.events.state.lock().up > 0
+    }
+
+    /// A path is about to be up whose server does not say that it remembers the session. If
+    /// there are others, it does. Owner task of the path; sleeps in the user's callback.
+    pub(crate) fn not_remembered(self: &Arc<Self>) {
+        let first = {
+            let state = self.events.state.lock();
+            state.opened && state.up == 0
+        };
+        if first {
+            self.lost();
+        }
     }
 
     fn wake_events(self: &Arc<Self>) {

@@ -19,6 +19,7 @@ use rtrs_bindings::{
         Message, //
     },
     errno,
+    handoff::HandoffCell,
     ib::SgList,
     percpu,
     sbitmap::Tag, //
@@ -30,12 +31,16 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    wait::Why,
     PathSet,
     Session, //
 };
 use crate::{
-    atomic::Relaxed,
+    atomic::{
+        Atomic,
+        Full,
+        Relaxed,
+        Release, //
+    },
     link::IssueError,
     logic::policy::{
         Choice,
@@ -111,12 +116,57 @@ pub(crate) struct Io {
     pub(crate) failover: bool,
     /// The driver of a path refused it.
     pub(crate) refused: bool,
+    /// Of the session as the server knew it when the request was made.
+    epoch: u32,
 }
 
 /// A request that is not complete.
-pub(super) struct Slot {
+struct Slot {
     io: Io,
     done: Callback,
+}
+
+/// The place of a permit's request.
+///
+/// The request is whose turn it is: the submitter's, then that of who completes it or sends it
+/// again, of which there is one at a time. `busy` keeps out who submits a second one meanwhile.
+pub(super) struct IoSlot {
+    busy: Atomic<bool>,
+    slot: HandoffCell<Option<Slot>>,
+}
+
+impl IoSlot {
+    /// Of no request.
+    pub(super) fn new() -> Self {
+        Self {
+            busy: Atomic::new(false),
+            slot: HandoffCell::new(None),
+        }
+    }
+}
+
+/// Why no path took a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsent {
+    /// None is connected.
+    NoPath,
+    /// The queues of those that are have no room, for the moment.
+    Full,
+    /// The server has forgotten the session since.
+    Forgotten,
+    /// It is the request's fault.
+    Request(Error),
+}
+
+impl Unsent {
+    /// For the user.
+    pub(super) fn error(self) -> Error {
+        match self {
+            Self::NoPath | Self::Forgotten => errno::ECONNABORTED,
+            Self::Full => ENOMEM,
+            Self::Request(e) => e,
+        }
+    }
 }
 
 /// Where the message of a permit is kept.
@@ -234,6 +284,7 @@ impl Session {
             usr_len,
             failover: false,
             refused: false,
+            epoch: self.epoch.load(Relaxed),
         };
         let id = permit.id;
         if let Err(done) = self.set_io(id, io, done) {
@@ -242,11 +293,12 @@ impl Session {
         // The slot is ours: nobody reads the message of an earlier request any more.
         let sent = match self
             .store_message(id, message)
+            .map_err(Unsent::Request)
             .and_then(|()| self.issue(id, &io))
         {
             // No path: wait for one, unless that is not wanted.
-            Err(e) if e == errno::ECONNABORTED => self.park(id, Why::NoPath),
-            sent => sent,
+            Err(Unsent::NoPath) => self.park(id),
+            sent => sent.map_err(Unsent::error),
         };
         match sent {
             Ok(()) => Ok(()),
@@ -291,28 +343,38 @@ impl Session {
     }
 
     fn set_io(&self, id: u16, io: Io, done: Callback) -> Result<(), Callback> {
-        let cell = self
-            .tables
-            .as_ref()
-            .and_then(|tables| tables.ios.get(usize::from(id)));
-        match cell.and_then(|cell| cell.try_take()) {
-            Some(mut held) if held.is_none() => {
+        let Some(place) = self.io_slot(id) else {
+            return Err(done);
+        };
+        if place.busy.xchg(true, Full) {
+            return Err(done);
+        }
+        match place.slot.try_take() {
+            Some(mut held) => {
                 *held = Some(Slot { io, done });
                 Ok(())
             }
-            _ => Err(done),
+            // Nobody has it while it is idle.
+            None => {
+                place.busy.store(false, Release);
+                Err(done)
+            }
         }
     }
 
+    fn io_slot(&self, id: u16) -> Option<&IoSlot> {
+        self.tables.as_ref()?.ios.get(usize::from(id))
+    }
+
     fn take_io(&self, id: u16) -> Option<(Io, Callback)> {
-        let tables = self.tables.as_ref()?;
-        let slot = tables.ios.get(usize::from(id))?.try_take()?.take()?;
+        let place = self.io_slot(id)?;
+        let slot = place.slot.try_take()?.take()?;
+        place.busy.store(false, Release);
         Some((slot.io, slot.done))
     }
 
     pub(super) fn peek_io(&self, id: u16) -> Option<Io> {
-        let tables = self.tables.as_ref()?;
-        let held = tables.ios.get(usize::from(id))?.try_take()?;
+        let held = self.io_slot(id)?.slot.try_take()?;
         held.as_ref().map(|slot| slot.io)
     }
 
@@ -322,8 +384,7 @@ impl Session {
     }
 
     fn change_io(&self, id: u16, change: impl FnOnce(&mut Io)) -> Option<Io> {
-        let tables = self.tables.as_ref()?;
-        let mut held = tables.ios.get(usize::from(id))?.try_take()?;
+        let mut held = self.io_slot(id)?.slot.try_take()?;
         let slot = held.as_mut()?;
         change(&mut slot.io);
         Some(slot.io)
@@ -331,14 +392,18 @@ impl Session {
 
     /// Offers the request to the paths, in the order of the policy, until one
     /// takes it.
-    pub(super) fn issue(self: &Arc<Self>, id: u16, io: &Io) -> Result {
+    pub(super) fn issue(self: &Arc<Self>, id: u16, io: &Io) -> Result<(), Unsent> {
         let guard = rcu::read_lock();
-        let set = self.paths.read(&guard).ok_or(errno::ECONNABORTED)?;
+        // Here, see `lost()`: no path that this section finds came after the session was lost.
+        if io.epoch != self.epoch.load(Relaxed) {
+            return Err(Unsent::Forgotten);
+        }
+        let set = self.paths.read(&guard).ok_or(Unsent::NoPath)?;
         // Where this runs does not matter, only that CPUs spread.
         let last = self.last_path.this();
         let candidates = Candidates(&set);
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
-        let mut failure = errno::ECONNABORTED;
+        let mut failure = Unsent::NoPath;
         let mut refused = io.refused;
         while let Some(i) = choice.next(&candidates) {
             let Some(link) = set.0.get(i).and_then(|path| path.link(&guard)) else {
@@ -356,15 +421,17 @@ impl Session {
                 Err(IssueError::Link) => {}
                 // Once may be the fault of the link, twice it is the request's: it
                 // is not to take down one path after the other.
-                Err(IssueError::Refused(e)) if refused => return Err(e),
+                Err(IssueError::Refused(e)) if refused => return Err(Unsent::Request(e)),
                 Err(IssueError::Refused(_)) => {
                     refused = true;
                     self.change_io(id, |io| io.refused = true);
                 }
-                Err(IssueError::Full) => failure = ENOMEM,
+                Err(IssueError::Full) => failure = Unsent::Full,
                 // This path's limits, not the session's.
-                Err(IssueError::Request(e)) if e == errno::EMSGSIZE => failure = e,
-                Err(IssueError::Request(e)) => return Err(e),
+                Err(IssueError::Request(e)) if e == errno::EMSGSIZE => {
+                    failure = Unsent::Request(e);
+                }
+                Err(IssueError::Request(e)) => return Err(Unsent::Request(e)),
             }
         }
         Err(failure)
@@ -386,10 +453,9 @@ impl Session {
         };
         match self.issue(id, &io) {
             Ok(()) => {}
-            Err(e) if e == errno::ECONNABORTED => self.park_or_fail(id, Why::NoPath),
-            // Queues are full for a moment: that is no reason to fail it.
-            Err(e) if e == ENOMEM => self.park_or_fail(id, Why::Full),
-            Err(e) => self.complete(id, e.to_errno()),
+            // Queues that are full for a moment are no reason to fail it.
+            Err(Unsent::NoPath | Unsent::Full) => self.park_or_fail(id),
+            Err(e) => self.complete(id, e.error().to_errno()),
         }
     }
 }

@@ -36,7 +36,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
-    time,
+    rcu, time,
     workqueue::{
         DelayedWorkExt,
         WorkExt, //
@@ -44,11 +44,13 @@ use rtrs_bindings::{
 };
 
 use super::{
+    io::Unsent,
     Io,
     Session, //
 };
 use crate::atomic::{
     Atomic,
+    Full,
     Relaxed, //
 };
 
@@ -91,15 +93,6 @@ impl FailAfter {
             _ => None,
         }
     }
-}
-
-/// Why a request is parked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// No path took it.
-    NoPath,
-    /// The queues of those that would are full, for the moment.
-    Full,
 }
 
 /// How soon requests are offered again when there are paths, but none took them:
@@ -148,9 +141,16 @@ impl Session {
     pub(crate) fn set_fail_after(self: &Arc<Self>, after: FailAfter) {
         self.waiting.fail_after.store(after.to_int(), Relaxed);
         self.fail_timer.cancel_sync();
-        let state = self.waiting.state.lock();
-        if state.count > 0 && state.up == 0 {
-            self.arm(&state);
+        let at_once = {
+            let state = self.waiting.state.lock();
+            if state.count > 0 && state.up == 0 {
+                self.arm(&state);
+            }
+            state.since_ns.is_some() && after == FailAfter::Secs(0)
+        };
+        // Also if none waits: the next one does not.
+        if at_once {
+            self.note_failing();
         }
     }
 
@@ -209,7 +209,7 @@ impl Session {
     /// # Errors
     ///
     /// `ECONNABORTED` if it has to be failed instead: it is the caller's still.
-    pub(super) fn park(self: &Arc<Self>, id: u16, _why: Why) -> Result {
+    pub(super) fn park(self: &Arc<Self>, id: u16) -> Result {
         let mut state = self.waiting.state.lock();
         if state.closing {
             return Err(errno::ECONNABORTED);
@@ -266,24 +266,22 @@ impl Session {
 
     /// Sends what is parked, as far as paths take it. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        self.each_parked(|id, io| {
-            let why = match self.issue(id, &io) {
-                Ok(()) => return true,
-                Err(e) if e == errno::ECONNABORTED => Why::NoPath,
-                Err(e) if e == ENOMEM => Why::Full,
-                Err(e) => {
-                    self.complete(id, e.to_errno());
-                    return true;
-                }
-            };
-            self.park_or_fail(id, why);
-            false
+        self.each_parked(|id, io| match self.issue(id, &io) {
+            Ok(()) => true,
+            Err(Unsent::NoPath | Unsent::Full) => {
+                self.park_or_fail(id);
+                false
+            }
+            Err(e) => {
+                self.complete(id, e.error().to_errno());
+                true
+            }
         });
     }
 
     /// Parks a request, or completes it with an error.
-    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16, why: Why) {
-        if let Err(e) = self.park(id, why) {
+    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16) {
+        if let Err(e) = self.park(id) {
             self.complete(id, e.to_errno());
         }
     }
@@ -321,9 +319,13 @@ impl Session {
         self.note_failing();
     }
 
-    /// The server has forgotten the session: what is parked is not to be sent, and
-    /// the user has to know before anything else is. Sleeps until they do.
-    pub(crate) fn lost(self: &Arc<Self>) {
+    /// The server has forgotten the session: what was made for it is not to be sent, wherever it
+    /// is now, and the user has to know before anything else is. Sleeps until they do, and until
+    /// nobody sends who does not know. No path is up.
+    pub(super) fn lost(self: &Arc<Self>) {
+        self.epoch.fetch_add(1, Full);
+        // Who saw the old number sees no path that is published after this.
+        rcu::synchronize();
         self.waiting.state.lock().failing = true;
         self.fail_waiting();
         self.note_failing();
