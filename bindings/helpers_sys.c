@@ -236,6 +236,34 @@ struct kobject *rtrs_helper_module_kobj(struct module *mod)
 	return &mod->mkobj.kobj;
 }
 
+/* Its init function has returned, and it is not being unloaded. */
+bool rtrs_helper_module_is_live(const struct module *mod)
+{
+	return READ_ONCE(mod->state) == MODULE_STATE_LIVE;
+}
+
+/* Is it in what the module has until it is unloaded? */
+bool rtrs_helper_module_has(const struct module *mod, const void *addr)
+{
+	return within_module_core((unsigned long)addr, mod);
+}
+
+struct dentry *rtrs_helper_debugfs_create_dir(const char *name)
+{
+	return debugfs_create_dir(name, NULL);
+}
+
+void rtrs_helper_debugfs_create_file(const char *name, umode_t mode, struct dentry *dir,
+				     void *data, const struct file_operations *fops)
+{
+	debugfs_create_file(name, mode, dir, data, fops);
+}
+
+void rtrs_helper_debugfs_remove(struct dentry *dir)
+{
+	debugfs_remove(dir);
+}
+
 void rtrs_helper_uevent_suppress(struct device *dev, bool suppress)
 {
 	dev_set_uevent_suppress(dev, suppress);

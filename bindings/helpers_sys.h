@@ -13,6 +13,7 @@
 #define RTRS_HELPERS_SYS_H
 
 #include <linux/completion.h>
+#include <linux/debugfs.h>
 #include <linux/device.h>
 #include <linux/gfp.h>
 #include <linux/module.h>
@@ -76,7 +77,15 @@ void rtrs_helper_copy(void *dst, const void *src, size_t len);
 
 /* Devices and modules */
 struct kobject *rtrs_helper_module_kobj(struct module *mod);
+bool rtrs_helper_module_is_live(const struct module *mod);
+bool rtrs_helper_module_has(const struct module *mod, const void *addr);
 void rtrs_helper_uevent_suppress(struct device *dev, bool suppress);
+
+/* debugfs, which a kernel may be without */
+struct dentry *rtrs_helper_debugfs_create_dir(const char *name);
+void rtrs_helper_debugfs_create_file(const char *name, umode_t mode, struct dentry *dir,
+				     void *data, const struct file_operations *fops);
+void rtrs_helper_debugfs_remove(struct dentry *dir);
 
 /* Work */
 bool rtrs_helper_work_pending(struct work_struct *work);

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`ib`] | `ib_verbs.h`, `rdma_cm.h` |
 //! | [`class`], [`kobject`], [`attribute`] | sysfs classes, devices, directories and files |
+//! | [`debugfs`] | debugfs directories and files |
 //! | [`percpu`], [`percpu_ref`], [`rcu`] | per-CPU counters and references, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
@@ -19,6 +20,7 @@
 pub mod attribute;
 pub mod callback;
 pub mod class;
+pub mod debugfs;
 pub mod errno;
 pub mod handoff;
 pub mod ib;
