@@ -28,12 +28,10 @@ use rtrs_bindings::{
         OwnedQueue, //
     },
 };
+use rtrs_core::table::Tables;
 
 use crate::{
-    debugfs::{
-        self,
-        Debugfs, //
-    },
+    debugfs,
     session::{
         Options,
         Session, //
@@ -44,7 +42,7 @@ use crate::{
 /// The module's state.
 struct Client {
     // Waits for readers, who look at sessions.
-    _debugfs: Debugfs,
+    _debugfs: Tables,
     _watching: Watching<Devices>,
     // Dropped in this order: sessions are gone when a module is unloaded, the
     // queue and the class wait for the last of their users.

@@ -6,7 +6,6 @@
 //! * `requests`: all requests in flight, with their age.
 
 use kernel::{
-    debugfs::Writer,
     fmt,
     prelude::*,
     str::CString,
@@ -15,6 +14,7 @@ use kernel::{
         Arc, //
     },
 };
+use rtrs_bindings::debugfs::File;
 use rtrs_core::{
     addr::Addr,
     table::{
@@ -33,20 +33,17 @@ use crate::{
         Path,
         PathName, //
     },
-    session::Session, //
+    session::Session,
+    THIS_MODULE, //
 };
 
-/// The directory.
-pub(crate) type Debugfs = Tables<Connections, Requests>;
+static CONNECTIONS: File = File::new(&THIS_MODULE, connections);
+static REQUESTS: File = File::new(&THIS_MODULE, requests);
 
-/// Makes it. Sleeps.
-pub(crate) fn init() -> Result<Debugfs> {
-    Tables::new(c"rtrs_client", Connections, Requests)
+/// Makes the directory. Sleeps.
+pub(crate) fn init() -> Result<Tables> {
+    Tables::new(c"rtrs_client", &CONNECTIONS, &REQUESTS)
 }
-
-pub(crate) struct Connections;
-
-pub(crate) struct Requests;
 
 fn for_each_path(mut f: impl FnMut(&Session, &Arc<Path>) -> Result) -> fmt::Result {
     let mut result = Ok(());
@@ -67,58 +64,54 @@ fn addr_text(addr: Option<Addr>) -> Result<CString> {
     })
 }
 
-impl Writer for Connections {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{ConnectionHead}")?;
-        for_each_path(|session, path| {
-            let via = path.via();
-            let (src, dst) = (addr_text(path.src_addr())?, addr_text(path.dst_addr())?);
-            let cells = PathCells {
-                device: via.as_ref().map_or("-", |via| via.name()),
-                port: via.as_ref().map_or(0, |via| via.port),
-                src: src.to_str()?,
-                dst: dst.to_str()?,
-                session: session.name().as_str(),
-                state: path.status(|s| s.machine.state()).as_str(),
-            };
-            // From here on nothing sleeps.
-            let guard = rcu::read_lock();
-            let Some(link) = path.link(&guard) else {
-                return Ok(write!(f, "{}", ConnectionRow(&cells, None))?);
-            };
-            let mut result = Ok(());
-            link.for_each_connection(|con| {
-                if result.is_ok() {
-                    result = write!(f, "{}", ConnectionRow(&cells, Some(con)));
-                }
-            });
-            Ok(result?)
-        })
-    }
+fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{ConnectionHead}")?;
+    for_each_path(|session, path| {
+        let via = path.via();
+        let (src, dst) = (addr_text(path.src_addr())?, addr_text(path.dst_addr())?);
+        let cells = PathCells {
+            device: via.as_ref().map_or("-", |via| via.name()),
+            port: via.as_ref().map_or(0, |via| via.port),
+            src: src.to_str()?,
+            dst: dst.to_str()?,
+            session: session.name().as_str(),
+            state: path.status(|s| s.machine.state()).as_str(),
+        };
+        // From here on nothing sleeps.
+        let guard = rcu::read_lock();
+        let Some(link) = path.link(&guard) else {
+            return Ok(write!(f, "{}", ConnectionRow(&cells, None))?);
+        };
+        let mut result = Ok(());
+        link.for_each_connection(|con| {
+            if result.is_ok() {
+                result = write!(f, "{}", ConnectionRow(&cells, Some(con)));
+            }
+        });
+        Ok(result?)
+    })
 }
 
-impl Writer for Requests {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{RequestHead}")?;
-        for_each_path(|session, path| {
-            let path_name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
-            let path_name = path_name.to_str()?;
-            let guard = rcu::read_lock();
-            let Some(link) = path.link(&guard) else {
-                return Ok(());
+fn requests(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{RequestHead}")?;
+    for_each_path(|session, path| {
+        let path_name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
+        let path_name = path_name.to_str()?;
+        let guard = rcu::read_lock();
+        let Some(link) = path.link(&guard) else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        link.for_each_flying(|request| {
+            let row = RequestRow {
+                session: session.name().as_str(),
+                path: path_name,
+                request,
             };
-            let mut result = Ok(());
-            link.for_each_flying(|request| {
-                let row = RequestRow {
-                    session: session.name().as_str(),
-                    path: path_name,
-                    request,
-                };
-                if result.is_ok() {
-                    result = write!(f, "{row}");
-                }
-            });
-            Ok(result?)
-        })
-    }
+            if result.is_ok() {
+                result = write!(f, "{row}");
+            }
+        });
+        Ok(result?)
+    })
 }

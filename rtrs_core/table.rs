@@ -3,40 +3,39 @@
 //! Tables for humans, in debugfs.
 
 use core::fmt;
-use kernel::{
+use kernel::prelude::*;
+use rtrs_bindings::{
     debugfs::{
         Dir as Directory,
-        File,
-        Writer, //
+        File, //
     },
-    prelude::*, //
-};
-use rtrs_bindings::ib::{
-    Endpoint,
-    Handler,
-    InterfaceName, //
+    ib::{
+        Endpoint,
+        Handler,
+        InterfaceName, //
+    },
 };
 
 use crate::proto::Dir;
 
-/// A module's directory in debugfs, with its tables.
-pub struct Tables<C: Writer + Send + Sync + 'static, R: Writer + Send + Sync + 'static> {
-    // Dropped first: waits for readers.
-    _connections: Pin<KBox<File<C>>>,
-    _requests: Pin<KBox<File<R>>>,
+/// A module's directory in debugfs, with its tables. Dropping it waits for who is reading them.
+///
+/// A table that is open keeps the module loaded.
+pub struct Tables {
+    _dir: Directory,
 }
 
-impl<C: Writer + Send + Sync + 'static, R: Writer + Send + Sync + 'static> Tables<C, R> {
+impl Tables {
     /// Makes it. Sleeps. Without debugfs there is none, which is no error.
-    pub fn new(name: &CStr, connections: C, requests: R) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for files that are not static variables of the module they are of.
+    pub fn new(name: &CStr, connections: &'static File, requests: &'static File) -> Result<Self> {
         let dir = Directory::new(name);
-        Ok(Self {
-            _connections: KBox::pin_init(
-                dir.read_only_file(c"connections", connections),
-                GFP_KERNEL,
-            )?,
-            _requests: KBox::pin_init(dir.read_only_file(c"requests", requests), GFP_KERNEL)?,
-        })
+        dir.file(c"connections", connections)?;
+        dir.file(c"requests", requests)?;
+        Ok(Self { _dir: dir })
     }
 }
 

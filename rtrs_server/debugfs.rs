@@ -6,12 +6,12 @@
 //! * `requests`: all requests that are not answered, with their age.
 
 use kernel::{
-    debugfs::Writer,
     fmt,
     prelude::*,
     str::CString,
     sync::Arc, //
 };
+use rtrs_bindings::debugfs::File;
 use rtrs_core::table::{
     ConnectionHead,
     ConnectionRow,
@@ -24,20 +24,17 @@ use rtrs_core::table::{
 use crate::{
     path::Path,
     registry,
-    show::Show, //
+    show::Show,
+    THIS_MODULE, //
 };
 
-/// The directory.
-pub(crate) type Debugfs = Tables<Connections, Requests>;
+static CONNECTIONS: File = File::new(&THIS_MODULE, connections);
+static REQUESTS: File = File::new(&THIS_MODULE, requests);
 
-/// Makes it. Sleeps.
-pub(crate) fn init() -> Result<Debugfs> {
-    Tables::new(c"rtrs_server", Connections, Requests)
+/// Makes the directory. Sleeps.
+pub(crate) fn init() -> Result<Tables> {
+    Tables::new(c"rtrs_server", &CONNECTIONS, &REQUESTS)
 }
-
-pub(crate) struct Connections;
-
-pub(crate) struct Requests;
 
 fn for_each_path(mut f: impl FnMut(&Arc<Path>) -> Result) -> fmt::Result {
     let mut show = || -> Result {
@@ -51,60 +48,56 @@ fn for_each_path(mut f: impl FnMut(&Arc<Path>) -> Result) -> fmt::Result {
     show().map_err(|_| fmt::Error)
 }
 
-impl Writer for Connections {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{ConnectionHead}")?;
-        for_each_path(|path| {
-            let src = match &path.addrs().src {
-                Some(src) => CString::try_from_fmt(fmt!("{}", Show(src)))?,
-                None => CString::try_from_fmt(fmt!("-"))?,
-            };
-            let dst = CString::try_from_fmt(fmt!("{}", Show(&path.addrs().dst)))?;
-            let hca = path.hca();
-            let cells = PathCells {
-                device: hca.and_then(|(name, _)| name.to_str().ok()).unwrap_or("-"),
-                port: hca.map_or(0, |(_, port)| *port),
-                src: src.to_str()?,
-                dst: dst.to_str()?,
-                session: match path.session().name() {
-                    "" => "-",
-                    name => name,
-                },
-                state: path.state().as_str(),
-            };
-            let mut result = Ok(());
-            let mut any = false;
-            path.for_each_connection(|con| {
-                any = true;
-                if result.is_ok() {
-                    result = write!(f, "{}", ConnectionRow(&cells, Some(con)));
-                }
-            })?;
-            if !any {
-                result = write!(f, "{}", ConnectionRow(&cells, None));
+fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{ConnectionHead}")?;
+    for_each_path(|path| {
+        let src = match &path.addrs().src {
+            Some(src) => CString::try_from_fmt(fmt!("{}", Show(src)))?,
+            None => CString::try_from_fmt(fmt!("-"))?,
+        };
+        let dst = CString::try_from_fmt(fmt!("{}", Show(&path.addrs().dst)))?;
+        let hca = path.hca();
+        let cells = PathCells {
+            device: hca.and_then(|(name, _)| name.to_str().ok()).unwrap_or("-"),
+            port: hca.map_or(0, |(_, port)| *port),
+            src: src.to_str()?,
+            dst: dst.to_str()?,
+            session: match path.session().name() {
+                "" => "-",
+                name => name,
+            },
+            state: path.state().as_str(),
+        };
+        let mut result = Ok(());
+        let mut any = false;
+        path.for_each_connection(|con| {
+            any = true;
+            if result.is_ok() {
+                result = write!(f, "{}", ConnectionRow(&cells, Some(con)));
             }
-            Ok(result?)
-        })
-    }
+        })?;
+        if !any {
+            result = write!(f, "{}", ConnectionRow(&cells, None));
+        }
+        Ok(result?)
+    })
 }
 
-impl Writer for Requests {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{RequestHead}")?;
-        for_each_path(|path| {
-            let name = path.cname().to_str()?;
-            let mut result = Ok(());
-            path.for_each_request(|request| {
-                let row = RequestRow {
-                    session: path.session().name(),
-                    path: name,
-                    request,
-                };
-                if result.is_ok() {
-                    result = write!(f, "{row}");
-                }
-            });
-            Ok(result?)
-        })
-    }
+fn requests(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{RequestHead}")?;
+    for_each_path(|path| {
+        let name = path.cname().to_str()?;
+        let mut result = Ok(());
+        path.for_each_request(|request| {
+            let row = RequestRow {
+                session: path.session().name(),
+                path: name,
+                request,
+            };
+            if result.is_ok() {
+                result = write!(f, "{row}");
+            }
+        });
+        Ok(result?)
+    })
 }

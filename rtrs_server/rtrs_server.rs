@@ -63,7 +63,7 @@ module! {
 // Field order is teardown order.
 struct ServerModule {
     // Waits for readers, who look at sessions.
-    _debugfs: debugfs::Debugfs,
+    _debugfs: rtrs_core::table::Tables,
     _quotas: limits::QuotaFiles,
     _totals: stats::Totals,
     _class: sysfs::ClassGuard,
