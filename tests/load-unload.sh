@@ -6,6 +6,7 @@
 # timeout: 240
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/observe.sh"
 
 # Fewer on the debug kernel, where each takes its time.
 CYCLES=${RTRS_CYCLES:-$((50 / RTRS_TIME_SCALE))}
@@ -61,6 +62,39 @@ classes()
 	unload_rtrs
 	[ ! -e /sys/class/rtrs-client ]
 	[ ! -e /sys/class/rtrs-server ]
+}
+
+# Who has a table open keeps its module, which goes on working; what is open is
+# read and closed while the module is there.
+open_tables()
+{
+	local m t fd line fds
+
+	load_rtrs rust both
+	debugfs_up rtrs_client
+	for m in rtrs-client rtrs-server; do
+		fds=()
+		for t in connections requests; do
+			exec {fd}<"/sys/kernel/debug/${m//-/_}/$t"
+			fds+=("$fd")
+		done
+		module_refs "$m" 2
+		expect_error "in use" rmmod "$m"
+		load_rnbd both
+		module_refs "$m" 3
+		unload_rnbd
+		for fd in "${fds[@]}"; do
+			expect_error "in use" rmmod "$m"
+			read -r line <&"$fd"
+			[[ $line == @(Device|Session)\ * ]]
+			exec {fd}<&-
+		done
+		module_refs "$m" 0
+		rmmod "$m"
+		[ ! -e "/sys/kernel/debug/${m//-/_}" ]
+		load_rtrs rust both
+	done
+	unload_rtrs
 }
 
 # Each order in which client and server can come and go.
@@ -146,6 +180,7 @@ check "client and server need the core" needs_core
 check "the core cannot go before its users" core_is_held
 check "client and server cannot go before RNBD" rnbd_holds
 check "the classes come and go with the modules" classes
+check "a module does not go while its tables are open" open_tables
 check "$CYCLES cycles" cycles
 
 must "the core for parameters of the server" load rtrs-core
