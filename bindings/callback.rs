@@ -5,11 +5,17 @@
 //! Whoever makes one from raw pointers vouches for them; from then on they are
 //! ordinary values.
 
-use core::ffi::{
-    c_int,
-    c_void, //
+use core::{
+    ffi::{
+        c_int,
+        c_void, //
+    },
+    ptr::NonNull,
 };
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use crate::{
     ib::{
@@ -24,26 +30,32 @@ use crate::{
 /// # Invariants
 ///
 /// `func` may be called with `arg`, once, from any context.
+///
+/// `lent`, if there is one, was lent for this call's request, and stays until
+/// `func` or `forget` is called with `arg`.
 #[must_use]
 pub struct Callback {
     func: unsafe extern "C" fn(*mut c_void, c_int),
     /// What to do with `arg` if the call is never made.
     forget: unsafe fn(*mut c_void),
     arg: *mut c_void,
+    /// Whose list the request has.
+    lent: Option<NonNull<SgBuffer>>,
 }
 
-// SAFETY: by the invariant, from any context.
+// SAFETY: by the invariant, from any context; an `SgBuffer` is `Sync`.
 unsafe impl Send for Callback {}
 // SAFETY: `&Callback` can do nothing.
 unsafe impl Sync for Callback {}
 
 /// A request of a user in Rust: its data, and who is told the result.
 pub trait Request: Send + Sync + 'static {
-    /// Where the data is; asked for once.
+    /// Where the data is; asked for once. It is the request's alone until that is
+    /// done, or could not be sent.
     fn data(&self) -> Option<&SgBuffer>;
 
-    /// It is done, with 0 or a negative errno. Context: softirq or process; must
-    /// not sleep.
+    /// It is done, with 0 or a negative errno; its data can be another one's.
+    /// Context: softirq or process; must not sleep.
     fn complete(this: Arc<Self>, result: i32);
 }
 
@@ -65,12 +77,18 @@ impl Callback {
             func,
             forget: nothing,
             arg,
+            lent: None,
         }
     }
 
     /// Calls `T::complete` with `request`, which it keeps alive until then, and
-    /// the request's data, which is there until the call is made or cancelled.
-    pub fn of_request<T: Request>(request: Arc<T>) -> (Self, SgList) {
+    /// the request's data, which is there, and nobody else's, until the call is
+    /// made or cancelled.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the data is another request's; this one is dropped then.
+    pub fn of_request<T: Request>(request: Arc<T>) -> Result<(Self, SgList)> {
         /// # Safety
         ///
         /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
@@ -85,31 +103,50 @@ impl Callback {
             // SAFETY: by the function's requirement.
             drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
         }
-        let list = match request.data() {
-            // SAFETY: the data belongs to `request`, which the callback keeps.
-            Some(data) => unsafe { data.as_list() },
+        let data = request.data();
+        let list = match data {
+            // SAFETY: the data is borrowed from `request`, which the callback keeps
+            // until it is made or cancelled: only then, and before that, the data
+            // is given back.
+            Some(data) => unsafe { data.lend() }?,
             None => SgList::EMPTY,
         };
-        // INVARIANT: the reference belongs to the callback; `T` is `Send`.
+        let lent = data.map(NonNull::from);
+        // INVARIANT: the reference belongs to the callback; `T` is `Send`. The data
+        // was lent just now. It stays with the reference, which `func` and `forget`
+        // take.
         let callback = Self {
             func: trampoline::<T>,
             forget: forget::<T>,
             arg: Arc::into_raw(request).cast_mut().cast(),
+            lent,
         };
-        (callback, list)
+        Ok((callback, list))
     }
 
-    /// Makes the call.
+    /// Makes the call. Nothing uses the request's data any more.
     #[inline]
     pub fn call(self, result: i32) {
+        self.give_back();
         // SAFETY: by the type invariant; `self` is gone afterwards.
         unsafe { (self.func)(self.arg, result) };
     }
 
-    /// Does without the call.
+    /// Does without the call. Nothing uses the request's data any more.
     pub fn cancel(self) {
+        self.give_back();
         // SAFETY: by the type invariant; `self` is gone afterwards.
         unsafe { (self.forget)(self.arg) };
+    }
+
+    /// For who makes the call, or does without, right after this.
+    #[inline]
+    fn give_back(&self) {
+        if let Some(lent) = self.lent {
+            // SAFETY: there by the type invariant, as neither function was called
+            // yet, and lent for this request, which is over.
+            unsafe { lent.as_ref().give_back() };
+        }
     }
 }
 

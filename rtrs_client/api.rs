@@ -164,9 +164,10 @@ impl Session {
     /// # Errors
     ///
     /// `EMSGSIZE` for a message or data beyond the limits, `EBUSY` while the
-    /// permit's last request is not complete, `EINVAL` for a permit of another
-    /// session, `ECONNABORTED` without a connected path, `ENOMEM` if it may work
-    /// later. The request is not told then.
+    /// permit's last request is not complete, or another one with the same
+    /// [`SgBuffer`], `EINVAL` for a permit of another session, `ECONNABORTED`
+    /// without a connected path, `ENOMEM` if it may work later. The request is not
+    /// told then.
     pub fn submit<R: Request>(
         &self,
         permit: &Permit,
@@ -178,7 +179,7 @@ impl Session {
         if !Arc::ptr_eq(&permit.session, &self.0) {
             return Err(EINVAL);
         }
-        let (done, list) = Callback::of_request(request);
+        let (done, list) = Callback::of_request(request)?;
         self.0
             .submit(inner.key(), dir, message, list, list.total(), done)
             .map_err(|(e, done)| {

@@ -13,6 +13,11 @@ use super::{
     wr::Sge,
 };
 use crate::{
+    atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
     noio::Gfp,
     pages::Pages,
     raw, //
@@ -87,11 +92,13 @@ impl SgList {
 /// # Invariants
 ///
 /// `list` is a terminated scatter list of the segments, which lie in `pages`
-/// one for one, at `offset`, `len` bytes.
+/// one for one, at `offset`, `len` bytes. It belongs to whom [`lend`](Self::lend)
+/// gave it while `lent` is set, and to nobody else.
 pub struct SgBuffer {
     list: KVVec<raw::scatterlist>,
     segments: KVVec<Segment>,
     len: usize,
+    lent: Atomic<bool>,
 }
 
 struct Segment {
@@ -100,9 +107,11 @@ struct Segment {
     len: usize,
 }
 
-// SAFETY: owns its memory; the list is only read.
+// SAFETY: owns its memory.
 unsafe impl Send for SgBuffer {}
-// SAFETY: see above.
+// SAFETY: the segments are only read, their memory is copied from and to. What
+// is in the list, which mapping it writes to, is left to the one who has it by
+// `lend`.
 unsafe impl Sync for SgBuffer {}
 
 impl SgBuffer {
@@ -117,6 +126,7 @@ impl SgBuffer {
             list: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
             segments: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
             len: 0,
+            lent: Atomic::new(false),
         };
         for (offset, len) in segments {
             let end = offset.checked_add(len).ok_or(EINVAL)?;
@@ -192,18 +202,38 @@ impl SgBuffer {
         })
     }
 
-    /// The list, for a request that keeps the buffer until it is complete.
+    /// The list, for one request at a time. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while another one has it.
     ///
     /// # Safety
     ///
-    /// `self` must stay until nothing uses the result any more.
-    pub(crate) unsafe fn as_list(&self) -> SgList {
-        // INVARIANT: by the function's requirement.
-        SgList {
+    /// `self` must stay, and [`give_back`](Self::give_back) must not be called,
+    /// until nothing uses the result any more.
+    pub(crate) unsafe fn lend(&self) -> Result<SgList> {
+        // What was done with the list before is done: pairs with `give_back`.
+        self.lent.cmpxchg(false, true, Acquire).map_err(|_| EBUSY)?;
+        // INVARIANT: a valid list, which is the caller's alone as it was not
+        // lent, and will not be before it is given back. It stays by the
+        // function's requirement.
+        Ok(SgList {
             sgl: self.list.as_ptr().cast_mut(),
             // CAST: was checked in `new()`.
             nents: self.list.len() as u32,
-        }
+        })
+    }
+
+    /// The list can be lent again. Any context.
+    ///
+    /// # Safety
+    ///
+    /// The caller must have it by [`lend`](Self::lend), and nothing use it any
+    /// more.
+    pub(crate) unsafe fn give_back(&self) {
+        // INVARIANT: by the function's requirement nobody has it.
+        self.lent.store(false, Release);
     }
 }
 
