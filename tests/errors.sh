@@ -105,6 +105,8 @@ shortage()
 
 busy() { rt busy name=m tag=busy delay=300 || { dmesg_since_start | tail -n 5; return 1; }; }
 
+shared() { rt shared name=m tag=shared delay=300 || { dmesg_since_start | tail -n 5; return 1; }; }
+
 foreign()
 {
 	rt open name=other path=ip:10.9.0.1 && rt foreign name=m other=other tag=foreign &&
@@ -271,6 +273,7 @@ for ai in Y N; do
 	check "$ai: as many permits as the queue is deep" permits
 	check "$ai: short of permits" shortage
 	check "$ai: a permit is for one request at a time" busy
+	check "$ai: data is in one request at a time" shared
 	check "$ai: a permit is for one session" foreign
 	check "$ai: a session is dropped with requests in flight" drops
 	check "$ai: a session is dropped at full speed" drop_running

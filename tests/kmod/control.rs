@@ -17,6 +17,7 @@
 //! | `limits name=` | its limits |
 //! | `io name= ...` | makes requests, see [`Plan`] |
 //! | `busy name= delay=` | uses a permit twice |
+//! | `shared name= delay=` | uses data twice |
 //! | `foreign name= other=` | uses a permit of another session |
 //! | `permits name= hold=` | takes all permits |
 //!
@@ -189,6 +190,12 @@ impl Control {
                 let session = self.session(args.need("name")?)?;
                 probes::busy_permit(&session, args.number("delay", 200)?)?;
                 CString::try_from_fmt(fmt!("busy"))?
+            }
+            "shared" => {
+                args.only(&["name", "tag", "delay"])?;
+                let session = self.session(args.need("name")?)?;
+                probes::busy_data(&session, args.number("delay", 200)?)?;
+                CString::try_from_fmt(fmt!("shared"))?
             }
             "foreign" => {
                 args.only(&["name", "tag", "other"])?;

@@ -34,14 +34,18 @@ use rtrs_client::api::{
     Wait, //
 };
 
-use crate::order::{
-    How,
-    Order, //
+use crate::{
+    order::{
+        How,
+        Order, //
+    },
+    pattern::Pattern,
 };
 
-/// A request without data, of which one wants to know whether it was told.
+/// A request of which one wants to know whether it was told.
 #[pin_data]
 struct Probe {
+    data: Option<Arc<SgBuffer>>,
     told: Atomic<u32>,
     result: Atomic<i32>,
     #[pin]
@@ -50,7 +54,7 @@ struct Probe {
 
 impl Request for Probe {
     fn data(&self) -> Option<&SgBuffer> {
-        None
+        self.data.as_deref()
     }
 
     fn complete(this: Arc<Self>, result: i32) {
@@ -63,10 +67,19 @@ impl Request for Probe {
 /// How long an answer may take, in milliseconds.
 const PATIENCE_MS: u32 = 30_000;
 
+/// What data and messages are made of.
+const SEED: u64 = 1;
+
 impl Probe {
+    /// Without data.
     fn new() -> Result<Arc<Self>> {
+        Self::with(None)
+    }
+
+    fn with(data: Option<Arc<SgBuffer>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                data,
                 told: Atomic::new(0),
                 result: Atomic::new(0),
                 wait <- new_wait_queue!("rtrs_test_probe"),
@@ -81,8 +94,8 @@ impl Probe {
         Order {
             how: How::Work,
             errno: 0,
-            seed: 1,
-            data_len: 0,
+            seed: SEED,
+            data_len: u32::try_from(self.data.as_ref().map_or(0, |data| data.len()))?,
             // CAST: 32.
             msg_len: message.len() as u32,
             delay_ms,
@@ -149,6 +162,28 @@ pub(crate) fn busy_permit(session: &Session, delay_ms: u32) -> Result {
     refused?;
     second.never_told()?;
     third.submit(session, &permit, 0)?;
+    third.wait()
+}
+
+/// Data of a request in flight is taken by no second one, be it that request again, and is taken
+/// after that. Sleeps.
+pub(crate) fn busy_data(session: &Session, delay_ms: u32) -> Result {
+    let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
+    let other = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
+    let mut bytes = [0; 512];
+    Pattern::of_data(SEED).fill(0, &mut bytes);
+    let data = SgBuffer::new([(0, bytes.len())].into_iter())?;
+    data.write(&bytes)?;
+    let data = Arc::new(data, GFP_KERNEL)?;
+    let probe = || Probe::with(Some(data.clone()));
+    let (first, second, third) = (probe()?, probe()?, probe()?);
+    first.submit(session, &permit, delay_ms)?;
+    let refused = refused_with(second.submit(session, &other, 0), EBUSY)
+        .and_then(|()| refused_with(first.submit(session, &other, 0), EBUSY));
+    first.wait()?;
+    refused?;
+    second.never_told()?;
+    third.submit(session, &other, 0)?;
     third.wait()
 }
 
