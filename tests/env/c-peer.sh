@@ -51,7 +51,7 @@ main()
 		release=$(basename "$tree")
 	fi
 	out=$RTRS_CACHE/c-peer/$release
-	if [ ! -f "$out/.complete" ]; then
+	if [ ! -f "$out/.complete" ] || [ ! -f "$out/rnbd-client.ko" ]; then
 		lock_cache
 		step "c-peer-$release" "building mainline RTRS and RNBD for $release" \
 			"$RTRS_ENV/enter.sh" "$RTRS_ENV/c-peer.sh" --build "$tree" "$out" "${args[@]}" ||

@@ -27,11 +27,16 @@ inside() { "$RTRS_ENV/enter.sh" "$@"; }
 RUN=inside
 natively() { "$@"; }
 
+# tree_ready REL: prepared, and not only in name.
+tree_ready()
+{
+	[ -f "$KERNELS/$1/.rtrs-ready" ] && [ -f "$KERNELS/$1/rust/libkernel.rmeta" ]
+}
+
 # have_release REL: both the tree and what the guests boot are complete.
 have_release()
 {
-	[ -f "$KERNELS/$1/.rtrs-ready" ] &&
-		[ -f "$RTRS_ROOTFS/usr/lib/modules/$1/.rtrs-modules" ]
+	tree_ready "$1" && [ -f "$RTRS_ROOTFS/usr/lib/modules/$1/.rtrs-modules" ]
 }
 
 have_current()
@@ -80,7 +85,7 @@ prepare_release()
 {
 	local rel=$1 tree=$KERNELS/$1
 
-	[ ! -f "$tree/.rtrs-ready" ] || return 0
+	! tree_ready "$rel" || return 0
 	[ -f "$tree/.rtrs-extracted" ] ||
 		step kernel-extract "unpacking the source of kernel $rel" \
 			"$RUN" "$RTRS_ENV/kernel-prepare.sh" extract "$rel" ||
@@ -131,7 +136,7 @@ for_running()
 	local rel ver missing=() p
 
 	rel=$(uname -r)
-	[ ! -f "$KERNELS/$rel/.rtrs-ready" ] || return 0
+	! tree_ready "$rel" || return 0
 	RUN=natively
 	need_space "$RTRS_CACHE" 4000 "the kernel tree"
 	ver=$(dpkg-query -W -f '${Version}' "linux-image-$rel" 2>/dev/null) ||
