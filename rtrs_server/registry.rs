@@ -322,6 +322,7 @@ impl Registry {
             let holder = Holder {
                 same_server: other.is_of(mine.context()),
                 kept: other.is_kept(),
+                ending: other.is_ending(),
                 deserted: other.is_deserted(),
                 claimed: other.is_claimed(),
                 live,
@@ -351,7 +352,8 @@ impl Registry {
         }
     }
 
-    /// Decides that the user is told of the end of `session`, unless it has a path. May sleep.
+    /// Decides that the user is told of the end of `session`, unless it has a path. Called with
+    /// what its user was told locked. May sleep.
     pub(crate) fn give_up(&self, session: &Session) -> bool {
         let _sessions = self.sessions.lock();
         if !session.is_deserted() {

@@ -5,7 +5,8 @@
 //! # Locking
 //!
 //! * `link` (mutex): what the user and sysfs were told about the session. Taken by owner tasks of
-//!   its paths only, and held while the user's link callbacks run; nobody else waits for it.
+//!   its paths and by its own timer, and held while the user's link callbacks run; nobody else
+//!   waits for it. The registry nests inside.
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
 //!   slots and queue pairs nest inside, since who ends an operation hands the chunk to another
 //!   path. Never taken with a slot's lock held.
@@ -126,6 +127,8 @@ pub struct Session {
     link: Mutex<Link>,
     /// The user was told that the session is up; see [`Session::is_kept`].
     kept: Atomic<bool>,
+    /// The user is being told that the session is down; see [`Session::is_ending`].
+    ending: Atomic<bool>,
     /// Where paths that were up came from.
     #[pin]
     sources: SpinLockIrq<Sources<Addr, KEPT_SOURCES>>,
@@ -182,6 +185,7 @@ impl Session {
                     "rtrs_srv_link"
                 ),
                 kept: Atomic::new(false),
+                ending: Atomic::new(false),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
                 share: SetOnce::new(),
                 expiry <- new_delayed_work!("rtrs_srv_expiry"),
@@ -520,23 +524,34 @@ impl Session {
 
     /// Ends the session if it is without a path. May sleep for as long as the user likes.
     fn expire(self: &Arc<Self>) {
-        // Decided with the registry locked, so that a client that comes back is told the truth.
-        if !self.ctx.registry().give_up(self) {
-            return;
-        }
         {
+            // Locked first: a path that is added after the decision cannot come up before it was
+            // carried out.
             let mut link = self.link.lock();
+            // Decided with the registry locked, so that a client that comes back is told the truth.
+            if !self.ctx.registry().give_up(self) {
+                return;
+            }
             if link.up {
                 self.ctx.service().link_down(self);
                 self.set_private(core::ptr::null_mut());
                 link.up = false;
             }
+            self.ending.store(false, Release);
         }
         self.ctx.registry().forget(self);
     }
 
-    /// The user's view of the session ends. The registry is locked.
+    /// The user's view of the session ends. `link` and the registry are locked.
     pub(crate) fn unkeep(&self) {
+        self.ending.store(true, Release);
         self.kept.store(false, Release);
+    }
+
+    /// Whether the user is being told that the session is down, and may know it by its name until
+    /// that has returned. With the registry locked there is nothing between this and
+    /// [`Session::is_kept`]. Any context.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Acquire)
     }
 }

@@ -55,6 +55,8 @@ pub struct Holder {
     pub same_server: bool,
     /// Its user has it, with whatever its client left there.
     pub kept: bool,
+    /// Its user is being told that it is gone, and has not yet said that it has heard.
+    pub ending: bool,
     /// It has no path at all.
     pub deserted: bool,
     /// A path of it uses the name.
@@ -82,7 +84,8 @@ pub enum Held {
 ///
 /// The same name from the same address is a client that has lost its memory. Nobody else may end
 /// a session by using its name, also not while it waits for its client: that one would find its
-/// handles gone. Another server's user knows names of its own, but has the same directory.
+/// handles gone. And no user is told of a new session before it is done with the old one of that
+/// name. Another server's user knows names of its own, but has the same directory.
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
 
@@ -92,6 +95,9 @@ pub const fn held(holder: Holder) -> Held {
             (true, true) => Held::End,
             (true, false) => Held::Refuse,
         };
+    }
+    if holder.ending && holder.same_server {
+        return Held::Wait;
     }
     match (holder.kept && holder.same_server, mine) {
         (false, _) => Held::Free,

@@ -390,13 +390,14 @@ proptest! {
 
 /// All there can be.
 fn holders() -> impl Iterator<Item = Holder> {
-    (0u8..64).map(|bits| Holder {
+    (0u8..128).map(|bits| Holder {
         same_server: bits & 1 != 0,
         kept: bits & 2 != 0,
         deserted: bits & 4 != 0,
         claimed: bits & 8 != 0,
         live: bits & 16 != 0,
         same_source: bits & 32 != 0,
+        ending: bits & 64 != 0,
     })
 }
 
@@ -419,8 +420,13 @@ fn who_gives_up_a_name() {
         if holder.claimed && holder.live && !holder.same_source {
             assert_eq!(fate, Held::Refuse, "{holder:?}");
         }
+        // No user is told of a new session while it hears of the end of the old one.
+        if holder.ending && holder.same_server {
+            assert_ne!(fate, Held::Free, "{holder:?}");
+        }
         // What executes for a client that is gone does not hold it up when it is back.
-        if holder.same_source && !holder.claimed && !holder.deserted {
+        let told = !holder.ending || !holder.same_server;
+        if holder.same_source && !holder.claimed && !holder.deserted && told {
             assert_eq!(fate, Held::Free, "{holder:?}");
         }
     }
@@ -431,6 +437,7 @@ fn a_name_that_is_kept() {
     let kept = Holder {
         same_server: true,
         kept: true,
+        ending: false,
         deserted: true,
         claimed: false,
         live: false,
@@ -447,6 +454,45 @@ fn a_name_that_is_kept() {
         ..kept
     };
     assert_eq!(held(elsewhere), Held::Free);
+}
+
+#[test]
+fn a_name_whose_session_is_ending() {
+    let ending = Holder {
+        same_server: true,
+        kept: false,
+        ending: true,
+        deserted: true,
+        claimed: false,
+        live: false,
+        same_source: false,
+    };
+    // Wherever who asks comes from: the user is not done with it.
+    assert_eq!(held(ending), Held::Wait);
+    let back = Holder {
+        same_source: true,
+        ..ending
+    };
+    assert_eq!(held(back), Held::Wait);
+    let told = Holder {
+        ending: false,
+        ..ending
+    };
+    assert_eq!(held(told), Held::Free);
+    // The other server's user never knew it.
+    let elsewhere = Holder {
+        same_server: false,
+        ..ending
+    };
+    assert_eq!(held(elsewhere), Held::Free);
+    // Its client came back meanwhile, and has the name again.
+    let again = Holder {
+        claimed: true,
+        live: true,
+        deserted: false,
+        ..ending
+    };
+    assert_eq!(held(again), Held::Refuse);
 }
 
 #[test]
