@@ -91,6 +91,10 @@ module_params! {
     static MAX_CONS_PER_PATH: int = "max_cons_per_path", 1024,
         "Connections of a path at most, a client has one for each of its CPUs and one more: 2 to 4096 (default: 1024)",
         |max| within(Resource::ConsPerPath, max, "must be 2 to 4096");
+    /// Connections of one source address.
+    static MAX_CONS_PER_SOURCE: int = "max_cons_per_source", 8192,
+        "Connections of one source address at most: 2 to 1048576 (default: 8192)",
+        |max| within(Resource::ConsPerSource, max, "must be 2 to 1048576");
     /// Memory of chunks in MiB.
     static MAX_MEMORY: int = "max_memory", 0,
         "MiB of memory for chunks at most, 0: half of the machine's (default: 0)",
@@ -126,6 +130,7 @@ pub(crate) fn max_of(resource: Resource) -> u64 {
         Resource::PathsPerSession => &MAX_PATHS,
         Resource::Cons => &MAX_CONS,
         Resource::ConsPerPath => &MAX_CONS_PER_PATH,
+        Resource::ConsPerSource => &MAX_CONS_PER_SOURCE,
         Resource::Memory => &MAX_MEMORY,
     };
     let max = u64::from(param.get().unsigned_abs());

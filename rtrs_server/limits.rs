@@ -64,7 +64,7 @@ impl Limits {
 
     /// The quota of `resource`.
     pub(crate) fn quota(&self, resource: Resource) -> &Quota {
-        let [sessions, sessions_source, handshakes, handshakes_source, paths, cons, path_cons, memory] =
+        let [sessions, sessions_source, handshakes, handshakes_source, paths, cons, path_cons, source_cons, memory] =
             &self.quotas;
 
         match resource {
@@ -75,6 +75,7 @@ impl Limits {
             Resource::PathsPerSession => paths,
             Resource::Cons => cons,
             Resource::ConsPerPath => path_cons,
+            Resource::ConsPerSource => source_cons,
             Resource::Memory => memory,
         }
     }
@@ -162,6 +163,7 @@ const fn dir_name(resource: Resource) -> &'static CStr {
         Resource::PathsPerSession => c"paths_per_session",
         Resource::Cons => c"cons",
         Resource::ConsPerPath => c"cons_per_path",
+        Resource::ConsPerSource => c"cons_per_source",
         Resource::Memory => c"memory",
     }
 }

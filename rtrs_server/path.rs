@@ -218,6 +218,8 @@ pub(crate) struct Path {
     closing: Atomic<bool>,
     /// It counts as one that is in its handshake.
     in_handshake: Atomic<bool>,
+    /// It has no connection any more, and will not get one.
+    drained: Atomic<bool>,
     reason: SetOnce<CloseReason>,
     /// Operations exist, here or with the user.
     ops_out: Atomic<bool>,
@@ -320,6 +322,7 @@ impl Path {
                 accepted: Atomic::new(0),
                 closing: Atomic::new(false),
                 in_handshake: Atomic::new(true),
+                drained: Atomic::new(false),
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
@@ -409,6 +412,15 @@ impl Path {
     /// Connections that were accepted.
     pub(crate) fn cons(&self) -> u32 {
         self.accepted.load(Relaxed)
+    }
+
+    /// Connections that its client has announced, for as long as it can have any. Any context.
+    pub(crate) fn announced(&self) -> u16 {
+        if self.drained.load(Relaxed) {
+            0
+        } else {
+            self.cid_num
+        }
     }
 
     /// Whether it counts as one that is in its handshake. Any context.

@@ -50,7 +50,7 @@ use crate::{
         },
         path_state::CloseReason,
         quota::{
-            most_frequent,
+            largest_sum,
             OverQuota,
             Resource, //
         },
@@ -176,6 +176,36 @@ enum Step {
     NeedPath(Arc<Session>),
 }
 
+/// What the paths of one source address have.
+#[derive(Default)]
+struct Taken {
+    handshakes: usize,
+    cons: usize,
+}
+
+impl Taken {
+    /// Of `source`, as of now.
+    fn by(sessions: &[Arc<Session>], source: Option<Addr>) -> Self {
+        let mut taken = Self::default();
+
+        for session in sessions {
+            session.each(|p| {
+                if p.addrs().src == source {
+                    taken.add(p);
+                }
+            });
+        }
+        taken
+    }
+
+    fn add(&mut self, path: &Path) {
+        let handshakes = usize::from(path.is_in_handshake());
+
+        self.handshakes = self.handshakes.saturating_add(handshakes);
+        self.cons = self.cons.saturating_add(usize::from(path.announced()));
+    }
+}
+
 /// All sessions.
 #[pin_data]
 pub(crate) struct Registry {
@@ -278,9 +308,17 @@ impl Registry {
             let count = sessions.iter().filter(|s| s.source() == addrs.src).count();
             self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
         }
-        let from_here = |p: &Path| p.is_in_handshake() && p.addrs().src == addrs.src;
-        let count: usize = sessions.iter().map(|s| s.count(from_here)).sum();
-        self.allows(Resource::HandshakesPerSource, count.saturating_add(1))?;
+        let taken = Taken::by(&sessions, addrs.src);
+        self.allows(
+            Resource::HandshakesPerSource,
+            taken.handshakes.saturating_add(1),
+        )?;
+        // All that were announced, and not those that are there: who has announced them can have
+        // them.
+        self.allows(
+            Resource::ConsPerSource,
+            taken.cons.saturating_add(usize::from(req.cid_num)),
+        )?;
 
         let path = match made.path.take_if(|p| Arc::ptr_eq(p.session(), &session)) {
             Some(path) => path,
@@ -393,18 +431,12 @@ impl Registry {
         Ok(match resource {
             total if total.is_total() => self.limits.quota(total).current(),
             Resource::SessionsPerSource => {
-                most_frequent(&self.sources(|session, note| note(session.source()))?) as u64
+                self.of_a_source(|session, note| note(session.source(), 1))?
             }
             Resource::HandshakesPerSource => {
-                let sources = self.sources(|session, note| {
-                    session.each(|p| {
-                        if p.is_in_handshake() {
-                            note(p.addrs().src);
-                        }
-                    });
-                })?;
-                most_frequent(&sources) as u64
+                self.of_paths_of_a_source(|p| u64::from(p.is_in_handshake()))?
             }
+            Resource::ConsPerSource => self.of_paths_of_a_source(|p| u64::from(p.announced()))?,
             _ => {
                 let mut most = 0;
                 for session in self.sessions.lock().iter() {
@@ -435,26 +467,33 @@ impl Registry {
         }
     }
 
-    /// All that `of` notes of each session.
-    fn sources(
-        &self,
-        of: impl Fn(&Session, &mut dyn FnMut(Option<Addr>)),
-    ) -> Result<KVVec<Option<Addr>>> {
+    /// What the source has whose paths have most of `what`.
+    fn of_paths_of_a_source(&self, what: impl Fn(&Path) -> u64) -> Result<u64> {
+        self.of_a_source(|session, note| {
+            session.each(|p| match what(p) {
+                0 => (),
+                amount => note(p.addrs().src, amount),
+            });
+        })
+    }
+
+    /// What the source has that has most, of all that `of` notes of each session.
+    fn of_a_source(&self, of: impl Fn(&Session, &mut dyn FnMut(Option<Addr>, u64))) -> Result<u64> {
         loop {
             let mut count = 0usize;
             for session in self.sessions.lock().iter() {
-                of(session, &mut |_| count = count.saturating_add(1));
+                of(session, &mut |_, _| count = count.saturating_add(1));
             }
             let mut sources = KVVec::with_capacity(count, GFP_KERNEL)?;
             let mut full = false;
             for session in self.sessions.lock().iter() {
-                of(session, &mut |source| {
-                    full |= sources.push_within_capacity(source).is_err();
+                of(session, &mut |source, amount| {
+                    full |= sources.push_within_capacity((source, amount)).is_err();
                 });
             }
             // What came in between belongs to it.
             if !full {
-                return Ok(sources);
+                return Ok(largest_sum(&mut sources));
             }
         }
     }

@@ -50,7 +50,7 @@ bad_parameters()
 	load_one "$(impl_dir rust)" rtrs-core
 	for p in max_sessions=0 max_sessions=4097 max_sessions_per_source=0 max_handshakes=0 \
 		max_handshakes_per_source=65537 max_paths_per_session=129 max_cons=1 \
-		max_cons_per_path=4097 max_memory=-1 listen=x listen=1234:x=1 \
+		max_cons_per_path=4097 max_cons_per_source=1 max_memory=-1 listen=x listen=1234:x=1 \
 		listen=1234:sess_queue_depth=0 listen=1234:max_chunk_size=100000 \
 		listen=1234,1234; do
 		dmesg -C
@@ -120,17 +120,20 @@ sessions()
 	in_use paths_per_session 1
 	in_use cons "$CONS"
 	in_use cons_per_path "$CONS"
+	in_use cons_per_source "$CONS"
 	in_use memory "$CHUNKS"
 	in_use handshakes 0
 	read -r -a words <<<"$(open1 b)"
 	one_more sessions "$EUSERS" sessions "${words[@]}"
 	one_more sessions_per_source "$EUSERS" "sessions per source address" "${words[@]}"
+	one_more cons_per_source "$EUSERS" "connections per source address" "${words[@]}"
 	one_more memory "$ENOMEM" "bytes of chunk memory" "${words[@]}"
 	one_more cons "$EUSERS" connections "${words[@]}"
 	in_use sessions 1
 	rt open name=b path=ip:10.9.0.1
 	in_use sessions 2
 	in_use sessions_per_source 2
+	in_use cons_per_source $((2 * CONS))
 	in_use memory $((2 * CHUNKS))
 	rt close name=b
 	wait_for 5 in_use cons "$CONS"

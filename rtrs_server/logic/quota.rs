@@ -35,13 +35,15 @@ pub enum Resource {
     Cons,
     /// Connections of one path.
     ConsPerPath,
+    /// Connections of one source address.
+    ConsPerSource,
     /// Memory of chunks in bytes, all together.
     Memory,
 }
 
 impl Resource {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -52,6 +54,7 @@ impl Resource {
         Self::PathsPerSession,
         Self::Cons,
         Self::ConsPerPath,
+        Self::ConsPerSource,
         Self::Memory,
     ];
 
@@ -76,7 +79,7 @@ impl Resource {
             Self::Sessions | Self::SessionsPerSource => 1..=4096,
             Self::Handshakes | Self::HandshakesPerSource => 1..=65536,
             Self::PathsPerSession => 1..=128,
-            Self::Cons => 2..=1 << 20,
+            Self::Cons | Self::ConsPerSource => 2..=1 << 20,
             Self::ConsPerPath => 2..=4096,
             // A chunk of the smallest size; all there can be.
             Self::Memory => 8192..=1 << 50,
@@ -93,6 +96,7 @@ impl Resource {
             Self::PathsPerSession => "paths per session",
             Self::Cons => "connections",
             Self::ConsPerPath => "connections per path",
+            Self::ConsPerSource => "connections per source address",
             Self::Memory => "bytes of chunk memory",
         }
     }
@@ -228,13 +232,26 @@ impl Quota {
     }
 }
 
-/// How many of `items` are equal to the one that is there most often.
+/// The largest sum of what belongs to one owner, of pairs of owner and amount. What it leaves of
+/// them has no meaning.
 ///
-/// Takes time with the square of their number.
-pub fn most_frequent<T: PartialEq>(items: &[T]) -> usize {
-    items
-        .iter()
-        .map(|item| items.iter().filter(|other| *other == item).count())
-        .max()
-        .unwrap_or(0)
+/// Takes time with their number and that of different owners.
+pub fn largest_sum<T: Copy + PartialEq>(items: &mut [(T, u64)]) -> u64 {
+    // Sums, each with its owner, take the place of what was looked at.
+    let mut owners = 0usize;
+
+    for index in 0..items.len() {
+        let Some(&(owner, amount)) = items.get(index) else {
+            break;
+        };
+        let known = items.iter_mut().take(owners).find(|(o, _)| *o == owner);
+        if let Some((_, sum)) = known {
+            *sum = sum.saturating_add(amount);
+        } else if let Some(place) = items.get_mut(owners) {
+            *place = (owner, amount);
+            owners = owners.saturating_add(1);
+        }
+    }
+    let sums = items.iter().take(owners).map(|(_, sum)| *sum);
+    sums.max().unwrap_or(0)
 }

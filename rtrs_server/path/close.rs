@@ -5,7 +5,10 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Release,
+        atomic::{
+            Relaxed,
+            Release, //
+        },
         Arc, //
     },
 };
@@ -84,6 +87,7 @@ impl Path {
         drop(deferred);
         drop(domain);
         drop(shares);
+        self.drained.store(true, Relaxed);
         self.end_handshake(owner);
 
         match before {

@@ -318,12 +318,12 @@ proptest! {
     }
 
     #[test]
-    fn the_most_frequent_is_counted(items in proptest::collection::vec(0u8..8, 0..60)) {
-        let mut model: HashMap<u8, usize> = HashMap::new();
-        for &item in &items {
-            *model.entry(item).or_insert(0) += 1;
+    fn the_largest_sum_is_found(mut items in proptest::collection::vec((0u8..8, 0u64..100), 0..60)) {
+        let mut model: HashMap<u8, u64> = HashMap::new();
+        for &(owner, amount) in &items {
+            *model.entry(owner).or_insert(0) += amount;
         }
-        prop_assert_eq!(most_frequent(&items), model.values().copied().max().unwrap_or(0));
+        prop_assert_eq!(largest_sum(&mut items), model.values().copied().max().unwrap_or(0));
     }
 
     #[test]
