@@ -95,13 +95,14 @@ module_params! {
     static MAX_CONS_PER_SOURCE: int = "max_cons_per_source", 8192,
         "Connections of one source address at most: 2 to 1048576 (default: 8192)",
         |max| within(Resource::ConsPerSource, max, "must be 2 to 1048576");
-    /// Memory of chunks in MiB.
+    /// Memory of chunks and queues in MiB.
     static MAX_MEMORY: int = "max_memory", 0,
-        "MiB of memory for chunks at most, 0: half of the machine's (default: 0)",
-        |mib| match mib {
-            0..=0x4000_0000 => Ok(()),
-            _ => Err("must be 0 to 1073741824"),
-        };
+        "MiB of memory for chunks and queues at most, 0: half of the machine's (default: 0)",
+        |mib| mebibytes(mib);
+    /// Memory of chunks and queues of one source address in MiB.
+    static MAX_MEMORY_PER_SOURCE: int = "max_memory_per_source", 0,
+        "MiB of memory for chunks and queues of one source address at most, 0: half of max_memory (default: 0)",
+        |mib| mebibytes(mib);
 }
 
 /// Exponent of the time after which an unacknowledged packet is sent again, if it is not left to
@@ -120,6 +121,13 @@ fn within(resource: Resource, max: i32, what: &'static str) -> Result<(), &'stat
     }
 }
 
+fn mebibytes(mib: i32) -> Result<(), &'static str> {
+    match mib {
+        0..=0x4000_0000 => Ok(()),
+        _ => Err("must be 0 to 1073741824"),
+    }
+}
+
 /// How much of `resource` there is in the beginning.
 pub(crate) fn max_of(resource: Resource) -> u64 {
     let param = match resource {
@@ -132,12 +140,14 @@ pub(crate) fn max_of(resource: Resource) -> u64 {
         Resource::ConsPerPath => &MAX_CONS_PER_PATH,
         Resource::ConsPerSource => &MAX_CONS_PER_SOURCE,
         Resource::Memory => &MAX_MEMORY,
+        Resource::MemoryPerSource => &MAX_MEMORY_PER_SOURCE,
     };
     let max = u64::from(param.get().unsigned_abs());
 
     match resource {
         Resource::Memory if max == 0 => total_ram() / 2,
-        Resource::Memory => max.saturating_mul(MIB),
+        Resource::MemoryPerSource if max == 0 => max_of(Resource::Memory) / 2,
+        Resource::Memory | Resource::MemoryPerSource => max.saturating_mul(MIB),
         _ => max,
     }
 }
@@ -199,7 +209,7 @@ impl Config {
 
 impl Config {
     /// Bytes of memory for the chunks of a path.
-    pub(crate) fn path_memory(&self) -> u64 {
+    pub(crate) fn chunk_memory(&self) -> u64 {
         // CAST: at most 4 MiB.
         let size = self.geometry.chunk_size() as usize;
         // CAST: `usize` has at most 64 bits.

@@ -46,6 +46,11 @@ use rtrs_core::{
 
 use crate::{
     context::Context,
+    path::{
+        connect::path_queue_memory,
+        Path, //
+    },
+    registry::Refusal,
     show::Show,
     stats, //
 };
@@ -100,7 +105,7 @@ impl Handshake {
             dst: show_addr(&pending.local()),
         };
 
-        let refused = match self.ctx.registry().admit(&self.ctx, &self.req, &addrs) {
+        let refused = match self.admit(&addrs, &pending) {
             // It rejects by itself, since that needs what has become of the request.
             Ok(path) => path.connect(&self.req, pending),
             Err(refusal) => {
@@ -117,6 +122,18 @@ impl Handshake {
                 Show(refusal)
             );
         }
+    }
+}
+
+impl Handshake {
+    /// Finds or makes its path. May sleep.
+    fn admit(&self, addrs: &AddrPair, pending: &PendingConnection) -> Result<Arc<Path>, Refusal> {
+        let device = pending.device().ok_or(Refusal::RESET)?;
+        let queues = path_queue_memory(self.ctx.config(), device, self.req.cid_num)?;
+
+        self.ctx
+            .registry()
+            .admit(&self.ctx, &self.req, addrs, queues)
     }
 }
 

@@ -64,7 +64,7 @@ impl Limits {
 
     /// The quota of `resource`.
     pub(crate) fn quota(&self, resource: Resource) -> &Quota {
-        let [sessions, sessions_source, handshakes, handshakes_source, paths, cons, path_cons, source_cons, memory] =
+        let [sessions, sessions_source, handshakes, handshakes_source, paths, cons, path_cons, source_cons, memory, memory_source] =
             &self.quotas;
 
         match resource {
@@ -77,6 +77,7 @@ impl Limits {
             Resource::ConsPerPath => path_cons,
             Resource::ConsPerSource => source_cons,
             Resource::Memory => memory,
+            Resource::MemoryPerSource => memory_source,
         }
     }
 }
@@ -165,6 +166,7 @@ const fn dir_name(resource: Resource) -> &'static CStr {
         Resource::ConsPerPath => c"cons_per_path",
         Resource::ConsPerSource => c"cons_per_source",
         Resource::Memory => c"memory",
+        Resource::MemoryPerSource => c"memory_per_source",
     }
 }
 

@@ -108,7 +108,7 @@ use crate::{
 };
 
 mod close;
-mod connect;
+pub(crate) mod connect;
 mod inspect;
 mod owner;
 mod receive;
@@ -156,13 +156,18 @@ struct Setup {
     recvs: (u32, u32),
     /// Of the connections that there are.
     cons: Option<Share>,
+    /// Of the memory, for their queues.
+    queues: Option<Share>,
 }
 
 impl Setup {
-    /// A connection that was counted did not come to be.
-    fn one_less(&mut self) {
+    /// A connection that was counted, with `queues` bytes, did not come to be.
+    fn one_less(&mut self, queues: u64) {
         if let Some(cons) = &mut self.cons {
             cons.fewer(1);
+        }
+        if let Some(share) = &mut self.queues {
+            share.fewer(queues);
         }
     }
 }
@@ -220,6 +225,11 @@ pub(crate) struct Path {
     in_handshake: Atomic<bool>,
     /// It has no connection any more, and will not get one.
     drained: Atomic<bool>,
+    /// Bytes, as they are counted, of the queues of all its connections.
+    queue_memory: u64,
+    /// Bytes that were taken of the quota for its chunks. Changed with the registry locked, and by
+    /// the end of the last operation.
+    chunk_memory: Atomic<u64>,
     reason: SetOnce<CloseReason>,
     /// Operations exist, here or with the user.
     ops_out: Atomic<bool>,
@@ -295,11 +305,12 @@ impl WorkItem<1> for Path {
 }
 
 impl Path {
-    /// A path without connections. May sleep.
+    /// A path without connections, whose queues are going to take `queues` bytes. May sleep.
     pub(crate) fn new(
         session: &Arc<Session>,
         req: &ConnReq,
         addrs: &AddrPair,
+        queues: u64,
         handshake: Share,
     ) -> Result<Arc<Self>> {
         let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
@@ -323,6 +334,8 @@ impl Path {
                 closing: Atomic::new(false),
                 in_handshake: Atomic::new(true),
                 drained: Atomic::new(false),
+                queue_memory: queues,
+                chunk_memory: Atomic::new(0),
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
@@ -349,6 +362,7 @@ impl Path {
                         eps,
                         recvs: (0, 0),
                         cons: None,
+                        queues: None,
                     },
                     "rtrs_srv_setup"
                 ),
@@ -421,6 +435,22 @@ impl Path {
         } else {
             self.cid_num
         }
+    }
+
+    /// Bytes that count for its source: of queues those of all connections that were announced, of
+    /// chunks those that there are. Any context.
+    pub(crate) fn counted_memory(&self) -> u64 {
+        let queues = if self.drained.load(Relaxed) {
+            0
+        } else {
+            self.queue_memory
+        };
+        queues.saturating_add(self.chunk_memory.load(Relaxed))
+    }
+
+    /// Bytes were taken of the quota for its chunks. The registry is locked.
+    pub(crate) fn set_chunk_memory(&self, bytes: u64) {
+        self.chunk_memory.store(bytes, Relaxed);
     }
 
     /// Whether it counts as one that is in its handshake. Any context.
@@ -530,6 +560,7 @@ impl Path {
 
     /// All operations are gone.
     pub(crate) fn ops_ended(self: &Arc<Self>) {
+        self.chunk_memory.store(0, Relaxed);
         self.ops_out.store(false, Release);
         self.kick();
     }

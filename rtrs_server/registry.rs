@@ -40,7 +40,10 @@ use rtrs_core::{
 
 use crate::{
     context::Context,
-    limits::Limits,
+    limits::{
+        Limits,
+        Share, //
+    },
     logic::{
         admission::{
             held,
@@ -113,7 +116,7 @@ impl Refusal {
     pub(crate) fn errno(&self) -> RejectErrno {
         match self {
             Self::Quota(OverQuota {
-                resource: Resource::Memory,
+                resource: Resource::Memory | Resource::MemoryPerSource,
                 ..
             }) => RejectErrno::from_kernel(-errno::ENOMEM),
             Self::Quota(_) => RejectErrno::from_kernel(-errno::EUSERS),
@@ -181,6 +184,7 @@ enum Step {
 struct Taken {
     handshakes: usize,
     cons: usize,
+    memory: u64,
 }
 
 impl Taken {
@@ -203,6 +207,7 @@ impl Taken {
 
         self.handshakes = self.handshakes.saturating_add(handshakes);
         self.cons = self.cons.saturating_add(usize::from(path.announced()));
+        self.memory = self.memory.saturating_add(path.counted_memory());
     }
 }
 
@@ -221,8 +226,8 @@ impl Registry {
         &self.limits
     }
 
-    /// Finds the path a connection request for the server `ctx` belongs to, or makes it. May
-    /// sleep.
+    /// Finds the path a connection request for the server `ctx` belongs to, or makes it. The queues
+    /// of all its connections take `queues` bytes. May sleep.
     ///
     /// # Errors
     ///
@@ -232,11 +237,13 @@ impl Registry {
         ctx: &Arc<Context>,
         req: &ConnReq,
         addrs: &AddrPair,
+        queues: u64,
     ) -> Result<Arc<Path>, Refusal> {
         let mut made = Made::default();
+        let memory = ctx.config().chunk_memory().saturating_add(queues);
 
         for _ in 0..MAX_TRIES {
-            match self.try_admit(ctx, req, addrs, &mut made)? {
+            match self.try_admit(ctx, req, addrs, memory, &mut made)? {
                 Step::Done(path) => return Ok(path),
                 Step::NeedSession => {
                     let uuid = Uuid::from_bytes(req.session_uuid);
@@ -245,23 +252,22 @@ impl Registry {
                 Step::NeedPath(session) => {
                     // Not taken yet, as a client that stops here shall not have it; but who would
                     // not get it is told so at once.
-                    self.limits
-                        .quota(Resource::Memory)
-                        .has_room(ctx.config().path_memory())?;
+                    self.limits.quota(Resource::Memory).has_room(memory)?;
                     let share = self.limits.take(Resource::Handshakes, 1)?;
-                    made.path = Some(Path::new(&session, req, addrs, share)?);
+                    made.path = Some(Path::new(&session, req, addrs, queues, share)?);
                 }
             }
         }
         Err(EAGAIN.into())
     }
 
-    /// One attempt, with the lock.
+    /// One attempt, with the lock, for a path that is going to have `memory` bytes.
     fn try_admit(
         &self,
         ctx: &Arc<Context>,
         req: &ConnReq,
         addrs: &AddrPair,
+        memory: u64,
         made: &mut Made,
     ) -> Result<Step, Refusal> {
         let uuid = Uuid::from_bytes(req.session_uuid);
@@ -319,6 +325,9 @@ impl Registry {
             Resource::ConsPerSource,
             taken.cons.saturating_add(usize::from(req.cid_num)),
         )?;
+        self.limits
+            .quota(Resource::MemoryPerSource)
+            .allows(taken.memory.saturating_add(memory))?;
 
         let path = match made.path.take_if(|p| Arc::ptr_eq(p.session(), &session)) {
             Some(path) => path,
@@ -343,6 +352,24 @@ impl Registry {
     fn allows(&self, resource: Resource, count: usize) -> Result<(), OverQuota> {
         // CAST: a count of what is in memory.
         self.limits.quota(resource).allows(count as u64)
+    }
+
+    /// Takes `bytes` bytes for the chunks of a path. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`OverQuota`] if there are not so many left, or not for the path's source.
+    pub(crate) fn take_chunks(&self, path: &Path, bytes: u64) -> Result<Share, OverQuota> {
+        // Until the path says that it has them: its source may be asking for another one.
+        let sessions = self.sessions.lock();
+        let taken = Taken::by(&sessions, path.addrs().src);
+
+        self.limits
+            .quota(Resource::MemoryPerSource)
+            .allows(taken.memory.saturating_add(bytes))?;
+        let share = self.limits.take(Resource::Memory, bytes)?;
+        path.set_chunk_memory(bytes);
+        Ok(share)
     }
 
     /// A path wants its session to have a name. May sleep.
@@ -436,6 +463,7 @@ impl Registry {
             Resource::HandshakesPerSource => {
                 self.of_paths_of_a_source(|p| u64::from(p.is_in_handshake()))?
             }
+            Resource::MemoryPerSource => self.of_paths_of_a_source(Path::counted_memory)?,
             Resource::ConsPerSource => self.of_paths_of_a_source(|p| u64::from(p.announced()))?,
             _ => {
                 let mut most = 0;

@@ -17,7 +17,7 @@ CHUNK=16384
 # It is one address they all come from, and sessions count until they are
 # forgotten. What quotas do is shown elsewhere.
 QUOTAS=(max_sessions=4096 max_sessions_per_source=4096 max_handshakes_per_source=1024
-	session_linger=2)
+	max_cons_per_source=65536 max_memory=16384 max_memory_per_source=16384 session_linger=2)
 
 # The same attacks each time, unless RTRS_SEED says otherwise. With RTRS_LONG
 # there are ten minutes of others each time.

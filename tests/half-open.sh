@@ -18,9 +18,12 @@ CLIENTS=1000
 # that ends a thousand of them.
 DEADLINE=$((45 * RTRS_TIME_SCALE))
 
-# With these all of them are let in; by default 256 of one address are.
+# With these all of them are let in; by default 256 of one address are, on a
+# machine that has the memory.
 NO_QUOTAS=(max_sessions=4096 max_sessions_per_source=4096
-	max_handshakes=4096 max_handshakes_per_source=4096)
+	max_handshakes=4096 max_handshakes_per_source=4096
+	max_memory=16384 max_memory_per_source=16384)
+QUOTAS=(max_memory_per_source=4096)
 QUOTA=256
 
 # What may be missing afterwards: objects of a kind, half as many as there were
@@ -155,7 +158,7 @@ check "no memory is missing" memory_compare "$OBJECTS" "$TOLERANCE"
 check "the device unmaps" honest_unmap
 check "modules unload" unload_modules
 
-must "modules load with quotas" load_modules
+must "modules load with quotas" eval "load_rtrs rust both ${QUOTAS[*]} && load_rnbd both"
 must "an honest client is back" honest_map
 baseline
 begin $((QUOTA + 100)) 4

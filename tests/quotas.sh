@@ -13,8 +13,8 @@ Q=/sys/module/rtrs_server/quotas
 EUSERS=87
 ENOMEM=12
 CONS=$(($(nproc) + 1))
-# Of a path, with the sizes below.
-CHUNKS=$((8 * 65536))
+# Of a path, with the sizes below: chunks and queues.
+MEMORY=$((8 * 65536 + $(queue_memory 8)))
 
 load()
 {
@@ -50,7 +50,8 @@ bad_parameters()
 	load_one "$(impl_dir rust)" rtrs-core
 	for p in max_sessions=0 max_sessions=4097 max_sessions_per_source=0 max_handshakes=0 \
 		max_handshakes_per_source=65537 max_paths_per_session=129 max_cons=1 \
-		max_cons_per_path=4097 max_cons_per_source=1 max_memory=-1 listen=x listen=1234:x=1 \
+		max_cons_per_path=4097 max_cons_per_source=1 max_memory=-1 \
+		max_memory_per_source=-1 listen=x listen=1234:x=1 \
 		listen=1234:sess_queue_depth=0 listen=1234:max_chunk_size=100000 \
 		listen=1234,1234; do
 		dmesg -C
@@ -74,6 +75,7 @@ shown()
 	ram=$(awk '/MemTotal/ { print $2 * 1024 }' /proc/meminfo)
 	[ "$(quota memory max)" -gt $((ram / 4)) ]
 	[ "$(quota memory max)" -lt "$ram" ]
+	[ "$(quota memory_per_source max)" = $(($(quota memory max) / 2)) ]
 	all_back
 	expect_error "Invalid argument" write "$Q/sessions/max" 0
 	expect_error "Invalid argument" write "$Q/sessions/max" 5000
@@ -121,20 +123,23 @@ sessions()
 	in_use cons "$CONS"
 	in_use cons_per_path "$CONS"
 	in_use cons_per_source "$CONS"
-	in_use memory "$CHUNKS"
+	in_use memory "$MEMORY"
+	in_use memory_per_source "$MEMORY"
 	in_use handshakes 0
 	read -r -a words <<<"$(open1 b)"
 	one_more sessions "$EUSERS" sessions "${words[@]}"
 	one_more sessions_per_source "$EUSERS" "sessions per source address" "${words[@]}"
 	one_more cons_per_source "$EUSERS" "connections per source address" "${words[@]}"
-	one_more memory "$ENOMEM" "bytes of chunk memory" "${words[@]}"
+	one_more memory "$ENOMEM" "bytes of memory" "${words[@]}"
+	one_more memory_per_source "$ENOMEM" "bytes of memory per source address" "${words[@]}"
 	one_more cons "$EUSERS" connections "${words[@]}"
 	in_use sessions 1
 	rt open name=b path=ip:10.9.0.1
 	in_use sessions 2
 	in_use sessions_per_source 2
-	in_use cons_per_source $((2 * CONS))
-	in_use memory $((2 * CHUNKS))
+	wait_for 5 in_use memory_per_source $((2 * MEMORY))
+	wait_for 5 in_use cons_per_source $((2 * CONS))
+	in_use memory $((2 * MEMORY))
 	rt close name=b
 	wait_for 5 in_use cons "$CONS"
 }
@@ -157,13 +162,13 @@ paths()
 	write "$Q/paths_per_session/max" 32
 	write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
 	in_use paths_per_session 2
-	in_use memory $((2 * CHUNKS))
+	in_use memory $((2 * MEMORY))
 }
 
 # The memory of a second path: the first one has it all.
 memory_of_a_path()
 {
-	write "$Q/memory/max" "$CHUNKS"
+	write "$Q/memory/max" "$MEMORY"
 	rt open name=a path=ip:10.9.0.1
 	expect_error "Cannot allocate memory" write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
 	write "$Q/memory/max" 1000000000

@@ -12,6 +12,7 @@
 N=${RTRS_SESSIONS:-64}
 DEPTH=32
 CHUNK=65536
+MEMORY=$((DEPTH * CHUNK + $(queue_memory "$DEPTH")))
 Q=/sys/module/rtrs_server/quotas
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
@@ -31,7 +32,8 @@ all_up()
 	in_use sessions "$N"
 	in_use handshakes 0
 	in_use cons $((N * ($(nproc) + 1)))
-	in_use memory $((N * DEPTH * CHUNK))
+	in_use memory $((N * MEMORY))
+	in_use memory_per_source $((N * MEMORY))
 }
 
 # All with one source: what a host with that many clients does.
@@ -73,7 +75,7 @@ close_server()
 	echo "$N sessions closed by the server in $took ms" >"$TMP/close"
 	[ "$took" -lt $((5000 * RTRS_TIME_SCALE)) ]
 	[ -z "$(ls /sys/class/rtrs-server)" ]
-	for q in sessions handshakes cons memory; do
+	for q in sessions handshakes cons memory cons_per_source memory_per_source; do
 		in_use "$q" 0
 	done
 }
@@ -97,10 +99,10 @@ default_memory()
 	before=$(available)
 	rt open name=big path=ip:10.9.0.1 port=1300
 	echo "$((($(available) - before) / -1024)) MiB of memory for a session of default size," \
-		"client and server, $(($(cat "$Q/memory/current") >> 20)) MiB of it chunks" \
+		"client and server, $(($(cat "$Q/memory/current") >> 20)) MiB of it counted" \
 		>"$TMP/default"
-	# No more than with the C server.
-	in_use memory $((64 << 20))
+	# No more chunks than with the C server.
+	in_use memory $(((64 << 20) + $(queue_memory 512)))
 	rt close name=big
 	wait_for 5 in_use memory 0
 	rt unserve port=1300
@@ -118,7 +120,7 @@ device_gone()
 	sleep 0.5
 	rdma link delete rxe1
 	wait_for 5 has_paths 1
-	in_use memory $((DEPTH * CHUNK))
+	wait_for 5 in_use memory "$MEMORY"
 	rt_wait
 	balanced
 	[ -d /sys/class/rtrs-server/two ]

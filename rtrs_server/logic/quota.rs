@@ -37,13 +37,15 @@ pub enum Resource {
     ConsPerPath,
     /// Connections of one source address.
     ConsPerSource,
-    /// Memory of chunks in bytes, all together.
+    /// Memory of chunks and queues in bytes, all together.
     Memory,
+    /// Memory of chunks and queues of one source address.
+    MemoryPerSource,
 }
 
 impl Resource {
     /// How many there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -56,6 +58,7 @@ impl Resource {
         Self::ConsPerPath,
         Self::ConsPerSource,
         Self::Memory,
+        Self::MemoryPerSource,
     ];
 
     /// Its number.
@@ -82,7 +85,7 @@ impl Resource {
             Self::Cons | Self::ConsPerSource => 2..=1 << 20,
             Self::ConsPerPath => 2..=4096,
             // A chunk of the smallest size; all there can be.
-            Self::Memory => 8192..=1 << 50,
+            Self::Memory | Self::MemoryPerSource => 8192..=1 << 50,
         }
     }
 
@@ -97,7 +100,8 @@ impl Resource {
             Self::Cons => "connections",
             Self::ConsPerPath => "connections per path",
             Self::ConsPerSource => "connections per source address",
-            Self::Memory => "bytes of chunk memory",
+            Self::Memory => "bytes of memory",
+            Self::MemoryPerSource => "bytes of memory per source address",
         }
     }
 }
@@ -230,6 +234,30 @@ impl Quota {
             }
         }
     }
+}
+
+/// Bytes that are counted for a work request in a queue.
+const WR_BYTES: u64 = 256;
+
+/// Bytes that are counted for an entry of a completion queue.
+const CQE_BYTES: u64 = 64;
+
+/// An estimate of the memory that a device takes for the queues of one connection, of `send_wr` and
+/// `recv_wr` work requests.
+///
+/// What it really takes is known to its driver alone. Drivers make queues of powers of two, of
+/// entries of 64 to 256 bytes.
+pub fn queue_memory(send_wr: u32, recv_wr: u32) -> u64 {
+    let send = power_of_two(send_wr.into());
+    let recv = power_of_two(recv_wr.into());
+    let cqe = power_of_two(u64::from(send_wr).saturating_add(recv_wr.into()));
+
+    let queues = send.saturating_add(recv).saturating_mul(WR_BYTES);
+    queues.saturating_add(cqe.saturating_mul(CQE_BYTES))
+}
+
+fn power_of_two(count: u64) -> u64 {
+    count.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
 /// The largest sum of what belongs to one owner, of pairs of owner and amount. What it leaves of

@@ -48,7 +48,7 @@ impl Path {
             (
                 core::mem::take(&mut setup.eps),
                 setup.domain.take(),
-                setup.cons.take(),
+                (setup.cons.take(), setup.queues.take()),
             )
         };
         for ep in live.iter().flat_map(|live| live.endpoints()) {

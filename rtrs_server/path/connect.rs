@@ -16,6 +16,7 @@ use kernel::{
 use rtrs_bindings::{
     ib::{
         ConnParam,
+        Device,
         Direction,
         Domain,
         Endpoint,
@@ -49,11 +50,22 @@ use super::{
     Setup, //
 };
 use crate::{
-    config::ack_timeout,
+    config::{
+        ack_timeout,
+        Config, //
+    },
     handshake::reject_message,
+    limits::{
+        Limits,
+        Share, //
+    },
     logic::{
         path_state::CloseReason,
-        quota::Resource, //
+        quota::{
+            queue_memory,
+            OverQuota,
+            Resource, //
+        }, //
     },
     registry::Refusal,
     OWNER, //
@@ -65,6 +77,49 @@ const WRS_INVALIDATE: u32 = 5;
 
 /// The same without changing keys: data, invalidation of the client's key, answer.
 const WRS_KEEP: u32 = 3;
+
+/// Sizes of the queues of a connection.
+fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize> {
+    let attrs = device.attrs();
+    let limits = QpLimits {
+        max_qp_wr: attrs.max_qp_wr,
+        max_cqe: attrs.max_cqe,
+        max_send_sge: attrs.max_send_sge,
+    };
+    let depth = config.geometry.queue_depth();
+
+    if service {
+        QpSize::service(&limits, 1, REG_BATCH)
+    } else if config.always_invalidate {
+        QpSize::server_io(&limits, depth, WRS_INVALIDATE, 1)
+    } else {
+        QpSize::server_io(&limits, depth, WRS_KEEP, 1)
+    }
+    .map_err(|_| EINVAL)
+}
+
+/// Bytes, as they are counted, of the queues of a path with `cons` connections.
+pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> Result<u64> {
+    let service = queue_size(config, device, true)?;
+    let io = queue_size(config, device, false)?;
+    let all_io = queue_memory(io.send_wr, io.recv_wr).saturating_mul(cons.saturating_sub(1).into());
+
+    Ok(queue_memory(service.send_wr, service.recv_wr).saturating_add(all_io))
+}
+
+/// Takes `count` units of a total, in addition to those that there are.
+fn take_more(
+    share: &mut Option<Share>,
+    limits: &Arc<Limits>,
+    resource: Resource,
+    count: u64,
+) -> Result<(), OverQuota> {
+    match share {
+        Some(share) => share.more(count)?,
+        None => *share = Some(limits.take(resource, count)?),
+    }
+    Ok(())
+}
 
 impl Path {
     /// Accepts or rejects a connection that was found to belong here. May sleep.
@@ -89,15 +144,19 @@ impl Path {
     ) -> Result<(), Refusal> {
         let mut setup = self.setup.lock();
 
-        if let Err(refusal) = self.check(&mut setup, req.cid, &pending) {
-            drop(setup);
-            pending.reject(&reject_message(refusal.errno()));
-            return Err(refusal);
-        }
+        let size = match self.check(&mut setup, req.cid, &pending) {
+            Ok(size) => size,
+            Err(refusal) => {
+                drop(setup);
+                pending.reject(&reject_message(refusal.errno()));
+                return Err(refusal);
+            }
+        };
+        let queues = queue_memory(size.send_wr, size.recv_wr);
         let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, OWNER) {
             Ok(ep) => ep,
             Err((pending, e)) => {
-                setup.one_less();
+                setup.one_less(queues);
                 // Neither is a connection rejected, nor dropped, with the lock held.
                 drop(setup);
                 let refusal = Refusal::from(e);
@@ -107,7 +166,7 @@ impl Path {
         };
         let result = ep
             .locked(|locked| {
-                let result = self.accept(&mut setup, &locked);
+                let result = self.accept(&mut setup, &locked, &size);
                 if let Err(e) = result {
                     let errno = RejectErrno::from_kernel(e.to_errno());
                     locked.reject(&reject_message(errno));
@@ -125,7 +184,7 @@ impl Path {
                 Ok(())
             }
             Err(e) => {
-                setup.one_less();
+                setup.one_less(queues);
                 // A connection is never dropped with the lock held.
                 drop(setup);
                 drop(ep);
@@ -134,13 +193,13 @@ impl Path {
         }
     }
 
-    /// Whether the connection can be added.
+    /// Whether the connection can be added, and how large its queues are.
     fn check(
         &self,
         setup: &mut Setup,
         cid: u16,
         pending: &PendingConnection,
-    ) -> Result<(), Refusal> {
+    ) -> Result<QpSize, Refusal> {
         let taken = setup.eps.get(usize::from(cid)).is_none_or(Option::is_some);
         if taken || setup.closed || !self.accepts_cons() {
             return Err(Refusal::RESET);
@@ -154,24 +213,26 @@ impl Path {
             // memory of another one.
             None => setup.domain = Some(Domain::new(device, OWNER)?),
         }
-        self.take_share(setup)
+        let size = queue_size(self.session().context().config(), device, cid == 0)?;
+        self.take_shares(setup, &size)?;
+        Ok(size)
     }
 
-    /// Counts one more connection.
-    fn take_share(&self, setup: &mut Setup) -> Result<(), Refusal> {
+    /// Counts one more connection, and its queues.
+    fn take_shares(&self, setup: &mut Setup, size: &QpSize) -> Result<(), Refusal> {
         let limits = self.session().context().registry().limits();
 
-        match &mut setup.cons {
-            Some(cons) => cons.more(1)?,
-            None => setup.cons = Some(limits.take(Resource::Cons, 1)?),
-        }
+        take_more(&mut setup.cons, limits, Resource::Cons, 1)?;
+        let queues = queue_memory(size.send_wr, size.recv_wr);
+        take_more(&mut setup.queues, limits, Resource::Memory, queues)
+            .inspect_err(|_| setup.one_less(0))?;
         Ok(())
     }
 
-    fn accept(self: &Arc<Self>, setup: &mut Setup, ep: &Locked<'_, Self>) -> Result {
+    fn accept(self: &Arc<Self>, setup: &mut Setup, ep: &Locked<'_, Self>, size: &QpSize) -> Result {
         let domain = setup.domain.clone().ok_or(EINVAL)?;
         let service = ep.index() == 0;
-        let cfg = self.queue_config(&domain, service)?;
+        let cfg = self.queue_config(size);
         let qp = ep.create_qp(&domain, &cfg)?;
         if service {
             setup.recvs.0 = cfg.recv_wrs.min(u32::from(SERVICE_QUEUE_DEPTH));
@@ -206,26 +267,11 @@ impl Path {
         accepted
     }
 
-    fn queue_config(&self, domain: &Domain, service: bool) -> Result<QueueConfig> {
-        let config = self.session().context().config();
-        let attrs = domain.device().attrs();
-        let limits = QpLimits {
-            max_qp_wr: attrs.max_qp_wr,
-            max_cqe: attrs.max_cqe,
-            max_send_sge: attrs.max_send_sge,
-        };
-        let depth = config.geometry.queue_depth();
-        let size = if service {
-            QpSize::service(&limits, 1, REG_BATCH)
-        } else if config.always_invalidate {
-            QpSize::server_io(&limits, depth, WRS_INVALIDATE, 1)
-        } else {
-            QpSize::server_io(&limits, depth, WRS_KEEP, 1)
-        }
-        .map_err(|_| EINVAL)?;
+    fn queue_config(&self, size: &QpSize) -> QueueConfig {
+        let depth = self.geometry().queue_depth();
 
         // The queue pair adds the one for draining by itself.
-        Ok(QueueConfig {
+        QueueConfig {
             send_wrs: size.send_wr.saturating_sub(1),
             recv_wrs: size.recv_wr.saturating_sub(1),
             send_sges: size.send_sge,
@@ -233,7 +279,7 @@ impl Path {
             poll: PollContext::Workqueue,
             send_tokens: u32::from(depth).saturating_add(EXTRA_TOKENS),
             recv_tokens: RECV_TOKENS,
-        })
+        }
     }
 
     /// Posts the receive of the info request.

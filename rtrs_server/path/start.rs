@@ -61,13 +61,13 @@ use crate::{
     },
     logic::{
         path_state::CloseReason,
-        quota::Resource,
         ring::Ring, //
     },
     op::{
         Lease,
         Op, //
     },
+    show::Show,
     sysfs::PathDir, //
 };
 
@@ -139,15 +139,14 @@ impl Path {
     /// Connections, chunks, keys, operations.
     fn make_live(self: &Arc<Self>) -> Result<KBox<Live>> {
         let (domain, eps) = self.take_endpoints()?;
-        // Not before: a client that only connects takes nothing from others. It was compared
+        // Not before: a client that only connects takes no chunks from others. It was compared
         // then, so this fails only for somebody whom others have overtaken.
         let context = self.session().context();
         let memory = context
             .registry()
-            .limits()
-            .take(Resource::Memory, context.config().path_memory())
-            .map_err(|_| {
-                pr_warn_ratelimited!("{}: no memory left in the quota\n", self.label());
+            .take_chunks(self, context.config().chunk_memory())
+            .map_err(|over| {
+                pr_warn_ratelimited!("{}: {}\n", self.label(), Show(over));
                 ENOMEM
             })?;
         if let Some(ep) = eps.first() {

@@ -20,6 +20,33 @@ rt()
 	printf '%s' "$*" >"$RT/command"
 }
 
+# pow2 N: the power of two that is not less.
+pow2()
+{
+	local p=1
+
+	while [ "$p" -lt "$1" ]; do
+		p=$((2 * p))
+	done
+	echo "$p"
+}
+
+# con_memory SENDS RECEIVES: what the server counts for the queues of a connection.
+con_memory()
+{
+	echo $((($(pow2 "$1") + $(pow2 "$2")) * 256 + $(pow2 $(($1 + $2))) * 64))
+}
+
+# queue_memory DEPTH: for those of a path, with always_invalidate and one IO
+# connection for each CPU.
+queue_memory()
+{
+	local least=$(($1 < 16 ? 16 : $1)) io
+
+	io=$(con_memory $(((5 * $1 < 16 ? 16 : 5 * $1) + 1)) $((least + 1)))
+	echo $(($(con_memory 1043 1027) + $(nproc) * io))
+}
+
 # result TAG: its last result, "ok ..." or "error -90 ...".
 result()
 {

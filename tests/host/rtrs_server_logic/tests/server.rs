@@ -282,6 +282,19 @@ fn quota_of_what_others_count() {
 }
 
 #[test]
+fn queues_are_estimated() {
+    // A service connection, and one for IO of the default depth.
+    assert_eq!(queue_memory(1043, 1027), 4096 * 256 + 4096 * 64);
+    assert_eq!(queue_memory(2561, 513), 5120 * 256 + 4096 * 64);
+    assert_eq!(queue_memory(1, 1), 2 * 256 + 2 * 64);
+    let most = u64::from(u32::MAX) + 1;
+    assert_eq!(
+        queue_memory(u32::MAX, u32::MAX),
+        2 * most * 256 + 2 * most * 64
+    );
+}
+
+#[test]
 fn maxima_are_sane() {
     for (index, resource) in Resource::ALL.into_iter().enumerate() {
         assert_eq!(resource.index(), index);
