@@ -53,12 +53,17 @@ use crate::{
 /// Connection requests that may wait for their decision at a time.
 const MAX_PENDING: u32 = 4096;
 
+/// Connection requests, of different paths, that are worked on at a time.
+const HANDSHAKES_AT_A_TIME: u16 = 32;
+
 /// What clients of one server share.
 #[pin_data]
 pub(crate) struct Context {
     service: Arc<dyn Service>,
     config: Config,
     queue: Queue,
+    /// For connection requests.
+    handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
     slow_queue: Queue,
     closing: Atomic<bool>,
@@ -93,6 +98,12 @@ impl Context {
 
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// The queue for connection requests: what clients that connect keep busy is none that
+    /// others' paths need.
+    pub(crate) fn handshake_queue(&self) -> &Queue {
+        &self.handshake_queue
     }
 
     /// The queue for what may take long: nothing else waits behind it.
@@ -141,10 +152,13 @@ impl Context {
 /// A server that listens. Dropping it closes it: the listening ends, all paths are closed, and it
 /// sleeps until the last operation is answered and the user was told of the end of all sessions.
 //
-// Field order is teardown order, after `drop()`.
+// Field order is teardown order, after `drop()`. The context has a handle of each queue, so the first
+// one to go waits for the last user of the context, which may be an item of a later one.
 pub struct Server {
     listeners: KVec<Listener<Acceptor>>,
     ctx: Option<Arc<Context>>,
+    /// Empty when the last request is decided, which `drop()` waits for.
+    _handshake_queue: OwnedQueue,
     /// Waits for everything that has a handle of it, all paths and sessions among them, and for
     /// what runs on it.
     _queue: OwnedQueue,
@@ -167,17 +181,25 @@ impl Server {
             c"rtrs_server",
             Options::UNBOUND.mem_reclaim().max_active(512),
         )?;
+        let owned_handshake = OwnedQueue::new(
+            c"rtrs_server_cm",
+            Options::UNBOUND
+                .mem_reclaim()
+                .max_active(HANDSHAKES_AT_A_TIME),
+        )?;
         let owned_slow = OwnedQueue::new(
             c"rtrs_server_slow",
             Options::UNBOUND.mem_reclaim().max_active(512),
         )?;
         let queue = owned.handle();
+        let handshake_queue = owned_handshake.handle();
         let slow_queue = owned_slow.handle();
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
                 service,
                 config,
                 queue,
+                handshake_queue,
                 slow_queue,
                 closing: Atomic::new(false),
                 pending: Atomic::new(0),
@@ -191,6 +213,7 @@ impl Server {
         let mut server = Self {
             listeners: KVec::with_capacity(2, GFP_KERNEL)?,
             ctx: Some(ctx),
+            _handshake_queue: owned_handshake,
             _queue: owned,
             _slow_queue: owned_slow,
         };

@@ -3,7 +3,9 @@
 //! A connection request that waits for its decision.
 //!
 //! The connection manager calls the listener with a lock that holds up all other requests on that
-//! device. So that call only looks at the message, and a task decides.
+//! device. So that call only looks at the message, and a task decides: one for each request until
+//! its path is known, then one for each path. A client's requests wait for each other then, and
+//! nobody else's for them.
 
 use kernel::{
     new_mutex,
@@ -69,11 +71,12 @@ fn show_addr(addr: &SockAddr) -> Addr {
     to_addr(addr).unwrap_or(Addr::Gid([0; 16]))
 }
 
-/// A request in the queue.
+/// A request in the queue, later in that of its path.
 #[pin_data]
-struct Handshake {
+pub(crate) struct Handshake {
     ctx: Arc<Context>,
     req: ConnReq,
+    /// Locked below the handler mutex of the listener, for a moment.
     #[pin]
     pending: Mutex<Option<PendingConnection>>,
     #[pin]
@@ -88,52 +91,72 @@ impl WorkItem for Handshake {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        let refusal = match this.admit() {
+            // Goes on in the path's own work item.
+            Ok(path) => match path.expect_connection(this.clone()) {
+                Ok(()) => return,
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        // Not in the condition: it is rejected without the lock.
         let pending = this.pending.lock().take();
         if let Some(pending) = pending {
-            this.decide(pending);
+            let addrs = addrs_of(&pending);
+            pending.reject(&reject_message(refusal.errno()));
+            this.log_refused(&addrs, refusal);
         }
         this.ctx.drop_pending();
     }
 }
 
 impl Handshake {
-    /// May sleep.
-    fn decide(&self, pending: PendingConnection) {
-        // Named as in sysfs: the client is the source.
-        let addrs = AddrPair {
-            src: Some(show_addr(&pending.peer())),
-            dst: show_addr(&pending.local()),
-        };
-
-        let refused = match self.admit(&addrs, &pending) {
-            // It rejects by itself, since that needs what has become of the request.
-            Ok(path) => path.connect(&self.req, pending),
-            Err(refusal) => {
-                pending.reject(&reject_message(refusal.errno()));
-                Err(refusal)
-            }
-        };
-        if let Err(refusal) = refused {
-            pr_info_ratelimited!(
-                "{}: connection {} of {} refused: {}\n",
-                Show(addrs),
-                self.req.cid,
-                self.req.cid_num,
-                Show(refusal)
-            );
-        }
-    }
-}
-
-impl Handshake {
     /// Finds or makes its path. May sleep.
-    fn admit(&self, addrs: &AddrPair, pending: &PendingConnection) -> Result<Arc<Path>, Refusal> {
-        let device = pending.device().ok_or(Refusal::RESET)?;
-        let queues = path_queue_memory(self.ctx.config(), device, self.req.cid_num)?;
+    fn admit(&self) -> Result<Arc<Path>, Refusal> {
+        let (addrs, queues) = {
+            let pending = self.pending.lock();
+            let pending = pending.as_ref().ok_or(Refusal::RESET)?;
+            let device = pending.device().ok_or(Refusal::RESET)?;
+            (
+                addrs_of(pending),
+                path_queue_memory(self.ctx.config(), device, self.req.cid_num)?,
+            )
+        };
 
         self.ctx
             .registry()
-            .admit(&self.ctx, &self.req, addrs, queues)
+            .admit(&self.ctx, &self.req, &addrs, queues)
+    }
+
+    /// The turn of this one has come at the path it belongs to. May sleep.
+    pub(crate) fn connect(&self, path: &Arc<Path>) {
+        let pending = self.pending.lock().take();
+        if let Some(pending) = pending {
+            let addrs = addrs_of(&pending);
+            // It rejects by itself, since that needs what has become of the request.
+            if let Err(refusal) = path.connect(&self.req, pending) {
+                self.log_refused(&addrs, refusal);
+            }
+        }
+        self.ctx.drop_pending();
+    }
+
+    fn log_refused(&self, addrs: &AddrPair, refusal: Refusal) {
+        pr_info_ratelimited!(
+            "{}: connection {} of {} refused: {}\n",
+            Show(addrs),
+            self.req.cid,
+            self.req.cid_num,
+            Show(refusal)
+        );
+    }
+}
+
+/// Named as in sysfs: the client is the source.
+fn addrs_of(pending: &PendingConnection) -> AddrPair {
+    AddrPair {
+        src: Some(show_addr(&pending.peer())),
+        dst: show_addr(&pending.local()),
     }
 }
 
@@ -181,7 +204,9 @@ impl Listen for Acceptor {
         match handshake {
             Ok(handshake) => {
                 *handshake.pending.lock() = Some(request.detach());
-                handshake.work.enqueue(self.ctx.queue(), &handshake);
+                handshake
+                    .work
+                    .enqueue(self.ctx.handshake_queue(), &handshake);
             }
             Err(_) => {
                 self.ctx.drop_pending();

@@ -14,7 +14,7 @@
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
 //!   mutexes nest inside; event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
-//! * `state`, `info`, `deferred` (spinlocks, interrupts off): leaves.
+//! * `state`, `info`, `deferred`, `expected` (spinlocks, interrupts off): leaves.
 //! * `live` (RCU): what the path has while it carries IO; see [`crate::live`].
 
 use core::fmt;
@@ -84,6 +84,7 @@ use rtrs_core::{
 };
 
 use crate::{
+    handshake::Handshake,
     limits::Share,
     live::Live,
     logic::{
@@ -175,6 +176,9 @@ impl Setup {
 /// Operations for the deferred work item; as many as there are, once there are any.
 type Deferred = Ring<KVVec<Option<KBox<Op>>>>;
 
+/// Connection requests that wait for their turn.
+type Expected = Ring<KVVec<Option<Arc<Handshake>>>>;
+
 /// The info request.
 struct Info {
     /// Where it is received.
@@ -262,6 +266,11 @@ pub(crate) struct Path {
     owner_work: DelayedWork<Path, 0>,
     #[pin]
     deferred_work: Work<Path, 1>,
+    /// Connection requests, in their order; as many as connections were announced.
+    #[pin]
+    expected: SpinLockIrq<Expected>,
+    #[pin]
+    connect_work: Work<Path, 2>,
 }
 
 impl_has_delayed_work! {
@@ -270,6 +279,10 @@ impl_has_delayed_work! {
 
 impl_has_work! {
     impl HasWork<Self, 1> for Path { self.deferred_work }
+}
+
+impl_has_work! {
+    impl HasWork<Self, 2> for Path { self.connect_work }
 }
 
 impl DelayedOn<0> for Path {
@@ -304,6 +317,15 @@ impl WorkItem<1> for Path {
     }
 }
 
+/// Connection requests, one by one.
+impl WorkItem<2> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.connect_next();
+    }
+}
+
 impl Path {
     /// A path without connections, whose queues are going to take `queues` bytes. May sleep.
     pub(crate) fn new(
@@ -316,6 +338,10 @@ impl Path {
         let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
         for _ in 0..req.cid_num {
             eps.push(None, GFP_KERNEL)?;
+        }
+        let mut expected = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
+        for _ in 0..req.cid_num {
+            expected.push(None, GFP_KERNEL)?;
         }
         let deadline = now_ns().saturating_add(u64::from(HANDSHAKE_MS) * NS_PER_MS);
 
@@ -381,6 +407,8 @@ impl Path {
                 ),
                 owner_work <- new_delayed_work!("rtrs_srv_path"),
                 deferred_work <- new_work!("rtrs_srv_deferred"),
+                expected <- new_spinlock_irq!(Ring::new(expected), "rtrs_srv_expected"),
+                connect_work <- new_work!("rtrs_srv_connect"),
             }),
             GFP_KERNEL,
         )

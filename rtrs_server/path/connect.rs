@@ -28,6 +28,7 @@ use rtrs_bindings::{
     },
     noio::Gfp,
     pages::Pages,
+    workqueue::WorkExt,
 };
 use rtrs_core::proto::{
     ConnAccept,
@@ -54,7 +55,10 @@ use crate::{
         ack_timeout,
         Config, //
     },
-    handshake::reject_message,
+    handshake::{
+        reject_message,
+        Handshake, //
+    },
     limits::{
         Limits,
         Share, //
@@ -122,6 +126,39 @@ fn take_more(
 }
 
 impl Path {
+    /// A connection was found to belong here: its turn comes. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// More are waiting than were announced.
+    pub(crate) fn expect_connection(
+        self: &Arc<Self>,
+        handshake: Arc<Handshake>,
+    ) -> Result<(), Refusal> {
+        let pushed = self.expected.lock().push(handshake);
+
+        pushed.map_err(|_| Refusal::RESET)?;
+        self.connect_soon();
+        Ok(())
+    }
+
+    fn connect_soon(self: &Arc<Self>) {
+        self.connect_work
+            .enqueue(self.session().context().handshake_queue(), self);
+    }
+
+    /// Accepts or rejects the connection whose turn it is. The next one waits until other paths
+    /// had theirs.
+    pub(super) fn connect_next(self: &Arc<Self>) {
+        let next = self.expected.lock().pop();
+        let Some(handshake) = next else { return };
+
+        handshake.connect(self);
+        if !self.expected.lock().is_empty() {
+            self.connect_soon();
+        }
+    }
+
     /// Accepts or rejects a connection that was found to belong here. May sleep.
     pub(crate) fn connect(
         self: &Arc<Self>,
