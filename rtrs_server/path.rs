@@ -565,9 +565,10 @@ impl Path {
         }
     }
 
-    /// The client broke the protocol.
+    /// The client broke the protocol. Counted if that is what the path is closed for: once, however
+    /// many connections find something at the same time.
     pub(crate) fn fault(self: &Arc<Self>, fault: Fault) {
-        if self.is_closing() {
+        if !self.reason.populate(CloseReason::Violation) {
             return;
         }
         self.stats.violation();

@@ -198,7 +198,13 @@ pub(crate) fn violation(path: &Path, what: &str) {
     rtrs_srv_violation::fire(
         path.session().cname(),
         path.cname(),
-        c"connected",
+        match path.state() {
+            ServerPathState::Handshaking => c"handshaking",
+            ServerPathState::InfoPending => c"info-pending",
+            ServerPathState::Starting => c"starting",
+            ServerPathState::Connected => c"connected",
+            ServerPathState::Closing(_) | ServerPathState::Closed(_) => c"closing",
+        },
         c"closing",
         what,
     );

@@ -316,6 +316,17 @@ violation()
 	matches "$TOTAL" "0 "
 }
 
+# One whose fault is not what it sends but when: counted once, too.
+early()
+{
+	write "$TOTAL" 0
+	traced_while rtrs_srv attack info-early
+	traced 1 "rtrs_srv_violation: sess=[^ ]* path=[^ ]+ handshaking -> closing \(info request before all connections\)"
+	traced 1 "rtrs_srv_path_state: .* handshaking -> closing \(protocol violation\)"
+	matches "$TOTAL" "1 "
+	write "$TOTAL" 0
+}
+
 # One that breaks it before there is a path which that could be counted for.
 bad_request()
 {
@@ -350,6 +361,7 @@ check "tracepoints show every stage of a request" trace_requests
 check "uevents tell of paths and session" told
 check "tracepoints show the life of a path" trace_path
 check "a violation of the protocol is shown and counted" violation
+check "and so is a question that comes too early" early
 check "and so is a request to connect that makes no sense" bad_request
 check "devices unmap" unmap
 finish

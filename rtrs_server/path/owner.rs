@@ -25,6 +25,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    Fault,
     Owner,
     Path,
     NS_PER_MS, //
@@ -60,13 +61,14 @@ impl Path {
             let reason = self.reason.copy().unwrap_or(CloseReason::ConnError);
             return Some(Event::Close(reason));
         }
+        // Before the connections are counted: an honest client asks after the last one. Not in the
+        // condition below: the lock would be held for what follows, which sleeps.
+        let name = self.info.lock().name;
         let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
         if state == ServerPathState::Handshaking && all {
             return Some(Event::ConAccepted { missing: 0 });
         }
         if state.in_handshake() {
-            // Not in the condition: the lock would be held for what follows, which sleeps.
-            let name = self.info.lock().name;
             if let Some(name) = name {
                 return self.try_start(owner, state, &name);
             }
@@ -88,6 +90,8 @@ impl Path {
         name: &SessionName,
     ) -> Option<Event> {
         if state == ServerPathState::Handshaking {
+            // A violation, as the state machine has it too; here it is counted.
+            self.fault(Fault::Unexpected("info request before all connections"));
             return Some(Event::InfoReceived);
         }
         if !owner.claimed {
