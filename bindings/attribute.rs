@@ -121,6 +121,11 @@ impl<T: Send + Sync> Attribute<T> {
         Self::new(name, 0o444, Some(show), Input::None)
     }
 
+    /// Readable by root (0400).
+    pub const fn ro_root(name: &'static CStr, show: Show<T>) -> Self {
+        Self::new(name, 0o400, Some(show), Input::None)
+    }
+
     /// Readable by everybody, writable by root (0644).
     pub const fn rw(name: &'static CStr, show: Show<T>, store: Store<T>) -> Self {
         Self::new(name, 0o644, Some(show), Input::Store(store))

@@ -103,14 +103,15 @@ attributes! {
     static SESSION_FILES: [Session] = {
         "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
         "peer_name" => ro(|session, out| line(out, session.name())),
-        "uuid" => ro(|session, out| line::<&Uuid>(out, session.uuid())),
+        // Who knows it, and that of a path, can come in its client's place.
+        "uuid" => ro_root(|session, out| line::<&Uuid>(out, session.uuid())),
         "protocol_errors" => ro(|session, out| line(out, session.violations())),
         "memory" => ro(|session, out| line(out, session.memory())),
     };
     static PATH_FILES: [Path] = {
         "state" => ro(|path, out| line(out, path.state())),
         "state_full" => ro(show_state_full),
-        "uuid" => ro(|path, out| line::<&Uuid>(out, path.uuid())),
+        "uuid" => ro_root(|path, out| line::<&Uuid>(out, path.uuid())),
         "protocol_errors" => ro(|path, out| line(out, path.stats().violations())),
         "memory" => ro(|path, out| line(out, path.memory())),
         "src_addr" => ro(|path, out| match &path.addrs().src {

@@ -59,6 +59,9 @@ formats()
 	matches "$p0/state_full" "state: connected since: $n connections: $(($(nproc --all) + 1)) attempt: $n "
 	matches "$p0/uuid" "$uuid"
 	not cmp -s "$p0/uuid" "$SESS/uuid"
+	# They are all that it takes to be somebody else.
+	same "who may know the path's" "$(stat -c %a "$p0/uuid")" 400
+	same "who may know the session's" "$(stat -c %a "$SESS/uuid")" 400
 	matches "$p0/protocol_errors" "0 "
 	matches "$p0/src_addr" "ip:10.9.0.2 "
 	matches "$p0/dst_addr" "ip:10.9.0.1 "
