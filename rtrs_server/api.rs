@@ -51,7 +51,7 @@ pub trait Service: Send + Sync + 'static {
     /// Called in parallel, for different requests. What comes over the service connection
     /// (administrative requests) is called for one at a time per path, from a task in which it may
     /// block for long; a call for IO delays the other requests on the same connection, so it
-    /// should only start what has to be done.
+    /// should only start what has to be done. The path cannot be closed before it has returned.
     ///
     /// What is in the request was written by the client: its lengths agree with each other, the
     /// contents may be anything.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a path. Called by the owner task; all of it may sleep, none of it waits for disks.
+//! The end of a path. Called by the owner task; all of it may sleep. None of it waits for requests
+//! that the user has; draining a connection waits for the user to return from taking one.
 
 use kernel::{
     prelude::*,
@@ -71,7 +72,8 @@ impl Path {
             self.session().unclaim();
         }
 
-        // 4. Connections: drained, destroyed. No handler of ours runs after this.
+        // 4. Connections: drained, destroyed. No handler of ours runs after this, so it waits for
+        // the one that is in the user's `request()`, which may sleep for a full disk.
         drop(eps);
         let region = self.info.lock().region.take();
         drop(region);
