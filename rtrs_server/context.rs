@@ -66,6 +66,8 @@ pub(crate) struct Context {
     handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
     slow_queue: Queue,
+    /// For IO that waited for another path.
+    io_queue: Queue,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
     pending: Atomic<u32>,
@@ -109,6 +111,12 @@ impl Context {
     /// The queue for what may take long: nothing else waits behind it.
     pub(crate) fn slow_queue(&self) -> &Queue {
         &self.slow_queue
+    }
+
+    /// The queue for IO that does not run where it arrived. The user may sleep there as long as a
+    /// disk is full, so it is neither that of owner tasks nor behind what takes longer.
+    pub(crate) fn io_queue(&self) -> &Queue {
+        &self.io_queue
     }
 
     /// The next completion vector: connections are spread over all there are.
@@ -163,6 +171,7 @@ pub struct Server {
     /// what runs on it.
     _queue: OwnedQueue,
     _slow_queue: OwnedQueue,
+    _io_queue: OwnedQueue,
 }
 
 impl Server {
@@ -191,9 +200,14 @@ impl Server {
             c"rtrs_server_slow",
             Options::UNBOUND.mem_reclaim().max_active(512),
         )?;
+        let owned_io = OwnedQueue::new(
+            c"rtrs_server_io",
+            Options::UNBOUND.mem_reclaim().max_active(512),
+        )?;
         let queue = owned.handle();
         let handshake_queue = owned_handshake.handle();
         let slow_queue = owned_slow.handle();
+        let io_queue = owned_io.handle();
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
                 service,
@@ -201,6 +215,7 @@ impl Server {
                 queue,
                 handshake_queue,
                 slow_queue,
+                io_queue,
                 closing: Atomic::new(false),
                 pending: Atomic::new(0),
                 vectors: Atomic::new(0),
@@ -216,6 +231,7 @@ impl Server {
             _handshake_queue: owned_handshake,
             _queue: owned,
             _slow_queue: owned_slow,
+            _io_queue: owned_io,
         };
         server.listen(port)?;
         Ok(server)

@@ -14,7 +14,7 @@
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
 //!   mutexes nest inside; event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
-//! * `state`, `info`, `deferred`, `expected` (spinlocks, interrupts off): leaves.
+//! * `state`, `info`, `deferred`, `unparked`, `expected` (spinlocks, interrupts off): leaves.
 //! * `live` (RCU): what the path has while it carries IO; see [`crate::live`].
 
 use core::fmt;
@@ -173,7 +173,7 @@ impl Setup {
     }
 }
 
-/// Operations for the deferred work item; as many as there are, once there are any.
+/// Operations for a work item; as many as there are, once there are any.
 type Deferred = Ring<KVVec<Option<KBox<Op>>>>;
 
 /// Connection requests that wait for their turn.
@@ -255,9 +255,12 @@ pub(crate) struct Path {
     state: SpinLockIrq<ServerPathState>,
     #[pin]
     info: SpinLockIrq<Info>,
-    /// Operations for the deferred work item.
+    /// Administrative requests for the deferred work item.
     #[pin]
     deferred: SpinLockIrq<Deferred>,
+    /// IO that was parked, for a work item of its own.
+    #[pin]
+    unparked: SpinLockIrq<Deferred>,
     #[pin]
     setup: Mutex<Setup>,
     #[pin]
@@ -271,6 +274,8 @@ pub(crate) struct Path {
     expected: SpinLockIrq<Expected>,
     #[pin]
     connect_work: Work<Path, 2>,
+    #[pin]
+    unparked_work: Work<Path, 3>,
 }
 
 impl_has_delayed_work! {
@@ -283,6 +288,10 @@ impl_has_work! {
 
 impl_has_work! {
     impl HasWork<Self, 2> for Path { self.connect_work }
+}
+
+impl_has_work! {
+    impl HasWork<Self, 3> for Path { self.unparked_work }
 }
 
 impl DelayedOn<0> for Path {
@@ -308,12 +317,21 @@ impl WorkItem<0> for Path {
     }
 }
 
-/// Requests that are not handled where they arrive.
+/// Administrative requests, which may keep the user busy for long.
 impl WorkItem<1> for Path {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         this.run_deferred();
+    }
+}
+
+/// IO that had to wait for another path. Not behind what may take long.
+impl WorkItem<3> for Path {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.run_unparked();
     }
 }
 
@@ -381,6 +399,7 @@ impl Path {
                     "rtrs_srv_info"
                 ),
                 deferred <- new_spinlock_irq!(Ring::new(KVVec::new()), "rtrs_srv_deferred"),
+                unparked <- new_spinlock_irq!(Ring::new(KVVec::new()), "rtrs_srv_unparked"),
                 setup <- new_mutex!(
                     Setup {
                         closed: false,
@@ -409,6 +428,7 @@ impl Path {
                 deferred_work <- new_work!("rtrs_srv_deferred"),
                 expected <- new_spinlock_irq!(Ring::new(expected), "rtrs_srv_expected"),
                 connect_work <- new_work!("rtrs_srv_connect"),
+                unparked_work <- new_work!("rtrs_srv_unparked"),
             }),
             GFP_KERNEL,
         )

@@ -80,13 +80,15 @@ impl Path {
 
         // 5. Operations that nobody works on, with keys and, as the last user of its memory, the
         // domain. What was parked on another path's operation is not parked any more.
-        let none = Ring::new(KVVec::new());
-        let deferred = core::mem::replace(&mut *self.deferred.lock(), none);
+        let none = || Ring::new(KVVec::new());
+        let deferred = core::mem::replace(&mut *self.deferred.lock(), none());
+        let unparked = core::mem::replace(&mut *self.unparked.lock(), none());
         if let Some(live) = live {
             drop_parked(self, live.slots().len());
             drop(live);
         }
         drop(deferred);
+        drop(unparked);
         drop(domain);
         drop(shares);
         self.drained.store(true, Relaxed);

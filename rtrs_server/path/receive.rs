@@ -28,6 +28,7 @@ use rtrs_bindings::{
         Wc,
         WcOpcode, //
     },
+    lock::SpinLockIrq,
     ratelimit::pr_warn_ratelimited,
     workqueue::WorkExt,
 };
@@ -41,6 +42,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    Deferred,
     Fault,
     Owner,
     Path, //
@@ -281,30 +283,48 @@ impl Path {
         }
     }
 
+    /// Runs the request of `op` in a task. Any context.
     fn defer(self: &Arc<Self>, op: KBox<Op>) {
-        let pushed = self.deferred.lock().push(op);
+        if op.arrival().cid != 0 {
+            let pushed = self.unparked.lock().push(op);
 
-        // There is room for all there are.
+            // There is room for all there are.
+            if pushed.is_ok() {
+                self.poke();
+            }
+            return;
+        }
+        let pushed = self.deferred.lock().push(op);
         if pushed.is_ok() {
-            self.poke();
+            self.deferred_work
+                .enqueue(self.session().context().slow_queue(), self);
         }
     }
 
     fn poke(self: &Arc<Self>) {
-        self.deferred_work
-            .enqueue(self.session().context().slow_queue(), self);
+        self.unparked_work
+            .enqueue(self.session().context().io_queue(), self);
     }
 
-    /// The deferred work item.
+    /// The work item for administrative requests.
     pub(super) fn run_deferred(self: &Arc<Self>) {
+        self.run_all(&self.deferred);
+    }
+
+    /// The work item for IO that was parked, and for making room.
+    pub(super) fn run_unparked(self: &Arc<Self>) {
         {
             let guard = rcu::read_lock();
             if let Some(live) = self.live.read(&guard) {
                 live.make_room(self);
             }
         }
+        self.run_all(&self.unparked);
+    }
+
+    fn run_all(self: &Arc<Self>, ring: &SpinLockIrq<Deferred>) {
         loop {
-            let op = self.deferred.lock().pop();
+            let op = ring.lock().pop();
             let Some(op) = op else { return };
             // The end of the path is not announced while the user's function runs, even if it has
             // answered.

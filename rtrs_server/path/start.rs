@@ -177,12 +177,14 @@ impl Path {
         };
 
         // Room for all of them, so that nothing is allocated later.
-        let mut room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for _ in 0..depth {
-            room.push(None, GFP_KERNEL)?;
+        for ring in [&self.deferred, &self.unparked] {
+            let mut room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+            for _ in 0..depth {
+                room.push(None, GFP_KERNEL)?;
+            }
+            let none = core::mem::replace(&mut *ring.lock(), Ring::new(room));
+            drop(none);
         }
-        let none = core::mem::replace(&mut *self.deferred.lock(), Ring::new(room));
-        drop(none);
         let lease = Lease::new(self, memory)?;
         self.ops_out.store(true, Release);
         let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
