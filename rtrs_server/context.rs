@@ -160,8 +160,8 @@ impl Context {
 /// A server that listens. Dropping it closes it: the listening ends, all paths are closed, and it
 /// sleeps until the last operation is answered and the user was told of the end of all sessions.
 //
-// Field order is teardown order, after `drop()`. The context has a handle of each queue, so the first
-// one to go waits for the last user of the context, which may be an item of a later one.
+// Field order is teardown order, after `drop()`. The context has a handle of each queue, so the
+// first one to go waits for the last user of the context, which may be an item of a later one.
 pub struct Server {
     listeners: KVec<Listener<Acceptor>>,
     ctx: Option<Arc<Context>>,

@@ -162,7 +162,8 @@ paths()
 	write "$Q/paths_per_session/max" 32
 	write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
 	in_use paths_per_session 2
-	in_use memory $((2 * MEMORY))
+	# What was refused above may still be on its way out.
+	wait_for 5 in_use memory $((2 * MEMORY))
 }
 
 # The memory of a second path: the first one has it all.
