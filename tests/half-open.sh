@@ -4,7 +4,6 @@
 # desc: a thousand clients that never finish connecting are given up in time and cost nothing
 # topology: single
 # timeout: 600
-# default: no
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/peer.sh"

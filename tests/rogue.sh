@@ -3,7 +3,6 @@
 #
 # desc: servers that turn wrong once they are connected lose the path, with a reason, and no IO
 # topology: single
-# default: no
 # timeout: 1200
 
 . "$(dirname "$0")/lib/common.sh"
