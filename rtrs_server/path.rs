@@ -39,8 +39,6 @@ use kernel::{
 
 use rtrs_bindings::{
     ib::{
-        Domain,
-        Endpoint,
         PostError,
         Region, //
     },
@@ -78,7 +76,6 @@ use rtrs_core::{
         },
         ConnReq,
         Geometry,
-        ProtoError,
         SessionName, //
     },
 };
@@ -110,68 +107,20 @@ use crate::{
 
 mod close;
 pub(crate) mod connect;
+mod fault;
 mod inspect;
 mod owner;
 mod receive;
+mod setup;
 mod start;
+
+pub(crate) use self::fault::Fault;
+use self::setup::Setup;
 
 /// Time a client has for its handshake.
 const HANDSHAKE_MS: u32 = 30_000;
 
 const NS_PER_MS: u64 = 1_000_000;
-
-/// What a client did wrong.
-pub(crate) enum Fault {
-    /// A message that is not valid.
-    Proto(ProtoError),
-    /// A request for a chunk whose request on this path is not answered yet.
-    Busy,
-    /// Something that has no place here.
-    Unexpected(&'static str),
-}
-
-impl From<ProtoError> for Fault {
-    fn from(e: ProtoError) -> Self {
-        Self::Proto(e)
-    }
-}
-
-impl Fault {
-    fn as_str(&self) -> &'static str {
-        match self {
-            Self::Proto(e) => e.as_str(),
-            Self::Busy => "request for a chunk in use",
-            Self::Unexpected(what) => what,
-        }
-    }
-}
-
-/// The table of connections while they come in.
-struct Setup {
-    /// Nothing is added any more.
-    closed: bool,
-    domain: Option<Arc<Domain>>,
-    /// By connection id, as many as the client announced.
-    eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
-    /// Receives to post on the service connection and on each other one.
-    recvs: (u32, u32),
-    /// Of the connections that there are.
-    cons: Option<Share>,
-    /// Of the memory, for their queues.
-    queues: Option<Share>,
-}
-
-impl Setup {
-    /// A connection that was counted, with `queues` bytes, did not come to be.
-    fn one_less(&mut self, queues: u64) {
-        if let Some(cons) = &mut self.cons {
-            cons.fewer(1);
-        }
-        if let Some(share) = &mut self.queues {
-            share.fewer(queues);
-        }
-    }
-}
 
 /// Operations for a work item; as many as there are, once there are any.
 type Deferred = Ring<KVVec<Option<KBox<Op>>>>;

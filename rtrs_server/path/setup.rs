@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of connections of a path.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rtrs_bindings::ib::{
+    Domain,
+    Endpoint, //
+};
+
+use super::Path;
+use crate::limits::Share;
+
+/// The table of connections while they come in.
+pub(super) struct Setup {
+    /// Nothing is added any more.
+    pub(super) closed: bool,
+    pub(super) domain: Option<Arc<Domain>>,
+    /// By connection id, as many as the client announced.
+    pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
+    /// Receives to post on the service connection and on each other one.
+    pub(super) recvs: (u32, u32),
+    /// Of the connections that there are.
+    pub(super) cons: Option<Share>,
+    /// Of the memory, for their queues.
+    pub(super) queues: Option<Share>,
+}
+
+impl Setup {
+    /// A connection that was counted, with `queues` bytes, did not come to be.
+    pub(super) fn one_less(&mut self, queues: u64) {
+        if let Some(cons) = &mut self.cons {
+            cons.fewer(1);
+        }
+        if let Some(share) = &mut self.queues {
+            share.fewer(queues);
+        }
+    }
+}
