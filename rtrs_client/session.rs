@@ -5,6 +5,9 @@
 //! # Locking
 //!
 //! * `paths_lock` (mutex): changes of the set of paths. Outermost; see [`paths`].
+//! * `recreate_lock` (mutex): of several paths whose server does not say that it remembers the
+//!   session, one comes up after the other, and the first tells the user. Below the owner task's
+//!   lock of a path; tearing down a link and failing requests do not need it.
 //! * `tables_lock` (mutex): the first path to connect sizes the session.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
@@ -157,6 +160,8 @@ pub(crate) struct Session {
     paths: RcuCell<Arc<PathSet>>,
     #[pin]
     paths_lock: Mutex<()>,
+    #[pin]
+    recreate_lock: Mutex<()>,
     /// No path is added any more; set with `paths_lock` held.
     closing: Atomic<bool>,
     #[pin]
@@ -284,6 +289,7 @@ impl Session {
                 tables: SetOnce::new(),
                 paths: RcuCell::new(paths),
                 paths_lock <- new_mutex!((), "rtrs_paths"),
+                recreate_lock <- new_mutex!((), "rtrs_recreate"),
                 closing: Atomic::new(false),
                 tables_lock <- new_mutex!((), "rtrs_tables"),
                 last_path,

@@ -216,9 +216,8 @@ impl Path {
     /// Gives the link to the submitters.
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
-        if !l.core.is_kept() {
-            self.session.not_remembered();
-        }
+        let session = self.session.clone();
+        let _turn = (!l.core.is_kept()).then(|| session.not_remembered());
         match KBox::new(l, GFP_KERNEL) {
             Ok(l) => {
                 *self.heartbeat.lock() = rtrs_core::proto::Heartbeat::new();

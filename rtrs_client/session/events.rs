@@ -13,7 +13,10 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        MutexGuard, //
+    },
 };
 use rtrs_bindings::{
     lock::{
@@ -130,8 +133,10 @@ impl Session {
     }
 
     /// A path is about to be up whose server does not say that it remembers the session. If
-    /// there are others, it does. Owner task of the path; sleeps in the user's callback.
-    pub(crate) fn not_remembered(self: &Arc<Self>) {
+    /// there are others, it does. Owner task of the path; sleeps in the user's callback, and for
+    /// other paths. The path is up, or it is known that it is not, before the guard is dropped.
+    pub(crate) fn not_remembered(self: &Arc<Self>) -> MutexGuard<'_, ()> {
+        let turn = self.recreate_lock.lock();
         let first = {
             let state = self.events.state.lock();
             state.opened && state.up == 0
@@ -139,6 +144,7 @@ impl Session {
         if first {
             self.lost();
         }
+        turn
     }
 
     fn wake_events(self: &Arc<Self>) {

@@ -150,7 +150,7 @@ impl IoSlot {
 pub(super) enum Unsent {
     /// None is connected.
     NoPath,
-    /// The queues of those that are have no room, for the moment.
+    /// Those that are have no room, or no memory to map it, for the moment.
     Full,
     /// The server has forgotten the session since.
     Forgotten,
@@ -427,9 +427,13 @@ impl Session {
                     self.change_io(id, |io| io.refused = true);
                 }
                 Err(IssueError::Full) => failure = Unsent::Full,
+                // Of what mapping takes: as for the queue, it may do in a moment.
+                Err(IssueError::Request(e)) if e == ENOMEM => failure = Unsent::Full,
                 // This path's limits, not the session's.
                 Err(IssueError::Request(e)) if e == errno::EMSGSIZE => {
-                    failure = Unsent::Request(e);
+                    if failure == Unsent::NoPath {
+                        failure = Unsent::Request(e);
+                    }
                 }
                 Err(IssueError::Request(e)) => return Err(Unsent::Request(e)),
             }

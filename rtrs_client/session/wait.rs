@@ -323,13 +323,14 @@ impl Session {
     /// is now, and the user has to know before anything else is. Sleeps until they do, and until
     /// nobody sends who does not know. No path is up.
     pub(super) fn lost(self: &Arc<Self>) {
-        self.epoch.fetch_add(1, Full);
-        // Who saw the old number sees no path that is published after this.
-        rcu::synchronize();
         self.waiting.state.lock().failing = true;
         self.fail_waiting();
         self.note_failing();
         self.flush_events();
+        // Not before: who makes a request now knows. Who saw the old number sees no path that is
+        // published after this.
+        self.epoch.fetch_add(1, Full);
+        rcu::synchronize();
     }
 
     /// The session is being closed: nothing waits any more. Sleeps.
