@@ -344,7 +344,8 @@ note "seed $SEED"
 must "sessions to a random server" fuzz_open
 check "random servers: every request ends (seed $SEED)" fuzz
 note "$(fuzz_paths) paths met a random server"
-check "there were many of them" [ "$(fuzz_paths)" -ge "$FUZZ_SECS" ]
+# One that falls silent is noticed after half a minute.
+check "there were many of them" [ "$(fuzz_paths)" -ge $((FUZZ_SECS / 4)) ]
 check "all sessions recover once it serves" fuzz_recovers
 check "they close" fuzz_close
 check "the first session closes" close_all
