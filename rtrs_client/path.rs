@@ -401,15 +401,23 @@ impl Path {
             *to = *from;
         }
         *self.via.lock() = Some(via);
+        self.end_creation();
     }
 
     /// Whether a connection may make the server create the session: not if other
     /// paths of it are there, because then the server has to know it. If it does not, it refuses,
     /// until those paths are known to be gone; a session that it makes meanwhile would look like
-    /// the one they are of.
+    /// the one they are of. Of several paths that find none up one may: asked by two at a time C
+    /// servers create two sessions, each with a part of the connections.
     pub(crate) fn may_create_session(&self, con: u16) -> bool {
         // The other connections of a path follow its first.
-        con != 0 || !self.session.has_path_up()
+        con == 0 && self.session.may_be_created_by(self)
+    }
+
+    /// The server knows the session, or this path is not going to tell it.
+    fn end_creation(&self) {
+        self.session.end_creation(self);
+        self.changed.wake_all();
     }
 
     /// Something happened to a device, maybe that of the path. Sleeps not.

@@ -45,19 +45,21 @@ impl Path {
         reply
     }
 
-    /// Waits for a state that stays if nobody does anything. Sleeps.
+    /// Whether it is in a state that stays if nobody does anything.
+    fn is_settled(&self) -> bool {
+        matches!(
+            self.state(),
+            State::Connected | State::Waiting | State::Closed(_) | State::Dead
+        )
+    }
+
+    /// Waits for such a state. Sleeps.
     ///
     /// # Errors
     ///
     /// `ERESTARTSYS` when the task is being killed.
     fn wait_settled(&self) -> Result<State> {
-        let settled = |state| {
-            matches!(
-                state,
-                State::Connected | State::Waiting | State::Closed(_) | State::Dead
-            )
-        };
-        self.changed.wait_until_killable(|| settled(self.state()))?;
+        self.changed.wait_until_killable(|| self.is_settled())?;
         Ok(self.state())
     }
 
@@ -69,6 +71,18 @@ impl Path {
     /// Begins to connect for the first time. Sleeps.
     pub(crate) fn start(self: &Arc<Self>) {
         self.command(Event::Start);
+    }
+
+    /// Waits until the server knows the session, or the outcome of [`Path::start`] is
+    /// known. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` when the task is being killed.
+    pub(crate) fn wait_known(&self) -> Result {
+        let known = || self.via().is_some() || self.is_settled();
+
+        self.changed.wait_until_killable(known)
     }
 
     /// Waits for the outcome of [`Path::start`]. Sleeps.

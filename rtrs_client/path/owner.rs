@@ -342,5 +342,6 @@ impl Path {
                 None => self.session.reissue(id),
             });
         }
+        self.end_creation();
     }
 }

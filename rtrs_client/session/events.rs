@@ -23,6 +23,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
+    time,
     workqueue::WorkExt, //
 };
 
@@ -30,6 +31,7 @@ use super::{
     FailAfter,
     Session, //
 };
+use crate::path::Path;
 
 /// What to tell, with the numbers of `enum rtrs_clt_link_ev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +56,14 @@ struct State {
     failing: bool,
     /// What the user knows: that there is a path.
     told_up: bool,
+    /// The path that asked the server to create the session, by its address, and when, in
+    /// monotonic nanoseconds. Until the server has answered.
+    creator: Option<(usize, u64)>,
 }
+
+/// For so long a path that wants the server to create the session leaves that to one that has asked
+/// before. A server that can be reached has answered by then.
+const CREATION_NS: u64 = 1_000_000_000;
 
 impl State {
     /// What the user has to be told next.
@@ -127,9 +136,34 @@ impl Session {
         self.wake_events();
     }
 
-    /// Whether there is a path that takes requests, as far as is known.
-    pub(crate) fn has_path_up(&self) -> bool {
-        self.events.state.lock().up > 0
+    /// Whether `path` may make the server create the session: if no path is up, and no other one
+    /// asks for that just now. It is known to ask until [`end_creation`](Self::end_creation). Any
+    /// context.
+    pub(crate) fn may_be_created_by(&self, path: &Path) -> bool {
+        let me = core::ptr::from_ref(path).addr();
+        let now = time::now_ns();
+        let mut state = self.events.state.lock();
+
+        if state.up > 0 {
+            return false;
+        }
+        match state.creator {
+            Some((other, since)) if other != me && now.saturating_sub(since) < CREATION_NS => false,
+            _ => {
+                state.creator = Some((me, now));
+                true
+            }
+        }
+    }
+
+    /// The server has answered `path`, or is not going to. Any context.
+    pub(crate) fn end_creation(&self, path: &Path) {
+        let me = core::ptr::from_ref(path).addr();
+        let mut state = self.events.state.lock();
+
+        if state.creator.is_some_and(|(creator, _)| creator == me) {
+            state.creator = None;
+        }
     }
 
     /// A path is about to be up whose server does not say that it remembers the session. If

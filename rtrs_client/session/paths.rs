@@ -91,8 +91,8 @@ impl Session {
         self.await_path(&path).map(|()| path)
     }
 
-    /// Adds paths, which connect at the same time, and waits until all are connected.
-    /// Sleeps.
+    /// Adds paths, which connect at the same time once the first has told the server of
+    /// the session, and waits until all are connected. Sleeps.
     ///
     /// # Errors
     ///
@@ -103,7 +103,11 @@ impl Session {
     ) -> Result {
         let mut started = KVec::new();
         for (src, dst) in paths {
-            started.push(self.start_path(src, dst)?, GFP_KERNEL)?;
+            let path = self.start_path(src, dst)?;
+            if started.is_empty() {
+                path.wait_known()?;
+            }
+            started.push(path, GFP_KERNEL)?;
         }
         if started.is_empty() {
             return Err(EINVAL);
