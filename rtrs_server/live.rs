@@ -194,12 +194,7 @@ impl Live {
         trace::recv(path, &op);
         match path.session().begin(buf_id, path.incarnation()) {
             Some(Begin::Run) => op.set_busy(),
-            Some(Begin::Parked) => {
-                trace::parked(path, &op);
-                *place = Place::Parked(op);
-                return Ok(Next::Wait);
-            }
-            Some(Begin::Replaced(other)) => {
+            Some(Begin::Parked(other) | Begin::Replaced(other)) => {
                 trace::parked(path, &op);
                 *place = Place::Parked(op);
                 drop(place);

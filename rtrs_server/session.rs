@@ -347,7 +347,7 @@ impl Session {
         }
     }
 
-    /// The client has sent what it sent over `inc` over yet another path.
+    /// The client has sent what it sent over `inc` over another path. Any context.
     pub(crate) fn given_up(&self, inc: Incarnation) {
         let paths = self.paths.lock();
 

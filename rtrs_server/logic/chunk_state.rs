@@ -32,8 +32,10 @@ pub type Incarnation = NonZeroU32;
 pub enum Begin {
     /// Run it. [`ChunkState::end`] has to follow.
     Run,
-    /// Keep it; it will be handed over by [`ChunkState::end`], unless cancelled.
-    Parked,
+    /// Keep it; it will be handed over by [`ChunkState::end`], unless cancelled. The operation it
+    /// waits for is one of this incarnation, whose path should be closed, as its client has given
+    /// it up: it may be waiting there for what that path does not do any more.
+    Parked(Incarnation),
     /// Keep it as above. The request that was parked by this incarnation is not parked any more:
     /// the caller drops it. Its path should be closed, as its client has given it up.
     Replaced(Incarnation),
@@ -107,12 +109,15 @@ impl ChunkState {
             Users { busy, parked } if busy == Some(inc) || parked == Some(inc) => {
                 (None, Begin::Violation)
             }
-            Users { busy, parked } => (
+            Users {
+                busy: Some(busy),
+                parked,
+            } => (
                 Some(Users {
-                    busy,
+                    busy: Some(busy),
                     parked: Some(inc),
                 }),
-                parked.map_or(Begin::Parked, Begin::Replaced),
+                parked.map_or(Begin::Parked(busy), Begin::Replaced),
             ),
         })
     }

@@ -69,7 +69,7 @@ fn failed_over_request_runs_after_the_first() {
                 let chunk = chunk.clone();
                 spawn(move || match chunk.state.try_begin(inc(n)) {
                     Begin::Run => chunk.run(inc(n)),
-                    Begin::Parked => (),
+                    Begin::Parked(_) => (),
                     other => unreachable!("{other:?}"),
                 })
             })
@@ -99,7 +99,7 @@ fn parked_request_is_run_or_dropped() {
                     0
                 }
                 // The path closes at once.
-                Begin::Parked => u32::from(chunk.state.cancel_parked(inc(2))),
+                Begin::Parked(_) => u32::from(chunk.state.cancel_parked(inc(2))),
                 other => unreachable!("{other:?}"),
             })
         };
@@ -116,7 +116,7 @@ fn replaced_request_is_dropped_once() {
     explore(|| {
         let chunk = Chunk::new();
         assert_eq!(chunk.state.try_begin(inc(1)), Begin::Run);
-        assert_eq!(chunk.state.try_begin(inc(2)), Begin::Parked);
+        assert_eq!(chunk.state.try_begin(inc(2)), Begin::Parked(inc(1)));
         let first = {
             let chunk = chunk.clone();
             spawn(move || chunk.run(inc(1)))
@@ -130,7 +130,7 @@ fn replaced_request_is_dropped_once() {
                 chunk.run(inc(3));
                 0
             }
-            Begin::Parked => 0,
+            Begin::Parked(_) => 0,
             Begin::Replaced(old) => {
                 assert_eq!(old, inc(2));
                 1

@@ -28,7 +28,11 @@ fn chunk_story() {
     assert_eq!(chunk.end(inc(1)), End::NotBusy);
     assert_eq!(chunk.try_begin(inc(1)), Begin::Run);
     assert_eq!(chunk.try_begin(inc(1)), Begin::Violation, "duplicate");
-    assert_eq!(chunk.try_begin(inc(2)), Begin::Parked, "failed over");
+    assert_eq!(
+        chunk.try_begin(inc(2)),
+        Begin::Parked(inc(1)),
+        "failed over"
+    );
     assert_eq!(chunk.try_begin(inc(2)), Begin::Violation, "duplicate");
     assert_eq!(chunk.end(inc(2)), End::NotBusy);
     assert_eq!(chunk.end(inc(1)), End::Run(inc(2)));
@@ -42,7 +46,7 @@ fn chunk_story() {
 fn parked_request_is_dropped_with_its_path() {
     let chunk = ChunkState::new();
     assert_eq!(chunk.try_begin(inc(1)), Begin::Run);
-    assert_eq!(chunk.try_begin(inc(u32::MAX)), Begin::Parked);
+    assert_eq!(chunk.try_begin(inc(u32::MAX)), Begin::Parked(inc(1)));
     assert!(!chunk.cancel_parked(inc(1)));
     assert!(chunk.cancel_parked(inc(u32::MAX)));
     assert!(!chunk.cancel_parked(inc(u32::MAX)));
@@ -53,7 +57,7 @@ fn parked_request_is_dropped_with_its_path() {
 fn third_path_takes_the_place_of_the_second() {
     let chunk = ChunkState::new();
     assert_eq!(chunk.try_begin(inc(1)), Begin::Run);
-    assert_eq!(chunk.try_begin(inc(2)), Begin::Parked);
+    assert_eq!(chunk.try_begin(inc(2)), Begin::Parked(inc(1)));
     assert_eq!(chunk.try_begin(inc(3)), Begin::Replaced(inc(2)));
     assert!(!chunk.cancel_parked(inc(2)));
     assert_eq!(chunk.end(inc(1)), End::Run(inc(3)));
@@ -70,13 +74,15 @@ proptest! {
         for (op, n) in ops {
             match op {
                 0 => {
-                    let want = if running.is_none() {
-                        running = Some(n);
-                        Begin::Run
-                    } else if running == Some(n) || parked == Some(n) {
-                        Begin::Violation
-                    } else {
-                        parked.replace(n).map_or(Begin::Parked, |old| Begin::Replaced(inc(old)))
+                    let want = match running {
+                        None => {
+                            running = Some(n);
+                            Begin::Run
+                        }
+                        Some(busy) if busy == n || parked == Some(n) => Begin::Violation,
+                        Some(busy) => parked
+                            .replace(n)
+                            .map_or(Begin::Parked(inc(busy)), |old| Begin::Replaced(inc(old))),
                     };
                     prop_assert_eq!(chunk.try_begin(inc(n)), want);
                 }
