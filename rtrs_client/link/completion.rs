@@ -118,7 +118,10 @@ impl Handler for LinkCore {
             Ok(()) => {}
             Err(Bad(what)) => {
                 trace::violation(self, ep.index(), what);
-                pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
+                // The first one is the reason; what follows has no meaning any more.
+                if !self.has_failed() {
+                    pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
+                }
                 self.fail("violation by the server", errno::EPROTO.to_errno());
             }
         }
