@@ -15,8 +15,9 @@ BLOCK=16
 # Blocks of each region; the device has room for a region more, which fio uses.
 BLOCKS=1024
 SESS=$CLT/restart
-# Milliseconds after which IO has to go on, from when the server is ready: the
-# longest wait between attempts that we see, and the time to connect.
+# Milliseconds after which IO has to go on, from when the server is ready, and the
+# client knows that it was gone: the longest wait between attempts that we see, and
+# the time to connect.
 LIMIT=$((15000 * RTRS_TIME_SCALE))
 
 map()
@@ -152,14 +153,22 @@ reload()
 	barrier reloaded 120
 }
 
+reconnects() { cat "$SESS"/paths/*/stats/reconnects | awk '{ n += $1 } END { print n }'; }
+
+# Nobody tells the client: it takes six intervals without a heartbeat, if not a
+# request is given up by the device earlier. The server may be faster than that.
+noticed() { not connected || [ "$(reconnects)" -gt "$(cat "$TMP/reconnects")" ]; }
+
 power_cut()
 {
+	reconnects >"$TMP/reconnects"
 	check "the server loses power" vm_control kill server
 	ms_now >"$TMP/gone"
 	sleep 2
 	check "it gets power again" vm_control start server
 	# Said by the second boot.
 	get booted >"$TMP/value"
+	check "the client knows" wait_for 60 noticed
 }
 
 # A disk that survives, as it is a file of the host.
