@@ -418,11 +418,7 @@ impl QueuePair {
     /// [`post_send`](Self::post_send), where `begin` is called right before the chain is handed
     /// to the device, with the queue locked: whatever is posted because of what `begin` has done
     /// comes after the chain. It is not called if there is no room; if it returns `false` nothing
-    /// is posted. It must not sleep, and not post.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError::Invalid`] also if `begin` says so.
+    /// is posted, and [`PostError::Invalid`] returned. It must not sleep, and not post.
     #[inline]
     pub fn post_send_with<const N: usize>(
         &self,
