@@ -196,5 +196,8 @@ memory_compare()
 	join "$TMP/slab" "$TMP/slab.now" | awk '{ print $4 - $2, $1, $5 "B" }' | sort -rn | tee "$TMP/grown" |
 		head -n 5
 	[ "$lost" -lt "$kib" ]
+	# On the debug kernel freed objects stay in KASAN's quarantine, and kmemleak
+	# tells what is lost.
+	[ "$RTRS_TIME_SCALE" -eq 1 ] || return 0
 	awk -v n="$n" '$1 >= n { bad = 1 } END { exit bad }' "$TMP/grown"
 }
