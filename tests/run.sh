@@ -10,7 +10,7 @@
 #   --list	only list the tests
 #   --no-build	with the modules as they were built last time
 #   --console	afterwards show the console logs
-# Other options go to rtrs-vm: --fail-fast --live --jobs N --append ARGS --smp N --mem M
+# Other options go to rtrs-vm: --fail-fast --live --jobs N --retries N --append ARGS --smp N --mem M
 #   --timeout S --qemu-arg ARG
 
 set -euo pipefail
@@ -43,7 +43,7 @@ main()
 		--no-build) build=no ;;
 		--console) console=yes ;;
 		--list) list=yes ;;
-		--append | --smp | --mem | --jobs | --timeout | --qemu-arg | --links)
+		--append | --smp | --mem | --jobs | --retries | --timeout | --qemu-arg | --links)
 			[ "$#" -ge 2 ] || die "$1 wants a value"
 			opts+=("$1" "$2")
 			shift

@@ -3,10 +3,12 @@
 //! Finds what must never be in a kernel log.
 
 /// A report of the kernel about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// What kind of report, for people.
     pub kind: &'static str,
+    /// When, in seconds since power-on, if the log says it.
+    pub at: Option<f64>,
     /// The lines around it.
     pub excerpt: Vec<String>,
 }
@@ -130,12 +132,24 @@ pub fn scan(log: &str) -> Vec<Problem> {
         if !own.into_iter().any(is_soft_roce) {
             problems.push(Problem {
                 kind,
+                at: stamp(lines[i]),
                 excerpt: lines[begin..end].iter().map(|l| l.to_string()).collect(),
             });
         }
         i = end;
     }
     problems
+}
+
+/// Kinds by which a kernel says that it got no processor for long. A kernel on a busy host can do
+/// that without being wrong.
+const ABOUT_TIME: &[&str] = &["RCU stall", "soft lockup", "lockup", "hard lockup"];
+
+impl Problem {
+    /// Can a host be the reason that gives its guest no time?
+    pub fn is_about_time(&self) -> bool {
+        ABOUT_TIME.contains(&self.kind)
+    }
 }
 
 /// Did the kernel die?
@@ -162,6 +176,16 @@ fn classify(msg: &str) -> Option<&'static str> {
 
 fn is_soft_roce(msg: &str) -> bool {
     msg.starts_with(SOFT_ROCE.0) && msg.contains(SOFT_ROCE.1)
+}
+
+/// The time stamp of a console line.
+fn stamp(line: &str) -> Option<f64> {
+    line.strip_prefix('[')?
+        .split_once(']')?
+        .0
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// A console line without its time stamp and caller: "[    1.2][  T12] text".
@@ -202,6 +226,8 @@ mod tests {
         let p = scan(log);
         assert_eq!(p.len(), 1);
         assert_eq!(p[0].kind, "WARNING");
+        assert_eq!(p[0].at, Some(1.1));
+        assert!(!p[0].is_about_time());
         assert!(p[0].excerpt.last().unwrap().contains("end trace"));
         assert!(p[0].excerpt[0].contains("before"));
     }
@@ -228,6 +254,15 @@ mod tests {
         let log = "[ 1.1] ------------[ cut here ]------------\n\
                    [ 1.1] refcount_t: underflow; use-after-free.\n";
         assert_eq!(scan(log)[0].kind, "reference count");
+    }
+
+    #[test]
+    fn a_stall_is_about_time() {
+        let p = scan("[   92.8] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n");
+        assert!(p[0].is_about_time());
+        assert_eq!(p[0].at, Some(92.8));
+        assert!(scan("[ 1.0] watchdog: BUG: soft lockup - CPU#0 stuck\n")[0].is_about_time());
+        assert!(!scan("[ 1.0] INFO: task x blocked for more than 120 s\n")[0].is_about_time());
     }
 
     #[test]

@@ -6,10 +6,12 @@
 mod console;
 mod cpio;
 mod guest;
+mod host;
 mod initramfs;
 mod ktap;
 mod platform;
 mod report;
+mod retry;
 mod run;
 mod testfile;
 
@@ -28,6 +30,7 @@ use guest::{Machine, Role};
 use initramfs::Modules;
 use platform::{Accel, Platform};
 use report::TestResult;
+use retry::Chances;
 use run::{Job, Show};
 use testfile::{Test, Topology};
 
@@ -109,6 +112,9 @@ struct TestArgs {
     /// themselves
     #[arg(long, default_value_t = 1)]
     jobs: usize,
+    /// How often a test may be run again whose failure may be the machine's fault
+    #[arg(long, env = "RTRS_RETRIES", default_value_t = 0)]
+    retries: usize,
     /// Names of tests; '*' stands for anything
     names: Vec<String>,
 }
@@ -277,11 +283,12 @@ fn test(args: &TestArgs) -> Result<bool> {
         bail!("there are no tests in {}", c.repo.join("tests").display());
     }
     let bench = Bench::new(c)?;
+    let chances = Chances::new(args.retries);
     let (shared, alone): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|t| !t.alone);
-    let mut results = some_tests(&bench, args, &shared, args.jobs)?;
+    let mut results = some_tests(&bench, args, &chances, &shared, args.jobs)?;
     let failed = results.iter().any(|r| !r.verdict.good());
     if !(failed && args.fail_fast) {
-        results.extend(some_tests(&bench, args, &alone, 1)?);
+        results.extend(some_tests(&bench, args, &chances, &alone, 1)?);
     }
     results.sort_by(|a, b| a.name.cmp(&b.name));
     if args.no_summary {
@@ -294,6 +301,7 @@ fn test(args: &TestArgs) -> Result<bool> {
 fn some_tests(
     bench: &Bench,
     args: &TestArgs,
+    chances: &Chances,
     tests: &[&Test],
     jobs: usize,
 ) -> Result<Vec<TestResult>> {
@@ -301,7 +309,8 @@ fn some_tests(
     let worker = || {
         let mut results = Vec::new();
         while let Some(t) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = one_test(bench, &args.common, t)?;
+            let result =
+                chances.run(&bench.results, &t.name, || one_test(bench, &args.common, t))?;
             let good = result.verdict.good();
             results.push(result);
             if !good && args.fail_fast {
@@ -388,6 +397,7 @@ fn execute(job: &Job) -> Result<TestResult> {
         for f in &result.failures {
             println!("  {}: ! {f}", job.name);
         }
+        println!("  {}: machine: {}", job.name, result.host);
         tails(&job.out_dir);
     }
     println!(

@@ -8,13 +8,15 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::host::Host;
 use crate::ktap::{Counts, Parser};
 
 /// How a test ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// All cases passed, the kernel had nothing to say.
+    #[default]
     Pass,
     /// Nothing was tested, for a stated reason.
     Skip,
@@ -50,8 +52,21 @@ impl Verdict {
     }
 }
 
-/// Result of one test.
+/// A failure after which the test was run again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attempt {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What failed.
+    pub failures: Vec<String>,
+    /// How the machine was.
+    pub host: Host,
+    /// Where its files are.
+    pub kept: String,
+}
+
+/// Result of one test.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TestResult {
     /// Name of the test.
     pub name: String,
@@ -67,6 +82,15 @@ pub struct TestResult {
     pub seconds: f64,
     /// Console logs, in case of trouble worth a look.
     pub consoles: Vec<String>,
+    /// How the machine was meanwhile.
+    #[serde(default)]
+    pub host: Host,
+    /// If it failed: could that be the machine?
+    #[serde(default)]
+    pub doubtful: bool,
+    /// Failures before.
+    #[serde(default)]
+    pub earlier: Vec<Attempt>,
 }
 
 impl TestResult {
@@ -129,9 +153,7 @@ impl TestResult {
             name,
             counts,
             failures,
-            excerpts: Vec::new(),
-            seconds: 0.0,
-            consoles: Vec::new(),
+            ..Self::default()
         })
     }
 }
@@ -203,9 +225,21 @@ pub fn summary(results: &[TestResult]) -> bool {
         for f in &r.failures {
             println!("  {f}");
         }
+        println!("  machine: {}", r.host);
         for c in &r.consoles {
             println!("  console log: {c}");
         }
+    }
+    for (r, n) in results
+        .iter()
+        .flat_map(|r| r.earlier.iter().map(move |a| (r, a)))
+    {
+        println!("\n{} was run again after {}:", r.name, n.verdict.word());
+        for f in &n.failures {
+            println!("  {f}");
+        }
+        println!("  machine: {}", n.host);
+        println!("  kept in {}", n.kept);
     }
     println!();
     let good = results.iter().all(|r| r.verdict.good()) && total.failed == 0;
@@ -234,10 +268,7 @@ mod tests {
             name: "t".into(),
             verdict,
             counts,
-            failures: Vec::new(),
-            excerpts: Vec::new(),
-            seconds: 0.0,
-            consoles: Vec::new(),
+            ..TestResult::default()
         }
     }
 

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::console;
+use crate::console::{self, Problem};
 use crate::guest::{Guest, Machine, Role};
+use crate::host::{Host, Watch};
 use crate::initramfs::Modules;
 use crate::ktap::{Counts, Event, Outcome, Parser};
 use crate::report::{TestResult, Verdict};
@@ -92,6 +93,7 @@ pub fn run(job: &Job) -> Result<TestResult> {
         });
     }
 
+    let mut watch = Watch::new(POLL);
     let mut timed_out = false;
     let mut first_failure: Option<Instant> = None;
     loop {
@@ -126,8 +128,10 @@ pub fn run(job: &Job) -> Result<TestResult> {
             break;
         }
         sleep(POLL);
+        watch.tick();
     }
-    let result = judge(job, &mut tracks, timed_out, start.elapsed());
+    let took = start.elapsed();
+    let result = judge(job, &mut tracks, timed_out, took, watch.seen());
     result.write(&job.out_dir.join("result.json"))?;
     Ok(result)
 }
@@ -259,13 +263,22 @@ fn obey(job: &Job, tracks: &mut [Track], request: &str) -> Result<()> {
     }
 }
 
-fn judge(job: &Job, tracks: &mut [Track], timed_out: bool, took: Duration) -> TestResult {
+fn judge(
+    job: &Job,
+    tracks: &mut [Track],
+    timed_out: bool,
+    took: Duration,
+    host: Host,
+) -> TestResult {
     let mut counts = Counts::default();
     let mut failures = Vec::new();
     let mut excerpts = Vec::new();
     let mut consoles = Vec::new();
     let (mut panicked, mut splat, mut boot, mut failed) = (false, false, false, false);
     let mut skipped = true;
+    // A limit of time that was missed on a machine that others use as well, or a kernel that had
+    // trouble before there was anything of ours in it.
+    let mut doubtful = !timed_out || host.disturbed();
 
     for t in tracks.iter_mut() {
         let who = &t.guest.role.name;
@@ -282,6 +295,7 @@ fn judge(job: &Job, tracks: &mut [Track], timed_out: bool, took: Duration) -> Te
             panicked |= console::died(&problems);
             splat |= !problems.is_empty();
             for p in problems {
+                doubtful &= before_job(&p, &t.guest) || (p.is_about_time() && host.disturbed());
                 failures.push(format!("{who}: the kernel reports: {}", p.kind));
                 excerpts.push(p.excerpt.join("\n"));
             }
@@ -336,6 +350,18 @@ fn judge(job: &Job, tracks: &mut [Track], timed_out: bool, took: Duration) -> Te
         excerpts,
         seconds: took.as_secs_f64(),
         consoles,
+        doubtful: doubtful && !verdict.good(),
+        host,
+        earlier: Vec::new(),
     }
     .settle()
+}
+
+/// Did the kernel say that before our modules were there? Not known of guests that were started
+/// again.
+fn before_job(p: &Problem, guest: &Guest) -> bool {
+    match (p.at, guest.boots) {
+        (Some(at), 1) => guest.boot_seconds().is_none_or(|start| at < start),
+        _ => false,
+    }
 }
