@@ -21,7 +21,13 @@ map()
 }
 dev() { cat "$TMP/dev"; }
 
-cable() { vm_control link client 0 "$1" && ms_now >"$TMP/$1"; }
+# cable down|up: it happens between two moments.
+cable()
+{
+	ms_now >"$TMP/$1.before"
+	vm_control link client 0 "$1"
+	ms_now >"$TMP/$1"
+}
 
 # resumes: after the cable was put back
 resumes()
@@ -51,7 +57,7 @@ one_write()
 # was pulled wait for TMO seconds, and then fail.
 errors_after_the_time()
 {
-	local rc at first
+	local rc over at first
 
 	write "$SESS/fast_io_fail_tmo" $TMO
 	[ "$(one_write | cut -d ' ' -f 1)" = 0 ]
@@ -62,11 +68,12 @@ errors_after_the_time()
 	wait
 	for first in w1 w2; do
 		cat "$TMP/$first"
-		read -r rc at < <(tail -n 1 "$TMP/$first")
-		at=$((at - $(cat "$TMP/down")))
-		echo "the write was over after $at ms"
+		read -r rc over < <(tail -n 1 "$TMP/$first")
+		at=$((over - $(cat "$TMP/down")))
+		over=$((over - $(cat "$TMP/down.before")))
+		echo "the write was over after $at to $over ms"
 		[ "$rc" = 1 ]
-		[ "$at" -ge $((TMO * 1000 - 300)) ]
+		[ "$over" -ge $((TMO * 1000)) ]
 		[ "$at" -lt $(((TMO + 3) * 1000 * RTRS_TIME_SCALE)) ]
 	done
 	at=$(ms_now)
