@@ -21,19 +21,11 @@ PROPTEST_CASES="${PROPTEST_CASES:-2048}" cargo test --locked --workspace --tests
 
 # Loom replaces the atomics of the whole build, so it has a build of its own.
 step "loom"
-RUSTFLAGS="--cfg loom" cargo test --locked --workspace --tests --target-dir target/loom
+RUSTFLAGS="--cfg loom" cargo test --locked --workspace --test 'loom_*' --target-dir target/loom
 
-# The sources have no unsafe code; this is for the day when that is not true any more. Each test
-# program is run once with few cases, since valgrind is slow.
 if command -v valgrind >/dev/null 2>&1; then
 	step "valgrind"
-	# The list comes from the build that was just made: one line "Executable ... (path)" each.
-	exes=$(cargo test --locked --workspace --tests --no-run 2>&1 |
-		sed -n 's/^ *Executable tests.*(\(.*\))$/\1/p' | grep -v '/loom_')
-	for exe in $exes; do
-		PROPTEST_CASES=4 valgrind --quiet --error-exitcode=9 --leak-check=full \
-			--errors-for-leak-kinds=definite "$exe" --quiet --test-threads=1
-	done
+	./valgrind.sh
 else
 	step "valgrind: not installed, skipped"
 fi

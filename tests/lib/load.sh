@@ -42,7 +42,7 @@ load_runs()
 {
 	[ ! -e "$TMP/fio.rc" ] || {
 		cat "$TMP/fio"
-		return 1
+		final "IO failed, or did not verify"
 	}
 }
 
@@ -51,8 +51,8 @@ load_runs()
 load_is_fine()
 {
 	cat "$TMP/fio"
-	[ "$(cat "$TMP/fio.rc")" = 128 ]
-	[ "$(awk -F';' '/^3;/ { print $5 }' "$TMP/fio")" = 0 ]
+	[ "$(cat "$TMP/fio.rc")" = 128 ] || final "IO failed, or did not verify"
+	[ "$(awk -F';' '/^3;/ { print $5 }' "$TMP/fio")" = 0 ] || final "IO failed"
 }
 
 # load_stall: longest time that a request of the load took, in milliseconds.
@@ -195,9 +195,10 @@ memory_compare()
 	echo "memory: $lost KiB less; caches that grew most, in objects:"
 	join "$TMP/slab" "$TMP/slab.now" | awk '{ print $4 - $2, $1, $5 "B" }' | sort -rn | tee "$TMP/grown" |
 		head -n 5
-	[ "$lost" -lt "$kib" ]
+	[ "$lost" -lt "$kib" ] || final "memory is missing"
 	# On the debug kernel freed objects stay in KASAN's quarantine, and kmemleak
 	# tells what is lost.
 	[ "$RTRS_TIME_SCALE" -eq 1 ] || return 0
-	awk -v n="$n" '$1 >= n { bad = 1 } END { exit bad }' "$TMP/grown"
+	awk -v n="$n" '$1 >= n { bad = 1 } END { exit bad }' "$TMP/grown" ||
+		final "objects are left"
 }

@@ -119,7 +119,7 @@ honest_well()
 {
 	[ -e "$TMP/honest" ] || {
 		tail -n 20 "$TMP/fio.log"
-		return 1
+		final "honest IO failed, or did not verify"
 	}
 }
 

@@ -207,11 +207,11 @@ resource_compare()
 		rdma resource show qp
 		rdma resource show cm_id
 		rdma resource show mr
-		return 1
+		final "resources are left"
 	fi
 	if ! wait_for 5 modrefs_same; then
 		diff -u "$TMP/modrefs" "$TMP/modrefs.now"
-		return 1
+		final "module references are left"
 	fi
 }
 
@@ -307,7 +307,7 @@ fio_verify()
 
 	fio --name=verify --filename="/dev/$dev" --direct=1 --ioengine=libaio \
 		--rw=randwrite --bs=4k --iodepth=16 --size="$size" --verify=crc32c \
-		--do_verify=1 --verify_fatal=1 --group_reporting "$@"
+		--do_verify=1 --verify_fatal=1 --group_reporting "$@" || final "IO failed, or did not verify"
 }
 
 # fio_rate randread|randwrite DEVICE SECONDS [FIO OPTION...]: prints IOPS.

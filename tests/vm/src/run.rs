@@ -48,6 +48,8 @@ pub struct Job<'a> {
 const GRACE: Duration = Duration::from_secs(10);
 /// From the end of the job to the end of QEMU.
 const POWER_OFF: Duration = Duration::from_secs(20);
+/// What `final` of tests/lib/util.sh says.
+const FINAL: &str = "final: ";
 const POLL: Duration = Duration::from_millis(40);
 
 /// One guest under way.
@@ -56,6 +58,8 @@ struct Track {
     ktap: Parser,
     /// Gone because a test asked for it.
     down_by_request: bool,
+    /// Something failed that has nothing to do with time.
+    final_failure: bool,
     status: Option<i32>,
     finished: Option<Instant>,
     crashed: bool,
@@ -86,6 +90,7 @@ pub fn run(job: &Job) -> Result<TestResult> {
             guest,
             ktap: Parser::new(),
             down_by_request: false,
+            final_failure: false,
             status: None,
             finished: None,
             crashed: false,
@@ -171,6 +176,7 @@ fn show(job: &Job, t: &mut Track, line: &str) {
         job.name.clone()
     };
     let event = t.ktap.line(line);
+    t.final_failure |= matches!(&event, Event::Note(text) if text.starts_with(FINAL));
     if job.show == Show::Live {
         if job.roles.len() > 1 {
             println!("{}| {line}", t.guest.role.name);
@@ -276,8 +282,9 @@ fn judge(
     let mut consoles = Vec::new();
     let (mut panicked, mut splat, mut boot, mut failed) = (false, false, false, false);
     let mut skipped = true;
-    // A limit of time that was missed on a machine that others use as well, or a kernel that had
-    // trouble before there was anything of ours in it.
+    // A limit of time may be missed on a machine that others use as well, and a kernel may have
+    // trouble before there is anything of ours in it. Data that are wrong, or something that is
+    // left behind, are wrong at any speed.
     let mut doubtful = !timed_out || host.disturbed();
 
     for t in tracks.iter_mut() {
@@ -287,6 +294,7 @@ fn judge(
             t.ktap.finish();
         }
         counts.add(t.ktap.counts());
+        doubtful &= !t.final_failure;
         failures.extend(t.ktap.failures().iter().cloned());
 
         for path in t.guest.consoles() {

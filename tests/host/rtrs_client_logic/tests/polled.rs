@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! When a queue is polled.
+
+#![cfg(not(loom))]
+
 use proptest::prelude::*;
 use rtrs_client_logic::logic::polled::{PollHint, HOT_NS};
 
