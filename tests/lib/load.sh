@@ -13,9 +13,10 @@ SRV=/sys/class/rtrs-server
 # of the requests write, half read back what was written; each is verified.
 load_start()
 {
-	local dev=$1
+	local dev=$1 before
 	shift
 
+	before=$(ios "$dev")
 	rm -f "$TMP/fio.rc" "$TMP/fio.pid"
 	(
 		fio --name=load --filename="/dev/$dev" --direct=1 --ioengine=libaio --rw=randwrite \
@@ -27,7 +28,12 @@ load_start()
 		echo "$?" >"$TMP/fio.rc"
 	) &
 	LOAD_PID=$!
+	# Before its first request fio has no handler for signals, and ours is lost.
+	wait_for 30 load_began "$dev" "$before"
 }
+
+# load_began DEVICE BEFORE: it has sent more requests than BEFORE, or is over.
+load_began() { [ -e "$TMP/fio.rc" ] || [ "$(ios "$1")" -gt "$2" ]; }
 
 # load_stop: until it is over. Not from within a check.
 load_stop()
