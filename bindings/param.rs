@@ -21,7 +21,8 @@
 //! if ALWAYS_INVALIDATE.get() { ... }
 //! ```
 //!
-//! Text is `charp`, with a default that is a `c"..."`.
+//! Text is `charp`, with a default that is a `c"..."`. A number for which there is also the word
+//! `off`, which is -1, is `int_or_off`.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
@@ -149,6 +150,16 @@ impl Entry {
         Self::new(module, name, &INT_OPS, arg)
     }
 
+    /// An entry for a number, or `off`.
+    pub const fn int_or_off(
+        module: &'static ThisModule,
+        name: &'static CStr,
+        param: &'static IntParam,
+    ) -> Self {
+        let arg = core::ptr::from_ref(param).cast();
+        Self::new(module, name, &INT_OR_OFF_OPS, arg)
+    }
+
     /// An entry for a text.
     pub const fn charp(
         module: &'static ThisModule,
@@ -186,9 +197,60 @@ static INT_OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
     free: None,
 };
 
+static INT_OR_OFF_OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
+    flags: 0,
+    set: Some(set_int_or_off),
+    get: Some(get_int_or_off),
+    free: None,
+};
+
+/// What `off` is as a number.
+const OFF: i32 = -1;
+
 /// # Safety
 ///
-/// Called by parameter code only, with an entry made by [`Entry::int`].
+/// Called by parameter code only, with an entry made by [`Entry::int_or_off`].
+unsafe extern "C" fn set_int_or_off(
+    val: *const ffi::c_char,
+    kp: *const bindings::kernel_param,
+) -> ffi::c_int {
+    // SAFETY: `param_ops_int` has no flag that allows a parameter without a value, so there is a
+    // text; it ends with a zero.
+    if unsafe { CStr::from_char_ptr(val) }.to_bytes() != b"off" {
+        // SAFETY: by the function's requirement.
+        return unsafe { set_int(val, kp) };
+    }
+    // SAFETY: by the function's requirement, `arg` is an `IntParam`, which is static.
+    let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
+    param.value.store(OFF, Relaxed);
+    0
+}
+
+/// # Safety
+///
+/// Called by parameter code only, with an entry made by [`Entry::int_or_off`].
+unsafe extern "C" fn get_int_or_off(
+    buffer: *mut ffi::c_char,
+    kp: *const bindings::kernel_param,
+) -> ffi::c_int {
+    const TEXT: &[u8] = b"off\n\0";
+
+    // SAFETY: by the function's requirement, `arg` is an `IntParam`, which is static.
+    let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
+    if param.get() != OFF {
+        // SAFETY: by the function's requirement, and as the first field of an `IntParam` is an
+        // `int`.
+        return unsafe { raw::param_get_int(buffer, kp) };
+    }
+    // SAFETY: the buffer has a page.
+    unsafe { core::ptr::copy_nonoverlapping(TEXT.as_ptr().cast(), buffer, TEXT.len()) };
+    // CAST: a few bytes, without the zero.
+    (TEXT.len() - 1) as ffi::c_int
+}
+
+/// # Safety
+///
+/// Called by parameter code only, with an entry made by [`Entry::int`] or [`Entry::int_or_off`].
 unsafe extern "C" fn set_int(
     val: *const ffi::c_char,
     kp: *const bindings::kernel_param,
@@ -268,6 +330,10 @@ macro_rules! module_params {
         $(#[$meta])*
         $vis static $param: $crate::param::CharpParam =
             $crate::param::CharpParam::new($default);
+    };
+
+    (@declare int_or_off $($rest:tt)+) => {
+        $crate::module_params!(@declare int $($rest)+);
     };
 
     (@declare int [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,

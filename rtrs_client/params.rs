@@ -14,12 +14,12 @@ use crate::session::{
 
 module_params! {
     /// How long requests of new sessions wait for a path, in seconds.
-    static FAST_IO_FAIL_TMO: int = "fast_io_fail_tmo", 30,
-        "seconds a request waits for a path, 0: fail at once, -1: for ever (default: 30)",
+    static FAST_IO_FAIL_TMO: int_or_off = "fast_io_fail_tmo", 30,
+        "seconds a request waits for a path, 0: fail at once, off: for ever (default: 30)",
         |secs| if (-1..=FailAfter::MAX_SECS as i32).contains(&secs) {
             Ok(())
         } else {
-            Err("has to be -1..86400")
+            Err("has to be 0..86400, or off")
         };
     /// Time between the heartbeats of new sessions, in milliseconds.
     static HEARTBEAT_INTERVAL_MS: int =
