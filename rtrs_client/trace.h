@@ -228,6 +228,48 @@ TRACE_EVENT(rtrs_clt_complete,
 	)
 );
 
+/* No path took a request; it waits. paths is how many are up. */
+TRACE_EVENT(rtrs_clt_park,
+	TP_PROTO(const char *sess, u32 id, u32 paths),
+
+	TP_ARGS(sess, id, paths),
+
+	TP_STRUCT__entry(
+		__string(sess, sess)
+		__field(u32, id)
+		__field(u32, paths)
+	),
+
+	TP_fast_assign(
+		__assign_str(sess);
+		__entry->id = id;
+		__entry->paths = paths;
+	),
+
+	TP_printk("sess=%s id=%u paths=%u", __get_str(sess), __entry->id, __entry->paths)
+);
+
+/* A request waits no more: it is offered to the paths again, or fails with result. */
+TRACE_EVENT(rtrs_clt_resume,
+	TP_PROTO(const char *sess, u32 id, int result),
+
+	TP_ARGS(sess, id, result),
+
+	TP_STRUCT__entry(
+		__string(sess, sess)
+		__field(u32, id)
+		__field(int, result)
+	),
+
+	TP_fast_assign(
+		__assign_str(sess);
+		__entry->id = id;
+		__entry->result = result;
+	),
+
+	TP_printk("sess=%s id=%u result=%d", __get_str(sess), __entry->id, __entry->result)
+);
+
 /* A request was in flight on a path that failed; answered if the server was done with it. */
 TRACE_EVENT(rtrs_clt_failover,
 	TP_PROTO(const char *sess, const char *path, u32 cid, u32 id, bool answered),

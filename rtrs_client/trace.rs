@@ -26,7 +26,10 @@ use crate::{
         Path,
         PathName, //
     },
-    session::Io,
+    session::{
+        Io,
+        Session, //
+    },
     stats::dir_index,
 };
 
@@ -52,6 +55,8 @@ tracepoints! {
         rtrs_clt_complete(
             sess: str, path: str, cid: u32, id: u32, dir: u32, result: i32, latency_ns: u64,
         );
+        rtrs_clt_park(sess: str, id: u32, paths: u32);
+        rtrs_clt_resume(sess: str, id: u32, result: i32);
         rtrs_clt_failover(sess: str, path: str, cid: u32, id: u32, answered: bool);
     }
 }
@@ -123,6 +128,20 @@ pub(crate) fn failover(core: &LinkCore, con: u16, id: usize, answered: bool) {
         let (sess, path) = names(core);
         // CAST: a permit's number.
         rtrs_clt_failover::fire(sess, path, con.into(), id as u32, answered)
+    }
+}
+
+/// A request waits for a path.
+pub(crate) fn park(session: &Session, id: u16, paths: u32) {
+    if rtrs_clt_park::enabled() {
+        rtrs_clt_park::fire(session.name().as_cstr(), id.into(), paths)
+    }
+}
+
+/// A request does not wait any more; with an error, it fails.
+pub(crate) fn resume(session: &Session, id: u16, result: i32) {
+    if rtrs_clt_resume::enabled() {
+        rtrs_clt_resume::fire(session.name().as_cstr(), id.into(), result)
     }
 }
 

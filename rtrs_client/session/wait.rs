@@ -48,10 +48,13 @@ use super::{
     Io,
     Session, //
 };
-use crate::atomic::{
-    Atomic,
-    Full,
-    Relaxed, //
+use crate::{
+    atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
+    trace, //
 };
 
 /// How long requests wait for a path.
@@ -223,6 +226,7 @@ impl Session {
         let mark = self.parked_mark(id).ok_or(errno::ECONNABORTED)?;
         mark.store(true, Relaxed);
         state.count = state.count.saturating_add(1);
+        trace::park(self, id, state.up);
         if state.up > 0 {
             self.retry.mod_delayed(self, msecs_to_jiffies(RETRY_MS));
         } else if state.count == 1 {
@@ -266,15 +270,18 @@ impl Session {
 
     /// Sends what is parked, as far as paths take it. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        self.each_parked(|id, io| match self.issue(id, &io) {
-            Ok(()) => true,
-            Err(Unsent::NoPath | Unsent::Full) => {
-                self.park_or_fail(id);
-                false
-            }
-            Err(e) => {
-                self.complete(id, e.error().to_errno());
-                true
+        self.each_parked(|id, io| {
+            trace::resume(self, id, 0);
+            match self.issue(id, &io) {
+                Ok(()) => true,
+                Err(Unsent::NoPath | Unsent::Full) => {
+                    self.park_or_fail(id);
+                    false
+                }
+                Err(e) => {
+                    self.complete(id, e.error().to_errno());
+                    true
+                }
             }
         });
     }
@@ -288,8 +295,10 @@ impl Session {
 
     /// Completes what is parked with an error.
     pub(super) fn fail_waiting(&self) {
+        let error = errno::ECONNABORTED.to_errno();
         self.each_parked(|id, _| {
-            self.complete(id, errno::ECONNABORTED.to_errno());
+            trace::resume(self, id, error);
+            self.complete(id, error);
             true
         });
     }
