@@ -5,6 +5,7 @@
 #include <linux/netdevice.h>
 #include <linux/scatterlist.h>
 #include <net/net_namespace.h>
+#include <rdma/ib_cache.h>
 
 #include "helpers.h"
 
@@ -228,6 +229,20 @@ bool rtrs_helper_cm_interface(struct rdma_cm_id *id, char *name)
 u32 rtrs_helper_cm_port(struct rdma_cm_id *id)
 {
 	return id->port_num;
+}
+
+/* Is the address that the id was bound to still one of its port's? */
+bool rtrs_helper_cm_has_source(struct rdma_cm_id *id)
+{
+	const struct ib_gid_attr *attr = id->route.addr.dev_addr.sgid_attr;
+	union ib_gid gid;
+
+	if (IS_ERR_OR_NULL(attr))
+		return true;
+	/* An entry that is in use stays, but is not valid any more. */
+	if (rdma_query_gid(attr->device, attr->port_num, attr->index, &gid))
+		return false;
+	return !memcmp(&gid, &attr->gid, sizeof(gid));
 }
 
 void *rtrs_helper_cm_context(struct rdma_cm_id *id)

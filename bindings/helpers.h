@@ -73,6 +73,7 @@ struct net *rtrs_helper_init_net(void);
 struct ib_device *rtrs_helper_cm_device(struct rdma_cm_id *id);
 struct ib_qp *rtrs_helper_cm_qp(struct rdma_cm_id *id);
 u32 rtrs_helper_cm_port(struct rdma_cm_id *id);
+bool rtrs_helper_cm_has_source(struct rdma_cm_id *id);
 bool rtrs_helper_cm_interface(struct rdma_cm_id *id, char *name);
 void *rtrs_helper_cm_context(struct rdma_cm_id *id);
 void rtrs_helper_cm_set_context(struct rdma_cm_id *id, void *context,

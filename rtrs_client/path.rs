@@ -439,19 +439,31 @@ impl Path {
             {
                 self.notify(Notice::DeviceBack);
             }
-            DeviceEvent::PortDown(p) if ours && is_port(p) => self.fail_link("port down"),
-            DeviceEvent::Fatal if ours => self.fail_link("device is broken"),
-            // Removal reaches the connections by themselves; whether a change of
-            // addresses matters shows when the next one is resolved.
+            DeviceEvent::GidChange(p) => {
+                if ours && is_port(p) {
+                    self.fail_link_if(|link| !link.has_source(), "address is gone");
+                }
+                // It may be this one's that has come.
+                if self.state() != State::Connecting {
+                    self.notify(Notice::DeviceBack);
+                }
+            }
+            DeviceEvent::PortDown(p) if ours && is_port(p) => {
+                self.fail_link_if(|_| true, "port down");
+            }
+            DeviceEvent::Fatal if ours => self.fail_link_if(|_| true, "device is broken"),
+            // Removal reaches the connections by themselves.
             _ => {}
         }
     }
 
-    /// The link, if there is one, is of no use any more. Any context.
-    fn fail_link(&self, why: &'static str) {
+    /// The link, if there is one, and it is so, is of no use any more. Any context.
+    fn fail_link_if(&self, is_so: impl FnOnce(&Link) -> bool, why: &'static str) {
         let guard = rcu::read_lock();
         if let Some(link) = self.link(&guard) {
-            link.core.fail(why, errno::ENETDOWN.to_errno());
+            if is_so(link) {
+                link.core.fail(why, errno::ENETDOWN.to_errno());
+            }
         }
     }
 

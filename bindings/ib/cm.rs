@@ -236,6 +236,12 @@ impl CmId {
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
+    pub(super) fn has_source(&self) -> bool {
+        // SAFETY: the id is valid. Its address is resolved once, before anybody who is not its
+        // event handler gets at it, and stays until it is destroyed.
+        unsafe { raw::rtrs_helper_cm_has_source(self.as_raw()) }
+    }
+
     pub(super) fn interface(&self) -> Option<InterfaceName> {
         let mut name = InterfaceName {
             name: [0; InterfaceName::SIZE],

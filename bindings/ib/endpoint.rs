@@ -198,6 +198,12 @@ impl<H: Handler> Endpoint<H> {
         self.id.as_ref().map(CmId::dst)
     }
 
+    /// Whether the local address is still one of the port's. True until the address is resolved.
+    /// Any context.
+    pub fn has_source(&self) -> bool {
+        self.id.as_ref().is_none_or(CmId::has_source)
+    }
+
     /// The network interface that the address was resolved to. Any context.
     pub fn interface(&self) -> Option<InterfaceName> {
         self.id.as_ref()?.interface()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is on a link now, for tables in debugfs.
+//! What is on a link now, for tables in debugfs, and whether its address is still there.
 //!
 //! # Context
 //!
@@ -16,6 +16,11 @@ use super::Link;
 use crate::atomic::Relaxed;
 
 impl Link {
+    /// Whether the local address is still one of the port's.
+    pub(crate) fn has_source(&self) -> bool {
+        self.endpoints.first().is_none_or(|ep| ep.has_source())
+    }
+
     /// Calls `f` with each connection.
     pub(crate) fn for_each_connection(&self, mut f: impl FnMut(Connection)) {
         for (ep, con) in self.endpoints.iter().zip(self.core.cons.iter()) {
