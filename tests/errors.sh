@@ -235,6 +235,39 @@ drop_waiting()
 	io d count=16 depth=16 expect=-103 drop=1 dir=read && [ "$(field d completed)" = 16 ] && balanced
 }
 
+# no_way: session d has one path, which is not connected
+no_way()
+{
+	rt open name=d path=ip:10.9.0.1 && write "$(echo /sys/class/rtrs-client/d/paths/*/disconnect)" 1
+}
+
+# With "off" requests wait for ever; a time that is given later holds for those
+# that wait already, counted from when the path was lost.
+waits_for_ever()
+{
+	no_way && fail_after d 1 && fail_after d off || return
+	[ "$(cat /sys/class/rtrs-client/d/fast_io_fail_tmo)" = off ] || return
+	rt_start io name=d count=16 depth=16 expect=-103
+	sleep 3
+	[ "$(ls /sys/class/rtrs-client/d/paths)" ] && ! has_result d || {
+		result d
+		return 1
+	}
+	fail_after d 2 && wait_for 2 has_result d && rt_wait && [ "$(field d completed)" = 16 ] && rt close name=d &&
+		balanced
+}
+
+# Nobody waits for a path of a session that has none any more.
+last_path_removed()
+{
+	no_way && fail_after d 60 || return
+	rt_start io name=d count=16 depth=16 expect=-103 dir=read
+	sleep 1
+	! has_result d && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
+	wait_for 3 has_result d && rt_wait && [ "$(field d completed)" = 16 ] &&
+		[ -z "$(ls /sys/class/rtrs-client/d/paths)" ] && rt close name=d && balanced
+}
+
 # A server that turns clients away.
 turned_away()
 {
@@ -283,6 +316,8 @@ for ai in Y N; do
 	check "$ai: the way is lost at the client, requests wait" way_lost client reconnect
 	check "$ai: the way is lost at the server, requests wait" way_lost server disconnect
 	check "$ai: a session is dropped while requests wait" drop_waiting
+	check "$ai: requests wait for ever if told to" waits_for_ever
+	check "$ai: the last path is removed while requests wait" last_path_removed
 	check "$ai: a server turns clients away" turned_away
 	check "$ai: every request was completed once" balanced
 	check "$ai: modules unload with sessions open" unload

@@ -6,6 +6,7 @@
 # timeout: 240
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
 require rdma
 
 SESS=/sys/class/rtrs-client/fast
@@ -15,12 +16,11 @@ NOWHERE=ip:10.9.1.77
 
 map() { map_rnbd fast /dev/nullb0 "$@" >"$TMP/dev"; }
 unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 # since T0 LIMIT WHAT: less than LIMIT ms ago.
 since()
 {
-	local ms=$(($(now_ms) - $1))
+	local ms=$(($(ms_now) - $1))
 	echo "$3 after $ms ms"
 	[ "$ms" -lt $(($2 * RTRS_TIME_SCALE)) ]
 }
@@ -42,18 +42,46 @@ params()
 	local p=/sys/module/rtrs_client/parameters
 	[ "$(cat $p/heartbeat_interval_ms)" = 5000 ]
 	[ "$(cat $p/heartbeat_limit)" = 5 ]
+	[ "$(cat $p/fast_io_fail_tmo)" = 30 ]
+	[ "$(cat "$SESS/fast_io_fail_tmo")" = 30 ]
 	# The debug kernel gets another one, see load_rtrs.
 	[ "$RTRS_TIME_SCALE" -gt 1 ] || [ "$(cat $p/ack_timeout)" = 0 ]
 }
 
 state_is() { [ "$(cat "$SESS"/paths/*/state)" = "$1" ]; }
 
+# address add|del: of the client, on the interface of the path
+address() { ip addr "$1" "$(pair_addr 0 client)/24" dev eth0; }
+
+# The heartbeats would take 25 s to notice.
+address_goes()
+{
+	local t0
+	t0=$(ms_now)
+	address del
+	wait_for 5 not state_is connected
+	since "$t0" 2000 "noticed"
+	grep -q 'address is gone' "$SESS"/paths/*/state_full
+}
+
+# Attempts to connect are made again and again, but not that soon: each is later
+# than the one before.
+address_comes()
+{
+	local t0
+	sleep 12
+	t0=$(ms_now)
+	address add
+	wait_for 20 state_is connected
+	since "$t0" 3000 "connected"
+}
+
 # The server's machine stands still: nothing but heartbeats can tell. With the defaults that
 # takes 25 s at least.
 silent()
 {
 	local t0
-	t0=$(now_ms)
+	t0=$(ms_now)
 	vm_control pause server
 	wait_for 20 state_is disconnected
 	since "$t0" 6000 "noticed"
@@ -75,7 +103,7 @@ killed()
 	add_nowhere &
 	pid=$!
 	sleep 2
-	t0=$(now_ms)
+	t0=$(ms_now)
 	kill -KILL "$pid"
 	! wait "$pid" || return
 	since "$t0" 5000 "gone"
@@ -89,7 +117,7 @@ close_at_once()
 	add_nowhere 2>"$TMP/add" &
 	pid=$!
 	sleep 2
-	t0=$(now_ms)
+	t0=$(ms_now)
 	unmap
 	since "$t0" 5000 "unmapped"
 	! wait "$pid" || return
@@ -102,10 +130,13 @@ bad_params()
 	unload_modules
 	load_one "$RTRS_MODULES" rtrs-core
 	for p in heartbeat_interval_ms=99 heartbeat_interval_ms=60001 heartbeat_limit=0 \
-		heartbeat_limit=101 ack_timeout=32 ack_timeout=-1; do
+		heartbeat_limit=101 ack_timeout=32 ack_timeout=-1 fast_io_fail_tmo=86401 fast_io_fail_tmo=-2; do
 		expect_error "Invalid parameters" load_one "$RTRS_MODULES" rtrs-client "$p"
 		dmesg_has "$p: has to be"
 	done
+	expect_error "Invalid parameters" load_one "$RTRS_MODULES" rtrs-client fast_io_fail_tmo=offline
+	load_one "$RTRS_MODULES" rtrs-client fast_io_fail_tmo=off
+	[ "$(cat /sys/module/rtrs_client/parameters/fast_io_fail_tmo)" = off ]
 }
 
 server_role()
@@ -122,8 +153,10 @@ client_role()
 {
 	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
 	barrier listening
-	check "the parameters have their defaults" params
 	must "a device maps" map "${MAP[@]}"
+	check "the parameters have their defaults" params
+	check "an address that goes is noticed at once" address_goes
+	check "so is one that comes" address_comes
 	check "heartbeats are settable" tune
 	check "a silent server is noticed" silent
 	check "and found again" back
