@@ -2,8 +2,9 @@
 
 //! The C API of `rtrs.h`: a user of the server like any other.
 //!
-//! This is the only file of the crate with `unsafe` in it: C callers hand in pointers, and what
-//! they promise about them is all there is. What may be called from where is as for [`crate::api`].
+//! But for the declarations in `trace.rs` this is the only file of the crate with `unsafe` in it: C
+//! callers hand in pointers, and what they promise about them is all there is. What may be called
+//! from where is as for [`crate::api`].
 
 use core::ffi::{
     c_char,
