@@ -3,7 +3,7 @@
 //! For block drivers in Rust.
 //!
 //! ```ignore
-//! let session = Session::open(Config { name: "disks", .. }, &[("", "ip:10.0.0.1")])?;
+//! let session = Session::open(Config { name: "disks", .. }, &["ip:10.0.0.1"])?;
 //! let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
 //! session.submit(&permit, Direction::Write, message, request)?;
 //! ```
@@ -50,7 +50,8 @@ use crate::{
 /// What a session is to be like.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'a> {
-    /// Its name: up to 254 bytes, none of them `/` or `.`, unique on this host.
+    /// Its name: 1 to 254 printable ASCII characters without blank, `/` and `.`, unique on this
+    /// host.
     pub name: &'a str,
     /// The server's port.
     pub port: u16,

@@ -7,7 +7,7 @@
 //! `parse` functions below, into a value whose type says what was checked; the code behind it
 //! never sees a raw wire integer again.
 //!
-//! The layouts, constants and limits are described in `Documentation/protocol`.
+//! The layouts, constants and limits are described in `Documentation/protocol.rst`.
 //!
 //! All functions may be called from any context: they do not allocate, lock, sleep or panic.
 
@@ -73,7 +73,7 @@ pub use self::{
     },
 };
 
-/// Magic number of both connection messages, from `Documentation/protocol`.
+/// Magic number of both connection messages, from `Documentation/protocol.rst`.
 pub const MAGIC: u16 = 0x1BBD;
 
 /// Protocol version we speak: major in the high byte, minor in the low byte.

@@ -181,8 +181,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for sizes that do not go together; `EADDRNOTAVAIL` if something else has the port, which is how the connection manager puts
-    /// it for an address of every device, or whatever else comes from there; `ENOMEM`.
+    /// `EINVAL` for sizes that do not go together; `EADDRNOTAVAIL` if something else has the port,
+    /// which is how the connection manager puts it for an address of every device, or whatever
+    /// else comes from there; `ENOMEM`.
     pub fn open(service: Arc<dyn Service>, config: &ServerConfig) -> Result<Self> {
         let port = config.port;
         let config = Config::new(config)?;
