@@ -29,8 +29,14 @@ dev() { cat "$TMP/dev"; }
 preempts_anywhere()
 {
 	mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
-	cat /sys/kernel/debug/sched/preempt
-	grep -qF '(full)' /sys/kernel/debug/sched/preempt
+	if [ -e /sys/kernel/debug/sched/preempt ]; then
+		cat /sys/kernel/debug/sched/preempt
+		grep -qF '(full)' /sys/kernel/debug/sched/preempt
+	else
+		# That kernel cannot be told.
+		uname -v
+		uname -v | grep -q ' PREEMPT '
+	fi
 }
 
 # paths_are N: add what is missing.
