@@ -9,6 +9,7 @@
 
 use core::{
     cell::UnsafeCell,
+    marker::PhantomData,
     ops::{
         Deref,
         DerefMut, //
@@ -52,7 +53,10 @@ impl<T> HandoffCell<T> {
             .cmpxchg(false, true, Acquire)
             .is_ok()
             // Not `then_some()`: a `Held` that was not taken would be dropped.
-            .then(|| Held(self))
+            .then(|| Held {
+                cell: self,
+                _value: PhantomData,
+            })
     }
 
     /// Whether somebody has the value just now.
@@ -62,7 +66,11 @@ impl<T> HandoffCell<T> {
 }
 
 /// The value of a [`HandoffCell`], until dropped.
-pub struct Held<'a, T>(&'a HandoffCell<T>);
+pub struct Held<'a, T> {
+    cell: &'a HandoffCell<T>,
+    // To be shared between threads as `T` is, not as the cell.
+    _value: PhantomData<&'a mut T>,
+}
 
 impl<T> Deref for Held<'_, T> {
     type Target = T;
@@ -70,7 +78,7 @@ impl<T> Deref for Held<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: by the invariant of the cell nobody else has the value.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.cell.value.get() }
     }
 }
 
@@ -78,13 +86,13 @@ impl<T> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: by the invariant of the cell nobody else has the value.
-        unsafe { &mut *self.0.value.get() }
+        unsafe { &mut *self.cell.value.get() }
     }
 }
 
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.held.store(false, Release);
+        self.cell.held.store(false, Release);
     }
 }
