@@ -145,9 +145,15 @@ impl RejectErrno {
     }
 
     /// The value of the errno field of a reject message, a negative number.
+    ///
+    /// Numbers that are internal to the kernel are replaced as in an answer: they would make
+    /// whoever waits for the outcome do strange things, to begin again for instance.
     pub const fn from_field(field: u16) -> Self {
         // CAST: the field is two's complement.
-        Self::from_kernel(field as i16 as i32)
+        match field as i16 as i32 {
+            ret @ ..=-1 => Self::from_kernel(IoErrno::from_kernel(ret).to_kernel()),
+            _ => Self::CONNRESET,
+        }
     }
 
     /// The field as it goes into a reject message.

@@ -131,9 +131,13 @@ fn reject_is_always_an_error() {
     assert_eq!(errno_of(0), -104);
     assert_eq!(errno_of(1), -104);
     assert_eq!(errno_of(104), -104);
-    assert_eq!(errno_of(-4095), -4095);
-    assert_eq!(errno_of(-4096), -104);
-    assert_eq!(errno_of(i16::MIN), -104);
+    assert_eq!(errno_of(-511), -511);
+    // Not for user space: ERESTARTSYS, ENOTSUPP, and what is none.
+    assert_eq!(errno_of(-512), -4);
+    assert_eq!(errno_of(-524), -95);
+    assert_eq!(errno_of(-4095), -5);
+    assert_eq!(errno_of(-4096), -5);
+    assert_eq!(errno_of(i16::MIN), -5);
     assert_eq!(reject_errno(&[]).to_kernel(), -104);
     assert_eq!(reject_errno(&[0; 148]).to_kernel(), -104);
 
