@@ -144,8 +144,16 @@ pub(crate) fn open(
         session
     };
     let opened = session.add_paths(paths).and_then(|()| {
-        let client = CLIENT.lock();
-        session.publish(&client.as_ref().ok_or(errno::ESHUTDOWN)?.class)
+        let published = {
+            let client = CLIENT.lock();
+            session.publish(&client.as_ref().ok_or(errno::ESHUTDOWN)?.class)
+        };
+        // Without the lock: files that were there already wait for an operator who adds a path.
+        published.map_err(|(e, files)| {
+            session.stop_adding();
+            drop(files);
+            e
+        })
     });
     match opened {
         Ok(()) => Ok(session),

@@ -33,6 +33,7 @@ use kernel::{
     },
 };
 use rtrs_bindings::{
+    errno,
     handoff::HandoffCell,
     ib::{
         Domain,
@@ -54,7 +55,10 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    logic::request_state::RequestState,
+    logic::{
+        path_state::Failure,
+        request_state::RequestState, //
+    },
     path::{
         Notice,
         Path, //
@@ -113,8 +117,10 @@ struct Tables {
 /// own: connections belong to CPUs.
 #[repr(align(64))]
 struct ConState {
-    /// Key that the last message on this connection invalidated, 0 for none.
+    /// Key that the last message on this connection invalidated, 0 for none, and when that was,
+    /// in monotonic nanoseconds.
     invalidated: Atomic<u32>,
+    invalidated_ns: Atomic<u64>,
     /// Requests in flight that went out on this connection.
     inflight: Atomic<i32>,
 }
@@ -133,6 +139,8 @@ pub(crate) struct LinkCore {
     domain: SetOnce<Arc<Domain>>,
     tables: SetOnce<Tables>,
     info: SetOnce<Region>,
+    /// Another path of the session asks the server to create it.
+    gave_way: Atomic<bool>,
     established: Atomic<u32>,
     failed: Atomic<bool>,
     pub(crate) liveness: Liveness,
@@ -153,6 +161,7 @@ impl LinkCore {
             states.push(
                 ConState {
                     invalidated: Atomic::new(0),
+                    invalidated_ns: Atomic::new(0),
                     inflight: Atomic::new(0),
                 },
                 GFP_KERNEL,
@@ -170,6 +179,7 @@ impl LinkCore {
                 domain: SetOnce::new(),
                 tables: SetOnce::new(),
                 info: SetOnce::new(),
+                gave_way: Atomic::new(false),
                 established: Atomic::new(0),
                 failed: Atomic::new(false),
                 liveness: Liveness::new(),
@@ -238,11 +248,27 @@ impl LinkCore {
 
     /// The link is of no use any more; its owner is told once. Any context.
     pub(crate) fn fail(&self, why: &'static str, errno: i32) {
+        self.fail_as(Failure::of(errno), why, errno);
+    }
+
+    /// The server refused a connection.
+    fn refused(&self, errno: i32) {
+        // What it says is about us, it does not know what a server may become.
+        let failure = if self.gave_way.load(Relaxed) && errno == errno::ENXIO.to_errno() {
+            Failure::GaveWay
+        } else {
+            Failure::Again
+        };
+        self.fail_as(failure, "rejected", errno);
+    }
+
+    fn fail_as(&self, failure: Failure, why: &'static str, errno: i32) {
         if self.failed.xchg(true, Relaxed) {
             return;
         }
         self.path.notify(Notice::Failed {
             link: self.number,
+            failure,
             errno,
             why,
         });

@@ -77,17 +77,32 @@ use crate::{
     },
     logic::path_state::{
         Event,
+        Failure,
         PathMachine,
         Reply,
         State, //
     },
-    session::Session,
+    session::{
+        Creation,
+        Session, //
+    },
     stats::Stats,
     sysfs::{
         PathFiles,
         SessionFiles, //
     },
 };
+
+impl Failure {
+    /// What our own error says of an attempt to connect.
+    pub(crate) fn of(errno: i32) -> Self {
+        if errno == errno::EPROTO.to_errno() {
+            Self::Final
+        } else {
+            Self::Again
+        }
+    }
+}
 
 /// A note for the owner task.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +116,7 @@ pub(crate) enum Notice {
     /// The link failed.
     Failed {
         link: u32,
+        failure: Failure,
         errno: i32,
         why: &'static str,
     },
@@ -121,7 +137,7 @@ struct Inbox {
     service_up: Option<u32>,
     all_up: Option<u32>,
     info: Option<(u32, usize)>,
-    failed: Option<(u32, i32, &'static str)>,
+    failed: Option<(u32, Failure, i32, &'static str)>,
     deadline: Option<u32>,
     timer: Option<u32>,
     device_gone: bool,
@@ -409,9 +425,12 @@ impl Path {
     /// until those paths are known to be gone; a session that it makes meanwhile would look like
     /// the one they are of. Of several paths that find none up one may: asked by two at a time C
     /// servers create two sessions, each with a part of the connections.
-    pub(crate) fn may_create_session(&self, con: u16) -> bool {
-        // The other connections of a path follow its first.
-        con == 0 && self.session.may_be_created_by(self)
+    pub(crate) fn creation(&self, con: u16) -> Creation {
+        match con {
+            0 => self.session.may_be_created_by(self),
+            // The other connections of a path follow its first.
+            _ => Creation::Known,
+        }
     }
 
     /// The server knows the session, or this path is not going to tell it.
@@ -475,7 +494,12 @@ impl Path {
                 Notice::ServiceUp(link) => inbox.service_up = Some(link),
                 Notice::AllUp(link) => inbox.all_up = Some(link),
                 Notice::Info { link, len } => inbox.info = Some((link, len)),
-                Notice::Failed { link, errno, why } => inbox.failed = Some((link, errno, why)),
+                Notice::Failed {
+                    link,
+                    failure,
+                    errno,
+                    why,
+                } => inbox.failed = Some((link, failure, errno, why)),
                 Notice::Deadline(link) => inbox.deadline = Some(link),
                 Notice::Timer(link) => inbox.timer = Some(link),
                 Notice::DeviceGone => inbox.device_gone = true,
@@ -491,13 +515,17 @@ impl Path {
 
     /// Makes the path's directory, now that its name is known.
     pub(crate) fn publish_files(self: &Arc<Self>, session: &SessionFiles) -> Result {
-        if self.files.lock().is_some() {
+        // Held until they are there: who removes the path waits, or has said so before.
+        let mut place = self.files.lock();
+        if place.is_some() {
             return Ok(());
+        }
+        if self.state() == State::Dead {
+            return Err(ENODEV);
         }
         self.name
             .populate(CString::try_from_fmt(fmt!("{}", PathName(self)))?);
-        let files = PathFiles::new(session, self)?;
-        *self.files.lock() = Some(files);
+        *place = Some(PathFiles::new(session, self)?);
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ mod tuning;
 mod uevents;
 mod wait;
 
+pub(crate) use self::events::Creation;
 pub use self::io::Connection;
 pub(crate) use self::io::{
     Io,
@@ -427,8 +428,15 @@ impl Session {
     }
 
     /// The paths are connected: shows the session to operator and user. Sleeps.
-    pub(crate) fn publish(self: &Arc<Self>, class: &Class) -> Result {
-        let files = SessionFiles::new(class, self)?;
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be, with what is there of the files: dropping them waits for their users.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        class: &Class,
+    ) -> Result<(), (Error, Option<SessionFiles>)> {
+        let files = SessionFiles::new(class, self).map_err(|e| (e, None))?;
         // From now on an operator may add paths. With the lock such a path is shown here, or by
         // who adds it. Files are not dropped with it: that waits for who may want the lock.
         let shown = {
@@ -445,13 +453,10 @@ impl Session {
                     *place = Some(files);
                     Ok(())
                 }
-                Err(e) => Err((e, files)),
+                Err(e) => Err((e, Some(files))),
             }
         };
-        if let Err((e, files)) = shown {
-            drop(files);
-            return Err(e);
-        }
+        shown?;
         self.announce_events();
         self.open_uevents();
         Ok(())

@@ -107,6 +107,11 @@ impl Stamp {
         self.0.store(now_ns & !Self::WRITE | dir, Relaxed);
     }
 
+    /// Whether it was set no later than `ns`.
+    pub(crate) fn is_before(&self, ns: u64) -> bool {
+        self.0.load(Relaxed) & !Self::WRITE <= ns
+    }
+
     /// Direction, and nanoseconds since then.
     #[inline]
     pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {

@@ -186,6 +186,7 @@ pub struct QueuePair {
     ledger: SqLedger<Ring>,
     polls: PollTracker,
     max_sges: u32,
+    recv_room: u32,
     qp_num: u32,
     context: PollContext,
     /// Somebody handles completions of a [`PollContext::Direct`] queue.
@@ -339,6 +340,7 @@ impl QueuePair {
                 ledger,
                 polls: PollTracker::new(),
                 max_sges,
+                recv_room: cfg.recv_wrs,
                 qp_num,
                 context: cfg.poll,
                 polling: Atomic::new(false),
@@ -362,6 +364,11 @@ impl QueuePair {
         } else {
             Err(EBUSY)
         }
+    }
+
+    /// Receives that can be outstanding.
+    pub fn recv_room(&self) -> u32 {
+        self.recv_room
     }
 
     /// The queue pair's number, as `rdma resource` shows it.

@@ -213,6 +213,7 @@ impl LinkCore {
                 // Comes before the answer it belongs to.
                 let rkey = wc.invalidated_rkey().ok_or(Bad("message out of place"))?;
                 state.invalidated.store(rkey, Relaxed);
+                state.invalidated_ns.store(time::now_ns(), Relaxed);
             }
             _ => return Err(Bad("message out of place")),
         }
@@ -267,12 +268,16 @@ impl LinkCore {
         let request = tables.requests.get(id).ok_or(Bad("no such request"))?;
         let con = ep.index();
         let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
-        // It says something about the very next answer only: keys come again. Completions of one
-        // connection are handled one at a time.
+        // It says something about the very next answer only, and about a request that was there by
+        // then: keys come again, and a connection may have no answers for long. Completions of
+        // one connection are handled one at a time.
         let invalidated = state.invalidated.load(Relaxed);
         if invalidated != 0 {
             state.invalidated.store(0, Relaxed);
-            if inval && invalidated == request.rkey.load(Relaxed) {
+            if inval
+                && invalidated == request.rkey.load(Relaxed)
+                && request.stamp.is_before(state.invalidated_ns.load(Relaxed))
+            {
                 // A refusal shows in what the answer leaves to be done.
                 let _ = request.state.invalidated_by_peer(con);
             }

@@ -75,6 +75,7 @@ use crate::{
         Notice,
         Path, //
     },
+    session::Creation,
     stats::Stamp,
     MODULE_NAME,
 };
@@ -209,7 +210,8 @@ impl Link {
     fn post_receives(&self, con: u16, geometry: &Geometry) -> Result {
         let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
         let new_rkey = self.core.new_rkey.load(Relaxed);
-        for token in 0..recv_count(con, geometry) {
+        // A device may have less room; the server waits then.
+        for token in 0..recv_count(con, geometry).min(qp.recv_room()) {
             let sge = if new_rkey {
                 Some(self.core.recv_sge(con, token)?)
             } else {
@@ -357,6 +359,8 @@ impl LinkCore {
     fn connect(&self, ep: &Locked<'_, Self>) -> Result {
         let path = &self.path;
         let mut buf = [0u8; ConnReq::SIZE];
+        let creation = path.creation(ep.index());
+        self.gave_way.store(creation == Creation::GiveWay, Relaxed);
         ConnReq {
             cid: ep.index(),
             cid_num: self.con_count(),
@@ -364,7 +368,7 @@ impl LinkCore {
             recon_cnt: self.number as u16,
             path_uuid: *path.uuid().as_bytes(),
             session_uuid: *path.session().uuid().as_bytes(),
-            first_conn: path.may_create_session(ep.index()),
+            first_conn: creation == Creation::Ask,
         }
         .write(&mut buf)
         .map_err(|_| EINVAL)?;
@@ -388,6 +392,7 @@ impl LinkCore {
             })?;
             self.new_rkey.store(accept.new_rkey, Relaxed);
             self.kept.store(accept.kept, Relaxed);
+            self.path.session().accepted(accept.kept);
             self.geometry.populate(geometry);
             self.path.connected_via(ep.endpoint());
         }
@@ -419,7 +424,8 @@ impl LinkCore {
                     [] => errno::ECONNRESET.to_errno(),
                     data => reject_errno(data).to_kernel(),
                 };
-                return self.fail("rejected", errno);
+                self.refused(errno);
+                return;
             }
             CmEvent::Failed(e) => return self.fail("no connection", e),
             CmEvent::Disconnected => {

@@ -95,6 +95,17 @@ impl fmt::Display for State {
     }
 }
 
+/// What a failed attempt to connect says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Another attempt may do; each is counted.
+    Again,
+    /// Nothing: another path of the session was to come first.
+    GaveWay,
+    /// The server has become another one.
+    Final,
+}
+
 /// What happens to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -106,8 +117,8 @@ pub enum Event {
     ConnectFailed {
         /// Which one.
         link: Link,
-        /// Whether trying again makes sense. Not so if the server changed beyond recognition.
-        retry: bool,
+        /// What that means.
+        failure: Failure,
     },
     /// The link failed: error completion, disconnect, heartbeat, violation by the peer.
     LinkError(Link),
@@ -257,12 +268,12 @@ impl PathMachine {
                 .with_notice(Notice::Up),
                 _ => self.stay(Reply::Accepted),
             },
-            Event::ConnectFailed { link, retry } => match self.state {
-                State::Connecting if link == self.link => self.failed(retry),
+            Event::ConnectFailed { link, failure } => match self.state {
+                State::Connecting if link == self.link => self.failed(failure),
                 _ => self.stay(Reply::Accepted),
             },
             Event::LinkError(link) => match self.state {
-                State::Connecting if link == self.link => self.failed(true),
+                State::Connecting if link == self.link => self.failed(Failure::Again),
                 State::Connected if link == self.link => self.tear_down(Then::Retry),
                 _ => self.stay(Reply::Accepted),
             },
@@ -282,7 +293,10 @@ impl PathMachine {
         }
     }
 
-    fn failed(self, retry: bool) -> Transition {
+    fn failed(self, failure: Failure) -> Transition {
+        if failure == Failure::GaveWay {
+            return self.tear_down(Then::Connect);
+        }
         let counted = Self {
             // While there is no device, failing says nothing about the server.
             attempts: if self.device_gone {
@@ -293,7 +307,7 @@ impl PathMachine {
             ..self
         };
 
-        counted.tear_down(if !retry {
+        counted.tear_down(if failure == Failure::Final {
             Then::Close(CloseReason::Incompatible)
         } else if !self.was_up {
             Then::Close(CloseReason::NeverUp)

@@ -9,6 +9,7 @@ use crate::{
     logic::path_state::{
         Action,
         Event,
+        Failure,
         Notice,
         State, //
     },
@@ -36,7 +37,13 @@ impl Path {
         }
         let (connects, _) = stats.reconnects();
         if before.state() == State::Connecting
-            && matches!(event, Event::ConnectFailed { .. } | Event::LinkError(_))
+            && matches!(
+                event,
+                Event::ConnectFailed {
+                    failure: Failure::Again | Failure::Final,
+                    ..
+                } | Event::LinkError(_)
+            )
             && after.machine.state() != State::Connecting
             && connects >= 0
         {

@@ -38,6 +38,7 @@ use crate::{
         path_state::{
             Action,
             Event,
+            Failure,
             Notice as Change,
             State,
             Transition, //
@@ -120,9 +121,9 @@ impl Path {
         } = notes;
         let mut any = false;
         // Failures first: nothing is built on what is known to be broken.
-        if let Some((link, errno, why)) = failed {
+        if let Some((link, failure, errno, why)) = failed {
             any = true;
-            self.failed(owner, link, errno, why);
+            self.failed_as(owner, link, failure, errno, why);
         }
         if device_gone {
             any = true;
@@ -179,6 +180,17 @@ impl Path {
     }
 
     fn failed(self: &Arc<Self>, owner: &mut Owner, link: u32, errno: i32, why: &'static str) {
+        self.failed_as(owner, link, Failure::of(errno), errno, why);
+    }
+
+    fn failed_as(
+        self: &Arc<Self>,
+        owner: &mut Owner,
+        link: u32,
+        failure: Failure,
+        errno: i32,
+        why: &'static str,
+    ) {
         let (current, state) = self.status(|s| (s.machine.link(), s.machine.state()));
         if link != current || !matches!(state, State::Connecting | State::Connected) {
             return;
@@ -186,11 +198,7 @@ impl Path {
         self.note_error(errno, why);
         pr_info_ratelimited!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
         let event = if state == State::Connecting {
-            Event::ConnectFailed {
-                link,
-                // The server has become another one.
-                retry: errno != errno::EPROTO.to_errno(),
-            }
+            Event::ConnectFailed { link, failure }
         } else {
             Event::LinkError(link)
         };
@@ -217,7 +225,7 @@ impl Path {
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
         let session = self.session.clone();
-        let _turn = (!l.core.is_kept()).then(|| session.not_remembered());
+        let _turn = session.take_turn(l.core.is_kept());
         match KBox::new(l, GFP_KERNEL) {
             Ok(l) => {
                 *self.heartbeat.lock() = rtrs_core::proto::Heartbeat::new();
@@ -290,7 +298,8 @@ impl Path {
                     }
                     Err(e) => {
                         self.note_error(e.to_errno(), "set-up");
-                        Some(Event::ConnectFailed { link, retry: true })
+                        let failure = Failure::Again;
+                        Some(Event::ConnectFailed { link, failure })
                     }
                 }
             }

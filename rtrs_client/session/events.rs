@@ -56,9 +56,22 @@ struct State {
     failing: bool,
     /// What the user knows: that there is a path.
     told_up: bool,
+    /// The server has said that it does not know the session, and nobody has acted on that.
+    forgotten: bool,
     /// The path that asked the server to create the session, by its address, and when, in
     /// monotonic nanoseconds. Until the server has answered.
     creator: Option<(usize, u64)>,
+}
+
+/// What a path that connects may want of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Creation {
+    /// To create the session.
+    Ask,
+    /// Another path asks for that.
+    GiveWay,
+    /// It is there.
+    Known,
 }
 
 /// For so long a path that wants the server to create the session leaves that to one that has asked
@@ -139,19 +152,21 @@ impl Session {
     /// Whether `path` may make the server create the session: if no path is up, and no other one
     /// asks for that just now. It is known to ask until [`end_creation`](Self::end_creation). Any
     /// context.
-    pub(crate) fn may_be_created_by(&self, path: &Path) -> bool {
+    pub(crate) fn may_be_created_by(&self, path: &Path) -> Creation {
         let me = core::ptr::from_ref(path).addr();
         let now = time::now_ns();
         let mut state = self.events.state.lock();
 
         if state.up > 0 {
-            return false;
+            return Creation::Known;
         }
         match state.creator {
-            Some((other, since)) if other != me && now.saturating_sub(since) < CREATION_NS => false,
+            Some((other, since)) if other != me && now.saturating_sub(since) < CREATION_NS => {
+                Creation::GiveWay
+            }
             _ => {
                 state.creator = Some((me, now));
-                true
+                Creation::Ask
             }
         }
     }
@@ -166,16 +181,28 @@ impl Session {
         }
     }
 
-    /// A path is about to be up whose server does not say that it remembers the session. If
-    /// there are others, it does. Owner task of the path; sleeps in the user's callback, and for
-    /// other paths. The path is up, or it is known that it is not, before the guard is dropped.
-    pub(crate) fn not_remembered(self: &Arc<Self>) -> MutexGuard<'_, ()> {
+    /// The server has accepted a path, and `kept` the session or not. If not, it has one from now
+    /// on, and will say so, even if this path never gets up: it is noted here. Any context.
+    pub(crate) fn accepted(&self, kept: bool) {
+        let mut state = self.events.state.lock();
+
+        if !kept && state.opened && state.up == 0 {
+            state.forgotten = true;
+        }
+    }
+
+    /// A path is about to be up; when it connected its server had `kept` the session or not. If
+    /// others are up, the server knows it. Owner task of the path; sleeps in the user's callback,
+    /// and for other paths. The path is up, or it is known that it is not, before the guard is
+    /// dropped.
+    pub(crate) fn take_turn(self: &Arc<Self>, kept: bool) -> MutexGuard<'_, ()> {
         let turn = self.recreate_lock.lock();
-        let first = {
-            let state = self.events.state.lock();
-            state.opened && state.up == 0
+        let lost = {
+            let mut state = self.events.state.lock();
+            let forgotten = core::mem::take(&mut state.forgotten);
+            state.opened && state.up == 0 && (forgotten || !kept)
         };
-        if first {
+        if lost {
             self.lost();
         }
         turn

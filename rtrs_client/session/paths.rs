@@ -190,7 +190,7 @@ impl Session {
 
     /// No path is added any more, and who waits for one that is not up need not wait
     /// until it is. Sleeps.
-    pub(super) fn stop_adding(&self) {
+    pub(crate) fn stop_adding(&self) {
         {
             let _guard = self.paths_lock.lock();
             self.closing.store(true, Relaxed);

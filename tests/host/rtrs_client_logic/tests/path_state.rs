@@ -135,8 +135,9 @@ impl Owner {
             self.machine.link().wrapping_add(1),
         ] {
             events.push(Event::Established(link));
-            events.push(Event::ConnectFailed { link, retry: true });
-            events.push(Event::ConnectFailed { link, retry: false });
+            for failure in [Failure::Again, Failure::GaveWay, Failure::Final] {
+                events.push(Event::ConnectFailed { link, failure });
+            }
             events.push(Event::LinkError(link));
             // A timer that was cancelled may fire all the same. The end of a teardown may be
             // reported late, but not before it began.
@@ -189,7 +190,7 @@ fn first_connect_fails() {
     owner.send(Event::Start);
     owner.send(Event::ConnectFailed {
         link: 1,
-        retry: true,
+        failure: Failure::Again,
     });
     owner.send(Event::TornDown(1));
     assert_eq!(
@@ -202,6 +203,28 @@ fn first_connect_fails() {
         owner.actions,
         [Action::Connect(1), Action::TearDown(1), Action::Release]
     );
+}
+
+#[test]
+fn giving_way_is_not_counted() {
+    for mut owner in [Owner::new(1), connected(1)] {
+        owner.send(Event::Start);
+        if owner.machine.state() == State::Connected {
+            owner.send(Event::LinkError(1));
+            owner.send(Event::TornDown(1));
+            owner.send(Event::TimerFired(1));
+        }
+        for _ in 0..3 {
+            let link = owner.machine.link();
+            assert_eq!(owner.machine.state(), State::Connecting);
+            owner.send(Event::ConnectFailed {
+                link,
+                failure: Failure::GaveWay,
+            });
+            owner.send(Event::TornDown(link));
+            assert_eq!(owner.machine.attempts(), 0);
+        }
+    }
 }
 
 #[test]
@@ -218,7 +241,7 @@ fn attempts_run_out() {
         owner.send(Event::TimerFired(link));
         owner.send(Event::ConnectFailed {
             link: link + 1,
-            retry: true,
+            failure: Failure::Again,
         });
         owner.send(Event::TornDown(link + 1));
     }
@@ -248,7 +271,7 @@ fn success_clears_attempts() {
         owner.send(Event::TimerFired(link));
         owner.send(Event::ConnectFailed {
             link: link + 1,
-            retry: true,
+            failure: Failure::Again,
         });
         owner.send(Event::TornDown(link + 1));
         owner.send(Event::TimerFired(link + 1));
@@ -309,7 +332,7 @@ fn device_comes_and_goes() {
         owner.send(Event::TimerFired(link));
         owner.send(Event::ConnectFailed {
             link: link + 1,
-            retry: true,
+            failure: Failure::Again,
         });
         owner.send(Event::TornDown(link + 1));
         assert_eq!(owner.machine.state(), State::Waiting);
@@ -333,7 +356,7 @@ fn changed_server_is_not_retried() {
     owner.send(Event::TimerFired(1));
     owner.send(Event::ConnectFailed {
         link: 2,
-        retry: false,
+        failure: Failure::Final,
     });
     owner.send(Event::TornDown(2));
     assert_eq!(
