@@ -247,13 +247,13 @@ waits_for_ever()
 {
 	no_way && fail_after d 1 && fail_after d off || return
 	[ "$(cat /sys/class/rtrs-client/d/fast_io_fail_tmo)" = off ] || return
-	rt_start io name=d count=16 depth=16 expect=-103
+	rt_start io name=d tag=ever count=16 depth=16 expect=-103
 	sleep 3
-	[ "$(ls /sys/class/rtrs-client/d/paths)" ] && ! has_result d || {
-		result d
+	[ "$(ls /sys/class/rtrs-client/d/paths)" ] && ! has_result ever || {
+		result ever
 		return 1
 	}
-	fail_after d 2 && wait_for 2 has_result d && rt_wait && [ "$(field d completed)" = 16 ] && rt close name=d &&
+	fail_after d 2 && wait_for 2 has_result ever && rt_wait && [ "$(field ever completed)" = 16 ] && rt close name=d &&
 		balanced
 }
 
@@ -261,10 +261,10 @@ waits_for_ever()
 last_path_removed()
 {
 	no_way && fail_after d 60 || return
-	rt_start io name=d count=16 depth=16 expect=-103 dir=read
+	rt_start io name=d tag=last count=16 depth=16 expect=-103 dir=read
 	sleep 1
-	! has_result d && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
-	wait_for 3 has_result d && rt_wait && [ "$(field d completed)" = 16 ] &&
+	! has_result last && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
+	wait_for 3 has_result last && rt_wait && [ "$(field last completed)" = 16 ] &&
 		[ -z "$(ls /sys/class/rtrs-client/d/paths)" ] && rt close name=d && balanced
 }
 

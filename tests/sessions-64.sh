@@ -129,6 +129,36 @@ device_gone()
 	wait_for 5 in_use cons 0
 }
 
+# One goes while the server's user has requests that it does not answer: neither
+# the device nor the path waits for them.
+device_gone_busy()
+{
+	local t0 ms
+
+	rdma link add rxe1 type rxe netdev drxe1
+	wait_for 5 rdma_active rxe1
+	rt open name=two path=ip:10.9.0.1 path=ip:10.9.1.1
+	has_paths 2
+	rt_start io name=two tag=held count=16 depth=16 how=hold
+	wait_for 5 all_held
+	t0=$EPOCHREALTIME
+	rdma link delete rxe1
+	ms=$(((${EPOCHREALTIME/./} - ${t0/./}) / 1000))
+	echo "the device went in $ms ms"
+	[ "$ms" -lt $((3000 * RTRS_TIME_SCALE)) ]
+	wait_for 5 has_paths 1
+	not has_result held
+	# Those that were sent again over the other path are held as well.
+	wait_for 30 eval 'rt release && has_result held'
+	rt_wait
+	balanced
+	rt close name=two
+	wait_for 5 in_use cons 0
+}
+
+all_held() { [ "$(total server_held:1234)" = 16 ]; }
+has_result() { [ -n "$(result "$1")" ]; }
+
 said() { while read -r line; do note "$line"; done <"$TMP/$1"; }
 
 must "soft RoCE comes up" rxe_up rxe0
@@ -149,4 +179,5 @@ said close
 check "the clients close" close_all
 must "the server opens again" rt serve
 check "a session outlives one of its devices" device_gone "$(total server_downs)"
+check "a device goes while requests are unanswered" device_gone_busy
 finish

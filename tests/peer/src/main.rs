@@ -26,13 +26,15 @@ mod atomic;
 use source::proto;
 
 use std::{
+    fs,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
+    thread,
     time::Duration,
 };
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use report::Report;
@@ -122,6 +124,10 @@ struct ClientArgs {
     /// Name of the session of an honest client
     #[arg(long, default_value = "honest")]
     victim: String,
+
+    /// File with a number; what it grows by is part of the result of each case
+    #[arg(long)]
+    counter: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -241,6 +247,38 @@ struct HalfOpenArgs {
     hold: Option<PathBuf>,
 }
 
+/// A file with a number, and what it was.
+struct Counter<'a> {
+    file: &'a Path,
+    was: u64,
+}
+
+impl<'a> Counter<'a> {
+    fn read(file: &'a Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let was = text
+            .trim()
+            .parse()
+            .with_context(|| format!("no number in {}", file.display()))?;
+        Ok(Self { file, was })
+    }
+
+    /// How much more it is. Who counts may be a little late.
+    fn growth(&self) -> Result<u64> {
+        const TRIES: u32 = 5;
+
+        for _ in 0..TRIES {
+            let now = Self::read(self.file)?.was;
+            if now != self.was {
+                return Ok(now.saturating_sub(self.was));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(0)
+    }
+}
+
 fn list() {
     for case in server::CASES {
         println!("server  {:<24} {}", case.name, case.about);
@@ -275,13 +313,18 @@ fn run(role: Role) -> Result<bool> {
         }
         Role::Client(args) => {
             for case in &args.common.case {
-                tell(attacks::run(&attacks::Job {
+                let counter = args.counter.as_deref().map(Counter::read).transpose()?;
+                let mut report = attacks::run(&attacks::Job {
                     addr: args.common.addr(),
                     case,
                     seed: args.seed,
                     patience: Duration::from_secs(args.patience),
                     victim: &args.victim,
-                })?);
+                })?;
+                if let Some(counter) = counter {
+                    report.fact("counted", counter.growth()?);
+                }
+                tell(report);
             }
         }
         Role::Fuzz(args) => {
