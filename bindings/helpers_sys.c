@@ -109,26 +109,6 @@ void rtrs_helper_this_cpu_add(u64 __percpu *p, u64 v)
 	this_cpu_add(*p, v);
 }
 
-bool rtrs_helper_percpu_ref_tryget_live(struct percpu_ref *ref)
-{
-	return percpu_ref_tryget_live(ref);
-}
-
-void rtrs_helper_percpu_ref_get(struct percpu_ref *ref)
-{
-	percpu_ref_get(ref);
-}
-
-void rtrs_helper_percpu_ref_put(struct percpu_ref *ref)
-{
-	percpu_ref_put(ref);
-}
-
-void rtrs_helper_percpu_ref_kill(struct percpu_ref *ref)
-{
-	percpu_ref_kill(ref);
-}
-
 /* A node that does not exist or is offline is no preference. */
 static int node_or_none(int node)
 {

@@ -17,7 +17,6 @@
 #include <linux/device.h>
 #include <linux/gfp.h>
 #include <linux/module.h>
-#include <linux/percpu-refcount.h>
 #include <linux/ratelimit_types.h>
 #include <linux/sbitmap.h>
 #include <linux/spinlock.h>
@@ -53,12 +52,6 @@ bool rtrs_helper_cpu_possible(unsigned int cpu);
 void *rtrs_helper_this_cpu_ptr(void __percpu *p);
 void *rtrs_helper_per_cpu_ptr(void __percpu *p, unsigned int cpu);
 void rtrs_helper_this_cpu_add(u64 __percpu *p, u64 v);
-
-/* percpu_ref */
-bool rtrs_helper_percpu_ref_tryget_live(struct percpu_ref *ref);
-void rtrs_helper_percpu_ref_get(struct percpu_ref *ref);
-void rtrs_helper_percpu_ref_put(struct percpu_ref *ref);
-void rtrs_helper_percpu_ref_kill(struct percpu_ref *ref);
 
 /* Tags */
 int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node);

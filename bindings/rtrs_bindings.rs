@@ -12,7 +12,7 @@
 //! | [`ib`] | `ib_verbs.h`, `rdma_cm.h` |
 //! | [`class`], [`kobject`], [`attribute`] | sysfs classes, devices, directories and files |
 //! | [`debugfs`] | debugfs directories and files |
-//! | [`percpu`], [`percpu_ref`], [`rcu`] | per-CPU counters and references, RCU-published owners |
+//! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
 //! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
@@ -30,7 +30,6 @@ pub mod noio;
 pub mod pages;
 pub mod param;
 pub mod percpu;
-pub mod percpu_ref;
 pub mod ratelimit;
 #[cfg_attr(not(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES), allow(unknown_lints))]
 #[allow(unnecessary_transmutes)]

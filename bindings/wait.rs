@@ -64,19 +64,6 @@ impl Completion {
         unsafe { raw::complete_all(self.inner.get()) }
     }
 
-    /// [`complete_all`](Self::complete_all), for a completion that may be freed
-    /// by a waiter before this returns.
-    ///
-    /// # Safety
-    ///
-    /// `this` must point to an initialised completion that lives until a wait
-    /// for it returns.
-    pub(crate) unsafe fn complete_all_raw(this: *const Self) {
-        // SAFETY: by the function's requirement; the last access is the unlock
-        // that waiters have to wait for.
-        unsafe { raw::complete_all(Opaque::cast_into(&raw const (*this).inner)) }
-    }
-
     /// Not done again. Any context; who waits goes on waiting.
     pub fn reinit(&self) {
         // SAFETY: initialised in `new`.
