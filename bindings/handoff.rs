@@ -19,7 +19,6 @@ use core::{
 use crate::atomic::{
     Acquire,
     Atomic,
-    Relaxed,
     Release, //
 };
 
@@ -57,11 +56,6 @@ impl<T> HandoffCell<T> {
                 cell: self,
                 _value: PhantomData,
             })
-    }
-
-    /// Whether somebody has the value just now.
-    pub fn is_held(&self) -> bool {
-        self.held.load(Relaxed)
     }
 }
 

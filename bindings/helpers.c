@@ -41,18 +41,6 @@ void rtrs_helper_ib_device_attrs(struct ib_device *dev,
 	attrs->max_mr = dev->attrs.max_mr;
 }
 
-const char *rtrs_helper_ib_device_netdev(struct ib_device *dev, u32 port,
-					 char *buf, size_t len)
-{
-	struct net_device *ndev = ib_device_get_netdev(dev, port);
-
-	if (!ndev)
-		return NULL;
-	strscpy(buf, ndev->name, len);
-	dev_put(ndev);
-	return buf;
-}
-
 void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_device *dev,
 				    void (*fn)(struct ib_event_handler *, struct ib_event *))
 {

@@ -32,8 +32,6 @@ struct rtrs_helper_device_attrs {
 
 void rtrs_helper_ib_device_attrs(struct ib_device *dev,
 				 struct rtrs_helper_device_attrs *attrs);
-const char *rtrs_helper_ib_device_netdev(struct ib_device *dev, u32 port,
-					 char *buf, size_t len);
 
 /* DMA mapping */
 u64 rtrs_helper_ib_dma_map_single(struct ib_device *dev, void *addr, size_t size,

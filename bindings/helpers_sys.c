@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/cpumask.h>
-#include <linux/jiffies.h>
 #include <linux/lockdep.h>
 #include <linux/mm.h>
 #include <linux/nodemask.h>
@@ -77,11 +76,6 @@ void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr)
 unsigned int rtrs_helper_nr_cpu_ids(void)
 {
 	return nr_cpu_ids;
-}
-
-unsigned int rtrs_helper_num_online_cpus(void)
-{
-	return num_online_cpus();
 }
 
 unsigned int rtrs_helper_current_cpu(void)
@@ -247,16 +241,6 @@ void rtrs_helper_debugfs_remove(struct dentry *dir)
 void rtrs_helper_uevent_suppress(struct device *dev, bool suppress)
 {
 	dev_set_uevent_suppress(dev, suppress);
-}
-
-u64 rtrs_helper_jiffies(void)
-{
-	return jiffies;
-}
-
-unsigned int rtrs_helper_jiffies_to_msecs(unsigned long j)
-{
-	return jiffies_to_msecs(j);
 }
 
 void rtrs_helper_ratelimit_init(struct ratelimit_state *rs)

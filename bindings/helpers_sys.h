@@ -26,7 +26,6 @@
 
 #ifdef __BINDGEN__
 const gfp_t RTRS_GFP_NOIO = GFP_NOIO;
-const gfp_t RTRS_GFP_NORETRY = __GFP_NORETRY;
 const gfp_t RTRS_GFP_COMP = __GFP_COMP;
 const unsigned int RTRS_MAX_PAGE_ORDER = MAX_PAGE_ORDER;
 const size_t RTRS_PERCPU_MAX_SIZE = PCPU_MIN_UNIT_SIZE;
@@ -46,7 +45,6 @@ void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr);
 
 /* CPUs and per-CPU memory */
 unsigned int rtrs_helper_nr_cpu_ids(void);
-unsigned int rtrs_helper_num_online_cpus(void);
 unsigned int rtrs_helper_current_cpu(void);
 bool rtrs_helper_cpu_possible(unsigned int cpu);
 void *rtrs_helper_this_cpu_ptr(void __percpu *p);
@@ -84,8 +82,6 @@ void rtrs_helper_debugfs_remove(struct dentry *dir);
 bool rtrs_helper_work_pending(struct work_struct *work);
 
 /* Time, messages */
-u64 rtrs_helper_jiffies(void);
-unsigned int rtrs_helper_jiffies_to_msecs(unsigned long j);
 void rtrs_helper_ratelimit_init(struct ratelimit_state *rs);
 bool rtrs_helper_fatal_signal_pending(void);
 

@@ -34,13 +34,6 @@ impl Gfp {
     pub const KERNEL: Self = Self(raw::GFP_KERNEL);
     /// May sleep, but starts no block IO.
     pub const NOIO: Self = Self(raw::RTRS_GFP_NOIO);
-    /// Does not sleep; fails easily. Any context but NMI.
-    pub const NOWAIT: Self = Self(raw::GFP_NOWAIT);
-
-    /// For what can do with less: gives up early and without a word in the log.
-    pub const fn optional(self) -> Self {
-        Self(self.0 | raw::RTRS_GFP_NORETRY | raw::__GFP_NOWARN)
-    }
 
     pub(crate) const fn as_raw(self) -> raw::gfp_t {
         self.0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Module parameters that `module!` cannot express, and references to modules.
+//! Module parameters that `module!` cannot express.
 //!
 //! Parameters are read from the command line when the module is loaded and
 //! visible, read-only, in `/sys/module/<module>/parameters`. A value that is
@@ -353,30 +353,3 @@ macro_rules! module_params {
     };
 }
 pub use module_params;
-
-/// A reference to a module, which is not unloaded while it exists. Clone and
-/// drop in any context.
-///
-/// # Invariants
-///
-/// Owns a reference of the module.
-pub struct ModuleRef {
-    module: &'static ThisModule,
-}
-
-impl ModuleRef {
-    /// Takes a reference, unless the module is being unloaded. Any context.
-    pub fn try_new(module: &'static ThisModule) -> Option<Self> {
-        // SAFETY: the module exists, as its `THIS_MODULE` does.
-        let taken = unsafe { raw::try_module_get(module.as_ptr()) };
-        // INVARIANT: a reference was just taken.
-        taken.then(|| Self { module })
-    }
-}
-
-impl Drop for ModuleRef {
-    fn drop(&mut self) {
-        // SAFETY: by the type invariant it owns the reference it gives up.
-        unsafe { raw::module_put(self.module.as_ptr()) }
-    }
-}

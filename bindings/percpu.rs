@@ -29,12 +29,6 @@ pub fn nr_cpu_ids() -> u32 {
     unsafe { raw::rtrs_helper_nr_cpu_ids() }
 }
 
-/// The number of CPUs that are online, now. Any context.
-pub fn num_online_cpus() -> u32 {
-    // SAFETY: reads a counter.
-    unsafe { raw::rtrs_helper_num_online_cpus() }
-}
-
 /// The CPU this runs on. A hint unless preemption is disabled. Any context.
 #[inline]
 pub fn current_cpu() -> u32 {

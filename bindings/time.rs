@@ -29,20 +29,6 @@ pub fn now_ns() -> u64 {
     ns as u64
 }
 
-/// The tick counter: cheap, coarse, wraps. Any context.
-pub fn jiffies() -> Jiffies {
-    // SAFETY: reads a counter.
-    let jiffies = unsafe { raw::rtrs_helper_jiffies() };
-    // CAST: `unsigned long`, passed as 64 bits.
-    jiffies as Jiffies
-}
-
-/// `jiffies` ticks in milliseconds, rounded up. Any context.
-pub fn jiffies_to_msecs(jiffies: Jiffies) -> Msecs {
-    // SAFETY: pure computation.
-    unsafe { raw::rtrs_helper_jiffies_to_msecs(jiffies) }
-}
-
 /// Sleeps for at least `ms` milliseconds. Uninterruptible.
 pub fn sleep_ms(ms: Msecs) {
     // SAFETY: no requirement but that the caller may sleep.

@@ -30,11 +30,6 @@ impl Uuid {
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
-
-    /// Whether all bits are zero, which is not a UUID.
-    pub fn is_nil(&self) -> bool {
-        self.0 == [0; 16]
-    }
 }
 
 impl fmt::Display for Uuid {

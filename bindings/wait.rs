@@ -70,12 +70,6 @@ impl Completion {
         unsafe { raw::rtrs_helper_completion_reinit(self.inner.get()) }
     }
 
-    /// Whether a wait would return at once. Any context.
-    pub fn is_done(&self) -> bool {
-        // SAFETY: initialised in `new`.
-        unsafe { raw::completion_done(self.inner.get()) }
-    }
-
     /// Sleeps until it is done, whatever happens.
     pub fn wait(&self) {
         // SAFETY: initialised in `new`.
@@ -91,43 +85,6 @@ impl Completion {
             return Err(ETIMEDOUT);
         }
         Ok(())
-    }
-
-    /// Sleeps until it is done, or returns [`ERESTARTSYS`] when the task is
-    /// being killed.
-    pub fn wait_killable(&self) -> Result {
-        // SAFETY: initialised in `new`.
-        let ret = unsafe { raw::wait_for_completion_killable(self.inner.get()) };
-        kernel::error::to_result(ret)
-    }
-
-    /// Sleeps until it is done, or returns [`ERESTARTSYS`] when the task is
-    /// being killed, or [`ETIMEDOUT`].
-    pub fn wait_killable_timeout(&self, timeout: Jiffies) -> Result {
-        let timeout = timeout.min(MAX_TIMEOUT);
-        // SAFETY: initialised in `new`.
-        let ret = unsafe { raw::wait_for_completion_killable_timeout(self.inner.get(), timeout) };
-        time_left(ret)
-    }
-
-    /// Sleeps until it is done, or returns [`ERESTARTSYS`] on a signal, or
-    /// [`ETIMEDOUT`].
-    pub fn wait_interruptible_timeout(&self, timeout: Jiffies) -> Result {
-        let timeout = timeout.min(MAX_TIMEOUT);
-        // SAFETY: initialised in `new`.
-        let ret =
-            unsafe { raw::wait_for_completion_interruptible_timeout(self.inner.get(), timeout) };
-        time_left(ret)
-    }
-}
-
-/// A return value that is an error, or the time left.
-fn time_left(ret: ffi::c_long) -> Result {
-    match ret {
-        0 => Err(ETIMEDOUT),
-        // CAST: error numbers are small.
-        ret if ret < 0 => Err(Error::from_errno(ret as ffi::c_int)),
-        _ => Ok(()),
     }
 }
 

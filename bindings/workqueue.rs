@@ -80,22 +80,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Items run on the CPU where they were queued.
-    pub const PER_CPU: Self = Self {
-        flags: raw::wq_flags_WQ_PERCPU,
-        max_active: 0,
-    };
-
     /// Items run where the scheduler likes.
     pub const UNBOUND: Self = Self {
         flags: raw::wq_flags_WQ_UNBOUND,
         max_active: 0,
-    };
-
-    /// Items run one at a time, in the order they were queued.
-    pub const ORDERED: Self = Self {
-        flags: raw::wq_flags_WQ_UNBOUND | raw::wq_flags___WQ_ORDERED,
-        max_active: 1,
     };
 
     /// Makes progress when there is no memory for new threads: for what a block
@@ -105,18 +93,9 @@ impl Options {
         self
     }
 
-    /// Items run with a high priority.
-    pub const fn high_priority(mut self) -> Self {
-        self.flags |= raw::wq_flags_WQ_HIGHPRI;
-        self
-    }
-
-    /// At most `max` items run at a time (per CPU, if they are bound to one).
-    /// Without effect on an ordered queue.
+    /// At most `max` items run at a time.
     pub const fn max_active(mut self, max: u16) -> Self {
-        if self.flags & raw::wq_flags___WQ_ORDERED == 0 {
-            self.max_active = max as u32;
-        }
+        self.max_active = max as u32;
         self
     }
 }
