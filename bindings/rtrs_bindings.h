@@ -2,7 +2,6 @@
 /*
  * What bindgen reads. The generated Rust is private to the rtrs_bindings crate.
  */
-#include <linux/inet.h>
 #include <linux/scatterlist.h>
 #include <rdma/ib.h>
 #include <rdma/ib_cm.h>
