@@ -82,9 +82,6 @@ pub const VERSION: u16 = 0x0200;
 /// Default port in the TCP port space, as used by RNBD.
 pub const DEFAULT_PORT: u16 = 1234;
 
-/// Service id prefix of the IB port space; the port is or-ed into the low 16 bits.
-pub const IB_SERVICE_ID_BASE: u64 = 0x013F_0000;
-
 /// Most paths one session may have.
 pub const MAX_PATHS: usize = 128;
 
@@ -105,10 +102,3 @@ pub const LISTEN_BACKLOG: u32 = 64;
 
 /// Reject reason of the connection manager that carries our reject message.
 pub const CM_REJ_CONSUMER_DEFINED: u32 = 28;
-
-/// The service id under which a server with `port` listens for GID addresses.
-///
-/// The port is unsigned all the way, so that ports from 32768 keep the service id intact.
-pub const fn ib_service_id(port: u16) -> u64 {
-    IB_SERVICE_ID_BASE | (port as u64)
-}

@@ -96,6 +96,7 @@ impl SockAddr {
         sib.sib_family = AF_IB;
         sib.sib_pkey = u16::MAX.to_be();
         sib.sib_addr.ib_u.uib_addr8 = gid;
+        // The port is unsigned all the way, so that those from 32768 leave the prefix intact.
         sib.sib_sid = (u64::from(raw::RDMA_IB_IP_PS_IB) | u64::from(port)).to_be();
         sib.sib_sid_mask = u64::MAX.to_be();
         Self::from_part(sib)
