@@ -48,11 +48,6 @@ impl Needs {
         self.0 & Self::RESPONSE != 0
     }
 
-    /// Whether the send is waited for.
-    pub const fn needs_sent(self) -> bool {
-        self.0 & Self::SENT != 0
-    }
-
     /// Whether the invalidation is waited for.
     pub const fn needs_invalidated(self) -> bool {
         self.0 & Self::INVALIDATED != 0

@@ -7,7 +7,6 @@ use super::{
     error::ProtoError,
     imm::ImmCodec,
     io::{
-        ReadMsg,
         SgDesc, //
     },
 };
@@ -26,10 +25,6 @@ pub const MIN_IO_SIZE: u32 = 512;
 
 /// Size of a client's segment in bytes, the page size of its memory registrations.
 pub const SEGMENT_SIZE: u32 = 4096;
-
-/// Largest user message plus message in bytes that the 16-bit length field can describe.
-// CAST: 24.
-const MAX_HDR_USED: u32 = u16::MAX as u32 + ReadMsg::MAX_SIZE as u32;
 
 /// One chunk of the server as a client sees it over one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -173,12 +168,6 @@ impl Geometry {
     pub const fn total_size(&self) -> u64 {
         // CAST: widening. No overflow: 48 bits.
         self.queue_depth() as u64 * self.chunk_size() as u64
-    }
-
-    /// Bytes of a client's header buffer: no more than a header can have, whatever the server
-    /// announced.
-    pub fn hdr_buf_size(&self) -> u32 {
-        self.max_hdr_size.min(MAX_HDR_USED)
     }
 
     /// Largest data in bytes of a client's request with up to `max_segments` segments.

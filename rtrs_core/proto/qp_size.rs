@@ -48,16 +48,6 @@ const HEARTBEATS: u32 = 2;
 /// Fewest work requests of a queue we can work with.
 pub const MIN_WR: u32 = 16;
 
-/// Work requests needed for one write of `segments` segments and a header, `sge` per request.
-///
-/// Each work request carries up to `sge` pieces, the header counts as one. 0 for an `sge` of 0.
-pub const fn write_chain_len(segments: u32, sge: u32) -> u32 {
-    if sge == 0 {
-        return 0;
-    }
-    segments.saturating_add(1).div_ceil(sge)
-}
-
 impl QpSize {
     /// Service connection, client or server.
     ///

@@ -235,15 +235,6 @@ impl Layout {
         }
     }
 
-    /// Length of the RDMA write in bytes.
-    pub const fn write_len(&self) -> u32 {
-        // No overflow: within the chunk.
-        match self.dir {
-            Dir::Read => self.header_len(),
-            Dir::Write => self.header_len().saturating_add(self.data_len),
-        }
-    }
-
     /// Length of user message and message in bytes: what has to be in the header buffer.
     pub const fn header_len(&self) -> u32 {
         // CAST: widening. No overflow: 16 bits and 8 bits.

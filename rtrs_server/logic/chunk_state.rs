@@ -152,11 +152,6 @@ impl ChunkState {
         })
     }
 
-    /// Whether an operation runs now, for display.
-    pub fn is_busy(&self) -> bool {
-        Users::from_word(self.word.load(Relaxed)).busy.is_some()
-    }
-
     /// Replaces the users as `change` says, or leaves them if it says `None`.
     fn update<T>(&self, change: impl Fn(Users) -> (Option<Users>, T)) -> T {
         loop {

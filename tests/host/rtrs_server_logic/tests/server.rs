@@ -24,7 +24,6 @@ fn inc(n: u32) -> Incarnation {
 #[test]
 fn chunk_story() {
     let chunk = ChunkState::new();
-    assert!(!chunk.is_busy());
     assert_eq!(chunk.end(inc(1)), End::NotBusy);
     assert_eq!(chunk.try_begin(inc(1)), Begin::Run);
     assert_eq!(chunk.try_begin(inc(1)), Begin::Violation, "duplicate");
@@ -36,10 +35,9 @@ fn chunk_story() {
     assert_eq!(chunk.try_begin(inc(2)), Begin::Violation, "duplicate");
     assert_eq!(chunk.end(inc(2)), End::NotBusy);
     assert_eq!(chunk.end(inc(1)), End::Run(inc(2)));
-    assert!(chunk.is_busy());
     assert!(!chunk.cancel_parked(inc(2)), "it runs already");
     assert_eq!(chunk.end(inc(2)), End::Free);
-    assert!(!chunk.is_busy());
+    assert_eq!(chunk.try_begin(inc(3)), Begin::Run, "free");
 }
 
 #[test]
@@ -103,8 +101,8 @@ proptest! {
                     prop_assert_eq!(chunk.cancel_parked(inc(n)), want);
                 }
             }
-            prop_assert_eq!(chunk.is_busy(), running.is_some());
         }
+        prop_assert_eq!(chunk.try_begin(inc(9)) == Begin::Run, running.is_none());
     }
 }
 
