@@ -286,7 +286,7 @@ fn list() {
     for case in rogue::NAMED {
         println!("rogue   {:<24} {}", case.name, case.about);
     }
-    for case in attacks::CASES {
+    for case in attacks::cases() {
         println!("client  {:<24} {}", case.name, case.about);
     }
 }

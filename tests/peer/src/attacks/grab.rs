@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Result};
 
-use super::{Attack, CONS};
+use super::{case, Attack, Case, CONS};
 use crate::{
     client::{Con, Outcome, RNBD_SESS_INFO_SIZE},
     proto::{errno::EUSERS, CM_REJ_CONSUMER_DEFINED},
@@ -15,9 +15,22 @@ use crate::{
 /// Sessions of a crowd.
 const CROWD: usize = 24;
 
+pub(super) const CASES: &[Case] = &[
+    case(
+        "crowd",
+        "makes first connections, more than may be allowed",
+        crowd,
+    ),
+    case(
+        "leftovers",
+        "asks for more data than its request has as an answer",
+        leftovers,
+    ),
+];
+
 /// More first connections at a time than the server may allow: each is accepted, or refused for
 /// that reason.
-pub(super) fn crowd(a: &mut Attack<'_>) -> Result<()> {
+fn crowd(a: &mut Attack<'_>) -> Result<()> {
     let mut all = Vec::new();
     let mut refused = 0;
 
@@ -39,7 +52,7 @@ pub(super) fn crowd(a: &mut Attack<'_>) -> Result<()> {
 
 /// Asks for much where the server's user has little to say, for every chunk: nothing but zeroes may
 /// come along.
-pub(super) fn leftovers(a: &mut Attack<'_>) -> Result<()> {
+fn leftovers(a: &mut Attack<'_>) -> Result<()> {
     let who = a.identity();
     let mut s = a.connect(&who, CONS)?;
     s.start(&who.question())?;

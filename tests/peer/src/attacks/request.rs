@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Values, requests, messages and heartbeats that are not as they should be, once a path is up.
+
+use std::time::Instant;
+
+use anyhow::{bail, Result};
+
+use super::{case, Attack, Case};
+use crate::{
+    client::{proto, Session, RNBD_SESS_INFO_SIZE},
+    proto::{Imm, IoErrno},
+    verbs::{Remote, Send},
+};
+
+/// Messages of a flood.
+const FLOOD: usize = 3000;
+
+pub(super) const CASES: &[Case] = &[
+    // Values.
+    case("imm-type", "sends a value of an unknown type", |a| {
+        a.value(1, 5 << 28)
+    }),
+    case(
+        "imm-type-service",
+        "the same on the service connection",
+        |a| a.value(0, 15 << 28),
+    ),
+    case("imm-answer", "sends an answer", |a| {
+        let imm = Imm::IoRsp {
+            msg_id: 0,
+            errno: IoErrno::SUCCESS,
+            inval: false,
+        };
+        let imm = imm.encode().map_err(proto)?;
+        a.value(1, imm)
+    }),
+    case(
+        "buf-id",
+        "sends a request in a chunk that is not there",
+        |a| {
+            let mut s = a.start()?;
+            let depth = u32::from(s.geometry.queue_depth());
+            if depth.is_power_of_two() {
+                bail!("all values name a chunk with a queue depth of {depth}");
+            }
+            let imm = s.imm(depth, 0);
+            s.write_imm(1, 0, 0, &write_msg(0), imm)?;
+            a.closed(&mut s)
+        },
+    ),
+    case("off-beyond", "has its message behind the chunk", |a| {
+        a.request(|s| (s.geometry.chunk_size(), 0, write_msg(0)))
+    }),
+    case(
+        "off-far",
+        "has its message as far behind as can be said",
+        |a| {
+            a.request(|s| {
+                let depth = u32::from(s.geometry.queue_depth());
+                let bits = 28 - (u32::BITS - (depth - 1).leading_zeros());
+                ((1 << bits) - 1, 0, write_msg(0))
+            })
+        },
+    ),
+    case(
+        "off-at-end",
+        "has 2 bytes of its message in the chunk",
+        |a| {
+            a.request(|s| {
+                let end = s.geometry.chunk_size() - 2;
+                (end, end as usize, vec![2, 0])
+            })
+        },
+    ),
+    case(
+        "desc-at-end",
+        "has the descriptor of a read behind the chunk",
+        |a| {
+            a.request(|s| {
+                let end = s.geometry.chunk_size() - 8;
+                (
+                    end,
+                    end as usize,
+                    read_msg(0, 0, &[desc(s, 8)])[..8].to_vec(),
+                )
+            })
+        },
+    ),
+    // Messages of requests.
+    case("msg-type", "sends a message of an unknown type", |a| {
+        a.request(|_| (0, 0, vec![9, 0, 0, 0]))
+    }),
+    case(
+        "usr-len",
+        "has a user message longer than what it wrote",
+        |a| a.request(|_| (16, 0, with_user(16, &write_msg(17)))),
+    ),
+    case("usr-len-max", "has a user message of 64 KiB", |a| {
+        a.request(|_| (16, 0, with_user(16, &write_msg(u16::MAX))))
+    }),
+    case(
+        "usr-len-header",
+        "has a user message longer than headers may be",
+        |a| {
+            a.request(|s| {
+                let len = s.geometry.max_hdr_size();
+                (len, 0, with_user(len as usize, &write_msg(len as u16)))
+            })
+        },
+    ),
+    case("never-written", "names a chunk it wrote nothing to", |a| {
+        let mut s = a.start()?;
+        let imm = s.imm(7, 64);
+        s.post(1, Send::WriteImm(Remote::default(), imm), &[])?;
+        a.closed(&mut s)
+    }),
+    case(
+        "written-before",
+        "names what an earlier request wrote",
+        |a| {
+            let mut s = a.start()?;
+            s.ping(1, 7)?;
+            let imm = s.imm(7, 2 * RNBD_SESS_INFO_SIZE as u32);
+            s.post(1, Send::WriteImm(Remote::default(), imm), &[])?;
+            a.closed(&mut s)
+        },
+    ),
+    case("written-less", "wrote less than it says", |a| {
+        let mut s = a.start()?;
+        let imm = s.imm(3, 4096);
+        s.write_imm(1, 3, 4096, &write_msg(512), imm)?;
+        a.closed(&mut s)
+    }),
+    case("read-more", "reads more than it asks for", |a| {
+        a.request(|s| (8, 8, read_msg(0, 0, &[desc(s, 4096)])))
+    }),
+    case(
+        "read-chunk",
+        "reads a whole chunk for a small request",
+        |a| a.request(|s| (36, 36, read_msg(0, 0, &[desc(s, s.geometry.chunk_size())]))),
+    ),
+    case("read-4gib", "reads 4 GiB", |a| {
+        a.request(|s| (8, 8, read_msg(0, 0, &[desc(s, u32::MAX)])))
+    }),
+    case("read-less", "reads less than it asks for", |a| {
+        a.request(|s| (4096, 4096, read_msg(0, 0, &[desc(s, 8)])))
+    }),
+    case("read-none", "reads data to nowhere", |a| {
+        a.request(|_| (4096, 4096, read_msg(0, 0, &[])))
+    }),
+    case("read-zero", "reads no data to somewhere", |a| {
+        a.request(|s| (0, 0, read_msg(0, 0, &[desc(s, 0)])))
+    }),
+    case("inval-nothing", "wants no key invalidated", |a| {
+        a.request(|_| (0, 0, read_msg(0, 1, &[])))
+    }),
+    case("two-descs", "reads to two places", |a| {
+        a.request(|s| (16, 16, read_msg(0, 0, &[desc(s, 8), desc(s, 8)])))
+    }),
+    case("many-descs", "reads to 65535 places", |a| {
+        a.request(|s| {
+            let mut msg = read_msg(0, 0, &[desc(s, 8)]);
+            msg[6..8].fill(0xff);
+            (8, 8, msg)
+        })
+    }),
+    case("wrong-key", "wants data in memory that is not there", |a| {
+        a.request(|s| {
+            let mut bad = desc(s, 36);
+            bad[8..12].copy_from_slice(&0xdead_beef_u32.to_le_bytes());
+            let mut msg = vec![0; 36];
+            msg[4] = 2;
+            msg.extend(read_msg(36, 0, &[bad]));
+            (72, 36, msg)
+        })
+    }),
+    case("same-chunk-twice", "uses a chunk that is in use", |a| {
+        let mut s = a.start()?;
+        s.send_honest(1, 5)?;
+        let imm = s.imm(5, 2 * RNBD_SESS_INFO_SIZE as u32);
+        for cid in [1, 2, 1, 2] {
+            s.post(cid, Send::WriteImm(Remote::default(), imm), &[])?;
+        }
+        // The first one may have its answer.
+        a.gone(&mut s, a.job.patience)
+    }),
+    // Messages where none are expected.
+    case("send-on-io", "sends a message on an IO connection", |a| {
+        a.send(1, Send::Msg, &[0; 16])
+    }),
+    case("send-nothing-on-io", "sends an empty message there", |a| {
+        a.send(1, Send::Msg, &[])
+    }),
+    case(
+        "send-value-on-io",
+        "sends an empty message with a value there",
+        |a| a.send(1, Send::MsgImm(0), &[]),
+    ),
+    case(
+        "send-on-service",
+        "sends a message on the service connection",
+        |a| a.send(0, Send::Msg, &[0; 16]),
+    ),
+    case(
+        "send-nothing-on-service",
+        "sends an empty message there",
+        |a| a.send(0, Send::Msg, &[]),
+    ),
+    // Heartbeats.
+    case("hb-on-io", "sends a heartbeat on an IO connection", |a| {
+        let imm = Imm::Hb.encode().map_err(proto)?;
+        a.value(1, imm)
+    }),
+    case(
+        "hb-ack-on-io",
+        "answers a heartbeat on an IO connection",
+        |a| {
+            let imm = Imm::HbAck.encode().map_err(proto)?;
+            a.value(1, imm)
+        },
+    ),
+    case("hb-ack-unasked", "answers heartbeats nobody sent", |a| {
+        let mut s = a.start()?;
+        let imm = Imm::HbAck.encode().map_err(proto)?;
+        for _ in 0..100 {
+            s.post(0, Send::WriteImm(Remote::default(), imm), &[])?;
+        }
+        a.alive(&mut s)
+    }),
+    case("hb-flood", "sends 3000 heartbeats", hb_flood),
+];
+
+/// A write message.
+fn write_msg(usr_len: u16) -> Vec<u8> {
+    [2u16.to_le_bytes(), usr_len.to_le_bytes()].concat()
+}
+
+/// A read message.
+fn read_msg(usr_len: u16, flags: u16, descs: &[[u8; 16]]) -> Vec<u8> {
+    let mut msg = Vec::new();
+    // No more than a few.
+    for field in [3, usr_len, flags, descs.len() as u16] {
+        msg.extend(field.to_le_bytes());
+    }
+    msg.extend(descs.concat());
+    msg
+}
+
+/// A descriptor of that length for our memory.
+fn desc(s: &Session, len: u32) -> [u8; 16] {
+    let to = s.read_desc(len).unwrap_or_default();
+    let mut raw = [0; 16];
+    raw[..8].copy_from_slice(&to.addr.to_le_bytes());
+    raw[8..12].copy_from_slice(&to.rkey.to_le_bytes());
+    raw[12..].copy_from_slice(&len.to_le_bytes());
+    raw
+}
+
+/// That many bytes of data or user message, then a message.
+fn with_user(len: usize, msg: &[u8]) -> Vec<u8> {
+    let mut all = vec![0xa5; len];
+    all.extend(msg);
+    all
+}
+
+fn hb_flood(a: &mut Attack<'_>) -> Result<()> {
+    let mut s = a.start()?;
+    let imm = Imm::Hb.encode().map_err(proto)?;
+    let mut posted = 0;
+    let mut acks = 0;
+    let mut idle = Instant::now();
+    while posted < FLOOD {
+        if s.con(0)?
+            .id
+            .post_send(Send::WriteImm(Remote::default(), imm), None)
+            .is_ok()
+        {
+            posted += 1;
+            idle = Instant::now();
+        } else if idle.elapsed() > a.job.patience {
+            bail!("stuck after {posted} heartbeats");
+        }
+        while let Some(done) = s.con(0)?.id.poll()? {
+            if !done.is_ok() {
+                bail!("after {posted} heartbeats: {}", done.text());
+            }
+            if !done.is_send() {
+                s.con(0)?.repost_recv(done.token)?;
+                acks += 1;
+            }
+        }
+    }
+    a.report.sent(format!("{posted} heartbeats"));
+    a.report.fact("acks", acks);
+    a.alive(&mut s)
+}
