@@ -3,15 +3,14 @@
 //! Connections, queue pairs and memory, as far as the cases need them.
 //!
 //! All `unsafe` of the program is in here. All types are bound to the thread that made them; the
-//! libraries may be used by several threads, each with objects of its own. Whatever an object needs is held by it, so they go in the right order; the device may write
-//! to registered memory at any time, which is why that is only ever copied from and to.
+//! libraries may be used by several threads, each with objects of its own. Whatever an object
+//! needs is held by it, so they go in the right order; the device may write to registered memory at
+//! any time, which is why that is only ever copied from and to.
 
 use std::{
-    alloc::{alloc_zeroed, dealloc, Layout},
     cell::{Cell, RefCell},
     io,
     net::{IpAddr, SocketAddr},
-    os::fd::BorrowedFd,
     ptr::{self, NonNull},
     rc::Rc,
     thread,
@@ -19,9 +18,13 @@ use std::{
 };
 
 use anyhow::{bail, Context, Result};
-use nix::{
-    fcntl::{fcntl, FcntlArg, OFlag},
-    poll::{poll, PollFd, PollFlags, PollTimeout},
+
+mod event;
+mod memory;
+
+pub use self::{
+    event::{Channel, Event, EventKind},
+    memory::{Domain, Mr, Remote, Slice},
 };
 
 #[allow(
@@ -103,156 +106,6 @@ impl SockAddr {
             Self::V4(sin) => ptr::from_mut(sin).cast(),
             Self::V6(sin6) => ptr::from_mut(sin6).cast(),
         }
-    }
-}
-
-/// What happened to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
-    /// The address is known.
-    AddrResolved,
-    /// The route is known.
-    RouteResolved,
-    /// Somebody wants to connect to us.
-    ConnectRequest,
-    /// The other side agreed, and waits for us to say that we know.
-    Response,
-    /// The connection is up.
-    Established,
-    /// The other side refused.
-    Rejected,
-    /// No answer.
-    Unreachable,
-    /// The connection is gone.
-    Disconnected,
-    /// The numbers of the queue pair may be used again.
-    TimewaitExit,
-    /// A device went away.
-    DeviceRemoval,
-    /// A failure the connection manager did not expect.
-    Error,
-    /// Anything else.
-    Other(u32),
-}
-
-impl EventKind {
-    fn new(event: u32) -> Self {
-        match event {
-            raw::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
-            raw::RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
-            raw::RDMA_CM_EVENT_CONNECT_REQUEST => Self::ConnectRequest,
-            raw::RDMA_CM_EVENT_CONNECT_RESPONSE => Self::Response,
-            raw::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
-            raw::RDMA_CM_EVENT_REJECTED => Self::Rejected,
-            raw::RDMA_CM_EVENT_UNREACHABLE => Self::Unreachable,
-            raw::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
-            raw::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
-            raw::RDMA_CM_EVENT_DEVICE_REMOVAL => Self::DeviceRemoval,
-            raw::RDMA_CM_EVENT_ADDR_ERROR
-            | raw::RDMA_CM_EVENT_ROUTE_ERROR
-            | raw::RDMA_CM_EVENT_CONNECT_ERROR => Self::Error,
-            other => Self::Other(other),
-        }
-    }
-}
-
-/// An event, with all that belongs to it.
-pub struct Event {
-    /// What happened.
-    pub kind: EventKind,
-    /// To which connection, see [`Id::key`].
-    pub key: usize,
-    /// Reason or error number.
-    pub status: i32,
-    /// What the other side sent along, padded by the transport.
-    pub private: Vec<u8>,
-    /// The connection a [`EventKind::ConnectRequest`] is about.
-    pub new_id: Option<Id>,
-}
-
-/// Where events of connections arrive.
-pub struct Channel {
-    raw: NonNull<raw::rdma_event_channel>,
-}
-
-impl Channel {
-    /// A channel without connections.
-    pub fn new() -> Result<Rc<Self>> {
-        // SAFETY: no preconditions.
-        let raw = unsafe { raw::rdma_create_event_channel() };
-        let channel = Rc::new(Self {
-            raw: check_ptr(raw, "rdma_create_event_channel (is rdma_ucm loaded?)")?,
-        });
-        // The library swallows some events and waits for the next one, which may never come.
-        fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("fcntl")?;
-        Ok(channel)
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`.
-        let fd = unsafe { self.raw.as_ref() }.fd;
-        // SAFETY: the descriptor is open as long as the channel lives.
-        unsafe { BorrowedFd::borrow_raw(fd) }
-    }
-
-    /// The next event, if there is one before the time is over.
-    pub fn next(self: &Rc<Self>, timeout: Duration) -> Result<Option<Event>> {
-        let fd = self.fd();
-        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
-        if poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout).context("poll")? == 0 {
-            return Ok(None);
-        }
-
-        let mut event = ptr::null_mut();
-        // SAFETY: the channel is alive, `event` is writable.
-        let ret = unsafe { raw::rdma_get_cm_event(self.raw.as_ptr(), &mut event) };
-        if ret != 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
-            return Ok(None);
-        }
-        check(ret, "rdma_get_cm_event")?;
-        // SAFETY: valid until it is acknowledged below, the reference ends before.
-        let copy = self.copy(unsafe { &*event });
-        // SAFETY: it came from `rdma_get_cm_event` and was not acknowledged yet.
-        let ret = unsafe { raw::rdma_ack_cm_event(event) };
-        check(ret, "rdma_ack_cm_event")?;
-        Ok(Some(copy))
-    }
-
-    fn copy(self: &Rc<Self>, event: &raw::rdma_cm_event) -> Event {
-        let kind = EventKind::new(event.event);
-        // SAFETY: all ids here are for connections, so this is the valid member; all of it may be
-        // read, as the library clears the whole event first.
-        let conn = unsafe { &event.param.conn };
-        let private = if conn.private_data.is_null() {
-            Vec::new()
-        } else {
-            let len = usize::from(conn.private_data_len);
-            // SAFETY: the library says so many bytes are there, until the event is acknowledged.
-            unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len) }.to_vec()
-        };
-        let new_id = match kind {
-            // A new connection belongs to whoever takes the event.
-            EventKind::ConnectRequest => NonNull::new(event.id).map(|raw| Id {
-                raw,
-                queue: None,
-                channel: self.clone(),
-            }),
-            _ => None,
-        };
-        Event {
-            kind,
-            key: event.id.addr(),
-            status: event.status,
-            private,
-            new_id,
-        }
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: all ids hold a reference, so there is none any more.
-        unsafe { raw::rdma_destroy_event_channel(self.raw.as_ptr()) };
     }
 }
 
@@ -584,15 +437,6 @@ fn millis(time: Duration) -> i32 {
 /// Marks tokens of sends; those of receives are up to the caller.
 const SEND_TOKEN: u64 = 1 << 63;
 
-/// An address of the other side, and the key to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remote {
-    /// Address as the other side said it.
-    pub addr: u64,
-    /// Key as the other side said it.
-    pub rkey: u32,
-}
-
 /// What a queue pair can do.
 #[derive(Clone, Copy, Debug)]
 pub enum Send {
@@ -646,147 +490,5 @@ impl Completion {
         // SAFETY: a constant string.
         let text = unsafe { std::ffi::CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
-    }
-}
-
-/// A protection domain.
-pub struct Domain {
-    raw: NonNull<raw::ibv_pd>,
-}
-
-impl Domain {
-    /// Memory the device may read, and others may write to through it if they know the key.
-    pub fn memory(self: &Rc<Self>, len: usize) -> Result<Rc<Mr>> {
-        let layout = Layout::from_size_align(len.max(1), 4096).context("size of memory")?;
-        // SAFETY: the size is not zero.
-        let mem = unsafe { alloc_zeroed(layout) };
-        let mem = check_ptr(mem, "memory")?;
-        let access = raw::IBV_ACCESS_LOCAL_WRITE
-            | raw::IBV_ACCESS_REMOTE_WRITE
-            | raw::IBV_ACCESS_REMOTE_READ;
-        // SAFETY: the domain is alive and the memory is ours until the region is gone. Nobody
-        // has references into it.
-        let raw = unsafe {
-            raw::ibv_reg_mr(
-                self.raw.as_ptr(),
-                mem.as_ptr().cast(),
-                layout.size(),
-                access as i32,
-            )
-        };
-        match check_ptr(raw, "ibv_reg_mr") {
-            Ok(raw) => Ok(Rc::new(Mr {
-                raw,
-                mem,
-                layout,
-                _domain: self.clone(),
-            })),
-            Err(e) => {
-                // SAFETY: allocated above with this layout.
-                unsafe { dealloc(mem.as_ptr(), layout) };
-                Err(e)
-            }
-        }
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // SAFETY: all that is in it holds a reference.
-        unsafe { raw::ibv_dealloc_pd(self.raw.as_ptr()) };
-    }
-}
-
-/// Registered memory.
-pub struct Mr {
-    raw: NonNull<raw::ibv_mr>,
-    mem: NonNull<u8>,
-    layout: Layout,
-    _domain: Rc<Domain>,
-}
-
-impl Mr {
-    /// Its size in bytes.
-    pub fn len(&self) -> usize {
-        self.layout.size()
-    }
-
-    fn range(&self, off: usize, len: usize) -> Result<NonNull<u8>> {
-        match off.checked_add(len) {
-            Some(end) if end <= self.len() => {}
-            _ => bail!("{len} bytes at {off} are outside of {} bytes", self.len()),
-        }
-        // SAFETY: within the allocation.
-        Ok(unsafe { self.mem.add(off) })
-    }
-
-    /// Copies into the memory.
-    pub fn write(&self, off: usize, data: &[u8]) -> Result<()> {
-        let to = self.range(off, data.len())?;
-        // SAFETY: checked; there are no references into the memory, so nothing overlaps.
-        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
-        Ok(())
-    }
-
-    /// Copies out of the memory.
-    pub fn read(&self, off: usize, len: usize) -> Result<Vec<u8>> {
-        let mut data = vec![0; len];
-        let from = self.range(off, len)?;
-        // SAFETY: checked; there are no references into the memory, so nothing overlaps.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), data.as_mut_ptr(), len) };
-        Ok(data)
-    }
-
-    /// How the other side gets at offset `off`.
-    pub fn remote(&self, off: usize) -> Result<Remote> {
-        let addr = self.range(off, 0)?;
-        // SAFETY: the region is alive.
-        let raw = unsafe { self.raw.as_ref() };
-        Ok(Remote {
-            // CAST: addresses have 64 bits on all machines with RDMA.
-            addr: addr.addr().get() as u64,
-            rkey: raw.rkey,
-        })
-    }
-
-    /// A part of it.
-    pub fn slice(self: &Rc<Self>, off: usize, len: usize) -> Slice<'_> {
-        Slice { mr: self, off, len }
-    }
-}
-
-impl Drop for Mr {
-    fn drop(&mut self) {
-        // SAFETY: queue pairs that may use it hold a reference.
-        unsafe { raw::ibv_dereg_mr(self.raw.as_ptr()) };
-        // SAFETY: allocated with this layout, and the device is done with it.
-        unsafe { dealloc(self.mem.as_ptr(), self.layout) };
-    }
-}
-
-/// A part of registered memory.
-#[derive(Clone, Copy)]
-pub struct Slice<'a> {
-    mr: &'a Rc<Mr>,
-    off: usize,
-    len: usize,
-}
-
-impl Slice<'_> {
-    /// As the device wants it; the memory stays until `queue` goes.
-    fn sge(&self, queue: &Queue) -> Result<raw::ibv_sge> {
-        let addr = self.mr.range(self.off, self.len)?;
-        let mut used = queue.used.borrow_mut();
-        if !used.iter().any(|mr| Rc::ptr_eq(mr, self.mr)) {
-            used.push(self.mr.clone());
-        }
-        // SAFETY: the region is alive.
-        let raw = unsafe { self.mr.raw.as_ref() };
-        Ok(raw::ibv_sge {
-            // CAST: addresses have 64 bits on all machines with RDMA.
-            addr: addr.addr().get() as u64,
-            length: u32::try_from(self.len).context("length of a message")?,
-            lkey: raw.lkey,
-        })
     }
 }
