@@ -2,8 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::*;
-use crate::{fuzz::script::View, proto::RemoteBuf};
+use super::{
+    kinds::{FLOOD, INFO_HONEST_MS},
+    *,
+};
+use crate::{
+    fuzz::{
+        fields::{Field, CONN_REQ, INFO_REQ, READ},
+        script::{Body, Mutation, Op, Step, View},
+    },
+    proto::{ConnReq, InfoReq, RemoteBuf},
+};
 
 const SOME: u64 = 4000;
 
