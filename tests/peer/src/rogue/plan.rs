@@ -194,7 +194,7 @@ fn value(rng: &mut ChaCha8Rng) -> u32 {
         0 => rng.random_range(0..16) << 28,
         1 => rng.random(),
         // An answer, to somebody.
-        _ => (1 << 28) | (rng.random_range(0..2) * 5 << 19) | rng.random_range(0..20),
+        _ => (1 << 28) | ((rng.random_range(0..2) * 5) << 19) | rng.random_range(0..20),
     }
 }
 
