@@ -24,7 +24,6 @@ use rtrs_core::table::{
 use crate::{
     path::Path,
     registry,
-    show::Show,
     THIS_MODULE, //
 };
 
@@ -52,10 +51,10 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{ConnectionHead}")?;
     for_each_path(|path| {
         let src = match &path.addrs().src {
-            Some(src) => CString::try_from_fmt(fmt!("{}", Show(src)))?,
+            Some(src) => CString::try_from_fmt(fmt!("{}", src))?,
             None => CString::try_from_fmt(fmt!("-"))?,
         };
-        let dst = CString::try_from_fmt(fmt!("{}", Show(&path.addrs().dst)))?;
+        let dst = CString::try_from_fmt(fmt!("{}", path.addrs().dst))?;
         let hca = path.hca();
         let cells = PathCells {
             device: hca.and_then(|(name, _)| name.to_str().ok()).unwrap_or("-"),

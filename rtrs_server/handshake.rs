@@ -53,7 +53,6 @@ use crate::{
         Path, //
     },
     registry::Refusal,
-    show::Show,
     stats, //
 };
 
@@ -144,10 +143,10 @@ impl Handshake {
     fn log_refused(&self, addrs: &AddrPair, refusal: Refusal) {
         pr_info_ratelimited!(
             "{}: connection {} of {} refused: {}\n",
-            Show(addrs),
+            addrs,
             self.req.cid,
             self.req.cid_num,
-            Show(refusal)
+            refusal
         );
     }
 }
@@ -180,7 +179,7 @@ impl Listen for Acceptor {
                 stats::bad_request();
                 pr_info_ratelimited!(
                     "{}: connection refused: {}\n",
-                    Show(show_addr(&request.peer())),
+                    show_addr(&request.peer()),
                     e.as_str()
                 );
                 request.reject(&reject_message(RejectErrno::from_kernel(e.to_errno())));

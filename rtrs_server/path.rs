@@ -99,7 +99,6 @@ use crate::{
     },
     op::Op,
     session::Session,
-    show::Show,
     stats::Stats,
     sysfs::PathDir,
     trace, //
@@ -320,7 +319,7 @@ impl Path {
                 recon_cnt: req.recon_cnt,
                 cid_num: req.cid_num,
                 addrs: *addrs,
-                cname: CString::try_from_fmt(fmt!("{}", Show(addrs)))?,
+                cname: CString::try_from_fmt(fmt!("{}", *addrs))?,
                 deadline,
                 hca: SetOnce::new(),
                 accepted: Atomic::new(0),
@@ -514,8 +513,8 @@ impl Path {
     }
 
     /// For log lines.
-    fn label(&self) -> Show<Label<'_>> {
-        Show(Label(self))
+    fn label(&self) -> Label<'_> {
+        Label(self)
     }
 
     //
@@ -578,6 +577,8 @@ impl Path {
 
 /// Session and path.
 struct Label<'a>(&'a Path);
+
+rtrs_core::kernel_display!(Label<'_>);
 
 impl fmt::Display for Label<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

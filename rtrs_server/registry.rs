@@ -125,6 +125,8 @@ impl Refusal {
     }
 }
 
+rtrs_core::kernel_display!(OverQuota, Refusal);
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

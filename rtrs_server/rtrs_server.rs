@@ -35,7 +35,6 @@ mod op;
 mod path;
 mod registry;
 mod session;
-mod show;
 mod stats;
 mod sysfs;
 mod trace;

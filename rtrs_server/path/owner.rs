@@ -38,7 +38,6 @@ use crate::{
         ServerPathState, //
     },
     registry::Claim,
-    show::Show,
     trace, //
 };
 
@@ -99,7 +98,7 @@ impl Path {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait => owner.retry = true,
                 Claim::Refused => {
-                    pr_warn_ratelimited!("{}: name {} is in use\n", self.label(), Show(name));
+                    pr_warn_ratelimited!("{}: name {} is in use\n", self.label(), name);
                     return Some(Event::Close(CloseReason::Refused));
                 }
             }

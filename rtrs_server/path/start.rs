@@ -67,7 +67,6 @@ use crate::{
         Lease,
         Op, //
     },
-    show::Show,
     sysfs::PathDir, //
 };
 
@@ -146,7 +145,7 @@ impl Path {
             .registry()
             .take_chunks(self, context.config().chunk_memory())
             .map_err(|over| {
-                pr_warn_ratelimited!("{}: {}\n", self.label(), Show(over));
+                pr_warn_ratelimited!("{}: {}\n", self.label(), over);
                 ENOMEM
             })?;
         if let Some(ep) = eps.first() {

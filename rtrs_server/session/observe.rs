@@ -24,8 +24,7 @@ use crate::{
         chunk_state::ChunkState,
         path_state::ServerPathState, //
     },
-    path::Path,
-    show::Show, //
+    path::Path, //
 };
 
 impl Session {
@@ -45,7 +44,7 @@ impl Session {
             up,
             session_too,
             session: self.name(),
-            path: &Show(path.addrs()),
+            path: path.addrs(),
             health: Health {
                 up: link.connected,
                 paths: link.shown,
