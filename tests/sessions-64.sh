@@ -15,7 +15,6 @@ CHUNK=65536
 MEMORY=$((DEPTH * CHUNK + $(queue_memory "$DEPTH")))
 Q=/sys/module/rtrs_server/quotas
 
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 names() { seq -f 's%g' "$N"; }
 available() { awk '/^MemAvailable/ { print $2 }' /proc/meminfo; }
 
@@ -42,12 +41,12 @@ open_all()
 	local s t0 before
 
 	before=$(available)
-	t0=$(now_ms)
+	t0=$(ms_now)
 	for s in $(names); do
 		rt_start open name="$s" path=ip:10.9.0.1
 	done
 	rt_wait
-	echo "$N sessions in $(($(now_ms) - t0)) ms" >"$TMP/time"
+	echo "$N sessions in $(($(ms_now) - t0)) ms" >"$TMP/time"
 	echo "$(((before - $(available)) / N)) KiB of memory per session, client and server," \
 		"$((DEPTH * CHUNK / 1024)) KiB of it chunks" >"$TMP/memory"
 	all_up
@@ -69,9 +68,9 @@ close_server()
 {
 	local t0 took
 
-	t0=$(now_ms)
+	t0=$(ms_now)
 	rt unserve
-	took=$(($(now_ms) - t0))
+	took=$(($(ms_now) - t0))
 	echo "$N sessions closed by the server in $took ms" >"$TMP/close"
 	[ "$took" -lt $((5000 * RTRS_TIME_SCALE)) ]
 	[ -z "$(ls /sys/class/rtrs-server)" ]

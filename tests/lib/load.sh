@@ -120,13 +120,6 @@ has_words()
 	esac
 }
 
-# ms_now: milliseconds of the clock, without making a process
-ms_now()
-{
-	local now=$EPOCHREALTIME
-	echo $((${now/./} / 1000))
-}
-
 # timed_write FILE TEXT: one write, as cheap as can be; adds what it took in
 # milliseconds to $TMP/times, with the name of the file.
 timed_write()

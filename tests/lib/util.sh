@@ -26,6 +26,13 @@ wait_for()
 	done
 }
 
+# ms_now: milliseconds of the clock, without making a process
+ms_now()
+{
+	local now=$EPOCHREALTIME
+	echo $((${now/./} / 1000))
+}
+
 # final TEXT: a failure that no slow machine can be the reason of. rtrs-vm does
 # not run the test again.
 final()
