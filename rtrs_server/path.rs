@@ -214,42 +214,42 @@ pub(crate) struct Path {
     #[pin]
     owner: Mutex<Owner>,
     #[pin]
-    owner_work: DelayedWork<Path, 0>,
+    owner_work: DelayedWork<Path, OWNER_TASK>,
     #[pin]
-    deferred_work: Work<Path, 1>,
+    deferred_work: Work<Path, DEFERRED>,
     /// Connection requests, in their order; as many as connections were announced.
     #[pin]
     expected: SpinLockIrq<Expected>,
     #[pin]
-    connect_work: Work<Path, 2>,
+    connect_work: Work<Path, CONNECT>,
     #[pin]
-    unparked_work: Work<Path, 3>,
+    unparked_work: Work<Path, UNPARKED>,
 }
+
+/// The path's work items.
+const OWNER_TASK: u64 = 0;
+const DEFERRED: u64 = 1;
+const CONNECT: u64 = 2;
+const UNPARKED: u64 = 3;
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 0> for Path { self.owner_work }
+    impl HasDelayedWork<Self, OWNER_TASK> for Path { self.owner_work }
 }
 
 impl_has_work! {
-    impl HasWork<Self, 1> for Path { self.deferred_work }
+    impl HasWork<Self, DEFERRED> for Path { self.deferred_work }
+    impl HasWork<Self, CONNECT> for Path { self.connect_work }
+    impl HasWork<Self, UNPARKED> for Path { self.unparked_work }
 }
 
-impl_has_work! {
-    impl HasWork<Self, 2> for Path { self.connect_work }
-}
-
-impl_has_work! {
-    impl HasWork<Self, 3> for Path { self.unparked_work }
-}
-
-impl DelayedOn<0> for Path {
+impl DelayedOn<OWNER_TASK> for Path {
     fn queue(&self) -> &Queue {
         self.session.queue()
     }
 }
 
 /// The owner task.
-impl WorkItem<0> for Path {
+impl WorkItem<OWNER_TASK> for Path {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -266,7 +266,7 @@ impl WorkItem<0> for Path {
 }
 
 /// Administrative requests, which may keep the user busy for long.
-impl WorkItem<1> for Path {
+impl WorkItem<DEFERRED> for Path {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -275,7 +275,7 @@ impl WorkItem<1> for Path {
 }
 
 /// IO that had to wait for another path. Not behind what may take long.
-impl WorkItem<3> for Path {
+impl WorkItem<UNPARKED> for Path {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -284,7 +284,7 @@ impl WorkItem<3> for Path {
 }
 
 /// Connection requests, one by one.
-impl WorkItem<2> for Path {
+impl WorkItem<CONNECT> for Path {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {

@@ -82,6 +82,9 @@ const WRS_INVALIDATE: u32 = 5;
 /// The same without changing keys: data, invalidation of the client's key, answer.
 const WRS_KEEP: u32 = 3;
 
+/// Repeats of an unacknowledged request; for ever if the receiver is not ready.
+const RETRY: u8 = 7;
+
 /// Sizes of the queues of a connection.
 fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize> {
     let attrs = device.attrs();
@@ -293,10 +296,10 @@ impl Path {
         self.accepted.fetch_add(1, Full);
         let accepted = ep.accept(ConnParam {
             private_data: &message,
-            retry_count: 7,
+            retry_count: RETRY,
             // A client that has no receive posted makes us wait for as long as it likes; the
             // heartbeat ends that.
-            rnr_retry_count: 7,
+            rnr_retry_count: RETRY,
         });
         if accepted.is_err() {
             self.accepted.fetch_sub(1, Full);
