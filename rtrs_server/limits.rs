@@ -64,21 +64,8 @@ impl Limits {
 
     /// The quota of `resource`.
     pub(crate) fn quota(&self, resource: Resource) -> &Quota {
-        let [sessions, sessions_source, handshakes, handshakes_source, paths, cons, path_cons, source_cons, memory, memory_source] =
-            &self.quotas;
-
-        match resource {
-            Resource::Sessions => sessions,
-            Resource::SessionsPerSource => sessions_source,
-            Resource::Handshakes => handshakes,
-            Resource::HandshakesPerSource => handshakes_source,
-            Resource::PathsPerSession => paths,
-            Resource::Cons => cons,
-            Resource::ConsPerPath => path_cons,
-            Resource::ConsPerSource => source_cons,
-            Resource::Memory => memory,
-            Resource::MemoryPerSource => memory_source,
-        }
+        // PANIC: numbers are less than `Resource::COUNT`.
+        &self.quotas[resource.index()]
     }
 }
 

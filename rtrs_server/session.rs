@@ -422,8 +422,9 @@ impl Session {
         self.claims.fetch_sub(1, Full);
     }
 
-    /// A path from `source` comes up: makes the session visible if it is the first one, and tells the user. Runs
-    /// `f` with the session's directory then. May sleep for as long as the user likes.
+    /// A path from `source` comes up: makes the session visible if it is the first one, and tells
+    /// the user. Runs `f` with the session's directory then. May sleep for as long as the user
+    /// likes.
     pub(crate) fn path_up<R>(
         self: &Arc<Self>,
         source: Option<Addr>,

@@ -52,8 +52,8 @@ const STARTED: usize = BYTES + 2;
 const DONE: usize = STARTED + 1;
 const COUNTERS: usize = DONE + 1;
 
-/// Paths that were closed, and connection requests that were refused, because of what a client sent,
-/// since the module was loaded.
+/// Paths that were closed, and connection requests that were refused, because of what a client
+/// sent, since the module was loaded.
 static VIOLATIONS: Atomic<u64> = Atomic::new(0);
 
 /// `/sys/module/rtrs_server/stats`. Dropping it removes it.

@@ -85,7 +85,8 @@ pub enum Held {
 /// The same name from the same address is a client that has lost its memory. Nobody else may end
 /// a session by using its name, also not while it waits for its client: that one would find its
 /// handles gone. No user is told of a new session while it is being told of the end of the old one
-/// of that name; for requests of the old one that a user still has nobody waits. Another server's user knows names of its own, but has the same directory.
+/// of that name; for requests of the old one that a user still has nobody waits. Another server's
+/// user knows names of its own, but has the same directory.
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
 

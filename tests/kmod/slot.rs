@@ -4,10 +4,9 @@
 //!
 //! # Who owns a slot
 //!
-//! | [`State`] | `inner` belongs to |
-//! |---|---|
-//! | `Idle`, `Done` | the run |
-//! | `Busy` | the submitter until `submit()` has returned, and then whoever is second of the submitter and the completion |
+//! While the [`State`] is `Idle` or `Done`, `inner` belongs to the run; while it is `Busy`, to the
+//! submitter until `submit()` has returned, and then to whoever is second of the submitter and the
+//! completion.
 //!
 //! The second one gives the permit back and makes the slot `Done`, or, in a chain, submits the
 //! next request from where it is: mostly a softirq.
