@@ -43,8 +43,10 @@ use crate::{
         ServerConfig, //
     },
     handshake::Acceptor,
+    logic::quota::Resource,
     registry::{
         self,
+        Refusal,
         Registry, //
     },
     OWNER, //
@@ -129,13 +131,23 @@ impl Context {
         self.closing.load(Acquire)
     }
 
-    /// Counts a connection request that waits for its decision; `false` if there are too many.
-    pub(crate) fn take_pending(&self) -> bool {
-        if self.pending.fetch_add(1, Full) < MAX_PENDING && !self.is_closing() {
-            return true;
-        }
+    /// Counts a connection request that waits for its decision. Any context.
+    ///
+    /// # Errors
+    ///
+    /// The server is being closed, or too many wait: that counts as one handshake too many.
+    pub(crate) fn take_pending(&self) -> Result<(), Refusal> {
+        let waiting = self.pending.fetch_add(1, Full);
+        let refusal = if self.is_closing() {
+            Refusal::RESET
+        } else if waiting >= MAX_PENDING {
+            let handshakes = self.registry.limits().quota(Resource::Handshakes);
+            handshakes.refuse(MAX_PENDING.into()).into()
+        } else {
+            return Ok(());
+        };
         self.drop_pending();
-        false
+        Err(refusal)
     }
 
     /// A connection request was decided.

@@ -38,7 +38,6 @@ use rtrs_core::{
         AddrPair, //
     },
     proto::{
-        errno,
         ConnReject,
         ConnReq,
         RejectErrno, //
@@ -101,9 +100,9 @@ impl WorkItem for Handshake {
         // Not in the condition: it is rejected without the lock.
         let pending = this.pending.lock().take();
         if let Some(pending) = pending {
-            let addrs = addrs_of(&pending);
+            let addrs = addrs(&pending.peer(), &pending.local());
             pending.reject(&reject_message(refusal.errno()));
-            this.log_refused(&addrs, refusal);
+            log_refused(&addrs, &this.req, refusal);
         }
         this.ctx.drop_pending();
     }
@@ -117,7 +116,7 @@ impl Handshake {
             let pending = pending.as_ref().ok_or(Refusal::RESET)?;
             let device = pending.device().ok_or(Refusal::RESET)?;
             (
-                addrs_of(pending),
+                addrs(&pending.peer(), &pending.local()),
                 path_queue_memory(self.ctx.config(), device, self.req.cid_num)?,
             )
         };
@@ -131,32 +130,40 @@ impl Handshake {
     pub(crate) fn connect(&self, path: &Arc<Path>) {
         let pending = self.pending.lock().take();
         if let Some(pending) = pending {
-            let addrs = addrs_of(&pending);
+            let addrs = addrs(&pending.peer(), &pending.local());
             // It rejects by itself, since that needs what has become of the request.
             if let Err(refusal) = path.connect(&self.req, pending) {
-                self.log_refused(&addrs, refusal);
+                log_refused(&addrs, &self.req, refusal);
             }
         }
         self.ctx.drop_pending();
     }
-
-    fn log_refused(&self, addrs: &AddrPair, refusal: Refusal) {
-        pr_info_ratelimited!(
-            "{}: connection {} of {} refused: {}\n",
-            addrs,
-            self.req.cid,
-            self.req.cid_num,
-            refusal
-        );
-    }
 }
 
 /// Named as in sysfs: the client is the source.
-fn addrs_of(pending: &PendingConnection) -> AddrPair {
+fn addrs(peer: &SockAddr, local: &SockAddr) -> AddrPair {
     AddrPair {
-        src: Some(show_addr(&pending.peer())),
-        dst: show_addr(&pending.local()),
+        src: Some(show_addr(peer)),
+        dst: show_addr(local),
     }
+}
+
+fn log_refused(addrs: &AddrPair, req: &ConnReq, refusal: Refusal) {
+    pr_info_ratelimited!(
+        "{}: connection {} of {} refused: {}\n",
+        addrs,
+        req.cid,
+        req.cid_num,
+        refusal
+    );
+}
+
+/// Rejects what nobody has looked at yet.
+fn refuse(request: ConnectRequest<'_>, req: &ConnReq, refusal: Refusal) {
+    let addrs = addrs(&request.peer(), &request.local());
+
+    request.reject(&reject_message(refusal.errno()));
+    log_refused(&addrs, req, refusal);
 }
 
 /// Takes the requests of one listening address.
@@ -186,8 +193,8 @@ impl Listen for Acceptor {
                 return;
             }
         };
-        if !self.ctx.take_pending() {
-            request.reject(&reject_message(RejectErrno::from_kernel(-errno::EUSERS)));
+        if let Err(refusal) = self.ctx.take_pending() {
+            refuse(request, &req, refusal);
             return;
         }
         // Made before the request is taken away: from then on it must not be dropped here.
@@ -207,9 +214,9 @@ impl Listen for Acceptor {
                     .work
                     .enqueue(self.ctx.handshake_queue(), &handshake);
             }
-            Err(_) => {
+            Err(e) => {
                 self.ctx.drop_pending();
-                request.reject(&reject_message(RejectErrno::from_kernel(-errno::ENOMEM)));
+                refuse(request, &req, e.into());
             }
         }
     }

@@ -292,6 +292,12 @@ impl<'a> ConnectRequest<'a> {
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.id.as_ptr())) }
     }
 
+    /// The address at which the client wants to connect.
+    pub fn local(&self) -> SockAddr {
+        // SAFETY: the id is valid for the time of the callback.
+        unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.id.as_ptr())) }
+    }
+
     /// Rejects with a message.
     pub fn reject(self, message: &[u8]) {
         reject(self.id, message);

@@ -216,7 +216,8 @@ impl Quota {
         true
     }
 
-    fn refuse(&self, max: u64) -> OverQuota {
+    /// Counts what is refused since there are `max` already, for who counts them elsewhere.
+    pub fn refuse(&self, max: u64) -> OverQuota {
         self.refused.fetch_add(1, Relaxed);
         OverQuota {
             resource: self.resource,

@@ -283,6 +283,12 @@ fn quota_of_what_others_count() {
         })
     );
     assert_eq!((quota.current(), quota.refused()), (0, 1));
+    let over = OverQuota {
+        resource: Resource::PathsPerSession,
+        max: 4,
+    };
+    assert_eq!(quota.refuse(4), over);
+    assert_eq!((quota.max(), quota.refused()), (2, 2));
 }
 
 #[test]
