@@ -198,7 +198,7 @@ impl Live {
                 trace::parked(path, &op);
                 *place = Place::Parked(op);
                 drop(place);
-                path.session().given_up(other);
+                path.session().given_up(other, buf_id);
                 return Ok(Next::Wait);
             }
             Some(Begin::Violation) | None => {
@@ -229,6 +229,30 @@ impl Live {
             other => {
                 *place = other;
                 None
+            }
+        }
+    }
+
+    /// Whether the chunk has an operation here that is not answered. An answer that is just being
+    /// posted is waited for: its client may be faster than we are.
+    pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
+        self.slot(buf_id)
+            .is_ok_and(|slot| !matches!(*slot.place.lock(), Place::Idle(_)))
+    }
+
+    /// Gives the chunks' words back that belong to operations which nobody is going to execute. For
+    /// when nobody finds this any more: the client has sent them over another path, where they
+    /// wait.
+    pub(crate) fn give_up(&self, path: &Path) {
+        for slot in self.slots.iter() {
+            let busy = match &mut *slot.place.lock() {
+                Place::Idle(_) | Place::Out => None,
+                Place::Parked(op) | Place::Invalidating(op) | Place::Stalled(op, _) => {
+                    op.take_busy().then(|| op.buf_id())
+                }
+            };
+            if let Some(buf_id) = busy {
+                path.session().end(buf_id, path.incarnation());
             }
         }
     }

@@ -347,12 +347,15 @@ impl Session {
         }
     }
 
-    /// The client has sent what it sent over `inc` over another path. Any context.
-    pub(crate) fn given_up(&self, inc: Incarnation) {
+    /// The client has used chunk `buf_id` over another path than `inc`. If it has no answer to what
+    /// it sent over that one it has given it up. Any context.
+    pub(crate) fn given_up(&self, inc: Incarnation, buf_id: u16) {
         let paths = self.paths.lock();
 
         if let Some(path) = paths.iter().find(|path| path.incarnation() == inc) {
-            path.close(CloseReason::ConnError);
+            if path.is_under_way(buf_id) {
+                path.close(CloseReason::ConnError);
+            }
         }
     }
 

@@ -57,14 +57,14 @@ struct Mapping {
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `_domain`, and is changed by the holder of
+/// `raw` was allocated in the PD of `domain`, and is changed by the holder of
 /// `next` only.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// What the next registration will be; the holder may change the region.
     next: HandoffCell<Mapping>,
     // Dropped after the region was deregistered in `drop()`.
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
 }
 
 // SAFETY: a region may be used from any thread.
@@ -90,7 +90,7 @@ impl Mr {
                 len: 0,
                 iova: 0,
             }),
-            _domain: domain.clone(),
+            domain: domain.clone(),
         })
     }
 
@@ -141,11 +141,14 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the list does not fit or has gaps within pages, `EBUSY`
-    /// when somebody else is using the region.
+    /// `EINVAL` when the list does not fit or has gaps within pages, or is mapped for another
+    /// device, `EBUSY` when somebody else is using the region.
     pub fn map_sg(&self, sg: &MappedSg, page_size: u32, len: u32) -> Result<Remote> {
+        if !sg.is_for(self.domain.device()) {
+            return Err(EINVAL);
+        }
         let mut next = self.next.try_take().ok_or(EBUSY)?;
-        // SAFETY: the list is mapped for the device of the domain.
+        // SAFETY: the list is mapped for the device of the domain, see above.
         unsafe { self.map_raw(&mut next, sg.as_raw(), sg.segments(), page_size, len) }?;
         self.bump(&mut next);
         Ok(Remote {

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 
 use super::{
+    device::Device,
     domain::{
         Direction,
         Domain, //
@@ -259,6 +260,11 @@ pub struct MappedSg {
 unsafe impl Send for MappedSg {}
 
 impl MappedSg {
+    /// Whether it is mapped for `device`.
+    pub(super) fn is_for(&self, device: &Device) -> bool {
+        core::ptr::eq(self.dev, device.as_raw())
+    }
+
     /// Maps `list` for the device of `domain`. Any context.
     ///
     /// # Errors

@@ -63,7 +63,11 @@ pub struct DeviceWatch<W> {
 unsafe impl<W> Sync for DeviceWatch<W> {}
 
 /// Keeps a watch going. Dropping it ends it, and waits for callbacks; sleeps.
-pub struct Watching<W: Watch>(PhantomData<W>);
+///
+/// # Invariants
+///
+/// The watch is `W::watch()`, and its client is registered.
+pub struct Watching<W: Watch>(&'static DeviceWatch<W>);
 
 /// What is registered with each device.
 #[repr(C)]
@@ -91,8 +95,12 @@ impl<W: Watch> DeviceWatch<W> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it has begun, and not ended.
+    /// `EINVAL` for a watch that is not the one of its type, `EBUSY` if it has begun, and not ended.
     pub fn start(&'static self) -> Result<Watching<W>> {
+        // The callbacks find only that one.
+        if !core::ptr::eq(self, W::watch()) {
+            return Err(EINVAL);
+        }
         if self.started.cmpxchg(false, true, Full).is_err() {
             return Err(EBUSY);
         }
@@ -102,15 +110,16 @@ impl<W: Watch> DeviceWatch<W> {
             self.started.store(false, Release);
             return Err(e);
         }
-        Ok(Watching(PhantomData))
+        // INVARIANT: just checked, and registered.
+        Ok(Watching(self))
     }
 }
 
 impl<W: Watch> Drop for Watching<W> {
     fn drop(&mut self) {
-        // SAFETY: registered by `start()`.
-        unsafe { raw::ib_unregister_client(W::watch().client.get()) };
-        W::watch().started.store(false, Release);
+        // SAFETY: registered, by the type invariant.
+        unsafe { raw::ib_unregister_client(self.0.client.get()) };
+        self.0.started.store(false, Release);
     }
 }
 

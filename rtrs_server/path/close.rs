@@ -17,6 +17,7 @@ use kernel::{
 use rtrs_bindings::ratelimit::pr_info_ratelimited;
 
 use super::{
+    Deferred,
     Owner,
     Path, //
 };
@@ -72,6 +73,19 @@ impl Path {
             self.session().unclaim();
         }
 
+        // What nobody is going to execute is not to hold up what its client has sent again over
+        // another path, however long the next step takes. What was parked on another path's
+        // operation is not parked any more.
+        let none = || Ring::new(KVVec::new());
+        let mut deferred = core::mem::replace(&mut *self.deferred.lock(), none());
+        let mut unparked = core::mem::replace(&mut *self.unparked.lock(), none());
+        self.give_up(&mut deferred);
+        self.give_up(&mut unparked);
+        if let Some(live) = &live {
+            drop_parked(self, live.slots().len());
+            live.give_up(self);
+        }
+
         // 4. Connections: drained, destroyed. No handler of ours runs after this, so it waits for
         // the one that is in the user's `request()`, which may sleep for a full disk.
         drop(eps);
@@ -79,14 +93,8 @@ impl Path {
         drop(region);
 
         // 5. Operations that nobody works on, with keys and, as the last user of its memory, the
-        // domain. What was parked on another path's operation is not parked any more.
-        let none = || Ring::new(KVVec::new());
-        let deferred = core::mem::replace(&mut *self.deferred.lock(), none());
-        let unparked = core::mem::replace(&mut *self.unparked.lock(), none());
-        if let Some(live) = live {
-            drop_parked(self, live.slots().len());
-            drop(live);
-        }
+        // domain.
+        drop(live);
         drop(deferred);
         drop(unparked);
         drop(domain);
@@ -99,6 +107,20 @@ impl Path {
                 pr_info_ratelimited!("{}: disconnected: {}\n", self.label(), reason.as_str())
             }
             _ => pr_info_ratelimited!("{}: handshake ended: {}\n", self.label(), reason.as_str()),
+        }
+    }
+}
+
+impl Path {
+    /// Gives the chunks' words back of what is in the ring.
+    fn give_up(&self, ring: &mut Deferred) {
+        for _ in 0..ring.len() {
+            let Some(mut op) = ring.pop() else { return };
+            if op.take_busy() {
+                self.session().end(op.buf_id(), self.incarnation());
+            }
+            // It was there before.
+            let _ = ring.push(op);
         }
     }
 }

@@ -104,12 +104,22 @@ impl Path {
             }
         }
         if owner.claimed {
-            if !self.dir_in_the_way() {
+            if !self.dir_in_the_way() && !self.starts_already() {
                 return Some(Event::InfoReceived);
             }
             owner.retry = true;
         }
         (now_ns() >= self.deadline).then_some(Event::Deadline)
+    }
+
+    /// Whether an earlier life of the path is about to have a directory.
+    fn starts_already(&self) -> bool {
+        let others = |p: &Path| {
+            p.state() == ServerPathState::Starting
+                && p.addrs == self.addrs
+                && p.incarnation != self.incarnation
+        };
+        self.session.count(others) != 0
     }
 
     /// Whether an earlier life of the path still has its directory.

@@ -255,6 +255,17 @@ impl Path {
         }
     }
 
+    /// Whether the chunk has an operation here that is not answered. Any context, also with the
+    /// session's list of paths locked.
+    pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
+        let guard = rcu::read_lock();
+
+        // Without it the path is closing.
+        self.live
+            .read(&guard)
+            .is_some_and(|live| live.is_under_way(buf_id))
+    }
+
     /// The chunk's operation on another path is over: runs the one that waits for that here.
     /// `false` if there is none. Any context, with the session's list of paths locked: it leads to
     /// nothing that would look for another path.

@@ -17,6 +17,7 @@ use kernel::{
 };
 
 use rtrs_bindings::{
+    errno,
     ib::{
         Access,
         Chain,
@@ -88,6 +89,10 @@ impl Path {
         let dir = self
             .session()
             .path_up(self.addrs().src, |session_dir| {
+                // The user may have taken their time, and the client has come back meanwhile.
+                if self.is_closing() {
+                    return Err(errno::ECONNABORTED);
+                }
                 if self.dir_in_the_way() {
                     return Err(EBUSY);
                 }
