@@ -11,8 +11,9 @@
 //! [`Link`] owns the endpoints. They call back into [`LinkCore`], which owns
 //! what requests need. While connecting the link belongs to the path's owner
 //! task; once connected it is published under RCU for the submitters; teardown
-//! takes it back, waits for a grace period, and drops it: endpoints first, which
-//! ends all callbacks, then the core.
+//! takes it back, waits for a grace period, and drains the endpoints, which ends all
+//! callbacks. Requests that were in flight go elsewhere then. At last the link is dropped:
+//! endpoints first, then the core.
 //!
 //! # Context
 //!
@@ -148,7 +149,7 @@ pub(crate) struct LinkCore {
 
 /// A link and its endpoints.
 pub(crate) struct Link {
-    // Dropped first: ends the callbacks into `core`.
+    // Dropped first: they call into `core`.
     endpoints: KVec<Pin<KBox<Endpoint<LinkCore>>>>,
     pub(crate) core: Arc<LinkCore>,
 }
@@ -281,16 +282,17 @@ impl LinkCore {
 }
 
 impl Link {
-    /// Ends the connections and waits until nothing of the link runs. Returns
-    /// what is left to look after: the requests that were in flight. Sleeps.
-    pub(crate) fn shutdown(self) -> Arc<LinkCore> {
+    /// Ends the connections and waits until nothing of the link runs, and nothing touches the
+    /// memory of requests. What is left to look after is the requests that were in flight, before
+    /// the link is dropped, which may take much longer. Sleeps.
+    pub(crate) fn quiesce(&self) {
         // All at once, so that the flushing overlaps.
         for ep in self.endpoints.iter() {
             ep.disconnect();
         }
-        // Waits for each in turn.
-        drop(self.endpoints);
-        self.core
+        for ep in self.endpoints.iter() {
+            ep.drain();
+        }
     }
 
     /// Handles completions of a polled queue.

@@ -23,9 +23,13 @@ cases()
 # What the server counts, over all clients.
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 
-# Breaks no rule, or none that the server would see: hardware refuses it, or
-# nobody answers for it.
-UNCOUNTED='^$'
+# Not counted: what breaks no rule, what is refused as any request to connect may
+# be, and what the device refuses before the server sees it, by which the
+# connection fails.
+RULES='honest|same-|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
+REFUSED='unknown-session|cid-taken|cons-change|name-taken'
+DEVICE='info-long|info-twice|io-before-info|wrong-key|send-on-|write-|stale-key|foreign-key|read-chunk-directly'
+UNCOUNTED="^($RULES|$REFUSED|$DEVICE)"
 
 # results MODE CASE...: each case of the attacker is one of ours, by what the
 # attacker has to say about it. Without a process for each: there are many.

@@ -254,17 +254,31 @@ impl<H: Handler> Endpoint<H> {
             unsafe { raw::rdma_disconnect(id.as_raw()) };
         }
     }
+
+    /// Disconnects, and waits until nothing of the connection runs: no event and no completion is
+    /// being handled any more when this returns, none will be, and the device does not touch
+    /// memory on its behalf. If somebody else does that already it does not wait.
+    ///
+    /// What is left is to drop it. That may take long, where this does not: a device may have
+    /// packets that wait for a link. Sleeps; not from a callback.
+    pub fn drain(&self) {
+        let Some(id) = self.id.as_ref() else { return };
+
+        id.with_handler_lock(|| self.dying.store(true, Release));
+        self.disconnect();
+        if let Some(qp) = self.qp() {
+            qp.drain();
+        }
+    }
 }
 
 #[pinned_drop]
 impl<H: Handler> PinnedDrop for Endpoint<H> {
     fn drop(self: Pin<&mut Self>) {
         let this = self.as_ref().get_ref();
-        let Some(id) = this.id.as_ref() else { return };
-        // From here on no event reaches the handler, so that the queue pair
-        // can go before the id, as it has to.
-        id.with_handler_lock(|| this.dying.store(true, Release));
-        this.disconnect();
+        // No event reaches the handler after this, so that the queue pair can go before the id, as
+        // it has to.
+        this.drain();
         if let Some(qp) = this.qp() {
             // SAFETY: called once, here; drop is not called from a callback,
             // as the type says.

@@ -50,7 +50,10 @@ use super::{
     },
 };
 use crate::{
-    atomic::Atomic,
+    atomic::{
+        Atomic,
+        Full, //
+    },
     errno,
     lock::{
         new_spinlock_irq,
@@ -191,6 +194,8 @@ pub struct QueuePair {
     context: PollContext,
     /// Somebody handles completions of a [`PollContext::Direct`] queue.
     polling: Atomic<bool>,
+    /// Nothing is outstanding, or somebody waits for that.
+    drained: Atomic<bool>,
     #[pin]
     sq: SpinLockIrq<SendQueue>,
     #[pin]
@@ -344,6 +349,7 @@ impl QueuePair {
                 qp_num,
                 context: cfg.poll,
                 polling: Atomic::new(false),
+                drained: Atomic::new(false),
                 sq <- new_spinlock_irq!(SendQueue { open: true, posted }, "rtrs_sq"),
                 rq <- new_spinlock_irq!(true, "rtrs_rq"),
                 domain: domain.clone(),
@@ -525,23 +531,32 @@ impl QueuePair {
         *self.rq.lock() = false;
     }
 
-    /// Closes the gate, waits until every posted request has completed and its
-    /// callback returned, and destroys QP and CQ. Sleeps.
-    ///
-    /// # Safety
-    ///
-    /// To be called once, not from a callback, and nothing but dropping may be
-    /// done with `self` afterwards.
-    pub(super) unsafe fn shutdown(&self) {
+    /// Closes the gate, and waits until every posted request has completed and its
+    /// callback returned; if somebody else does that already it does not wait. The QP does not
+    /// touch memory any more then. Sleeps; not from a callback.
+    pub(super) fn drain(&self) {
         self.close_gate();
+        if self.drained.xchg(true, Full) {
+            return;
+        }
         // SAFETY: the QP is valid, nobody posts any more. The drain's own
-        // requests have the entries that `new()` added.
+        // requests have the entries that `new()` added; this is the only drain.
         unsafe {
             match self.context {
                 PollContext::Direct => self.drain_direct(),
                 _ => raw::ib_drain_qp(self.qp.as_ptr()),
             }
         }
+    }
+
+    /// Drains, and destroys QP and CQ. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// To be called once, not from a callback, by who owns `self`; nothing but dropping may be
+    /// done with it afterwards.
+    pub(super) unsafe fn shutdown(&self) {
+        self.drain();
         // SAFETY: drained; `id` is valid and owns the QP.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         // SAFETY: its only QP is gone. Waits for callbacks still running.

@@ -323,8 +323,8 @@ impl LinkCore {
         self.path.session().complete(id as u16, result);
     }
 
-    /// Requests that were in flight when the link ended. For after the endpoints
-    /// are gone: nothing else touches the requests any more.
+    /// Requests that were in flight when the link ended. For when it is quiet: nothing else
+    /// touches the requests any more.
     ///
     /// `f` gets the number of each, and its result if the server had answered.
     pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Option<i32>)) {

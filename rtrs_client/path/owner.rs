@@ -344,8 +344,8 @@ impl Path {
             .into_iter()
             .flatten()
         {
-            let core = link.shutdown();
-            core.for_each_left(|id, result| match result {
+            link.quiesce();
+            link.core.for_each_left(|id, result| match result {
                 // The server was done with it.
                 Some(result) => self.session.complete(id, result),
                 None => self.session.reissue(id),

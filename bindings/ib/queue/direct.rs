@@ -94,7 +94,7 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As for [`QueuePair::shutdown`], of which this is a part; the gate is closed.
+    /// To be called once, with the gate closed; see [`QueuePair::drain`].
     pub(super) unsafe fn drain_direct(&self) {
         while self.polling.cmpxchg(false, true, Acquire).is_err() {
             time::sleep_ms(1);
