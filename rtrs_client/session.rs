@@ -5,9 +5,9 @@
 //! # Locking
 //!
 //! * `paths_lock` (mutex): changes of the set of paths. Outermost; see [`paths`].
-//! * `recreate_lock` (mutex): of several paths whose server does not say that it remembers the
-//!   session, one comes up after the other, and the first tells the user. Below the owner task's
-//!   lock of a path; tearing down a link and failing requests do not need it.
+//! * `recreate_lock` (mutex): paths come up one after the other, and the first that finds that the
+//!   server has forgotten the session tells the user. Below the owner task's lock of a path;
+//!   tearing down a link and failing requests do not need it.
 //! * `tables_lock` (mutex): the first path to connect sizes the session.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
