@@ -283,8 +283,7 @@ impl LinkCore {
 
 impl Link {
     /// Ends the connections and waits until nothing of the link runs, and nothing touches the
-    /// memory of requests. What is left to look after is the requests that were in flight, before
-    /// the link is dropped, which may take much longer. Sleeps.
+    /// memory of requests: those that were in flight have to be looked after. Sleeps.
     pub(crate) fn quiesce(&self) {
         // All at once, so that the flushing overlaps.
         for ep in self.endpoints.iter() {
@@ -293,6 +292,13 @@ impl Link {
         for ep in self.endpoints.iter() {
             ep.drain();
         }
+    }
+
+    /// Destroys the connections: after this nothing of them is on its way out of this host. May
+    /// take much longer than the above. Sleeps.
+    pub(crate) fn destroy(self) -> Arc<LinkCore> {
+        drop(self.endpoints);
+        self.core
     }
 
     /// Handles completions of a polled queue.

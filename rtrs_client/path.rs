@@ -462,9 +462,12 @@ impl Path {
                 if ours && is_port(p) {
                     self.fail_link_if(|link| !link.has_source(), "address is gone");
                 }
-                // It may be this one's that has come.
-                if self.state() != State::Connecting {
-                    self.notify(Notice::DeviceBack);
+                // It may be this one's that has come: no need to wait for the next attempt. But
+                // addresses of others come and go as well, so that it is one of those attempts.
+                let waiting = self
+                    .status(|s| (s.machine.state() == State::Waiting).then(|| s.machine.link()));
+                if let Some(link) = waiting {
+                    self.notify(Notice::Timer(link));
                 }
             }
             DeviceEvent::PortDown(p) if ours && is_port(p) => {

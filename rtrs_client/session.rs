@@ -444,7 +444,11 @@ impl Session {
             let mut result = Ok(());
             self.for_each_path(|path| {
                 if result.is_ok() && path.via().is_some() {
-                    result = path.publish_files(&files);
+                    result = match path.publish_files(&files) {
+                        // Added by an operator, and gone again.
+                        Err(e) if e == ENODEV => Ok(()),
+                        result => result,
+                    };
                 }
             });
             match result {

@@ -174,7 +174,10 @@ shells()
 back_to_baseline()
 {
 	wait_for 10 eval "resource_counts | cmp -s - '$TMP/resources.storm'" ||
-		diff <(resource_counts) "$TMP/resources.storm"
+		{
+			diff <(resource_counts) "$TMP/resources.storm" || true
+			final "resources are left" || return
+		}
 	memory_compare "$1"
 }
 

@@ -33,6 +33,7 @@ use rtrs_bindings::{
     time,
 };
 use rtrs_core::proto::{
+    Dir,
     Imm,
     RkeyRsp, //
 };
@@ -326,12 +327,16 @@ impl LinkCore {
     /// Requests that were in flight when the link ended. For when it is quiet: nothing else
     /// touches the requests any more.
     ///
-    /// `f` gets the number of each, and its result if the server had answered.
-    pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Option<i32>)) {
+    /// `f` gets the number of each, of one direction or all, and its result if the server had
+    /// answered.
+    pub(crate) fn for_each_left(&self, only: Option<Dir>, f: impl Fn(u16, Option<i32>)) {
         let Some(tables) = self.tables.as_ref() else {
             return;
         };
         for (id, request) in tables.requests.iter().enumerate() {
+            if only.is_some_and(|dir| dir != request.stamp.get(0).0) {
+                continue;
+            }
             if let Some(left) = request.state.take_for_failover() {
                 self.unmap(request);
                 self.count_inflight(left.con, -1);

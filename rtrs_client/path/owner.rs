@@ -23,7 +23,10 @@ use rtrs_bindings::{
     time,
     workqueue::DelayedWorkExt, //
 };
-use rtrs_core::proto::heartbeat::HbAction;
+use rtrs_core::proto::{
+    heartbeat::HbAction,
+    Dir, //
+};
 
 use super::{
     Inbox,
@@ -48,6 +51,9 @@ use crate::{
 
 /// How long establishing a link may take.
 const CONNECT_TIMEOUT_MS: u32 = 30_000;
+
+/// Wait of a path that left creating the session to another one.
+const GIVE_WAY_MS: u32 = 50;
 
 /// Reads the inbox until it is empty.
 pub(super) fn run(path: Arc<Path>) {
@@ -197,6 +203,10 @@ impl Path {
         }
         self.note_error(errno, why);
         pr_info_ratelimited!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
+        if failure == Failure::GaveWay {
+            // The other one has its answer soon. An operator can wait for that, too.
+            time::sleep_ms(GIVE_WAY_MS);
+        }
         let event = if state == State::Connecting {
             Event::ConnectFailed { link, failure }
         } else {
@@ -344,12 +354,17 @@ impl Path {
             .into_iter()
             .flatten()
         {
-            link.quiesce();
-            link.core.for_each_left(|id, result| match result {
+            let again = |id, result| match result {
                 // The server was done with it.
                 Some(result) => self.session.complete(id, result),
                 None => self.session.reissue(id),
-            });
+            };
+            link.quiesce();
+            // Of a read it does not matter if the server executes it once more.
+            link.core.for_each_left(Some(Dir::Read), again);
+            // A write that is still on its way, as a packet that waits for a neighbour, must not
+            // come after a later one to the same place.
+            link.destroy().for_each_left(None, again);
         }
         self.end_creation();
     }

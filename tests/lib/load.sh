@@ -100,7 +100,7 @@ nothing_in_flight()
 	for d in "$CLT/$1"/paths/*; do
 		[ "$(path_count "$d" 5)" = 0 ] || {
 			echo "$d: $(cat "$d/stats/rdma")"
-			return 1
+			final "requests are still in flight" || return
 		}
 	done
 }

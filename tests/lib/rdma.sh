@@ -203,15 +203,15 @@ modrefs_same()
 resource_compare()
 {
 	if ! wait_for 10 resources_same; then
-		diff -u "$TMP/resources" "$TMP/resources.now"
+		diff -u "$TMP/resources" "$TMP/resources.now" || true
 		rdma resource show qp
 		rdma resource show cm_id
 		rdma resource show mr
-		final "resources are left"
+		final "resources are left" || return
 	fi
 	if ! wait_for 5 modrefs_same; then
-		diff -u "$TMP/modrefs" "$TMP/modrefs.now"
-		final "module references are left"
+		diff -u "$TMP/modrefs" "$TMP/modrefs.now" || true
+		final "module references are left" || return
 	fi
 }
 

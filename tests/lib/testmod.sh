@@ -99,7 +99,10 @@ io()
 {
 	rt io "name=$1" "${@:2}" || {
 		echo "io $*"
-		result "$(tag_of "name=$1" "${@:2}")"
+		result "$(tag_of "name=$1" "${@:2}")" >"$TMP/result"
+		cat "$TMP/result"
+		# EPROTO, EBADMSG: see tests/kmod/README.md.
+		! grep -qE '^error -(71|74) ' "$TMP/result" || final "answers or data were wrong"
 		return 1
 	}
 }
@@ -137,7 +140,7 @@ balanced()
 		[ "$(total doubled)" = 0 ] && [ "$(total in_flight)" = 0 ] &&
 		[ "$(total server_corrupt)" = 0 ] || {
 		cat "$RT/stats"
-		return 1
+		final "requests were lost, doubled or corrupt"
 	}
 }
 

@@ -294,7 +294,7 @@ fn judge(
             t.ktap.finish();
         }
         counts.add(t.ktap.counts());
-        doubtful &= !t.final_failure;
+        doubtful &= !t.final_failure && (host.disturbed() || !(t.crashed || t.lingered));
         failures.extend(t.ktap.failures().iter().cloned());
 
         for path in t.guest.consoles() {
