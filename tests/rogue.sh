@@ -55,9 +55,14 @@ said() { since_mark "$1" | grep -q -E -- "$2"; }
 
 evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
 
+# all_io CASE
 all_io()
 {
-	io m dir=write len=4096 count=96 depth=12 timeout=120 &&
+	local writes=0
+
+	# That may be about one that is under way: who could tell?
+	[ "$1" != unasked-answer ] || writes=any
+	io m dir=write len=4096 count=96 depth=12 expect=$writes timeout=120 &&
 		io m dir=read len=4096 count=96 depth=12 expect=-5 timeout=120
 }
 
@@ -81,7 +86,7 @@ turns()
 	rogue_start evil 10.9.0.1 --case "$case"
 	# It may turn wrong before the path is told to be there.
 	write "$SESSION/add_path" "$EVIL" || echo "it did"
-	all_io || rc=1
+	all_io "$case" || rc=1
 	wait_for 10 said "$case" "$text" || rc=1
 	[ "$rc" = 0 ] || {
 		since_mark "$case"
@@ -100,7 +105,7 @@ stays()
 	mark "$case"
 	rogue_start evil 10.9.0.1 --case "$case"
 	write "$SESSION/add_path" "$EVIL"
-	all_io || rc=1
+	all_io "$case" || rc=1
 	[ "$(cat "$(evil_path)/state")" = connected ] || rc=1
 	not said "$case" "$CLIENT_REPORTS" || rc=1
 	[ "$rc" = 0 ] || since_mark "$case"
@@ -270,7 +275,7 @@ fuzz_close()
 all_good()
 {
 	rt open name=m "path=$GOOD" port="$PEER_PORT" delay=60
-	all_io
+	all_io -
 }
 
 close_all()
@@ -309,7 +314,7 @@ check "chunks told on another connection" never info-other-con "timed out" "."
 check "wrong keys" turns info-key "error completion|send"
 check "chunks told twice" turns info-twice "error completion|receive|violation"
 check "left as soon as chunks were told" turns info-leave "disconnected by the server|error completion"
-check "an answer nobody asked for" turns unasked-answer "not in flight"
+check "an answer nobody asked for" turns unasked-answer "not in flight|second answer"
 check "a message nobody asked for" turns unasked-message "message out of place"
 check "a key invalidated that is not there" turns unasked-inval "error completion|disconnected|out of place"
 check "a value of an unknown type" turns unknown-value "unknown immediate"

@@ -54,7 +54,7 @@ const LIFE: Duration = Duration::from_millis(1500);
 const TX_SIZE: usize = 256 << 10;
 
 /// What reads are answered with, EIO: nobody here knows what should have been read.
-const READ_ERRNO: u32 = 5;
+pub(crate) const READ_ERRNO: u32 = 5;
 
 /// Token of the question for chunks.
 const INFO_TOKEN: u64 = 1 << 32;

@@ -5,6 +5,7 @@
 use rand::{seq::IndexedRandom, Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::READ_ERRNO;
 use crate::fuzz::script::Mutation;
 
 /// How a server treats one path.
@@ -358,7 +359,8 @@ pub const NAMED: &[Named] = &[
         how(InfoHow::ThenLeave(1))
     }),
     named("unasked-answer", "answers what nobody asked", || {
-        unasked(answer(|a| a.con = 1))
+        // What no read is answered with would be taken for its data.
+        unasked(answer(|a| (a.con, a.errno) = (1, READ_ERRNO)))
     }),
     named("unasked-message", "sends a message", || {
         unasked(Say::Msg(1, 0))
