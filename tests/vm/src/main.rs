@@ -139,6 +139,8 @@ const MEM: &str = "4G";
 /// The debug kernel is that much slower.
 const DEBUG_SCALE: u64 = 6;
 const RUN_TIMEOUT: u64 = 300;
+/// Booting takes a tenth of this.
+const BOOT_LIMIT: u64 = 120;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -350,6 +352,7 @@ fn one_test(bench: &Bench, c: &Common, t: &Test) -> Result<TestResult> {
         modules: &bench.modules,
         roles: bench.roles(&t.name, t.topology, &job),
         timeout: Duration::from_secs(c.timeout.unwrap_or(t.timeout * bench.scale)),
+        boot_limit: Duration::from_secs(BOOT_LIMIT * bench.scale),
         out_dir: bench.results.join(&t.name),
         show: show_mode(c),
     })
@@ -379,6 +382,7 @@ fn run_command(args: &RunArgs) -> Result<bool> {
         modules: &bench.modules,
         roles: bench.roles(&args.name, topology, &format!("{job}\n")),
         timeout: Duration::from_secs(c.timeout.unwrap_or(RUN_TIMEOUT * bench.scale)),
+        boot_limit: Duration::from_secs(BOOT_LIMIT * bench.scale),
         out_dir: bench.results.join(&args.name),
         show: show_mode(c),
     })?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 
-use crate::report::{Attempt, TestResult};
+use crate::report::{Attempt, TestResult, Verdict};
 
 /// If more tests fail than this, it is not the machine.
 const TESTS: usize = 6;
@@ -41,9 +41,14 @@ impl Chances {
         let mut earlier = Vec::new();
         loop {
             let mut result = test()?;
+            // A guest that did not get to run its job says nothing about the job.
+            let limit = match result.verdict {
+                Verdict::Boot => self.per_test.max(1),
+                _ => self.per_test,
+            };
             if result.verdict.good()
                 || !result.doubtful
-                || earlier.len() == self.per_test
+                || earlier.len() >= limit
                 || (earlier.is_empty() && !self.take())
             {
                 result.earlier = earlier;
@@ -83,7 +88,6 @@ fn keep(dir: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::ktap::Counts;
-    use crate::report::Verdict;
 
     /// Runs a test that fails the given number of times.
     fn runs(chances: &Chances, failing: usize, doubtful: bool) -> (Verdict, usize, usize) {
