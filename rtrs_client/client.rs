@@ -23,6 +23,7 @@ use rtrs_bindings::{
         Watch,
         Watching, //
     },
+    ratelimit::pr_err_ratelimited,
     workqueue::{
         Options as QueueOptions,
         OwnedQueue, //
@@ -158,7 +159,7 @@ pub(crate) fn open(
     match opened {
         Ok(()) => Ok(session),
         Err(e) => {
-            pr_err!("{}: not opened: {}\n", session.name(), e.to_errno());
+            pr_err_ratelimited!("{}: not opened: {}\n", session.name(), e.to_errno());
             close(&session);
             Err(e)
         }

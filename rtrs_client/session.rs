@@ -60,6 +60,7 @@ use rtrs_bindings::{
     noio::Gfp,
     pages::Pages,
     percpu,
+    ratelimit::pr_err_ratelimited,
     rcu::RcuCell,
     sbitmap::TagQueue,
     uuid::Uuid,
@@ -96,6 +97,7 @@ use crate::{
         Relaxed, //
     },
     logic::policy::Policy,
+    path::Path,
     sysfs::SessionFiles,
 };
 
@@ -367,15 +369,15 @@ impl Session {
         })
     }
 
-    /// Sizes the session for a server with these limits, or checks that they fit
-    /// the session. Sleeps.
-    pub(crate) fn prepare(&self, geometry: &Geometry) -> Result {
+    /// Sizes the session for a server with these limits, which were told on `path`, or checks that
+    /// they fit the session. Sleeps.
+    pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
         let _guard = self.tables_lock.lock();
         if let Some(tables) = self.tables.as_ref() {
             return geometry
                 .check_session_depth(tables.geometry.queue_depth())
                 .map_err(|e| {
-                    pr_err!("{}: {}\n", self.name(), e.as_str());
+                    pr_err_ratelimited!("{}: {}\n", path, e.as_str());
                     errno::EPROTO
                 });
         }

@@ -139,7 +139,7 @@ impl Link {
     pub(crate) fn expand(&mut self) -> Result {
         let core = self.core.clone();
         let geometry = core.geometry().ok_or(EINVAL)?;
-        core.path.session().prepare(geometry)?;
+        core.path.session().prepare(geometry, &core.path)?;
         let service = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
         service.set_send_tokens(ack_token(geometry) + 1)?;
         core.make_tables(geometry)?;

@@ -36,6 +36,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
+    ratelimit::pr_warn_ratelimited,
     rcu, time,
     workqueue::{
         DelayedWorkExt,
@@ -318,7 +319,7 @@ impl Session {
             state.failing = true;
             state.count
         };
-        pr_warn!(
+        pr_warn_ratelimited!(
             "{}: no path for {} s: {} requests fail\n",
             self.name(),
             self.fail_after().to_int(),
