@@ -37,9 +37,9 @@ unsafe impl<T: Send> Sync for HandoffCell<T> {}
 
 impl<T> HandoffCell<T> {
     /// Wraps `value`, held by nobody.
-    pub const fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self {
-            held: Atomic::new(false),
+            held: Atomic::<bool>::new(false),
             value: UnsafeCell::new(value),
         }
     }

@@ -155,6 +155,11 @@ impl Atomic<bool> {
     pub fn xchg<O: AnyOrdering>(&self, v: bool, _: O) -> bool {
         self.0.swap(v, O::ORDERING)
     }
+
+    /// Writes `new` if the value is `old`; returns the old value.
+    pub fn cmpxchg<O: AnyOrdering>(&self, old: bool, new: bool, _: O) -> Result<bool, bool> {
+        self.0.compare_exchange(old, new, O::ORDERING, Ordering::Relaxed)
+    }
 }
 
 impl_atomic!(
