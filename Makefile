@@ -74,7 +74,7 @@ help:
 	@echo 'Tests (as root, in virtual machines; see tests/README.md):'
 	@echo '  demo              see the modules carry a file system over RDMA'
 	@echo '  test              all tests on the stock kernel'
-	@echo '  test-long         the same, storms and cycles with all the time they want'
+	@echo '  test-long         the same, with ten minutes each of random attacks both ways'
 	@echo '  test-debug        all tests on a kernel that checks itself'
 	@echo '  test-env          only set up what tests need'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'
