@@ -7,7 +7,7 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/observe.sh"
-require fio udevadm
+require fio rdma trace-cmd udevadm
 
 SESS=/sys/class/rtrs-client/stats
 PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
@@ -159,6 +159,13 @@ reconnect()
 	matches "$p0/stats/reconnects" "0 0 "
 }
 
+# slow_reads: eight at a time, which the slow disk takes 2 s for.
+slow_reads()
+{
+	fio --name=slow --filename="/dev/$(cat "$TMP/slow")" --direct=1 --ioengine=libaio \
+		--rw=randread --bs=4k --iodepth=8 --number_ios=8 --size=32M >"$TMP/fio"
+}
+
 has_requests() { [ "$(field "$p1/stats/rdma" 5)" -gt 0 ]; }
 
 # Requests that are with a slow disk when their path is reconnected go to the other one.
@@ -171,8 +178,7 @@ failover()
 	write "$SESS/mpath_policy" rr
 	write "$p0/stats/rdma" 0
 	write "$p1/stats/rdma" 0
-	fio --name=slow --filename="/dev/$(cat "$TMP/slow")" --direct=1 --ioengine=libaio \
-		--rw=randread --bs=4k --iodepth=8 --number_ios=8 --size=32M >"$TMP/fio" &
+	slow_reads &
 	fio=$!
 	wait_for 5 has_requests
 	n=$(field "$p1/stats/rdma" 5)
@@ -275,8 +281,34 @@ connections()
 	awk '$6 == "stats" { print $8 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
 	qp_numbers rtrs_client >"$TMP/theirs"
 	diff "$TMP/ours" "$TMP/theirs"
-	awk '$6 == "stats" && ($3 != "drxe0" || $5 != "ip:10.9.0.1") { bad = 1 } END { exit bad }' \
-		"$DEBUG/connections"
+	awk -v sources="ip:10.9.0.2 ip:10.9.0.3" '$6 == "stats" {
+			if ($2 != 1 || $3 != "drxe0" || !index(sources, $4) || $5 != "ip:10.9.0.1" ||
+			    $9 != "connected" || $10 !~ /^[0-9]+$/ || $11 !~ /^[0-9]+\/[0-9]+$/)
+				bad = 1
+			split($11, sendq, "/")
+			if (sendq[1] + 0 > sendq[2] + 0)
+				bad = 1
+		}
+		END { exit bad }' "$DEBUG/connections"
+	same "connections by number" "$(awk '$6 == "stats" { print $4, $7 }' "$DEBUG/connections" | sort -u |
+		wc -l)" $((2 * cons))
+	same "the last number" "$(awk '$6 == "stats" && $7 > max { max = $7 } END { print max }' \
+		"$DEBUG/connections")" $((cons - 1))
+}
+
+# Everything has its owner's name.
+owners()
+{
+	local what
+
+	for what in qp cq pd mr cm_id; do
+		rdma resource show "$what" >"$TMP/owners"
+		grep -q rtrs_client "$TMP/owners" || {
+			echo "no $what of rtrs_client"
+			cat "$TMP/owners"
+			return 1
+		}
+	done
 }
 
 in_flight_table()
@@ -286,7 +318,14 @@ in_flight_table()
 	io randrw 1000000 --time_based --runtime=4 &
 	fio=$!
 	for ((i = 0; i < 40; i++)); do
-		if grep -E '^stats +ip:.*@ip:10.9.0.1 +[0-9]+ +[0-9]+ +(read|write) ' "$DEBUG/requests"; then
+		# No request is older than the load.
+		if awk -v oldest=$((5000000 * RTRS_TIME_SCALE)) '
+			/^stats +ip:.*@ip:10.9.0.1 +[0-9]+ +[0-9]+ +(read|write) +[0-9]+ +(answer|invalidation|send)$/ {
+				print
+				if ($6 <= oldest)
+					ok = 1
+			}
+			END { exit !ok }' "$DEBUG/requests"; then
 			seen=1
 			break
 		fi
@@ -322,6 +361,47 @@ trace_all()
 	traced 1 "rtrs_clt_path_state: .*path=${PATHS[1]} .*connected -> "
 }
 
+# Requests that are with the slow disk when the server ends all paths: they fail
+# over, wait, and go on.
+lose_all()
+{
+	local fio
+
+	slow_reads &
+	fio=$!
+	wait_for 5 has_requests
+	write "/sys/class/rtrs-server/stats/paths/${PATHS[0]}/disconnect" 1
+	write "/sys/class/rtrs-server/stats/paths/${PATHS[1]}/disconnect" 1
+	wait "$fio"
+	matches_soon "$SESS/state" "connected 2/2 "
+}
+
+matches_soon() { wait_for 20 matches "$@"; }
+
+trace_losses()
+{
+	has_fields rtrs_clt rtrs_clt_failover sess path cid id answered
+	traced_while rtrs_clt lose_all
+	traced 1 "rtrs_rdma_error_recovery: .*${PATHS[0]}"
+	traced 1 "rtrs_rdma_error_recovery: .*${PATHS[1]}"
+	traced 1 "rtrs_clt_failover: sess=stats path=${PATHS[1]} cid=[0-9]+ id=[0-9]+ answered=0"
+	traced 1 'rtrs_clt_park: sess=stats id=[0-9]+ paths=0'
+	traced 1 'rtrs_clt_resume: sess=stats id=[0-9]+ result=0'
+	traced 1 'rtrs_clt_issue: sess=stats .*dir=READ data=4096 .*failover=1'
+}
+
+# The events with the tool that people have.
+trace_cmd()
+{
+	trace-cmd record -q -e rtrs_clt -o "$TMP/trace.dat" fio --name=traced \
+		--filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --rw=randwrite --bs=4k \
+		--number_ios=100 --size=32M >"$TMP/fio"
+	trace-cmd report -i "$TMP/trace.dat" >"$TMP/trace"
+	tail -n 5 "$TMP/trace"
+	traced 100 'rtrs_clt_issue: .*sess=stats .*dir=WRITE data=4096'
+	traced 100 'rtrs_clt_complete: .*sess=stats .*result=0'
+}
+
 must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
 defer rxe_down rxe0
 resource_snapshot
@@ -345,6 +425,9 @@ defer udev_down
 check "a udev rule acts on them" rule_acts
 check "debugfs lists connections" connections
 check "debugfs lists requests in flight" in_flight_table
+check "rdma resource names the owner" owners
 check "tracepoints show requests and paths" trace_all
+check "tracepoints show losses, and what becomes of requests" trace_losses
+check "trace-cmd understands them" trace_cmd
 check "devices unmap" unmap
 finish

@@ -223,16 +223,20 @@ way_lost()
 	rt_wait && wait_for 20 connected m && balanced
 }
 
-# Dropped while there is no way and requests wait for one.
+# Dropped while there is no way and requests wait for one, which they would do for
+# a minute.
 drop_waiting()
 {
-	local f
+	local t0
 
-	rt open name=d path=ip:10.9.0.1 || return
-	for f in /sys/class/rtrs-client/d/paths/*/disconnect; do
-		write "$f" 1 || return
-	done
-	io d count=16 depth=16 expect=-103 drop=1 dir=read && [ "$(field d completed)" = 16 ] && balanced
+	no_way && fail_after d 60 || return
+	t0=$(ms_now)
+	io d count=16 depth=16 expect=-103 drop=1 dir=read && [ "$(field d completed)" = 16 ] && balanced || return
+	t0=$(($(ms_now) - t0))
+	[ "$t0" -lt $((5000 * RTRS_TIME_SCALE)) ] || {
+		echo "that took $t0 ms"
+		return 1
+	}
 }
 
 # no_way: session d has one path, which is not connected

@@ -13,8 +13,6 @@ require fio rdma
 SECS=60
 [ -z "${RTRS_LONG:-}" ] || SECS=120
 SHELLS=4
-# Longest time for unloading all modules, in milliseconds.
-UNLOAD=$((5000 * RTRS_TIME_SCALE))
 P0=ip:10.9.0.1@ip:10.9.0.1
 P1=ip:10.9.5.1@ip:10.9.5.1
 # All that a session may be told. Not to give up for ever: that is an error of its
@@ -58,6 +56,8 @@ hammer()
 	local i pids=() pid rc=0 end=$((SECONDS + SECS))
 
 	mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
+	find "$CLT/hammer/" "$SRV/hammer/" -name power -prune -o -type f -perm /222 ! -name uevent -printf '%f\n' |
+		sort -u >"$TMP/writable"
 	for ((i = 0; i < SHELLS; i++)); do
 		hammer_shell "$i" &
 		pids+=($!)
@@ -71,8 +71,22 @@ hammer()
 	done
 	awk '{ n = $1; $1 = ""; sum[$0] += n } END { for (r in sum) print sum[r] r }' "$TMP"/results.* | sort -rn
 	echo "$(wc -l <"$TMP/visits") sessions came and went"
-	[ "$(cat "$TMP"/results.* | awk '/written/ { n += $1 } END { print n }')" -gt 50 ]
+	all_files_took_something
 	return "$rc"
+}
+
+# all_files_took_something: of those that can be written; sense is not all that they
+# were given, but some.
+all_files_took_something()
+{
+	local f missing=
+
+	while read -r f; do
+		grep -qx "[0-9]* $f took it" "$TMP"/results.* || missing+=" $f"
+	done <"$TMP/writable"
+	echo "$(wc -l <"$TMP/writable") kinds of files; that took nothing:${missing:- none}"
+	# The debug kernel is too slow for each.
+	[ -z "$missing" ] || [ "$RTRS_TIME_SCALE" -gt 1 ]
 }
 
 # What is in /sys is as it was, and the session works.
@@ -103,17 +117,6 @@ undisturbed()
 }
 
 unmap_both() { unmap_rnbd "$(cat "$TMP/hammer")" && unmap_rnbd "$(cat "$TMP/keep")"; }
-
-unload()
-{
-	local t0
-	t0=$(ms_now)
-
-	unload_modules
-	t0=$(($(ms_now) - t0))
-	echo "unloading took $t0 ms"
-	[ "$t0" -lt "$UNLOAD" ]
-}
 
 must "first soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24
 defer rxe_down rxe0
@@ -158,7 +161,7 @@ fio --name=hammered --filename="/dev/$(cat "$TMP/hammer")" --direct=1 --ioengine
 pid=$!
 sleep 2
 check "$SHELLS shells, $SECS s" hammer
-ktap_log "$TMP/case.log" 15
+ktap_log "$TMP/case.log" 40
 check "the session can be put right" recovers
 kill -INT "$pid"
 wait "$pid"
@@ -166,9 +169,9 @@ load_stop
 check "the other session did not notice: all IO succeeded and verified" undisturbed
 note "$(load_rate) IO/s, the longest took $(load_stall) ms"
 check "both unmap" unmap_both
-check "the modules unload at once" unload
+check "the modules unload at once" unload_at_once
 ktap_log "$TMP/case.log" 1
 check "no resource left behind" resource_compare
-check "no memory left behind" memory_compare 600
+check "no memory left behind" memory_compare 200
 ktap_log "$TMP/case.log" 6
 finish

@@ -5,16 +5,19 @@
 # shell cannot be made to do for all of them.
 #
 # garbage.pl check FILE...
-#	Every input to every file: anything but EINVAL is printed, and is a failure.
+#	Every input to every file: anything but EINVAL is printed, and is a failure;
+#	so is an error of writing nothing.
 # garbage.pl hammer SECONDS SEED DIR...
 #	Until the time is over: files below the directories, as they come and go, are
 #	read, or written with garbage or with one of the words on standard input.
-#	Prints how often there was which result.
+#	Prints how often there was which result, and how often which kind of file
+#	took what it was given.
 
 use strict;
 use warnings;
 use Errno qw(EINVAL);
 use Fcntl;
+use File::Basename;
 
 # Some files take a number: what is here is none that any of them takes.
 my @garbage = (
@@ -56,10 +59,16 @@ sub check
 	my $n = 0;
 
 	for my $file (@_) {
+		# Nothing is no input: sysfs does not pass it on.
+		my $error = put($file, "");
+		if ($error) {
+			printf("%s: \"\": %s\n", $file, $error);
+			$bad++;
+		}
 		for my $input (@garbage) {
 			# These take numbers of any size.
 			next if $file =~ m{/quotas/} && $input =~ /^[0-9]{1,18}\n?$/;
-			my $error = put($file, $input);
+			$error = put($file, $input);
 			$n++;
 			next if $error == EINVAL;
 			printf("%s: \"%s\": %s\n", $file, printable($input), $error || "success");
@@ -112,7 +121,9 @@ sub hammer
 				next;
 			}
 			my $input = rand() < 0.4 ? $garbage[rand(@garbage)] : $words[rand(@words)];
-			$results{put($file, $input) || "written"}++;
+			my $error = put($file, $input);
+			$results{$error || "written"}++;
+			$results{basename($file) . " took it"}++ unless $error;
 		}
 	}
 	printf("%d %s\n", $results{$_}, $_) for sort { $results{$b} <=> $results{$a} } keys(%results);

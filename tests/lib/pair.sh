@@ -42,9 +42,7 @@ pair_up()
 		ip addr add "$(pair_addr "$n")/24" dev "eth$n" || return
 		ip addr add "fd09:$((n + 1))::$(is_server && echo 1 || echo 2)/64" dev "eth$n" nodad || return
 		ip link set "eth$n" up || return
-		# Soft RoCE keeps a queue pair until no packet of it waits for a neighbour: that is
-		# given up after three times this, 3 s by default.
-		echo 200 >"/proc/sys/net/ipv4/neigh/eth$n/retrans_time_ms" || return
+		neighbour_retrans "$n" 200 || return
 		rdma link add "rxe$n" type rxe netdev "eth$n" || return
 	done
 	for ((n = 0; n < links; n++)); do
@@ -52,6 +50,10 @@ pair_up()
 		wait_for 20 ping -c 1 -W 1 -q "$(pair_addr "$n" "$(pair_peer)")" || return
 	done
 }
+
+# neighbour_retrans LINK MS: soft RoCE keeps a queue pair until no packet of it waits
+# for a neighbour. That is given up after three times this time, 3 s by default.
+neighbour_retrans() { echo "$2" >"/proc/sys/net/ipv4/neigh/eth$1/retrans_time_ms"; }
 
 pair_down()
 {
