@@ -25,6 +25,18 @@ impl WcStatus {
         self == Self::SUCCESS
     }
 
+    /// Whether it failed because the peer broke a rule: sent more than there is room for, named
+    /// memory that is not its own, or not ours, or did what the connection does not allow. Whoever
+    /// only loses a connection causes none of these.
+    pub fn is_violation(self) -> bool {
+        matches!(
+            self.0,
+            raw::ib_wc_status_IB_WC_LOC_LEN_ERR
+                | raw::ib_wc_status_IB_WC_REM_ACCESS_ERR
+                | raw::ib_wc_status_IB_WC_REM_INV_REQ_ERR
+        )
+    }
+
     /// Text for a log line.
     pub fn message(self) -> &'static CStr {
         // SAFETY: returns a static string for every value.

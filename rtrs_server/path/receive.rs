@@ -149,6 +149,11 @@ impl Path {
         wc: &Wc,
         what: &'static str,
     ) {
+        if wc.status().is_violation() {
+            path.fault(Fault::Unexpected(
+                "the device refused an access or a length",
+            ));
+        }
         if !self.is_closing() {
             pr_warn_ratelimited!(
                 "{}: connection {}: {} failed: {}\n",
