@@ -54,7 +54,8 @@ use crate::{
 /// Bytes of user message that an [`Op`] has room for without allocating.
 ///
 /// The longest message of RNBD fits. What follows a shorter one is zero, since RNBD looks for the
-/// end of a string in its messages without looking at their length.
+/// end of a string in its messages without looking at their length. A longer one is followed by
+/// one zero.
 const USR_ROOM: usize = 320;
 
 /// Where a request is, as its immediate value and completion say.
@@ -85,7 +86,7 @@ pub(crate) struct Op {
     request: Option<Request>,
     pages: Arc<Pages>,
     usr: [u8; USR_ROOM],
-    /// User message that does not fit `usr`.
+    /// User message that does not leave a zero in `usr`, and a zero.
     long_usr: KVec<u8>,
     /// Dropped last: afterwards nobody needs the path for us.
     lease: Arc<Lease>,
@@ -183,25 +184,28 @@ impl Op {
         self.request = Some(request);
         self.long_usr.clear();
         match self.usr.split_at_mut_checked(len) {
-            Some((message, rest)) => {
+            Some((message, rest)) if !rest.is_empty() => {
                 self.pages.read(range.start, message)?;
                 rest.fill(0);
             }
-            None => {
-                self.long_usr.resize(len, 0, GFP_ATOMIC)?;
-                self.pages.read(range.start, &mut self.long_usr)?;
+            _ => {
+                self.long_usr
+                    .resize(len.checked_add(1).ok_or(EINVAL)?, 0, GFP_ATOMIC)?;
+                let message = self.long_usr.get_mut(..len).ok_or(EINVAL)?;
+                self.pages.read(range.start, message)?;
             }
         }
         Ok(())
     }
 
     fn usr(&self) -> &[u8] {
-        if self.long_usr.is_empty() {
-            let len = self.request.map_or(0, |r| usize::from(r.usr_len()));
-            self.usr.get(..len).unwrap_or_default()
+        let len = self.request.map_or(0, |r| usize::from(r.usr_len()));
+        let message: &[u8] = if self.long_usr.is_empty() {
+            &self.usr
         } else {
             &self.long_usr
-        }
+        };
+        message.get(..len).unwrap_or_default()
     }
 }
 
