@@ -141,6 +141,11 @@ u64 rtrs_helper_ib_mr_iova(struct ib_mr *mr)
 	return mr->iova;
 }
 
+void rtrs_helper_ib_mr_set_iova(struct ib_mr *mr, u64 iova)
+{
+	mr->iova = iova;
+}
+
 void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key)
 {
 	ib_update_fast_reg_key(mr, key);

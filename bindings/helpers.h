@@ -57,6 +57,7 @@ void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned i
 u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd);
 u32 rtrs_helper_ib_mr_rkey(struct ib_mr *mr);
 u64 rtrs_helper_ib_mr_iova(struct ib_mr *mr);
+void rtrs_helper_ib_mr_set_iova(struct ib_mr *mr, u64 iova);
 void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key);
 u32 rtrs_helper_ib_qp_num(struct ib_qp *qp);
 void rtrs_helper_ib_qp_set_owner(struct ib_qp *qp, const char *owner);

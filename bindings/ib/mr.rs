@@ -193,6 +193,8 @@ impl Mr {
         }
     }
 
+    /// `page_size` is a power of two.
+    ///
     /// # Safety
     ///
     /// `sgl` must have `nents` entries with DMA addresses of the domain's
@@ -216,8 +218,17 @@ impl Mr {
         if mapped != n {
             return Err(EINVAL);
         }
-        // SAFETY: the region is valid.
-        next.iova = unsafe { raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr()) };
+        // What the peer calls it says nothing about where it is. Only the offset in the first page
+        // has to stay; 0 is left to those for whom it means none.
+        let page_size = u64::from(page_size);
+        let in_page = page_size.checked_sub(1).ok_or(EINVAL)?;
+        // SAFETY: the region is valid, and ours to change: `next` is held.
+        next.iova = unsafe {
+            let first = raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr());
+            let iova = page_size.saturating_add(first & in_page);
+            raw::rtrs_helper_ib_mr_set_iova(self.raw.as_ptr(), iova);
+            iova
+        };
         next.len = len;
         Ok(())
     }
