@@ -95,6 +95,14 @@ struct Stalled {
 /// Stalled operations, who waits longest first.
 type Waiting = Ring<KVVec<Option<Stalled>>>;
 
+/// Of posting an answer.
+#[derive(Clone, Copy)]
+enum Attempt {
+    First,
+    /// There was no room before.
+    Again,
+}
+
 /// What to do with an operation after a slot was looked at.
 pub(crate) enum Next {
     /// Nothing: it waits for something.
@@ -355,7 +363,7 @@ impl Live {
         };
         let mut place = slot.place.lock();
 
-        match self.post_answer(path, slot, &op, errno) {
+        match self.post_answer(path, slot, &op, errno, Attempt::First) {
             Err(PostError::Full) => {
                 let cid = op.arrival().cid;
                 *place = Place::Stalled(op, Todo::Answer(errno));
@@ -406,7 +414,14 @@ impl Live {
     }
 
     /// Posts the answer, all of it or nothing.
-    fn post_answer(&self, path: &Path, slot: &Slot, op: &Op, errno: i32) -> Result<(), PostError> {
+    fn post_answer(
+        &self,
+        path: &Path,
+        slot: &Slot,
+        op: &Op,
+        errno: i32,
+        attempt: Attempt,
+    ) -> Result<(), PostError> {
         let request = op.request().ok_or(PostError::Invalid)?;
         let qp = self
             .endpoint(op.arrival().cid)
@@ -439,7 +454,12 @@ impl Live {
         let body;
         match (slot.mr(), &self.rkeys) {
             (Some(mr), Some(rkeys)) => {
-                let rkey = mr.next_rkey().map_err(|_| PostError::Invalid)?;
+                // One new key for each answer: keys come round after 256, and who made us try that
+                // often would have the old one again.
+                let rkey = match attempt {
+                    Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
+                    Attempt::Again => mr.rkey(),
+                };
                 body = [new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?];
                 // The order that is on the wire since ever, whatever its reason.
                 chain = match (dest, inval) {
@@ -545,7 +565,7 @@ impl Live {
                 self.stalled_len.fetch_sub(1, Full);
             }
             Place::Stalled(op, Todo::Answer(errno)) => {
-                match self.post_answer(path, slot, &op, errno) {
+                match self.post_answer(path, slot, &op, errno, Attempt::Again) {
                     Err(PostError::Full) => {
                         *place = Place::Stalled(op, Todo::Answer(errno));
                         self.push_stalled(stalled);
