@@ -55,6 +55,10 @@ use crate::{
 /// Connection requests that may wait for their decision at a time.
 const MAX_PENDING: u32 = 4096;
 
+/// Owner tasks that run at a time. Some may wait for a user that keeps a request of a path which
+/// ends, so that it is as many as a queue can have (`WQ_MAX_ACTIVE`).
+const OWNERS_AT_A_TIME: u16 = 2048;
+
 /// Connection requests, of different paths, that are worked on at a time.
 const HANDSHAKES_AT_A_TIME: u16 = 32;
 
@@ -201,7 +205,7 @@ impl Server {
         let config = Config::new(config)?;
         let owned = OwnedQueue::new(
             c"rtrs_server",
-            Options::UNBOUND.mem_reclaim().max_active(512),
+            Options::UNBOUND.mem_reclaim().max_active(OWNERS_AT_A_TIME),
         )?;
         let owned_handshake = OwnedQueue::new(
             c"rtrs_server_cm",

@@ -393,11 +393,8 @@ impl Registry {
                 deserted: other.is_deserted(),
                 claimed: other.is_claimed(),
                 live,
-                same_source: if live {
-                    other.count(|p| !p.is_closing() && p.addrs().src == source) != 0
-                } else {
-                    other.was_from(source)
-                },
+                same_source: other.was_from(source)
+                    || other.count(|p| !p.is_closing() && p.addrs().src == source) != 0,
             };
             match held(holder) {
                 Held::Free => (),

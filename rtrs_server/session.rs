@@ -214,7 +214,9 @@ impl Session {
         self.ctx.geometry().queue_depth()
     }
 
-    /// Most bytes of data of one request. Any context.
+    /// Most bytes of data of one request that clients are told. With a short user message there may
+    /// be a few more, as far as there is room in the chunk: mainline's client only looks at that.
+    /// Any context.
     pub fn max_io_size(&self) -> u32 {
         self.ctx.geometry().max_io_size()
     }

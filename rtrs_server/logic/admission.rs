@@ -63,7 +63,7 @@ pub struct Holder {
     pub claimed: bool,
     /// It has a path that is not on its way out.
     pub live: bool,
-    /// It has, or if none is live had, a path from the address that the asking one comes from.
+    /// It has, or had, a path from the address that the asking one comes from.
     pub same_source: bool,
 }
 

@@ -228,6 +228,9 @@ impl Path {
                 // A connection is never dropped with the lock held.
                 drop(setup);
                 drop(ep);
+                // It cannot become whole any more. What it has by now would not be counted if the
+                // client went on trying.
+                self.close(CloseReason::ConnError);
                 Err(e.into())
             }
         }
