@@ -282,9 +282,10 @@ impl LinkCore {
 }
 
 impl Link {
-    /// Ends the connections and waits until nothing of the link runs, and nothing touches the
-    /// memory of requests: those that were in flight have to be looked after. Sleeps.
-    pub(crate) fn quiesce(&self) {
+    /// Destroys the connections. After this nothing of the link runs, nothing touches the memory of
+    /// requests, and nothing of them is on its way out of this host: those that were in flight have
+    /// to be looked after. Sleeps.
+    pub(crate) fn destroy(self) -> Arc<LinkCore> {
         // All at once, so that the flushing overlaps.
         for ep in self.endpoints.iter() {
             ep.disconnect();
@@ -292,11 +293,6 @@ impl Link {
         for ep in self.endpoints.iter() {
             ep.drain();
         }
-    }
-
-    /// Destroys the connections: after this nothing of them is on its way out of this host. May
-    /// take much longer than the above. Sleeps.
-    pub(crate) fn destroy(self) -> Arc<LinkCore> {
         drop(self.endpoints);
         self.core
     }

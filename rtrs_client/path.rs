@@ -124,10 +124,12 @@ pub(crate) enum Notice {
     Deadline(u32),
     /// The time to wait between attempts is over.
     Timer(u32),
-    /// The device is going away.
-    DeviceGone,
+    /// The device of this link is going away.
+    DeviceGone(u32),
     /// A device or port that may be ours has come.
     DeviceBack,
+    /// Addresses have come or gone, maybe ours.
+    AddressChange,
 }
 
 /// Notes nobody has read yet: the latest of each kind, since older ones are about
@@ -140,8 +142,9 @@ struct Inbox {
     failed: Option<(u32, Failure, i32, &'static str)>,
     deadline: Option<u32>,
     timer: Option<u32>,
-    device_gone: bool,
+    device_gone: Option<u32>,
     device_back: bool,
+    address_change: bool,
     command: Option<Event>,
 }
 
@@ -462,12 +465,9 @@ impl Path {
                 if ours && is_port(p) {
                     self.fail_link_if(|link| !link.has_source(), "address is gone");
                 }
-                // It may be this one's that has come: no need to wait for the next attempt. But
-                // addresses of others come and go as well, so that it is one of those attempts.
-                let waiting = self
-                    .status(|s| (s.machine.state() == State::Waiting).then(|| s.machine.link()));
-                if let Some(link) = waiting {
-                    self.notify(Notice::Timer(link));
+                // It may be this one's that has come.
+                if !self.state().has_link() {
+                    self.notify(Notice::AddressChange);
                 }
             }
             DeviceEvent::PortDown(p) if ours && is_port(p) => {
@@ -505,8 +505,9 @@ impl Path {
                 } => inbox.failed = Some((link, failure, errno, why)),
                 Notice::Deadline(link) => inbox.deadline = Some(link),
                 Notice::Timer(link) => inbox.timer = Some(link),
-                Notice::DeviceGone => inbox.device_gone = true,
+                Notice::DeviceGone(link) => inbox.device_gone = Some(link),
                 Notice::DeviceBack => inbox.device_back = true,
+                Notice::AddressChange => inbox.address_change = true,
             }
         }
         self.wake_owner();

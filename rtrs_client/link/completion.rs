@@ -33,7 +33,6 @@ use rtrs_bindings::{
     time,
 };
 use rtrs_core::proto::{
-    Dir,
     Imm,
     RkeyRsp, //
 };
@@ -329,14 +328,11 @@ impl LinkCore {
     ///
     /// `f` gets the number of each, of one direction or all, and its result if the server had
     /// answered.
-    pub(crate) fn for_each_left(&self, only: Option<Dir>, f: impl Fn(u16, Option<i32>)) {
+    pub(crate) fn for_each_left(&self, f: impl Fn(u16, Option<i32>)) {
         let Some(tables) = self.tables.as_ref() else {
             return;
         };
         for (id, request) in tables.requests.iter().enumerate() {
-            if only.is_some_and(|dir| dir != request.stamp.get(0).0) {
-                continue;
-            }
             if let Some(left) = request.state.take_for_failover() {
                 self.unmap(request);
                 self.count_inflight(left.con, -1);

@@ -435,7 +435,7 @@ impl LinkCore {
                 return self.fail("local address moved", errno::ECONNRESET.to_errno());
             }
             CmEvent::DeviceRemoval => {
-                self.path.notify(Notice::DeviceGone);
+                self.path.notify(Notice::DeviceGone(self.number));
                 return;
             }
             CmEvent::TimewaitExit | CmEvent::Other(_) => return,

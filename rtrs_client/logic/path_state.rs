@@ -126,10 +126,12 @@ pub enum Event {
     TornDown(Link),
     /// The timer armed after this link fired.
     TimerFired(Link),
-    /// The device of the path is going away.
-    DeviceGone,
+    /// The device of this link is going away.
+    DeviceGone(Link),
     /// A device that may carry the path has come, or its port came up.
     DeviceBack,
+    /// Addresses have come or gone, maybe the path's.
+    AddressChange,
     /// The operator wants it reconnected.
     UserReconnect,
     /// The operator wants it disconnected.
@@ -285,8 +287,10 @@ impl PathMachine {
                 State::Waiting if link == self.link => self.connect(),
                 _ => self.stay(Reply::Accepted),
             },
-            Event::DeviceGone => self.device_gone(),
+            Event::DeviceGone(link) if link == self.link => self.device_gone(),
+            Event::DeviceGone(_) => self.stay(Reply::Accepted),
             Event::DeviceBack => self.device_back(),
+            Event::AddressChange => self.address_change(),
             Event::UserReconnect => self.user_reconnect(),
             Event::UserDisconnect => self.user_disconnect(),
             Event::Remove => self.remove(),
@@ -373,6 +377,18 @@ impl PathMachine {
                 ..self
             }
             .stay(Reply::Accepted),
+        }
+    }
+
+    fn address_change(self) -> Transition {
+        match self.state {
+            // Addresses of others come and go as well: if the attempt fails it was none.
+            State::Waiting | State::Closed(CloseReason::Exhausted) => Self {
+                attempts: self.attempts.saturating_sub(1),
+                ..self
+            }
+            .connect(),
+            _ => self.stay(Reply::Accepted),
         }
     }
 

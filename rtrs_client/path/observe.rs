@@ -58,7 +58,7 @@ impl Path {
             (Action::Connect(_), _) => Some(LinkChange::Reconnect),
             (
                 Action::TearDown(_),
-                Event::LinkError(_) | Event::ConnectFailed { .. } | Event::DeviceGone,
+                Event::LinkError(_) | Event::ConnectFailed { .. } | Event::DeviceGone(_),
             ) => Some(LinkChange::Error),
             (Action::TearDown(_), _) => Some(LinkChange::Close),
             _ => None,

@@ -23,10 +23,7 @@ use rtrs_bindings::{
     time,
     workqueue::DelayedWorkExt, //
 };
-use rtrs_core::proto::{
-    heartbeat::HbAction,
-    Dir, //
-};
+use rtrs_core::proto::heartbeat::HbAction;
 
 use super::{
     Inbox,
@@ -123,6 +120,7 @@ impl Path {
             timer,
             device_gone,
             device_back,
+            address_change,
             command,
         } = notes;
         let mut any = false;
@@ -131,14 +129,20 @@ impl Path {
             any = true;
             self.failed_as(owner, link, failure, errno, why);
         }
-        if device_gone {
+        if let Some(link) = device_gone {
             any = true;
-            self.note_error(errno::ENODEV.to_errno(), "device removed");
-            self.step(owner, Event::DeviceGone);
+            if self.status(|s| s.machine.link()) == link {
+                self.note_error(errno::ENODEV.to_errno(), "device removed");
+            }
+            self.step(owner, Event::DeviceGone(link));
         }
         if device_back {
             any = true;
             self.step(owner, Event::DeviceBack);
+        }
+        if address_change {
+            any = true;
+            self.step(owner, Event::AddressChange);
         }
         if let Some(event) = command {
             any = true;
@@ -354,17 +358,13 @@ impl Path {
             .into_iter()
             .flatten()
         {
-            let again = |id, result| match result {
+            // A request that is still on its way, as a packet that waits for a neighbour, must not
+            // get there after a later one of the same chunk, or a later write to the same place.
+            link.destroy().for_each_left(|id, result| match result {
                 // The server was done with it.
                 Some(result) => self.session.complete(id, result),
                 None => self.session.reissue(id),
-            };
-            link.quiesce();
-            // Of a read it does not matter if the server executes it once more.
-            link.core.for_each_left(Some(Dir::Read), again);
-            // A write that is still on its way, as a packet that waits for a neighbour, must not
-            // come after a later one to the same place.
-            link.destroy().for_each_left(None, again);
+            });
         }
         self.end_creation();
     }

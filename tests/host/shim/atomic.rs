@@ -158,7 +158,8 @@ impl Atomic<bool> {
 
     /// Writes `new` if the value is `old`; returns the old value.
     pub fn cmpxchg<O: AnyOrdering>(&self, old: bool, new: bool, _: O) -> Result<bool, bool> {
-        self.0.compare_exchange(old, new, O::ORDERING, Ordering::Relaxed)
+        self.0
+            .compare_exchange(old, new, O::ORDERING, Ordering::Relaxed)
     }
 }
 

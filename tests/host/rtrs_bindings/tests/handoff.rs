@@ -48,6 +48,9 @@ fn threads_do_not_lose_updates() {
             })
         })
         .collect();
-    let done: usize = threads.into_iter().map(|t| t.join().expect("no panic")).sum();
+    let done: usize = threads
+        .into_iter()
+        .map(|t| t.join().expect("no panic"))
+        .sum();
     assert_eq!(*cell.try_take().expect("all gave it back"), done);
 }

@@ -45,7 +45,10 @@ fn owners_are_ordered() {
                 })
             })
             .collect();
-        let done: u32 = threads.into_iter().map(|t| t.join().expect("no panic")).sum();
+        let done: u32 = threads
+            .into_iter()
+            .map(|t| t.join().expect("no panic"))
+            .sum();
         assert!(done >= 2);
         assert_eq!(cell.try_take().expect("all gave it back").value(), done);
     });

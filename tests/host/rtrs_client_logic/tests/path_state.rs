@@ -123,8 +123,8 @@ impl Owner {
     fn events(&self) -> Vec<Event> {
         let mut events = vec![
             Event::Start,
-            Event::DeviceGone,
             Event::DeviceBack,
+            Event::AddressChange,
             Event::UserReconnect,
             Event::UserDisconnect,
             Event::Remove,
@@ -135,6 +135,7 @@ impl Owner {
             self.machine.link().wrapping_add(1),
         ] {
             events.push(Event::Established(link));
+            events.push(Event::DeviceGone(link));
             for failure in [Failure::Again, Failure::GaveWay, Failure::Final] {
                 events.push(Event::ConnectFailed { link, failure });
             }
@@ -287,7 +288,7 @@ fn second_teardown_never_starts() {
     owner.send(Event::LinkError(1));
     assert_eq!(owner.send(Event::UserReconnect), Reply::Accepted);
     assert_eq!(owner.send(Event::UserDisconnect), Reply::Accepted);
-    owner.send(Event::DeviceGone);
+    owner.send(Event::DeviceGone(1));
     assert_eq!(owner.send(Event::UserReconnect), Reply::Busy);
     assert_eq!(owner.send(Event::Remove), Reply::Accepted);
     assert_eq!(owner.send(Event::Remove), Reply::Gone);
@@ -325,7 +326,7 @@ fn operator_decides() {
 #[test]
 fn device_comes_and_goes() {
     let mut owner = connected(1);
-    owner.send(Event::DeviceGone);
+    owner.send(Event::DeviceGone(1));
     owner.send(Event::TornDown(1));
     // Attempts without a device are not held against the path.
     for link in 1..10 {
@@ -342,10 +343,48 @@ fn device_comes_and_goes() {
     owner.send(Event::Established(11));
     owner.send(Event::DeviceBack);
     assert_eq!(owner.machine.state(), State::Connected);
-    owner.send(Event::DeviceGone);
+    owner.send(Event::DeviceGone(10));
+    assert_eq!(
+        owner.machine.state(),
+        State::Connected,
+        "that of an earlier link"
+    );
+    owner.send(Event::DeviceGone(11));
     owner.send(Event::DeviceBack);
     owner.send(Event::TornDown(11));
     assert_eq!(owner.machine.state(), State::Connecting, "at once");
+}
+
+#[test]
+fn attempts_that_addresses_cause_are_not_counted() {
+    let mut owner = connected(3);
+    owner.send(Event::LinkError(1));
+    owner.send(Event::TornDown(1));
+    let mut fail = |owner: &mut Owner, event, state| {
+        owner.send(event);
+        assert_eq!(owner.machine.state(), State::Connecting);
+        let link = owner.machine.link();
+        owner.send(Event::ConnectFailed {
+            link,
+            failure: Failure::Again,
+        });
+        owner.send(Event::TornDown(link));
+        assert_eq!(owner.machine.state(), state);
+    };
+    fail(&mut owner, Event::TimerFired(1), State::Waiting);
+    for _ in 0..10 {
+        fail(&mut owner, Event::AddressChange, State::Waiting);
+    }
+    fail(&mut owner, Event::TimerFired(12), State::Waiting);
+    let exhausted = State::Closed(CloseReason::Exhausted);
+    fail(&mut owner, Event::TimerFired(13), exhausted);
+    // The path's own may come at last.
+    fail(&mut owner, Event::AddressChange, exhausted);
+    owner.send(Event::AddressChange);
+    owner.send(Event::Established(16));
+    assert_eq!(owner.machine.state(), State::Connected);
+    owner.send(Event::AddressChange);
+    assert_eq!(owner.machine.state(), State::Connected);
 }
 
 #[test]
