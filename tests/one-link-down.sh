@@ -13,7 +13,7 @@ require fio rdma
 # one takes anyway.
 LIMIT=$((${RTRS_STALL_LIMIT:-2} * 1000 * RTRS_TIME_SCALE))
 # What a queue pair of soft RoCE may wait for a neighbour by default, see pair_up.
-# Until then writes of the path are not sent again.
+# Until then requests of the path are not sent again.
 NEIGHBOUR=$((3000 * RTRS_TIME_SCALE))
 SESS=$CLT/cables
 
