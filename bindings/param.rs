@@ -3,8 +3,8 @@
 //! Module parameters that `module!` cannot express.
 //!
 //! Parameters are read from the command line when the module is loaded and
-//! visible, read-only, in `/sys/module/<module>/parameters`. A value that is
-//! refused makes loading fail with `EINVAL`.
+//! visible in `/sys/module/<module>/parameters`, read-only but for texts. A value that is
+//! refused makes loading, or writing, fail with `EINVAL`.
 //!
 //! ```ignore
 //! module_params! {
@@ -21,7 +21,8 @@
 //! if ALWAYS_INVALIDATE.get() { ... }
 //! ```
 //!
-//! Text is `charp`, with a default that is a `c"..."`. A number for which there is also the word
+//! Text is `charp`, with a default that is a `c"..."` and a check like that of a number; root may
+//! change it at any time. A number for which there is also the word
 //! `off`, which is -1, is `int_or_off`.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
@@ -96,28 +97,40 @@ impl IntParam {
 /// # Invariants
 ///
 /// The value is the first field: C code that gets a pointer to this takes it
-/// for a pointer to `char *`. It points to a string that stays until the module
-/// is gone: parameters are set only before the init function is called, and
-/// what was set is freed after the exit function.
-#[repr(transparent)]
+/// for a pointer to `char *`. It points to a string that stays while the lock of the parameters of
+/// `module` is held, which is that of the parameter's entry.
+#[repr(C)]
 pub struct CharpParam {
     value: Atomic<*mut ffi::c_void>,
+    module: &'static ThisModule,
+    check: fn(&CStr) -> bool,
 }
 
 impl CharpParam {
     #[doc(hidden)]
-    pub const fn new(default: &'static CStr) -> Self {
+    pub const fn new(
+        module: &'static ThisModule,
+        default: &'static CStr,
+        check: fn(&CStr) -> bool,
+    ) -> Self {
         // INVARIANT: static. It is never written to.
         Self {
             value: Atomic::new(as_char_ptr_in_const_context(default).cast_mut().cast()),
+            module,
+            check,
         }
     }
 
-    /// The text. Any context.
-    pub fn get(&self) -> &'static CStr {
-        // SAFETY: by the type invariant; code of the module that would see the
-        // end of it does not run any more then.
-        unsafe { CStr::from_char_ptr(self.value.load(Relaxed).cast()) }
+    /// Calls `f` with the text, which does not change meanwhile. May sleep; not from a check of a
+    /// parameter, and `f` must not use another text of the module.
+    pub fn with<R>(&self, f: impl FnOnce(&CStr) -> R) -> R {
+        // SAFETY: the module is ours, so it is there.
+        unsafe { raw::kernel_param_lock(self.module.as_ptr()) };
+        // SAFETY: by the type invariant, for as long as the lock is held, which `f` cannot outlive.
+        let result = f(unsafe { CStr::from_char_ptr(self.value.load(Relaxed).cast()) });
+        // SAFETY: locked above.
+        unsafe { raw::kernel_param_unlock(self.module.as_ptr()) };
+        result
     }
 }
 
@@ -137,7 +150,7 @@ impl Entry {
         param: &'static BoolParam,
     ) -> Self {
         let arg = core::ptr::from_ref(param).cast();
-        Self::new(module, name, &raw const raw::param_ops_bool, arg)
+        Self::new(module, name, &raw const raw::param_ops_bool, arg, READ)
     }
 
     /// An entry for a number.
@@ -147,7 +160,7 @@ impl Entry {
         param: &'static IntParam,
     ) -> Self {
         let arg = core::ptr::from_ref(param).cast();
-        Self::new(module, name, &INT_OPS, arg)
+        Self::new(module, name, &INT_OPS, arg, READ)
     }
 
     /// An entry for a number, or `off`.
@@ -157,7 +170,7 @@ impl Entry {
         param: &'static IntParam,
     ) -> Self {
         let arg = core::ptr::from_ref(param).cast();
-        Self::new(module, name, &INT_OR_OFF_OPS, arg)
+        Self::new(module, name, &INT_OR_OFF_OPS, arg, READ)
     }
 
     /// An entry for a text.
@@ -167,7 +180,7 @@ impl Entry {
         param: &'static CharpParam,
     ) -> Self {
         let arg = core::ptr::from_ref(param).cast();
-        Self::new(module, name, &raw const raw::param_ops_charp, arg)
+        Self::new(module, name, &CHARP_OPS, arg, READ | WRITE)
     }
 
     const fn new(
@@ -175,12 +188,13 @@ impl Entry {
         name: &'static CStr,
         ops: *const bindings::kernel_param_ops,
         arg: *const ffi::c_void,
+        perm: u16,
     ) -> Self {
         Self(bindings::kernel_param {
             name: as_char_ptr_in_const_context(name),
             mod_: module.as_ptr(),
             ops,
-            perm: 0o444,
+            perm,
             level: -1,
             flags: 0,
             __bindgen_anon_1: bindings::kernel_param__bindgen_ty_1 {
@@ -189,6 +203,18 @@ impl Entry {
         })
     }
 }
+
+/// Everybody may read.
+const READ: u16 = 0o444;
+/// Root may write.
+const WRITE: u16 = 0o200;
+
+static CHARP_OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
+    flags: 0,
+    set: Some(set_charp),
+    get: Some(raw::param_get_charp),
+    free: Some(raw::param_free_charp),
+};
 
 static INT_OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
     flags: 0,
@@ -250,6 +276,25 @@ unsafe extern "C" fn get_int_or_off(
 
 /// # Safety
 ///
+/// Called by parameter code only, with an entry made by [`Entry::charp`].
+unsafe extern "C" fn set_charp(
+    val: *const ffi::c_char,
+    kp: *const bindings::kernel_param,
+) -> ffi::c_int {
+    // SAFETY: by the function's requirement, `arg` is a `CharpParam`, which is static.
+    let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<CharpParam>() };
+    // SAFETY: there is no flag that allows a parameter without a value, so there is a text; it ends
+    // with a zero.
+    if !(param.check)(unsafe { CStr::from_char_ptr(val) }) {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: by the function's requirement, and as the first field of a `CharpParam` is a
+    // `char *`. The lock is held, for which readers of the old text wait.
+    unsafe { raw::param_set_charp(val, kp) }
+}
+
+/// # Safety
+///
 /// Called by parameter code only, with an entry made by [`Entry::int`] or [`Entry::int_or_off`].
 unsafe extern "C" fn set_int(
     val: *const ffi::c_char,
@@ -288,7 +333,7 @@ pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
 /// Declares module parameters; for the crate that has the `module!`. See the
 /// [module](crate::param).
 ///
-/// The check of a number returns `Err(what it has to be)`, which goes to the
+/// A check returns `Err(what it has to be)`, which goes to the
 /// log.
 #[macro_export]
 #[allow(clippy::crate_in_macro_def)] // THIS_MODULE is the caller's.
@@ -326,10 +371,22 @@ macro_rules! module_params {
         $vis static $param: $crate::param::BoolParam = $crate::param::BoolParam::new($default);
     };
 
-    (@declare charp [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,) => {
+    (@declare charp [$(#[$meta:meta])* $vis:vis] $param:ident $name:literal $default:expr,
+        $check:expr) => {
         $(#[$meta])*
         $vis static $param: $crate::param::CharpParam =
-            $crate::param::CharpParam::new($default);
+            $crate::param::CharpParam::new(&crate::THIS_MODULE, $default, |text| {
+                let check: fn(
+                    &::core::ffi::CStr,
+                ) -> ::core::result::Result<(), &'static str> = $check;
+                match check(text) {
+                    Ok(()) => true,
+                    Err(what) => {
+                        ::kernel::pr_err!("{}: {}\n", $name, what);
+                        false
+                    }
+                }
+            });
     };
 
     (@declare int_or_off $($rest:tt)+) => {

@@ -7,7 +7,12 @@ use kernel::{
         PAGE_SHIFT,
         PAGE_SIZE, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Release, //
+    },
 };
 
 use rtrs_bindings::{
@@ -62,7 +67,8 @@ module_params! {
         };
     /// Differences for ports.
     static LISTEN: charp = "listen", c"",
-        "What is different for servers on these ports: PORT:KEY=VALUE[:KEY=VALUE...][,PORT:...], with keys always_invalidate, sess_queue_depth, max_chunk_size (default: nothing)";
+        "What is different for servers on these ports: PORT:KEY=VALUE[:KEY=VALUE...][,PORT:...], with keys always_invalidate, sess_queue_depth, max_chunk_size (default: nothing)",
+        check_listen;
     /// Sessions.
     static MAX_SESSIONS: int = "max_sessions", 1024,
         "Sessions at most: 1 to 4096 (default: 1024)",
@@ -192,7 +198,7 @@ impl Config {
     ///
     /// `EINVAL`.
     pub(crate) fn new(wish: &ServerConfig) -> Result<Self> {
-        let here = listen::overrides(listen_text()?, wish.port).map_err(bad_listen)?;
+        let here = LISTEN.with(|text| overrides(text, wish.port))?;
         let depth = wish.queue_depth.map(i64::from);
         let size = wish.chunk_size.map(i64::from);
 
@@ -240,21 +246,42 @@ fn geometry(here: &Overrides, depth: Option<i64>, size: Option<i64>) -> Result<G
     })
 }
 
-fn listen_text() -> Result<&'static str> {
-    LISTEN.get().to_str().map_err(|_| EINVAL)
+/// What `text` says of a port.
+fn overrides(text: &CStr, port: u16) -> Result<Overrides> {
+    let text = text.to_str().map_err(|_| EINVAL)?;
+
+    listen::overrides(text, port).map_err(|e| {
+        pr_err!("listen: {}\n", e.as_str());
+        EINVAL
+    })
 }
 
-fn bad_listen(e: ListenError) -> Error {
-    pr_err!("listen: {}\n", e.as_str());
-    EINVAL
+/// The parameters are complete: a new one has to go with the others.
+static COMPLETE: Atomic<bool> = Atomic::new(false);
+
+/// Whether `text` may be said of ports.
+fn check_listen(text: &CStr) -> Result<(), &'static str> {
+    let text = text.to_str().map_err(|_| "not a text")?;
+
+    for entry in listen::ports(text) {
+        let (_, here) = entry.map_err(ListenError::as_str)?;
+        // Before that they come in any order.
+        if COMPLETE.load(Acquire) {
+            geometry(&here, None, None).map_err(|_| "sizes that do not go together")?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses parameters that do not go together.
 pub(crate) fn init() -> Result {
     geometry(&Overrides::default(), None, None)?;
-    for entry in listen::ports(listen_text()?) {
-        let (_, here) = entry.map_err(bad_listen)?;
-        geometry(&here, None, None)?;
-    }
-    Ok(())
+    LISTEN.with(|text| {
+        COMPLETE.store(true, Release);
+        for entry in listen::ports(text.to_str().map_err(|_| EINVAL)?) {
+            let (_, here) = entry.map_err(|_| EINVAL)?;
+            geometry(&here, None, None)?;
+        }
+        Ok(())
+    })
 }

@@ -239,6 +239,27 @@ listeners()
 	rt close name=t
 }
 
+# Said while the module runs: for servers that begin to listen afterwards.
+listeners_later()
+{
+	local f=/sys/module/rtrs_server/parameters/listen was bad
+	was=$(cat "$f")
+
+	for bad in x 1304:sess_queue_depth=0 1304:max_chunk_size=5000 1304,1304 1304:x=1; do
+		expect_error "Invalid argument" write "$f" "$bad"
+		[ "$(cat "$f")" = "$was" ]
+	done
+	write "$f" $'1300:sess_queue_depth=32,1304:sess_queue_depth=4\n'
+	rt serve port=1304
+	try_server 1304 4 65536 4
+	try_server 1300 16 65536 16
+	rt unserve port=1304
+	write "$f" $'\n'
+	rt serve port=1304
+	try_server 1304 8 65536 8
+	rt unserve port=1304
+}
+
 # keeps SOURCE: a session of this client from there is kept by the server.
 kept_name()
 {
@@ -276,6 +297,7 @@ check "handshakes" crowd handshakes 1
 check "handshakes of a source" crowd handshakes_per_source 2
 check "a name at another server" same_name
 check "each listener has its own sizes" listeners
+check "and those that come later have what is said by then" listeners_later
 must "modules unload" unload_modules
 must "modules load again" load_test sess_queue_depth=8 max_chunk_size=65536
 must "a server opens" rt serve

@@ -7,7 +7,8 @@
 //! 1234:always_invalidate=N:sess_queue_depth=64,1300:max_chunk_size=65536
 //! ```
 //!
-//! Ports are separated by commas, each followed by keys with their values.
+//! Ports are separated by commas, each followed by keys with their values. There may be one newline
+//! at the end.
 
 /// What is different for one port; `None`: as everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl ListenError {
 
 /// The ports of `text`. Each may be followed by errors only once: whoever finds one stops.
 pub fn ports(text: &str) -> impl Iterator<Item = Result<(u16, Overrides), ListenError>> + '_ {
-    let text = text.trim_ascii();
+    let text = text.strip_suffix('\n').unwrap_or(text);
 
     text.split(',')
         .filter(move |_| !text.is_empty())
