@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: min-latency takes the faster one of two paths, and notices when that becomes the other one
+# topology: pair
+# timeout: 150
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma tc
+
+SESS=$CLT/latency
+# Milliseconds that the slow link takes in addition, so many that nothing else does.
+DELAY=200
+
+path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
+dir() { path_dir latency "$(path "$1")"; }
+map() { map_rnbd latency /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+
+# latency LINK: average of the path, in milliseconds
+latency() { awk '{ printf "%d\n", $1 / 1000000 }' "$(dir "$1")/cur_latency"; }
+
+# slow LINK: from now on, and the other one is not.
+slow()
+{
+	tc qdisc replace dev "eth$1" root netem delay "${DELAY}ms"
+	tc qdisc delete dev "eth$((1 - $1))" root 2>/dev/null || true
+}
+
+slow_down()
+{
+	tc qdisc delete dev eth0 root 2>/dev/null
+	tc qdisc delete dev eth1 root 2>/dev/null
+	return 0
+}
+
+# noticed LINK: is the average of the path more than half of the delay above the other one's?
+noticed() { [ "$(latency "$1")" -gt $(($(latency $((1 - $1))) + DELAY / 2)) ]; }
+
+# avoided LINK: one request after the other, and hardly any over that path.
+avoided()
+{
+	local -a before=("$(path_ios "$(dir 0)")" "$(path_ios "$(dir 1)")")
+	local slow fast
+
+	fio --name=one --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw=randrw --bs=4k --iodepth=1 \
+		--size=32M --time_based --runtime=4 --output=/dev/null
+	slow=$(($(path_ios "$(dir "$1")") - ${before[$1]}))
+	fast=$(($(path_ios "$(dir $((1 - $1)))") - ${before[$((1 - $1))]}))
+	echo "$fast requests went over the fast path ($(latency $((1 - $1))) ms), $slow over the slow one ($(latency "$1") ms)"
+	[ "$fast" -gt 20 ]
+	[ $((slow * 10)) -lt "$fast" ]
+}
+
+server_role()
+{
+	must "a memory-backed null_blk" null_blk_up nullb0 64
+	defer null_blk_down nullb0
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	barrier listening
+	barrier unmapped 150
+	check "the server modules unload" unload_modules
+}
+
+client_role()
+{
+	modprobe -q sch_netem
+	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
+	barrier listening
+	must "a device maps over both links" map
+	write "$SESS/mpath_policy" min-latency
+	# What a path that nobody uses is measured by.
+	write "$SESS/heartbeat_interval_ms" $((200 * RTRS_TIME_SCALE))
+	defer slow_down
+	check "one link gets slow" slow 1
+	check "its path is known to be" wait_for 30 noticed 1
+	check "it is not taken" avoided 1
+	ktap_log "$TMP/case.log" 1
+	check "the other link gets slow instead" slow 0
+	check "its path is known to be" wait_for 30 noticed 0
+	check "it is not taken, but the first one" avoided 0
+	ktap_log "$TMP/case.log" 1
+	check "the device unmaps" unmap_rnbd "$(dev)"
+	check "the client modules unload" unload_modules
+	barrier unmapped
+}
+
+must "links and soft RoCE come up" pair_up
+defer pair_down
+resource_snapshot
+defer unload_modules
+"${RTRS_ROLE}_role"
+finish
