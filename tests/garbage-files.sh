@@ -141,8 +141,9 @@ add_path_errors()
 {
 	errors "$SESS/add_path" "File exists" "$P0" "$P1" "${P0/@/,}"
 	errors "$SESS/add_path" "No such device" "ip:fe80::1%nothing"
-	# Nobody is there.
-	errors "$SESS/add_path" "" ip:127.0.0.1 ip:10.9.0.1@ip:10.9.9.9
+	errors "$SESS/add_path" "Network is unreachable" ip:10.9.0.1@ip:10.9.9.9
+	# No RDMA device has it.
+	errors "$SESS/add_path" "No such device" ip:127.0.0.1
 }
 
 # bounds FILE MIN MAX: both are taken, what is next to them is not
