@@ -141,7 +141,8 @@ add_path_errors()
 {
 	errors "$SESS/add_path" "File exists" "$P0" "$P1" "${P0/@/,}"
 	errors "$SESS/add_path" "No such device" "ip:fe80::1%nothing"
-	errors "$SESS/add_path" "Network is unreachable" ip:10.9.0.1@ip:10.9.9.9
+	# Nobody has it.
+	errors "$SESS/add_path" "Connection timed out" ip:10.9.0.1@ip:10.9.0.99
 	# No RDMA device has it.
 	errors "$SESS/add_path" "No such device" ip:127.0.0.1
 }

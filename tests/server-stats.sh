@@ -19,7 +19,7 @@ FILES="rdma wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_server
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 # How long the slow disk takes for a request, in nanoseconds.
-SLOW=2000000000
+SLOW=$((2000000000 * RTRS_TIME_SCALE))
 
 p0=$SESS/paths/${PATHS[0]}
 p1=$SESS/paths/${PATHS[1]}
