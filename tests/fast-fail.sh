@@ -97,6 +97,14 @@ back()
 # It would take 4 s, in which the address is looked for.
 add_nowhere() { printf '%s' "$NOWHERE" >"$SESS/add_path"; }
 
+nobody_there()
+{
+	local t0
+	t0=$(ms_now)
+	expect_error "Connection timed out" write "$SESS/add_path" "$NOWHERE"
+	since "$t0" 8000 "given up"
+}
+
 killed()
 {
 	local t0 pid
@@ -160,6 +168,7 @@ client_role()
 	check "heartbeats are settable" tune
 	check "a silent server is noticed" silent
 	check "and found again" back
+	check "nobody at an address is known in time" nobody_there
 	check "who waits for a path can be killed" killed
 	check "closing does not wait for a path" close_at_once
 	check "parameters out of bounds are refused" bad_params

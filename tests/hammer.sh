@@ -172,6 +172,6 @@ check "both unmap" unmap_both
 check "the modules unload at once" unload_at_once
 ktap_log "$TMP/case.log" 1
 check "no resource left behind" resource_compare
-check "no memory left behind" memory_compare 200
+check "no memory left behind" memory_compare 100
 ktap_log "$TMP/case.log" 6
 finish
