@@ -38,8 +38,12 @@ load_one()
 
 unload_one()
 {
+	local t0
+	t0=$(ms_now)
+
 	module_loaded "$1" || return 0
-	rmmod "$1"
+	rmmod "$1" || return
+	echo "$1 unloaded in $(($(ms_now) - t0)) ms"
 }
 
 # impl_dir rust|c: where the modules of an implementation are.
