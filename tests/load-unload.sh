@@ -158,7 +158,8 @@ good()
 	[ "$(cat $PARAMS/always_invalidate)" = "$ai" ]
 	[ "$(cat $PARAMS/max_chunk_size)" = "$chunk" ]
 	[ "$(cat $PARAMS/sess_queue_depth)" = "$depth" ]
-	[ "$(stat -c %a $PARAMS/* | sort -u)" = 444 ]
+	[ "$(find $PARAMS/ -type f ! -name listen -exec stat -c %a {} + | sort -u)" = 444 ]
+	[ "$(stat -c %a $PARAMS/listen)" = 644 ]
 	rmmod rtrs-server
 }
 
