@@ -296,21 +296,6 @@ connections()
 		"$DEBUG/connections")" $((cons - 1))
 }
 
-# Everything has its owner's name.
-owners()
-{
-	local what
-
-	for what in qp cq pd mr cm_id; do
-		rdma resource show "$what" >"$TMP/owners"
-		grep -q rtrs_client "$TMP/owners" || {
-			echo "no $what of rtrs_client"
-			cat "$TMP/owners"
-			return 1
-		}
-	done
-}
-
 in_flight_table()
 {
 	local fio i seen=0
@@ -425,7 +410,7 @@ defer udev_down
 check "a udev rule acts on them" rule_acts
 check "debugfs lists connections" connections
 check "debugfs lists requests in flight" in_flight_table
-check "rdma resource names the owner" owners
+check "rdma resource names the owner" owned_by rtrs_client
 check "tracepoints show requests and paths" trace_all
 check "tracepoints show losses, and what becomes of requests" trace_losses
 check "trace-cmd understands them" trace_cmd

@@ -175,9 +175,4 @@ client_role()
 	barrier finished
 }
 
-must "links and soft RoCE come up" pair_up
-defer pair_down
-resource_snapshot
-defer unload_modules
-"${RTRS_ROLE}_role"
-finish
+pair_main

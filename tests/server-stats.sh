@@ -188,21 +188,6 @@ connections()
 	same "queue pairs" "$(wc -l <"$TMP/theirs")" "$cons"
 }
 
-# Everything has its owner's name.
-owners()
-{
-	local what
-
-	for what in qp cq pd mr cm_id; do
-		rdma resource show "$what" >"$TMP/owners"
-		grep -q rtrs_server "$TMP/owners" || {
-			echo "no $what of rtrs_server"
-			cat "$TMP/owners"
-			return 1
-		}
-	done
-}
-
 trace_requests()
 {
 	local who="sess=watched path=ip:10.9.0.2@ip:10.9.0.1 cid=[1-9][0-9]* msg_id=[0-9]+"
@@ -359,7 +344,7 @@ check "0 and 1 reset" resets
 check "what makes no sense is EINVAL" garbage
 check "requests in flight are counted and listed" inflight
 check "debugfs lists connections" connections
-check "rdma resource names the owner" owners
+check "rdma resource names the owner" owned_by rtrs_server
 check "tracepoints show every stage of a request" trace_requests
 check "uevents tell of paths and session" told
 check "tracepoints show the life of a path" trace_path

@@ -29,6 +29,21 @@ matches()
 	}
 }
 
+# owned_by MODULE: it has RDMA objects of each kind, and is named as their owner.
+owned_by()
+{
+	local what
+
+	for what in qp cq pd mr cm_id; do
+		rdma resource show "$what" >"$TMP/owners"
+		grep -qF "[$1]" "$TMP/owners" || {
+			echo "no $what of $1"
+			cat "$TMP/owners"
+			return 1
+		}
+	done
+}
+
 # fio_count DEVICE RW N [FIO OPTION...]: N requests of 4 KiB.
 fio_count()
 {

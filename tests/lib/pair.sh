@@ -66,6 +66,17 @@ pair_down()
 	return 0
 }
 
+# pair_main: all of a test whose two sides are functions, server_role and client_role.
+pair_main()
+{
+	must "links and soft RoCE come up" pair_up
+	defer pair_down
+	resource_snapshot
+	defer unload_modules
+	"${RTRS_ROLE}_role"
+	finish
+}
+
 peer_failed()
 {
 	[ -e "$RTRS_SYNC/abort" ]
