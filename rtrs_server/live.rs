@@ -16,52 +16,36 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full,
-            Relaxed, //
-        },
-        barrier::smp_mb,
+        atomic::Atomic,
         Arc, //
     },
 };
 
 use rtrs_bindings::{
     ib::{
-        Access,
         Chain,
         Endpoint,
         Mr,
         PostError,
-        Region,
-        Remote,
-        Sge, //
+        Region, //
     },
     lock::{
         new_spinlock_irq,
-        SpinLockIrq,
-        SpinLockIrqGuard, //
+        SpinLockIrq, //
     },
     time::now_ns,
 };
 use rtrs_core::proto::{
     Dir,
-    Imm,
-    IoErrno,
     ProtoError,
     ReadMsg,
     Request,
-    RkeyRsp,
     WriteMsg, //
 };
 
 use crate::{
     logic::{
-        chunk_state::{
-            Begin,
-            End, //
-        },
+        chunk_state::Begin,
         ring::Ring, //
     },
     op::{
@@ -75,6 +59,7 @@ use crate::{
     trace,
 };
 
+mod answer;
 mod slot;
 
 pub(crate) use self::slot::Slot;
@@ -94,14 +79,6 @@ struct Stalled {
 
 /// Stalled operations, who waits longest first.
 type Waiting = Ring<KVVec<Option<Stalled>>>;
-
-/// Of posting an answer.
-#[derive(Clone, Copy)]
-enum Attempt {
-    First,
-    /// There was no room before.
-    Again,
-}
 
 /// What to do with an operation after a slot was looked at.
 pub(crate) enum Next {
@@ -352,252 +329,6 @@ impl Live {
         slot.wants(request.dir());
         Ok(request)
     }
-
-    /// Answers the request of `op`; its chunk is free for the next one.
-    ///
-    /// An operation that cannot be answered is returned.
-    pub(crate) fn answer(&self, path: &Arc<Path>, op: KBox<Op>, errno: i32) -> Option<KBox<Op>> {
-        let buf_id = op.buf_id();
-        let Ok(slot) = self.slot(buf_id) else {
-            return Some(op);
-        };
-        let mut place = slot.place.lock();
-
-        match self.post_answer(path, slot, &op, errno, Attempt::First) {
-            Err(PostError::Full) => {
-                let cid = op.arrival().cid;
-                *place = Place::Stalled(op, Todo::Answer(errno));
-                self.stall(Stalled { buf_id, cid });
-                drop(place);
-                // The room may have come between the attempt and the entry in the list, and there
-                // may be nothing on the queue any more that announces more.
-                self.make_room(path);
-                None
-            }
-            result => self.answered(path, place, op, result),
-        }
-    }
-
-    /// What follows an attempt to post an answer. An operation that was not answered is returned.
-    fn answered(
-        &self,
-        path: &Arc<Path>,
-        mut place: SpinLockIrqGuard<'_, Place>,
-        mut op: KBox<Op>,
-        result: Result<(), PostError>,
-    ) -> Option<KBox<Op>> {
-        let buf_id = op.buf_id();
-
-        match result {
-            Ok(()) => {
-                let busy = op.take_busy();
-                *place = Place::Idle(op);
-                // Still locked: see the top of this file.
-                let end = if busy {
-                    path.session().end_word(buf_id, path.incarnation())
-                } else {
-                    End::NotBusy
-                };
-                // What follows may be about any other path.
-                drop(place);
-                path.session().after_end(buf_id, end);
-                None
-            }
-            Err(e) => {
-                drop(place);
-                if e != PostError::Closed {
-                    path.post_failed(e);
-                }
-                Some(op)
-            }
-        }
-    }
-
-    /// Posts the answer, all of it or nothing.
-    fn post_answer(
-        &self,
-        path: &Path,
-        slot: &Slot,
-        op: &Op,
-        errno: i32,
-        attempt: Attempt,
-    ) -> Result<(), PostError> {
-        let request = op.request().ok_or(PostError::Invalid)?;
-        let qp = self
-            .endpoint(op.arrival().cid)
-            .and_then(Endpoint::qp)
-            .ok_or(PostError::Invalid)?;
-        let status = IoErrno::from_kernel(errno);
-        let inval = request.inval_rkey();
-        let imm = Imm::IoRsp {
-            msg_id: u32::from(op.buf_id()),
-            errno: status,
-            inval: inval.is_some(),
-        };
-        let imm = imm.encode().map_err(|_| PostError::Invalid)?;
-        let mut chain = Chain::<4>::new();
-
-        let data;
-        let dest = request.dest().filter(|_| status.is_success());
-        if let Some(dest) = dest {
-            // No more than was asked for: the descriptor is as long as the data.
-            let len = request.data_range().len();
-            slot.chunk.sync_for_device(0, len);
-            data = [slot.chunk.sge(0, len).map_err(|_| PostError::Invalid)?];
-            let to = Remote {
-                addr: dest.desc.addr,
-                rkey: dest.desc.rkey,
-            };
-            chain = chain.rdma_write(&data, to);
-        }
-
-        let body;
-        match (slot.mr(), &self.rkeys) {
-            (Some(mr), Some(rkeys)) => {
-                // One new key for each answer: keys come round after 256, and who made us try that
-                // often would have the old one again.
-                let rkey = match attempt {
-                    Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
-                    Attempt::Again => mr.rkey(),
-                };
-                body = [new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?];
-                // The order that is on the wire since ever, whatever its reason.
-                chain = match (dest, inval) {
-                    (_, None) => chain.reg_mr(mr, Access::REMOTE_WRITE),
-                    (Some(_), Some(key)) => {
-                        chain.reg_mr(mr, Access::REMOTE_WRITE).send_inv(&[], key)
-                    }
-                    (None, Some(key)) => chain.send_inv(&[], key).reg_mr(mr, Access::REMOTE_WRITE),
-                };
-                chain = chain.send_imm(&body, imm);
-            }
-            _ => {
-                if let Some(key) = inval {
-                    chain = chain.send_inv(&[], key);
-                }
-                chain = chain.rdma_write_imm(&[], Remote::default(), imm);
-            }
-        }
-        qp.post_send(chain, None)?;
-        trace::answered(path, request, op.buf_id(), qp, errno);
-        Ok(())
-    }
-
-    /// Notes that an operation waits for room. Its slot is locked.
-    ///
-    /// [`Live::make_room`] has to follow when it is not: there may be room already, and nothing on the
-    /// queue any more that would announce it.
-    fn stall(&self, stalled: Stalled) {
-        self.stalled_len.fetch_add(1, Full);
-        self.push_stalled(stalled);
-    }
-
-    fn push_stalled(&self, stalled: Stalled) {
-        // There is room for every chunk, and no chunk is in it twice.
-        let _ = self.stalled.lock().push(stalled);
-    }
-
-    /// A send was retired, after which there may be room in its queue.
-    pub(crate) fn retired(&self, path: &Arc<Path>) {
-        // ORDERING: who stalls counts itself before it tries again; either it sees the room, or we
-        // see it.
-        smp_mb();
-        if self.is_stalled() {
-            self.progress.fetch_add(1, Full);
-            self.make_room(path);
-        }
-    }
-
-    /// Whether something waits for room.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled_len.load(Relaxed) != 0
-    }
-
-    /// Lets stalled operations go on, as far as there is room: on each connection who waits longest
-    /// goes first, and one that is full does not hold up the others. Not with any lock held.
-    pub(crate) fn make_room(&self, path: &Arc<Path>) {
-        if !self.is_stalled() {
-            return;
-        }
-        loop {
-            let progress = self.progress.load(Acquire);
-            // Connections without room, by the number of their bit; some share one.
-            let mut full = 0u64;
-            // Each is taken out and put back, so the order stays.
-            for _ in 0..self.stalled_len.load(Relaxed) {
-                let next = self.stalled.lock().pop();
-                let Some(next) = next else { break };
-                let bit = 1u64 << (next.cid % 64);
-                if full & bit != 0 {
-                    self.push_stalled(next);
-                } else if !self.unstall(path, next) {
-                    full |= bit;
-                }
-            }
-            // If something was retired after the attempt, then that one's own call may not have
-            // found in the list what was put back to it.
-            smp_mb();
-            if self.progress.load(Relaxed) == progress {
-                return;
-            }
-        }
-    }
-
-    /// Tries again what was stalled; `false` if there is still no room, and it is back in the list.
-    fn unstall(&self, path: &Arc<Path>, stalled: Stalled) -> bool {
-        let Ok(slot) = self.slot(stalled.buf_id) else {
-            return true;
-        };
-        let mut place = slot.place.lock();
-
-        match core::mem::replace(&mut *place, Place::Out) {
-            Place::Stalled(op, Todo::Invalidate) => {
-                let left = match slot.mr() {
-                    Some(mr) => self.post_inval(path, mr, &mut place, op),
-                    // Without a key to invalidate it would not be here.
-                    None => Some(op),
-                };
-                if let Some(op) = left {
-                    *place = Place::Stalled(op, Todo::Invalidate);
-                    self.push_stalled(stalled);
-                    return false;
-                }
-                self.stalled_len.fetch_sub(1, Full);
-            }
-            Place::Stalled(op, Todo::Answer(errno)) => {
-                match self.post_answer(path, slot, &op, errno, Attempt::Again) {
-                    Err(PostError::Full) => {
-                        *place = Place::Stalled(op, Todo::Answer(errno));
-                        self.push_stalled(stalled);
-                        return false;
-                    }
-                    result => {
-                        self.stalled_len.fetch_sub(1, Full);
-                        drop(self.answered(path, place, op, result));
-                    }
-                }
-            }
-            other => {
-                *place = other;
-                self.stalled_len.fetch_sub(1, Full);
-            }
-        }
-        true
-    }
-}
-
-/// Puts the key of chunk `buf_id` into its place in `rkeys`.
-fn new_key(rkeys: &Region, buf_id: u16, rkey: u32) -> Result<Sge> {
-    let off = usize::from(buf_id)
-        .checked_mul(RkeyRsp::SIZE)
-        .ok_or(EINVAL)?;
-    let mut body = [0; RkeyRsp::SIZE];
-
-    RkeyRsp { buf_id, rkey }
-        .write(&mut body)
-        .map_err(|_| EINVAL)?;
-    rkeys.write(off, &body)?;
-    rkeys.sge(off, RkeyRsp::SIZE)
 }
 
 /// Bytes that the client of a request has written to the chunk.
