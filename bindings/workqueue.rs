@@ -80,11 +80,23 @@ pub struct Options {
 }
 
 impl Options {
+    /// Items run on the processor where they were queued.
+    pub const PER_CPU: Self = Self {
+        flags: raw::wq_flags_WQ_PERCPU,
+        max_active: 0,
+    };
+
     /// Items run where the scheduler likes.
     pub const UNBOUND: Self = Self {
         flags: raw::wq_flags_WQ_UNBOUND,
         max_active: 0,
     };
+
+    /// Items run before those of other queues, and most tasks.
+    pub const fn high_priority(mut self) -> Self {
+        self.flags |= raw::wq_flags_WQ_HIGHPRI;
+        self
+    }
 
     /// Makes progress when there is no memory for new threads: for what a block
     /// device depends on.
@@ -93,7 +105,8 @@ impl Options {
         self
     }
 
-    /// At most `max` items run at a time.
+    /// At most `max` items run at a time, of a queue that is [`PER_CPU`](Self::PER_CPU) on each
+    /// processor.
     pub const fn max_active(mut self, max: u16) -> Self {
         self.max_active = max as u32;
         self

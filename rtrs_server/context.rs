@@ -59,6 +59,9 @@ const MAX_PENDING: u32 = 4096;
 /// ends, so that it is as many as a queue can have (`WQ_MAX_ACTIVE`).
 const OWNERS_AT_A_TIME: u16 = 2048;
 
+/// Connections, of one processor, whose users may sleep at a time (`WQ_MAX_ACTIVE`).
+const IO_AT_A_TIME: u16 = 2048;
+
 /// Connection requests, of different paths, that are worked on at a time.
 const HANDSHAKES_AT_A_TIME: u16 = 32;
 
@@ -72,7 +75,7 @@ pub(crate) struct Context {
     handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
     slow_queue: Queue,
-    /// For IO that waited for another path.
+    /// For IO.
     io_queue: Queue,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
@@ -119,7 +122,7 @@ impl Context {
         &self.slow_queue
     }
 
-    /// The queue for IO that does not run where it arrived. The user may sleep there as long as a
+    /// The queue for IO, on the processor where it arrived. The user may sleep there as long as a
     /// disk is full, so it is neither that of owner tasks nor behind what takes longer.
     pub(crate) fn io_queue(&self) -> &Queue {
         &self.io_queue
@@ -219,7 +222,11 @@ impl Server {
         )?;
         let owned_io = OwnedQueue::new(
             c"rtrs_server_io",
-            Options::UNBOUND.mem_reclaim().max_active(512),
+            // As the queue of ib_core on which completions are handled.
+            Options::PER_CPU
+                .high_priority()
+                .mem_reclaim()
+                .max_active(IO_AT_A_TIME),
         )?;
         let queue = owned.handle();
         let handshake_queue = owned_handshake.handle();

@@ -44,6 +44,7 @@ use rtrs_core::proto::{
 };
 
 use crate::{
+    inbox::Inbox,
     logic::{
         chunk_state::Begin,
         ring::Ring, //
@@ -80,20 +81,14 @@ struct Stalled {
 /// Stalled operations, who waits longest first.
 type Waiting = Ring<KVVec<Option<Stalled>>>;
 
-/// What to do with an operation after a slot was looked at.
-pub(crate) enum Next {
-    /// Nothing: it waits for something.
-    Wait,
-    /// Parse the request and hand it to the user.
-    Run(KBox<Op>),
-}
-
 /// Dropped in this order: queue pairs are drained and destroyed before what they use.
 pub(crate) struct Live {
     /// By connection id.
     eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
     /// By buffer id.
     slots: KVVec<Pin<KBox<Slot>>>,
+    /// By connection id.
+    inboxes: KVVec<Arc<Inbox>>,
     /// The bodies of the answers, by buffer id, if those carry keys.
     rkeys: Option<Region>,
     /// Keys of groups of chunks, if keys do not change.
@@ -111,6 +106,7 @@ impl Live {
     pub(crate) fn new(
         eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
         slots: KVVec<Pin<KBox<Slot>>>,
+        inboxes: KVVec<Arc<Inbox>>,
         rkeys: Option<Region>,
         groups: KVec<Mr>,
     ) -> Result<KBox<Self>> {
@@ -120,6 +116,7 @@ impl Live {
             Self {
                 eps,
                 slots,
+                inboxes,
                 rkeys,
                 groups,
                 stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
@@ -156,13 +153,21 @@ impl Live {
         self.eps.get(usize::from(cid)).map(|ep| &**ep)
     }
 
+    /// Leaves an operation that owns its chunk for the user. Any context.
+    fn deliver(&self, op: KBox<Op>) {
+        // There is an inbox for each connection.
+        if let Some(inbox) = self.inboxes.get(usize::from(op.arrival().cid)) {
+            inbox.put(op);
+        }
+    }
+
     /// A request for chunk `buf_id` arrived.
     pub(crate) fn arrived(
         &self,
         path: &Arc<Path>,
         buf_id: u16,
         arrival: Arrival,
-    ) -> Result<Next, Fault> {
+    ) -> Result<(), Fault> {
         let slot = self.slot(buf_id)?;
         let mut place = slot.place.lock();
 
@@ -184,36 +189,46 @@ impl Live {
                 *place = Place::Parked(op);
                 drop(place);
                 path.session().given_up(other, buf_id);
-                return Ok(Next::Wait);
+                return Ok(());
             }
             Some(Begin::Violation) | None => {
                 *place = Place::Idle(op);
                 return Err(Fault::Busy);
             }
         }
-        let next = self.open(path, slot, &mut place, op);
+        let ready = self.open(path, slot, &mut place, op);
         drop(place);
+        if let Some(op) = ready {
+            self.deliver(op);
+        }
         self.make_room(path);
-        Ok(next)
+        Ok(())
     }
 
     /// The chunk's operation on another path is over: ours, which was parked, runs.
     ///
-    /// `None` if there is none; the chunk's word is the caller's to give back then. If something is
+    /// `false` if there is none; the chunk's word is the caller's to give back then. If something is
     /// [stalled](Live::is_stalled) afterwards then [`Live::make_room`] has to follow, in a task: this
     /// is called with the session's list of paths locked.
-    pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> Option<Next> {
-        let slot = self.slot(buf_id).ok()?;
+    pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> bool {
+        let Ok(slot) = self.slot(buf_id) else {
+            return false;
+        };
         let mut place = slot.place.lock();
 
         match core::mem::replace(&mut *place, Place::Out) {
             Place::Parked(mut op) => {
                 op.set_busy();
-                Some(self.open(path, slot, &mut place, op))
+                let ready = self.open(path, slot, &mut place, op);
+                drop(place);
+                if let Some(op) = ready {
+                    self.deliver(op);
+                }
+                true
             }
             other => {
                 *place = other;
-                None
+                false
             }
         }
     }
@@ -229,6 +244,9 @@ impl Live {
     /// when nobody finds this any more: the client has sent them over another path, where they
     /// wait.
     pub(crate) fn give_up(&self, path: &Path) {
+        for inbox in self.inboxes.iter() {
+            inbox.close();
+        }
         for slot in self.slots.iter() {
             let busy = match &mut *slot.place.lock() {
                 Place::Idle(_) | Place::Out => None,
@@ -242,10 +260,17 @@ impl Live {
         }
     }
 
-    /// Makes sure that the client cannot write to the chunk any more, if that is the mode.
-    fn open(&self, path: &Arc<Path>, slot: &Slot, place: &mut Place, op: KBox<Op>) -> Next {
+    /// Makes sure that the client cannot write to the chunk any more, if that is the mode. An
+    /// operation that nothing has to be waited for is returned.
+    fn open(
+        &self,
+        path: &Arc<Path>,
+        slot: &Slot,
+        place: &mut Place,
+        op: KBox<Op>,
+    ) -> Option<KBox<Op>> {
         let Some(mr) = slot.mr() else {
-            return Next::Run(op);
+            return Some(op);
         };
         let buf_id = op.buf_id();
 
@@ -254,7 +279,7 @@ impl Live {
             *place = Place::Stalled(op, Todo::Invalidate);
             self.stall(Stalled { buf_id, cid });
         }
-        Next::Wait
+        None
     }
 
     /// Posts the invalidation. The operation is returned if there is no room for it.
@@ -291,19 +316,18 @@ impl Live {
     }
 
     /// The chunk's key is invalid now.
-    pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<Next, Fault> {
+    pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<(), Fault> {
         let mut place = self.slot(buf_id)?.place.lock();
 
         match core::mem::replace(&mut *place, Place::Out) {
             Place::Invalidating(op) => {
+                drop(place);
                 trace::invalidated(path, &op);
-                Ok(Next::Run(op))
+                self.deliver(op);
             }
-            other => {
-                *place = other;
-                Ok(Next::Wait)
-            }
+            other => *place = other,
         }
+        Ok(())
     }
 
     /// Parses the request of an operation that owns its chunk.

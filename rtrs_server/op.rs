@@ -143,11 +143,6 @@ impl Op {
         self.request.as_ref()
     }
 
-    /// Keeps the path's end from being announced for longer than the operation lasts.
-    pub(crate) fn lease(&self) -> Arc<Lease> {
-        self.lease.clone()
-    }
-
     /// When the current request arrived, in nanoseconds.
     pub(crate) fn since(&self) -> u64 {
         self.since

@@ -14,7 +14,7 @@
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
 //!   mutexes nest inside; event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
-//! * `state`, `info`, `deferred`, `unparked`, `expected` (spinlocks, interrupts off): leaves.
+//! * `state`, `info`, `expected` (spinlocks, interrupts off): leaves.
 //! * `live` (RCU): what the path has while it carries IO; see [`crate::live`].
 
 use core::fmt;
@@ -121,9 +121,6 @@ const HANDSHAKE_MS: u32 = 30_000;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Operations for a work item; as many as there are, once there are any.
-type Deferred = Ring<KVVec<Option<KBox<Op>>>>;
-
 /// Connection requests that wait for their turn.
 type Expected = Ring<KVVec<Option<Arc<Handshake>>>>;
 
@@ -203,43 +200,33 @@ pub(crate) struct Path {
     state: SpinLockIrq<ServerPathState>,
     #[pin]
     info: SpinLockIrq<Info>,
-    /// Administrative requests for the deferred work item.
-    #[pin]
-    deferred: SpinLockIrq<Deferred>,
-    /// IO that was parked, for a work item of its own.
-    #[pin]
-    unparked: SpinLockIrq<Deferred>,
     #[pin]
     setup: Mutex<Setup>,
     #[pin]
     owner: Mutex<Owner>,
     #[pin]
     owner_work: DelayedWork<Path, OWNER_TASK>,
-    #[pin]
-    deferred_work: Work<Path, DEFERRED>,
     /// Connection requests, in their order; as many as connections were announced.
     #[pin]
     expected: SpinLockIrq<Expected>,
     #[pin]
     connect_work: Work<Path, CONNECT>,
     #[pin]
-    unparked_work: Work<Path, UNPARKED>,
+    room_work: Work<Path, ROOM>,
 }
 
 /// The path's work items.
 const OWNER_TASK: u64 = 0;
-const DEFERRED: u64 = 1;
-const CONNECT: u64 = 2;
-const UNPARKED: u64 = 3;
+const CONNECT: u64 = 1;
+const ROOM: u64 = 2;
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, OWNER_TASK> for Path { self.owner_work }
 }
 
 impl_has_work! {
-    impl HasWork<Self, DEFERRED> for Path { self.deferred_work }
     impl HasWork<Self, CONNECT> for Path { self.connect_work }
-    impl HasWork<Self, UNPARKED> for Path { self.unparked_work }
+    impl HasWork<Self, ROOM> for Path { self.room_work }
 }
 
 impl DelayedOn<OWNER_TASK> for Path {
@@ -265,21 +252,12 @@ impl WorkItem<OWNER_TASK> for Path {
     }
 }
 
-/// Administrative requests, which may keep the user busy for long.
-impl WorkItem<DEFERRED> for Path {
+/// What waits for room in a send queue, for who found that with a lock held.
+impl WorkItem<ROOM> for Path {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.run_deferred();
-    }
-}
-
-/// IO that had to wait for another path. Not behind what may take long.
-impl WorkItem<UNPARKED> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.run_unparked();
+        this.make_room();
     }
 }
 
@@ -346,8 +324,6 @@ impl Path {
                     },
                     "rtrs_srv_info"
                 ),
-                deferred <- new_spinlock_irq!(Ring::new(KVVec::new()), "rtrs_srv_deferred"),
-                unparked <- new_spinlock_irq!(Ring::new(KVVec::new()), "rtrs_srv_unparked"),
                 setup <- new_mutex!(
                     Setup {
                         closed: false,
@@ -373,10 +349,9 @@ impl Path {
                     "rtrs_srv_owner"
                 ),
                 owner_work <- new_delayed_work!("rtrs_srv_path"),
-                deferred_work <- new_work!("rtrs_srv_deferred"),
                 expected <- new_spinlock_irq!(Ring::new(expected), "rtrs_srv_expected"),
                 connect_work <- new_work!("rtrs_srv_connect"),
-                unparked_work <- new_work!("rtrs_srv_unparked"),
+                room_work <- new_work!("rtrs_srv_room"),
             }),
             GFP_KERNEL,
         )

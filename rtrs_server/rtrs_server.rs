@@ -14,6 +14,7 @@
 //! | `session` | one client, over all its paths |
 //! | `path` | one way to a client, its owner task and connections |
 //! | `live` | what a path has while it carries IO |
+//! | `inbox` | requests on their way to the user |
 //! | `op` | one request and its answer |
 //! | `stats`, `sysfs`, `debugfs`, `trace` | what is to be seen of all that |
 //! | [`logic`] | decisions that need no kernel |
@@ -28,6 +29,7 @@ mod config;
 mod context;
 mod debugfs;
 mod handshake;
+mod inbox;
 mod limits;
 mod live;
 pub mod logic;

@@ -1,32 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The end of a path. Called by the owner task; all of it may sleep. None of it waits for requests
-//! that the user has; draining a connection waits for the user to return from taking one.
+//! that the user has, or is just taking.
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Relaxed,
-            Release, //
-        },
-        Arc, //
+use kernel::sync::{
+    atomic::{
+        Relaxed,
+        Release, //
     },
+    Arc, //
 };
 
 use rtrs_bindings::ratelimit::pr_info_ratelimited;
 
 use super::{
-    Deferred,
     Owner,
     Path, //
 };
-use crate::logic::{
-    path_state::{
-        CloseReason,
-        ServerPathState, //
-    },
-    ring::Ring, //
+use crate::logic::path_state::{
+    CloseReason,
+    ServerPathState, //
 };
 
 impl Path {
@@ -76,18 +69,13 @@ impl Path {
         // What nobody is going to execute is not to hold up what its client has sent again over
         // another path, however long the next step takes. What was parked on another path's
         // operation is not parked any more.
-        let none = || Ring::new(KVVec::new());
-        let mut deferred = core::mem::replace(&mut *self.deferred.lock(), none());
-        let mut unparked = core::mem::replace(&mut *self.unparked.lock(), none());
-        self.give_up(&mut deferred);
-        self.give_up(&mut unparked);
         if let Some(live) = &live {
             drop_parked(self, live.slots().len());
             live.give_up(self);
         }
 
-        // 4. Connections: drained, destroyed. No handler of ours runs after this, so it waits for
-        // the one that is in the user's `request()`, which may sleep for a full disk.
+        // 4. Connections: drained, destroyed. No handler of ours runs after this. The user's
+        // `request()` may: its connection is nothing that it knows of.
         drop(eps);
         let region = self.info.lock().region.take();
         drop(region);
@@ -95,8 +83,6 @@ impl Path {
         // 5. Operations that nobody works on, with keys and, as the last user of its memory, the
         // domain.
         drop(live);
-        drop(deferred);
-        drop(unparked);
         drop(domain);
         drop(shares);
         self.drained.store(true, Relaxed);
@@ -107,20 +93,6 @@ impl Path {
                 pr_info_ratelimited!("{}: disconnected: {}\n", self.label(), reason.as_str())
             }
             _ => pr_info_ratelimited!("{}: handshake ended: {}\n", self.label(), reason.as_str()),
-        }
-    }
-}
-
-impl Path {
-    /// Gives the chunks' words back of what is in the ring.
-    fn give_up(&self, ring: &mut Deferred) {
-        for _ in 0..ring.len() {
-            let Some(mut op) = ring.pop() else { return };
-            if op.take_busy() {
-                self.session().end(op.buf_id(), self.incarnation());
-            }
-            // It was there before.
-            let _ = ring.push(op);
         }
     }
 }

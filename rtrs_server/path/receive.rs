@@ -5,8 +5,9 @@
 //! # Context
 //!
 //! Completions are handled in a work item of the completion queue, one at a time per connection;
-//! draining a connection waits for it. Connection events come with the connection manager's
-//! handler lock.
+//! draining a connection waits for it, so that nothing here may take long. The user is called from
+//! a work item of the connection's [inbox](crate::inbox). Connection events come with the
+//! connection manager's handler lock.
 
 use kernel::{
     prelude::*,
@@ -28,7 +29,6 @@ use rtrs_bindings::{
         Wc,
         WcOpcode, //
     },
-    lock::SpinLockIrq,
     ratelimit::pr_warn_ratelimited,
     workqueue::WorkExt,
 };
@@ -42,13 +42,11 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    Deferred,
     Fault,
     Owner,
     Path, //
 };
 use crate::{
-    live::Next,
     logic::path_state::CloseReason,
     op::{
         Arrival,
@@ -102,7 +100,11 @@ impl Handler for Path {
         let depth = u32::from(self.geometry().queue_depth());
         match token.checked_sub(depth) {
             // An operation whose invalidation failed goes with its slot.
-            None if ok => path.invalidated(ep.index(), token),
+            None if ok => {
+                if let Err(fault) = self.invalidated(token) {
+                    path.fault(fault);
+                }
+            }
             Some(EXTRA_REG) => {
                 self.registered_ok.store(ok, Release);
                 self.registered.complete();
@@ -224,39 +226,22 @@ impl Path {
     }
 
     fn recv_request(self: &Arc<Self>, buf_id: u16, arrival: Arrival) -> Result<(), Fault> {
-        let next = {
-            let guard = rcu::read_lock();
-            let live = self
-                .live
-                .read(&guard)
-                .ok_or(Fault::Unexpected("request before the info answer"))?;
-            live.arrived(self, buf_id, arrival)?
-        };
+        let guard = rcu::read_lock();
 
-        match next {
-            Next::Wait => (),
-            Next::Run(op) => self.run(op),
-        }
-        Ok(())
+        self.live
+            .read(&guard)
+            .ok_or(Fault::Unexpected("request before the info answer"))?
+            .arrived(self, buf_id, arrival)
     }
 
     /// The key of a chunk is invalid.
-    fn invalidated(self: &Arc<Self>, cid: u16, buf_id: u32) {
-        let next = {
-            let guard = rcu::read_lock();
-            let Some(live) = self.live.read(&guard) else {
-                return;
-            };
-            // CAST: the caller checked it against the queue depth.
-            live.invalidated(self, buf_id as u16)
-        };
+    fn invalidated(&self, buf_id: u32) -> Result<(), Fault> {
+        let guard = rcu::read_lock();
 
-        match next {
-            // The answer has to go where the request came from, and so has this.
-            Ok(Next::Run(op)) if op.arrival().cid == cid => self.run(op),
-            Ok(Next::Run(op)) => drop(op),
-            Ok(Next::Wait) => (),
-            Err(fault) => self.fault(fault),
+        match self.live.read(&guard) {
+            // CAST: the caller checked it against the queue depth.
+            Some(live) => live.invalidated(self, buf_id as u16),
+            None => Ok(()),
         }
     }
 
@@ -280,77 +265,26 @@ impl Path {
             return false;
         };
 
-        match live.unpark(self, buf_id) {
-            None => return false,
-            Some(Next::Wait) if live.is_stalled() => self.poke(),
-            Some(Next::Wait) => (),
-            Some(Next::Run(op)) => self.defer(op),
+        let found = live.unpark(self, buf_id);
+        if found && live.is_stalled() {
+            self.room_work
+                .enqueue(self.session().context().io_queue(), self);
         }
-        true
+        found
     }
 
-    /// Runs the request of `op` where it was received: at once, or in a task if the user may
-    /// take its time.
-    fn run(self: &Arc<Self>, op: KBox<Op>) {
-        if op.arrival().cid == 0 {
-            self.defer(op);
-        } else {
-            self.call_user(op);
+    /// The work item for making room.
+    pub(super) fn make_room(self: &Arc<Self>) {
+        let guard = rcu::read_lock();
+
+        if let Some(live) = self.live.read(&guard) {
+            live.make_room(self);
         }
     }
 
-    /// Runs the request of `op` in a task. Any context.
-    fn defer(self: &Arc<Self>, op: KBox<Op>) {
-        if op.arrival().cid != 0 {
-            let pushed = self.unparked.lock().push(op);
-
-            // There is room for all there are.
-            if pushed.is_ok() {
-                self.poke();
-            }
-            return;
-        }
-        let pushed = self.deferred.lock().push(op);
-        if pushed.is_ok() {
-            self.deferred_work
-                .enqueue(self.session().context().slow_queue(), self);
-        }
-    }
-
-    fn poke(self: &Arc<Self>) {
-        self.unparked_work
-            .enqueue(self.session().context().io_queue(), self);
-    }
-
-    /// The work item for administrative requests.
-    pub(super) fn run_deferred(self: &Arc<Self>) {
-        self.run_all(&self.deferred);
-    }
-
-    /// The work item for IO that was parked, and for making room.
-    pub(super) fn run_unparked(self: &Arc<Self>) {
-        {
-            let guard = rcu::read_lock();
-            if let Some(live) = self.live.read(&guard) {
-                live.make_room(self);
-            }
-        }
-        self.run_all(&self.unparked);
-    }
-
-    fn run_all(self: &Arc<Self>, ring: &SpinLockIrq<Deferred>) {
-        loop {
-            let op = ring.lock().pop();
-            let Some(op) = op else { return };
-            // The end of the path is not announced while the user's function runs, even if it has
-            // answered.
-            let lease = op.lease();
-            self.call_user(op);
-            drop(lease);
-        }
-    }
-
-    fn call_user(self: &Arc<Self>, mut op: KBox<Op>) {
+    /// Hands the request of `op` to the user, unless the path is closing. May sleep, as the user
+    /// may.
+    pub(crate) fn call_user(self: &Arc<Self>, mut op: KBox<Op>) {
         if self.is_closing() {
             return;
         }

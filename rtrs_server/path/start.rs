@@ -56,14 +56,12 @@ use super::{
     NS_PER_MS, //
 };
 use crate::{
+    inbox::Inbox,
     live::{
         Live,
         Slot, //
     },
-    logic::{
-        path_state::CloseReason,
-        ring::Ring, //
-    },
+    logic::path_state::CloseReason,
     op::{
         Lease,
         Op, //
@@ -180,15 +178,6 @@ impl Path {
             None
         };
 
-        // Room for all of them, so that nothing is allocated later.
-        for ring in [&self.deferred, &self.unparked] {
-            let mut room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-            for _ in 0..depth {
-                room.push(None, GFP_KERNEL)?;
-            }
-            let none = core::mem::replace(&mut *ring.lock(), Ring::new(room));
-            drop(none);
-        }
         let lease = Lease::new(self, memory)?;
         self.ops_out.store(true, Release);
         let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
@@ -203,13 +192,22 @@ impl Path {
             let op = Op::new(self, buf_id, chunk.pages().clone(), &lease)?;
             slots.push(Slot::new(chunk, mr, op)?, GFP_KERNEL)?;
         }
+        let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
+        for ep in eps.iter() {
+            // What comes over the service connection may keep the user busy for long.
+            let queue = match ep.index() {
+                0 => context.slow_queue(),
+                _ => context.io_queue(),
+            };
+            inboxes.push(Inbox::new(self, queue, depth, &lease)?, GFP_KERNEL)?;
+        }
         let chunks = slots.iter().map(|slot| slot.region());
         let bytes = Iterator::chain(chunks, rkeys.iter()).fold(0usize, |sum, region| {
             sum.saturating_add(region.pages().len())
         });
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
-        Live::new(eps, slots, rkeys, groups)
+        Live::new(eps, slots, inboxes, rkeys, groups)
     }
 
     /// The connections, of which there have to be all.
