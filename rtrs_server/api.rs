@@ -48,10 +48,10 @@ pub trait Service: Send + Sync + 'static {
 
     /// A request, to be answered now or later, from any context.
     ///
-    /// Called in parallel, for different requests. What comes over the service connection
-    /// (administrative requests) is called for one at a time per path, from a task in which it may
-    /// block for long; a call for IO delays the other requests on the same connection, so it
-    /// should only start what has to be done. The path cannot be closed before it has returned.
+    /// Called in parallel, for different requests, but one at a time for those of one connection.
+    /// It may sleep for as long as it takes to start what has to be done, as when a disk has no
+    /// room: that delays the connection's other requests and nothing else, and the path may be
+    /// gone when it returns. Administrative requests have the service connection for themselves.
     ///
     /// What is in the request was written by the client: its lengths agree with each other, the
     /// contents may be anything.

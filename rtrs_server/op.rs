@@ -3,8 +3,8 @@
 //! One request of a client, from its arrival to its answer.
 //!
 //! Each chunk of a path has exactly one [`Op`], made with the chunk. Whoever has the box executes
-//! the request: the chunk's slot while nothing runs, a completion handler, the user in the form of
-//! an [`Operation`]. So there is never a second one for the same chunk, and nothing to lock.
+//! the request: the chunk's slot while nothing runs, a completion handler, an inbox, the user in the
+//! form of an [`Operation`]. So there is never a second one for the same chunk, and nothing to lock.
 //!
 //! # Lifetime
 //!
