@@ -13,6 +13,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Full,
             Release, //
         },
         Arc,
@@ -39,6 +40,10 @@ use rtrs_bindings::{
         SpinLockIrq, //
     },
     time,
+    wait::{
+        new_wait_queue,
+        WaitQueue, //
+    },
     workqueue::{
         impl_has_work,
         new_work,
@@ -77,6 +82,12 @@ pub(crate) struct Answers {
     queue: Queue,
     /// Requests may be held.
     holding: Atomic<bool>,
+    /// Tasks of the server that sleep.
+    asleep: Atomic<u32>,
+    /// How often it was told to answer.
+    told: Atomic<u32>,
+    #[pin]
+    awake: WaitQueue,
     #[pin]
     due: SpinLockIrq<KVec<Due>>,
     #[pin]
@@ -110,6 +121,9 @@ impl Answers {
             pin_init!(Self {
                 queue,
                 holding: Atomic::new(true),
+                asleep: Atomic::new(0),
+                told: Atomic::new(0),
+                awake <- new_wait_queue!("rtrs_test_awake"),
                 due <- new_spinlock_irq!(due, "rtrs_test_due"),
                 timer <- HrTimer::new(),
             }),
@@ -146,8 +160,21 @@ impl Answers {
                     self.release();
                 }
             }
+            How::Sleep => {
+                self.sleep();
+                op.respond(result);
+            }
             How::Hold | How::Now => op.respond(result),
         }
+    }
+
+    /// Until told the next time, or nothing is held any more.
+    fn sleep(&self) {
+        let before = self.told.load(Acquire);
+        self.asleep.fetch_add(1, Full);
+        self.awake
+            .wait_until(|| self.told.load(Acquire) != before || !self.holding.load(Acquire));
+        self.asleep.fetch_sub(1, Full);
     }
 
     fn put(&self, due: Due) {
@@ -158,8 +185,10 @@ impl Answers {
         }
     }
 
-    /// Answers what is held. Any context.
+    /// Answers what is held, and wakes who sleeps. Any context.
     pub(crate) fn release(&self) {
+        self.told.fetch_add(1, Full);
+        self.awake.wake_all();
         self.answer_all(|due| due.at.is_none());
     }
 
@@ -172,6 +201,11 @@ impl Answers {
     /// Requests that wait here. Any context.
     pub(crate) fn waiting(&self) -> usize {
         self.due.lock().len()
+    }
+
+    /// Tasks of the server that sleep in the middle of a request. Any context.
+    pub(crate) fn asleep(&self) -> u32 {
+        self.asleep.load(Acquire)
     }
 
     fn answer_all(&self, which: impl Fn(&Due) -> bool) {

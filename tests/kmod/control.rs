@@ -166,8 +166,9 @@ impl Control {
         writeln!(f, "server_ups {}", seen.ups.get())?;
         writeln!(f, "server_downs {}", seen.downs.get())?;
         for server in self.servers.lock().iter() {
-            let held = server.answers().waiting();
-            writeln!(f, "server_held:{} {}", server.port(), held)?;
+            let answers = server.answers();
+            writeln!(f, "server_held:{} {}", server.port(), answers.waiting())?;
+            writeln!(f, "server_asleep:{} {}", server.port(), answers.asleep())?;
         }
         Ok(())
     }

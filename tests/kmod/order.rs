@@ -39,6 +39,8 @@ pub(crate) enum How {
     Timer,
     /// When told to.
     Hold,
+    /// When the server's task, which sleeps meanwhile, was told to go on.
+    Sleep,
 }
 
 impl How {
@@ -49,12 +51,13 @@ impl How {
             "work" => Ok(Self::Work),
             "timer" => Ok(Self::Timer),
             "hold" => Ok(Self::Hold),
+            "sleep" => Ok(Self::Sleep),
             _ => Err(EINVAL),
         }
     }
 
     fn from_byte(byte: u8) -> Result<Self> {
-        [Self::Now, Self::Work, Self::Timer, Self::Hold]
+        [Self::Now, Self::Work, Self::Timer, Self::Hold, Self::Sleep]
             .into_iter()
             // CAST: the discriminant.
             .find(|how| *how as u8 == byte)

@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: a user of the server that sleeps over a request holds up nobody else, no path, and no device
+# topology: single
+# timeout: 240
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+require rdma
+
+# Two devices, so that one of them can go.
+A=10.9.1
+B=10.9.2
+COUNT=24
+
+# Seconds that something may take which waits for nothing.
+SOON=$((5 * RTRS_TIME_SCALE))
+
+load() { load_test "always_invalidate=$1"; }
+asleep() { [ "$(total server_asleep:1234)" -ge "$1" ]; }
+paths_up() { [ "$(cat /sys/class/rtrs-client/z/paths/*/state | grep -c '^connected$')" = "$1" ]; }
+path() { echo "/sys/class/rtrs-$1/z/paths/ip:$2.2@ip:$2.1"; }
+server_objects() { rdma resource show "$1" | grep -c 'comm \[rtrs_server\]'; }
+
+open_sessions()
+{
+	rt open name=m "path=ip:$B.2@ip:$B.1"
+	rt open name=z "path=ip:$A.2@ip:$A.1"
+}
+
+# send: requests that have the user sleep. Not from within a check.
+send() { rt io name=z tag=sent how=sleep count="$COUNT" depth="$COUNT" & }
+
+# in_time CMD...: it does not wait for who sleeps.
+in_time()
+{
+	local t0=$SECONDS
+
+	"$@"
+	[ $((SECONDS - t0)) -le "$SOON" ] || {
+		echo "$* took $((SECONDS - t0)) s"
+		return 1
+	}
+	asleep 1
+}
+
+others_work()
+{
+	both m count=200 depth=16
+	asleep 1
+}
+
+# The path's queue pairs are gone, as many as another one has.
+queues_gone() { [ "$(server_objects qp)" -eq "$1" ]; }
+
+path_ends()
+{
+	local qps
+
+	qps=$(server_objects qp)
+	in_time write "$(path client "$A")/disconnect" 1
+	in_time wait_for 5 queues_gone $((qps / 2))
+}
+
+# The client is back while who took its requests sleeps.
+comes_back()
+{
+	in_time write "$(path client "$A")/reconnect" 1
+	paths_up 1
+}
+
+second_path()
+{
+	write /sys/class/rtrs-client/z/add_path "ip:$B.2@ip:$B.1"
+	paths_up 2
+}
+
+# What slept may now find its path gone; the client asks again, and is answered.
+# Each time it is woken one of each connection goes on.
+all_answered()
+{
+	local i
+
+	for ((i = 0; i < 100 * RTRS_TIME_SCALE; i++)); do
+		rt release
+		[ -z "$(result sent)" ] || break
+		sleep 0.1
+	done
+	result sent | tee "$TMP/sent"
+	grep -q '^ok' "$TMP/sent"
+	[ "$(field sent completed)" = "$COUNT" ]
+	balanced
+}
+
+device_goes()
+{
+	in_time rdma link delete rxeA
+	paths_up 1
+}
+
+device_comes_back()
+{
+	rdma link add rxeA type rxe netdev drxeA
+	wait_for 30 paths_up 2
+}
+
+must "one device" rxe_up rxeA "$A.1/24" "$A.2/24"
+defer rxe_down rxeA
+must "another device" rxe_up rxeB "$B.1/24" "$B.2/24"
+defer rxe_down rxeB
+resource_snapshot
+defer unload_modules
+for ai in Y N; do
+	must "$ai: modules load" load "$ai"
+	must "$ai: a server opens" rt serve
+	must "$ai: sessions open" open_sessions
+	send
+	must "$ai: the user falls asleep" wait_for 10 asleep 1
+	check "$ai: another session does not notice" others_work
+	check "$ai: the path ends" path_ends
+	check "$ai: the client is back at once" comes_back
+	check "$ai: all requests are answered in the end" all_answered
+	check "$ai: modules unload" unload_modules
+done
+must "modules load" load Y
+must "a server opens" rt serve
+must "sessions open" open_sessions
+must "with a second path" second_path
+send
+must "the user falls asleep" wait_for 10 asleep 1
+check "the device goes" device_goes
+check "another session does not notice" others_work
+check "all requests are answered over the other path" all_answered
+check "the device comes back, and its path" device_comes_back
+check "modules unload" unload_modules
+finish
