@@ -13,6 +13,8 @@ set -euo pipefail
 KIND=()
 [ "${1:-}" != --debug ] || KIND=(--debug)
 export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
+# Others may use the cache at the same time.
+export RTRS_LOGS=$RTRS_RESULTS/log
 HOST=$RTRS_RESULTS/host
 TIMES=()
 
@@ -126,9 +128,29 @@ host_tests()
 # A machine that others use as well makes some test late now and then.
 vm_tests()
 {
+	local names
+
 	export RTRS_RETRIES=${RTRS_RETRIES:-1}
 	# Failures are in the results, which the report reads.
 	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary --jobs "${RTRS_JOBS:-1}" || true
+	# What did not run has none.
+	mapfile -t names < <("$RTRS_REPO/tests/run.sh" --list | awk '{ print $1 }')
+	one_line vm "each of ${#names[@]} VM tests has a result" have_results "${names[@]}"
+}
+
+# have_results NAME...
+have_results()
+{
+	local name rc=0
+
+	[ "$#" -gt 0 ] || rc=1
+	for name; do
+		[ -f "$RTRS_RESULTS/$name/result.json" ] || {
+			echo "$name has none"
+			rc=1
+		}
+	done
+	return "$rc"
 }
 
 main()

@@ -72,10 +72,7 @@ must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
 must "a disk" null_blk_up nullb0 16
 defer null_blk_down nullb0
-resource_snapshot
-must "modules load" load_modules rust
-defer unload_modules
-defer unmap_all_rnbd
+rnbd_up
 must "a device maps" map
 state >"$TMP/state"
 

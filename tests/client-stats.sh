@@ -60,8 +60,8 @@ counts()
 
 	echo 1 >"$p0/stats/reset_all"
 	io randwrite 1000
-	same "writes" "$(field "$p0/stats/rdma" 3)" 1000
-	bytes=$(field "$p0/stats/rdma" 4)
+	same "writes" "$(nth "$p0/stats/rdma" 3)" 1000
+	bytes=$(nth "$p0/stats/rdma" 4)
 	extra=$((bytes - 1000 * 4096))
 	# The user's header is counted, and is the same for all.
 	[ "$extra" -gt 0 ] && [ $((extra % 1000)) -eq 0 ] && [ "$extra" -lt 128000 ] || {
@@ -71,7 +71,7 @@ counts()
 	same "written, by ms" "$(column "$p0/stats/rdma_lat" 2)" 1000
 	same "written, by us" "$(column "$p0/stats/rdma_lat_us" 2)" 1000
 	io randread 500
-	same "reads" "$(field "$p0/stats/rdma" 1)" 500
+	same "reads" "$(nth "$p0/stats/rdma" 1)" 500
 	same "read, by ms" "$(column "$p0/stats/rdma_lat" 1)" 500
 	same "read, by us" "$(column "$p0/stats/rdma_lat_us" 1)" 500
 	same "scatter lists" "$(awk '/^all:/ { for (i = 2; i <= NF; i++) n += $i; print n }' \
@@ -80,12 +80,12 @@ counts()
 		"$p0/stats/sg_entries")" 1500
 	max=$(awk '/^maximum/ { print $(NF - 1) }' "$p0/stats/rdma_lat_us")
 	[ "$max" -gt 0 ]
-	[ "$(field "$p0/stats/wc_completion" 1)" -ge "$(field "$p0/stats/wc_completion" 2)" ]
-	[ "$(field "$p0/stats/wc_completion" 2)" -ge 1 ]
+	[ "$(nth "$p0/stats/wc_completion" 1)" -ge "$(nth "$p0/stats/wc_completion" 2)" ]
+	[ "$(nth "$p0/stats/wc_completion" 2)" -ge 1 ]
 	same "migrations" \
 		"$(tr ' ' '\n' <"$p0/stats/cpu_migration_from" | awk '{ n += $1 } END { print n }')" \
 		"$(tr ' ' '\n' <"$p0/stats/cpu_migration_to" | awk '{ n += $1 } END { print n }')"
-	[ "$(field "$p0/cur_latency" 1)" -gt 0 ]
+	[ "$(nth "$p0/cur_latency" 1)" -gt 0 ]
 }
 
 resets()
@@ -108,7 +108,7 @@ resets()
 			esac
 			case $f in sg_entries | reset_all) matches "$p0/stats/sg_entries" ".*all: (0 ){10}" ;; esac
 			case $f in cpu_migration* | reset_all) matches "$p0/stats/cpu_migration_to" "(0 )* " ;; esac
-			case $f in wc_completion) [ "$(field "$p0/stats/$f" 1)" -le 1 ] ;; esac
+			case $f in wc_completion) [ "$(nth "$p0/stats/$f" 1)" -le 1 ] ;; esac
 		done
 	done
 }
@@ -133,7 +133,7 @@ inflight()
 	io randrw 1000000 --time_based --runtime=4 &
 	fio=$!
 	for ((i = 0; i < 40; i++)); do
-		n=$(field "$p0/stats/rdma" 5)
+		n=$(nth "$p0/stats/rdma" 5)
 		[ "$n" -le "$max" ] || max=$n
 		[ "$n" -le 512 ]
 		echo 1 >"$p0/stats/reset_all"
@@ -141,7 +141,7 @@ inflight()
 	done
 	wait "$fio"
 	same "most in flight" "$((max >= 1 && max <= 8))" 1
-	same "in flight afterwards" "$(field "$p0/stats/rdma" 5)" 0
+	same "in flight afterwards" "$(nth "$p0/stats/rdma" 5)" 0
 }
 
 states()
@@ -166,7 +166,7 @@ slow_reads()
 		--rw=randread --bs=4k --iodepth=8 --number_ios=8 --size=32M >"$TMP/fio"
 }
 
-has_requests() { [ "$(field "$p1/stats/rdma" 5)" -gt 0 ]; }
+has_requests() { [ "$(nth "$p1/stats/rdma" 5)" -gt 0 ]; }
 
 # Requests that are with a slow disk when their path is reconnected go to the other one.
 failover()
@@ -181,12 +181,12 @@ failover()
 	slow_reads &
 	fio=$!
 	wait_for 5 has_requests
-	n=$(field "$p1/stats/rdma" 5)
+	n=$(nth "$p1/stats/rdma" 5)
 	write "$p1/reconnect" 1
 	wait "$fio"
-	same "in flight" "$(field "$p0/stats/rdma" 5) $(field "$p1/stats/rdma" 5)" "0 0"
+	same "in flight" "$(nth "$p0/stats/rdma" 5) $(nth "$p1/stats/rdma" 5)" "0 0"
 	matches "$p1/stats/reconnects" "1 0 "
-	same "failed over" $((n > 0 && $(field "$p0/stats/rdma" 6) + $(field "$p1/stats/rdma" 6) >= n)) 1
+	same "failed over" $((n > 0 && $(nth "$p0/stats/rdma" 6) + $(nth "$p1/stats/rdma" 6) >= n)) 1
 }
 
 has_event()

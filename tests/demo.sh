@@ -62,6 +62,8 @@ ended()
 	[ "$status" -eq 0 ] || {
 		printf '\nDEMO FAILED with status %d; end of the kernel log:\n' "$status"
 		dmesg | tail -n 25 | sed 's/^/     /'
+		# Others have a meaning, 4 that of a skip.
+		status=1
 	}
 	exit "$status"
 }
@@ -163,7 +165,7 @@ story()
 	else
 		title "The file system is still there"
 	fi
-	run e2fsck -f -n "/dev/$DEVICE"
+	run e2fsck -f -n "/dev/$DEVICE" || die "the file system is damaged"
 	run mount "/dev/$DEVICE" "$MNT"
 	run df -h "$MNT"
 	verify "always_invalidate=$mode"

@@ -13,7 +13,6 @@ DEPTH=64
 load() { load_test "always_invalidate=$1" "sess_queue_depth=$DEPTH"; }
 open_session() { rt open name=m path=ip:10.9.0.1; }
 connected() { rt limits "name=$1" "tag=limits-$1" && [ "$(field "limits-$1" connected)" = 1 ]; }
-has_result() { [ -n "$(result "$1")" ]; }
 
 # fail_after SESSION SECONDS: how long its requests wait for a path.
 fail_after() { write "/sys/class/rtrs-client/$1/fast_io_fail_tmo" "$2"; }

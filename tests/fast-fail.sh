@@ -147,20 +147,11 @@ bad_params()
 	[ "$(cat /sys/module/rtrs_client/parameters/fast_io_fail_tmo)" = off ]
 }
 
-server_role()
-{
-	must "a memory-backed null_blk" null_blk_up nullb0 64
-	defer null_blk_down nullb0
-	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
-	barrier listening
-	barrier finished 200
-	check "the server modules unload" unload_modules
-}
+server_role() { serve_disk 64 200; }
 
 client_role()
 {
-	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
-	barrier listening
+	client_ready
 	must "a device maps" map "${MAP[@]}"
 	check "the parameters have their defaults" params
 	check "an address that goes is noticed at once" address_goes
@@ -172,7 +163,7 @@ client_role()
 	check "who waits for a path can be killed" killed
 	check "closing does not wait for a path" close_at_once
 	check "parameters out of bounds are refused" bad_params
-	barrier finished
+	barrier unmapped
 }
 
 pair_main

@@ -48,9 +48,9 @@ summary() { tail -n 1 "$TMP/fuzz" | sed -n "s/.*\"$1\":\([a-z0-9.]*\).*/\1/p"; }
 no_failure()
 {
 	[ "$(summary ok)" = true ] || {
-		grep -F '"wrong"' "$TMP/fuzz"
+		grep -F '"wrong"' "$TMP/fuzz" || true
 		echo "the same again: rtrs-peer fuzz --addr 10.9.0.1 --seed $SEED --only INDEX"
-		return 1
+		final "a session was not answered or ended as it has to be"
 	}
 }
 
@@ -85,13 +85,7 @@ log_bounded()
 	[ "$lines" -le $((12 * 10 * (secs / 5 + 1))) ]
 }
 
-must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
-defer rxe_down rxe0
-peer_require
-must "a memory-backed null_blk" null_blk_up nullb0 64
-defer null_blk_down nullb0
-resource_snapshot
-defer unload_modules
+arena 10.9.0.2/24
 note "seed $SEED"
 must "modules load" eval \
 	"load_rtrs rust both sess_queue_depth=$DEPTH max_chunk_size=$CHUNK ${QUOTAS[*]} && load_rnbd both"

@@ -21,7 +21,7 @@ io() { fio_verify "$(dev)" 1M --bssplit=4k/50:64k/50; }
 # adds to each device is its own affair.
 files()
 {
-	find "$CLT"/*/ "$SRV"/*/ /sys/module/rtrs_*/parameters/ /sys/module/rtrs_*/quotas/ \
+	find "$CLT"/*/ "$SRV"/*/ /sys/module/rtrs_*/{parameters,quotas,stats}/ \
 		-name power -prune -o -type f ! -name uevent "$@" -print | sort
 }
 
@@ -178,10 +178,7 @@ must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
 defer rxe_down rxe0
 must "a memory-backed null_blk" null_blk_up nullb0 64
 defer null_blk_down nullb0
-resource_snapshot
-must "modules load" load_modules rust
-defer unload_modules
-defer unmap_all_rnbd force
+rnbd_up force
 must "a device maps over two paths" map
 # So that statistics have something that could be reset.
 check "IO" io

@@ -21,6 +21,9 @@ WORDS=(0 1 1 1 2 -1 100 off 5 rr RR MI ML round-robin min-inflight min-latency $
 	"$P0" "$P1" ip:10.9.0.2@ip:10.9.0.1 ip:10.9.5.2@ip:10.9.5.1 ip:10.9.0.1 "ip:10.9.5.1,ip:10.9.5.1"
 	ip:10.9.0.3@ip:10.9.0.1 ip:127.0.0.1@ip:10.9.0.1)
 
+# Quotas that only new connections of a session meet.
+QUOTAS=(/sys/module/rtrs_server/quotas/{paths_per_session,cons_per_path})
+
 map_keep() { map_rnbd keep /dev/nullb0 "$P0" "$P1" >"$TMP/keep"; }
 map_hammer() { map_rnbd hammer /dev/nullb1 "$P0" "$P1" >"$TMP/hammer"; }
 
@@ -28,14 +31,21 @@ map_hammer() { map_rnbd hammer /dev/nullb1 "$P0" "$P1" >"$TMP/hammer"; }
 hammer_shell()
 {
 	printf '%s\n' "${WORDS[@]}" | "$RTRS_LIB/garbage.pl" hammer "$SECS" "$1" \
-		"$CLT/hammer" "$SRV/hammer" /sys/module/rtrs_{core,client,server}/parameters >"$TMP/results.$1"
+		"$CLT/hammer" "$SRV/hammer" /sys/module/rtrs_{core,client,server}/parameters \
+		/sys/module/rtrs_server/stats "${QUOTAS[@]}" >"$TMP/results.$1"
 }
 
-# come_and_go END: a session that is opened and closed meanwhile.
+# come_and_go END: a session that is opened and closed meanwhile, unless a quota is in the way.
 come_and_go()
 {
 	while [ "$SECONDS" -lt "$1" ]; do
-		write "$RNBD_CTL/map_device" "sessname=visitor path=$P0 path=$P1 device_path=/dev/nullb2" || return
+		write "$RNBD_CTL/map_device" "sessname=visitor path=$P0 path=$P1 device_path=/dev/nullb2" \
+			2>"$TMP/visit" || {
+			cat "$TMP/visit"
+			grep -q "Too many users" "$TMP/visit" || return
+			sleep 0.5
+			continue
+		}
 		write "$(echo "$RNBD_CTL"/devices/*nullb2*)/rnbd/unmap_device" normal || return
 		echo >>"$TMP/visits"
 	done
@@ -53,11 +63,15 @@ read_tables()
 
 hammer()
 {
-	local i pids=() pid rc=0 end=$((SECONDS + SECS))
+	local i q pids=() pid rc=0 end=$((SECONDS + SECS))
 
 	mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
-	find "$CLT/hammer/" "$SRV/hammer/" -name power -prune -o -type f -perm /222 ! -name uevent -printf '%f\n' |
-		sort -u >"$TMP/writable"
+	for q in "${QUOTAS[@]}"; do
+		cat "$q/max"
+	done >"$TMP/quotas"
+	find "$CLT/hammer/" "$SRV/hammer/" /sys/module/rtrs_server/stats/ "${QUOTAS[@]}" -name power -prune -o \
+		-type f -perm /222 ! -name uevent -printf '%f\n' | sort -u >"$TMP/writable"
+	: >"$TMP/visits"
 	for ((i = 0; i < SHELLS; i++)); do
 		hammer_shell "$i" &
 		pids+=($!)
@@ -92,8 +106,11 @@ all_files_took_something()
 # What is in /sys is as it was, and the session works.
 recovers()
 {
-	local d
+	local d was=()
 
+	mapfile -t was <"$TMP/quotas"
+	write "${QUOTAS[0]}/max" "${was[0]}"
+	write "${QUOTAS[1]}/max" "${was[1]}"
 	write "$CLT/hammer/max_reconnect_attempts" -1
 	write "$CLT/hammer/fast_io_fail_tmo" 30
 	write "$CLT/hammer/heartbeat_interval_ms" 5000
@@ -105,8 +122,9 @@ recovers()
 	write "$CLT/hammer/add_path" "$P0"
 	# Connected it was, but may have failed again on a machine that is slow.
 	wait_for 10 has_words "$CLT/hammer/state" "connected 1/1"
+	wait_for 20 usable "$(cat "$TMP/hammer")"
 	# Behind the blocks that the load still writes.
-	wait_for 20 fio_verify "$(cat "$TMP/hammer")" 1M --offset=68M
+	fio_verify "$(cat "$TMP/hammer")" 1M --offset=68M
 }
 
 undisturbed()

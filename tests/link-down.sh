@@ -29,12 +29,14 @@ cable()
 	ms_now >"$TMP/$1"
 }
 
-# resumes: after the cable was put back
-resumes()
+# went_on LIMIT CMD...: CMD, which tells that IO goes on, succeeds within so many milliseconds after
+# the cable was put back.
+went_on()
 {
-	local before ms
-	before=$(ios "$(dev)")
-	until [ "$(ios "$(dev)")" -gt "$before" ]; do
+	local limit=$1 ms
+	shift
+
+	until "$@"; do
 		ms=$(($(ms_now) - $(cat "$TMP/up")))
 		[ "$ms" -lt 60000 ] || return
 		sleep 0.05
@@ -42,8 +44,13 @@ resumes()
 	ms=$(($(ms_now) - $(cat "$TMP/up")))
 	echo "IO went on $ms ms after the cable was back"
 	cat "$SESS"/paths/*/state_full
-	[ "$ms" -lt "$LIMIT" ]
+	[ "$ms" -lt "$limit" ]
 }
+
+# more_than N: the device has completed more requests.
+more_than() { [ "$(ios "$(dev)")" -gt "$1" ]; }
+
+resumes() { went_on "$LIMIT" more_than "$(ios "$(dev)")"; }
 
 # one_write: 0 or 1, and when it was over, one line
 one_write()
@@ -53,6 +60,8 @@ one_write()
 	echo "$rc $(ms_now)"
 }
 
+writes() { [ "$(one_write | tail -n 1 | cut -d ' ' -f 1)" = 0 ]; }
+
 # errors_after_the_time: all writes but those that were over before the cable
 # was pulled wait for TMO seconds, and then fail.
 errors_after_the_time()
@@ -60,7 +69,7 @@ errors_after_the_time()
 	local rc over at first
 
 	write "$SESS/fast_io_fail_tmo" $TMO
-	[ "$(one_write | cut -d ' ' -f 1)" = 0 ]
+	writes
 	cable down
 	# The first ones wait, those after that are refused.
 	one_write >"$TMP/w1" &
@@ -77,7 +86,7 @@ errors_after_the_time()
 		[ "$at" -lt $(((TMO + 3) * 1000 * RTRS_TIME_SCALE)) ]
 	done
 	at=$(ms_now)
-	[ "$(one_write | tail -n 1 | cut -d ' ' -f 1)" = 1 ]
+	not writes
 	at=$(($(ms_now) - at))
 	echo "the next one took $at ms"
 	[ "$at" -lt $((1000 * RTRS_TIME_SCALE)) ]
@@ -86,34 +95,16 @@ errors_after_the_time()
 # RNBD opens its device anew, which takes a message and its answer.
 recovers()
 {
-	local ms
-
 	cable up
-	until [ "$(one_write | tail -n 1 | cut -d ' ' -f 1)" = 0 ]; do
-		ms=$(($(ms_now) - $(cat "$TMP/up")))
-		[ "$ms" -lt 60000 ] || return
-		sleep 0.05
-	done
-	ms=$(($(ms_now) - $(cat "$TMP/up")))
-	echo "IO went on $ms ms after the cable was back"
-	[ "$ms" -lt $((LIMIT + 2000)) ]
+	went_on $((LIMIT + 2000)) writes
 	fio_verify "$(dev)" 2M
 }
 
-server_role()
-{
-	must "a memory-backed null_blk" null_blk_up nullb0 128
-	defer null_blk_down nullb0
-	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
-	barrier listening
-	barrier unmapped 200
-	check "the server modules unload" unload_modules
-}
+server_role() { serve_disk 128 200; }
 
 client_role()
 {
-	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
-	barrier listening
+	client_ready
 	must "a device maps" map
 	load_start "$(dev)"
 	sleep 4

@@ -53,21 +53,12 @@ avoided()
 	[ $((slow * 10)) -lt "$fast" ]
 }
 
-server_role()
-{
-	must "a memory-backed null_blk" null_blk_up nullb0 64
-	defer null_blk_down nullb0
-	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
-	barrier listening
-	barrier unmapped 150
-	check "the server modules unload" unload_modules
-}
+server_role() { serve_disk 64 150; }
 
 client_role()
 {
 	modprobe -q sch_netem
-	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
-	barrier listening
+	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" min-latency
 	# What a path that nobody uses is measured by.

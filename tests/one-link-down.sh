@@ -67,9 +67,11 @@ stalls()
 
 	echo "the longest stall was $(load_stall) ms, at $(load_rate) IO/s; with both cables $usual ms"
 	[ "$(reconnects)" = "$(cat "$TMP/reconnects")" ] || {
-		echo "the other path failed as well, the machine is too slow to measure"
-		return 4
+		echo "the other path failed as well"
+		[ "$RTRS_TIME_SCALE" -gt 1 ] || return 1
+		skip "the machine is too slow to measure"
 	}
+	[ "$usual" -lt "$1" ]
 	[ $(($(load_stall) - usual)) -lt "$1" ]
 }
 
@@ -116,20 +118,11 @@ pull()
 	ktap_log "$TMP/case.log" 2
 }
 
-server_role()
-{
-	must "a memory-backed null_blk" null_blk_up nullb0 128
-	defer null_blk_down nullb0
-	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
-	barrier listening
-	barrier unmapped 250
-	check "the server modules unload" unload_modules
-}
+server_role() { serve_disk 128 250; }
 
 client_role()
 {
-	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
-	barrier listening
+	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" round-robin
 	usual_stall

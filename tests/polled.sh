@@ -31,8 +31,8 @@ connections()
 	done
 }
 
-# polled_fio ARGS...: prints how many requests went out on polled connections, and how many
-# in all.
+# polled_fio ARGS...: how many requests went out on polled connections, and how many in all,
+# in $TMP/counts.
 polled_fio()
 {
 	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
@@ -42,14 +42,14 @@ polled_fio()
 	fio --name=polled --filename="/dev/$(cat "$TMP/dev")" --direct=1 --bs=4k --size=4M \
 		--randrepeat=1 "$@" >"$TMP/fio" 2>&1 || {
 		cat "$TMP/fio"
-		return 1
+		final "IO failed, or did not verify"
 	}
 	echo 0 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
 	awk -v first=$((CPUS + 1)) '/rtrs_clt_issue: / {
 		all++
 		if (match($0, /cid=[0-9]+/) && substr($0, RSTART + 4, RLENGTH - 4) + 0 >= first)
 			polled++
-	} END { print polled + 0, all + 0 }' $TRACE/trace
+	} END { print polled + 0, all + 0 }' $TRACE/trace >"$TMP/counts"
 }
 
 # The first request of a poller is not known to be polled for, nor is one that comes when the
@@ -57,7 +57,7 @@ polled_fio()
 carried()
 {
 	local polled all
-	polled_fio "$@" >"$TMP/counts"
+	polled_fio "$@"
 	read -r polled all <"$TMP/counts"
 	echo "$polled of $all requests on polled connections"
 	[ "$all" -ge 1000 ]
@@ -69,7 +69,7 @@ verified() { polled_fio --rw=randwrite --verify=crc32c --verify_fatal=1 "$@"; }
 not_polled()
 {
 	local polled all
-	polled_fio --rw=randread --ioengine=libaio --iodepth=4 >"$TMP/counts"
+	polled_fio --rw=randread --ioengine=libaio --iodepth=4
 	read -r polled all <"$TMP/counts"
 	[ "$all" -ge 1000 ]
 	[ "$polled" -eq 0 ]

@@ -9,7 +9,6 @@
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 
-Q=/sys/module/rtrs_server/quotas
 EUSERS=87
 ENOMEM=12
 CONS=$(($(nproc) + 1))
@@ -22,24 +21,13 @@ load()
 		listen=1300:sess_queue_depth=16,1301:max_chunk_size=131072:always_invalidate=N
 }
 
-quota() { cat "$Q/$1/$2"; }
-
-# in_use RESOURCE N: so much of it is in use.
-in_use()
-{
-	[ "$(quota "$1" current)" = "$2" ] || {
-		echo "$1: $(quota "$1" current) in use, not $2"
-		return 1
-	}
-}
-
 # All that was taken was given back.
 all_back()
 {
 	local q
 
 	for q in "$Q"/*; do
-		in_use "${q##*/}" 0
+		in_use "${q##*/}" 0 || return
 	done
 }
 
@@ -96,19 +84,8 @@ one_more()
 	refuses "$errno" "$@"
 	write "$Q/$resource/max" "$old"
 	[ "$(quota "$resource" refused)" -gt "$refused" ]
-	logged "rtrs_server: .* over quota of .* $text\$"
-	logged "rtrs_client: .* rejected \(-$errno\)\$"
-}
-
-# logged REGEX: since the test began.
-logged()
-{
-	dmesg_since_start >"$TMP/dmesg"
-	grep -q -E -- "$1" "$TMP/dmesg" || {
-		echo "no \"$1\" in the kernel log"
-		tail -n 15 "$TMP/dmesg"
-		return 1
-	}
+	dmesg_has -E "rtrs_server: .* over quota of .* $text\$"
+	dmesg_has -E "rtrs_client: .* rejected \(-$errno\)\$"
 }
 
 open1() { echo open name="$1" path=ip:10.9.0.1; }

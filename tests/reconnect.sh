@@ -6,25 +6,10 @@
 # timeout: 200
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
 require fio rdma
 
 map() { map_rnbd reconnect /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"; }
-
-# load SECONDS: verified writes; what fio says is in $TMP/fio, how it ended in $TMP/fio.rc.
-load()
-{
-	fio --name=load --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio \
-		--rw=randwrite --bs=4k --iodepth=16 --size=64M --time_based --runtime="$1" \
-		--verify=crc32c --verify_backlog=256 --verify_fatal=1 --output="$TMP/fio"
-	echo "$?" >"$TMP/fio.rc"
-}
-
-# To be called after the load was waited for.
-load_is_fine()
-{
-	cat "$TMP/fio"
-	[ "$(cat "$TMP/fio.rc")" -eq 0 ]
-}
 
 device_still_works() { fio_verify "$(cat "$TMP/dev")" 1M; }
 
@@ -38,8 +23,7 @@ must "modules load" load_modules
 must "a device maps" map
 path=$(echo /sys/class/rtrs-client/reconnect/paths/ip:*)
 
-load 30 &
-pid=$!
+load_start "$(cat "$TMP/dev")"
 sleep 3
 for i in 1 2 3 4 5; do
 	check "reconnect $i returns without error" write "$path/reconnect" 1
@@ -49,7 +33,8 @@ check "the path says so" [ "$(cat "$path/state")" = disconnected ]
 sleep 2
 check "reconnect brings it back" write "$path/reconnect" 1
 check "the path says so, too" [ "$(cat "$path/state")" = connected ]
-wait "$pid"
+sleep 5
+load_stop
 check "no IO failed" load_is_fine
 check "the device still works" device_still_works
 check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"

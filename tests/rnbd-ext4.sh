@@ -31,9 +31,9 @@ make_files()
 
 same_files()
 {
-	e2fsck -f -n "/dev/$(dev)"
+	e2fsck -f -n "/dev/$(dev)" || final "the file system is damaged"
 	mount "/dev/$(dev)" "$MNT"
-	(cd "$MNT" && sha256sum --quiet -c "$TMP/sums")
+	(cd "$MNT" && sha256sum --quiet -c "$TMP/sums") || final "files are not what was written"
 	umount "$MNT"
 }
 
@@ -41,7 +41,7 @@ same_files()
 same_on_disk()
 {
 	mount "/dev/nullb0" "$MNT"
-	(cd "$MNT" && sha256sum --quiet -c "$TMP/sums")
+	(cd "$MNT" && sha256sum --quiet -c "$TMP/sums") || final "files are not what was written"
 	umount "$MNT"
 }
 

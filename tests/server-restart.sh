@@ -99,7 +99,8 @@ all_acked()
 		last=$(tail -n 1 "$f" | cut -d ' ' -f 1)
 		[ $((last - first + 1)) -eq "$(wc -l <"$f")" ]
 		dd if="/dev/$(dev)" bs=${BLOCK}k skip="$first" count=$((last - first + 1)) iflag=direct status=none |
-			cmp -n $(((last - first + 1) * BLOCK * 1024)) - <(tail -c +$((first * BLOCK * 1024 + 1)) "$TMP/data")
+			cmp -n $(((last - first + 1) * BLOCK * 1024)) - <(tail -c +$((first * BLOCK * 1024 + 1)) "$TMP/data") ||
+			final "acknowledged blocks are not there"
 		n=$((n + last - first + 1))
 	done
 	echo "$n blocks were acknowledged, $(awk '$2 > 1 { n++ } END { print n + 0 }' "$TMP"/acked.*) of them not at once"
@@ -208,8 +209,7 @@ server_role()
 client_role()
 {
 	head -c $(((WRITERS + 1) * BLOCKS * BLOCK * 1024)) /dev/urandom >"$TMP/data"
-	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
-	barrier listening
+	client_ready
 	must "a device maps" map /dev/nullb0
 	trouble "reload" reload
 	check "the device unmaps" unmap

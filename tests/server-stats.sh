@@ -82,10 +82,10 @@ counts()
 	echo 1 >"$CLT/paths/${PATHS[0]}/stats/reset_all"
 	io randwrite 300
 	io randread 200
-	same "requests" "$(field "$p0/stats/rdma" 1) $(field "$p0/stats/rdma" 3)" "200 300"
+	same "requests" "$(nth "$p0/stats/rdma" 1) $(nth "$p0/stats/rdma" 3)" "200 300"
 	same "bytes" "$(cut -d ' ' -f 1-4 "$p0/stats/rdma")" \
 		"$(cut -d ' ' -f 1-4 "$CLT/paths/${PATHS[0]}/stats/rdma")"
-	same "in flight" "$(field "$p0/stats/rdma" 5)" 0
+	same "in flight" "$(nth "$p0/stats/rdma" 5)" 0
 	# Of each request its arrival and its invalidation; of some answers.
 	read -r most all polls <"$p0/stats/wc_completion"
 	echo "completions: $most $all $polls"
@@ -120,7 +120,7 @@ resets()
 			case $f in
 			wc_completion | reset_all)
 				# A heartbeat may come in between.
-				[ "$(field "$p0/stats/wc_completion" 2)" -le 4 ]
+				[ "$(nth "$p0/stats/wc_completion" 2)" -le 4 ]
 				;;
 			esac
 		done
@@ -148,7 +148,7 @@ garbage()
 
 in_flight()
 {
-	[ "$(field "$p0/stats/rdma" 5)" = "$1" ]
+	[ "$(nth "$p0/stats/rdma" 5)" = "$1" ]
 }
 
 # With a disk that takes its time, and resets that do not lose track.
@@ -166,9 +166,9 @@ inflight()
 			"$DEBUG/requests")" 8
 	same "the same, by connection" \
 		"$(awk '$6 == "watched" { n += $10 } END { print n }' "$DEBUG/connections")" 8
-	same "in flight" "$(field "$p0/stats/rdma" 5)" 8
+	same "in flight" "$(nth "$p0/stats/rdma" 5)" 8
 	wait "$fio"
-	same "in flight afterwards" "$(field "$p0/stats/rdma" 5)" 0
+	same "in flight afterwards" "$(nth "$p0/stats/rdma" 5)" 0
 	same "requests afterwards" "$(grep -c '^watched' "$DEBUG/requests")" 0
 }
 

@@ -7,18 +7,15 @@
 # alone: yes
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
 . "$RTRS_LIB/testmod.sh"
 
 N=${RTRS_SESSIONS:-64}
 DEPTH=32
 CHUNK=65536
 MEMORY=$((DEPTH * CHUNK + $(queue_memory "$DEPTH")))
-Q=/sys/module/rtrs_server/quotas
 
 names() { seq -f 's%g' "$N"; }
-available() { awk '/^MemAvailable/ { print $2 }' /proc/meminfo; }
-
-in_use() { [ "$(cat "$Q/$1/current")" = "$2" ]; }
 
 all_up()
 {
@@ -40,14 +37,14 @@ open_all()
 {
 	local s t0 before
 
-	before=$(available)
+	before=$(mem_available)
 	t0=$(ms_now)
 	for s in $(names); do
 		rt_start open name="$s" path=ip:10.9.0.1
 	done
 	rt_wait
 	echo "$N sessions in $(($(ms_now) - t0)) ms" >"$TMP/time"
-	echo "$(((before - $(available)) / N)) KiB of memory per session, client and server," \
+	echo "$(((before - $(mem_available)) / N)) KiB of memory per session, client and server," \
 		"$((DEPTH * CHUNK / 1024)) KiB of it chunks" >"$TMP/memory"
 	all_up
 }
@@ -95,10 +92,10 @@ default_memory()
 	local before
 
 	rt serve port=1300 depth=512 chunk=131072
-	before=$(available)
+	before=$(mem_available)
 	rt open name=big path=ip:10.9.0.1 port=1300
-	echo "$((($(available) - before) / -1024)) MiB of memory for a session of default size," \
-		"client and server, $(($(cat "$Q/memory/current") >> 20)) MiB of it counted" \
+	echo "$((($(mem_available) - before) / -1024)) MiB of memory for a session of default size," \
+		"client and server, $(($(quota memory current) >> 20)) MiB of it counted" \
 		>"$TMP/default"
 	# No more chunks than with the C server.
 	in_use memory $(((64 << 20) + $(queue_memory 512)))
@@ -156,7 +153,6 @@ device_gone_busy()
 }
 
 all_held() { [ "$(total server_held:1234)" = 16 ]; }
-has_result() { [ -n "$(result "$1")" ]; }
 
 said() { while read -r line; do note "$line"; done <"$TMP/$1"; }
 

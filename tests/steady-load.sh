@@ -132,10 +132,7 @@ must "second soft RoCE comes up" rxe_up rxe1 10.9.5.1/24 10.9.5.2/24
 defer rxe_down rxe1
 must "a memory-backed null_blk" null_blk_up nullb0 256
 defer null_blk_down nullb0
-resource_snapshot
-must "modules load" load_modules rust
-defer unload_modules
-defer unmap_all_rnbd
+rnbd_up
 must "a device maps" map
 for n in 1 2 4; do
 	must "paths: $n" paths_are "$n"

@@ -10,7 +10,7 @@ RTRS_REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
 RTRS_ENV=$RTRS_REPO/tests/env
 RTRS_ROOTFS=$RTRS_CACHE/rootfs
-RTRS_LOGS=$RTRS_CACHE/log
+RTRS_LOGS=${RTRS_LOGS:-$RTRS_CACHE/log}
 RTRS_DEBS=$RTRS_CACHE/debs
 
 # The distribution the modules are built for, and the kernel series.

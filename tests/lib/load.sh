@@ -161,7 +161,7 @@ unload_at_once()
 no_io_error()
 {
 	dmesg_since_start >"$TMP/dmesg"
-	not grep -E 'I/O error|Buffer I/O' "$TMP/dmesg"
+	not grep -E 'I/O error|Buffer I/O' "$TMP/dmesg" || final "IO failed"
 }
 
 #

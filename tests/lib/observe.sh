@@ -5,8 +5,8 @@
 
 TRACE=/sys/kernel/tracing
 
-# field FILE N: the Nth word of the first line.
-field() { awk -v n="$2" '{ print $n; exit }' "$1"; }
+# nth FILE N: the Nth word of the first line.
+nth() { awk -v n="$2" '{ print $n; exit }' "$1"; }
 
 # same WHAT IS EXPECTED
 same()
@@ -53,7 +53,7 @@ fio_count()
 	fio --name=count --filename="/dev/$dev" --direct=1 --ioengine=libaio --rw="$rw" \
 		--bs=4k --iodepth=8 --size=32M --number_ios="$n" "$@" >"$TMP/fio" || {
 		cat "$TMP/fio"
-		return 1
+		final "IO failed"
 	}
 }
 

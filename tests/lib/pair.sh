@@ -77,6 +77,25 @@ pair_main()
 	finish
 }
 
+# serve_disk MIB [SECONDS]: the server's side, if all it does is to have nullb0 for the client,
+# until that has unmapped it.
+serve_disk()
+{
+	must "a memory-backed null_blk" null_blk_up nullb0 "$1"
+	defer null_blk_down nullb0
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	barrier listening
+	barrier unmapped "${2:-60}"
+	check "the server modules unload" unload_modules
+}
+
+# client_ready: the client's modules are there, and the server listens.
+client_ready()
+{
+	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
+	barrier listening
+}
+
 peer_failed()
 {
 	[ -e "$RTRS_SYNC/abort" ]

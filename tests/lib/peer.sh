@@ -91,6 +91,18 @@ peer_attack()
 # The attacker is 10.9.0.1, the honest client 10.9.0.2.
 #
 
+# arena ADDRESS/PREFIX...: where they meet, with addresses of those who are honest, and their disk.
+arena()
+{
+	must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 "$@"
+	defer rxe_down rxe0
+	peer_require
+	must "a memory-backed null_blk" null_blk_up nullb0 64
+	defer null_blk_down nullb0
+	resource_snapshot
+	defer unload_modules
+}
+
 honest_map() { map_rnbd honest /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
 honest_unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 
@@ -101,10 +113,10 @@ honest_io()
 	(
 		n=0
 		while [ ! -e "$TMP/stop" ]; do
-			fio_verify "$(cat "$TMP/dev")" 4M --iodepth=4 --rate_iops=100 || break
+			fio_verify "$(cat "$TMP/dev")" 4M --iodepth=4 --rate_iops=100 || exit 1
 			n=$((n + 1))
 		done
-		[ ! -e "$TMP/stop" ] || [ "$n" -eq 0 ] || echo "$n rounds" >"$TMP/honest"
+		[ "$n" -eq 0 ] || echo "$n rounds" >"$TMP/honest"
 	) >"$TMP/fio.log" 2>&1 </dev/null &
 	HONEST=$!
 }
@@ -131,12 +143,19 @@ honest_undisturbed()
 	! grep -E 'rtrs_client: honest [^ ]*: connected: ' "$TMP/dmesg"
 }
 
-# baseline: all objects, with the honest client connected.
-baseline() { resource_counts >"$TMP/baseline"; }
+# taken: all objects, and what the server counts of clients that are connected.
+taken()
+{
+	resource_counts
+	grep . /sys/module/rtrs_server/quotas/{memory,cons,handshakes}/current
+}
+
+# baseline: with the honest client connected.
+baseline() { taken >"$TMP/baseline"; }
 
 at_baseline()
 {
-	resource_counts >"$TMP/baseline.now"
+	taken >"$TMP/baseline.now"
 	cmp -s "$TMP/baseline" "$TMP/baseline.now"
 }
 
@@ -144,7 +163,7 @@ at_baseline()
 back_at_baseline()
 {
 	wait_for "${1:-10}" at_baseline || {
-		diff -u "$TMP/baseline" "$TMP/baseline.now"
-		return 1
+		diff -u "$TMP/baseline" "$TMP/baseline.now" || true
+		final "something is left"
 	}
 }

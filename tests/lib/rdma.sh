@@ -232,12 +232,11 @@ null_blk_up()
 	mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config || return
 	module_loaded null_blk || modprobe null_blk nr_devices=0 || return
 	mkdir "$d" || return
-	echo "$mib" >"$d/size"
-	echo "$backed" >"$d/memory_backed"
+	echo "$mib" >"$d/size" || return
+	echo "$backed" >"$d/memory_backed" || return
 	[ "$ns" -eq 0 ] || {
-		echo 2 >"$d/irqmode"
-		echo "$ns" >"$d/completion_nsec"
-	}
+		echo 2 >"$d/irqmode" && echo "$ns" >"$d/completion_nsec"
+	} || return
 	echo 1 >"$d/power" || return
 	wait_for 5 test -b "/dev/$name"
 }
@@ -300,6 +299,23 @@ unmap_all_rnbd()
 	for d in $(rnbd_devices); do
 		unmap_rnbd "$d" "${1:-normal}" || return
 	done
+}
+
+# usable DEVICE: does it take IO? To be waited for where it was not; what is verified is not tried
+# again. Its first block is zero then.
+usable()
+{
+	dd if=/dev/zero of="/dev/$1" bs=4k count=1 oflag=direct conv=nocreat status=none
+}
+
+# rnbd_up [normal|force]: all modules, for one kernel, until the end; devices that are left then are
+# unmapped so.
+rnbd_up()
+{
+	resource_snapshot
+	must "modules load" load_modules rust
+	defer unload_modules
+	defer unmap_all_rnbd "${1:-normal}"
 }
 
 # fio_verify DEVICE SIZE [FIO OPTION...]: write random blocks, read them back

@@ -6,6 +6,20 @@
 
 RT=/sys/kernel/debug/rtrs_test
 
+Q=/sys/module/rtrs_server/quotas
+
+# quota RESOURCE max|current|refused
+quota() { cat "$Q/$1/$2"; }
+
+# in_use RESOURCE N: so much of it is in use.
+in_use()
+{
+	[ "$(quota "$1" current)" = "$2" ] || {
+		echo "$1: $(quota "$1" current) in use, not $2"
+		return 1
+	}
+}
+
 # load_test [PARAM=VALUE... of the server]
 load_test()
 {
@@ -57,6 +71,8 @@ result()
 		case $line in "$1: "*) printf '%s\n' "${line#"$1: "}" ;; esac
 	done
 }
+
+has_result() { [ -n "$(result "$1")" ]; }
 
 # field TAG KEY: a number out of the last result.
 field()

@@ -12,6 +12,10 @@ use loom::{
 };
 use rtrs_client_logic::logic::request_state::*;
 
+#[path = "../../shim/explore.rs"]
+mod explore;
+use explore::explore;
+
 const CON: u16 = 4;
 
 /// A slot with memory that only the owner of the request may touch: loom reports it if two may,
@@ -60,12 +64,6 @@ fn event(
     event: impl FnOnce(&RequestState) -> Outcome + 'static,
 ) -> JoinHandle<u32> {
     spawn(move || slot.run(event))
-}
-
-fn explore(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
 }
 
 #[test]

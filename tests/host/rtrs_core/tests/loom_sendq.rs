@@ -12,18 +12,16 @@ use loom::sync::{
 use rtrs_core::atomic::Atomic;
 use rtrs_core::sendq::*;
 
+#[path = "../../shim/explore.rs"]
+mod explore;
+use explore::explore;
+
 type Ledger = SqLedger<Vec<Atomic<u32>>>;
 
 fn queue(depth: u32, ring: usize) -> (Arc<Ledger>, SqProducer) {
     let ring = (0..ring).map(|_| Atomic::<u32>::new(0)).collect();
     let (ledger, producer) = SqLedger::new(depth, ring).unwrap();
     (Arc::new(ledger), producer)
-}
-
-fn explore(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
 }
 
 /// The device: counts signaled work requests posted. Posting is ordered before completing, as by

@@ -15,14 +15,12 @@ use loom::{
 };
 use rtrs_server_logic::logic::{chunk_state::*, quota::*};
 
+#[path = "../../shim/explore.rs"]
+mod explore;
+use explore::explore;
+
 fn inc(n: u32) -> Incarnation {
     Incarnation::new(n).unwrap()
-}
-
-fn explore(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
 }
 
 /// A chunk whose memory is touched by each operation: loom reports it if two overlap.

@@ -455,17 +455,20 @@ fn who_gives_up_a_name() {
     }
 }
 
+/// Its client has left.
+const GONE: Holder = Holder {
+    same_server: true,
+    kept: false,
+    ending: false,
+    deserted: true,
+    claimed: false,
+    live: false,
+    same_source: false,
+};
+
 #[test]
 fn a_name_that_is_kept() {
-    let kept = Holder {
-        same_server: true,
-        kept: true,
-        ending: false,
-        deserted: true,
-        claimed: false,
-        live: false,
-        same_source: false,
-    };
+    let kept = Holder { kept: true, ..GONE };
     assert_eq!(held(kept), Held::Refuse);
     let back = Holder {
         same_source: true,
@@ -482,13 +485,8 @@ fn a_name_that_is_kept() {
 #[test]
 fn a_name_whose_session_is_ending() {
     let ending = Holder {
-        same_server: true,
-        kept: false,
         ending: true,
-        deserted: true,
-        claimed: false,
-        live: false,
-        same_source: false,
+        ..GONE
     };
     // Wherever who asks comes from: the user is not done with it.
     assert_eq!(held(ending), Held::Wait);
