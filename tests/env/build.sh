@@ -109,7 +109,7 @@ build_for_tests()
 	exec 8>"$copy/.lock"
 	flock 8
 	take_sources "$copy"
-	make="make -C $TREE -j$(nproc) ${args[*]} ${W:+W=$W}"
+	make="make -C $TREE -j$(nproc) ${args[*]} ${W:+W=$W} ${CLIPPY:+CLIPPY=$CLIPPY}"
 	# One crate after the other keeps one processor busy, so both at once.
 	if [ "${RTRS_STALE:-yes}" = yes ]; then
 		stale_sources
