@@ -131,13 +131,8 @@ impl<T: Send + Sync> Attribute<T> {
         Self::new(name, 0o644, Some(show), Input::Store(store))
     }
 
-    /// Writable by root (0200).
-    pub const fn wo(name: &'static CStr, store: Store<T>) -> Self {
-        Self::new(name, 0o200, None, Input::Store(store))
-    }
-
     /// Like [`rw`](Self::rw), for a file that can remove its own directory. Not
-    /// for a table `in` a subdirectory.
+    /// for a table `in` a subdirectory, which does not compile.
     pub const fn rw_self(name: &'static CStr, show: Show<T>, store: StoreSelf<T>) -> Self {
         Self::new(name, 0o644, Some(show), Input::StoreSelf(store))
     }
@@ -170,12 +165,14 @@ pub struct Pointers<T: 'static, const M: usize> {
 unsafe impl<T, const M: usize> Sync for Pointers<T, M> {}
 
 impl<T, const M: usize> Pointers<T, M> {
-    /// `M` must be one more than `N`, which is checked.
-    pub const fn new<const N: usize>(files: &'static [Attribute<T>; N]) -> Self {
+    /// `M` must be one more than `N`, and no file of a subdirectory remove itself, as it would be
+    /// looked for in the directory; both is checked.
+    pub const fn new<const N: usize>(files: &'static [Attribute<T>; N], is_sub: bool) -> Self {
         assert!(M == N + 1);
         let mut raw = [core::ptr::null_mut(); M];
         let mut i = 0;
         while i < N {
+            assert!(!(is_sub && matches!(files[i].store, Input::StoreSelf(_))));
             // The whole `Attribute`, which begins with the `attribute`.
             raw[i] = core::ptr::from_ref(&files[i]).cast_mut().cast();
             i += 1;
@@ -239,7 +236,7 @@ impl<T> Group<T> {
 /// [module](crate::attribute).
 ///
 /// `"name" => kind(functions)`, where `kind` is one of [`Attribute`]'s `ro`,
-/// `rw`, `wo`, `rw_self`.
+/// `rw`, `rw_self`.
 #[macro_export]
 macro_rules! attributes {
     ($(
@@ -255,11 +252,14 @@ macro_rules! attributes {
             static FILES: [Attribute<$type>; N] = [
                 $(Attribute::$kind(::kernel::c_str!($name), $($function),+)),+
             ];
-            static POINTERS: Pointers<$type, { N + 1 }> = Pointers::new(&FILES);
             #[allow(unused_mut, unused_assignments)]
-            let mut dir = ::core::option::Option::None;
-            $(dir = ::core::option::Option::Some(::kernel::c_str!($dir));)?
-            Group::new(dir, &POINTERS)
+            const DIR: ::core::option::Option<&::core::ffi::CStr> = {
+                let mut dir = ::core::option::Option::None;
+                $(dir = ::core::option::Option::Some(::kernel::c_str!($dir));)?
+                dir
+            };
+            static POINTERS: Pointers<$type, { N + 1 }> = Pointers::new(&FILES, DIR.is_some());
+            Group::new(DIR, &POINTERS)
         };
     )+};
 }
@@ -335,8 +335,8 @@ impl RemoveSelf<'_> {
         if self.state.cmpxchg(LIVE, SELF, Full).is_err() {
             return false;
         }
-        // SAFETY: this runs in a store function of the file, so its directory
-        // is in sysfs until this call at least; who wants to remove it from now
+        // SAFETY: this runs in a store function of the file, which is in the directory itself, not
+        // below it, as `Pointers::new()` has checked; so that is in sysfs until this call at least; who wants to remove it from now
         // on waits for `removed`. `attr` is the attribute the function was
         // called for.
         let removed = unsafe { raw::sysfs_remove_file_self(self.kobj, self.attr) };

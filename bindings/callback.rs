@@ -82,13 +82,13 @@ impl Callback {
     }
 
     /// Calls `T::complete` with `request`, which it keeps alive until then, and
-    /// the request's data, which is there, and nobody else's, until the call is
+    /// the request's data, so many bytes, which are there, and nobody else's, until the call is
     /// made or cancelled.
     ///
     /// # Errors
     ///
     /// `EBUSY` if the data is another request's; this one is dropped then.
-    pub fn of_request<T: Request>(request: Arc<T>) -> Result<(Self, SgList)> {
+    pub fn of_request<T: Request>(request: Arc<T>) -> Result<(Self, SgList, usize)> {
         /// # Safety
         ///
         /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
@@ -111,6 +111,7 @@ impl Callback {
             Some(data) => unsafe { data.lend() }?,
             None => SgList::EMPTY,
         };
+        let len = data.map_or(0, SgBuffer::len);
         let lent = data.map(NonNull::from);
         // INVARIANT: the reference belongs to the callback; `T` is `Send`. The data
         // was lent just now. It stays with the reference, which `func` and `forget`
@@ -121,7 +122,7 @@ impl Callback {
             arg: Arc::into_raw(request).cast_mut().cast(),
             lent,
         };
-        Ok((callback, list))
+        Ok((callback, list, len))
     }
 
     /// Makes the call. Nothing uses the request's data any more.

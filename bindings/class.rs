@@ -32,6 +32,7 @@ use crate::{
     kobject::Parent,
     raw,
     wait::{
+        Tails,
         User,
         Users, //
     },
@@ -45,6 +46,7 @@ use crate::{
 // Field order is teardown order: first the users, then the class.
 pub struct Class {
     users: Users,
+    _tails: Tails,
     raw: RawClass,
 }
 
@@ -73,7 +75,11 @@ impl Class {
         let class = from_err_ptr(unsafe { raw::class_create(name.as_char_ptr()) })?;
         // INVARIANT: just created.
         let raw = RawClass(NonNull::new(class).ok_or(ENOMEM)?);
-        Ok(Self { users, raw })
+        Ok(Self {
+            users,
+            _tails: Tails,
+            raw,
+        })
     }
 }
 

@@ -48,20 +48,13 @@ declare! {
     EADDRINUSE, "Address already in use.";
     EADDRNOTAVAIL, "Cannot assign requested address.";
     ENETDOWN, "Network is down.";
-    ENETUNREACH, "Network is unreachable.";
     ECONNABORTED, "Software caused connection abort.";
     ECONNRESET, "Connection reset by peer.";
-    ENOBUFS, "No buffer space available.";
-    EISCONN, "Transport endpoint is already connected.";
     ENOTCONN, "Transport endpoint is not connected.";
     ESHUTDOWN, "Cannot send after transport endpoint shutdown.";
     ECONNREFUSED, "Connection refused.";
-    EHOSTDOWN, "Host is down.";
     EHOSTUNREACH, "No route to host.";
     EALREADY, "Operation already in progress.";
-    EINPROGRESS, "Operation now in progress.";
-    EREMOTEIO, "Remote I/O error.";
-    ECANCELED, "Operation canceled.";
     EUSERS, "Too many users.";
 }
 

@@ -14,9 +14,9 @@ bool rtrs_helper_ib_device_try_get(struct ib_device *dev)
 	return ib_device_try_get(dev);
 }
 
-const char *rtrs_helper_ib_device_name(struct ib_device *dev)
+void rtrs_helper_ib_device_name(struct ib_device *dev, char *name)
 {
-	return dev_name(&dev->dev);
+	strscpy(name, dev->name, IB_DEVICE_NAME_MAX);
 }
 
 int rtrs_helper_ib_device_node(struct ib_device *dev)
@@ -37,8 +37,6 @@ void rtrs_helper_ib_device_attrs(struct ib_device *dev,
 	attrs->max_cqe = dev->attrs.max_cqe;
 	attrs->max_send_sge = dev->attrs.max_send_sge;
 	attrs->max_fast_reg_page_list_len = dev->attrs.max_fast_reg_page_list_len;
-	attrs->max_qp = dev->attrs.max_qp;
-	attrs->max_mr = dev->attrs.max_mr;
 }
 
 void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_device *dev,

@@ -13,7 +13,7 @@
 
 /* Device */
 bool rtrs_helper_ib_device_try_get(struct ib_device *dev);
-const char *rtrs_helper_ib_device_name(struct ib_device *dev);
+void rtrs_helper_ib_device_name(struct ib_device *dev, char *name);
 int rtrs_helper_ib_device_node(struct ib_device *dev);
 u32 rtrs_helper_ib_device_comp_vectors(struct ib_device *dev);
 
@@ -26,8 +26,6 @@ struct rtrs_helper_device_attrs {
 	u32 max_cqe;
 	u32 max_send_sge;
 	u32 max_fast_reg_page_list_len;
-	u32 max_qp;
-	u32 max_mr;
 };
 
 void rtrs_helper_ib_device_attrs(struct ib_device *dev,

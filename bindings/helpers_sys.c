@@ -5,6 +5,7 @@
 #include <linux/nodemask.h>
 #include <linux/percpu.h>
 #include <linux/ratelimit.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/smp.h>
@@ -71,6 +72,11 @@ void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr)
 {
 	if (wq_has_sleeper(wq))
 		__wake_up(wq, TASK_NORMAL, nr, NULL);
+}
+
+void rtrs_helper_synchronize_rcu_tasks(void)
+{
+	synchronize_rcu_tasks();
 }
 
 unsigned int rtrs_helper_nr_cpu_ids(void)

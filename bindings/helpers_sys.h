@@ -27,6 +27,7 @@
 #ifdef __BINDGEN__
 const gfp_t RTRS_GFP_NOIO = GFP_NOIO;
 const gfp_t RTRS_GFP_COMP = __GFP_COMP;
+const gfp_t RTRS_GFP_MAY_FAIL = __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
 const unsigned int RTRS_MAX_PAGE_ORDER = MAX_PAGE_ORDER;
 const size_t RTRS_PERCPU_MAX_SIZE = PCPU_MIN_UNIT_SIZE;
 #endif
@@ -42,6 +43,9 @@ void rtrs_helper_spin_assert_held(spinlock_t *lock);
 void rtrs_helper_completion_init(struct completion *x);
 void rtrs_helper_completion_reinit(struct completion *x);
 void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr);
+
+/* RCU */
+void rtrs_helper_synchronize_rcu_tasks(void);
 
 /* CPUs and per-CPU memory */
 unsigned int rtrs_helper_nr_cpu_ids(void);

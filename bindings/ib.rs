@@ -11,7 +11,7 @@
 //! Endpoint (cm_id, QP, CQ, its completion slots)
 //!   `- Arc<Domain>
 //! Mr, Region
-//!   `- Arc<Domain> (PD, the pages mapped for it)
+//!   `- Arc<Domain> (PD, its memory regions, the pages mapped for it)
 //!        `- DeviceRef (keeps the device from going away)
 //! ```
 //!
@@ -19,7 +19,8 @@
 //!   belong to the [`Domain`] and are unmapped and freed when the last queue
 //!   pair, memory region and handle of that domain are gone, or a
 //!   [`MappedSg`], which somebody has to unmap by hand once the request is
-//!   complete; forgetting to leaks a mapping, it does not corrupt memory.
+//!   complete: forgetting to leaks a mapping; when it may be done is beyond
+//!   types, so that it is `unsafe`. A queue pair takes only what is of its own domain.
 //! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
 //!   after the drop and nothing can be posted once the gate is closed.
@@ -52,6 +53,7 @@ pub use self::{
     device::{
         Device,
         DeviceAttrs,
+        DeviceName,
         DeviceRef, //
     },
     domain::{
@@ -71,6 +73,7 @@ pub use self::{
     queue::{
         PollContext,
         PostError,
+        QpEvent,
         QueueConfig,
         QueuePair, //
     },
@@ -84,8 +87,10 @@ pub use self::{
         SockAddr, //
     },
     watch::{
+        device_watch,
         DeviceEvent,
         DeviceWatch,
+        HasWatch,
         Watch,
         Watching, //
     },
@@ -97,6 +102,8 @@ pub use self::{
     wr::{
         Chain,
         Remote,
-        Sge, //
+        Sge,
+        Sges,
+        NO_SGES, //
     }, //
 };

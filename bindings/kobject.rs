@@ -23,6 +23,7 @@ use crate::{
     },
     raw,
     wait::{
+        Tails,
         User,
         Users, //
     },
@@ -53,9 +54,12 @@ impl<'a> Parent<'a> {
 ///
 /// Dropping it sleeps until all directories that were made below it are gone
 /// and freed: after that no code of theirs runs any more.
+//
+// Field order is teardown order.
 pub struct ModuleParent {
     module: &'static ThisModule,
     users: Users,
+    _tails: Tails,
 }
 
 impl ModuleParent {
@@ -68,6 +72,7 @@ impl ModuleParent {
         Ok(Self {
             module,
             users: Users::new()?,
+            _tails: Tails,
         })
     }
 }

@@ -47,13 +47,14 @@ impl Pages {
     /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node`
     /// (negative, or not there: no preference).
     ///
-    /// Sleeps if `gfp` allows it. `EINVAL` if the page allocator has no such
-    /// order.
+    /// Sleeps if `gfp` allows it, but no process is killed for it. `EINVAL` if the page allocator has
+    /// no such order.
     pub fn new(order: u32, node: i32, gfp: Gfp) -> Result<Self> {
         if order > raw::RTRS_MAX_PAGE_ORDER {
             return Err(EINVAL);
         }
-        let gfp = gfp.as_raw() | raw::__GFP_ZERO | raw::RTRS_GFP_COMP;
+        // Who asks may be a peer: nobody is killed for it, and what the log says is ours to decide.
+        let gfp = gfp.as_raw() | raw::__GFP_ZERO | raw::RTRS_GFP_COMP | raw::RTRS_GFP_MAY_FAIL;
         // SAFETY: `order` is valid and `gfp` a combination of valid flags
         // without `__GFP_HIGHMEM`; the helper checks `node`.
         let addr = unsafe { raw::rtrs_helper_alloc_pages(node, gfp, order) };

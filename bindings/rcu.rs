@@ -34,12 +34,14 @@ pub fn synchronize() {
     unsafe { raw::synchronize_rcu() }
 }
 
-/// Waits until all `call_rcu()` callbacks queued so far have run. Sleeps.
+/// Waits until every task that is in the kernel now, and was not asleep, has slept or left it: no
+/// task that was preempted is where it was. Sleeps, for tens of milliseconds or more.
 ///
-/// For module exit, where callbacks of the module may be pending.
-pub fn barrier() {
+/// For code that is about to go, when all that is left to run of it are a few instructions that do
+/// not sleep.
+pub fn synchronize_tasks() {
     // SAFETY: as for `synchronize()`.
-    unsafe { raw::rcu_barrier() }
+    unsafe { raw::rtrs_helper_synchronize_rcu_tasks() }
 }
 
 /// A place where readers find a `P` without locks, and from where a writer can

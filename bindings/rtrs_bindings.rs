@@ -15,7 +15,7 @@
 //! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
-//! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
+//! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
 
 pub mod attribute;
 pub mod callback;
@@ -26,6 +26,7 @@ pub mod handoff;
 pub mod ib;
 pub mod kobject;
 pub mod lock;
+pub mod name;
 pub mod noio;
 pub mod pages;
 pub mod param;

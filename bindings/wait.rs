@@ -21,7 +21,8 @@ use kernel::{
 
 use crate::{
     errno::ETIMEDOUT,
-    raw, //
+    raw,
+    rcu, //
 };
 
 /// The longest finite time-out the scheduler takes.
@@ -287,7 +288,7 @@ impl WaitQueue {
 /// be done by a user.
 ///
 /// What comes after the drop of the last `User` may still be running when the
-/// owner goes on, for example the end of the function that dropped it.
+/// owner goes on, for example the end of the function that dropped it; see [`Tails`].
 pub struct Users {
     inner: Arc<Count>,
 }
@@ -331,6 +332,16 @@ impl Drop for Users {
         if !self.inner.users.dec_and_test() {
             self.inner.none.wait();
         }
+    }
+}
+
+/// To be dropped after a [`Users`] whose users run code that goes next: waits for what they still do
+/// after the drop of their [`User`], of which nothing may sleep.
+pub(crate) struct Tails;
+
+impl Drop for Tails {
+    fn drop(&mut self) {
+        rcu::synchronize_tasks();
     }
 }
 

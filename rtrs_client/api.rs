@@ -180,9 +180,9 @@ impl Session {
         if !Arc::ptr_eq(&permit.session, &self.0) {
             return Err(EINVAL);
         }
-        let (done, list) = Callback::of_request(request)?;
+        let (done, list, len) = Callback::of_request(request)?;
         self.0
-            .submit(inner.key(), dir, message, list, list.total(), done)
+            .submit(inner.key(), dir, message, list, len, done)
             .map_err(|(e, done)| {
                 done.cancel();
                 e

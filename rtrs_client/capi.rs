@@ -311,7 +311,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     permit: *mut RtrsPermit,
     vec: *const c_void,
     nr: usize,
-    len: usize,
+    _len: usize,
     sg: *mut c_void,
     sg_cnt: c_uint,
 ) -> c_int {
@@ -345,22 +345,16 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         return EINVAL.to_errno();
     };
     drop(held);
-    let result = sess
-        .session
-        .submit(permit, dir, message, list, data_len(list, len), done);
-    match result {
+    // What the list describes; `_len` says the same, if the caller is right.
+    // SAFETY: by the function's requirement: `conf_fn` was not called yet.
+    let len = unsafe { list.total() };
+    match sess.session.submit(permit, dir, message, list, len, done) {
         Ok(()) => 0,
         Err((e, done)) => {
             done.cancel();
             e.to_errno()
         }
     }
-}
-
-/// Bytes of data of a request: what its list describes. `len` says the same, if
-/// the caller is right.
-fn data_len(list: SgList, _len: usize) -> usize {
-    list.total()
 }
 
 /// Handles completions of a polled queue; how many there were.

@@ -16,9 +16,9 @@ use rtrs_bindings::{
     class::Class,
     errno,
     ib::{
+        device_watch,
         Device,
         DeviceEvent,
-        DeviceWatch,
         SockAddr,
         Watch,
         Watching, //
@@ -82,13 +82,11 @@ pub(crate) fn init() -> Result {
 /// The watch on devices, which tells paths what they would notice later.
 struct Devices;
 
-static WATCH: DeviceWatch<Devices> = DeviceWatch::new(MODULE_NAME);
+device_watch! {
+    static WATCH: Devices = MODULE_NAME;
+}
 
 impl Watch for Devices {
-    fn watch() -> &'static DeviceWatch<Self> {
-        &WATCH
-    }
-
     fn device_event(device: &Device, event: DeviceEvent) {
         let Ok(sessions) = sessions() else {
             // The paths find out by themselves, if later.

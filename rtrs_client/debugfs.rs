@@ -70,7 +70,7 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let via = path.via();
         let (src, dst) = (addr_text(path.src_addr())?, addr_text(path.dst_addr())?);
         let cells = PathCells {
-            device: via.as_ref().map_or("-", |via| via.name()),
+            device: via.as_ref().map_or("-", |via| via.device.as_str()),
             port: via.as_ref().map_or(0, |via| via.port),
             src: src.to_str()?,
             dst: dst.to_str()?,

@@ -22,9 +22,11 @@
 mod completion;
 mod inspect;
 mod io;
+mod mapping;
 mod setup;
 
 pub(crate) use self::io::IssueError;
+use self::mapping::Mapping;
 
 use kernel::{
     prelude::*,
@@ -35,11 +37,9 @@ use kernel::{
 };
 use rtrs_bindings::{
     errno,
-    handoff::HandoffCell,
     ib::{
         Domain,
         Endpoint,
-        MappedSg,
         Mr,
         Region, //
     },
@@ -94,7 +94,7 @@ struct Request {
     sent_gen: Atomic<u32>,
     inval_gen: Atomic<u32>,
     /// What the owner of the request, see [`RequestState`], has to undo.
-    mapped: HandoffCell<Option<MappedSg>>,
+    mapped: Mapping,
     mr: Mr,
 }
 

@@ -40,6 +40,7 @@ use rtrs_bindings::{
     ib::{
         Device,
         DeviceEvent,
+        DeviceName,
         Endpoint,
         SockAddr, //
     },
@@ -168,21 +169,9 @@ struct Owner {
 /// Device and addresses of the latest connection; stays when that is gone.
 #[derive(Clone, Copy)]
 pub(crate) struct Via {
-    name: [u8; Via::NAME_SIZE],
+    pub(crate) device: DeviceName,
     pub(crate) port: u32,
     pub(crate) src: SockAddr,
-}
-
-impl Via {
-    const NAME_SIZE: usize = 64;
-
-    pub(crate) fn name(&self) -> &str {
-        let end = self.name.iter().position(|b| *b == 0).unwrap_or(0);
-        self.name
-            .get(..end)
-            .and_then(|name| core::str::from_utf8(name).ok())
-            .unwrap_or("")
-    }
 }
 
 /// A path.
@@ -409,17 +398,11 @@ impl Path {
         let (Some(device), Some(src)) = (ep.device(), ep.local()) else {
             return;
         };
-        let mut via = Via {
-            name: [0; Via::NAME_SIZE],
+        *self.via.lock() = Some(Via {
+            device: device.name(),
             port: ep.port(),
             src,
-        };
-        let name = device.name().to_bytes();
-        // One byte less: the name ends with a zero.
-        for (to, from) in via.name.iter_mut().take(Via::NAME_SIZE - 1).zip(name) {
-            *to = *from;
-        }
-        *self.via.lock() = Some(via);
+        });
         self.end_creation();
     }
 
@@ -445,7 +428,7 @@ impl Path {
     /// Something happened to a device, maybe that of the path. Sleeps not.
     pub(crate) fn device_event(self: &Arc<Self>, device: &Device, event: DeviceEvent) {
         let (ours, port) = match self.via() {
-            Some(via) => (via.name().as_bytes() == device.name().to_bytes(), via.port),
+            Some(via) => (via.device == device.name(), via.port),
             // Not known yet: it may be.
             None => (true, 0),
         };

@@ -237,7 +237,7 @@ fn show_hca_name(path: &Path, out: &mut Output<'_>) -> Result {
     Ok(writeln!(
         out,
         "{}",
-        via.as_ref().map_or("", |via| via.name())
+        via.as_ref().map_or("", |via| via.device.as_str())
     )?)
 }
 

@@ -12,7 +12,8 @@ use rtrs_bindings::{
         Chain,
         PostError,
         QueuePair,
-        Remote, //
+        Remote,
+        NO_SGES, //
     },
     time::now_ns,
 };
@@ -26,7 +27,7 @@ fn post(qp: &QueuePair, imm: Imm, token: Option<u32>) -> Result<(), PostError> {
     let imm = imm.encode().map_err(|_| PostError::Invalid)?;
 
     qp.post_send(
-        Chain::<1>::new().rdma_write_imm(&[], Remote::default(), imm),
+        Chain::<1>::new().rdma_write_imm(&NO_SGES, Remote::default(), imm),
         token,
     )
 }

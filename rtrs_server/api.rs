@@ -31,19 +31,21 @@ pub use rtrs_core::proto::Dir;
 
 /// Somebody who serves the requests of clients.
 ///
-/// All functions are called from tasks of the server and may sleep.
+/// All functions are called from tasks of the server and may sleep. None of them may close the
+/// server, which waits until they have returned.
 pub trait Service: Send + Sync + 'static {
     /// A client came. Requests of this session are passed on only after this has returned, and
     /// none if it is an error, in which case the client is turned away.
     ///
-    /// May take its time: this delays nobody but the session. Called once until
-    /// [`Service::link_down`].
+    /// May take its time: this delays nobody but the session, and who removes a device: a path
+    /// that comes up has its connections, and so its device, until this has returned. Called once
+    /// until [`Service::link_down`].
     fn link_up(&self, session: &Session) -> Result;
 
     /// The session has no path any more, and all its requests were answered or dropped. Nothing
     /// refers to it after this, but for another [`Service::link_up`] if the client comes back.
     ///
-    /// Must not close the server.
+    /// May take its time, as above: a client that comes back meanwhile waits with its path.
     fn link_down(&self, session: &Session);
 
     /// A request, to be answered now or later, from any context.

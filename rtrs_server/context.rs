@@ -55,8 +55,8 @@ use crate::{
 /// Connection requests that may wait for their decision at a time.
 const MAX_PENDING: u32 = 4096;
 
-/// Owner tasks that run at a time. Some may wait for a user that keeps a request of a path which
-/// ends, so that it is as many as a queue can have (`WQ_MAX_ACTIVE`).
+/// Owner tasks that run at a time. Some may wait for a user that sleeps in `link_up()` or
+/// `link_down()`, so that it is as many as a queue can have (`WQ_MAX_ACTIVE`).
 const OWNERS_AT_A_TIME: u16 = 2048;
 
 /// Connections, of one processor, whose users may sleep at a time (`WQ_MAX_ACTIVE`).

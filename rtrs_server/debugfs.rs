@@ -3,7 +3,8 @@
 //! `/sys/kernel/debug/rtrs_server`: what is on the wire, for humans.
 //!
 //! * `connections`: all connections, those of handshakes too, and the paths that have none.
-//! * `requests`: all requests that are not answered, with their age.
+//! * `requests`: all requests that are not answered, with their age. Those in an inbox count as the
+//!   user's.
 
 use kernel::{
     fmt,
@@ -57,7 +58,7 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dst = CString::try_from_fmt(fmt!("{}", path.addrs().dst))?;
         let hca = path.hca();
         let cells = PathCells {
-            device: hca.and_then(|(name, _)| name.to_str().ok()).unwrap_or("-"),
+            device: hca.map_or("-", |(name, _)| name.as_str()),
             port: hca.map_or(0, |(_, port)| *port),
             src: src.to_str()?,
             dst: dst.to_str()?,

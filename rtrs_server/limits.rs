@@ -2,7 +2,6 @@
 
 //! What clients may take, all servers together, and `/sys/module/rtrs_server/quotas`.
 
-use core::fmt;
 use kernel::{
     pr_err_once,
     prelude::*,
@@ -12,8 +11,7 @@ use kernel::{
 use rtrs_bindings::{
     attribute::{
         attributes,
-        trim_newline,
-        Output, //
+        trim_newline, //
     },
     kobject::{
         Dir,
@@ -29,6 +27,7 @@ use crate::{
         Resource, //
     },
     registry::Registry,
+    sysfs::line,
     THIS_MODULE, //
 };
 
@@ -42,7 +41,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what makes no sense, after a line in the log.
+    /// `ENOMEM`.
     pub(crate) fn from_params() -> Result<Arc<Self>> {
         let quotas = Resource::ALL.map(|resource| Quota::new(resource, config::max_of(resource)));
         Ok(Arc::new(Self { quotas }, GFP_KERNEL)?)
@@ -170,10 +169,6 @@ impl Gauge {
     fn quota(&self) -> &Quota {
         self.registry.limits().quota(self.resource)
     }
-}
-
-fn line<T: fmt::Display>(out: &mut Output<'_>, value: T) -> Result {
-    out.write_fmt(format_args!("{value}\n")).map_err(|_| EIO)
 }
 
 fn set_max(gauge: &Gauge, input: &[u8]) -> Result {

@@ -14,8 +14,8 @@
 //!
 //! # Context
 //!
-//! Everything in here is for any context: disks complete in interrupts. That is also why dropping
-//! the last `Op` only queues work.
+//! Any, unless it is said: disks complete in interrupts. That is also why dropping the last `Op`
+//! only queues work.
 
 use core::mem::offset_of;
 use kernel::{
@@ -31,6 +31,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
+    noio,
     pages::Pages,
     workqueue::{
         impl_has_work,
@@ -155,6 +156,11 @@ impl Op {
         self.request = None;
     }
 
+    /// The request was answered: nothing is kept of it that takes memory.
+    pub(crate) fn rest(&mut self) {
+        self.long_usr = KVec::new();
+    }
+
     /// The session's word says that this operation runs.
     pub(crate) fn set_busy(&mut self) {
         self.busy = true;
@@ -166,7 +172,7 @@ impl Op {
     }
 
     /// The request was parsed: copies its user message out of the chunk, where a client that does
-    /// not have its key invalidated could change it later.
+    /// not have its key invalidated could change it later. May sleep.
     ///
     /// # Errors
     ///
@@ -177,15 +183,15 @@ impl Op {
 
         self.dir = request.dir() as u8;
         self.request = Some(request);
-        self.long_usr.clear();
         match self.usr.split_at_mut_checked(len) {
             Some((message, rest)) if !rest.is_empty() => {
                 self.pages.read(range.start, message)?;
                 rest.fill(0);
             }
             _ => {
-                self.long_usr
-                    .resize(len.checked_add(1).ok_or(EINVAL)?, 0, GFP_ATOMIC)?;
+                let room = len.checked_add(1).ok_or(EINVAL)?;
+                // The client's IO may wait for this.
+                noio::scope(|| self.long_usr.resize(room, 0, GFP_KERNEL))?;
                 let message = self.long_usr.get_mut(..len).ok_or(EINVAL)?;
                 self.pages.read(range.start, message)?;
             }

@@ -39,6 +39,7 @@ use kernel::{
 
 use rtrs_bindings::{
     ib::{
+        DeviceName,
         PostError,
         Region, //
     },
@@ -133,7 +134,7 @@ struct Info {
 
 /// What belongs to the owner task alone.
 struct Owner {
-    /// Until the handshake is over.
+    /// Until the handshake is over, if it counts in the total.
     handshake: Option<Share>,
     /// The name of the session was claimed.
     claimed: bool,
@@ -166,7 +167,7 @@ pub(crate) struct Path {
     deadline: u64,
 
     /// Device and port, from when it comes up.
-    hca: SetOnce<(CString, u32)>,
+    hca: SetOnce<(DeviceName, u32)>,
     /// Connections accepted, or just about to be.
     accepted: Atomic<u32>,
     closing: Atomic<bool>,
@@ -271,13 +272,14 @@ impl WorkItem<CONNECT> for Path {
 }
 
 impl Path {
-    /// A path without connections, whose queues are going to take `queues` bytes. May sleep.
+    /// A path without connections, whose queues are going to take `queues` bytes, and whose
+    /// handshake counts as `handshake`. May sleep.
     pub(crate) fn new(
         session: &Arc<Session>,
         req: &ConnReq,
         addrs: &AddrPair,
         queues: u64,
-        handshake: Share,
+        handshake: Option<Share>,
     ) -> Result<Arc<Self>> {
         let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
         for _ in 0..req.cid_num {
@@ -337,7 +339,7 @@ impl Path {
                 ),
                 owner <- new_mutex!(
                     Owner {
-                        handshake: Some(handshake),
+                        handshake,
                         claimed: false,
                         dir: None,
                         told: false,
@@ -463,7 +465,7 @@ impl Path {
     }
 
     /// Device and port.
-    pub(crate) fn hca(&self) -> Option<&(CString, u32)> {
+    pub(crate) fn hca(&self) -> Option<&(DeviceName, u32)> {
         self.hca.as_ref()
     }
 

@@ -245,7 +245,7 @@ impl Registry {
         let memory = ctx.config().chunk_memory().saturating_add(queues);
 
         for _ in 0..MAX_TRIES {
-            match self.try_admit(ctx, req, addrs, memory, &mut made)? {
+            match self.try_admit(ctx, req, addrs, memory, &made)? {
                 Step::Done(path) => return Ok(path),
                 Step::NeedSession => {
                     let uuid = Uuid::from_bytes(req.session_uuid);
@@ -255,7 +255,13 @@ impl Registry {
                     // Not taken yet, as a client that stops here shall not have it; but who would
                     // not get it is told so at once.
                     self.limits.quota(Resource::Memory).has_room(memory)?;
-                    let share = self.limits.take(Resource::Handshakes, 1)?;
+                    // A few sources can hold the total. That is not to keep a client from a session
+                    // that its user has; its paths, and its source, still have their quotas.
+                    let share = if session.is_kept() {
+                        None
+                    } else {
+                        Some(self.limits.take(Resource::Handshakes, 1)?)
+                    };
                     made.path = Some(Path::new(&session, req, addrs, queues, share)?);
                 }
             }
@@ -270,9 +276,11 @@ impl Registry {
         req: &ConnReq,
         addrs: &AddrPair,
         memory: u64,
-        made: &mut Made,
+        made: &Made,
     ) -> Result<Step, Refusal> {
         let uuid = Uuid::from_bytes(req.session_uuid);
+        // Before the lock, and so dropped after it: it may be the last reference by then.
+        let old;
         let mut sessions = self.sessions.lock();
 
         if ctx.is_closing() {
@@ -295,7 +303,7 @@ impl Registry {
             (None, Some(session)) => session.clone(),
             (None, None) => return Ok(Step::NeedSession),
         };
-        let old = session.find(|p| *p.uuid().as_bytes() == req.path_uuid);
+        old = session.find(|p| *p.uuid().as_bytes() == req.path_uuid);
         if let Some(old) = &old {
             match old.judge(req) {
                 Join::Same => return Ok(Step::Done(old.clone())),
@@ -331,9 +339,10 @@ impl Registry {
             .quota(Resource::MemoryPerSource)
             .allows(taken.memory.saturating_add(memory))?;
 
-        let path = match made.path.take_if(|p| Arc::ptr_eq(p.session(), &session)) {
-            Some(path) => path,
-            None => return Ok(Step::NeedPath(session)),
+        // Left where it is: what is refused from here on is freed without the lock.
+        let new = made.path.as_ref();
+        let Some(path) = new.filter(|p| Arc::ptr_eq(p.session(), &session)) else {
+            return Ok(Step::NeedPath(session));
         };
         if known.is_none() && sessions.len() >= sessions.capacity() {
             return Err(RejectErrno::from_kernel(-errno::EUSERS).into());
@@ -341,14 +350,14 @@ impl Registry {
         if known.is_none() {
             session.set_share(self.limits.take(Resource::Sessions, 1)?);
         }
-        session.add(&path).map_err(|_| Refusal::RESET)?;
+        session.add(path).map_err(|_| Refusal::RESET)?;
         if known.is_none() {
             // There is room.
             let _ = sessions.push_within_capacity(session.clone());
             ctx.note_session();
         }
         path.start_deadline();
-        Ok(Step::Done(path))
+        Ok(Step::Done(path.clone()))
     }
 
     fn allows(&self, resource: Resource, count: usize) -> Result<(), OverQuota> {

@@ -120,7 +120,7 @@ attributes! {
         }),
         "dst_addr" => ro(|path, out| line::<&Addr>(out, &path.addrs().dst)),
         "hca_name" => ro(|path, out| match path.hca() {
-            Some((name, _)) => line(out, core::str::from_utf8(name.to_bytes()).unwrap_or("?")),
+            Some((name, _)) => line(out, name.as_str()),
             None => Err(ENODEV),
         }),
         "hca_port" => ro(|path, out| match path.hca() {
@@ -131,7 +131,8 @@ attributes! {
     };
 }
 
-fn line<T: fmt::Display>(out: &mut Output<'_>, value: T) -> Result {
+/// A file with one value.
+pub(crate) fn line<T: fmt::Display>(out: &mut Output<'_>, value: T) -> Result {
     out.write_fmt(format_args!("{value}\n")).map_err(|_| EIO)
 }
 

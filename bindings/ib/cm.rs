@@ -25,7 +25,10 @@ use super::{
     device::Device,
     sockaddr::SockAddr, //
 };
-use crate::raw;
+use crate::{
+    name::Name,
+    raw, //
+};
 
 /// RDMA port spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,8 +172,10 @@ unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
 ///
 /// # Invariants
 ///
-/// Valid, and destroyed by nobody else. Dropped outside of its own event
-/// handler and that of its listener.
+/// Valid, and destroyed by nobody else.
+///
+/// Not to be dropped in its own event handler, nor in that of its listener: they hold the lock that
+/// this waits for.
 pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
 // SAFETY: the connection manager synchronises calls on an id.
@@ -243,12 +248,12 @@ impl CmId {
     }
 
     pub(super) fn interface(&self) -> Option<InterfaceName> {
-        let mut name = InterfaceName {
-            name: [0; InterfaceName::SIZE],
-        };
-        // SAFETY: the id is valid; there is room for a name.
-        let found =
-            unsafe { raw::rtrs_helper_cm_interface(self.as_raw(), name.name.as_mut_ptr().cast()) };
+        let mut found = false;
+        let name = InterfaceName::copied(|room| {
+            let room = room.as_mut_ptr().cast();
+            // SAFETY: the id is valid; there is room for a name.
+            found = unsafe { raw::rtrs_helper_cm_interface(self.as_raw(), room) };
+        });
         found.then_some(name)
     }
 
@@ -304,7 +309,8 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Takes the request away, to be accepted or rejected later by somebody
-    /// who may take their time.
+    /// who may take their time. Not within [`Listen::connect_request`]: it holds the lock that
+    /// the end of the result, and [`PendingConnection::reject`], wait for.
     pub fn detach(self) -> PendingConnection {
         self.taken.set(true);
         // SAFETY: the id is valid, and we run in its handler, which serialises
@@ -344,7 +350,7 @@ unsafe extern "C" fn pending_event(
 }
 
 /// A connection request that waits for its decision. Dropping it refuses
-/// without a message; may sleep.
+/// without a message; may sleep, and not within [`Listen::connect_request`].
 pub struct PendingConnection {
     id: CmId,
 }
@@ -370,7 +376,7 @@ impl PendingConnection {
         self.id.src()
     }
 
-    /// Refuses with a message. May sleep.
+    /// Refuses with a message. May sleep; not within [`Listen::connect_request`].
     pub fn reject(self, message: &[u8]) {
         self.id
             .with_handler_lock(|| reject(self.id.as_nonnull(), message));
@@ -463,22 +469,6 @@ unsafe extern "C" fn listen_event<L: Listen>(
     }
 }
 
-/// The name of a network interface, as it was when it was asked for.
-#[derive(Clone, Copy)]
-pub struct InterfaceName {
-    name: [u8; Self::SIZE],
-}
-
-impl InterfaceName {
-    // CAST: a small constant.
-    const SIZE: usize = raw::IFNAMSIZ as usize;
-
-    /// The name, empty if it is no text.
-    pub fn as_str(&self) -> &str {
-        let end = self.name.iter().position(|b| *b == 0).unwrap_or(0);
-        self.name
-            .get(..end)
-            .and_then(|name| core::str::from_utf8(name).ok())
-            .unwrap_or("")
-    }
-}
+/// The name of a network interface.
+// CAST: a small constant.
+pub type InterfaceName = Name<{ raw::IFNAMSIZ as usize }>;

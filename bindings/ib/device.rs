@@ -2,16 +2,14 @@
 
 //! RDMA devices.
 
+use crate::{
+    name::Name,
+    raw, //
+};
 use core::{
     ops::Deref,
     ptr::NonNull, //
 };
-use kernel::{
-    prelude::*,
-    str::CStr, //
-};
-
-use crate::raw;
 
 /// An RDMA device somebody keeps alive: a borrow, from a [`DeviceRef`] or a
 /// bound `cm_id`.
@@ -27,6 +25,10 @@ pub struct Device(kernel::types::Opaque<raw::ib_device>);
 // read is constant while the device is registered, or synchronised inside
 // ib_core.
 unsafe impl Sync for Device {}
+
+/// The name of an RDMA device.
+// CAST: a small constant.
+pub type DeviceName = Name<{ raw::IB_DEVICE_NAME_MAX as usize }>;
 
 /// The limits of a device that a transport has to respect.
 #[derive(Clone, Copy, Debug)]
@@ -60,14 +62,13 @@ impl Device {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The name, such as `rxe0`. Changes when an administrator renames the
-    /// device: copy it at once, do not keep the reference.
-    pub fn name(&self) -> &CStr {
-        // SAFETY: the device is valid, and its name a C string. A rename frees
-        // the old one: as everywhere in the kernel where a device's name is
-        // printed, nothing but the rarity of renames protects the short time for
-        // which callers are told to use it.
-        unsafe { CStr::from_char_ptr(raw::rtrs_helper_ib_device_name(self.as_raw())) }
+    /// The name, such as `rxe0`. While an administrator renames the device it may be a mixture of
+    /// both.
+    pub fn name(&self) -> DeviceName {
+        DeviceName::copied(|room| {
+            // SAFETY: the device is valid, and there is room for a name.
+            unsafe { raw::rtrs_helper_ib_device_name(self.as_raw(), room.as_mut_ptr().cast()) };
+        })
     }
 
     /// The NUMA node, or -1.

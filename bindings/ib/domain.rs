@@ -53,10 +53,16 @@ struct Mapped {
     dir: Direction,
 }
 
-/// A protection domain, the device it is on, and the pages mapped for it.
+/// What lives as long as the domain.
+struct Owned {
+    mapped: KVec<Mapped>,
+    mrs: KVec<NonNull<raw::ib_mr>>,
+}
+
+/// A protection domain, the device it is on, and the pages and memory regions that it has.
 ///
-/// Queue pairs, memory regions and [`Region`]s hold a reference. What a work
-/// request names by address therefore outlives the queue pair it was posted on,
+/// Queue pairs, [`Mr`](super::Mr)s and [`Region`]s hold a reference. What a work
+/// request names therefore outlives the queue pair it was posted on,
 /// without anybody having to count work requests.
 ///
 /// Drop may sleep.
@@ -65,12 +71,12 @@ pub struct Domain {
     pd: NonNull<raw::ib_pd>,
     lkey: u32,
     #[pin]
-    mapped: Mutex<KVec<Mapped>>,
+    owned: Mutex<Owned>,
     // Dropped after the PD was deallocated in `drop()`.
     device: DeviceRef,
 }
 
-// SAFETY: verbs on a PD may be called from any thread, in parallel.
+// SAFETY: verbs on a PD, and on memory regions, may be called from any thread, in parallel.
 unsafe impl Send for Domain {}
 // SAFETY: see above.
 unsafe impl Sync for Domain {}
@@ -99,7 +105,13 @@ impl Domain {
             pd,
             // SAFETY: `pd` is valid.
             lkey: unsafe { raw::rtrs_helper_ib_pd_lkey(pd.as_ptr()) },
-            mapped <- new_mutex!(KVec::new(), "rtrs_domain"),
+            owned <- new_mutex!(
+                Owned {
+                    mapped: KVec::new(),
+                    mrs: KVec::new(),
+                },
+                "rtrs_domain"
+            ),
             device,
         });
         Arc::pin_init(init, GFP_KERNEL).inspect_err(|_| {
@@ -124,8 +136,8 @@ impl Domain {
     /// Maps `pages` for the device for as long as the domain lives. May sleep.
     pub fn map(self: &Arc<Self>, pages: Arc<Pages>, dir: Direction) -> Result<Region> {
         let dev = self.device.as_raw();
-        let mut mapped = self.mapped.lock();
-        mapped.reserve(1, GFP_KERNEL)?;
+        let mut owned = self.owned.lock();
+        owned.mapped.reserve(1, GFP_KERNEL)?;
         // SAFETY: the device is valid, and `pages` is `len()` bytes of
         // memory that stays until it is unmapped in `drop()`.
         let dma = unsafe {
@@ -140,7 +152,7 @@ impl Domain {
         if unsafe { raw::rtrs_helper_ib_dma_mapping_error(dev, dma) } != 0 {
             return Err(ENOMEM);
         }
-        mapped.push(
+        owned.mapped.push(
             Mapped {
                 pages: pages.clone(),
                 dma,
@@ -148,7 +160,7 @@ impl Domain {
             },
             GFP_KERNEL,
         )?;
-        drop(mapped);
+        drop(owned);
         Ok(Region {
             domain: self.clone(),
             pages,
@@ -156,19 +168,43 @@ impl Domain {
             dir,
         })
     }
+
+    /// A memory region for fast registration of up to `pages` pages, which stays as long as the
+    /// domain. May sleep.
+    pub(super) fn alloc_mr(&self, pages: u32) -> Result<NonNull<raw::ib_mr>> {
+        let mut owned = self.owned.lock();
+        owned.mrs.reserve(1, GFP_KERNEL)?;
+        // SAFETY: the PD is valid.
+        let mr = kernel::error::from_err_ptr(unsafe {
+            raw::ib_alloc_mr(self.as_raw(), raw::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
+        })?;
+        let mr = NonNull::new(mr).ok_or(ENOMEM)?;
+        owned.mrs.push(mr, GFP_KERNEL)?;
+        Ok(mr)
+    }
 }
 
 #[pinned_drop]
 impl PinnedDrop for Domain {
     fn drop(self: Pin<&mut Self>) {
         let dev = self.device.as_raw();
-        for m in self.mapped.lock().iter() {
-            // SAFETY: mapped in `map()` with these arguments. No QP or MR of
-            // this domain is left: they hold references to it.
+        let owned = self.owned.lock();
+        for mr in owned.mrs.iter() {
+            // SAFETY: allocated in `alloc_mr()`. No queue pair of this domain is left whose work
+            // requests could name it, and no `Mr`: they hold references to the domain.
+            let ret = unsafe { raw::ib_dereg_mr_user(mr.as_ptr(), core::ptr::null_mut()) };
+            if ret != 0 {
+                pr_warn!("memory region not deregistered: {}\n", ret);
+            }
+        }
+        for m in owned.mapped.iter() {
+            // SAFETY: mapped in `map()` with these arguments. No queue pair of
+            // this domain is left, as above, and no memory region.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_single(dev, m.dma, m.pages.len(), m.dir.as_raw());
             }
         }
+        drop(owned);
         // SAFETY: allocated in `new()`; nothing uses it any more, see above.
         let ret = unsafe { raw::ib_dealloc_pd_user(self.pd.as_ptr(), core::ptr::null_mut()) };
         if ret != 0 {
@@ -200,7 +236,7 @@ impl Region {
     }
 
     /// The address the device knows the region by.
-    pub fn dma(&self) -> u64 {
+    pub(super) fn dma(&self) -> u64 {
         self.dma
     }
 
@@ -227,11 +263,12 @@ impl Region {
     ///
     /// `EINVAL` when that is not inside the region.
     #[inline]
-    pub fn sge(&self, offset: usize, len: usize) -> Result<Sge> {
+    pub fn sge(&self, offset: usize, len: usize) -> Result<Sge<'_>> {
         self.check(offset, len)?;
         // CAST: `check()` bounds both by the region's length, which is far
         // below 4 GiB (`Pages` has at most `MAX_PAGE_ORDER`).
         Ok(Sge::new(
+            &self.domain,
             self.dma + offset as u64,
             len as u32,
             self.domain.lkey,

@@ -32,6 +32,7 @@ use super::{
     device::Device,
     domain::Domain,
     queue::{
+        QpEvent,
         QueueConfig,
         QueuePair, //
     },
@@ -75,6 +76,12 @@ pub trait Handler: Send + Sync + Sized + 'static {
 
     /// A receive completed. Context: the queue's.
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc);
+
+    /// The device says that the peer broke the rules of the transport, perhaps before what was
+    /// outstanding fails. Any context.
+    fn qp_event(&self, ep: &Endpoint<Self>, event: QpEvent) {
+        let _ = (ep, event);
+    }
 }
 
 /// One end of a reliable connection: `cm_id`, and once created, queue pair.
@@ -210,8 +217,14 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// Starts to resolve `dst`, and the way to it from `src`; an event tells
-    /// the end. May sleep.
-    pub fn resolve_addr(&self, src: Option<&SockAddr>, dst: &SockAddr, timeout_ms: u32) -> Result {
+    /// the end. May sleep. Before anybody else has the endpoint: what it finds is read without a
+    /// lock.
+    pub fn resolve_addr(
+        self: Pin<&mut Self>,
+        src: Option<&SockAddr>,
+        dst: &SockAddr,
+        timeout_ms: u32,
+    ) -> Result {
         let src = src.map_or(core::ptr::null_mut(), |s| s.as_raw().cast_mut());
         // SAFETY: the id is valid; the addresses are only read.
         to_result(unsafe {
@@ -237,18 +250,12 @@ impl<H: Handler> Endpoint<H> {
         Ok(self.id()?.with_handler_lock(|| f(Locked(self))))
     }
 
-    /// Stops posting: when this returns nothing is being posted, nothing will
-    /// be. Any context.
-    pub fn close_gate(&self) {
-        if let Some(qp) = self.qp() {
-            qp.close_gate();
-        }
-    }
-
     /// Closes the gate, tells the peer, and lets the queue pair flush what is
     /// outstanding. Does not wait. May sleep.
     pub fn disconnect(&self) {
-        self.close_gate();
+        if let Some(qp) = self.qp() {
+            qp.close_gate();
+        }
         if let Some(id) = self.id.as_ref() {
             // SAFETY: the id is valid. Fails when there is no connection.
             unsafe { raw::rdma_disconnect(id.as_raw()) };

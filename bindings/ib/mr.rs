@@ -55,15 +55,17 @@ struct Mapping {
 /// It has one user at a time, who changes its mapping and posts its
 /// registration; a second one is refused with `EBUSY`.
 ///
+/// The region itself stays as long as its domain: a driver may look at it when it gets to
+/// a registration that was posted, which the queue pair, and so the domain, outlives.
+///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `domain`, and is changed by the holder of
+/// `raw` was allocated in the PD of `domain`, which owns it, and is changed by the holder of
 /// `next` only.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// What the next registration will be; the holder may change the region.
     next: HandoffCell<Mapping>,
-    // Dropped after the region was deregistered in `drop()`.
     domain: Arc<Domain>,
 }
 
@@ -75,14 +77,11 @@ unsafe impl Sync for Mr {}
 impl Mr {
     /// Allocates a region for up to `pages` pages. May sleep.
     pub fn new(domain: &Arc<Domain>, pages: u32) -> Result<Self> {
-        // SAFETY: the PD is valid.
-        let raw = kernel::error::from_err_ptr(unsafe {
-            raw::ib_alloc_mr(domain.as_raw(), raw::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
-        })?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        let raw = domain.alloc_mr(pages)?;
         // SAFETY: the region is valid.
         // CAST: the low byte is the part that consumers choose.
         let key = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) } as u8;
+        // INVARIANT: just allocated there.
         Ok(Self {
             raw,
             next: HandoffCell::new(Mapping {
@@ -130,25 +129,27 @@ impl Mr {
     }
 
     /// A local element for the bytes the region is mapped to, once registered.
-    pub fn sge(&self) -> Result<Sge> {
+    pub fn sge(&self) -> Result<Sge<'_>> {
         let next = self.next.try_take().ok_or(EBUSY)?;
         // The local key of a fast registration is its remote key.
-        Ok(Sge::new(next.iova, next.len, self.rkey()))
+        Ok(Sge::new(&self.domain, next.iova, next.len, self.rkey()))
     }
 
-    /// Describes `len` bytes in `sg` to the region, and gives it a new key: takes
-    /// effect with the next registration. Any context.
+    /// Describes `len` bytes in `sg` to the region, in pages of `page_size` bytes, and gives it a
+    /// new key: takes effect with the next registration. Any context; for pages that are larger than
+    /// the CPU's the driver may sleep.
     ///
     /// # Errors
     ///
     /// `EINVAL` when the list does not fit or has gaps within pages, or is mapped for another
-    /// device, `EBUSY` when somebody else is using the region.
+    /// domain, or for a page size that is no power of two; `EBUSY` when somebody else is using the
+    /// region.
     pub fn map_sg(&self, sg: &MappedSg, page_size: u32, len: u32) -> Result<Remote> {
-        if !sg.is_for(self.domain.device()) {
+        if !sg.is_for(&self.domain) {
             return Err(EINVAL);
         }
         let mut next = self.next.try_take().ok_or(EBUSY)?;
-        // SAFETY: the list is mapped for the device of the domain, see above.
+        // SAFETY: the list is mapped for the domain, see above.
         unsafe { self.map_raw(&mut next, sg.as_raw(), sg.segments(), page_size, len) }?;
         self.bump(&mut next);
         Ok(Remote {
@@ -157,15 +158,21 @@ impl Mr {
         })
     }
 
-    /// Describes `regions`, one behind the other, to the region.
+    /// Describes `regions`, one behind the other, to the region, in pages of `page_size` bytes. May
+    /// sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when they do not fit.
+    /// `EINVAL` when they do not fit or belong to another domain, or for a page size that is no
+    /// power of two; `EBUSY` when somebody else is using the region.
     pub fn map_regions(&self, regions: &[Region], page_size: u32) -> Result {
         let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
         let mut total = 0u32;
         for (i, r) in regions.iter().enumerate() {
+            // Of another one the memory may go before this does.
+            if !Arc::ptr_eq(r.domain(), &self.domain) {
+                return Err(EINVAL);
+            }
             // CAST: a `Region` is far below 4 GiB.
             let len = r.len() as u32;
             total = total.checked_add(len).ok_or(EINVAL)?;
@@ -185,16 +192,14 @@ impl Mr {
         }
         // CAST: as many as there are chunks in a region, below the page limit.
         let nents = regions.len() as u32;
-        // SAFETY: `list` has `nents` entries with DMA addresses of this
-        // device; `ib_map_mr_sg()` reads nothing else of them.
+        // SAFETY: `list` has `nents` entries with DMA addresses of this device, as the regions are
+        // of our domain; `ib_map_mr_sg()` reads nothing else of them.
         unsafe {
             let mut next = self.next.try_take().ok_or(EBUSY)?;
             self.map_raw(&mut next, list.as_mut_ptr(), nents, page_size, total)
         }
     }
 
-    /// `page_size` is a power of two.
-    ///
     /// # Safety
     ///
     /// `sgl` must have `nents` entries with DMA addresses of the domain's
@@ -208,6 +213,10 @@ impl Mr {
         len: u32,
     ) -> Result {
         let n = i32::try_from(nents).map_err(|_| EINVAL)?;
+        // Drivers make a mask of it.
+        if !page_size.is_power_of_two() {
+            return Err(EINVAL);
+        }
         // SAFETY: by the function's requirement; the region is valid.
         let mapped = unsafe {
             raw::ib_map_mr_sg(self.raw.as_ptr(), sgl, n, core::ptr::null_mut(), page_size)
@@ -221,7 +230,7 @@ impl Mr {
         // What the peer calls it says nothing about where it is. Only the offset in the first page
         // has to stay; 0 is left to those for whom it means none.
         let page_size = u64::from(page_size);
-        let in_page = page_size.checked_sub(1).ok_or(EINVAL)?;
+        let in_page = page_size.saturating_sub(1);
         // SAFETY: the region is valid, and ours to change: `next` is held.
         next.iova = unsafe {
             let first = raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr());
@@ -233,18 +242,11 @@ impl Mr {
         Ok(())
     }
 
+    pub(super) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
     pub(super) fn as_raw(&self) -> *mut raw::ib_mr {
         self.raw.as_ptr()
-    }
-}
-
-impl Drop for Mr {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new()`, and work requests that name it are on
-        // queue pairs that were drained by whoever drops it, or fail.
-        let ret = unsafe { raw::ib_dereg_mr_user(self.raw.as_ptr(), core::ptr::null_mut()) };
-        if ret != 0 {
-            pr_warn!("memory region not deregistered: {}\n", ret);
-        }
     }
 }

@@ -7,17 +7,14 @@
 //! * `sq` serialises posting to the send queue: the count of free entries, the
 //!   order in which requests are posted and the gate agree. Taken in any
 //!   context, interrupts off; the driver's own locks nest inside.
-//! * `rq` does the same for the receive queue, without a count: a transport
-//!   re-posts what it consumed.
+//! * `rq` does the same for the receive queue.
 //! * Completions of one queue run one after the other, in softirq or a work
 //!   item, as chosen; the ledger's consumer side belongs to them.
 
+mod completion;
 mod direct;
 
-use core::{
-    mem::offset_of,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     ffi,
     prelude::*,
@@ -31,6 +28,11 @@ use kernel::{
     },
 };
 
+pub use self::completion::QpEvent;
+use self::completion::{
+    Callbacks,
+    Slots, //
+};
 use super::{
     domain::Domain,
     endpoint::{
@@ -43,7 +45,6 @@ use super::{
         SqLedger,
         SqProducer, //
     },
-    wc::Wc,
     wr::{
         Chain,
         Sge, //
@@ -51,6 +52,7 @@ use super::{
 };
 use crate::{
     atomic::{
+        Acquire,
         Atomic,
         Full, //
     },
@@ -165,8 +167,12 @@ struct SendQueue {
     posted: SqProducer,
 }
 
-/// What ib_core calls when a work request completes.
-type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
+/// The receive queue as its lock protects it.
+struct ReceiveQueue {
+    open: bool,
+    /// Receives posted so far, modulo 2^32.
+    posted: u32,
+}
 
 /// A queue pair, its completion queue, and the slots by which completions are
 /// told apart. Lives inside an [`Endpoint`].
@@ -181,11 +187,13 @@ pub struct QueuePair {
     cq: NonNull<raw::ib_cq>,
     id: NonNull<raw::rdma_cm_id>,
     /// One for each send token.
-    send_cqes: SetOnce<KVVec<raw::ib_cqe>>,
+    send_slots: SetOnce<Slots>,
     /// The one of requests without a token.
-    silent: raw::ib_cqe,
-    send_done: Done,
-    recv_cqes: KVVec<raw::ib_cqe>,
+    silent: Slots,
+    recv_slots: Slots,
+    callbacks: Callbacks,
+    /// Receives completed so far, modulo 2^32; written by who handles completions.
+    received: Atomic<u32>,
     ledger: SqLedger<Ring>,
     polls: PollTracker,
     max_sges: u32,
@@ -199,7 +207,7 @@ pub struct QueuePair {
     #[pin]
     sq: SpinLockIrq<SendQueue>,
     #[pin]
-    rq: SpinLockIrq<bool>,
+    rq: SpinLockIrq<ReceiveQueue>,
     domain: Arc<Domain>,
 }
 
@@ -207,14 +215,6 @@ pub struct QueuePair {
 unsafe impl Send for QueuePair {}
 // SAFETY: see above.
 unsafe impl Sync for QueuePair {}
-
-fn cqes(n: u32, done: Done) -> Result<KVVec<raw::ib_cqe>> {
-    let mut v = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
-    for _ in 0..n {
-        v.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
-    }
-    Ok(v)
-}
 
 impl QueuePair {
     /// Creates CQ and QP for `id`, whose completions go to the endpoint `ep`.
@@ -237,7 +237,7 @@ impl QueuePair {
             Self::create(
                 id,
                 ep.cast_mut().cast(),
-                (send_done::<H>, recv_done::<H>),
+                Callbacks::of::<H>(),
                 domain,
                 cfg,
                 owner,
@@ -251,18 +251,16 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As for [`QueuePair::new`]; `context` is the endpoint, and `done` are callbacks for
-    /// completions of sends and receives of a queue with that context.
+    /// As for [`QueuePair::new`]; `context` is the endpoint, and `callbacks` are those of its type.
     #[inline(never)]
     unsafe fn create(
         id: NonNull<raw::rdma_cm_id>,
         context: *mut ffi::c_void,
-        done: (Done, Done),
+        callbacks: Callbacks,
         domain: &Arc<Domain>,
         cfg: &QueueConfig,
         owner: &'static CStr,
     ) -> Result<Pin<KBox<Self>>> {
-        let (send_done, recv_done) = done;
         let attrs = domain.device().attrs();
         // One entry of each queue belongs to the drain.
         let send_wrs = cfg.send_wrs.checked_add(1).ok_or(EINVAL)?;
@@ -273,11 +271,12 @@ impl QueuePair {
         }
         let max_sges = cfg.send_sges.min(attrs.max_send_sge).max(1);
 
-        let send_cqes = SetOnce::new();
+        let send_slots = SetOnce::new();
         if cfg.send_tokens != 0 {
-            send_cqes.populate(cqes(cfg.send_tokens, send_done)?);
+            send_slots.populate(Slots::new(cfg.send_tokens, callbacks.send)?);
         }
-        let recv_cqes = cqes(cfg.recv_tokens.max(1), recv_done)?;
+        let silent = Slots::new(1, callbacks.send)?;
+        let recv_slots = Slots::new(cfg.recv_tokens.max(1), callbacks.recv)?;
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
@@ -311,10 +310,12 @@ impl QueuePair {
             },
             sq_sig_type: raw::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: raw::ib_qp_type_IB_QPT_RC,
+            event_handler: Some(callbacks.event),
+            qp_context: context,
             ..Default::default()
         };
         // SAFETY: `id` is bound to the domain's device, or the call fails;
-        // `attr` is complete.
+        // `attr` is complete; events come until the queue pair is destroyed, in `shutdown()`.
         kernel::error::to_result(unsafe {
             raw::rdma_create_qp(id.as_ptr(), domain.as_raw(), &mut attr)
         })?;
@@ -336,12 +337,11 @@ impl QueuePair {
                 qp,
                 cq,
                 id,
-                send_cqes,
-                silent: raw::ib_cqe {
-                    done: Some(send_done),
-                },
-                send_done,
-                recv_cqes,
+                send_slots,
+                silent,
+                recv_slots,
+                callbacks,
+                received: Atomic::new(0),
                 ledger,
                 polls: PollTracker::new(),
                 max_sges,
@@ -351,7 +351,13 @@ impl QueuePair {
                 polling: Atomic::new(false),
                 drained: Atomic::new(false),
                 sq <- new_spinlock_irq!(SendQueue { open: true, posted }, "rtrs_sq"),
-                rq <- new_spinlock_irq!(true, "rtrs_rq"),
+                rq <- new_spinlock_irq!(
+                    ReceiveQueue {
+                        open: true,
+                        posted: 0,
+                    },
+                    "rtrs_rq"
+                ),
                 domain: domain.clone(),
             }),
             GFP_KERNEL,
@@ -364,8 +370,8 @@ impl QueuePair {
     /// Sets how many send tokens there are, if it was not known at creation. Once
     /// only. May sleep.
     pub fn set_send_tokens(&self, tokens: u32) -> Result {
-        let cqes = cqes(tokens, self.send_done)?;
-        if self.send_cqes.populate(cqes) {
+        let slots = Slots::new(tokens, self.callbacks.send)?;
+        if self.send_slots.populate(slots) {
             Ok(())
         } else {
             Err(EBUSY)
@@ -442,17 +448,20 @@ impl QueuePair {
         // Shadowed: `link()` makes the chain point into itself.
         let mut chain = chain;
         let n = u32::try_from(chain.len()).map_err(|_| PostError::Invalid)?;
-        let silent = core::ptr::from_ref(&self.silent).cast_mut();
+        let silent = self.silent.get(0).ok_or(PostError::Invalid)?;
         let cqe = match token {
             Some(t) => Some(
-                self.send_cqes
+                self.send_slots
                     .as_ref()
-                    .and_then(|cqes| cqes.get(t as usize))
-                    .map(|cqe| core::ptr::from_ref(cqe).cast_mut())
+                    .and_then(|slots| slots.get(t))
                     .ok_or(PostError::Invalid)?,
             ),
             None => None,
         };
+        // Memory of another domain may go before the queue pair does.
+        if !chain.domain().is_none_or(|domain| self.is_of(domain)) {
+            return Err(PostError::Invalid);
+        }
 
         let mut sq = self.sq.lock();
         if !sq.open {
@@ -492,43 +501,56 @@ impl QueuePair {
 
     /// Posts a receive. Any context. Without `sge` only messages without data
     /// (or RDMA writes with immediate) can be received.
-    pub fn post_recv(&self, token: u32, sge: Option<Sge>) -> Result<(), PostError> {
-        let Some(cqe) = self.recv_cqes.get(token as usize) else {
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]; the queue is full with [`recv_room`](Self::recv_room) outstanding.
+    pub fn post_recv(&self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
+        let cqe = self.recv_slots.get(token).ok_or(PostError::Invalid)?;
+        if !sge.is_none_or(|sge| self.is_of(sge.domain())) {
             return Err(PostError::Invalid);
-        };
-        let mut sge = sge;
+        }
+        let mut sge = sge.map(|sge| sge.as_raw());
         let (sg_list, num_sge) = match &mut sge {
-            // CAST: `Sge` is a transparent `ib_sge`.
-            Some(s) => (core::ptr::from_mut(s).cast(), 1),
+            Some(sge) => (core::ptr::from_mut(sge), 1),
             None => (core::ptr::null_mut(), 0),
         };
         let wr = raw::ib_recv_wr {
             next: core::ptr::null_mut(),
-            __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 {
-                wr_cqe: core::ptr::from_ref(cqe).cast_mut(),
-            },
+            __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 { wr_cqe: cqe },
             sg_list,
             num_sge,
         };
         let mut bad = core::ptr::null();
-        let open = self.rq.lock();
-        if !*open {
+        let mut rq = self.rq.lock();
+        if !rq.open {
             return Err(PostError::Closed);
+        }
+        // The entry beyond is the drain's.
+        if rq.posted.wrapping_sub(self.received.load(Acquire)) >= self.recv_room {
+            return Err(PostError::Full);
         }
         // SAFETY: as for `post_send()`, with the gate of the receive queue.
         let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), &wr, &mut bad) };
         if ret == 0 {
+            rq.posted = rq.posted.wrapping_add(1);
             Ok(())
         } else {
             Err(PostError::Refused(ret))
         }
     }
 
+    /// Whether what is of `domain` stays for as long as the queue pair may use it.
+    #[inline]
+    fn is_of(&self, domain: &Domain) -> bool {
+        core::ptr::eq(domain, &*self.domain)
+    }
+
     /// Closes the gate: when this returns nothing is being posted any more,
     /// and nothing will be. Any context.
-    pub fn close_gate(&self) {
+    pub(super) fn close_gate(&self) {
         self.sq.lock().open = false;
-        *self.rq.lock() = false;
+        self.rq.lock().open = false;
     }
 
     /// Closes the gate, and waits until every posted request has completed and its
@@ -562,61 +584,4 @@ impl QueuePair {
         // SAFETY: its only QP is gone. Waits for callbacks still running.
         unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }
-
-    fn send_token(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
-        let cqes = self.send_cqes.as_ref()?;
-        let index =
-            (cqe.addr().wrapping_sub(cqes.as_ptr().addr())) / core::mem::size_of::<raw::ib_cqe>();
-        // CAST: there are `u32` tokens.
-        (index < cqes.len()).then_some(index as u32)
-    }
-
-    fn recv_token(&self, cqe: *const raw::ib_cqe) -> u32 {
-        let index = (cqe.addr().wrapping_sub(self.recv_cqes.as_ptr().addr()))
-            / core::mem::size_of::<raw::ib_cqe>();
-        // CAST: there are `u32` tokens.
-        index as u32
-    }
-}
-
-const _: () = assert!(offset_of!(raw::ib_cqe, done) == 0);
-
-/// Called by ib_core when a send work request completes.
-///
-/// # Safety
-///
-/// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions.
-unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
-    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
-    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
-    // SAFETY: ib_core passes a valid completion.
-    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
-    let Some(qp) = ep.qp() else { return };
-    ep.handler().found(qp.polls.next(wc));
-    let token = qp.send_token(cqe);
-    if wc.status().is_ok() {
-        // Only signalled requests complete without error, in order.
-        qp.ledger.retire();
-        if token.is_some() {
-            ep.handler().send_done(ep, qp, token, wc);
-        }
-        ep.handler().send_retired(ep, qp);
-    } else {
-        ep.handler().send_done(ep, qp, token, wc);
-    }
-}
-
-/// Called by ib_core when a receive work request completes.
-///
-/// # Safety
-///
-/// As for [`send_done`].
-unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
-    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
-    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
-    // SAFETY: ib_core passes a valid completion.
-    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
-    let Some(qp) = ep.qp() else { return };
-    ep.handler().found(qp.polls.next(wc));
-    ep.handler().recv_done(ep, qp, qp.recv_token(cqe), wc);
 }

@@ -252,9 +252,4 @@ impl SqProducer {
         self.reserved = self.reserved.wrapping_sub(ticket.count);
         self.unsignaled = ticket.unsignaled_before;
     }
-
-    /// Work requests reserved and posted since the queue was made, modulo 2^32.
-    pub const fn posted(&self) -> u32 {
-        self.reserved
-    }
 }

@@ -5,13 +5,9 @@
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-use super::{
-    device::Device,
-    domain::{
-        Direction,
-        Domain, //
-    },
-    wr::Sge,
+use super::domain::{
+    Direction,
+    Domain, //
 };
 use crate::{
     atomic::{
@@ -27,7 +23,8 @@ use crate::{
 /// A caller's scatter list, by reference.
 ///
 /// Copyable because the transport has to find it again when it re-issues a
-/// request on another path. Whoever makes one promises how long it lives.
+/// request on another path. Whoever makes one promises how long it lives, whoever uses one that it
+/// still does.
 ///
 /// # Invariants
 ///
@@ -77,7 +74,11 @@ impl SgList {
     }
 
     /// Bytes the list describes.
-    pub fn total(&self) -> usize {
+    ///
+    /// # Safety
+    ///
+    /// The request that the list was made for must not have completed.
+    pub unsafe fn total(&self) -> usize {
         if self.nents == 0 {
             return 0;
         }
@@ -245,24 +246,24 @@ impl SgBuffer {
 ///
 /// # Invariants
 ///
-/// `sgl` is mapped on `dev` with these arguments, into `mapped` entries.
+/// `sgl` is mapped for the device of `domain` with these arguments, into `mapped` entries, and both
+/// are there.
 #[must_use]
 pub struct MappedSg {
     sgl: NonNull<raw::scatterlist>,
     nents: u32,
     mapped: u32,
     dir: Direction,
-    dev: *mut raw::ib_device,
-    lkey: u32,
+    domain: *const Domain,
 }
 
 // SAFETY: describes a mapping, which any thread may use or undo.
 unsafe impl Send for MappedSg {}
 
 impl MappedSg {
-    /// Whether it is mapped for `device`.
-    pub(super) fn is_for(&self, device: &Device) -> bool {
-        core::ptr::eq(self.dev, device.as_raw())
+    /// Whether it is mapped for `domain`.
+    pub(super) fn is_for(&self, domain: &Domain) -> bool {
+        core::ptr::eq(self.domain, domain)
     }
 
     /// Maps `list` for the device of `domain`. Any context.
@@ -270,13 +271,20 @@ impl MappedSg {
     /// # Errors
     ///
     /// `EINVAL` for an empty list, `ENOMEM` when it cannot be mapped.
-    pub fn map(domain: &Domain, list: SgList, dir: Direction) -> Result<Self> {
+    ///
+    /// # Safety
+    ///
+    /// The request that the list was made for must not have completed, and the list not be mapped
+    /// now. The result has to be [unmapped](Self::unmap) before the request completes, and before
+    /// the domain goes.
+    pub unsafe fn map(domain: &Domain, list: SgList, dir: Direction) -> Result<Self> {
         let sgl = NonNull::new(list.sgl).ok_or(EINVAL)?;
         if list.nents == 0 || list.nents > i32::MAX as u32 {
             return Err(EINVAL);
         }
         let dev = domain.device().as_raw();
-        // SAFETY: the device is valid, the list by the invariant of `SgList`.
+        // SAFETY: the device is valid, and the list by the invariant of `SgList` and the function's
+        // requirement.
         // CAST: checked above to fit.
         let mapped = unsafe {
             raw::rtrs_helper_ib_dma_map_sg(dev, sgl.as_ptr(), list.nents as i32, dir.as_raw())
@@ -291,33 +299,28 @@ impl MappedSg {
             // CAST: positive.
             mapped: mapped as u32,
             dir,
-            dev,
-            lkey: domain.lkey(),
+            domain,
         })
     }
 
     /// Undoes the mapping. Any context.
     ///
-    /// Not before the device is done with the memory: that the request is over,
-    /// or its queue pair drained, is for the caller to know. A device that is not
-    /// done writes to what is somebody else's by then.
+    /// # Safety
     ///
-    /// `domain` must be the one it was mapped with; with another one the
-    /// mapping is leaked.
-    pub fn unmap(self, domain: &Domain) {
-        if domain.device().as_raw() == self.dev {
-            // SAFETY: by the type invariant; `domain` keeps the device alive.
-            // CAST: was checked to fit when it was mapped.
-            unsafe {
-                raw::rtrs_helper_ib_dma_unmap_sg(
-                    self.dev,
-                    self.sgl.as_ptr(),
-                    self.nents as i32,
-                    self.dir.as_raw(),
-                );
-            }
-            core::mem::forget(self);
+    /// No work request that names the memory may be outstanding, or be posted after this: a
+    /// device that is not done writes to what is somebody else's by then.
+    pub unsafe fn unmap(self) {
+        // SAFETY: by the type invariant, which the requirement of `map()` upholds.
+        // CAST: was checked to fit when it was mapped.
+        unsafe {
+            raw::rtrs_helper_ib_dma_unmap_sg(
+                (*self.domain).device().as_raw(),
+                self.sgl.as_ptr(),
+                self.nents as i32,
+                self.dir.as_raw(),
+            );
         }
+        core::mem::forget(self);
     }
 
     /// DMA segments the list was mapped into.
@@ -325,22 +328,29 @@ impl MappedSg {
         self.mapped
     }
 
-    /// Fills `sges` with the segments, for local access; returns how many there
-    /// are, which may be more than fit.
-    pub fn fill(&self, sges: &mut [Sge]) -> u32 {
-        let max = u32::try_from(sges.len()).unwrap_or(u32::MAX);
-        // SAFETY: the list is mapped, `sges` has room for `max` elements and
-        // `Sge` is a transparent `ib_sge`.
+    /// Fills the start of `room` with the segments, for local access in `domain`; returns how many
+    /// there are. `EINVAL` if they do not fit, or it was mapped for another domain.
+    pub(super) fn fill(&self, domain: &Domain, room: &mut [raw::ib_sge]) -> Result<usize> {
+        if !self.is_for(domain) {
+            return Err(EINVAL);
+        }
+        let max = u32::try_from(room.len()).unwrap_or(u32::MAX);
+        // SAFETY: the list is mapped, and `room` has room for `max` elements.
         // CAST: `mapped` came from an `int`.
-        unsafe {
+        let found = unsafe {
             raw::rtrs_helper_ib_sg_dma_list(
                 self.sgl.as_ptr(),
                 self.mapped as i32,
-                sges.as_mut_ptr().cast(),
+                room.as_mut_ptr(),
                 max,
-                self.lkey,
+                domain.lkey(),
             )
+        };
+        if found > max {
+            return Err(EINVAL);
         }
+        // CAST: `usize` has at least 32 bits.
+        Ok(found as usize)
     }
 
     pub(super) fn as_raw(&self) -> *mut raw::scatterlist {

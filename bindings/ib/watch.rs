@@ -41,12 +41,45 @@ pub enum DeviceEvent {
     Fatal,
 }
 
+/// A type with a watch; made by [`device_watch!`].
+///
+/// # Safety
+///
+/// [`watch()`](Self::watch) always returns the same.
+pub unsafe trait HasWatch: Sized + 'static {
+    /// The static watch that belongs to the type.
+    fn watch() -> &'static DeviceWatch<Self>
+    where
+        Self: Watch;
+}
+
+/// Makes the static watch of a type.
+///
+/// ```ignore
+/// struct Devices;
+///
+/// device_watch! {
+///     static WATCH: Devices = c"my_module";
+/// }
+/// ```
+#[macro_export]
+macro_rules! device_watch {
+    ($vis:vis static $name:ident: $type:ty = $text:expr;) => {
+        $vis static $name: $crate::ib::DeviceWatch<$type> = $crate::ib::DeviceWatch::new($text);
+
+        // SAFETY: there is only this one.
+        unsafe impl $crate::ib::HasWatch for $type {
+            fn watch() -> &'static $crate::ib::DeviceWatch<Self> {
+                &$name
+            }
+        }
+    };
+}
+pub use device_watch;
+
 /// Somebody who watches devices. A type without values: the functions C calls
 /// carry no context.
-pub trait Watch: Sized + 'static {
-    /// The static watch that belongs to the type.
-    fn watch() -> &'static DeviceWatch<Self>;
-
+pub trait Watch: HasWatch {
     /// Something happened. Process context; must not wait for other events.
     fn device_event(device: &Device, event: DeviceEvent);
 }

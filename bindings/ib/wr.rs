@@ -7,33 +7,127 @@
 
 use core::mem::MaybeUninit;
 
-use super::mr::{
-    Access,
-    Mr, //
+use kernel::prelude::*;
+
+use super::{
+    domain::Domain,
+    mr::{
+        Access,
+        Mr, //
+    },
+    sg::MappedSg,
 };
 use crate::raw;
 
-/// A local scatter/gather element.
-#[repr(transparent)]
-#[derive(Clone, Copy, Default)]
-pub struct Sge(raw::ib_sge);
+/// A local scatter/gather element: memory that a domain keeps for as long as a queue pair of it
+/// may use that. Only those take it: a key may be good for the whole device.
+#[derive(Clone, Copy)]
+pub struct Sge<'d> {
+    raw: raw::ib_sge,
+    domain: &'d Domain,
+}
 
-impl Sge {
+impl<'d> Sge<'d> {
     #[inline]
-    pub(super) fn new(addr: u64, length: u32, lkey: u32) -> Self {
-        Self(raw::ib_sge { addr, length, lkey })
+    pub(super) fn new(domain: &'d Domain, addr: u64, length: u32, lkey: u32) -> Self {
+        Self {
+            raw: raw::ib_sge { addr, length, lkey },
+            domain,
+        }
     }
 
-    /// Bytes.
     #[inline]
-    pub fn len(&self) -> u32 {
-        self.0.length
+    pub(super) fn as_raw(&self) -> raw::ib_sge {
+        self.raw
     }
 
-    /// Whether it describes no byte.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0.length == 0
+    pub(super) fn domain(&self) -> &'d Domain {
+        self.domain
+    }
+}
+
+/// Up to `N` elements of one domain, for one work request.
+pub struct Sges<'d, const N: usize> {
+    raws: [raw::ib_sge; N],
+    len: usize,
+    domain: Option<&'d Domain>,
+}
+
+/// No elements.
+pub static NO_SGES: Sges<'static, 0> = Sges::new();
+
+impl<const N: usize> Default for Sges<'_, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'d> From<Sge<'d>> for Sges<'d, 1> {
+    #[inline]
+    fn from(sge: Sge<'d>) -> Self {
+        Self {
+            raws: [sge.raw],
+            len: 1,
+            domain: Some(sge.domain),
+        }
+    }
+}
+
+impl<'d, const N: usize> Sges<'d, N> {
+    /// None yet.
+    #[inline]
+    pub const fn new() -> Self {
+        Self {
+            raws: [raw::ib_sge {
+                addr: 0,
+                length: 0,
+                lkey: 0,
+            }; N],
+            len: 0,
+            domain: None,
+        }
+    }
+
+    /// Appends one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no room, or it is of another domain than those before.
+    #[inline]
+    pub fn push(&mut self, sge: Sge<'d>) -> Result {
+        self.belong_to(sge.domain)?;
+        *self.raws.get_mut(self.len).ok_or(EINVAL)? = sge.raw;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Appends the segments of a scatter list that was mapped for `domain`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push), and if it was mapped for another domain.
+    #[inline]
+    pub fn push_mapped(&mut self, domain: &'d Domain, map: &MappedSg) -> Result {
+        self.belong_to(domain)?;
+        let room = self.raws.get_mut(self.len..).ok_or(EINVAL)?;
+        // No overflow: there was room for them.
+        self.len += map.fill(domain, room)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn belong_to(&mut self, domain: &'d Domain) -> Result {
+        match self.domain {
+            Some(other) if !core::ptr::eq(other, domain) => return Err(EINVAL),
+            _ => self.domain = Some(domain),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn raws(&self) -> &[raw::ib_sge] {
+        self.raws.get(..self.len).unwrap_or_default()
     }
 }
 
@@ -57,11 +151,12 @@ union AnyWr {
 
 /// Up to `N` send work requests, posted together, in this order.
 ///
-/// The elements and regions they name are borrowed until the chain is posted.
+/// The elements and regions they name are borrowed until the chain is posted, and are of one domain.
 pub struct Chain<'a, const N: usize> {
     wrs: [MaybeUninit<AnyWr>; N],
+    /// More than `N` for a chain that cannot be posted.
     len: usize,
-    _sges: core::marker::PhantomData<&'a [Sge]>,
+    domain: Option<&'a Domain>,
 }
 
 impl<const N: usize> Default for Chain<'_, N> {
@@ -77,8 +172,14 @@ impl<'a, const N: usize> Chain<'a, N> {
         Self {
             wrs: [const { MaybeUninit::uninit() }; N],
             len: 0,
-            _sges: core::marker::PhantomData,
+            domain: None,
         }
+    }
+
+    /// The domain of what its requests name, if they name anything.
+    #[inline]
+    pub(super) fn domain(&self) -> Option<&'a Domain> {
+        self.domain
     }
 
     /// Work requests in the chain.
@@ -103,13 +204,25 @@ impl<'a, const N: usize> Chain<'a, N> {
         self
     }
 
+    /// What is named is of `domain`; a chain that names two domains' cannot be posted.
     #[inline]
-    fn base(opcode: raw::ib_wr_opcode, sges: &[Sge], ex: u32) -> raw::ib_send_wr {
+    fn belong_to(mut self, domain: Option<&'a Domain>) -> Self {
+        match (self.domain, domain) {
+            (_, None) => (),
+            (None, Some(_)) => self.domain = domain,
+            (Some(one), Some(other)) if core::ptr::eq(one, other) => (),
+            _ => self.len = N.saturating_add(1),
+        }
+        self
+    }
+
+    #[inline]
+    fn base(opcode: raw::ib_wr_opcode, sges: &[raw::ib_sge], ex: u32) -> raw::ib_send_wr {
         raw::ib_send_wr {
             next: core::ptr::null_mut(),
             __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_id: 0 },
             // The driver only reads the list.
-            sg_list: sges.as_ptr().cast_mut().cast(),
+            sg_list: sges.as_ptr().cast_mut(),
             // CAST: a few elements; the device checks against its limit.
             num_sge: sges.len() as i32,
             opcode,
@@ -121,10 +234,16 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     #[inline]
-    fn rdma(self, opcode: raw::ib_wr_opcode, sges: &'a [Sge], to: Remote, ex: u32) -> Self {
-        self.push(AnyWr {
+    fn rdma<const M: usize>(
+        self,
+        opcode: raw::ib_wr_opcode,
+        sges: &'a Sges<'_, M>,
+        to: Remote,
+        ex: u32,
+    ) -> Self {
+        self.belong_to(sges.domain).push(AnyWr {
             rdma: raw::ib_rdma_wr {
-                wr: Self::base(opcode, sges, ex),
+                wr: Self::base(opcode, sges.raws(), ex),
                 remote_addr: to.addr,
                 rkey: to.rkey,
             },
@@ -133,13 +252,18 @@ impl<'a, const N: usize> Chain<'a, N> {
 
     /// RDMA write of `sges` to the peer's memory.
     #[inline]
-    pub fn rdma_write(self, sges: &'a [Sge], to: Remote) -> Self {
+    pub fn rdma_write<const M: usize>(self, sges: &'a Sges<'_, M>, to: Remote) -> Self {
         self.rdma(raw::ib_wr_opcode_IB_WR_RDMA_WRITE, sges, to, 0)
     }
 
     /// RDMA write that also tells the peer about it, with a word `imm`.
     #[inline]
-    pub fn rdma_write_imm(self, sges: &'a [Sge], to: Remote, imm: u32) -> Self {
+    pub fn rdma_write_imm<const M: usize>(
+        self,
+        sges: &'a Sges<'_, M>,
+        to: Remote,
+        imm: u32,
+    ) -> Self {
         self.rdma(
             raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
             sges,
@@ -150,25 +274,29 @@ impl<'a, const N: usize> Chain<'a, N> {
 
     /// Message to the peer.
     #[inline]
-    pub fn send(self, sges: &'a [Sge]) -> Self {
-        self.push(AnyWr {
-            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND, sges, 0),
+    pub fn send<const M: usize>(self, sges: &'a Sges<'_, M>) -> Self {
+        self.belong_to(sges.domain).push(AnyWr {
+            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND, sges.raws(), 0),
         })
     }
 
     /// Message to the peer with a word `imm`.
     #[inline]
-    pub fn send_imm(self, sges: &'a [Sge], imm: u32) -> Self {
-        self.push(AnyWr {
-            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, sges, imm.to_be()),
+    pub fn send_imm<const M: usize>(self, sges: &'a Sges<'_, M>, imm: u32) -> Self {
+        self.belong_to(sges.domain).push(AnyWr {
+            send: Self::base(
+                raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
+                sges.raws(),
+                imm.to_be(),
+            ),
         })
     }
 
-    /// Message to the peer that also invalidates its key `rkey`.
+    /// Message without content that invalidates the peer's key `rkey`.
     #[inline]
-    pub fn send_inv(self, sges: &'a [Sge], rkey: u32) -> Self {
+    pub fn send_inv(self, rkey: u32) -> Self {
         self.push(AnyWr {
-            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, sges, rkey),
+            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, &[], rkey),
         })
     }
 
@@ -176,7 +304,7 @@ impl<'a, const N: usize> Chain<'a, N> {
     #[inline]
     pub fn reg_mr(self, mr: &'a Mr, access: Access) -> Self {
         let key = mr.rkey();
-        self.push(AnyWr {
+        self.belong_to(Some(mr.domain())).push(AnyWr {
             reg: raw::ib_reg_wr {
                 wr: Self::base(raw::ib_wr_opcode_IB_WR_REG_MR, &[], 0),
                 mr: mr.as_raw(),

@@ -311,7 +311,7 @@ impl LinkCore {
         let Outcome::Complete(result) = outcome else {
             return;
         };
-        self.unmap(request);
+        request.mapped.undo();
         self.count_inflight(ep.index(), -1);
         let now = time::now_ns();
         let (dir, ns) = request.stamp.get(now);
@@ -326,15 +326,14 @@ impl LinkCore {
     /// Requests that were in flight when the link ended. For when it is quiet: nothing else
     /// touches the requests any more.
     ///
-    /// `f` gets the number of each, of one direction or all, and its result if the server had
-    /// answered.
+    /// `f` gets the number of each, and its result if the server had answered.
     pub(crate) fn for_each_left(&self, f: impl Fn(u16, Option<i32>)) {
         let Some(tables) = self.tables.as_ref() else {
             return;
         };
         for (id, request) in tables.requests.iter().enumerate() {
             if let Some(left) = request.state.take_for_failover() {
-                self.unmap(request);
+                request.mapped.undo();
                 self.count_inflight(left.con, -1);
                 trace::failover(self, left.con, id, !left.needs.needs_response());
                 let result = (!left.needs.needs_response()).then_some(left.result);

@@ -13,11 +13,11 @@ use rtrs_bindings::{
         Chain,
         Direction,
         Endpoint,
-        MappedSg,
         PostError,
         QueuePair,
         Remote,
-        Sge, //
+        Sge,
+        Sges, //
     },
     time,
 };
@@ -32,6 +32,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    mapping::Fresh,
     Link,
     LinkCore,
     Request,
@@ -146,17 +147,7 @@ impl Link {
     }
 }
 
-impl LinkCore {
-    /// Takes back the mapping of a request whose owner we are.
-    pub(super) fn unmap(&self, request: &Request) {
-        let Some(domain) = self.domain.as_ref() else {
-            return;
-        };
-        if let Some(map) = request.mapped.try_take().and_then(|mut m| m.take()) {
-            map.unmap(domain);
-        }
-    }
-}
+impl LinkCore {}
 
 /// A request on its way out.
 struct Outgoing<'a> {
@@ -170,10 +161,6 @@ struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    fn map(&self, io: &Io, dir: Direction) -> Result<MappedSg> {
-        MappedSg::map(self.qp.domain(), io.sg, dir)
-    }
-
     /// Where the request is written to: the part of the chunk behind the place
     /// of the data, or the whole.
     fn target(&self) -> Result<(Remote, u32)> {
@@ -196,7 +183,7 @@ impl Outgoing<'_> {
     }
 
     /// Puts the protocol's message behind the user's; returns both.
-    fn header(&self, msg: &[u8]) -> Result<Sge> {
+    fn header(&self, msg: &[u8]) -> Result<Sge<'_>> {
         let slot = MessageSlot::of(self.id);
         let region = self.tables.messages.get(slot.region).ok_or(EINVAL)?;
         let usr_len = usize::from(self.layout.usr_len());
@@ -247,11 +234,11 @@ impl Outgoing<'_> {
                     Some(Ok(gen)) => gen,
                     // Nothing has begun.
                     Some(Err(_)) => {
-                        self.core.unmap(self.request);
+                        self.request.mapped.undo();
                         return Err(IssueError::Request(EBUSY));
                     }
                     None => {
-                        self.core.unmap(self.request);
+                        self.request.mapped.undo();
                         return Err(e.into());
                     }
                 };
@@ -261,25 +248,11 @@ impl Outgoing<'_> {
                     return Ok(());
                 }
                 self.core.count_inflight(self.con, -1);
-                self.core.unmap(self.request);
+                self.request.mapped.undo();
                 if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
                     self.core.fail("posting a request", e_to_errno(e));
                 }
                 Err(e.into())
-            }
-        }
-    }
-
-    /// Keeps the mapping for whoever completes the request.
-    fn keep(&self, map: MappedSg) -> Result {
-        match self.request.mapped.try_take() {
-            Some(mut kept) => {
-                *kept = Some(map);
-                Ok(())
-            }
-            None => {
-                map.unmap(self.qp.domain());
-                Err(EBUSY)
             }
         }
     }
@@ -296,7 +269,7 @@ impl Outgoing<'_> {
         let token = Some(u32::from(self.id));
 
         if self.layout.data_len() == 0 {
-            let sges = [header];
+            let sges = Sges::from(header);
             return self.post(
                 Chain::<1>::new().rdma_write_imm(&sges, to, imm),
                 Needs::response(),
@@ -304,8 +277,9 @@ impl Outgoing<'_> {
             );
         }
 
-        let map = self.map(io, Direction::ToDevice)?;
-        let segments = map.segments() as usize;
+        let domain = self.qp.domain();
+        let map = Fresh::map(io, domain, Direction::ToDevice)?;
+        let segments = map.sg()?.segments() as usize;
         let direct = self
             .qp
             .max_sges()
@@ -314,35 +288,24 @@ impl Outgoing<'_> {
         if segments <= direct {
             // The common case: no registration, one work request, and nobody
             // but our own device ever reads the memory.
-            let mut sges = [Sge::default(); MAX_SEND_SGES as usize];
-            let (data, rest) = sges.split_at_mut(segments);
-            map.fill(data);
-            if let Some(last) = rest.first_mut() {
-                *last = header;
-            }
-            self.keep(map)?;
-            let sges = sges.get(..=segments).ok_or(EINVAL)?;
+            let mut sges = Sges::<{ MAX_SEND_SGES as usize }>::new();
+            sges.push_mapped(domain, map.sg()?)?;
+            sges.push(header)?;
+            map.keep(&self.request.mapped)?;
             return self.post(
-                Chain::<1>::new().rdma_write_imm(sges, to, imm),
+                Chain::<1>::new().rdma_write_imm(&sges, to, imm),
                 Needs::response().and_sent(),
                 token,
             );
         }
 
         let mr = &self.request.mr;
-        let reg = mr
-            .map_sg(&map, SEGMENT_SIZE, self.layout.data_len())
-            .and_then(|remote| Ok((remote, mr.sge()?)));
-        let (remote, data) = match reg {
-            Ok(reg) => reg,
-            Err(e) => {
-                map.unmap(self.qp.domain());
-                return Err(e.into());
-            }
-        };
-        self.keep(map)?;
+        let remote = mr.map_sg(map.sg()?, SEGMENT_SIZE, self.layout.data_len())?;
+        let mut sges = Sges::<2>::new();
+        sges.push(mr.sge()?)?;
+        sges.push(header)?;
+        map.keep(&self.request.mapped)?;
         self.request.rkey.store(remote.rkey, Relaxed);
-        let sges = [data, header];
         self.post(
             Chain::<2>::new()
                 .reg_mr(mr, Access::LOCAL_READ)
@@ -364,7 +327,7 @@ impl Outgoing<'_> {
             }
             .write(&mut msg)
             .map_err(|_| EINVAL)?;
-            let sges = [self.header(msg.get(..n).ok_or(EINVAL)?)?];
+            let sges = Sges::from(self.header(msg.get(..n).ok_or(EINVAL)?)?);
             return self.post(
                 Chain::<1>::new().rdma_write_imm(&sges, to, imm),
                 Needs::response(),
@@ -372,35 +335,26 @@ impl Outgoing<'_> {
             );
         }
 
-        let map = self.map(io, Direction::FromDevice)?;
+        let map = Fresh::map(io, self.qp.domain(), Direction::FromDevice)?;
         let mr = &self.request.mr;
         let len = self.layout.data_len();
-        let header = mr.map_sg(&map, SEGMENT_SIZE, len).and_then(|remote| {
-            let n = ReadMsg {
-                usr_len,
-                dest: Some(ReadDest {
-                    desc: SgDesc {
-                        addr: remote.addr,
-                        rkey: remote.rkey,
-                        len,
-                    },
-                    need_inval: true,
-                }),
-            }
-            .write(&mut msg)
-            .map_err(|_| EINVAL)?;
-            self.request.rkey.store(remote.rkey, Relaxed);
-            self.header(msg.get(..n).ok_or(EINVAL)?)
-        });
-        let header = match header {
-            Ok(header) => header,
-            Err(e) => {
-                map.unmap(self.qp.domain());
-                return Err(e.into());
-            }
-        };
-        self.keep(map)?;
-        let sges = [header];
+        let remote = mr.map_sg(map.sg()?, SEGMENT_SIZE, len)?;
+        let n = ReadMsg {
+            usr_len,
+            dest: Some(ReadDest {
+                desc: SgDesc {
+                    addr: remote.addr,
+                    rkey: remote.rkey,
+                    len,
+                },
+                need_inval: true,
+            }),
+        }
+        .write(&mut msg)
+        .map_err(|_| EINVAL)?;
+        let sges = Sges::from(self.header(msg.get(..n).ok_or(EINVAL)?)?);
+        map.keep(&self.request.mapped)?;
+        self.request.rkey.store(remote.rkey, Relaxed);
         self.post(
             Chain::<2>::new()
                 .reg_mr(mr, Access::REMOTE_WRITE)

@@ -19,7 +19,6 @@ use kernel::{
 };
 use rtrs_bindings::{
     errno,
-    handoff::HandoffCell,
     ib::{
         Chain,
         CmEvent,
@@ -32,7 +31,9 @@ use rtrs_bindings::{
         PollContext,
         PortSpace,
         QueueConfig,
-        Region, //
+        Region,
+        Sge,
+        Sges, //
     },
     noio::{
         self,
@@ -56,6 +57,7 @@ use rtrs_core::proto::{
 
 use super::{
     ack_token,
+    mapping::Mapping,
     Chunk,
     Link,
     LinkCore,
@@ -127,7 +129,7 @@ impl Link {
             exponent => ep.set_ack_timeout(exponent)?,
         }
         self.endpoints.push(ep, GFP_KERNEL)?;
-        let ep = self.endpoints.last().ok_or(EINVAL)?;
+        let ep = self.endpoints.last_mut().ok_or(EINVAL)?.as_mut();
         let timeout = match path.via() {
             Some(_) => RESOLVE_ADDR_AGAIN_MS,
             None => RESOLVE_ADDR_FIRST_MS,
@@ -165,12 +167,12 @@ impl Link {
         .write(&mut req)
         .map_err(|_| EINVAL)?;
         region.write(rsp_size, &req)?;
-        let recv = region.sge(0, rsp_size)?;
-        let send = [region.sge(rsp_size, InfoReq::SIZE)?];
         if !core.info.populate(region) {
             return Err(EBUSY);
         }
-        qp.post_recv(INFO_TOKEN, Some(recv))?;
+        let region = core.info.as_ref().ok_or(EBUSY)?;
+        let send = Sges::from(region.sge(rsp_size, InfoReq::SIZE)?);
+        qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
         qp.post_send(Chain::<1>::new().send(&send), None)?;
         Ok(())
     }
@@ -239,7 +241,7 @@ fn new_region(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region
 }
 
 impl LinkCore {
-    pub(super) fn recv_sge(&self, con: u16, token: u32) -> Result<rtrs_bindings::ib::Sge> {
+    pub(super) fn recv_sge(&self, con: u16, token: u32) -> Result<Sge<'_>> {
         let tables = self.tables.as_ref().ok_or(EINVAL)?;
         let region = tables.recv.get(usize::from(con)).ok_or(EINVAL)?;
         region.sge(token as usize * RECV_SIZE, RECV_SIZE)
@@ -265,7 +267,7 @@ impl LinkCore {
                     rkey: Atomic::new(0),
                     sent_gen: Atomic::new(0),
                     inval_gen: Atomic::new(0),
-                    mapped: HandoffCell::new(None),
+                    mapped: Mapping::none(),
                     mr: Mr::new(domain, pages)?,
                 },
                 GFP_KERNEL,

@@ -25,7 +25,9 @@ use rtrs_bindings::{
         PostError,
         Region,
         Remote,
-        Sge, //
+        Sge,
+        Sges,
+        NO_SGES, //
     },
     lock::SpinLockIrqGuard,
 };
@@ -98,6 +100,7 @@ impl Live {
         match result {
             Ok(()) => {
                 let busy = op.take_busy();
+                op.rest();
                 *place = Place::Idle(op);
                 // Still locked: see the top of this file.
                 let end = if busy {
@@ -150,7 +153,7 @@ impl Live {
             // No more than was asked for: the descriptor is as long as the data.
             let len = request.data_range().len();
             slot.chunk.sync_for_device(0, len);
-            data = [slot.chunk.sge(0, len).map_err(|_| PostError::Invalid)?];
+            data = Sges::from(slot.chunk.sge(0, len).map_err(|_| PostError::Invalid)?);
             let to = Remote {
                 addr: dest.desc.addr,
                 rkey: dest.desc.rkey,
@@ -167,22 +170,21 @@ impl Live {
                     Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
                     Attempt::Again => mr.rkey(),
                 };
-                body = [new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?];
+                body =
+                    Sges::from(new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?);
                 // The order that is on the wire since ever, whatever its reason.
                 chain = match (dest, inval) {
                     (_, None) => chain.reg_mr(mr, Access::REMOTE_WRITE),
-                    (Some(_), Some(key)) => {
-                        chain.reg_mr(mr, Access::REMOTE_WRITE).send_inv(&[], key)
-                    }
-                    (None, Some(key)) => chain.send_inv(&[], key).reg_mr(mr, Access::REMOTE_WRITE),
+                    (Some(_), Some(key)) => chain.reg_mr(mr, Access::REMOTE_WRITE).send_inv(key),
+                    (None, Some(key)) => chain.send_inv(key).reg_mr(mr, Access::REMOTE_WRITE),
                 };
                 chain = chain.send_imm(&body, imm);
             }
             _ => {
                 if let Some(key) = inval {
-                    chain = chain.send_inv(&[], key);
+                    chain = chain.send_inv(key);
                 }
-                chain = chain.rdma_write_imm(&[], Remote::default(), imm);
+                chain = chain.rdma_write_imm(&NO_SGES, Remote::default(), imm);
             }
         }
         qp.post_send(chain, None)?;
@@ -294,7 +296,7 @@ impl Live {
 }
 
 /// Puts the key of chunk `buf_id` into its place in `rkeys`.
-fn new_key(rkeys: &Region, buf_id: u16, rkey: u32) -> Result<Sge> {
+fn new_key(rkeys: &Region, buf_id: u16, rkey: u32) -> Result<Sge<'_>> {
     let off = usize::from(buf_id)
         .checked_mul(RkeyRsp::SIZE)
         .ok_or(EINVAL)?;

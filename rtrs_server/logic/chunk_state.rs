@@ -36,8 +36,8 @@ pub enum Begin {
     /// waits for is one of this incarnation, whose path should be closed, as its client has given
     /// it up: it may be waiting there for what that path does not do any more.
     Parked(Incarnation),
-    /// Keep it as above. The request that was parked by this incarnation is not parked any more:
-    /// the caller drops it. Its path should be closed, as its client has given it up.
+    /// Keep it as above. The request that was parked by this incarnation is not parked any more,
+    /// and goes with its path. That should be closed, as its client has given it up.
     Replaced(Incarnation),
     /// The client has this request in flight on this very path. Close the path.
     Violation,
@@ -124,8 +124,9 @@ impl ChunkState {
 
     /// The operation of `inc` is over: nothing touches the chunk for it any more.
     ///
-    /// To be called before the answer is posted, since with the answer the client may send the
-    /// next request for this chunk over the same path.
+    /// With the answer the client may send the next request for this chunk over the same path: that
+    /// must not get to [`ChunkState::try_begin`] before this has returned. The server posts the
+    /// answer and calls this with the chunk's slot locked.
     pub fn end(&self, inc: Incarnation) -> End {
         self.update(|users| match users {
             Users { busy, parked } if busy == Some(inc) => (

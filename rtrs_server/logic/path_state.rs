@@ -68,7 +68,7 @@ pub enum ServerPathState {
     Starting,
     /// IO is admitted.
     Connected,
-    /// No new work; running operations are waited for, then all is drained and freed.
+    /// No new work; all is drained and freed, then operations that the user has are waited for.
     Closing(CloseReason),
     /// Over.
     Closed(CloseReason),
@@ -107,13 +107,10 @@ impl fmt::Display for ServerPathState {
 /// What happens to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A connection was accepted, and this many are still missing.
+    /// The last connection was accepted.
     ///
     /// Accepting counts, not the client's confirmation: its first message may overtake that.
-    ConAccepted {
-        /// Number of connections still missing.
-        missing: u16,
-    },
+    AllAccepted,
     /// A valid info request was received.
     InfoReceived,
     /// Memory is ready, and the user agreed to the session.
@@ -122,7 +119,7 @@ pub enum Event {
     Deadline,
     /// The path has to go.
     Close(CloseReason),
-    /// Closing is done: operations over, connections drained and freed.
+    /// Closing is done: connections drained and freed, operations over.
     CloseDone,
 }
 
@@ -136,15 +133,9 @@ pub enum Action {
     Prepare,
     /// Cancel the deadline, post the receives, send the info answer, start heartbeats.
     Serve,
-    /// Stop admitting work, disconnect, wait for operations, drain, free; then send
+    /// Stop admitting work, disconnect, drain, free; when the last operation is over, send
     /// [`Event::CloseDone`].
-    Close {
-        /// The user was told that the path is up, and has to be told that it is down.
-        was_up: bool,
-        /// Memory is being prepared, and the user perhaps told that the path is up: wait for that
-        /// to return first, and undo what it did. The event it sends has no effect any more.
-        was_starting: bool,
-    },
+    Close,
     /// Drop the owner's reference, no event will be looked at any more.
     Release,
 }
@@ -173,12 +164,9 @@ impl ServerPathState {
 
             (_, Event::Close(reason)) => self.close(reason),
 
-            (Self::Handshaking, Event::ConAccepted { missing: 0 }) => {
-                Self::InfoPending.with(Action::None)
-            }
-            (Self::Handshaking, Event::ConAccepted { .. }) => self.with(Action::None),
+            (Self::Handshaking, Event::AllAccepted) => Self::InfoPending.with(Action::None),
             // The listener asks `accepts_cons` first; this is what it should have been told.
-            (_, Event::ConAccepted { .. }) => self.close(CloseReason::Violation),
+            (_, Event::AllAccepted) => self.close(CloseReason::Violation),
 
             (Self::InfoPending, Event::InfoReceived) => Self::Starting.with(Action::Prepare),
             (_, Event::InfoReceived) => self.close(CloseReason::Violation),
@@ -194,10 +182,7 @@ impl ServerPathState {
     }
 
     const fn close(self, reason: CloseReason) -> Transition {
-        Self::Closing(reason).with(Action::Close {
-            was_up: matches!(self, Self::Connected),
-            was_starting: matches!(self, Self::Starting),
-        })
+        Self::Closing(reason).with(Action::Close)
     }
 
     const fn with(self, action: Action) -> Transition {

@@ -25,7 +25,7 @@ pub enum Resource {
     Sessions,
     /// Sessions of one source address.
     SessionsPerSource,
-    /// Paths in their handshake, all together.
+    /// Paths in their handshake, all together, but for those of sessions that their users have.
     Handshakes,
     /// Paths of one source address in their handshake.
     HandshakesPerSource,

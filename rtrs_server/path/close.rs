@@ -74,14 +74,15 @@ impl Path {
             live.give_up(self);
         }
 
-        // 4. Connections: drained, destroyed. No handler of ours runs after this. The user's
-        // `request()` may: its connection is nothing that it knows of.
+        // 4. Connections: drained, destroyed. Those of a handshake are here; those of a path that
+        // was starting, or up, are what goes first of `live`. No handler of ours runs after that.
+        // The user's `request()` may: its connection is nothing that it knows of.
         drop(eps);
         let region = self.info.lock().region.take();
         drop(region);
 
-        // 5. Operations that nobody works on, with keys and, as the last user of its memory, the
-        // domain.
+        // 5. The rest of it: operations that nobody works on, with keys. Then, as the last user of
+        // its memory, the domain.
         drop(live);
         drop(domain);
         drop(shares);

@@ -325,15 +325,14 @@ impl Path {
         }
     }
 
-    /// Posts the receive of the info request.
+    /// Posts the receive of the info request. Not after the connection was accepted.
     fn expect_info(&self, domain: &Arc<Domain>, qp: &QueuePair) -> Result {
         let node = domain.device().numa_node();
         let pages = Pages::new(0, node, Gfp::KERNEL)?;
         let region = domain.map(Arc::new(pages, GFP_KERNEL)?, Direction::FromDevice)?;
-        let sge = region.sge(0, InfoReq::SIZE)?;
 
+        qp.post_recv(RECV_INFO, Some(region.sge(0, InfoReq::SIZE)?))?;
         self.info.lock().region = Some(region);
-        qp.post_recv(RECV_INFO, Some(sge))?;
         Ok(())
     }
 }

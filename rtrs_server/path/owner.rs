@@ -65,7 +65,7 @@ impl Path {
         let name = self.info.lock().name;
         let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
         if state == ServerPathState::Handshaking && all {
-            return Some(Event::ConAccepted { missing: 0 });
+            return Some(Event::AllAccepted);
         }
         if state.in_handshake() {
             if let Some(name) = name {
@@ -170,7 +170,7 @@ impl Path {
                     self.close(reason);
                 }
             }
-            Action::Close { .. } => {
+            Action::Close => {
                 // What the state machine decided is closed for everybody else, too.
                 if let ServerPathState::Closing(reason) = transition.state {
                     self.reason.populate(reason);

@@ -25,6 +25,7 @@ use rtrs_bindings::{
         Handler,
         Locked,
         PostError,
+        QpEvent,
         QueuePair,
         Wc,
         WcOpcode, //
@@ -120,6 +121,14 @@ impl Handler for Path {
         if let Some(live) = self.live.read(&guard) {
             live.retired(ep.handler());
         }
+    }
+
+    fn qp_event(&self, ep: &Endpoint<Self>, event: QpEvent) {
+        // What the device refuses of what is only written, or read, leaves no other trace.
+        ep.handler().fault(Fault::Unexpected(match event {
+            QpEvent::AccessError => "access to memory that is not the client's",
+            _ => "request that the device does not understand",
+        }));
     }
 
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {

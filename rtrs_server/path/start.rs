@@ -4,7 +4,6 @@
 
 use kernel::{
     prelude::*,
-    str::CString,
     sync::{
         atomic::{
             Acquire,
@@ -25,7 +24,8 @@ use rtrs_bindings::{
         Domain,
         Endpoint,
         Mr,
-        Region, //
+        Region,
+        Sges, //
     },
     noio::Gfp,
     pages::Pages,
@@ -152,8 +152,7 @@ impl Path {
                 ENOMEM
             })?;
         if let Some(ep) = eps.first() {
-            let name = CString::try_from(domain.device().name())?;
-            self.hca.populate((name, ep.port()));
+            self.hca.populate((domain.device().name(), ep.port()));
         }
 
         let depth = self.geometry().queue_depth();
@@ -310,7 +309,7 @@ impl Path {
     /// Sends the info answer. Requests may arrive from then on.
     fn send_info(&self, region: &Region, len: usize) -> Result {
         let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_INFO);
-        let body = [region.sge(0, len)?];
+        let body = Sges::from(region.sge(0, len)?);
         let guard = rcu::read_lock();
         let qp = self
             .live

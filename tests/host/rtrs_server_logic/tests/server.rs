@@ -138,9 +138,7 @@ fn run(events: &[Event]) -> (ServerPathState, Vec<Action>) {
 #[test]
 fn a_good_life() {
     let (state, actions) = run(&[
-        Event::ConAccepted { missing: 2 },
-        Event::ConAccepted { missing: 1 },
-        Event::ConAccepted { missing: 0 },
+        Event::AllAccepted,
         Event::InfoReceived,
         Event::Deadline,
         Event::Ready,
@@ -150,28 +148,28 @@ fn a_good_life() {
         Event::CloseDone,
     ]);
     assert_eq!(state, ServerPathState::Closed(CloseReason::Peer));
-    let close = Action::Close {
-        was_up: true,
-        was_starting: false,
-    };
     assert_eq!(
         actions,
-        [Action::Prepare, Action::Serve, close, Action::Release]
+        [
+            Action::Prepare,
+            Action::Serve,
+            Action::Close,
+            Action::Release
+        ]
     );
 }
 
 #[test]
 fn bad_lives() {
-    let all = Event::ConAccepted { missing: 0 };
-    for (events, reason, starting) in [
-        (&[Event::Deadline][..], CloseReason::Deadline, false),
-        (&[all, Event::Deadline], CloseReason::Deadline, false),
-        (&[Event::InfoReceived], CloseReason::Violation, false),
-        (&[all, all], CloseReason::Violation, false),
+    let all = Event::AllAccepted;
+    for (events, reason) in [
+        (&[Event::Deadline][..], CloseReason::Deadline),
+        (&[all, Event::Deadline], CloseReason::Deadline),
+        (&[Event::InfoReceived], CloseReason::Violation),
+        (&[all, all], CloseReason::Violation),
         (
             &[all, Event::InfoReceived, Event::InfoReceived],
             CloseReason::Violation,
-            true,
         ),
         (
             &[
@@ -181,16 +179,11 @@ fn bad_lives() {
                 Event::Ready,
             ],
             CloseReason::Refused,
-            true,
         ),
     ] {
         let (state, actions) = run(events);
         assert_eq!(state, ServerPathState::Closing(reason));
-        let close = Action::Close {
-            was_up: false,
-            was_starting: starting,
-        };
-        assert_eq!(actions.last(), Some(&close));
+        assert_eq!(actions.last(), Some(&Action::Close));
         assert!(!actions.contains(&Action::Serve));
     }
     let (state, actions) = run(&[Event::CloseDone, Event::Ready]);
@@ -202,17 +195,17 @@ fn bad_lives() {
 
 proptest! {
     #[test]
-    fn any_life(events in proptest::collection::vec((0u8..7, 0u16..3, 0usize..10), 0..60)) {
+    fn any_life(events in proptest::collection::vec((0u8..6, 0usize..10), 0..60)) {
         let mut state = ServerPathState::Handshaking;
         let mut counts = HashMap::new();
         let mut closing = false;
-        for (kind, missing, reason) in events {
+        for (kind, reason) in events {
             let event = match kind {
-                0 | 1 => Event::ConAccepted { missing },
-                2 => Event::InfoReceived,
-                3 => Event::Ready,
-                4 => Event::Deadline,
-                5 => Event::Close(REASONS[reason]),
+                0 => Event::AllAccepted,
+                1 => Event::InfoReceived,
+                2 => Event::Ready,
+                3 => Event::Deadline,
+                4 => Event::Close(REASONS[reason]),
                 _ => Event::CloseDone,
             };
             let Transition { state: next, action } = state.next(event);
@@ -220,10 +213,8 @@ proptest! {
                 Action::None => continue_with(&mut state, next),
                 Action::Prepare => "prepare",
                 Action::Serve => "serve",
-                Action::Close { was_up, was_starting } => {
+                Action::Close => {
                     prop_assert!(!closing);
-                    prop_assert_eq!(was_up, state == ServerPathState::Connected);
-                    prop_assert_eq!(was_starting, state == ServerPathState::Starting);
                     closing = true;
                     "close"
                 }

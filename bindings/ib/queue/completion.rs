@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What ib_core calls for a queue pair, and how one request is told from another.
+//!
+//! # Context
+//!
+//! Completions of one queue come one after the other, where its
+//! [`PollContext`](super::PollContext) says; events in any context.
+
+use kernel::{
+    ffi,
+    prelude::*, //
+};
+
+use super::{
+    super::{
+        endpoint::{
+            Endpoint,
+            Handler, //
+        },
+        wc::Wc, //
+    },
+    QueuePair,
+};
+use crate::{
+    atomic::{
+        Relaxed,
+        Release, //
+    },
+    raw, //
+};
+
+/// Called when a work request completes.
+type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
+
+/// Called when something happens to a queue pair.
+type Event = unsafe extern "C" fn(*mut raw::ib_event, *mut ffi::c_void);
+
+/// The functions for a queue pair of an [`Endpoint`].
+#[derive(Clone, Copy)]
+pub(super) struct Callbacks {
+    pub(super) send: Done,
+    pub(super) recv: Done,
+    pub(super) event: Event,
+}
+
+impl Callbacks {
+    /// Those for an [`Endpoint<H>`], which has to be the context of queue pair and completion
+    /// queue.
+    pub(super) fn of<H: Handler>() -> Self {
+        Self {
+            send: send_done::<H>,
+            recv: recv_done::<H>,
+            event: qp_event::<H>,
+        }
+    }
+}
+
+/// Completion slots, by token: which one comes back says what has completed.
+pub(super) struct Slots(KVVec<raw::ib_cqe>);
+
+impl Slots {
+    /// `n` slots with the same function. May sleep.
+    pub(super) fn new(n: u32, done: Done) -> Result<Self> {
+        let mut slots = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
+        for _ in 0..n {
+            slots.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
+        }
+        Ok(Self(slots))
+    }
+
+    /// The slot of a token, for a work request.
+    #[inline]
+    pub(super) fn get(&self, token: u32) -> Option<*mut raw::ib_cqe> {
+        // ib_core only reads it.
+        Some(core::ptr::from_ref(self.0.get(token as usize)?).cast_mut())
+    }
+
+    /// The token of a slot, if it is one of these.
+    #[inline]
+    fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
+        let index = cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>();
+        // CAST: there are `u32` tokens.
+        (index < self.0.len()).then_some(index as u32)
+    }
+}
+
+/// What happened to a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QpEvent {
+    /// The peer named memory that is not there, or not for it. The connection is over.
+    AccessError,
+    /// The peer sent a request that makes no sense. The connection is over.
+    RequestError,
+}
+
+/// # Safety
+///
+/// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions, of a send.
+unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
+    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
+    // SAFETY: ib_core passes a valid completion.
+    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
+    let Some(qp) = ep.qp() else { return };
+    ep.handler().found(qp.polls.next(wc));
+    let token = qp.send_slots.as_ref().and_then(|slots| slots.token_of(cqe));
+    if wc.status().is_ok() {
+        // Only signalled requests complete without error, in order.
+        qp.ledger.retire();
+        if token.is_some() {
+            ep.handler().send_done(ep, qp, token, wc);
+        }
+        ep.handler().send_retired(ep, qp);
+    } else {
+        ep.handler().send_done(ep, qp, token, wc);
+    }
+}
+
+/// # Safety
+///
+/// As for [`send_done`], of a receive.
+unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
+    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
+    // SAFETY: ib_core passes a valid completion.
+    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
+    let Some(qp) = ep.qp() else { return };
+    qp.note_received();
+    ep.handler().found(qp.polls.next(wc));
+    // Whatever was posted has one of these.
+    if let Some(token) = qp.recv_slots.token_of(cqe) {
+        ep.handler().recv_done(ep, qp, token, wc);
+    }
+}
+
+/// # Safety
+///
+/// `context` is a live [`Endpoint<H>`], `event` one of its queue pair.
+unsafe extern "C" fn qp_event<H: Handler>(event: *mut raw::ib_event, context: *mut ffi::c_void) {
+    // SAFETY: the endpoint outlives its queue pair.
+    let ep = unsafe { &*context.cast::<Endpoint<H>>() };
+    // SAFETY: ib_core passes a valid event.
+    let event = match unsafe { (*event).event } {
+        raw::ib_event_type_IB_EVENT_QP_ACCESS_ERR => QpEvent::AccessError,
+        raw::ib_event_type_IB_EVENT_QP_REQ_ERR => QpEvent::RequestError,
+        _ => return,
+    };
+    ep.handler().qp_event(ep, event);
+}
+
+impl QueuePair {
+    /// A receive has completed: there is room for another one. By one at a time.
+    #[inline]
+    fn note_received(&self) {
+        let received = self.received.load(Relaxed).wrapping_add(1);
+        self.received.store(received, Release);
+    }
+}
