@@ -164,6 +164,27 @@ crowd()
 	wait_for 10 all_back
 }
 
+some_connect() { [ "$(quota handshakes current)" -ge 1 ]; }
+
+# While strangers have all there are of handshakes, who has a session gets through.
+known_client()
+{
+	local pid path
+	path=$(echo /sys/class/rtrs-client/a/paths/*)
+
+	"$RTRS_PEER" half-open --addr 10.9.0.1 --count 4 --deadline 60 --seed 3 --hold "$TMP/go" \
+		>"$TMP/half" 2>&1 &
+	pid=$!
+	wait_for 10 some_connect
+	write "$Q/handshakes/max" 1
+	refuses "$EUSERS" open name=b path=ip:10.9.0.1
+	write "$path/reconnect" 1
+	[ "$(cat "$path/state")" = connected ]
+	some_connect
+	kill "$pid"
+	write "$Q/handshakes/max" 1024
+}
+
 # A session of another server has the name: so has its directory.
 same_name()
 {
@@ -266,6 +287,7 @@ check "sessions, sources, connections, memory" sessions
 check "connections per path" cons_per_path
 check "paths per session" paths
 check "a session is used meanwhile" io a count=50 depth=8 len=4096
+check "strangers do not keep a known client away" known_client
 rt close name=a
 check "all was given back" wait_for 5 all_back
 check "memory for one path of two" memory_of_a_path
