@@ -16,7 +16,7 @@ module_params! {
     /// How long requests of new sessions wait for a path, in seconds.
     static FAST_IO_FAIL_TMO: int_or_off = "fast_io_fail_tmo", 30,
         "seconds a request waits for a path, 0: fail at once, off: for ever (default: 30)",
-        |secs| if (-1..=FailAfter::MAX_SECS as i32).contains(&secs) {
+        |secs| if (0..=FailAfter::MAX_SECS as i32).contains(&secs) {
             Ok(())
         } else {
             Err("has to be 0..86400, or off")

@@ -470,7 +470,7 @@ impl Session {
 
     /// Ends the session: removes the paths, and waits for permits that are still
     /// held. Sleeps.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(self: &Arc<Self>) {
         self.stop_adding();
         // Waits for files being written, so that no path is added after this.
         let files = self.files.lock().take();

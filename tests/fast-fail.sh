@@ -138,7 +138,7 @@ bad_params()
 	unload_modules
 	load_one "$RTRS_MODULES" rtrs-core
 	for p in heartbeat_interval_ms=99 heartbeat_interval_ms=60001 heartbeat_limit=0 \
-		heartbeat_limit=101 ack_timeout=32 ack_timeout=-1 fast_io_fail_tmo=86401 fast_io_fail_tmo=-2; do
+		heartbeat_limit=101 ack_timeout=32 ack_timeout=-1 fast_io_fail_tmo=86401 fast_io_fail_tmo=-1; do
 		expect_error "Invalid parameters" load_one "$RTRS_MODULES" rtrs-client "$p"
 		dmesg_has "$p: has to be"
 	done

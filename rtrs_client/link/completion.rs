@@ -24,6 +24,7 @@ use rtrs_bindings::{
         Endpoint,
         Handler,
         Locked,
+        PostError,
         QueuePair,
         Wc,
         WcOpcode,
@@ -223,8 +224,11 @@ impl LinkCore {
         } else {
             None
         };
-        // Fails when the link is being torn down.
-        let _ = qp.post_recv(token, sge);
+        match qp.post_recv(token, sge) {
+            Ok(()) | Err(PostError::Closed) => (),
+            // The server would wait for it for ever.
+            Err(e) => self.fail("posting a receive", Error::from(e).to_errno()),
+        }
         Ok(())
     }
 

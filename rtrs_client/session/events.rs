@@ -31,7 +31,10 @@ use super::{
     FailAfter,
     Session, //
 };
-use crate::path::Path;
+use crate::{
+    atomic::Relaxed,
+    path::Path, //
+};
 
 /// What to tell, with the numbers of `enum rtrs_clt_link_ev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +121,8 @@ impl Session {
             let mut state = self.events.state.lock();
             state.opened = true;
             state.told_up = true;
+            // What a path that is back was about is over: nobody has sent anything yet.
+            state.failing &= state.up == 0;
         }
         self.wake_events();
     }
@@ -143,8 +148,11 @@ impl Session {
         }
     }
 
-    /// Requests are failed from now on.
+    /// Requests are failed from now on. Who closes the session knows.
     pub(super) fn note_failing(self: &Arc<Self>) {
+        if self.closing.load(Relaxed) {
+            return;
+        }
         self.events.state.lock().failing = true;
         self.wake_events();
     }

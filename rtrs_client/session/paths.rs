@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Waits until a path that was started is connected, and shows it. Sleeps.
-    fn await_path(&self, path: &Arc<Path>) -> Result {
+    fn await_path(self: &Arc<Self>, path: &Arc<Path>) -> Result {
         let added = path
             .wait_connected()
             .and_then(|()| self.check_addresses(path))
@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// Disconnects a path and forgets it. Sleeps until that is done.
-    pub(crate) fn remove_path(&self, path: &Arc<Path>) {
+    pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
         let _guard = self.paths_lock.lock();
         // Fails for lack of memory only; the path stays in the set then, dead,
@@ -183,8 +183,9 @@ impl Session {
             pr_warn!("{}: no memory to forget a path\n", &**path);
         }
         if !self.has_paths() {
-            // Nothing will come for what waits.
+            // Nothing will come for what waits, nor for what would.
             self.fail_waiting();
+            self.note_failing();
         }
     }
 

@@ -1,0 +1,89 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: a device that is removed ends what goes on over it at once, an attempt to connect as well
+# topology: single
+# timeout: 180
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+require rdma
+
+A=10.9.1
+B=10.9.2
+SESS=/sys/class/rtrs-client/s
+# Over the device that goes; nobody has the second address.
+PATH_A=ip:$A.2@ip:$A.1
+NOBODY=ip:$A.2@ip:$A.77
+
+# Seconds that something may take which waits for nothing; an attempt that nobody answers
+# takes longer.
+SOON=$((5 * RTRS_TIME_SCALE))
+
+load() { load_test sess_queue_depth=32; }
+connected() { [ "$(cat "$SESS/paths"/*/state | grep -c '^connected$')" = "$1" ]; }
+remove_device() { rdma link delete rxeA; }
+add_device() { rdma link add rxeA type rxe netdev drxeA; }
+path_is() { [ "$(cat "$SESS/paths/$PATH_A/state")" = "$1" ]; }
+
+open_session()
+{
+	rt open name=s "path=ip:$B.2@ip:$B.1" "path=$PATH_A"
+	connected 2
+}
+
+# Some seconds after it has begun, which it does without an answer.
+goes_while_connecting()
+{
+	local pid t0
+
+	write "$SESS/add_path" "$NOBODY" 2>"$TMP/err" &
+	pid=$!
+	wait_for 10 test -e "$SESS/paths/$NOBODY"
+	sleep 1
+	kill -0 "$pid"
+	t0=$SECONDS
+	remove_device
+	not wait "$pid"
+	cat "$TMP/err"
+	[ $((SECONDS - t0)) -le "$SOON" ] || {
+		echo "that took $((SECONDS - t0)) s"
+		return 1
+	}
+	not test -e "$SESS/paths/$NOBODY"
+}
+
+goes_while_connected()
+{
+	rt_start io name=s tag=w count=300 depth=16 how=timer delay=5
+	sleep 0.5
+	remove_device
+	not path_is connected
+	rt_wait
+	[ "$(field w completed)" = 300 ]
+	balanced
+}
+
+comes_back()
+{
+	add_device
+	wait_for 30 path_is connected
+	both s count=64 depth=16
+}
+
+must "one device" rxe_up rxeA "$A.1/24" "$A.2/24"
+defer rxe_down rxeA
+must "another device" rxe_up rxeB "$B.1/24" "$B.2/24"
+defer rxe_down rxeB
+resource_snapshot
+defer unload_modules
+must "modules load" load
+must "a server opens" rt serve
+must "a session opens" open_session
+check "a device goes, requests do not notice" goes_while_connected
+check "it comes back, and its path" comes_back
+check "a device goes, and an attempt to connect with it" goes_while_connecting
+check "the other path does not notice" both s count=64 depth=16
+check "it comes back again" comes_back
+check "modules unload" unload_modules
+finish
