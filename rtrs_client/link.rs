@@ -227,6 +227,13 @@ impl LinkCore {
         Self::inflight_of(&self.cons)
     }
 
+    /// Of these, those on one connection.
+    fn inflight_on(&self, con: u16) -> u64 {
+        self.cons
+            .get(usize::from(con))
+            .map_or(0, |con| Self::inflight_of(core::slice::from_ref(con)))
+    }
+
     /// Of these, those on polled connections.
     pub(crate) fn polled_inflight(&self) -> u64 {
         let first = usize::from(self.io_cons()).saturating_add(1);

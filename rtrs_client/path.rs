@@ -85,6 +85,7 @@ use crate::{
     },
     session::{
         Creation,
+        Io,
         Session, //
     },
     stats::Stats,
@@ -367,6 +368,12 @@ impl Path {
     pub(crate) fn inflight(&self) -> u64 {
         let guard = rcu::read_lock();
         self.link(&guard).map_or(0, |link| link.core.inflight())
+    }
+
+    /// Requests in flight on the connection that `io` would go out on. Any context.
+    pub(crate) fn inflight_beside(&self, io: &Io) -> u64 {
+        let guard = rcu::read_lock();
+        self.link(&guard).map_or(0, |link| link.inflight_beside(io))
     }
 
     /// The name of the path's directory, empty before it has one. Any context.

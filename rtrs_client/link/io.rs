@@ -99,6 +99,11 @@ impl Link {
         }
     }
 
+    /// Requests in flight on the connection for `io`. Any context.
+    pub(crate) fn inflight_beside(&self, io: &Io) -> u64 {
+        self.core.inflight_on(self.con_of(io))
+    }
+
     /// Sends request `id`. When it returns without error the completion will
     /// come, or has come already.
     pub(crate) fn issue(&self, id: u16, io: &Io) -> Result<(), IssueError> {

@@ -121,7 +121,7 @@ pub trait Paths {
     /// Whether path `i` takes requests.
     fn connected(&self, i: usize) -> bool;
 
-    /// Requests in flight on path `i`.
+    /// Requests in flight on path `i`, as far as they are of interest to this one.
     fn inflight(&self, i: usize) -> u64;
 
     /// Average latency of path `i` in nanoseconds; 0 if it was not measured yet, which makes it

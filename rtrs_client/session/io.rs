@@ -200,28 +200,35 @@ impl MessageSlot {
     }
 }
 
-/// What a policy sees.
-struct Candidates<'a>(&'a PathSet);
+/// What a policy sees for one request.
+struct Candidates<'a> {
+    set: &'a PathSet,
+    io: &'a Io,
+}
 
 impl Paths for Candidates<'_> {
     fn len(&self) -> usize {
-        self.0 .0.len()
+        self.set.0.len()
     }
 
     fn connected(&self, i: usize) -> bool {
-        self.0 .0.get(i).is_some_and(|path| path.is_connected())
+        self.set.0.get(i).is_some_and(|path| path.is_connected())
     }
 
     fn inflight(&self, i: usize) -> u64 {
-        if self.0 .0.len() == 1 {
+        if self.set.0.len() == 1 {
             // Nothing to compare with.
             return 0;
         }
-        self.0 .0.get(i).map_or(u64::MAX, |path| path.inflight())
+        // Of all connections it would be a cache line of each CPU, for each request.
+        self.set
+            .0
+            .get(i)
+            .map_or(u64::MAX, |path| path.inflight_beside(self.io))
     }
 
     fn latency_ns(&self, i: usize) -> u64 {
-        self.0 .0.get(i).map_or(0, |path| path.latency())
+        self.set.0.get(i).map_or(0, |path| path.latency())
     }
 }
 
@@ -401,7 +408,7 @@ impl Session {
         let set = self.paths.read(&guard).ok_or(Unsent::NoPath)?;
         // Where this runs does not matter, only that CPUs spread.
         let last = self.last_path.this();
-        let candidates = Candidates(&set);
+        let candidates = Candidates { set: &set, io };
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
         let mut failure = Unsent::NoPath;
         let mut refused = io.refused;
