@@ -12,10 +12,13 @@
 //!
 //! # Locking
 //!
-//! * `command` (mutex): one operator at a time. Outermost.
+//! In this order; all of the client: `Documentation/architecture.rst`.
+//!
+//! * `command` (mutex): one operator at a time.
 //! * `owner` (mutex): what belongs to the owner task; taken by nobody else, so
 //!   never contended.
-//! * `inbox`, `status` (spinlocks, interrupts off): notes for the owner task,
+//! * `files` (mutex): its directory in sysfs, while that is made or removed.
+//! * `inbox`, `status`, `via`, `heartbeat` (spinlocks, interrupts off): notes for the owner task,
 //!   and what it shows. Innermost, held for a few instructions.
 //! * `active` (RCU): the link, for submitters.
 
@@ -533,11 +536,15 @@ impl fmt::Display for Path {
     }
 }
 
-/// `<src>@<dst>`: the name of the path's directory.
+/// `<src>@<dst>`: the name of the path's directory, or what it would be now. The directory keeps it
+/// when the path connects from another address later.
 pub(crate) struct PathName<'a>(pub(crate) &'a Path);
 
 impl fmt::Display for PathName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.0.name.as_ref() {
+            return f.write_str(name.to_str().unwrap_or("?"));
+        }
         if let Some(src) = self.0.src_addr() {
             write!(f, "{src}@")?;
         }

@@ -4,11 +4,14 @@
 //!
 //! # Locking
 //!
-//! * `paths_lock` (mutex): changes of the set of paths. Outermost; see [`paths`].
+//! In this order; all of the client: `Documentation/architecture.rst`.
+//!
 //! * `recreate_lock` (mutex): paths come up one after the other, and the first that finds that the
 //!   server has forgotten the session tells the user. Below the owner task's lock of a path;
 //!   tearing down a link and failing requests do not need it.
-//! * `tables_lock` (mutex): the first path to connect sizes the session.
+//! * `files` (mutex): the session's directory in sysfs, and who uses it.
+//! * `paths_lock` (mutex): changes of the set of paths; see [`paths`].
+//! * `tables_lock` (mutex): the first path to connect sizes the session. Never with the one before.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
 //! # Requests

@@ -11,7 +11,7 @@
 //!    receives posted; the link can be published.
 //!
 //! Every step is done by the owner task, woken by events; the events themselves
-//! only carry their own connection on.
+//! only carry their own connection on, for which they make its domain and queue pair.
 
 use kernel::{
     prelude::*,

@@ -5,7 +5,7 @@
 //! # Locking
 //!
 //! Submitters look at the set inside RCU. Who changes it holds `paths_lock`, a mutex,
-//! the outermost lock of a session; it is held while the set is exchanged, not while
+//! below all others of a session; it is held while the set is exchanged, not while
 //! a path connects or ends.
 
 use kernel::{
