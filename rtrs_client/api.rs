@@ -3,7 +3,7 @@
 //! For block drivers in Rust.
 //!
 //! ```ignore
-//! let session = Session::open(Config { name: "disks", .. }, &["ip:10.0.0.1"])?;
+//! let session = Session::open(Config { name: "disks", .. }, &["ip:10.0.0.1"], None)?;
 //! let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
 //! session.submit(&permit, Direction::Write, message, request)?;
 //! ```
@@ -14,6 +14,7 @@
 //! | [`Session::permit`] | any with [`Wait::No`]; else process, sleeps |
 //! | [`Session::submit`] | any |
 //! | [`Request::complete`] | softirq, or process; must not sleep |
+//! | [`Events::link_event`] | process; may sleep |
 
 use kernel::{
     prelude::*,
@@ -36,7 +37,9 @@ use rtrs_core::{
 
 pub use crate::session::{
     Connection,
-    Limits, //
+    Events,
+    Limits,
+    LinkEvent, //
 };
 use crate::{
     client,
@@ -102,7 +105,8 @@ impl Drop for Permit {
 
 impl Session {
     /// Opens a session over `paths`, each `[src{,|@}]dst` as in `add_path`; all of
-    /// them have to connect.
+    /// them have to connect. `events` is told when the session is lost, and when it is back: who has
+    /// made something there by requests has to know.
     ///
     /// # Errors
     ///
@@ -110,7 +114,11 @@ impl Session {
     /// why a path did not connect: `ETIMEDOUT`, `EHOSTUNREACH`, `ECONNRESET`
     /// (nobody listens, or the server refused without a reason), or the server's
     /// reason.
-    pub fn open(config: Config<'_>, paths: &[&str]) -> Result<Self> {
+    pub fn open(
+        config: Config<'_>,
+        paths: &[&str],
+        events: Option<Arc<dyn Events>>,
+    ) -> Result<Self> {
         let name = SessionName::new(config.name.as_bytes()).map_err(|_| EINVAL)?;
         let mut addrs = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
         for path in paths {
@@ -126,7 +134,7 @@ impl Session {
             max_reconnect_attempts: config.max_reconnect_attempts,
             fail_after: crate::params::fail_after(),
             poll_cons: u32::from(config.poll_queues),
-            notifier: None,
+            events,
         };
         Ok(Self(client::open(options, addrs.into_iter())?))
     }

@@ -46,11 +46,23 @@ use crate::{
     client,
     session::{
         Connection,
+        Events,
+        LinkEvent,
         Options,
         Permit,
         Session, //
     },
 };
+
+/// A user's `link_ev`.
+struct LinkEv(Notifier);
+
+impl Events for LinkEv {
+    fn link_event(&self, event: LinkEvent) {
+        // CAST: the numbers of the C enumeration.
+        self.0.call(event as u32);
+    }
+}
 
 /// `struct rtrs_clt_ops`.
 #[repr(C)]
@@ -185,10 +197,14 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
     };
     to_ptr((|| {
         let name = SessionName::new(name.to_bytes()).map_err(|_| EINVAL)?;
-        let notifier = ops.link_ev.map(|link_ev| {
-            // SAFETY: by the function's requirement.
-            unsafe { Notifier::from_raw(link_ev, ops.private) }
-        });
+        let events: Option<Arc<dyn Events>> = match ops.link_ev {
+            Some(link_ev) => {
+                // SAFETY: by the function's requirement.
+                let notifier = unsafe { Notifier::from_raw(link_ev, ops.private) };
+                Some(Arc::new(LinkEv(notifier), GFP_KERNEL)?)
+            }
+            None => None,
+        };
         let mut addrs = KVec::with_capacity(paths.len(), GFP_KERNEL)?;
         for path in paths {
             let src = if path.src.is_null() {
@@ -209,7 +225,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
                 max_reconnect_attempts: i32::from(max_reconnect_attempts),
                 fail_after: crate::params::fail_after(),
                 poll_cons: nr_poll_queues,
-                notifier,
+                events,
             },
             addrs.into_iter(),
         )?;

@@ -30,6 +30,10 @@ mod uevents;
 mod wait;
 
 pub(crate) use self::events::Creation;
+pub use self::events::{
+    Events,
+    LinkEvent, //
+};
 pub use self::io::Connection;
 pub(crate) use self::io::{
     Io,
@@ -52,7 +56,6 @@ use kernel::{
     },
 };
 use rtrs_bindings::{
-    callback::Notifier,
     class::Class,
     errno,
     ib::{
@@ -119,7 +122,7 @@ pub(crate) struct Options {
     /// Connections of each path that somebody polls.
     pub(crate) poll_cons: u32,
     /// Is told when the session loses its last path, and gets one back.
-    pub(crate) notifier: Option<Notifier>,
+    pub(crate) events: Option<Arc<dyn Events>>,
 }
 
 /// Limits for the user of a session.

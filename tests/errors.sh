@@ -271,6 +271,26 @@ last_path_removed()
 		[ -z "$(ls /sys/class/rtrs-client/d/paths)" ] && rt close name=d && balanced
 }
 
+lost() { [ "$(total client_disconnected)" = "$1" ]; }
+back() { [ "$(total client_reconnected)" = "$1" ]; }
+
+# The user is told, once, that requests fail for want of a path, that there is one again, and that
+# the last one was removed; but not of what they do themselves.
+user_is_told()
+{
+	local lost back path
+	rt open name=d path=ip:10.9.0.1 && fail_after d 1 || return
+	path=$(echo /sys/class/rtrs-client/d/paths/*)
+	lost=$(total client_disconnected) back=$(total client_reconnected)
+	write "$path/disconnect" 1 && io d count=4 depth=4 expect=-103 && wait_for 5 lost $((lost + 1)) &&
+		back "$back" && write "$path/reconnect" 1 && wait_for 5 back $((back + 1)) &&
+		lost $((lost + 1)) && io d count=4 depth=4 || return
+	write "$path/remove_path" 1 && wait_for 5 lost $((lost + 2)) && fail_after d 0 &&
+		rt close name=d || return
+	rt open name=d path=ip:10.9.0.1 && fail_after d 0 && rt close name=d &&
+		lost $((lost + 2)) && back $((back + 1))
+}
+
 # A server that turns clients away.
 turned_away()
 {
@@ -321,6 +341,7 @@ for ai in Y N; do
 	check "$ai: a session is dropped while requests wait" drop_waiting
 	check "$ai: requests wait for ever if told to" waits_for_ever
 	check "$ai: the last path is removed while requests wait" last_path_removed
+	check "$ai: the user is told of a session that is lost, and back" user_is_told
 	check "$ai: a server turns clients away" turned_away
 	check "$ai: every request was completed once" balanced
 	check "$ai: modules unload with sessions open" unload

@@ -169,19 +169,19 @@ some_connect() { [ "$(quota handshakes current)" -ge 1 ]; }
 # While strangers have all there are of handshakes, who has a session gets through.
 known_client()
 {
-	local pid path
-	path=$(echo /sys/class/rtrs-client/a/paths/*)
+	local pid path=/sys/class/rtrs-client/a/paths/ip:10.9.0.1@ip:10.9.0.1
 
 	"$RTRS_PEER" half-open --addr 10.9.0.1 --count 4 --deadline 60 --seed 3 --hold "$TMP/go" \
 		>"$TMP/half" 2>&1 &
 	pid=$!
+	# shellcheck disable=SC2064 # this one
+	trap "kill $pid" EXIT
 	wait_for 10 some_connect
 	write "$Q/handshakes/max" 1
 	refuses "$EUSERS" open name=b path=ip:10.9.0.1
 	write "$path/reconnect" 1
 	[ "$(cat "$path/state")" = connected ]
 	some_connect
-	kill "$pid"
 	write "$Q/handshakes/max" 1024
 }
 

@@ -36,14 +36,23 @@ use crate::{
     path::Path, //
 };
 
-/// What to tell, with the numbers of `enum rtrs_clt_link_ev`.
+/// What a user is told, with the numbers of `enum rtrs_clt_link_ev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum LinkEvent {
-    /// The first path is back.
+pub enum LinkEvent {
+    /// A path is back. The server may have forgotten the session: what was made for it there has to
+    /// be made anew.
     Reconnected = 0,
-    /// The last path is gone.
+    /// Requests are failing, for want of a path or because the server has forgotten the session.
     Disconnected = 1,
+}
+
+/// A user who wants to know.
+pub trait Events: Send + Sync + 'static {
+    /// Something happened. From a task, one at a time, once the session was handed over; not any
+    /// more when it has been closed. May sleep, and wait for permits and requests of the session;
+    /// must not close it.
+    fn link_event(&self, event: LinkEvent);
 }
 
 #[derive(Default)]
@@ -217,7 +226,7 @@ impl Session {
     }
 
     fn wake_events(self: &Arc<Self>) {
-        if self.options.notifier.is_some() && !self.events.state.lock().closed {
+        if self.options.events.is_some() && !self.events.state.lock().closed {
             self.event_work.enqueue(&self.event_queue, self);
         }
     }
@@ -231,15 +240,14 @@ impl Session {
 
     /// Tells what is to be told. Work item; sleeps in the user's callback.
     pub(super) fn tell_events(&self) {
-        let Some(notifier) = self.options.notifier.as_ref() else {
+        let Some(user) = self.options.events.as_ref() else {
             return;
         };
         loop {
             let Some(event) = self.events.state.lock().next() else {
                 return;
             };
-            // CAST: the numbers of the C enumeration.
-            notifier.call(event as u32);
+            user.link_event(event);
         }
     }
 

@@ -160,6 +160,8 @@ impl Control {
         writeln!(f, "completed {}", totals.told.get())?;
         writeln!(f, "doubled {}", totals.doubled.get())?;
         writeln!(f, "in_flight {}", totals.in_flight.get())?;
+        writeln!(f, "client_disconnected {}", totals.disconnected.get())?;
+        writeln!(f, "client_reconnected {}", totals.reconnected.get())?;
         writeln!(f, "server_writes {}", seen.writes.get())?;
         writeln!(f, "server_reads {}", seen.reads.get())?;
         writeln!(f, "server_corrupt {}", seen.corrupt.get())?;
@@ -257,7 +259,8 @@ impl Control {
             max_reconnect_attempts: args.number("attempts", -1)?,
             poll_queues: args.number("poll", 0)?,
         };
-        let session = Arc::new(Session::open(config, &paths)?, GFP_KERNEL)?;
+        let session = Session::open(config, &paths, Some(self.totals.clone()))?;
+        let session = Arc::new(session, GFP_KERNEL)?;
         let name = CString::try_from_fmt(fmt!("{name}"))?;
         // Not in the mutex: if there is no memory the session is dropped.
         let named = Named { name, session };

@@ -26,7 +26,11 @@ use rtrs_bindings::{
         WaitQueue, //
     },
 };
-use rtrs_client::api::Session;
+use rtrs_client::api::{
+    Events,
+    LinkEvent,
+    Session, //
+};
 
 use crate::{
     plan::{
@@ -54,6 +58,19 @@ pub(crate) struct Totals {
     pub(crate) doubled: Count,
     /// Requests in flight.
     pub(crate) in_flight: Count,
+    /// Sessions that were lost.
+    pub(crate) disconnected: Count,
+    /// Sessions that came back.
+    pub(crate) reconnected: Count,
+}
+
+impl Events for Totals {
+    fn link_event(&self, event: LinkEvent) {
+        match event {
+            LinkEvent::Disconnected => self.disconnected.up(),
+            LinkEvent::Reconnected => self.reconnected.up(),
+        }
+    }
 }
 
 /// How long requests in flight are waited for when a run is given up, in milliseconds.
