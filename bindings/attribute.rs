@@ -336,9 +336,9 @@ impl RemoveSelf<'_> {
             return false;
         }
         // SAFETY: this runs in a store function of the file, which is in the directory itself, not
-        // below it, as `Pointers::new()` has checked; so that is in sysfs until this call at least; who wants to remove it from now
-        // on waits for `removed`. `attr` is the attribute the function was
-        // called for.
+        // below it, as `Pointers::new()` has checked; so that is in sysfs until this call at
+        // least; who wants to remove it from now on waits for `removed`. `attr` is the attribute
+        // the function was called for.
         let removed = unsafe { raw::sysfs_remove_file_self(self.kobj, self.attr) };
         self.removed.complete_all();
         removed

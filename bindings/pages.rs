@@ -47,8 +47,8 @@ impl Pages {
     /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node`
     /// (negative, or not there: no preference).
     ///
-    /// Sleeps if `gfp` allows it, but no process is killed for it. `EINVAL` if the page allocator has
-    /// no such order.
+    /// Sleeps if `gfp` allows it, but no process is killed for it. `EINVAL` if the page allocator
+    /// has no such order.
     pub fn new(order: u32, node: i32, gfp: Gfp) -> Result<Self> {
         if order > raw::RTRS_MAX_PAGE_ORDER {
             return Err(EINVAL);

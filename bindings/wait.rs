@@ -335,8 +335,8 @@ impl Drop for Users {
     }
 }
 
-/// To be dropped after a [`Users`] whose users run code that goes next: waits for what they still do
-/// after the drop of their [`User`], of which nothing may sleep.
+/// To be dropped after a [`Users`] whose users run code that goes next: waits for what they still
+/// do after the drop of their [`User`], of which nothing may sleep.
 pub(crate) struct Tails;
 
 impl Drop for Tails {

@@ -105,8 +105,8 @@ impl Drop for Permit {
 
 impl Session {
     /// Opens a session over `paths`, each `[src{,|@}]dst` as in `add_path`; all of
-    /// them have to connect. `events` is told when the session is lost, and when it is back: who has
-    /// made something there by requests has to know.
+    /// them have to connect. `events` is told when the session is lost, and when it is back: who
+    /// has made something there by requests has to know.
     ///
     /// # Errors
     ///

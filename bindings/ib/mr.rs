@@ -136,8 +136,8 @@ impl Mr {
     }
 
     /// Describes `len` bytes in `sg` to the region, in pages of `page_size` bytes, and gives it a
-    /// new key: takes effect with the next registration. Any context; for pages that are larger than
-    /// the CPU's the driver may sleep.
+    /// new key: takes effect with the next registration. Any context; for pages that are larger
+    /// than the CPU's the driver may sleep.
     ///
     /// # Errors
     ///

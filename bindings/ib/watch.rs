@@ -128,7 +128,8 @@ impl<W: Watch> DeviceWatch<W> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a watch that is not the one of its type, `EBUSY` if it has begun, and not ended.
+    /// `EINVAL` for a watch that is not the one of its type, `EBUSY` if it has begun, and not
+    /// ended.
     pub fn start(&'static self) -> Result<Watching<W>> {
         // The callbacks find only that one.
         if !core::ptr::eq(self, W::watch()) {

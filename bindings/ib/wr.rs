@@ -151,7 +151,8 @@ union AnyWr {
 
 /// Up to `N` send work requests, posted together, in this order.
 ///
-/// The elements and regions they name are borrowed until the chain is posted, and are of one domain.
+/// The elements and regions they name are borrowed until the chain is posted, and are of one
+/// domain.
 pub struct Chain<'a, const N: usize> {
     wrs: [MaybeUninit<AnyWr>; N],
     /// More than `N` for a chain that cannot be posted.

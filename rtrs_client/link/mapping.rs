@@ -72,8 +72,8 @@ impl Mapping {
         Self(HandoffCell::new(None))
     }
 
-    /// Undoes it. For the owner of the request, as `RequestState` has it: who could not post it, who
-    /// was told that nothing is outstanding, or who has destroyed its queue pair. Any context.
+    /// Undoes it. For the owner of the request, as `RequestState` has it: who could not post it,
+    /// who was told that nothing is outstanding, or who has destroyed its queue pair. Any context.
     pub(super) fn undo(&self) {
         if let Some(map) = self.0.try_take().and_then(|mut kept| kept.take()) {
             // SAFETY: the owner of a request is who knows that the device is done with it; nobody
