@@ -106,7 +106,7 @@ impl Drop for Permit {
 impl Session {
     /// Opens a session over `paths`, each `[src{,|@}]dst` as in `add_path`; all of
     /// them have to connect. `events` is told when the session is lost, and when it is back: who
-    /// has made something there by requests has to know.
+    /// has made something there by requests has to know. It is dropped by the time the session is.
     ///
     /// # Errors
     ///

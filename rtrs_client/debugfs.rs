@@ -3,7 +3,7 @@
 //! `/sys/kernel/debug/rtrs_client`: what is on the wire, for humans.
 //!
 //! * `connections`: all connections, and the paths that have none.
-//! * `requests`: all requests in flight, with their age.
+//! * `requests`: all requests in flight, with their age, and how many wait for a path.
 
 use kernel::{
     fmt,
@@ -20,6 +20,7 @@ use rtrs_core::{
     table::{
         ConnectionHead,
         ConnectionRow,
+        ParkedRow,
         PathCells,
         RequestHead,
         RequestRow,
@@ -94,6 +95,12 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn requests(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{RequestHead}")?;
+    for session in client::sessions().map_err(|_| fmt::Error)?.iter() {
+        match session.parked() {
+            0 => {}
+            parked => write!(f, "{}", ParkedRow(session.name().as_str(), parked))?,
+        }
+    }
     for_each_path(|session, path| {
         let path_name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
         let path_name = path_name.to_str()?;

@@ -187,7 +187,7 @@ pub(crate) struct Path {
     dst: SockAddr,
     active: RcuCell<KBox<Link>>,
     stats: Stats,
-    /// `<src>@<dst>`, once it is known for good.
+    /// That of the directory: `<src>@<dst>` as it was when that was made.
     name: SetOnce<CString>,
     #[pin]
     command: Mutex<()>,

@@ -269,7 +269,7 @@ impl Session {
         queue: Queue,
         event_queue: Queue,
         uevents: Queue,
-        options: Options,
+        mut options: Options,
     ) -> Result<Arc<Self>> {
         let max = u32::from(MAX_CONS_PER_PATH);
         let cons = percpu::nr_cpu_ids().saturating_add(1).min(max);
@@ -279,6 +279,7 @@ impl Session {
         let cons = cons.saturating_add(poll_cons);
         let max_reconnect_attempts = options.max_reconnect_attempts;
         let fail_after = options.fail_after;
+        let user = options.events.take();
         let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
         let last_path = percpu::PerCpu::new(|_| Atomic::new(0))?;
         let uevents = Uevents::new(uevents)?;
@@ -302,7 +303,7 @@ impl Session {
                 closing: Atomic::new(false),
                 tables_lock <- new_mutex!((), "rtrs_tables"),
                 last_path,
-                events <- LinkEvents::new(),
+                events <- LinkEvents::new(user),
                 uevents <- uevents,
                 waiting <- Waiting::new(fail_after),
                 event_work <- new_work!("rtrs_session_events"),

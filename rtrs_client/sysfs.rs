@@ -11,7 +11,6 @@
 
 use kernel::{
     prelude::*,
-    str::CString,
     sync::Arc, //
 };
 use rtrs_bindings::{
@@ -39,10 +38,7 @@ use crate::{
         path_state::State,
         policy::Policy, //
     },
-    path::{
-        Path,
-        PathName, //
-    },
+    path::Path,
     session::{
         FailAfter,
         Knob,
@@ -126,13 +122,12 @@ pub(crate) struct PathFiles {
 }
 
 impl PathFiles {
-    /// Makes the directory. Sleeps.
+    /// Makes the directory of a path that has its name. Sleeps.
     pub(crate) fn new(session: &SessionFiles, path: &Arc<Path>) -> Result<Self> {
-        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
         Ok(Self {
             _dir: Dir::new(
                 &session.paths,
-                &name,
+                path.cached_name(),
                 &[&PATH_FILES, &STATS_FILES],
                 path.clone(),
             )?,

@@ -170,6 +170,19 @@ pub struct Flying {
     pub waits_for: &'static str,
 }
 
+/// A session, and how many of its requests wait for a path.
+pub struct ParkedRow<'a>(pub &'a str, pub u32);
+
+impl fmt::Display for ParkedRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<20} {:<48} {:>5} {:>4} {:<5} {:>12} path: {}",
+            self.0, "-", "-", "-", "-", "-", self.1
+        )
+    }
+}
+
 /// A request, with the names of its session and path.
 pub struct RequestRow<'a> {
     /// The session's name.

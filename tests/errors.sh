@@ -260,13 +260,22 @@ waits_for_ever()
 		balanced
 }
 
+# waiting_shown NAME N: so many of its requests wait for a path.
+waiting_shown()
+{
+	grep -Eq "^$1 +- .* path: $2\$" /sys/kernel/debug/rtrs_client/requests || {
+		cat /sys/kernel/debug/rtrs_client/requests
+		return 1
+	}
+}
+
 # Nobody waits for a path of a session that has none any more.
 last_path_removed()
 {
 	no_way && fail_after d 60 || return
 	rt_start io name=d tag=last count=16 depth=16 expect=-103 dir=read
 	sleep 1
-	! has_result last && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
+	! has_result last && waiting_shown d 16 && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
 	wait_for 3 has_result last && rt_wait && [ "$(field last completed)" = 16 ] &&
 		[ -z "$(ls /sys/class/rtrs-client/d/paths)" ] && rt close name=d && balanced
 }

@@ -152,8 +152,6 @@ impl Link {
     }
 }
 
-impl LinkCore {}
-
 /// A request on its way out.
 struct Outgoing<'a> {
     core: &'a LinkCore,

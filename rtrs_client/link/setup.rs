@@ -354,7 +354,16 @@ impl LinkCore {
             self.domain.populate(Domain::new(device, MODULE_NAME)?);
         }
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
-        ep.create_qp(domain, &self.queue_config(con, domain)?)?;
+        let mut config = self.queue_config(con, domain)?;
+        let made = ep.create_qp(domain, &config);
+        // Devices tell what they can do of each, not of all at the same time. With fewer elements
+        // more requests are registered.
+        if con > 0 && matches!(made, Err(e) if e == ENOMEM || e == EINVAL) {
+            config.send_sges = MIN_SEND_SGES;
+            ep.create_qp(domain, &config)?;
+        } else {
+            made?;
+        }
         ep.resolve_route(RESOLVE_ROUTE_TIMEOUT_MS)
     }
 

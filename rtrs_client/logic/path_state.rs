@@ -10,7 +10,8 @@
 //!
 //! One owner task per path feeds the events to [`PathMachine::next`], one at a time, and does what
 //! the action says. Completion handlers and sysfs only send it events. Events of a link carry its
-//! number, so that a late one of an earlier link has no effect.
+//! number, so that a late one of an earlier link has no effect. While a link is torn down the owner
+//! does nothing else: no event comes but [`Event::TornDown`], and none other has an effect.
 
 use core::fmt;
 
@@ -120,7 +121,8 @@ pub enum Event {
         /// What that means.
         failure: Failure,
     },
-    /// The link failed: error completion, disconnect, heartbeat, violation by the peer.
+    /// The link, which was up, failed: error completion, disconnect, heartbeat, violation by the
+    /// peer.
     LinkError(Link),
     /// Tearing down the link is done.
     TornDown(Link),
@@ -275,7 +277,6 @@ impl PathMachine {
                 _ => self.stay(Reply::Accepted),
             },
             Event::LinkError(link) => match self.state {
-                State::Connecting if link == self.link => self.failed(Failure::Again),
                 State::Connected if link == self.link => self.tear_down(Then::Retry),
                 _ => self.stay(Reply::Accepted),
             },
@@ -366,9 +367,6 @@ impl PathMachine {
         };
         match self.state {
             State::Waiting | State::Closed(CloseReason::Exhausted) => back.connect(),
-            State::TearingDown(Then::Retry) => {
-                back.to(State::TearingDown(Then::Connect), Action::None)
-            }
             // What was asked while the port was down may never be answered.
             State::Connecting if self.was_up => back.tear_down(Then::Connect),
             // Nobody lost anything: what is up stays, what an operator closed stays closed.
@@ -399,14 +397,9 @@ impl PathMachine {
         };
         match self.state {
             State::Connected => fresh.tear_down(Then::Connect),
-            State::TearingDown(Then::Retry | Then::Connect) => {
-                fresh.to(State::TearingDown(Then::Connect), Action::None)
-            }
             State::Waiting | State::Closed(_) => fresh.connect(),
-            State::New | State::Connecting | State::TearingDown(Then::Close(_)) => {
-                self.stay(Reply::Busy)
-            }
-            State::TearingDown(Then::Die) | State::Dead => self.stay(Reply::Gone),
+            State::New | State::Connecting | State::TearingDown(_) => self.stay(Reply::Busy),
+            State::Dead => self.stay(Reply::Gone),
         }
     }
 
@@ -415,8 +408,8 @@ impl PathMachine {
         let then = Then::Close(CloseReason::Operator);
         match self.state {
             State::Connecting | State::Connected => self.tear_down(then),
-            State::TearingDown(Then::Die) | State::Dead => self.stay(Reply::Gone),
-            State::TearingDown(_) => self.to(State::TearingDown(then), Action::None),
+            State::TearingDown(_) => self.stay(Reply::Busy),
+            State::Dead => self.stay(Reply::Gone),
             State::Waiting => self.to(closed, Action::CancelTimer),
             State::New => self.to(closed, Action::None),
             State::Closed(CloseReason::Operator) => self.stay(Reply::Already),
@@ -432,8 +425,8 @@ impl PathMachine {
     fn remove(self) -> Transition {
         match self.state {
             State::Connecting | State::Connected => self.tear_down(Then::Die),
-            State::TearingDown(Then::Die) | State::Dead => self.stay(Reply::Gone),
-            State::TearingDown(_) => self.to(State::TearingDown(Then::Die), Action::None),
+            State::TearingDown(_) => self.stay(Reply::Busy),
+            State::Dead => self.stay(Reply::Gone),
             State::New | State::Waiting | State::Closed(_) => self.to(State::Dead, Action::Release),
         }
     }

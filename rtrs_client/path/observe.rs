@@ -42,7 +42,7 @@ impl Path {
                 Event::ConnectFailed {
                     failure: Failure::Again | Failure::Final,
                     ..
-                } | Event::LinkError(_)
+                }
             )
             && after.machine.state() != State::Connecting
             && connects >= 0

@@ -107,8 +107,8 @@ impl Path {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while the path is connecting or closing, `ENODEV` when it is being
-    /// removed, `ENOTCONN` if it is not connected afterwards.
+    /// `EBUSY` while the path is connecting, `ENODEV` when it was removed, `ENOTCONN` if it
+    /// is not connected afterwards.
     pub(crate) fn reconnect(self: &Arc<Self>) -> Result {
         match self.command(Event::UserReconnect) {
             Reply::Busy => return Err(EBUSY),

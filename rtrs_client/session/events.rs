@@ -19,6 +19,7 @@ use kernel::{
     },
 };
 use rtrs_bindings::{
+    handoff::HandoffCell,
     lock::{
         new_spinlock_irq,
         SpinLockIrq, //
@@ -111,13 +112,16 @@ impl State {
 /// What a session remembers about it.
 #[pin_data]
 pub(super) struct LinkEvents {
+    /// Who is told; the work item's until the session is closed, nobody's after that.
+    user: HandoffCell<Option<Arc<dyn Events>>>,
     #[pin]
     state: SpinLockIrq<State>,
 }
 
 impl LinkEvents {
-    pub(super) fn new() -> impl PinInit<Self> {
+    pub(super) fn new(user: Option<Arc<dyn Events>>) -> impl PinInit<Self> {
         pin_init!(Self {
+            user: HandoffCell::new(user),
             state <- new_spinlock_irq!(State::default(), "rtrs_link_events"),
         })
     }
@@ -226,21 +230,27 @@ impl Session {
     }
 
     fn wake_events(self: &Arc<Self>) {
-        if self.options.events.is_some() && !self.events.state.lock().closed {
+        if !self.events.state.lock().closed {
             self.event_work.enqueue(&self.event_queue, self);
         }
     }
 
-    /// Tells what is to be told, and nothing after that. Sleeps.
+    /// Tells what is to be told, and nothing after that: the user's module may go then. Sleeps.
     pub(super) fn close_events(&self) {
         self.flush_events();
         self.events.state.lock().closed = true;
         self.event_work.cancel_sync();
+        // Here: who has the last reference of the session may drop it when that module is gone.
+        drop(self.events.user.try_take().and_then(|mut user| user.take()));
     }
 
     /// Tells what is to be told. Work item; sleeps in the user's callback.
     pub(super) fn tell_events(&self) {
-        let Some(user) = self.options.events.as_ref() else {
+        // There is one such work item, and closing waits for it.
+        let Some(held) = self.events.user.try_take() else {
+            return;
+        };
+        let Some(user) = held.as_ref() else {
             return;
         };
         loop {

@@ -236,6 +236,11 @@ impl Session {
         Ok(())
     }
 
+    /// Requests that wait for a path. Any context.
+    pub(crate) fn parked(&self) -> u32 {
+        self.waiting.state.lock().count
+    }
+
     fn parked_mark(&self, id: u16) -> Option<&Atomic<bool>> {
         self.tables.as_ref()?.parked.get(usize::from(id))
     }

@@ -41,6 +41,7 @@ impl Owner {
     }
 
     fn send(&mut self, event: Event) -> Reply {
+        let (before, tearing) = (self.machine.state(), self.tearing);
         let Transition {
             machine,
             action,
@@ -98,8 +99,19 @@ impl Owner {
             self.actions.push(action);
         }
         self.machine = machine;
+        if tearing && self.tearing {
+            assert_eq!(machine.state(), before, "nothing else while tearing down");
+            assert_eq!(action, Action::None);
+        }
         self.check();
         reply
+    }
+
+    /// If there is one: the owner does nothing else before.
+    fn end_teardown(&mut self) {
+        if self.tearing {
+            self.send(Event::TornDown(self.link.unwrap()));
+        }
     }
 
     /// What must hold at any time.
@@ -286,17 +298,29 @@ fn second_teardown_never_starts() {
     let mut owner = connected(-1);
     owner.send(Event::LinkError(1));
     owner.send(Event::LinkError(1));
-    assert_eq!(owner.send(Event::UserReconnect), Reply::Accepted);
-    assert_eq!(owner.send(Event::UserDisconnect), Reply::Accepted);
     owner.send(Event::DeviceGone(1));
-    assert_eq!(owner.send(Event::UserReconnect), Reply::Busy);
-    assert_eq!(owner.send(Event::Remove), Reply::Accepted);
-    assert_eq!(owner.send(Event::Remove), Reply::Gone);
-    assert_eq!(owner.send(Event::UserDisconnect), Reply::Gone);
+    owner.send(Event::DeviceBack);
+    for wish in [Event::UserReconnect, Event::UserDisconnect, Event::Remove] {
+        assert_eq!(owner.send(wish), Reply::Busy);
+    }
     owner.send(Event::TornDown(1));
+    assert_eq!(owner.machine.state(), State::Waiting);
+    assert_eq!(owner.send(Event::Remove), Reply::Accepted);
+    for wish in [Event::UserReconnect, Event::UserDisconnect, Event::Remove] {
+        assert_eq!(owner.send(wish), Reply::Gone);
+    }
+    let timer = Action::ArmTimer {
+        attempt: 1,
+        link: 1,
+    };
     assert_eq!(
         owner.actions,
-        [Action::Connect(1), Action::TearDown(1), Action::Release]
+        [
+            Action::Connect(1),
+            Action::TearDown(1),
+            timer,
+            Action::Release
+        ]
     );
 }
 
@@ -350,8 +374,8 @@ fn device_comes_and_goes() {
         "that of an earlier link"
     );
     owner.send(Event::DeviceGone(11));
-    owner.send(Event::DeviceBack);
     owner.send(Event::TornDown(11));
+    owner.send(Event::DeviceBack);
     assert_eq!(owner.machine.state(), State::Connecting, "at once");
 }
 
@@ -360,7 +384,7 @@ fn attempts_that_addresses_cause_are_not_counted() {
     let mut owner = connected(3);
     owner.send(Event::LinkError(1));
     owner.send(Event::TornDown(1));
-    let mut fail = |owner: &mut Owner, event, state| {
+    let fail = |owner: &mut Owner, event, state| {
         owner.send(event);
         assert_eq!(owner.machine.state(), State::Connecting);
         let link = owner.machine.link();
@@ -422,11 +446,9 @@ proptest! {
             owner.send(*choice.get(&events));
         }
         // However it stands: it can be removed, and ends.
+        owner.end_teardown();
         owner.send(Event::Remove);
-        if owner.tearing {
-            let link = owner.link.unwrap();
-            owner.send(Event::TornDown(link));
-        }
+        owner.end_teardown();
         prop_assert!(owner.released);
     }
 }
