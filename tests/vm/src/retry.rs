@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context, Result};
 
@@ -18,6 +19,8 @@ const TESTS: usize = 6;
 pub struct Chances {
     per_test: usize,
     tests: AtomicUsize,
+    /// Tests that run share it; one that is run again has it, and the machine, to itself.
+    machine: RwLock<()>,
 }
 
 impl Chances {
@@ -26,11 +29,13 @@ impl Chances {
         Self {
             per_test,
             tests: AtomicUsize::new(TESTS),
+            machine: RwLock::new(()),
         }
     }
 
     /// Runs a test, which leaves its files in `results`/`name`, until there is
-    /// nothing to doubt or no chance left.
+    /// nothing to doubt or no chance left. Another time it runs alone: what ran beside
+    /// it may be what it failed for.
     pub fn run(
         &self,
         results: &Path,
@@ -40,7 +45,13 @@ impl Chances {
         let dir = results.join(name);
         let mut earlier = Vec::new();
         loop {
-            let mut result = test()?;
+            let mut result = if earlier.is_empty() {
+                let _shared = self.machine.read().unwrap_or_else(PoisonError::into_inner);
+                test()?
+            } else {
+                let _alone = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+                test()?
+            };
             // A guest that did not get to run its job says nothing about the job.
             let limit = match result.verdict {
                 Verdict::Boot => self.per_test.max(1),
@@ -130,6 +141,42 @@ mod tests {
         assert_eq!(runs(&c, 3, true), (Verdict::Fail, 3, 2));
         assert_eq!(runs(&c, 1, false), (Verdict::Fail, 1, 0));
         assert_eq!(runs(&Chances::new(0), 1, true), (Verdict::Fail, 1, 0));
+    }
+
+    #[test]
+    fn what_is_run_again_runs_alone() {
+        let c = Chances::new(1);
+        let running = AtomicUsize::new(0);
+        let again = || {
+            let results = tempfile::tempdir().unwrap();
+            let dir = results.path().join("t");
+            let mut n = 0;
+            c.run(results.path(), "t", || {
+                n += 1;
+                running.fetch_add(1, Ordering::SeqCst);
+                for _ in 0..20 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    assert!(n == 1 || running.load(Ordering::SeqCst) == 1);
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+                fs::create_dir_all(&dir)?;
+                let r = TestResult {
+                    name: "t".into(),
+                    verdict: Verdict::Fail,
+                    doubtful: true,
+                    ..TestResult::default()
+                };
+                r.write(&dir.join("result.json"))?;
+                Ok(r)
+            })
+            .unwrap();
+            assert_eq!(n, 2);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(again);
+            }
+        });
     }
 
     #[test]
