@@ -31,24 +31,91 @@ REFUSED='unknown-session|cid-taken|cons-change|name-taken'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly'
 UNCOUNTED="^($RULES|$REFUSED|$DEVICE)"
 
+# At least this long is between attacks, in milliseconds: the kernel drops a line of
+# which it had ten in five seconds.
+PACE=600
+
+# reason CASE: what the server's log has to say, an extended regular expression. Nothing
+# of what breaks no rule.
+reason()
+{
+	case $1 in
+	no-private-data | bad-magic) echo 'connection refused: bad magic' ;;
+	bad-version) echo 'connection refused: unsupported protocol version' ;;
+	cid-of-nobody) echo 'connection refused: bad connection id' ;;
+	# The connection manager fills up what is missing with zeroes.
+	short-private-data | no-cons | one-con | many-cons) echo 'connection refused: bad number of connections' ;;
+	unknown-session) echo 'connection [0-9] of [0-9] refused: -6( |$)' ;;
+	cid-taken | cons-change) echo 'connection [0-9] of [0-9] refused: -104( |$)' ;;
+	name-taken) echo 'name honest is in use' ;;
+	info-type | msg-type | never-written) echo 'unexpected message type' ;;
+	info-no-* | info-slash | info-dot | info-control) echo 'bad session name' ;;
+	info-early) echo 'info request before all connections' ;;
+	info-*-value) echo 'first message is no info request' ;;
+	info-short | info-empty | desc-at-end | written-*) echo 'bad message length' ;;
+	imm-type*) echo 'unknown immediate type' ;;
+	imm-answer) echo 'answer from a client' ;;
+	buf-id) echo 'bad buffer id' ;;
+	off-*) echo 'offset beyond the chunk' ;;
+	usr-len*) echo 'bad user message length' ;;
+	read-none) echo 'bad data length' ;;
+	inval-nothing) echo 'invalidation without a key' ;;
+	*-descs) echo 'bad number of descriptors' ;;
+	same-chunk-twice) echo 'request for a chunk in use' ;;
+	send-nothing-* | send-value-* | invalidate*) echo 'message on a connection for writes' ;;
+	hb-*-io) echo 'heartbeat on an IO connection' ;;
+	wrong-key | write-* | *-key) echo 'memory that is not the client.s|the device refused an access' ;;
+	# What only the device sees, and it does not say much.
+	info-long | info-twice | send-on-*) echo 'receive failed: ' ;;
+	io-before-info) echo 'handshake ended: ' ;;
+	read-chunk-directly) echo 'disconnected: ' ;;
+	read-*) echo 'bad descriptor length' ;;
+	*) echo 'this test does not know' ;;
+	esac
+}
+
+# logged: on a line for each case, its name and what the server said meanwhile.
+logged()
+{
+	dmesg | awk '
+		match($0, /rtrs-test: attack [^ ]+ begins/) {
+			if (name)
+				print name text
+			name = $(NF - 1)
+			text = ""
+		}
+		/rtrs_server: / { sub(/.*rtrs_server: /, ""); text = text " | " $0 }
+		END { if (name) print name text }'
+}
+
 # results MODE CASE...: each case of the attacker is one of ours, by what the
-# attacker has to say about it. Without a process for each: there are many.
+# attacker and the server have to say about it. Without a process for each: there are many.
 results()
 {
-	local ai=$1 line c
-	local -A said=()
+	local ai=$1 line c why ok
+	local -A said=() log=()
 	shift
 
 	while IFS= read -r line; do
 		[[ $line =~ \"case\":\"([a-z0-9-]+)\" ]] && said[${BASH_REMATCH[1]}]=$line
 	done <"$TMP/attacks"
+	while read -r c line; do
+		log[$c]=$line
+	done < <(logged)
 	for c; do
 		line=${said[$c]:-}
-		if [[ $line == *'"ok":true'* && ($c =~ $UNCOUNTED || $line == *'"counted":'[1-9]*) ]]; then
+		why=
+		[[ $c =~ ^($RULES) ]] || why=$(reason "$c")
+		ok=yes
+		[[ $line == *'"ok":true'* ]] || ok=no
+		[[ $c =~ $UNCOUNTED || $line == *'"counted":'[1-9]* ]] || ok=no
+		[[ -z $why || ${log[$c]:-} =~ $why ]] || ok=no
+		if [ "$ok" = yes ]; then
 			ktap_test_pass "$ai: $c"
 		else
 			ktap_test_fail "$ai: $c"
 			note "${line:-no result; the attacker said last: $(tail -n 1 "$TMP/attacks")}"
+			note "the server: ${log[$c]:-nothing}${why:+; wanted: $why}"
 		fi
 	done
 }
@@ -66,7 +133,8 @@ mode()
 	honest_io
 	mapfile -t all < <(cases | grep -vE "$not")
 	peer_attack "$(IFS=, && echo "${all[*]}")" --seed "$SEED" \
-		--patience $((10 * RTRS_TIME_SCALE)) --victim honest --counter "$TOTAL" >"$TMP/attacks" 2>&1
+		--patience $((10 * RTRS_TIME_SCALE)) --victim honest --counter "$TOTAL" \
+		--mark /dev/kmsg --pace "$PACE" >"$TMP/attacks" 2>&1
 	results "$ai" "${all[@]}"
 	check "$ai: nothing is left of the attackers" back_at_baseline
 	honest_stop

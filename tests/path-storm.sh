@@ -17,7 +17,7 @@ CYCLES=1000
 # Devices mapped and unmapped.
 MAPS=100
 # Where everything takes many times as long.
-[ "$RTRS_TIME_SCALE" = 1 ] || { CYCLES=100 MAPS=20; }
+[ "$RTRS_TIME_SCALE" = 1 ] || { CYCLES=60 MAPS=12; }
 # How many do that at a time.
 SHELLS=4
 # Longest time for taking down a path, in milliseconds. It waits for a grace

@@ -92,6 +92,37 @@ failover()
 	[ "$(awk '{ n += $5 } END { print n }' /sys/class/rtrs-client/polled/paths/*/stats/rdma)" -eq 0 ]
 }
 
+cpu1() { echo "$1" >/sys/devices/system/cpu/cpu1/online; }
+
+# The block layer waits for what is in a queue before its last CPU goes.
+cpus_go()
+{
+	local i
+	verified --ioengine=io_uring --hipri --numjobs=2 --offset_increment=4M --time_based --runtime=6 >"$TMP/cpus" 2>&1 &
+	for ((i = 0; i < 4; i++)); do
+		sleep 0.7
+		cpu1 0
+		sleep 0.5
+		cpu1 1
+	done
+	wait $! || {
+		cat "$TMP/cpus"
+		return 1
+	}
+	[ "$(awk '{ n += $5 } END { print n }' /sys/class/rtrs-client/polled/paths/*/stats/rdma)" -eq 0 ]
+}
+
+# Also on a path that was made while the CPU was away.
+without_a_cpu()
+{
+	local rc=0
+	cpu1 0
+	write "/sys/class/rtrs-client/polled/paths/${PATHS[0]}/reconnect" 1 || rc=1
+	carried --rw=randread --ioengine=io_uring --hipri || rc=1
+	cpu1 1
+	return "$rc"
+}
+
 # Draining a polled queue takes no longer than any other.
 quick()
 {
@@ -127,6 +158,9 @@ check "so do several at a time" carried --rw=randread --ioengine=io_uring --hipr
 check "what is not polled does not" not_polled
 check "polled IO verifies" verified --ioengine=io_uring --hipri
 check "and does so when paths go and come back" failover
+check "and when CPUs go and come back" cpus_go
+check "while one is away as well" without_a_cpu
+check "and once it is back" verified --ioengine=io_uring --hipri --cpus_allowed=1
 check "the device unmaps at once" quick
 must "modules unload" unload_modules
 must "modules load with a user of the Rust API" load_test

@@ -165,7 +165,7 @@ rogue_only_once()
 
 FUZZ=(f1 f2 f3 f4 f5 f6)
 FUZZ_SECS=40
-[ "$RTRS_TIME_SCALE" = 1 ] || FUZZ_SECS=120
+[ "$RTRS_TIME_SCALE" = 1 ] || FUZZ_SECS=80
 [ -z "${RTRS_LONG:-}" ] || FUZZ_SECS=600
 
 fuzz_open()

@@ -27,11 +27,12 @@ use source::proto;
 
 use std::{
     fs,
+    io::Write,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{bail, Context, Result};
@@ -128,6 +129,14 @@ struct ClientArgs {
     /// File with a number; what it grows by is part of the result of each case
     #[arg(long)]
     counter: Option<PathBuf>,
+
+    /// File that is told which case begins, as /dev/kmsg
+    #[arg(long)]
+    mark: Option<PathBuf>,
+
+    /// How long each case takes at least, in milliseconds: logs limit their rate
+    #[arg(long, default_value_t = 0)]
+    pace: u64,
 }
 
 #[derive(Args)]
@@ -279,6 +288,15 @@ impl<'a> Counter<'a> {
     }
 }
 
+/// Tells `file` that a case begins, in one write.
+fn mark(file: &Path, case: &str) -> Result<()> {
+    fs::OpenOptions::new()
+        .append(true)
+        .open(file)
+        .and_then(|mut f| f.write_all(format!("rtrs-test: attack {case} begins\n").as_bytes()))
+        .with_context(|| format!("cannot write to {}", file.display()))
+}
+
 fn list() {
     for case in server::CASES {
         println!("server  {:<24} {}", case.name, case.about);
@@ -313,6 +331,8 @@ fn run(role: Role) -> Result<bool> {
         }
         Role::Client(args) => {
             for case in &args.common.case {
+                let end = Instant::now() + Duration::from_millis(args.pace);
+                args.mark.as_deref().map_or(Ok(()), |f| mark(f, case))?;
                 let counter = args.counter.as_deref().map(Counter::read).transpose()?;
                 let mut report = attacks::run(&attacks::Job {
                     addr: args.common.addr(),
@@ -325,6 +345,7 @@ fn run(role: Role) -> Result<bool> {
                     report.fact("counted", counter.growth()?);
                 }
                 tell(report);
+                thread::sleep(end.saturating_duration_since(Instant::now()));
             }
         }
         Role::Fuzz(args) => {
