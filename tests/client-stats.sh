@@ -15,10 +15,10 @@ FILES="rdma reconnects cpu_migration cpu_migration_from cpu_migration_to sg_entr
 	rdma_lat_us wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_client
 # Seconds that a path which has just been connected may be so, and nanoseconds that the slow disk
-# takes.
+# takes, which is less than the 5 s after which null_blk gives up.
 SOON=0
 SLOW=2000000000
-[ "$RTRS_TIME_SCALE" = 1 ] || SOON='[0-9]' SLOW=8000000000
+[ "$RTRS_TIME_SCALE" = 1 ] || SOON='[0-9]' SLOW=4000000000
 
 p0=$SESS/paths/${PATHS[0]}
 p1=$SESS/paths/${PATHS[1]}

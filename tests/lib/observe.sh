@@ -63,11 +63,13 @@ uevents()
 	local subsystem=$1 pid
 	shift
 
+	: >"$TMP/events"
 	udevadm monitor --kernel --property --subsystem-match="$subsystem" >"$TMP/events" &
 	pid=$!
-	sleep 1
+	# It says so when it listens.
+	wait_for 10 grep -q '^KERNEL - ' "$TMP/events"
 	"$@"
-	sleep 1
+	sleep "$RTRS_TIME_SCALE"
 	kill "$pid"
 	wait "$pid" 2>/dev/null || true
 }
