@@ -11,7 +11,7 @@
 require fio rdma
 
 CLIENTS=1000
-[ "$RTRS_TIME_SCALE" = 1 ] || CLIENTS=100
+[ "$RTRS_TIME_SCALE" = 1 ] || CLIENTS=200
 
 # The server gives a path 30 s to be complete. The rest is for a slow machine
 # that ends a thousand of them.
