@@ -11,7 +11,6 @@
 require fio rdma
 
 CLIENTS=1000
-[ "$RTRS_TIME_SCALE" = 1 ] || CLIENTS=200
 
 # The server gives a path 30 s to be complete. The rest is for a slow machine
 # that ends a thousand of them.
@@ -31,6 +30,15 @@ QUOTA=256
 # allocators.
 OBJECTS=$((CLIENTS / 2))
 TOLERANCE=$((32 * CLIENTS))
+
+# The debug kernel is too slow for so many at a time, and keeps the call stacks it has seen.
+if [ "$RTRS_TIME_SCALE" != 1 ]; then
+	CLIENTS=200
+	QUOTAS+=(max_handshakes_per_source=32)
+	QUOTA=32
+	OBJECTS=$((CLIENTS / 2))
+	TOLERANCE=$((32 * CLIENTS + 16384))
+fi
 
 half_open()
 {
