@@ -88,8 +88,17 @@ load_rnbd()
 	case $1 in both | client) load_one "$dir" rnbd-client || return ;; esac
 }
 
+# client_has_queues: of a session that is being closed, too.
+client_has_queues() { rdma resource show qp 2>/dev/null | grep -qF '[rtrs_client]'; }
+
 unload_rnbd()
 {
+	# With its last device RNBD lets go of the session, maybe in a work item behind
+	# unmapping, and it warns when it is unloaded before that is through.
+	if [ -d /sys/module/rnbd_client ] && [ -z "$(rnbd_devices)" ] && client_has_queues; then
+		wait_for 10 not client_has_queues || return
+		sleep "$RTRS_TIME_SCALE"
+	fi
 	unload_one rnbd-client && unload_one rnbd-server
 }
 
