@@ -227,7 +227,8 @@ impl Id {
         }
         // SAFETY: the id is alive.
         let verbs = unsafe { self.raw.as_ref() }.verbs;
-        let entries = i32::try_from(size.send + size.recv).context("size of a queue")?;
+        // Twice as many as there can be: soft RoCE was seen to run out of fewer.
+        let entries = i32::try_from(2 * (size.send + size.recv)).context("size of a queue")?;
         // SAFETY: the device is open, see `new_domain`; no channel, no context, vector 0.
         let cq = unsafe { raw::ibv_create_cq(verbs, entries, ptr::null_mut(), ptr::null_mut(), 0) };
         // From here on dropping destroys it.
