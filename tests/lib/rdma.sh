@@ -94,7 +94,8 @@ client_has_queues() { rdma resource show qp 2>/dev/null | grep -qF '[rtrs_client
 unload_rnbd()
 {
 	# With its last device RNBD lets go of the session, maybe in a work item behind
-	# unmapping, and it warns when it is unloaded before that is through.
+	# unmapping, and it warns when it is unloaded before that is through. Its list
+	# is nowhere to be seen: it is behind the queues by no more than a moment.
 	if [ -d /sys/module/rnbd_client ] && [ -z "$(rnbd_devices)" ] && client_has_queues; then
 		wait_for 10 not client_has_queues || return
 		sleep "$RTRS_TIME_SCALE"

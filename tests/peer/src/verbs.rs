@@ -227,7 +227,7 @@ impl Id {
         }
         // SAFETY: the id is alive.
         let verbs = unsafe { self.raw.as_ref() }.verbs;
-        // Twice as many as there can be: soft RoCE was seen to run out of fewer.
+        // Soft RoCE rounds each queue up to a power of two: nearly twice as many may be under way.
         let entries = i32::try_from(2 * (size.send + size.recv)).context("size of a queue")?;
         // SAFETY: the device is open, see `new_domain`; no channel, no context, vector 0.
         let cq = unsafe { raw::ibv_create_cq(verbs, entries, ptr::null_mut(), ptr::null_mut(), 0) };
