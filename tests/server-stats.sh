@@ -18,8 +18,8 @@ PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 FILES="rdma wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_server
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
-# How long the slow disk takes for a request, in nanoseconds; null_blk gives up after 5 s.
-SLOW=$((2000000000 * (RTRS_TIME_SCALE > 1 ? 2 : 1)))
+# How long the slow disk takes for a request, in nanoseconds.
+SLOW=$((2000000000 * (RTRS_TIME_SCALE > 1 ? 4 : 1)))
 
 p0=$SESS/paths/${PATHS[0]}
 p1=$SESS/paths/${PATHS[1]}

@@ -21,7 +21,7 @@ BUILD_PACKAGES=(
 TEST_PACKAGES=(
 	fio iproute2 rdma-core librdmacm-dev libibverbs-dev ibverbs-utils
 	rdmacm-utils perftest qemu-system-x86 busybox-static e2fsprogs udev
-	mdadm trace-cmd nftables netcat-openbsd procps iputils-ping ethtool
+	mdadm trace-cmd linux-perf nftables netcat-openbsd procps iputils-ping ethtool
 	util-linux xxd bsdextrautils attr
 )
 

@@ -234,7 +234,7 @@ resource_compare()
 #
 
 # null_blk_up NAME MIB [memory_backed 0|1 [NANOSECONDS]]: /dev/NAME by configfs; each request takes
-# that long.
+# that long, and its driver does not think it lost before a minute is over.
 null_blk_up()
 {
 	local name=$1 mib=$2 backed=${3:-1} ns=${4:-0} d=/sys/kernel/config/nullb/$1
@@ -248,7 +248,8 @@ null_blk_up()
 		echo 2 >"$d/irqmode" && echo "$ns" >"$d/completion_nsec"
 	} || return
 	echo 1 >"$d/power" || return
-	wait_for 5 test -b "/dev/$name"
+	wait_for 5 test -b "/dev/$name" || return
+	[ "$ns" -eq 0 ] || echo 60000 >"/sys/block/$name/queue/io_timeout"
 }
 
 null_blk_down()
