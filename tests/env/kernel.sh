@@ -16,7 +16,7 @@ set -euo pipefail
 
 NATIVE_PACKAGES=(
 	make gcc gcc-14 bc bison flex libelf-dev libssl-dev dwarves cpio kmod
-	xz-utils rustc rust-src rustfmt rust-clippy bindgen libclang-19-dev
+	xz-utils perl python3 rustc rust-src rustfmt rust-clippy bindgen libclang-19-dev
 )
 KERNELS=$RTRS_CACHE/kernel
 CHECKED=$KERNELS/.checked
