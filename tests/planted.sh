@@ -35,6 +35,16 @@ leftovers()
 	return "$rc"
 }
 
+# Mainline's server does not clear chunks before it hands them out.
+given_away()
+{
+	peer_attack leftovers --seed 1 >"$TMP/said" || true
+	cat "$TMP/said"
+	grep -q '"depth":512' "$TMP/said"
+	grep -q 'PLANTED' "$TMP/said"
+	not grep -q '"leaked":0' "$TMP/said"
+}
+
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
 peer_require
@@ -47,4 +57,9 @@ for ai in Y N; do
 	check "$ai: none of it is in answers" leftovers 1
 	must "$ai: the server unloads" unload_modules
 done
+# Were it not there to be found, the above would show nothing.
+must "control: mainline's server loads" eval "load_rtrs c server && load_rnbd server"
+must "control: free memory is full of a pattern" plant
+check "control: it is in answers" given_away
+must "control: the server unloads" unload_modules
 finish

@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: connections of a path are made at the same time: nearly twice as many take as long
+# topology: pair
+# timeout: 120
+# smp: 4
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma tc
+
+# A message takes longer here than soft RoCE waits for an answer by default.
+export RTRS_ACK_TIMEOUT=20
+# Milliseconds that a message to the server takes, so many that nothing else does.
+DELAY=400
+CPUS=$(nproc)
+
+path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
+
+# A session with a connection for each CPU, and one that has as many again, for polling.
+map()
+{
+	map_rnbd few /dev/nullb0 "$(path 0)" >"$TMP/few"
+	map_rnbd many /dev/nullb1 "$(path 0)" nr_poll_queues="$CPUS" >"$TMP/many"
+}
+
+unmap()
+{
+	unmap_rnbd "$(cat "$TMP/few")"
+	unmap_rnbd "$(cat "$TMP/many")"
+}
+
+slow_down()
+{
+	tc qdisc replace dev eth1 root netem delay "${DELAY}ms"
+	# Whose address is whose is not what is measured.
+	ping -c 1 -W 5 -q "$(pair_addr 1 server)"
+}
+
+# connect SESSION CONNECTIONS: the fastest of three times, in milliseconds, in $TMP/SESSION.ms
+connect()
+{
+	local i t0 ms n best=1000000
+
+	for ((i = 0; i < 3; i++)); do
+		t0=$(ms_now)
+		write "$CLT/$1/add_path" "$(path 1)"
+		ms=$(($(ms_now) - t0))
+		n=$(awk -v sess="$1" -v dst="ip:$(pair_addr 1 server)" '$6 == sess && $5 == dst' \
+			/sys/kernel/debug/rtrs_client/connections | wc -l)
+		echo "$n connections in $ms ms"
+		[ "$n" -eq "$2" ]
+		[ "$ms" -ge "$best" ] || best=$ms
+		write "$(path_dir "$1" "$(path 1)")/remove_path" 1
+	done
+	echo "$2 connections: $best ms"
+	echo "$best" >"$TMP/$1.ms"
+}
+
+# One after the other they would take a message's time more each, at the least.
+compare()
+{
+	local few many
+	few=$(cat "$TMP/few.ms")
+	many=$(cat "$TMP/many.ms")
+
+	echo "$few ms and $many ms"
+	[ "$few" -ge "$DELAY" ]
+	[ $((many - few)) -lt $((CPUS * DELAY / 2)) ]
+}
+
+server_role()
+{
+	must "a second null_blk" null_blk_up nullb1 64
+	defer null_blk_down nullb1
+	serve_disk 64 100
+}
+
+client_role()
+{
+	modprobe -q sch_netem
+	client_ready
+	must "devices map" map
+	check "one link gets slow" slow_down
+	defer tc qdisc delete dev eth1 root
+	check "a connection for each CPU" connect few $((1 + CPUS))
+	ktap_log "$TMP/case.log" 1
+	check "as many again" connect many $((1 + 2 * CPUS))
+	ktap_log "$TMP/case.log" 1
+	check "they take about as long" compare
+	check "devices unmap" unmap
+	check "the client modules unload" unload_modules
+	barrier unmapped
+}
+
+pair_main
