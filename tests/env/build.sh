@@ -26,6 +26,8 @@ build()
 	local tree
 
 	unset MAKEFLAGS MFLAGS MAKELEVEL
+	# The trees made here have no key, and kbuild complains at length about each module.
+	[[ " $* " != *" modules_install "* ]] || set -- CONFIG_MODULE_SIG_ALL= "$@"
 	if native_host; then
 		tree=$("$RTRS_ENV/kernel.sh" --native)
 		exec make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "$@"
