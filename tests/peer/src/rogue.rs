@@ -305,6 +305,11 @@ impl Rogue<'_> {
                 continue;
             }
             let (cid, uuid) = (con.cid, con.path);
+            // What came before the client began anew is not answered on the new connection.
+            let current = self.paths.get(&uuid).and_then(|path| path.keys.get(&cid));
+            if current != Some(&key) {
+                continue;
+            }
             if done.token == INFO_TOKEN {
                 self.tell_chunks(uuid)?;
                 continue;
