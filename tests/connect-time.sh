@@ -13,7 +13,7 @@ require fio rdma tc
 # A message takes longer here than soft RoCE waits for an answer by default.
 export RTRS_ACK_TIMEOUT=20
 # Milliseconds that a message to the server takes, so many that nothing else does.
-DELAY=400
+DELAY=$((400 * (RTRS_TIME_SCALE > 1 ? 3 : 1)))
 CPUS=$(nproc)
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
@@ -35,6 +35,7 @@ slow_down()
 {
 	tc qdisc replace dev eth1 root netem delay "${DELAY}ms"
 	# Whose address is whose is not what is measured.
+	neighbour_retrans 1 $((2 * DELAY))
 	ping -c 1 -W 5 -q "$(pair_addr 1 server)"
 }
 
