@@ -8,9 +8,9 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
-require fio rdma tc
+require rdma tc
 
-# A message takes longer here than soft RoCE waits for an answer by default.
+# So long that nothing is sent twice only because the link is slow.
 export RTRS_ACK_TIMEOUT=20
 # Milliseconds that a message to the server takes, so many that nothing else does.
 DELAY=$((400 * (RTRS_TIME_SCALE > 1 ? 3 : 1)))
