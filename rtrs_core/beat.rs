@@ -41,14 +41,17 @@ fn serious(e: PostError) -> Result<(), PostError> {
 }
 
 impl Liveness {
-    /// Sends a heartbeat. If there is no room for it the next tick tries again.
+    /// Sends a heartbeat, unless one is on its way. If there is no room for it the next tick tries
+    /// again.
     ///
     /// # Errors
     ///
     /// The connection is of no use any more.
     pub fn send(&self, qp: &QueuePair) -> Result<(), PostError> {
         // Before: the answer may be faster than what follows the posting.
-        self.probe().sent(now_ns());
+        if !self.probe().begin(now_ns()) {
+            return Ok(());
+        }
         post(qp, Imm::Hb, None).or_else(|e| {
             self.probe().cancel();
             serious(e)

@@ -38,7 +38,7 @@ pub const DEFAULT_LIMIT: u32 = 5;
 pub enum HbAction {
     /// Wait for the next tick.
     Nothing,
-    /// Send a heartbeat and tell [`HbProbe::sent`] before posting it.
+    /// Send a heartbeat and tell [`HbProbe::begin`] before posting it.
     SendHb,
     /// The peer is dead.
     Dead,
@@ -116,12 +116,14 @@ impl HbProbe {
         }
     }
 
-    /// Notes that a heartbeat is about to be posted, at `now_ns` of a monotonic clock.
-    pub fn sent(&self, now_ns: u64) {
-        self.sent_ns.store(now_ns.max(1), Relaxed);
+    /// Notes that a heartbeat is about to be posted, at `now_ns` of a monotonic clock. Returns
+    /// whether it may be: not while one is on its way.
+    #[must_use]
+    pub fn begin(&self, now_ns: u64) -> bool {
+        self.sent_ns.cmpxchg(0, now_ns.max(1), Full).is_ok()
     }
 
-    /// Takes back [`HbProbe::sent`] after posting failed, and forgets a probe on reconnect.
+    /// Takes back [`HbProbe::begin`] after posting failed, and forgets a probe on reconnect.
     pub fn cancel(&self) {
         self.sent_ns.store(0, Relaxed);
     }
@@ -155,6 +157,7 @@ pub struct Liveness {
     probe: HbProbe,
     service: Atomic<bool>,
     io: Atomic<bool>,
+    lately: Atomic<bool>,
     acking: Atomic<bool>,
 }
 
@@ -165,6 +168,7 @@ impl Liveness {
             probe: HbProbe::new(),
             service: Atomic::<bool>::new(false),
             io: Atomic::<bool>::new(false),
+            lately: Atomic::<bool>::new(false),
             acking: Atomic::<bool>::new(false),
         }
     }
@@ -174,10 +178,17 @@ impl Liveness {
     pub fn received(&self, cid: u16) {
         let flag = if cid == 0 { &self.service } else { &self.io };
 
-        // Only the first one in an interval writes: all CPUs share the flag.
-        if !flag.load(Relaxed) {
-            flag.store(true, Relaxed);
+        // Only the first one in an interval writes: all CPUs share the flags.
+        for flag in [flag, &self.lately] {
+            if !flag.load(Relaxed) {
+                flag.store(true, Relaxed);
+            }
         }
+    }
+
+    /// Whether anything was received since this was asked last. Apart from what heartbeats count.
+    pub fn heard(&self) -> bool {
+        self.lately.xchg(false, Relaxed)
     }
 
     /// Decides at the end of an interval, see [`Heartbeat::tick`].

@@ -25,7 +25,7 @@ const SERVICE: HbRx = HbRx {
 fn ticks_to_death(hb: &mut Heartbeat, probe: &HbProbe, rx: HbRx, limit: u32) -> Option<u32> {
     (1..1000).find(|&now| match hb.tick(rx, probe.outstanding(), limit) {
         HbAction::SendHb => {
-            probe.sent(now.into());
+            assert!(probe.begin(now.into()));
             false
         }
         HbAction::Nothing => false,
@@ -59,7 +59,7 @@ fn living_peer_is_probed_every_interval() {
     let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
     for now in 1..100 {
         assert_eq!(hb.tick(SERVICE, probe.outstanding(), 1), HbAction::SendHb);
-        probe.sent(now * 1000);
+        assert!(probe.begin(now * 1000));
         assert_eq!(probe.ack(now * 1000 + 7), Some(7));
     }
     assert_eq!(hb.missed(), 0);
@@ -69,14 +69,15 @@ fn living_peer_is_probed_every_interval() {
 fn unsolicited_answers_are_ignored() {
     let probe = HbProbe::new();
     assert_eq!(probe.ack(5), None);
-    probe.sent(0);
+    assert!(probe.begin(0));
     assert!(probe.outstanding());
+    assert!(!probe.begin(5), "one at a time");
     assert_eq!(probe.ack(10), Some(9));
     assert_eq!(probe.ack(11), None);
-    probe.sent(20);
+    assert!(probe.begin(20));
     probe.cancel();
     assert_eq!(probe.ack(21), None);
-    probe.sent(30);
+    assert!(probe.begin(30));
     assert_eq!(probe.ack(29), Some(0), "clocks may disagree a little");
 }
 
@@ -101,7 +102,7 @@ proptest! {
                     prop_assert!(silent >= limit || limit * SERVICE_FACTOR <= 60);
                     return Ok(());
                 }
-                HbAction::SendHb => probe.sent(1),
+                HbAction::SendHb => prop_assert!(probe.begin(1)),
                 HbAction::Nothing => prop_assert!(probe.outstanding()),
             }
             prop_assert!(silent <= limit);
@@ -124,7 +125,7 @@ fn what_was_received_counts_once() {
     let (live, mut hb) = (Liveness::new(), Heartbeat::new());
 
     assert_eq!(live.tick(&mut hb, 2), HbAction::SendHb);
-    live.probe().sent(1);
+    assert!(live.probe().begin(1));
     // IO alone keeps the path, anything on the service connection too.
     for cid in [1, 7, 0, 1, 0] {
         live.received(cid);
@@ -134,4 +135,20 @@ fn what_was_received_counts_once() {
     assert_eq!(live.tick(&mut hb, 2), HbAction::Nothing);
     assert_eq!(hb.missed(), 1);
     assert_eq!(live.tick(&mut hb, 2), HbAction::Dead);
+}
+
+#[test]
+fn who_looks_more_often_takes_nothing_away() {
+    let (live, mut hb) = (Liveness::new(), Heartbeat::new());
+
+    assert!(!live.heard());
+    assert!(live.probe().begin(1));
+    live.received(3);
+    assert!(live.heard());
+    assert!(!live.heard());
+    assert_eq!(live.tick(&mut hb, 1), HbAction::Nothing);
+    live.received(0);
+    assert_eq!(live.tick(&mut hb, 1), HbAction::Nothing);
+    assert!(live.heard());
+    assert_eq!(live.tick(&mut hb, 1), HbAction::Dead);
 }

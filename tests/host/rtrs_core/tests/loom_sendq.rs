@@ -120,7 +120,7 @@ fn heartbeat_answer_is_matched_once() {
         use rtrs_core::proto::heartbeat::HbProbe;
 
         let probe = Arc::new(HbProbe::new());
-        probe.sent(1);
+        assert!(probe.begin(1));
         let answers: Vec<_> = (0..2)
             .map(|_| {
                 let probe = probe.clone();
