@@ -240,6 +240,12 @@ impl LinkCore {
         self.cons.get(first..).map_or(0, Self::inflight_of)
     }
 
+    /// Whether requests for IO are in flight, and no administrative one: a C server answers no
+    /// heartbeats, on the same connection, while its user looks at one of those. Any context.
+    pub(crate) fn waits_for_io(&self) -> bool {
+        self.inflight_on(0) == 0 && self.inflight() > 0
+    }
+
     fn inflight_of(cons: &[ConState]) -> u64 {
         let sum: i64 = cons
             .iter()

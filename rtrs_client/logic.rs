@@ -14,3 +14,4 @@ pub mod path_state;
 pub mod policy;
 pub mod polled;
 pub mod request_state;
+pub mod silence;

@@ -30,6 +30,10 @@ module_params! {
     static HEARTBEAT_LIMIT: int = "heartbeat_limit", heartbeat::DEFAULT_LIMIT as i32,
         "heartbeat intervals without a sign of life after which a path is dead (default: 5)",
         |limit| within(limit, &Tuning::LIMIT, "has to be 1..100");
+    /// How long a path of a new session may be silent for while others are not, in milliseconds.
+    static SILENT_PATH_MS: int = "silent_path_ms", 800,
+        "milliseconds a path may owe answers and be silent while others of its session are not (default: 800)",
+        |ms| within(ms, &Tuning::SILENT_MS, "has to be 100..60000");
     /// Exponent of the ack time-out of new sessions.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "an unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
@@ -56,6 +60,11 @@ pub(crate) fn heartbeat_interval_ms() -> u32 {
 /// Intervals without a sign of life after which a path of a new session is dead.
 pub(crate) fn heartbeat_limit() -> u32 {
     HEARTBEAT_LIMIT.get().unsigned_abs()
+}
+
+/// How long a path of a new session may be silent for while others are not, in milliseconds.
+pub(crate) fn silent_path_ms() -> u32 {
+    SILENT_PATH_MS.get().unsigned_abs()
 }
 
 /// Exponent of the ack time-out of a new session.

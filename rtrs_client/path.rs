@@ -18,13 +18,14 @@
 //! * `owner` (mutex): what belongs to the owner task; taken by nobody else, so
 //!   never contended.
 //! * `files` (mutex): its directory in sysfs, while that is made or removed.
-//! * `inbox`, `status`, `via`, `heartbeat` (spinlocks, interrupts off): notes for the owner task,
-//!   and what it shows. Innermost, held for a few instructions.
+//! * `inbox`, `status`, `via`, `heartbeat`, `silence` (spinlocks, interrupts off): notes for the
+//!   owner task, and what it shows. Innermost, held for a few instructions.
 //! * `active` (RCU): the link, for submitters.
 
 mod observe;
 mod operator;
 mod owner;
+mod silence;
 
 use core::fmt;
 use kernel::{
@@ -79,12 +80,15 @@ use crate::{
         Link,
         LinkCore, //
     },
-    logic::path_state::{
-        Event,
-        Failure,
-        PathMachine,
-        Reply,
-        State, //
+    logic::{
+        path_state::{
+            Event,
+            Failure,
+            PathMachine,
+            Reply,
+            State, //
+        },
+        silence::Silence,
     },
     session::{
         Creation,
@@ -206,6 +210,9 @@ pub(crate) struct Path {
     /// Of the link that is up; used by `beat`, which does not run twice at a time.
     #[pin]
     heartbeat: SpinLockIrq<Heartbeat>,
+    /// Of the link with that number; used by the session's watch.
+    #[pin]
+    silence: SpinLockIrq<(u32, Silence)>,
     #[pin]
     work: Work<Self, OWNER>,
     #[pin]
@@ -289,6 +296,7 @@ impl Path {
                 command <- new_mutex!((), "rtrs_path_command"),
                 owner <- new_mutex!(Owner { link: None }, "rtrs_path_owner"),
                 heartbeat <- new_spinlock_irq!(Heartbeat::new(), "rtrs_path_heartbeat"),
+                silence <- new_spinlock_irq!((0, Silence::new()), "rtrs_path_silence"),
                 inbox <- new_spinlock_irq!(Inbox::default(), "rtrs_path_inbox"),
                 status <- new_spinlock_irq!(
                     Status {

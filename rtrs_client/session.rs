@@ -28,6 +28,7 @@ mod polled;
 mod tuning;
 mod uevents;
 mod wait;
+mod watch;
 
 pub(crate) use self::events::Creation;
 pub use self::events::{
@@ -196,6 +197,8 @@ pub(crate) struct Session {
     #[pin]
     poll_guard: DelayedWork<Self, POLL>,
     #[pin]
+    watch: DelayedWork<Self, WATCH>,
+    #[pin]
     files: Mutex<Option<SessionFiles>>,
 }
 
@@ -206,6 +209,7 @@ const FAIL: u64 = 2;
 const RETRY: u64 = 3;
 const UEVENTS: u64 = 4;
 const POLL: u64 = 5;
+const WATCH: u64 = 6;
 
 impl_has_work! {
     impl HasWork<Self, EVENTS> for Session { self.event_work }
@@ -215,6 +219,7 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self, FAIL> for Session { self.fail_timer }
     impl HasDelayedWork<Self, RETRY> for Session { self.retry }
     impl HasDelayedWork<Self, POLL> for Session { self.poll_guard }
+    impl HasDelayedWork<Self, WATCH> for Session { self.watch }
 }
 
 impl WorkItem<EVENTS> for Session {
@@ -254,6 +259,14 @@ impl WorkItem<POLL> for Session {
 
     fn run(this: Arc<Self>) {
         this.look_after_polled();
+    }
+}
+
+impl WorkItem<WATCH> for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.look_at_paths();
     }
 }
 
@@ -312,6 +325,7 @@ impl Session {
                 fail_timer <- new_delayed_work!("rtrs_session_fail"),
                 retry <- new_delayed_work!("rtrs_session_retry"),
                 poll_guard <- new_delayed_work!("rtrs_session_poll"),
+                watch <- new_delayed_work!("rtrs_session_watch"),
                 files <- new_mutex!(None, "rtrs_session_files"),
             }),
             GFP_KERNEL,
@@ -495,6 +509,7 @@ impl Session {
         }
         drop(self.paths.replace(None));
         self.stop_guard();
+        self.stop_watch();
         self.close_events();
         if let Some(tables) = self.tables.as_ref() {
             tables.permits.close_and_wait();

@@ -65,6 +65,10 @@ attributes! {
             |session, out| show_knob(out, &session.tuning().heartbeat_limit),
             |session, buf| store_knob(buf, &session.tuning().heartbeat_limit),
         ),
+        "silent_path_ms" => rw_self(
+            |session, out| show_knob(out, &session.tuning().silent_path_ms),
+            store_silent_path,
+        ),
         "ack_timeout" => rw(
             |session, out| show_knob(out, &session.tuning().ack_timeout),
             |session, buf| store_knob(buf, &session.tuning().ack_timeout),
@@ -172,6 +176,12 @@ fn show_knob(out: &mut Output<'_>, knob: &Knob) -> Result {
 
 fn store_knob(buf: &[u8], knob: &Knob) -> Result {
     knob.set(text(buf)?.parse().map_err(|_| EINVAL)?)
+}
+
+fn store_silent_path(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
+    store_knob(buf, &session.tuning().silent_path_ms)?;
+    session.restart_watch();
+    Ok(())
 }
 
 fn show_policy(session: &Session, out: &mut Output<'_>) -> Result {

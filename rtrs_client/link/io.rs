@@ -142,13 +142,15 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a heartbeat, on the service connection.
-    pub(crate) fn send_heartbeat(&self) -> Result<(), PostError> {
-        let qp = self
-            .endpoint(0)
-            .and_then(Endpoint::qp)
-            .ok_or(PostError::Closed)?;
-        self.core.liveness.send(qp)
+    /// Sends a heartbeat, on the service connection, unless one is on its way. The link fails if
+    /// that cannot be.
+    pub(crate) fn send_heartbeat(&self) {
+        let Some(qp) = self.endpoint(0).and_then(Endpoint::qp) else {
+            return;
+        };
+        if let Err(e) = self.core.liveness.send(qp) {
+            self.core.fail("sending a heartbeat", e_to_errno(e));
+        }
     }
 }
 

@@ -92,11 +92,7 @@ pub(super) fn beat(path: Arc<Path>) {
     };
     match action {
         HbAction::Nothing => {}
-        HbAction::SendHb => {
-            if let Err(e) = link.send_heartbeat() {
-                core.fail("sending a heartbeat", Error::from(e).to_errno());
-            }
-        }
+        HbAction::SendHb => link.send_heartbeat(),
         HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
     }
     drop(guard);

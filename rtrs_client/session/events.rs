@@ -147,6 +147,7 @@ impl Session {
             state.up = state.up.saturating_add(1);
         }
         self.stop_waiting_for_path();
+        self.start_watch();
         self.wake_events();
     }
 

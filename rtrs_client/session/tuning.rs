@@ -55,6 +55,9 @@ pub(crate) struct Tuning {
     pub(crate) heartbeat_interval_ms: Knob,
     /// Heartbeat intervals without a sign of life after which a path is dead.
     pub(crate) heartbeat_limit: Knob,
+    /// Milliseconds that a path may be silent for, with requests that wait, while others of the
+    /// session are not.
+    pub(crate) silent_path_ms: Knob,
     /// Time until an unacknowledged packet is sent again, as the exponent of the IB
     /// specification: 4.096 us * 2^n. 0 leaves it to the connection manager. Holds
     /// for connections made from then on.
@@ -66,6 +69,8 @@ impl Tuning {
     pub(crate) const INTERVAL_MS: RangeInclusive<u32> = 100..=60_000;
     /// Bounds of the heartbeat limit.
     pub(crate) const LIMIT: RangeInclusive<u32> = 1..=100;
+    /// Bounds of the time that a path may be silent for, in milliseconds.
+    pub(crate) const SILENT_MS: RangeInclusive<u32> = 100..=60_000;
     /// Bounds of the ack time-out: the field of the specification has 5 bits.
     pub(crate) const ACK_TIMEOUT: RangeInclusive<u32> = 0..=31;
 
@@ -77,6 +82,7 @@ impl Tuning {
                 &Self::INTERVAL_MS,
             ),
             heartbeat_limit: Knob::new(crate::params::heartbeat_limit(), &Self::LIMIT),
+            silent_path_ms: Knob::new(crate::params::silent_path_ms(), &Self::SILENT_MS),
             ack_timeout: Knob::new(crate::params::ack_timeout(), &Self::ACK_TIMEOUT),
         }
     }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the session's watch does with a path.
+//!
+//! # Context
+//!
+//! The session's watch, which does not run twice at a time.
+
+use kernel::sync::rcu;
+use rtrs_bindings::errno;
+
+use super::Path;
+use crate::logic::silence::{
+    Seen,
+    Silence, //
+};
+
+impl Path {
+    /// An interval is over: what was seen in it, and what is known now; `None` if the path does not
+    /// take requests.
+    pub(crate) fn end_interval(&self) -> Option<(Seen, Silence)> {
+        let guard = rcu::read_lock();
+        let core = &self.link(&guard)?.core;
+        let seen = Seen {
+            heard: core.liveness.heard(),
+            waits: core.waits_for_io(),
+        };
+        let mut known = self.silence.lock();
+        if known.0 != core.number {
+            *known = (core.number, Silence::new());
+        }
+        known.1.interval(seen);
+        Some((seen, known.1))
+    }
+
+    /// Asks for a sign of life.
+    pub(crate) fn ask(&self) {
+        let guard = rcu::read_lock();
+        if let Some(link) = self.link(&guard) {
+            link.send_heartbeat();
+        }
+    }
+
+    /// Ends the link that was found silent for too long; returns whether it was.
+    pub(crate) fn fail_if_silent(&self) -> bool {
+        let guard = rcu::read_lock();
+        let (number, known) = *self.silence.lock();
+        match self.link(&guard) {
+            // Not one that has come since.
+            Some(link) if link.core.number == number && known.is_lost() => {
+                let errno = errno::ETIMEDOUT.to_errno();
+                link.core.fail("silent, unlike other paths", errno);
+                true
+            }
+            _ => false,
+        }
+    }
+}

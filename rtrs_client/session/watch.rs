@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looks after paths that have gone silent, see [`silence`].
+//!
+//! # Context
+//!
+//! A work item of the session, armed for as long as it has more than one path that takes requests.
+//! It is armed after a path was published, and looks at what is published after it was taken off
+//! the queue, so that two paths are never without it.
+
+use kernel::{
+    sync::Arc,
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    },
+};
+use rtrs_bindings::workqueue::DelayedWorkExt;
+
+use super::Session;
+use crate::logic::silence;
+
+impl Session {
+    /// There is one more path. Any context.
+    pub(super) fn start_watch(self: &Arc<Self>) {
+        DelayedWorkExt::enqueue(&self.watch, self, self.interval(false));
+    }
+
+    /// The time that a path may be silent for has changed. Any context.
+    pub(crate) fn restart_watch(self: &Arc<Self>) {
+        // A whole interval from now: one that was cut short says nothing.
+        self.watch.mod_delayed(self, self.interval(true));
+    }
+
+    /// How long to wait until the next look.
+    fn interval(&self, busy: bool) -> Jiffies {
+        // Nothing is held against a path without requests, so fewer looks do until there are some.
+        let parts = if busy {
+            silence::LOST
+        } else {
+            silence::LOST / 2
+        };
+        msecs_to_jiffies(self.tuning().silent_path_ms.get() / parts)
+    }
+
+    /// Looks at all paths. Work item.
+    pub(super) fn look_at_paths(self: &Arc<Self>) {
+        let (mut up, mut busy, mut silent, mut heard, mut lost) =
+            (0u32, false, false, false, false);
+        self.for_each_path(|path| {
+            if let Some((seen, silence)) = path.end_interval() {
+                up = up.saturating_add(1);
+                busy |= seen.waits;
+                silent |= silence.is_silent();
+                heard |= silence.is_heard();
+                lost |= silence.is_lost();
+            }
+        });
+        if up < 2 {
+            return;
+        }
+        if silent {
+            let lost = lost && heard;
+            self.for_each_path(|path| {
+                if !lost || !path.fail_if_silent() {
+                    path.ask();
+                }
+            });
+        }
+        DelayedWorkExt::enqueue(&self.watch, self, self.interval(busy));
+    }
+
+    /// There are no paths any more. Sleeps.
+    pub(super) fn stop_watch(&self) {
+        self.watch.cancel_sync();
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which of several paths is lost, and when.
+
+#![cfg(not(loom))]
+
+use proptest::prelude::*;
+use rtrs_client_logic::logic::silence::*;
+
+/// Requests wait, and nothing comes.
+const SILENT: Seen = Seen {
+    heard: false,
+    waits: true,
+};
+const IDLE: Seen = Seen {
+    heard: false,
+    waits: false,
+};
+const HEARD: Seen = Seen {
+    heard: true,
+    waits: true,
+};
+
+fn after(seen: &[Seen]) -> Silence {
+    let mut path = Silence::new();
+    seen.iter().for_each(|&s| path.interval(s));
+    path
+}
+
+#[test]
+fn a_new_path_is_nothing_yet() {
+    let path = Silence::new();
+    assert!(!path.is_silent() && !path.is_heard() && !path.is_lost());
+}
+
+#[test]
+fn asked_at_once_lost_later() {
+    for n in 1..10 {
+        let path = after(&vec![SILENT; n]);
+        assert!(path.is_silent());
+        assert_eq!(path.is_lost(), n >= LOST as usize);
+    }
+}
+
+#[test]
+fn a_path_without_requests_is_never_lost() {
+    let path = after(&[IDLE; 100]);
+    assert!(!path.is_silent() && !path.is_lost());
+    // Nor is one whose requests have all been answered, or failed, meanwhile.
+    let mut path = after(&[SILENT; LOST as usize]);
+    path.interval(IDLE);
+    assert!(!path.is_silent() && !path.is_lost());
+}
+
+#[test]
+fn one_answer_is_not_enough() {
+    // A server that was asleep: both paths were silent, one is heard first.
+    let mut first = after(&[SILENT; 20]);
+    let second = first;
+    first.interval(HEARD);
+    assert!(second.is_lost() && !first.is_heard() && !first.is_lost());
+    first.interval(HEARD);
+    assert!(first.is_heard());
+}
+
+#[test]
+fn asking_takes_no_longer_than_losing() {
+    // A path without requests is asked from the first silent interval of another one on.
+    let (mut silent, mut other) = (Silence::new(), Silence::new());
+    loop {
+        let seen = if silent.is_silent() { HEARD } else { IDLE };
+        other.interval(seen);
+        silent.interval(SILENT);
+        if silent.is_lost() {
+            break;
+        }
+    }
+    assert!(other.is_heard());
+}
+
+proptest! {
+    // Whatever was before: the last intervals alone decide, and nobody is both.
+    #[test]
+    fn the_end_decides(seen in proptest::collection::vec(
+        (any::<bool>(), any::<bool>()).prop_map(|(heard, waits)| Seen { heard, waits }), 0..20,
+    )) {
+        let path = after(&seen);
+        let last = |n: u32, f: fn(&Seen) -> bool| {
+            seen.len() >= n as usize && seen.iter().rev().take(n as usize).all(f)
+        };
+        prop_assert_eq!(path.is_lost(), last(LOST, |s| *s == SILENT));
+        prop_assert_eq!(path.is_silent(), last(1, |s| *s == SILENT));
+        prop_assert_eq!(path.is_heard(), last(STEADY, |s| s.heard));
+        prop_assert!(!(path.is_silent() && path.is_heard()));
+    }
+}
