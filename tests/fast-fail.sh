@@ -44,8 +44,9 @@ params()
 	[ "$(cat $p/heartbeat_limit)" = 5 ]
 	[ "$(cat $p/fast_io_fail_tmo)" = 30 ]
 	[ "$(cat "$SESS/fast_io_fail_tmo")" = 30 ]
-	# The debug kernel gets another one, see load_rtrs.
-	[ "$RTRS_TIME_SCALE" -gt 1 ] || [ "$(cat $p/ack_timeout)" = 0 ]
+	[ "$(cat $p/silent_path_ms)" = "$(cat "$SESS/silent_path_ms")" ]
+	# The debug kernel gets others, see load_rtrs.
+	[ "$RTRS_TIME_SCALE" -gt 1 ] || [ "$(cat $p/ack_timeout) $(cat $p/silent_path_ms)" = "0 800" ]
 }
 
 state_is() { [ "$(cat "$SESS"/paths/*/state)" = "$1" ]; }
@@ -138,7 +139,8 @@ bad_params()
 	unload_modules
 	load_one "$RTRS_MODULES" rtrs-core
 	for p in heartbeat_interval_ms=99 heartbeat_interval_ms=60001 heartbeat_limit=0 \
-		heartbeat_limit=101 ack_timeout=32 ack_timeout=-1 fast_io_fail_tmo=86401 fast_io_fail_tmo=-1; do
+		heartbeat_limit=101 silent_path_ms=99 silent_path_ms=60001 ack_timeout=32 ack_timeout=-1 \
+		fast_io_fail_tmo=86401 fast_io_fail_tmo=-1; do
 		expect_error "Invalid parameters" load_one "$RTRS_MODULES" rtrs-client "$p"
 		dmesg_has "$p: has to be"
 	done

@@ -171,6 +171,7 @@ all_bounds()
 	bounds "$SESS/fast_io_fail_tmo" 0 86400
 	bounds "$SESS/heartbeat_interval_ms" 100 60000
 	bounds "$SESS/heartbeat_limit" 1 100
+	bounds "$SESS/silent_path_ms" 100 60000
 	bounds "$SESS/ack_timeout" 0 31
 }
 

@@ -115,6 +115,7 @@ recovers()
 	write "$CLT/hammer/fast_io_fail_tmo" 30
 	write "$CLT/hammer/heartbeat_interval_ms" 5000
 	write "$CLT/hammer/heartbeat_limit" 5
+	write "$CLT/hammer/silent_path_ms" 800
 	write "$CLT/hammer/ack_timeout" 0
 	for d in "$CLT"/hammer/paths/*; do
 		[ ! -e "$d" ] || write "$d/remove_path" 1

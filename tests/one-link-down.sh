@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one of two cables is pulled under verified load, at either end: how long IO stalls, none fails, and the path comes back
+# desc: one of two cables is pulled under verified load, at either end, or the server sleeps: how long IO stalls, none fails, and the path comes back
 # topology: pair
 # timeout: 360
 
@@ -9,20 +9,23 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma
 
+# Soft RoCE does not only repeat what was lost, it registers memory again with it, and fails over
+# that. It is not to find out that way before we do, nor on a path that is well.
+export RTRS_ACK_TIMEOUT=20
+
 # Milliseconds that a request may take, at most, beyond those that the slowest
 # one takes anyway.
 LIMIT=$((${RTRS_STALL_LIMIT:-2} * 1000 * RTRS_TIME_SCALE))
-# The same if nothing says so but that nothing is answered. On the debug kernel ack_timeout
-# is so long (see load_rtrs) that heartbeats find out first, after 30 s at most.
-SILENT=$LIMIT
-[ "$RTRS_TIME_SCALE" -eq 1 ] || SILENT=$((LIMIT + 30000))
+# What the slow disk takes for a request, in nanoseconds.
+SLOW=$((200 * 1000000))
 # What a queue pair of soft RoCE may wait for a neighbour by default, see pair_up.
 # Until then requests of the path are not sent again.
 NEIGHBOUR=$((3000 * RTRS_TIME_SCALE))
 SESS=$CLT/cables
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
-map() { map_rnbd cables /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
+# map DISK
+map() { map_rnbd cables "/dev/$1" "$(path 0)" "$(path 1)" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
 state_is() { has_words "$SESS/state" "$1"; }
@@ -48,6 +51,19 @@ used_again()
 	carries 0
 	echo "used again after $(($(ms_now) - t0)) ms"
 }
+
+# silences: how many times the path was lost for being silent
+silences()
+{
+	dmesg_since_start | grep -cF "cables $(path 1): connected: silent, unlike other paths" || true
+}
+
+# losses: how many times a path was lost, for whatever reason
+losses() { dmesg_since_start | grep -c 'rtrs_client: cables .*: connected: ' || true; }
+no_losses() { [ "$(losses)" = "$1" ]; }
+
+# Nothing else tells that it is the other end.
+was_silent() { [ "$(silences)" = $(($(cat "$TMP/silences") + 1)) ]; }
 
 # To be called after the load was stopped.
 no_io_failed()
@@ -101,12 +117,14 @@ pull()
 	local name=$1 guest=$2 limit=$3
 
 	reconnects >"$TMP/reconnects"
+	silences >"$TMP/silences"
 	load_start "$(dev)"
 	sleep 3
 	check "$name: both paths carry IO" eval "carries 0 && carries 1"
 	check "$name: the cable is pulled" vm_control link "$guest" 1 down
 	check "$name: the session knows" known
 	ktap_log "$TMP/case.log" 1
+	[ "$guest" != server ] || check "$name: silence told it" was_silent
 	sleep 4
 	check "$name: the other path carries IO" carries 0
 	check "$name: the cable is put back" vm_control link "$guest" 1 up
@@ -118,20 +136,58 @@ pull()
 	ktap_log "$TMP/case.log" 2
 }
 
-server_role() { serve_disk 128 250; }
+# Over the same session, from now on.
+map_slow()
+{
+	local was
+	was=$(dev)
+
+	map nullb1
+	unmap_rnbd "$was"
+}
+
+# asleep SECONDS: the server, all of it, so that no path is heard
+asleep()
+{
+	local before
+	before=$(losses)
+
+	load_start "$(dev)"
+	sleep 2
+	check "asleep: the server is for $1 s" eval "vm_control pause server && sleep $1 && vm_control resume server"
+	check "asleep: both paths carry IO" eval "carries 0 && carries 1"
+	load_stop
+	check "asleep: all IO succeeded and verified" no_io_failed
+	ktap_log "$TMP/case.log" 2
+	check "asleep: no path was lost" no_losses "$before"
+}
+
+server_role()
+{
+	must "a slow null_blk" null_blk_up nullb1 64 1 "$SLOW"
+	defer null_blk_down nullb1
+	serve_disk 128 250
+}
 
 client_role()
 {
 	client_ready
-	must "a device maps over both links" map
+	must "a device maps over both links" map nullb0
 	write "$SESS/mpath_policy" round-robin
 	usual_stall
 	pull client client "$LIMIT"
 	# Here no event tells the client, only that nothing is answered.
-	pull server server "$SILENT"
+	pull server server "$LIMIT"
+	# Longer than a path may be silent, shorter than soft RoCE stands (see load_rtrs).
+	asleep "$([ "$RTRS_TIME_SCALE" -eq 1 ] && echo 3 || echo 7)"
 	# As the kernel comes: see pair_up.
 	neighbour_retrans 1 1000
 	pull "client, default neighbour timer" client $((LIMIT + NEIGHBOUR))
+	neighbour_retrans 1 200
+	# What is with the disk was acknowledged: the device has nothing to repeat.
+	check "a slow disk maps over both links" map_slow
+	usual_stall
+	pull "server, slow disk" server "$LIMIT"
 	check "the device unmaps" unmap_rnbd "$(dev)"
 	check "the client modules unload" unload_modules
 	barrier unmapped

@@ -19,7 +19,7 @@ GOOD=ip:10.9.0.2
 SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
 
 SESSION=/sys/class/rtrs-client/m
-CLIENT_REPORTS='violation by the server|disconnected by|error completion|no heartbeat|answer with chunks|posting a request'
+CLIENT_REPORTS='violation by the server|disconnected by|error completion|no heartbeat|silent, unlike|answer with chunks|posting a request'
 
 mark()
 {
@@ -342,7 +342,8 @@ check "read back with a wrong key" turns data-key "error completion|disconnected
 check "read back after the answer" turns data-late "error completion|disconnected|receive"
 check "left with requests in flight" turns leave-busy "disconnected by the server|error completion"
 check "the service connection left" turns leave-service "disconnected by the server|error completion"
-check "silence" turns mute "no heartbeat"
+# The other path is heard. An only one would have the patience of heartbeats.
+check "silence" turns mute "silent, unlike other paths"
 check "the only path left with requests in flight" parked
 check "events of paths are no longer wanted" trace_paths 0
 note "seed $SEED"

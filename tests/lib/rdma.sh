@@ -63,18 +63,19 @@ impl_dir()
 load_rtrs()
 {
 	local dir side=$2
-	local ack=${RTRS_ACK_TIMEOUT:-} slow=()
+	local ack=${RTRS_ACK_TIMEOUT:-} slow=() client=()
 	# Where processors are emulated and many, half a second without an acknowledgment means
 	# nothing, and on the debug kernel never; soft RoCE does not stand what it does then: it
 	# registers memory again that is in use.
 	[ "$RTRS_TIME_SCALE" -eq 1 ] || ack=21
 	[ "$1" != rust ] || [ -z "$ack" ] || slow=("ack_timeout=$ack")
+	[ "$1" != rust ] || [ "$RTRS_TIME_SCALE" -eq 1 ] || client=("silent_path_ms=$((800 * RTRS_TIME_SCALE))")
 	dir=$(impl_dir "$1") || return
 	shift 2
 
 	modprobe -a "${MODPROBE_RDMA[@]}" || return
 	load_one "$dir" rtrs-core || return
-	case $side in both | client) load_one "$dir" rtrs-client "${slow[@]}" || return ;; esac
+	case $side in both | client) load_one "$dir" rtrs-client "${slow[@]}" "${client[@]}" || return ;; esac
 	case $side in both | server) load_one "$dir" rtrs-server "${slow[@]}" "$@" || return ;; esac
 }
 
