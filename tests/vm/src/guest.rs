@@ -69,9 +69,10 @@ pub struct Guest {
     partial: Vec<u8>,
 }
 
-// A busy host may serve an emulated timer late: the kernel must not judge it at boot.
+// A busy host may serve an emulated timer late: the kernel must not judge it at boot. Memory that
+// is not cleared for those who do not ask takes time from nobody, and hides nothing.
 const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 \
-                       mitigations=off random.trust_cpu=on tsc=nowatchdog no_timer_check watchdog_thresh=30 \
+                       init_on_alloc=0 mitigations=off random.trust_cpu=on tsc=nowatchdog no_timer_check watchdog_thresh=30 \
                        rcupdate.rcu_cpu_stall_timeout=90";
 
 impl Guest {

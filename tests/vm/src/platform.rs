@@ -88,11 +88,13 @@ impl Accel {
             Accel::Kvm => &["-accel", "kvm", "-cpu", "host"],
             // Without five levels of page tables: they cost time, and an interrupt that comes
             // while the kernel identifies its processor makes KASAN forget that there are five.
+            // Without strings of bytes that are said to be fast: translated, each byte is a step,
+            // and for the kernel's pages and copies there is a better way, then.
             Accel::Tcg => &[
                 "-accel",
                 "tcg,thread=multi,tb-size=512",
                 "-cpu",
-                "max,la57=off",
+                "max,la57=off,erms=off,fsrm=off,fsrs=off,fzrm=off",
             ],
         }
     }
