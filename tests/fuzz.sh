@@ -22,7 +22,7 @@ QUOTAS=(max_sessions=4096 max_sessions_per_source=4096 max_handshakes_per_source
 # The same attacks each time, unless RTRS_SEED says otherwise. With RTRS_LONG
 # there are ten minutes of others each time.
 SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
-SESSIONS=${RTRS_SESSIONS:-3000}
+SESSIONS=${RTRS_SESSIONS:-2000}
 WORKERS=${RTRS_WORKERS:-12}
 LIMIT=()
 if [ -n "${RTRS_LONG:-}" ]; then

@@ -44,10 +44,11 @@ reads()
 	local f whole
 
 	while read -r f; do
-		whole=$(cat "$f" && echo .)
+		# Up to its end, by the shell itself: there are many.
+		{ IFS= read -r -d '' whole || true; } <"$f"
 		[ "${#whole}" -le 4096 ]
 		case $f in */state_full | */cur_latency | */stats/*) continue ;; esac
-		[ "$(dd if="$f" bs=3 status=none && echo .)" = "$whole" ] || {
+		[ "$(dd if="$f" bs=3 status=none && echo .)" = "$whole." ] || {
 			echo "$f reads differently in pieces"
 			return 1
 		}

@@ -44,8 +44,12 @@ final()
 # write FILE TEXT: one write(2), whose error becomes that of the command.
 write()
 {
-	# The name of the shell is no use in the message, errno's text is.
-	printf '%s' "$2" | dd of="$1" bs=64k count=1 iflag=fullblock status=none
+	# The shell's own buffer is as long as that, and a process takes its time.
+	if [ "${#2}" -le 512 ]; then
+		printf '%s' "$2" >"$1"
+	else
+		printf '%s' "$2" | dd of="$1" bs=64k count=1 iflag=fullblock status=none
+	fi
 }
 
 # Reports of the kernel about itself; rtrs-vm looks for more of them in the
