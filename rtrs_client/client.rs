@@ -127,21 +127,25 @@ pub(crate) fn open(
     options: Options,
     paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
 ) -> Result<Arc<Session>> {
-    let session = {
-        let mut client = CLIENT.lock();
-        let client = client.as_mut().ok_or(errno::ESHUTDOWN)?;
-        if client.sessions.iter().any(|s| s.name() == &options.name) {
-            return Err(EEXIST);
-        }
-        let session = Session::new(
+    let (queue, event_queue, slow_queue) = {
+        let client = CLIENT.lock();
+        let client = client.as_ref().ok_or(errno::ESHUTDOWN)?;
+        (
             client.queue.handle(),
             client.event_queue.handle(),
             client.slow_queue.handle(),
-            options,
-        )?;
-        client.sessions.push(session.clone(), GFP_KERNEL)?;
-        session
+        )
     };
+    // Without the lock: what comes to nothing takes the user's object along.
+    let session = Session::new(queue, event_queue, slow_queue, options)?;
+    {
+        let mut client = CLIENT.lock();
+        let client = client.as_mut().ok_or(errno::ESHUTDOWN)?;
+        if client.sessions.iter().any(|s| s.name() == session.name()) {
+            return Err(EEXIST);
+        }
+        client.sessions.push(session.clone(), GFP_KERNEL)?;
+    }
     let opened = session.add_paths(paths).and_then(|()| {
         let published = {
             let client = CLIENT.lock();
