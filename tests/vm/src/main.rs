@@ -139,8 +139,8 @@ const MEM: &str = "4G";
 /// The debug kernel is that much slower.
 const DEBUG_SCALE: u64 = 6;
 const RUN_TIMEOUT: u64 = 300;
-/// Booting takes a tenth of this.
-const BOOT_LIMIT: u64 = 120;
+/// Booting takes an eighth of this, a fourth if the machine is busy.
+const BOOT_LIMIT: u64 = 60;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
