@@ -145,10 +145,12 @@ impl Link {
     /// Sends a heartbeat, on the service connection, unless one is on its way. The link fails if
     /// that cannot be.
     pub(crate) fn send_heartbeat(&self) {
-        let Some(qp) = self.endpoint(0).and_then(Endpoint::qp) else {
-            return;
-        };
-        if let Err(e) = self.core.liveness.send(qp) {
+        let sent = self
+            .endpoint(0)
+            .and_then(Endpoint::qp)
+            .ok_or(PostError::Closed)
+            .and_then(|qp| self.core.liveness.send(qp));
+        if let Err(e) = sent {
             self.core.fail("sending a heartbeat", e_to_errno(e));
         }
     }
