@@ -47,7 +47,13 @@ reads()
 		# Up to its end, by the shell itself: there are many.
 		{ IFS= read -r -d '' whole || true; } <"$f"
 		[ "${#whole}" -le 4096 ]
-		case $f in */state_full | */cur_latency | */stats/*) continue ;; esac
+		case $f in
+		*/state_full | */cur_latency | */stats/*)
+			# Never twice the same, but it has to be read without an error.
+			dd if="$f" of=/dev/null bs=3 status=none
+			continue
+			;;
+		esac
 		[ "$(dd if="$f" bs=3 status=none && echo .)" = "$whole." ] || {
 			echo "$f reads differently in pieces"
 			return 1

@@ -44,8 +44,8 @@ final()
 # write FILE TEXT: one write(2), whose error becomes that of the command.
 write()
 {
-	# The shell's own buffer is as long as that, and a process takes its time.
-	if [ "${#2}" -le 512 ]; then
+	# The shell writes what fits into its buffer, but line by line; a process takes its time.
+	if [[ ${#2} -le 512 && $2 != *$'\n'* ]]; then
 		printf '%s' "$2" >"$1"
 	else
 		printf '%s' "$2" | dd of="$1" bs=64k count=1 iflag=fullblock status=none
