@@ -10,7 +10,7 @@
 //! loaded while it is open.
 //!
 //! ```ignore
-//! static TABLE: File = File::new(&THIS_MODULE, |f| writeln!(f, "nothing"));
+//! static TABLE: File = File::new(this_module!(), |f| writeln!(f, "nothing"));
 //!
 //! let dir = Dir::new(c"mine");
 //! dir.file(c"table", &TABLE)?;

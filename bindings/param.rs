@@ -336,7 +336,6 @@ pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
 /// A check returns `Err(what it has to be)`, which goes to the
 /// log.
 #[macro_export]
-#[allow(clippy::crate_in_macro_def)] // THIS_MODULE is the caller's.
 macro_rules! module_params {
     ($(
         $(#[$meta:meta])*
@@ -352,7 +351,7 @@ macro_rules! module_params {
 
             #[link_section = "__param"]
             #[used(compiler)]
-            static ENTRY: Entry = Entry::$type(&crate::THIS_MODULE, c_str!($name), &$param);
+            static ENTRY: Entry = Entry::$type($crate::compat::this_module!(), c_str!($name), &$param);
 
             const TYPE: &str = concat!("parmtype=", $name, ":", stringify!($type), "\0");
             #[link_section = ".modinfo"]
@@ -375,7 +374,7 @@ macro_rules! module_params {
         $check:expr) => {
         $(#[$meta])*
         $vis static $param: $crate::param::CharpParam =
-            $crate::param::CharpParam::new(&crate::THIS_MODULE, $default, |text| {
+            $crate::param::CharpParam::new($crate::compat::this_module!(), $default, |text| {
                 let check: fn(
                     &::core::ffi::CStr,
                 ) -> ::core::result::Result<(), &'static str> = $check;

@@ -16,10 +16,12 @@
 //! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
 //! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
+//! | [`compat`] | what differs between kernels |
 
 pub mod attribute;
 pub mod callback;
 pub mod class;
+pub mod compat;
 pub mod debugfs;
 pub mod errno;
 pub mod handoff;

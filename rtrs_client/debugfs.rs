@@ -14,7 +14,10 @@ use kernel::{
         Arc, //
     },
 };
-use rtrs_bindings::debugfs::File;
+use rtrs_bindings::{
+    compat::this_module,
+    debugfs::File, //
+};
 use rtrs_core::{
     addr::Addr,
     table::{
@@ -34,12 +37,11 @@ use crate::{
         Path,
         PathName, //
     },
-    session::Session,
-    THIS_MODULE, //
+    session::Session, //
 };
 
-static CONNECTIONS: File = File::new(&THIS_MODULE, connections);
-static REQUESTS: File = File::new(&THIS_MODULE, requests);
+static CONNECTIONS: File = File::new(this_module!(), connections);
+static REQUESTS: File = File::new(this_module!(), requests);
 
 /// Makes the directory. Sleeps.
 pub(crate) fn init() -> Result<Tables> {

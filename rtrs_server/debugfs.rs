@@ -12,7 +12,10 @@ use kernel::{
     str::CString,
     sync::Arc, //
 };
-use rtrs_bindings::debugfs::File;
+use rtrs_bindings::{
+    compat::this_module,
+    debugfs::File, //
+};
 use rtrs_core::table::{
     ConnectionHead,
     ConnectionRow,
@@ -24,12 +27,11 @@ use rtrs_core::table::{
 
 use crate::{
     path::Path,
-    registry,
-    THIS_MODULE, //
+    registry, //
 };
 
-static CONNECTIONS: File = File::new(&THIS_MODULE, connections);
-static REQUESTS: File = File::new(&THIS_MODULE, requests);
+static CONNECTIONS: File = File::new(this_module!(), connections);
+static REQUESTS: File = File::new(this_module!(), requests);
 
 /// Makes the directory. Sleeps.
 pub(crate) fn init() -> Result<Tables> {

@@ -13,6 +13,7 @@ use rtrs_bindings::{
         attributes,
         trim_newline, //
     },
+    compat::this_module,
     kobject::{
         Dir,
         ModuleParent, //
@@ -27,8 +28,7 @@ use crate::{
         Resource, //
     },
     registry::Registry,
-    sysfs::line,
-    THIS_MODULE, //
+    sysfs::line, //
 };
 
 /// The quotas of this module.
@@ -119,7 +119,7 @@ pub(crate) struct QuotaFiles {
 impl QuotaFiles {
     /// Makes the directory. Sleeps.
     pub(crate) fn new(registry: &Arc<Registry>) -> Result<Self> {
-        let module = ModuleParent::new(&THIS_MODULE)?;
+        let module = ModuleParent::new(this_module!())?;
         let top = Dir::new(&module, c"quotas", &[], Arc::new((), GFP_KERNEL)?)?;
         let mut gauges = KVec::with_capacity(Resource::COUNT, GFP_KERNEL)?;
         for resource in Resource::ALL {

@@ -27,6 +27,7 @@ use rtrs_bindings::{
         expect_reset,
         Output, //
     },
+    compat::this_module,
     kobject::{
         Dir,
         ModuleParent, //
@@ -38,10 +39,7 @@ use rtrs_core::{
     proto::Dir as Direction, //
 };
 
-use crate::{
-    path::Path,
-    THIS_MODULE, //
-};
+use crate::path::Path;
 
 /// Requests and bytes of data and user messages, read and write one after the other.
 const REQUESTS: usize = 0;
@@ -67,7 +65,7 @@ pub(crate) struct Totals {
 impl Totals {
     /// Makes the directory. Sleeps.
     pub(crate) fn new() -> Result<Self> {
-        let module = ModuleParent::new(&THIS_MODULE)?;
+        let module = ModuleParent::new(this_module!())?;
         let dir = Dir::new(
             &module,
             c"stats",

@@ -21,6 +21,7 @@ use super::{
     wr::Sge,
 };
 use crate::{
+    compat::dma,
     pages::Pages,
     raw, //
 };
@@ -39,9 +40,9 @@ pub enum Direction {
 impl Direction {
     pub(super) fn as_raw(self) -> raw::dma_data_direction {
         match self {
-            Self::ToDevice => raw::dma_data_direction_DMA_TO_DEVICE,
-            Self::FromDevice => raw::dma_data_direction_DMA_FROM_DEVICE,
-            Self::Bidirectional => raw::dma_data_direction_DMA_BIDIRECTIONAL,
+            Self::ToDevice => dma::TO_DEVICE,
+            Self::FromDevice => dma::FROM_DEVICE,
+            Self::Bidirectional => dma::BIDIRECTIONAL,
         }
     }
 }

@@ -16,13 +16,13 @@
 use kernel::{
     prelude::*,
     sync::{
-        barrier::smp_mb,
         rcu,
         Arc, //
     },
     time::Jiffies, //
 };
 use rtrs_bindings::{
+    compat::smp_mb,
     percpu::PerCpu,
     time,
     workqueue::DelayedWorkExt, //

@@ -12,12 +12,12 @@ use kernel::{
             Full,
             Relaxed, //
         },
-        barrier::smp_mb,
         Arc, //
     },
 };
 
 use rtrs_bindings::{
+    compat::smp_mb,
     ib::{
         Access,
         Chain,

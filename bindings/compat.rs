@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What differs between the kernels that are supported, in one place.
+//!
+//! Each `cfg` is set by `probe.sh`, from what the kernel crate of the tree looks like.
+
+use crate::raw;
+
+/// A full barrier between processors, `smp_mb()`. Any context.
+#[cfg(rtrs_barrier_ordering)]
+#[inline(always)]
+pub fn smp_mb() {
+    use kernel::sync::barrier;
+
+    barrier::smp_mb(barrier::Full);
+}
+#[cfg(not(rtrs_barrier_ordering))]
+pub use kernel::sync::barrier::smp_mb;
+
+/// The `&'static ThisModule` of the calling crate, which has a `module!`; also in constants.
+#[cfg(rtrs_this_module_const)]
+#[macro_export]
+#[allow(clippy::crate_in_macro_def)] // It is the caller's module.
+macro_rules! this_module {
+    () => {
+        ::kernel::module::this_module::<crate::LocalModule>()
+    };
+}
+/// The `&'static ThisModule` of the calling crate, which has a `module!`; also in constants.
+#[cfg(not(rtrs_this_module_const))]
+#[macro_export]
+#[allow(clippy::crate_in_macro_def)] // It is the caller's module.
+macro_rules! this_module {
+    () => {
+        &crate::THIS_MODULE
+    };
+}
+pub use this_module;
+
+/// The values of `enum dma_data_direction`.
+#[cfg(rtrs_dma_direction_newtype)]
+pub(crate) mod dma {
+    use super::raw::dma_data_direction as Raw;
+
+    pub(crate) const TO_DEVICE: Raw = Raw::DMA_TO_DEVICE;
+    pub(crate) const FROM_DEVICE: Raw = Raw::DMA_FROM_DEVICE;
+    pub(crate) const BIDIRECTIONAL: Raw = Raw::DMA_BIDIRECTIONAL;
+}
+/// The values of `enum dma_data_direction`.
+#[cfg(not(rtrs_dma_direction_newtype))]
+pub(crate) mod dma {
+    use super::raw::{self, dma_data_direction as Raw};
+
+    pub(crate) const TO_DEVICE: Raw = raw::dma_data_direction_DMA_TO_DEVICE;
+    pub(crate) const FROM_DEVICE: Raw = raw::dma_data_direction_DMA_FROM_DEVICE;
+    pub(crate) const BIDIRECTIONAL: Raw = raw::dma_data_direction_DMA_BIDIRECTIONAL;
+}
