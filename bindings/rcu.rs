@@ -2,6 +2,16 @@
 
 //! Owners published for RCU readers.
 //!
+//! # Sleeping
+//!
+//! A borrow from an [`RcuCell`] lives as long as the reader's [`rcu::Guard`], and what it points to
+//! as long as the read-side critical section. With `CONFIG_PREEMPT_RCU` these are the same. Without
+//! it (arm64 kernels that preempt lazily, for example) a task that sleeps ends its section although
+//! the guard is still there, and the borrow dangles. So nothing may sleep while a guard is held:
+//! here this is a matter of memory safety, and types cannot show it, as little as those of the
+//! kernel crate can, whose guard this is. What they cannot show the debug kernel checks
+//! (`CONFIG_PROVE_RCU`, `CONFIG_DEBUG_ATOMIC_SLEEP`), and every function that may sleep says so.
+//!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
 use core::{
@@ -26,11 +36,11 @@ use crate::raw;
 
 /// Waits until every RCU read-side critical section that runs now has ended.
 ///
-/// Sleeps, for milliseconds: never while holding a [`rcu::Guard`] or a lock
-/// that readers need.
+/// Sleeps, for milliseconds: never while holding a [`rcu::Guard`] (see [Sleeping](self#sleeping))
+/// or a lock that readers need.
 pub fn synchronize() {
-    // SAFETY: no requirement but that the caller may sleep, which, as
-    // everywhere in the kernel crate, is not a matter of memory safety.
+    // SAFETY: It has no requirement of its own. That the caller may sleep, and so holds no guard,
+    // is what this module asks of all callers of functions that sleep.
     unsafe { raw::synchronize_rcu() }
 }
 

@@ -150,7 +150,7 @@ impl TagQueue {
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
         self.wait.wake_all();
-        // Who did not see it has disabled preemption.
+        // A caller that did not see it is in a section that this waits for.
         rcu::synchronize();
     }
 
@@ -160,8 +160,8 @@ impl TagQueue {
     pub fn close_and_wait(&self) {
         self.close();
         self.wait.wait_until(|| self.in_use() == 0);
-        // Who returned the last tag may still be looking for somebody to wake, with
-        // preemption disabled.
+        // The caller that returned the last tag may still be looking for somebody to wake, in a
+        // section that this waits for.
         rcu::synchronize();
     }
 
