@@ -38,6 +38,38 @@ const PATTERNS: &[(&str, At, &str)] = &[
     ("BUG: soft lockup", At::Anywhere, "soft lockup"),
     ("watchdog: BUG", At::Anywhere, "lockup"),
     ("hard LOCKUP", At::Anywhere, "hard lockup"),
+    // A checker that gives up finds nothing any more.
+    (
+        "turning off the locking correctness validator",
+        At::Anywhere,
+        "lockdep switched off",
+    ),
+    (
+        "trying to register non-static key",
+        At::Anywhere,
+        "lockdep switched off",
+    ),
+    (
+        "Kernel memory leak detector disabled",
+        At::Anywhere,
+        "kmemleak switched off",
+    ),
+    (
+        "Cannot allocate a kmemleak_object",
+        At::Anywhere,
+        "kmemleak switched off",
+    ),
+    (
+        "debugging out of memory - disabling",
+        At::Anywhere,
+        "DMA-API switched off",
+    ),
+    ("ODEBUG: Out of memory", At::Anywhere, "ODEBUG switched off"),
+    (
+        "cannot create duplicate filename",
+        At::Anywhere,
+        "duplicate name in sysfs",
+    ),
     ("BUG: ", At::Anywhere, "BUG"),
     ("kernel BUG at", At::Anywhere, "BUG"),
     ("rust_kernel: panicked", At::Anywhere, "Rust panic"),
@@ -141,17 +173,6 @@ pub fn scan(log: &str) -> Vec<Problem> {
     problems
 }
 
-/// Kinds by which a kernel says that it got no processor for long. A kernel on a busy host can do
-/// that without being wrong.
-const ABOUT_TIME: &[&str] = &["RCU stall", "soft lockup", "lockup", "hard lockup"];
-
-impl Problem {
-    /// Can a host be the reason that gives its guest no time?
-    pub fn is_about_time(&self) -> bool {
-        ABOUT_TIME.contains(&self.kind)
-    }
-}
-
 /// Did the kernel die?
 pub fn died(problems: &[Problem]) -> bool {
     problems.iter().any(|p| {
@@ -227,7 +248,6 @@ mod tests {
         assert_eq!(p.len(), 1);
         assert_eq!(p[0].kind, "WARNING");
         assert_eq!(p[0].at, Some(1.1));
-        assert!(!p[0].is_about_time());
         assert!(p[0].excerpt.last().unwrap().contains("end trace"));
         assert!(p[0].excerpt[0].contains("before"));
     }
@@ -257,12 +277,35 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_about_time() {
+    fn a_stall_is_a_problem() {
         let p = scan("[   92.8] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n");
-        assert!(p[0].is_about_time());
-        assert_eq!(p[0].at, Some(92.8));
-        assert!(scan("[ 1.0] watchdog: BUG: soft lockup - CPU#0 stuck\n")[0].is_about_time());
-        assert!(!scan("[ 1.0] INFO: task x blocked for more than 120 s\n")[0].is_about_time());
+        assert_eq!((p[0].kind, p[0].at), ("RCU stall", Some(92.8)));
+    }
+
+    #[test]
+    fn a_checker_that_gives_up_is_a_problem() {
+        for (line, kind) in [
+            ("BUG: MAX_LOCKDEP_CHAINS too low!", "BUG"),
+            (
+                "turning off the locking correctness validator.",
+                "lockdep switched off",
+            ),
+            (
+                "kmemleak: Kernel memory leak detector disabled",
+                "kmemleak switched off",
+            ),
+            (
+                "DMA-API: debugging out of memory - disabling",
+                "DMA-API switched off",
+            ),
+            (
+                "ODEBUG: Out of memory. ODEBUG disabled",
+                "ODEBUG switched off",
+            ),
+        ] {
+            let p = scan(&format!("[    3.1][   T77] {line}\n"));
+            assert_eq!((p.len(), p[0].kind), (1, kind), "{line}");
+        }
     }
 
     #[test]

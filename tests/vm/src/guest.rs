@@ -69,11 +69,10 @@ pub struct Guest {
     partial: Vec<u8>,
 }
 
-// A busy host may serve an emulated timer late: the kernel must not judge it at boot. Memory that
-// is not cleared for those who do not ask takes time from nobody, and hides nothing.
-const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic net.ifnames=0 \
-                       init_on_alloc=0 mitigations=off random.trust_cpu=on tsc=nowatchdog no_timer_check watchdog_thresh=30 \
-                       rcupdate.rcu_cpu_stall_timeout=90";
+// A busy host may give a guest no time for long. Memory that is not cleared for those who do not
+// ask takes time from nobody, and hides nothing.
+const CMDLINE: &str = "loglevel=5 panic=-1 oops=panic net.ifnames=0 init_on_alloc=0 \
+                       random.trust_cpu=on watchdog_thresh=30 rcupdate.rcu_cpu_stall_timeout=90";
 
 impl Guest {
     /// Lays out the files of a guest; does not start it.
@@ -115,7 +114,8 @@ impl Guest {
             .with_context(|| format!("cannot write {}", initrd.display()))?;
 
         let log = File::create(self.dir.join("qemu.log")).context("cannot create qemu.log")?;
-        let mut cmd = Command::new("qemu-system-x86_64");
+        let qemu = self.machine.platform.arch.qemu();
+        let mut cmd = Command::new(qemu);
         cmd.args(self.args(&initrd))
             .args(&self.machine.qemu_args)
             .stdin(Stdio::null())
@@ -129,10 +129,10 @@ impl Guest {
                 nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)
             });
         }
-        self.child = Some(
-            cmd.spawn()
-                .context("cannot run qemu-system-x86_64; rtrs-vm runs inside the build root")?,
-        );
+        self.child =
+            Some(cmd.spawn().with_context(|| {
+                format!("cannot run {qemu}; rtrs-vm runs inside the build root")
+            })?);
         Ok(())
     }
 
@@ -282,12 +282,7 @@ impl Guest {
                 format!("{tag}:{mode}:{}", path.display())
             })
             .collect();
-        let kmodules = self
-            .machine
-            .platform
-            .module_dir()
-            .map(|p| p.display().to_string())
-            .unwrap_or_default();
+        let kmodules = self.machine.platform.module_dir().display().to_string();
         [
             ("RTRS_SHARES", shares.join(" ")),
             ("RTRS_KMODULES", kmodules),
@@ -306,7 +301,7 @@ impl Guest {
     /// earlier ones and are mounted over them.
     fn shares(&self) -> Vec<(&'static str, PathBuf, bool)> {
         vec![
-            ("root", self.machine.cache.join("rootfs"), false),
+            ("root", self.machine.platform.rootfs.clone(), false),
             ("cache", self.machine.cache.clone(), false),
             ("repo", self.machine.repo.clone(), false),
             ("run", self.out_dir.clone(), true),
@@ -315,7 +310,8 @@ impl Guest {
 
     fn args(&self, initrd: &Path) -> Vec<String> {
         let m = &self.machine;
-        let mut a: Vec<String> = m.accel.args().iter().map(|s| s.to_string()).collect();
+        let arch = m.platform.arch;
+        let mut a: Vec<String> = m.accel.args(arch).iter().map(|s| s.to_string()).collect();
         let mut add = |list: &[&str]| a.extend(list.iter().map(|s| s.to_string()));
 
         add(&[
@@ -327,7 +323,7 @@ impl Guest {
         ]);
         add(&[
             "-M",
-            "pc,hpet=off",
+            arch.machine(),
             "-smp",
             &m.smp.to_string(),
             "-m",
@@ -335,7 +331,8 @@ impl Guest {
         ]);
         add(&["-kernel", &m.platform.image.display().to_string()]);
         add(&["-initrd", &initrd.display().to_string()]);
-        let cmdline = format!("{CMDLINE} {} {}", m.accel.cmdline(), m.append);
+        let own = m.accel.cmdline(arch);
+        let cmdline = format!("{} {CMDLINE} {own} {}", arch.cmdline(), m.append);
         add(&["-append", cmdline.trim_end()]);
         add(&[
             "-serial",

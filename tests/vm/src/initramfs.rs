@@ -17,10 +17,15 @@ const MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay", "virti
 
 const STAGE1: &str = include_str!("../guest/stage1.sh");
 const STAGE2: &str = include_str!("../guest/stage2.sh");
-const BUSYBOX: &str = "/bin/busybox";
+/// Below the root of the guests, which may be of another architecture.
+const BUSYBOX: &str = "usr/bin/busybox";
 
-/// Kernel modules in load order, uncompressed, by file name.
-pub struct Modules(Vec<(String, Vec<u8>)>);
+/// What a guest has before its root: kernel modules in load order, uncompressed, by file name, and
+/// a program.
+pub struct Modules {
+    list: Vec<(String, Vec<u8>)>,
+    busybox: Vec<u8>,
+}
 
 impl Modules {
     /// Collects the modules of `platform` that are not built into its kernel.
@@ -34,30 +39,30 @@ impl Modules {
                 }
             }
         }
-        Ok(Self(list))
+        let path = platform.rootfs.join(BUSYBOX);
+        let busybox = fs::read(&path).with_context(|| format!("{} is missing", path.display()))?;
+        Ok(Self { list, busybox })
     }
 
     fn names(&self) -> String {
-        let names: Vec<&str> = self.0.iter().map(|(n, _)| n.as_str()).collect();
+        let names: Vec<&str> = self.list.iter().map(|(n, _)| n.as_str()).collect();
         names.join(" ")
     }
 }
 
 /// Builds the archive; `conf` are further shell assignments for the stages.
 pub fn build(modules: &Modules, conf: &str) -> Result<Vec<u8>> {
-    let busybox = fs::read(BUSYBOX)
-        .with_context(|| format!("{BUSYBOX} is missing; rtrs-vm runs inside the build root"))?;
     let conf = format!("RTRS_INSMOD='{}'\n{conf}", modules.names());
 
     let mut a = Archive::new();
     a.dir("/bin");
     a.dir("/dev");
     a.dir("/modules");
-    a.file("/bin/busybox", 0o755, &busybox);
+    a.file("/bin/busybox", 0o755, &modules.busybox);
     a.file("/init", 0o755, STAGE1.as_bytes());
     a.file("/stage2.sh", 0o755, STAGE2.as_bytes());
     a.file("/rtrs.conf", 0o644, conf.as_bytes());
-    for (name, data) in &modules.0 {
+    for (name, data) in &modules.list {
         a.file(&format!("/modules/{name}"), 0o644, data);
     }
     Ok(a.finish())

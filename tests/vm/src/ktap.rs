@@ -15,6 +15,10 @@ pub struct Counts {
     pub failed: u32,
     /// Cases reported with the SKIP directive.
     pub skipped: u32,
+    /// Steps of setting up, which prove nothing: `ok ... # set-up`. One that fails is a failed
+    /// case.
+    #[serde(default)]
+    pub setup: u32,
 }
 
 impl Counts {
@@ -23,9 +27,10 @@ impl Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.setup += other.setup;
     }
 
-    /// Number of cases.
+    /// Number of cases, those of setting up not counted.
     pub fn total(&self) -> u32 {
         self.passed + self.failed + self.skipped
     }
@@ -40,6 +45,8 @@ pub enum Outcome {
     Fail,
     /// `ok ... # SKIP`.
     Skip,
+    /// `ok ... # set-up`.
+    SetUp,
 }
 
 /// What a line turned out to be.
@@ -76,7 +83,15 @@ pub struct Parser {
     levels: Vec<Level>,
     counts: Counts,
     failures: Vec<String>,
+    skips: Vec<String>,
+    /// What failed cases say of having been late; `None` of one that does not.
+    late: Vec<Option<String>>,
+    /// The last case failed, and notes are about it.
+    failing: bool,
 }
+
+/// How a case says that a slow machine may be the reason of its failure.
+const LATE: &str = "late: ";
 
 impl Parser {
     /// A parser that has seen nothing.
@@ -92,6 +107,16 @@ impl Parser {
     /// Names of what failed so far.
     pub fn failures(&self) -> &[String] {
         &self.failures
+    }
+
+    /// Names of what was skipped so far.
+    pub fn skips(&self) -> &[String] {
+        &self.skips
+    }
+
+    /// What the failed cases say, if each of them says that it was only late.
+    pub fn lateness(&self) -> Option<Vec<&str>> {
+        self.late.iter().map(|l| l.as_deref()).collect()
     }
 
     /// Takes one line, without its newline.
@@ -117,7 +142,15 @@ impl Parser {
             };
         }
         match body.strip_prefix('#') {
-            Some(note) => Event::Note(note.trim_start().to_string()),
+            Some(note) => {
+                let note = note.trim_start();
+                if let (true, Some(last), Some(text)) =
+                    (self.failing, self.late.last_mut(), note.strip_prefix(LATE))
+                {
+                    last.get_or_insert(text.to_string());
+                }
+                Event::Note(note.to_string())
+            }
             None => Event::Other(line.to_string()),
         }
     }
@@ -154,6 +187,7 @@ impl Parser {
                     self.failures.push(format!(
                         "{missing} of {planned} planned cases never reported"
                     ));
+                    self.late.push(None);
                 }
             }
             seen += level.seen;
@@ -163,6 +197,7 @@ impl Parser {
     }
 
     fn case(&mut self, depth: usize, outcome: Outcome, name: &str) {
+        self.failing = false;
         let (children, failed_children) = self.close_below(depth + 1);
         self.open_if_needed(depth);
         let level = &mut self.levels[depth];
@@ -177,10 +212,16 @@ impl Parser {
         }
         match outcome {
             Outcome::Pass => self.counts.passed += 1,
-            Outcome::Skip => self.counts.skipped += 1,
+            Outcome::SetUp => self.counts.setup += 1,
+            Outcome::Skip => {
+                self.counts.skipped += 1;
+                self.skips.push(name.to_string());
+            }
             Outcome::Fail => {
                 self.counts.failed += 1;
                 self.failures.push(name.to_string());
+                self.late.push(None);
+                self.failing = true;
             }
         }
     }
@@ -216,6 +257,7 @@ fn result(body: &str) -> Option<(Outcome, String)> {
     let outcome = match (ok, word.as_str()) {
         (_, "SKIP") => Outcome::Skip,
         (_, "XFAIL" | "TODO") => Outcome::Pass,
+        (true, "SET-UP") => Outcome::SetUp,
         (true, _) => Outcome::Pass,
         (false, _) => Outcome::Fail,
     };
@@ -240,7 +282,35 @@ mod tests {
             passed,
             failed,
             skipped,
+            setup: 0,
         }
+    }
+
+    #[test]
+    fn steps_of_setting_up_are_no_cases() {
+        let (c, f) = run("ok 1 a # set-up\nnot ok 2 b # set-up\nok 3 c\n");
+        assert_eq!((c.setup, c.passed, c.failed), (1, 1, 1));
+        assert_eq!((c.total(), f), (2, vec!["b".to_string()]));
+    }
+
+    #[test]
+    fn lateness_is_said_by_each_failed_case() {
+        let of = |text: &str| {
+            let mut p = Parser::new();
+            for l in text.lines() {
+                p.line(l);
+            }
+            p.lateness()
+                .map(|l| l.iter().map(|s| s.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            of("not ok 1 a\n# late: 3 s\nok 2 b\n"),
+            Some(vec!["3 s".into()])
+        );
+        // Another case's word does not count, nor one after a case that passed.
+        assert_eq!(of("not ok 1 a\nnot ok 2 b\n# late: 3 s\n"), None);
+        assert_eq!(of("not ok 1 a\nok 2 b\n# late: 3 s\n"), None);
+        assert_eq!(of("ok 1 a\n"), Some(vec![]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod ktap;
 mod platform;
 mod report;
 mod retry;
+mod room;
 mod run;
 mod testfile;
 
@@ -19,7 +20,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -29,8 +30,9 @@ use clap::{Args, Parser, Subcommand};
 use guest::{Machine, Role};
 use initramfs::Modules;
 use platform::{Accel, Platform};
-use report::{TestResult, Verdict};
+use report::{Skips, TestResult, Verdict};
 use retry::Chances;
+use room::Room;
 use run::{Job, Show};
 use testfile::{Test, Topology};
 
@@ -49,6 +51,9 @@ enum Cmd {
     Run(RunArgs),
     /// Sum up result files: .json of this program, KTAP, output of cargo test
     Report {
+        /// List of what may be skipped; anything else that is skipped is a failure
+        #[arg(long, env = "RTRS_STRICT_SKIPS")]
+        strict_skips: Option<PathBuf>,
         /// The files, in the order they are to be shown
         #[arg(required = true)]
         files: Vec<PathBuf>,
@@ -69,9 +74,9 @@ struct Common {
     /// Where results go
     #[arg(long, env = "RTRS_RESULTS")]
     results: Option<PathBuf>,
-    /// Boot the debug kernel
-    #[arg(long)]
-    debug: bool,
+    /// The kernel: a directory made by tests/env/kernel.sh --guest or debug-kernel.sh
+    #[arg(long, env = "RTRS_PLATFORM")]
+    platform: Option<PathBuf>,
     /// Further kernel arguments
     #[arg(long, default_value = "")]
     append: String,
@@ -134,6 +139,8 @@ struct RunArgs {
     command: Vec<String>,
 }
 
+/// Tests that mostly wait which may run beside the others.
+const WAITING: usize = 2;
 const SMP: u32 = 2;
 const MEM: &str = "4G";
 /// The debug kernel is that much slower.
@@ -146,7 +153,10 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Cmd::Test(args) => test(&args),
         Cmd::Run(args) => run_command(&args),
-        Cmd::Report { files } => report_files(&files),
+        Cmd::Report {
+            files,
+            strict_skips,
+        } => report_files(&files, strict_skips.as_deref()),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -169,18 +179,17 @@ struct Bench {
 
 impl Bench {
     fn new(c: &Common) -> Result<Self> {
-        let platform = if c.debug {
-            Platform::debug(&c.cache)?
-        } else {
-            Platform::stock(&c.cache)?
-        };
+        let dir = c
+            .platform
+            .as_ref()
+            .context("which kernel? --platform is missing")?;
+        let platform = Platform::new(dir)?;
         let accel = Accel::probe(&c.cache, &platform)?;
         let modules = Modules::collect(&platform)?;
-        let scale = if c.debug { DEBUG_SCALE } else { 1 };
+        let scale = if platform.debug { DEBUG_SCALE } else { 1 };
         println!(
-            "kernel {} on QEMU with {accel:?}{}",
-            platform.release,
-            if c.debug { ", all limits times 6" } else { "" }
+            "kernel {} on QEMU with {accel:?}, all limits times {scale}",
+            platform.release
         );
         Ok(Self {
             machine: Machine {
@@ -206,7 +215,7 @@ impl Bench {
             Topology::Single => &["solo"],
             Topology::Pair => &["server", "client"],
         };
-        let tree = &self.machine.platform.tree;
+        let platform = &self.machine.platform;
         let out = self.results.join(name);
         names
             .iter()
@@ -220,10 +229,10 @@ impl Bench {
                     ("RTRS_TEST", name.to_string()),
                     ("RTRS_SYNC", out.join("sync").display().to_string()),
                     ("RTRS_MODULES", self.ko_dir.display().to_string()),
-                    ("RTRS_KTREE", tree.display().to_string()),
-                    ("RTRS_DEBUG", u8::from(self.scale > 1).to_string()),
+                    ("RTRS_KTREE", platform.tree.display().to_string()),
+                    ("RTRS_CPEER", self.peers().display().to_string()),
+                    ("RTRS_DEBUG", u8::from(platform.debug).to_string()),
                     ("RTRS_TIME_SCALE", self.scale.to_string()),
-                    ("RTRS_LONG", std::env::var("RTRS_LONG").unwrap_or_default()),
                 ]
                 .into_iter()
                 .map(|(k, v)| (k.to_string(), v))
@@ -231,6 +240,12 @@ impl Bench {
                 .collect(),
             })
             .collect()
+    }
+
+    /// Mainline's modules for this kernel, made by tests/env/c-peer.sh.
+    fn peers(&self) -> PathBuf {
+        let m = &self.machine;
+        m.cache.join("c-peer").join(&m.platform.name)
     }
 
     fn machine_for(&self, topology: Topology, links: u32) -> Machine {
@@ -246,7 +261,13 @@ impl Bench {
 
 /// What whoever runs tests may say to all of them.
 fn knobs() -> impl Iterator<Item = (String, String)> {
-    const NAMES: [&str; 3] = ["RTRS_SEED", "RTRS_SESSIONS", "RTRS_WORKERS"];
+    const NAMES: [&str; 5] = [
+        "RTRS_LONG",
+        "RTRS_CORE",
+        "RTRS_SEED",
+        "RTRS_SESSIONS",
+        "RTRS_WORKERS",
+    ];
 
     NAMES
         .iter()
@@ -277,7 +298,7 @@ fn test(args: &TestArgs) -> Result<bool> {
     let tests = testfile::select(testfile::all(&c.repo.join("tests"))?, &args.names)?;
     if args.list {
         for t in &tests {
-            println!("{:24} {}", t.name, t.desc);
+            println!("{:24} {:8} {}", t.name, t.topology.word(), t.desc);
         }
         return Ok(true);
     }
@@ -287,42 +308,45 @@ fn test(args: &TestArgs) -> Result<bool> {
     let bench = Bench::new(c)?;
     let chances = Chances::new(args.retries);
     let (shared, alone): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|t| !t.alone);
-    let mut results = some_tests(&bench, args, &chances, &shared, args.jobs)?;
+    let mut results = some_tests(&bench, args, &chances, shared, args.jobs)?;
     let failed = results.iter().any(|r| !r.verdict.good());
     if !(failed && args.fail_fast) {
-        results.extend(some_tests(&bench, args, &chances, &alone, 1)?);
+        results.extend(some_tests(&bench, args, &chances, alone, 1)?);
     }
     results.sort_by(|a, b| a.name.cmp(&b.name));
     if args.no_summary {
         return Ok(results.iter().all(|r| r.verdict.good()));
     }
-    Ok(report::summary(&results))
+    Ok(report::summary(&results, None))
 }
 
-/// Runs tests, as many at a time as told.
+/// Runs tests, as many at a time as told, the longest first; those that mostly wait beside them.
 fn some_tests(
     bench: &Bench,
     args: &TestArgs,
     chances: &Chances,
-    tests: &[&Test],
+    mut tests: Vec<&Test>,
     jobs: usize,
 ) -> Result<Vec<TestResult>> {
-    let next = AtomicUsize::new(0);
+    tests.sort_by_key(|t| std::cmp::Reverse(t.seconds));
+    let jobs = jobs.max(1);
+    let room = Room::new(jobs, if jobs > 1 { WAITING } else { 0 });
+    let left = Mutex::new(tests);
     let worker = || {
         let mut results = Vec::new();
-        while let Some(t) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((t, _place)) = room.next(&left) {
             let result =
                 chances.run(&bench.results, &t.name, || one_test(bench, &args.common, t))?;
             let good = result.verdict.good();
             results.push(result);
             if !good && args.fail_fast {
-                next.store(tests.len(), Ordering::Relaxed);
+                left.lock().unwrap_or_else(PoisonError::into_inner).clear();
             }
         }
         anyhow::Ok(results)
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs.clamp(1, tests.len().max(1)))
+        let workers: Vec<_> = (0..jobs + room.waiting())
             .map(|_| scope.spawn(worker))
             .collect();
         let mut results = Vec::new();
@@ -437,7 +461,8 @@ fn tails(out_dir: &Path) {
     }
 }
 
-fn report_files(files: &[PathBuf]) -> Result<bool> {
+fn report_files(files: &[PathBuf], strict_skips: Option<&Path>) -> Result<bool> {
     let results: Result<Vec<TestResult>> = files.iter().map(|f| TestResult::read(f)).collect();
-    Ok(report::summary(&results?))
+    let allowed = strict_skips.map(Skips::read).transpose()?;
+    Ok(report::summary(&results?, allowed.as_ref()))
 }

@@ -10,66 +10,107 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-/// A kernel to boot, with its modules and the tree modules are built against.
+/// A processor architecture, by Debian's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    /// x86-64.
+    Amd64,
+    /// 64-bit ARM.
+    Arm64,
+}
+
+impl Arch {
+    fn parse(name: &str) -> Result<Self> {
+        match name {
+            "amd64" => Ok(Self::Amd64),
+            "arm64" => Ok(Self::Arm64),
+            other => bail!("architecture {other} is not known"),
+        }
+    }
+
+    /// QEMU's program.
+    pub fn qemu(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86_64",
+            Self::Arm64 => "qemu-system-aarch64",
+        }
+    }
+
+    /// The machine that QEMU is, and what it needs besides.
+    pub fn machine(self) -> &'static str {
+        match self {
+            Self::Amd64 => "pc,hpet=off",
+            Self::Arm64 => "virt,gic-version=3",
+        }
+    }
+
+    /// What the kernel has to be told in any case.
+    pub fn cmdline(self) -> &'static str {
+        match self {
+            // A busy host may serve an emulated timer late: the kernel must not judge it at boot.
+            Self::Amd64 => "console=ttyS0 mitigations=off tsc=nowatchdog no_timer_check",
+            Self::Arm64 => "console=ttyAMA0",
+        }
+    }
+
+    fn is_host(self) -> bool {
+        match self {
+            Self::Amd64 => cfg!(target_arch = "x86_64"),
+            Self::Arm64 => cfg!(target_arch = "aarch64"),
+        }
+    }
+}
+
+/// A kernel to boot, with its modules, the tree modules are built against, and the root that its
+/// guests share: a directory made by tests/env/kernel.sh or tests/env/debug-kernel.sh.
 #[derive(Clone, Debug)]
 pub struct Platform {
+    /// Name of the directory, also of its results.
+    pub name: String,
     /// `uname -r` of the guest.
     pub release: String,
+    /// Architecture of kernel and root.
+    pub arch: Arch,
     /// The image to boot.
     pub image: PathBuf,
     /// Directory below which `lib/modules/<release>` is found.
     pub module_base: PathBuf,
     /// Prepared tree of that kernel.
     pub tree: PathBuf,
+    /// The Debian root that guests share.
+    pub rootfs: PathBuf,
     /// Is it the instrumented kernel, several times slower?
     pub debug: bool,
 }
 
 impl Platform {
-    /// The distribution's own kernel, as tests/env/kernel.sh provides it.
-    pub fn stock(cache: &Path) -> Result<Self> {
-        let release = current(&cache.join("kernel"), "tests/env/kernel.sh")?;
-        let rootfs = cache.join("rootfs");
+    /// Reads a directory.
+    pub fn new(dir: &Path) -> Result<Self> {
+        let word = |file: &str| -> Result<String> {
+            let text = fs::read_to_string(dir.join(file))
+                .with_context(|| format!("{} is no platform", dir.display()))?;
+            Ok(text.trim().to_string())
+        };
+        let name = dir
+            .file_name()
+            .with_context(|| format!("{} has no name", dir.display()))?;
         Ok(Self {
-            image: rootfs
-                .join("usr/lib/modules")
-                .join(&release)
-                .join("vmlinuz"),
-            module_base: rootfs,
-            tree: cache.join("kernel").join(&release),
-            release,
-            debug: false,
+            name: name.to_string_lossy().into_owned(),
+            release: word("release")?,
+            arch: Arch::parse(&word("arch")?)?,
+            image: dir.join("image"),
+            module_base: dir.to_path_buf(),
+            tree: fs::canonicalize(dir.join("tree"))
+                .with_context(|| format!("{} has no tree", dir.display()))?,
+            rootfs: PathBuf::from(word("rootfs")?),
+            debug: dir.join("debug").exists(),
         })
     }
 
-    /// The debug kernel, as tests/env/debug-kernel.sh provides it.
-    pub fn debug(cache: &Path) -> Result<Self> {
-        let name = current(&cache.join("debug"), "tests/env/debug-kernel.sh")?;
-        let dir = cache.join("debug").join(name);
-        let release = fs::read_to_string(dir.join("release"))
-            .with_context(|| format!("{} is incomplete", dir.display()))?;
-        Ok(Self {
-            release: release.trim().to_string(),
-            image: dir.join("bzImage"),
-            module_base: dir.join("modules"),
-            tree: dir.join("build"),
-            debug: true,
-        })
+    /// The directory to appear as `/lib/modules/<release>` in the guest.
+    pub fn module_dir(&self) -> PathBuf {
+        self.module_base.join("lib/modules").join(&self.release)
     }
-
-    /// The directory to appear as `/lib/modules/<release>` in the guest,
-    /// unless the shared root has it there already.
-    pub fn module_dir(&self) -> Option<PathBuf> {
-        self.debug
-            .then(|| self.module_base.join("lib/modules").join(&self.release))
-    }
-}
-
-fn current(dir: &Path, maker: &str) -> Result<String> {
-    let link = dir.join("current");
-    let target = fs::read_link(&link)
-        .with_context(|| format!("no kernel at {}; run {maker}", link.display()))?;
-    Ok(target.to_string_lossy().into_owned())
 }
 
 /// How QEMU executes the guest's instructions.
@@ -83,18 +124,25 @@ pub enum Accel {
 
 impl Accel {
     /// Arguments for QEMU.
-    pub fn args(self) -> &'static [&'static str] {
-        match self {
-            Accel::Kvm => &["-accel", "kvm", "-cpu", "host"],
+    pub fn args(self, arch: Arch) -> &'static [&'static str] {
+        match (self, arch) {
+            (Accel::Kvm, _) => &["-accel", "kvm", "-cpu", "host"],
             // Without five levels of page tables: they cost time, and an interrupt that comes
             // while the kernel identifies its processor makes KASAN forget that there are five.
             // Without strings of bytes that are said to be fast: translated, each byte is a step,
             // and for the kernel's pages and copies there is a better way, then.
-            Accel::Tcg => &[
+            (Accel::Tcg, Arch::Amd64) => &[
                 "-accel",
                 "tcg,thread=multi,tb-size=512",
                 "-cpu",
                 "max,la57=off,erms=off,fsrm=off,fsrs=off,fzrm=off",
+            ],
+            // Pointers are not signed: that is what translated code would do most of the time.
+            (Accel::Tcg, Arch::Arm64) => &[
+                "-accel",
+                "tcg,thread=multi,tb-size=512",
+                "-cpu",
+                "max,pauth=off,sve=off,sme=off",
             ],
         }
     }
@@ -104,22 +152,24 @@ impl Accel {
     /// By translation its time stamp counter is the host's, but on a busy host
     /// the guest cannot find out how fast that is, and gets it wrong by a
     /// factor of five. All its time-outs are wrong then.
-    pub fn cmdline(self) -> String {
-        match self {
-            Accel::Kvm => String::new(),
-            Accel::Tcg => tsc_khz().map_or(String::new(), |khz| format!("tsc_early_khz={khz}")),
+    pub fn cmdline(self, arch: Arch) -> String {
+        match (self, arch) {
+            (Accel::Tcg, Arch::Amd64) => {
+                tsc_khz().map_or(String::new(), |khz| format!("tsc_early_khz={khz}"))
+            }
+            _ => String::new(),
         }
     }
 
     /// Finds out by booting, once per host boot and kernel: /dev/kvm may be
     /// there and yet not carry a stock kernel.
     pub fn probe(cache: &Path, platform: &Platform) -> Result<Self> {
+        if !platform.arch.is_host() {
+            return Ok(Accel::Tcg);
+        }
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let key = format!("{} {}", platform.release, boot.trim());
-        let memo = cache.join(format!(
-            "accel{}",
-            if platform.debug { "-debug" } else { "" }
-        ));
+        let memo = cache.join(format!("accel-{}", platform.name));
 
         if let Ok(text) = fs::read_to_string(&memo) {
             if let Some((accel, known)) = text.trim().split_once(' ') {
@@ -132,7 +182,7 @@ impl Accel {
                 }
             }
         }
-        let accel = if kvm_boots(&platform.image)? {
+        let accel = if kvm_boots(platform)? {
             Accel::Kvm
         } else {
             Accel::Tcg
@@ -146,7 +196,7 @@ impl Accel {
 
 /// Boots with KVM and no root: a healthy kernel panics for want of one, and
 /// says so, within seconds.
-fn kvm_boots(image: &Path) -> Result<bool> {
+fn kvm_boots(platform: &Platform) -> Result<bool> {
     if fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -155,23 +205,25 @@ fn kvm_boots(image: &Path) -> Result<bool> {
     {
         return Ok(false);
     }
+    let (arch, image) = (platform.arch, &platform.image);
     if !image.exists() {
         bail!("no kernel image at {}", image.display());
     }
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let log = dir.path().join("console");
-    let mut child = Command::new("qemu-system-x86_64")
-        .args(Accel::Kvm.args())
+    let mut child = Command::new(arch.qemu())
+        .args(Accel::Kvm.args(arch))
         .args(["-nodefaults", "-display", "none", "-no-reboot", "-smp", "2"])
+        .args(["-M", arch.machine()])
         .args(["-m", "1G", "-serial"])
         .arg(format!("file:{}", log.display()))
         .arg("-kernel")
         .arg(image)
-        .args(["-append", "console=ttyS0 panic=-1"])
+        .args(["-append", &format!("{} panic=-1", arch.cmdline())])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .context("cannot run qemu-system-x86_64")?;
+        .with_context(|| format!("cannot run {}", arch.qemu()))?;
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(12) && child.try_wait()?.is_none() {
         sleep(Duration::from_millis(100));

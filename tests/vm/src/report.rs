@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 use crate::ktap::{Counts, Parser};
+use crate::testfile::glob;
 
 /// How a test ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +60,9 @@ pub struct Attempt {
     pub verdict: Verdict,
     /// What failed.
     pub failures: Vec<String>,
+    /// What the failed cases said of having been late.
+    #[serde(default)]
+    pub late: Vec<String>,
     /// How the machine was.
     pub host: Host,
     /// Where its files are.
@@ -70,6 +74,9 @@ pub struct Attempt {
 pub struct TestResult {
     /// Name of the test.
     pub name: String,
+    /// The kernel it ran on, if it ran on one.
+    #[serde(default)]
+    pub platform: String,
     /// How it ended.
     pub verdict: Verdict,
     /// Its cases.
@@ -85,9 +92,15 @@ pub struct TestResult {
     /// How the machine was meanwhile.
     #[serde(default)]
     pub host: Host,
-    /// If it failed: could that be the machine?
+    /// Names of the cases that were skipped.
+    #[serde(default)]
+    pub skips: Vec<String>,
+    /// If it failed: may it be run again?
     #[serde(default)]
     pub doubtful: bool,
+    /// What the failed cases say, if each says that it was only late.
+    #[serde(default)]
+    pub late: Vec<String>,
     /// Failures before.
     #[serde(default)]
     pub earlier: Vec<Attempt>,
@@ -95,20 +108,33 @@ pub struct TestResult {
 
 impl TestResult {
     /// Makes the counts agree with the verdict: a test that went wrong without
-    /// a failed case counts as one, one without any case as one, too.
+    /// a failed case counts as one. A test without any case has failed.
     pub fn settle(mut self) -> Self {
+        if self.counts.total() == 0 && self.verdict == Verdict::Pass {
+            self.verdict = Verdict::Fail;
+            self.failures.push("not a single case was run".to_string());
+            self.counts.failed = 1;
+        }
         if !self.verdict.good() && self.counts.failed == 0 {
             self.counts.failed = 1;
             self.failures
                 .push(format!("{}: {}", self.name, self.verdict.word()));
         }
         if self.counts.total() == 0 {
-            match self.verdict {
-                Verdict::Skip => self.counts.skipped = 1,
-                _ => self.counts.passed = 1,
-            }
+            self.counts.skipped = 1;
+        }
+        if self.verdict == Verdict::Skip && self.skips.is_empty() {
+            self.skips.push(ALL.to_string());
         }
         self
+    }
+
+    /// Name and kernel.
+    fn title(&self) -> String {
+        if self.platform.is_empty() {
+            return self.name.clone();
+        }
+        format!("{} on {}", self.name, self.platform)
     }
 
     /// Stores it.
@@ -130,7 +156,7 @@ impl TestResult {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let (counts, failures) = if text.contains("\ntest result: ") {
+        let (mut counts, failures) = if text.contains("\ntest result: ") {
             cargo_test(&text)
         } else {
             let mut p = Parser::new();
@@ -144,6 +170,11 @@ impl TestResult {
             }
             (p.counts(), failures)
         };
+        // Tests of the tests' own tools prove nothing about the modules.
+        if name.starts_with(SETUP) {
+            counts.setup += counts.passed;
+            counts.passed = 0;
+        }
         Ok(Self {
             verdict: if counts.failed > 0 {
                 Verdict::Fail
@@ -157,6 +188,11 @@ impl TestResult {
         })
     }
 }
+
+/// Name in `skips` of a test that was skipped as a whole.
+const ALL: &str = "(all)";
+/// Files of results whose cases are steps of setting up.
+const SETUP: &str = "setup-";
 
 /// The end of what a check that failed had to say.
 fn log_beside(path: &Path) -> Vec<String> {
@@ -198,11 +234,17 @@ fn cargo_test(text: &str) -> (Counts, Vec<String>) {
     (counts, failures)
 }
 
-/// Prints a line for each result, the failures, and the last line that
-/// scripts read. Returns whether all is well.
-pub fn summary(results: &[TestResult]) -> bool {
+/// More tests than this must not have been run again: then something is wrong that comes and goes.
+const RETRIED: usize = 2;
+/// Lines shown of the console of a failure after which a test was run again.
+const CONSOLE_LINES: usize = 15;
+
+/// Prints a line for each result, the failures, what was retried and skipped, and the last line
+/// that scripts read. Returns whether all is well. With `allowed`, a skip that is not on the list
+/// is a failure.
+pub fn summary(results: &[TestResult], allowed: Option<&Skips>) -> bool {
     let mut total = Counts::default();
-    let width = results.iter().map(|r| r.name.len()).max().unwrap_or(0);
+    let width = results.iter().map(|r| r.title().len()).max().unwrap_or(0);
 
     println!();
     for r in results {
@@ -214,14 +256,14 @@ pub fn summary(results: &[TestResult]) -> bool {
         };
         println!(
             "{:width$}  {:<13} {:>10}  {}",
-            r.name,
+            r.title(),
             r.verdict.word(),
             tally(r.counts),
             time
         );
     }
     for r in results.iter().filter(|r| !r.verdict.good()) {
-        println!("\n{} failed:", r.name);
+        println!("\n{} failed:", r.title());
         for f in &r.failures {
             println!("  {f}");
         }
@@ -230,21 +272,106 @@ pub fn summary(results: &[TestResult]) -> bool {
             println!("  console log: {c}");
         }
     }
-    for (r, n) in results
+    total.failed += retried(results);
+    total.failed += skipped(results, allowed);
+    println!();
+    println!("{} steps of setting up succeeded", total.setup);
+    println!("{}", last_line(total));
+    total.failed == 0 && results.iter().all(|r| r.verdict.good())
+}
+
+/// Says what was run again, and why; returns how many failures that is.
+fn retried(results: &[TestResult]) -> u32 {
+    let again: Vec<_> = results.iter().filter(|r| !r.earlier.is_empty()).collect();
+
+    println!("\n{} tests were run again", again.len());
+    for (r, n) in again
         .iter()
         .flat_map(|r| r.earlier.iter().map(move |a| (r, a)))
     {
-        println!("\n{} was run again after {}:", r.name, n.verdict.word());
-        for f in &n.failures {
+        println!("{} was run again after {}:", r.title(), n.verdict.word());
+        for f in n.failures.iter().chain(&n.late) {
             println!("  {f}");
         }
         println!("  machine: {}", n.host);
         println!("  kept in {}", n.kept);
+        show_consoles(Path::new(&n.kept));
     }
-    println!();
-    let good = results.iter().all(|r| r.verdict.good()) && total.failed == 0;
-    println!("{}", last_line(total));
-    good
+    if again.len() > RETRIED {
+        println!("more than {RETRIED} tests were run again: that is a failure");
+        return 1;
+    }
+    0
+}
+
+/// The ends of the console logs below a directory of results.
+fn show_consoles(dir: &Path) {
+    for role in ["solo", "server", "client"] {
+        let path = dir.join(role).join("console.log");
+        let Ok(data) = fs::read(&path) else { continue };
+        let text = String::from_utf8_lossy(&data);
+        let lines: Vec<_> = text.lines().collect();
+        println!("  end of {}:", path.display());
+        for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+            println!("    | {line}");
+        }
+    }
+}
+
+/// Names what was skipped; returns how many of that nobody has allowed.
+fn skipped(results: &[TestResult], allowed: Option<&Skips>) -> u32 {
+    let mut bad = 0;
+
+    for (r, case) in results
+        .iter()
+        .flat_map(|r| r.skips.iter().map(move |c| (r, c)))
+    {
+        let listed = allowed.is_none_or(|a| a.has(&r.name, &r.platform, case));
+        println!(
+            "skipped: {}: {case}{}",
+            r.title(),
+            if listed {
+                ""
+            } else {
+                " (not in the list of skips: that is a failure)"
+            }
+        );
+        bad += u32::from(!listed);
+    }
+    bad
+}
+
+/// The list of what may be skipped: lines "TEST PLATFORM CASE", each a pattern in which '*' stands
+/// for anything; the case is the rest of the line.
+pub struct Skips(Vec<[String; 3]>);
+
+impl Skips {
+    /// Reads a list.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let rows = lines.map(|line| {
+            let (test, rest) = line.split_once(char::is_whitespace)?;
+            let (platform, case) = rest.trim_start().split_once(char::is_whitespace)?;
+            Some([test, platform, case.trim_start()].map(str::to_string))
+        });
+        let rows: Option<Vec<_>> = rows.collect();
+        Ok(Self(rows.context("a line is not \"TEST PLATFORM CASE\"")?))
+    }
+
+    fn has(&self, test: &str, platform: &str, case: &str) -> bool {
+        self.0
+            .iter()
+            .any(|[t, p, c]| glob(t, test) && glob(p, platform) && glob(c, case))
+    }
 }
 
 fn tally(c: Counts) -> String {
@@ -280,9 +407,86 @@ mod tests {
         };
         assert_eq!(result(Verdict::Splat, passed).settle().counts.failed, 1);
         assert_eq!(result(Verdict::Pass, passed).settle().counts, passed);
-        let none = Counts::default();
-        assert_eq!(result(Verdict::Pass, none).settle().counts.passed, 1);
-        assert_eq!(result(Verdict::Skip, none).settle().counts.skipped, 1);
+    }
+
+    #[test]
+    fn a_test_without_a_case_has_failed() {
+        let none = Counts {
+            setup: 3,
+            ..Counts::default()
+        };
+        let empty = result(Verdict::Pass, none).settle();
+        assert_eq!((empty.verdict, empty.counts.failed), (Verdict::Fail, 1));
+        let skipped = result(Verdict::Skip, none).settle();
+        assert_eq!((skipped.counts.skipped, skipped.skips.len()), (1, 1));
+    }
+
+    #[test]
+    fn few_may_be_run_again() {
+        let again = |name: &str| TestResult {
+            name: name.into(),
+            earlier: vec![Attempt {
+                verdict: Verdict::Fail,
+                failures: vec!["x".into()],
+                late: vec!["5 s".into()],
+                host: Host::default(),
+                kept: String::new(),
+            }],
+            ..result(
+                Verdict::Pass,
+                Counts {
+                    passed: 1,
+                    ..Counts::default()
+                },
+            )
+        };
+        let mut list = vec![again("a"), again("b")];
+        assert!(summary(&list, None));
+        list.push(again("c"));
+        assert!(!summary(&list, None));
+    }
+
+    #[test]
+    fn a_skip_nobody_allowed_is_a_failure() -> Result<()> {
+        let skips = Skips::parse("# why\nt *-rt-amd64 polled *\n\nu * (all)\n")?;
+        let one = |name: &str, platform: &str, case: &str| TestResult {
+            name: name.into(),
+            platform: platform.into(),
+            skips: vec![case.into()],
+            ..result(
+                Verdict::Pass,
+                Counts {
+                    passed: 1,
+                    skipped: 1,
+                    ..Counts::default()
+                },
+            )
+        };
+        let listed = one("t", "7.3.4+deb13-rt-amd64", "polled IO");
+        assert!(summary(std::slice::from_ref(&listed), Some(&skips)));
+        for other in [
+            one("t", "7.3.4+deb13-amd64", "polled IO"),
+            one("t", "7.3.4+deb13-rt-amd64", "IO"),
+            one("v", "x", "(all)"),
+        ] {
+            assert!(summary(std::slice::from_ref(&other), None));
+            assert!(!summary(&[other], Some(&skips)));
+        }
+        assert!(Skips::parse("just two\n").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn tests_of_tools_are_no_cases() -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let log = dir.path().join("setup-runner.log");
+        fs::write(
+            &log,
+            "test a ... ok\ntest b ... FAILED\n\ntest result: FAILED. 5 passed; 1 failed;\n",
+        )?;
+        let c = TestResult::read(&log)?.counts;
+        assert_eq!((c.setup, c.passed, c.failed), (5, 0, 1));
+        Ok(())
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A second chance for tests whose failure may be the machine's fault. Nothing
-//! is hidden: what came before stays in the results and in the summary.
+//! A second chance for tests that were only late, and for guests that did not
+//! boot. Nothing is hidden: what came before stays in the results and in the
+//! summary, which allows few of them.
 
 use std::fs;
 use std::path::Path;
@@ -68,10 +69,11 @@ impl Chances {
             }
             let kept = results.join(format!("{name}.{}", earlier.len() + 1));
             keep(&dir, &kept)?;
-            println!("{name}: once more, as that may have been the machine");
+            println!("{name}: once more, as it was late, or did not boot");
             earlier.push(Attempt {
                 verdict: result.verdict,
                 failures: result.failures,
+                late: result.late,
                 host: result.host,
                 kept: kept.display().to_string(),
             });

@@ -51,8 +51,6 @@ pub struct Job<'a> {
 const GRACE: Duration = Duration::from_secs(10);
 /// From the end of the job to the end of QEMU.
 const POWER_OFF: Duration = Duration::from_secs(20);
-/// What `final` of tests/lib/util.sh says.
-const FINAL: &str = "final: ";
 const POLL: Duration = Duration::from_millis(40);
 
 /// One guest under way.
@@ -61,8 +59,6 @@ struct Track {
     ktap: Parser,
     /// Gone because a test asked for it.
     down_by_request: bool,
-    /// Something failed that has nothing to do with time.
-    final_failure: bool,
     status: Option<i32>,
     finished: Option<Instant>,
     crashed: bool,
@@ -93,7 +89,6 @@ pub fn run(job: &Job) -> Result<TestResult> {
             guest,
             ktap: Parser::new(),
             down_by_request: false,
-            final_failure: false,
             status: None,
             finished: None,
             crashed: false,
@@ -190,7 +185,6 @@ fn show(job: &Job, t: &mut Track, line: &str) {
         job.name.clone()
     };
     let event = t.ktap.line(line);
-    t.final_failure |= matches!(&event, Event::Note(text) if text.starts_with(FINAL));
     if job.show == Show::Live {
         if job.roles.len() > 1 {
             println!("{}| {line}", t.guest.role.name);
@@ -209,6 +203,7 @@ fn show(job: &Job, t: &mut Track, line: &str) {
                 Outcome::Pass => "ok  ",
                 Outcome::Fail => "FAIL",
                 Outcome::Skip => "skip",
+                Outcome::SetUp => "..  ",
             };
             println!("  {who}: {:indent$}{word} {name}", "", indent = 2 * depth);
         }
@@ -295,15 +290,12 @@ fn judge(
     let mut excerpts = Vec::new();
     let mut consoles = Vec::new();
     let (mut panicked, mut splat, mut boot, mut failed) = (false, false, false, false);
+    let mut skips = Vec::new();
     let mut skipped = true;
-    // A limit of time may be missed on a machine that others use as well, and a kernel may have
-    // trouble before there is anything of ours in it. Data that are wrong, or something that is
-    // left behind, are wrong at any speed.
-    let no_boot = tracks
-        .iter()
-        .any(|t| t.guest.boot_seconds().is_none() && !t.down_by_request);
-    let excused = no_boot || host.disturbed();
-    let mut doubtful = !timed_out || excused;
+    // A failure is final, unless each case that failed says that it was only late, which a machine
+    // that others use as well may be the reason of; or if the job never began.
+    let mut late = Some(Vec::new());
+    let mut sound = !timed_out;
 
     for t in tracks.iter_mut() {
         let who = &t.guest.role.name;
@@ -312,8 +304,13 @@ fn judge(
             t.ktap.finish();
         }
         counts.add(t.ktap.counts());
-        doubtful &= !t.final_failure && (excused || !(t.crashed || t.lingered));
+        sound &= !(t.crashed || t.lingered);
+        late = late.zip(t.ktap.lateness()).map(|(mut all, own)| {
+            all.extend(own.into_iter().map(str::to_string));
+            all
+        });
         failures.extend(t.ktap.failures().iter().cloned());
+        skips.extend(t.ktap.skips().iter().cloned());
 
         for path in t.guest.consoles() {
             let log = fs::read(&path).unwrap_or_default();
@@ -321,7 +318,7 @@ fn judge(
             panicked |= console::died(&problems);
             splat |= !problems.is_empty();
             for p in problems {
-                doubtful &= before_job(&p, &t.guest) || (p.is_about_time() && host.disturbed());
+                sound &= before_job(&p, &t.guest);
                 failures.push(format!("{who}: the kernel reports: {}", p.kind));
                 excerpts.push(p.excerpt.join("\n"));
             }
@@ -368,15 +365,20 @@ fn judge(
     } else {
         Verdict::Pass
     };
+    // A job that ends with an error has a failed case, or else an error of its own.
+    let late = late.filter(|l| sound && !l.is_empty()).unwrap_or_default();
     TestResult {
         name: job.name.clone(),
+        platform: job.machine.platform.name.clone(),
+        skips,
         verdict,
         counts,
         failures,
         excerpts,
         seconds: took.as_secs_f64(),
         consoles,
-        doubtful: doubtful && !verdict.good(),
+        doubtful: verdict == Verdict::Boot || (verdict == Verdict::Fail && !late.is_empty()),
+        late,
         host,
         earlier: Vec::new(),
     }

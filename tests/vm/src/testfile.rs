@@ -18,6 +18,16 @@ pub enum Topology {
     Pair,
 }
 
+impl Topology {
+    /// As in the header.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Pair => "pair",
+        }
+    }
+}
+
 /// A test and its wishes.
 #[derive(Clone, Debug)]
 pub struct Test {
@@ -37,9 +47,12 @@ pub struct Test {
     pub smp: Option<u32>,
     /// Memory, if not the default.
     pub mem: Option<String>,
-    /// Not beside other tests: always for a pair, else if the test says so,
-    /// as it measures times.
+    /// Not beside other tests, as it measures times.
     pub alone: bool,
+    /// Mostly waits, and leaves the processors to others.
+    pub waits: bool,
+    /// How long it takes on a stock kernel, in seconds, if the test says so.
+    pub seconds: u64,
     /// Run when no test is named?
     pub by_default: bool,
 }
@@ -58,7 +71,7 @@ pub fn parse(path: &Path) -> Result<Option<Test>> {
     parse_text(&text, name, path)
 }
 
-fn parse_text(text: &str, name: String, path: &Path) -> Result<Option<Test>> {
+pub(crate) fn parse_text(text: &str, name: String, path: &Path) -> Result<Option<Test>> {
     let mut test = Test {
         name,
         path: path.to_path_buf(),
@@ -69,6 +82,8 @@ fn parse_text(text: &str, name: String, path: &Path) -> Result<Option<Test>> {
         smp: None,
         mem: None,
         alone: false,
+        waits: false,
+        seconds: 0,
         by_default: true,
     };
     let mut is_test = false;
@@ -94,11 +109,12 @@ fn parse_text(text: &str, name: String, path: &Path) -> Result<Option<Test>> {
             "smp" => test.smp = Some(value.parse().with_context(bad)?),
             "mem" => test.mem = Some(value.to_string()),
             "alone" => test.alone = value == "yes",
+            "waits" => test.waits = value == "yes",
+            "seconds" => test.seconds = value.parse().with_context(bad)?,
             "default" => test.by_default = value != "no",
             _ => {}
         }
     }
-    test.alone |= test.topology == Topology::Pair;
     Ok(is_test.then_some(test))
 }
 
@@ -139,7 +155,8 @@ pub fn select(tests: Vec<Test>, names: &[String]) -> Result<Vec<Test>> {
     Ok(chosen)
 }
 
-fn glob(pattern: &str, name: &str) -> bool {
+/// Does `name` match, if '*' stands for anything?
+pub fn glob(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, tail)) => {
