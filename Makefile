@@ -19,8 +19,11 @@ else
 kbuild = +tests/env/build.sh $(kbuild-vars)
 endif
 
+# Which kernel the scripts take if there is no KDIR.
+export $(foreach v,ARCH RTRS_SERIES RTRS_FLAVOUR,$(if $($(v)),$(v)))
+
 .PHONY: all modules modules_install clean distclean rust-analyzer rustfmt rustfmtcheck \
-	checkpatch shellcheck test-env test test-long test-debug demo help
+	checkpatch shellcheck test-env test test-quick test-long test-debug demo help
 
 all: modules
 
@@ -43,12 +46,13 @@ rustfmt rustfmtcheck checkpatch shellcheck:
 	@tests/env/style.sh $@
 
 test-env:
-	@tests/env/kernel.sh >/dev/null
-	@tests/env/c-peer.sh >/dev/null
-	@tests/env/vm.sh >/dev/null
+	@tests/all.sh --set-up
 
 test:
 	@tests/all.sh
+
+test-quick:
+	@tests/all.sh --quick
 
 test-long:
 	@RTRS_LONG=1 tests/all.sh
@@ -67,14 +71,18 @@ help:
 	@echo '  distclean         remove test results and host programs as well'
 	@echo ''
 	@echo '  KDIR=DIR          prepared kernel tree to build for; without it one is made:'
-	@echo '                    for the running kernel of a Debian 13 host, or else for the'
-	@echo '                    newest backports kernel, in a Debian 13 root under RTRS_CACHE'
+	@echo '                    for the running kernel on a Debian 13 host; elsewhere for the'
+	@echo '                    newest supported one, in a Debian 13 root under RTRS_CACHE'
+	@echo '  RTRS_SERIES=7.2   for that series of the archive'
+	@echo '  RTRS_FLAVOUR=F    for rt-amd64, cloud-amd64 or arm64 (that is ARCH=arm64, too)'
 	@echo '  CLIPPY=1 W=1 V=1  as for the kernel itself'
 	@echo ''
 	@echo 'Tests (as root, in virtual machines; see tests/README.md):'
 	@echo '  demo              see the modules carry a file system over RDMA'
-	@echo '  test              all tests on the stock kernel'
-	@echo '  test-long         the same, with ten minutes each of random attacks both ways'
+	@echo '  test              all tests on the newest kernel, some on the other series and on a'
+	@echo '                    kernel that checks itself'
+	@echo '  test-quick        host tests and three VM tests, in some five minutes'
+	@echo '  test-long         more repetitions, ten minutes each of random attacks both ways'
 	@echo '  test-debug        all tests on a kernel that checks itself'
 	@echo '  test-env          only set up what tests need'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'

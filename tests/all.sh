@@ -4,14 +4,28 @@
 # What "make test" does: set up, build, check, run everything, sum up. The
 # last line is "N passed, N failed".
 #
-# Usage: tests/all.sh [--debug]
+# Usage: tests/all.sh		all tests on the newest kernel; some of them on the other
+#				supported series, and the core of some on the debug kernel
+#        tests/all.sh --debug	all tests on the debug kernel
+#        tests/all.sh --quick	what tells most in a few minutes
+#        tests/all.sh --set-up	fetch and build what all of that needs, and stop
+#
+# With RTRS_FLAVOUR or ARCH, the tests that are meant for that kernel.
 
 set -euo pipefail
 # shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
 
-KIND=()
-[ "${1:-}" != --debug ] || KIND=(--debug)
+# What other kernels than the first one have to show.
+SERIES_TESTS=(smoke interop io-matrix reconnect)
+CORE_TESTS=(smoke errors path-storm attack)
+QUICK_TESTS=(smoke reconnect interop)
+RT_TESTS=(smoke io-matrix steady-load reconnect)
+ARM64_TESTS=(smoke io-matrix interop)
+# Without soft RoCE.
+CLOUD_TESTS=(loads)
+
+WHAT=${1:-}
 export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
 # Others may use the cache at the same time.
 export RTRS_LOGS=$RTRS_RESULTS/log
@@ -46,45 +60,48 @@ one_line()
 	fi
 }
 
+# platform [--debug]: what guests boot, complete with mainline's modules.
+platform()
+{
+	local dir
+
+	if [ "${1:-}" = --debug ]; then
+		dir=$("$RTRS_ENV/debug-kernel.sh")
+	else
+		dir=$("$RTRS_ENV/kernel.sh" --guest)
+	fi
+	"$RTRS_ENV/c-peer.sh" "$dir" >/dev/null
+	printf '%s\n' "$dir"
+}
+
 set_up()
 {
-	"$RTRS_ENV/kernel.sh" >/dev/null
-	"$RTRS_ENV/c-peer.sh" "${KIND[@]}" >/dev/null
+	[ "$WHAT" != --debug ] || debug=--debug
+	PLATFORM=$(platform ${debug:+--debug})
 	"$RTRS_ENV/peer.sh" >/dev/null
 	"$RTRS_ENV/vm.sh" >/dev/null
 }
 
-build_modules() { W=1 CLIPPY=1 "$RTRS_ENV/build.sh" --tests "${KIND[@]}" >/dev/null; }
-
-build_from_nothing()
-{
-	rm -rf "$("$RTRS_ENV/build.sh" --where "${KIND[@]}")"
-	build_modules
-}
-
-# What an earlier run left in the cache is no reason for a failure of this one.
+# modules PLATFORM: two cases. What was built before is not compiled again, and says nothing; in a
+# fresh copy everything is.
 modules()
 {
-	local file=$HOST/build.ktap log=$RTRS_LOGS/build-stock.log
+	local name file log
+	name=$(basename "$1")
+	file=$HOST/build-$name.ktap
+	log=$RTRS_LOGS/build-$name.log
 
-	[ "${#KIND[@]}" -eq 0 ] || log=$RTRS_LOGS/build-debug.log
-	if build_modules || {
-		say "once more, with nothing of an earlier build"
-		build_from_nothing
-	} || {
-		say "once more, with a new kernel tree"
-		"$RTRS_ENV/kernel.sh" --renew >/dev/null && build_from_nothing
-	}; then
-		printf 'ok 1 the modules build\n' >"$file"
-		# With W=1 and CLIPPY=1; what was built before says nothing, a fresh copy everything.
+	if "$RTRS_ENV/build.sh" --tests "$1" >/dev/null; then
+		printf 'ok 1 the modules build for %s\n' "$name" >"$file"
 		if grep -E '(^|: )warning: ' "$log"; then
-			printf 'not ok 2 the modules build without a warning\n' >>"$file"
+			printf 'not ok 2 the modules build for %s without a warning\n' "$name" >>"$file"
 		else
-			printf 'ok 2 the modules build without a warning\n' >>"$file"
+			printf 'ok 2 the modules build for %s without a warning\n' "$name" >>"$file"
 		fi
 	else
-		printf 'not ok 1 the modules build\n' >"$file"
+		printf 'not ok 1 the modules build for %s\n' "$name" >"$file"
 		[ ! -f "$log" ] || cp "$log" "$file.log"
+		return 1
 	fi
 }
 
@@ -111,48 +128,60 @@ cargo_tests()
 	cp "$RTRS_LOGS/cargo-$name.log" "$log"
 }
 
+logic_tests() { cargo_tests logic "$RTRS_REPO/tests/host"; }
+
 host_tests()
 {
-	cargo_tests runner "$RTRS_REPO/tests/vm"
-	cargo_tests logic "$RTRS_REPO/tests/host"
+	# Of the tests' own tools: no proof of anything, but a reason to fail.
+	cargo_tests setup-runner "$RTRS_REPO/tests/vm"
+	say "the set-up and a stub of an archive ..."
+	"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/env/archive-test.sh" >"$HOST/archive.ktap" ||
+		say "the set-up and a stub of an archive: FAILED; see $HOST/archive.ktap"
+	logic_tests
 	# Loom replaces the atomics of the whole build, so it has a build of its own.
 	FLAGS="--cfg loom" cargo_tests loom "$RTRS_REPO/tests/host" --test 'loom_*' \
 		--target-dir "$RTRS_REPO/tests/host/target/loom"
 	# Where it was built already.
-	cargo_tests peer "$RTRS_REPO/tests/peer" \
+	cargo_tests setup-peer "$RTRS_REPO/tests/peer" \
 		--target-dir "$(dirname "$(dirname "$("$RTRS_ENV/peer.sh")")")"
 	one_line valgrind "host tests are clean under valgrind" \
 		"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/host/valgrind.sh"
 }
 
-# jobs: tests that wait leave room for others. On the debug kernel they do not: two at a time take
-# twice as long. Three were seen to hold each other up until soft RoCE times out.
+# jobs PLATFORM: tests that wait leave room for others. On the debug kernel they do not: two at a
+# time take twice as long. Three were seen to hold each other up until soft RoCE times out.
 jobs()
 {
-	[ "${#KIND[@]}" -eq 0 ] && [ "$(nproc)" -ge 2 ] && echo 2 || echo 1
+	[ ! -f "$1/debug" ] && [ "$(nproc)" -ge 2 ] && echo 2 || echo 1
 }
 
-# A machine that others use as well makes some test late now and then.
+# vm_tests PLATFORM [NAME...]: all without a name. The results are below the platform's name.
 vm_tests()
 {
-	local names
+	local platform=$1 name names
+	name=$(basename "$1")
+	shift
 
+	# A machine that others use as well makes some test late now and then.
 	export RTRS_RETRIES=${RTRS_RETRIES:-1}
+	mapfile -t names < <("$RTRS_REPO/tests/run.sh" --list "$@" | awk '{ print $1 }')
 	# Failures are in the results, which the report reads.
-	"$RTRS_REPO/tests/run.sh" "${KIND[@]}" --no-build --no-summary --jobs "${RTRS_JOBS:-$(jobs)}" || true
+	RTRS_RESULTS=$RTRS_RESULTS/$name "$RTRS_REPO/tests/run.sh" --platform "$platform" --no-build \
+		--no-summary --jobs "${RTRS_JOBS:-$(jobs "$platform")}" "$@" || true
 	# What did not run has none.
-	mapfile -t names < <("$RTRS_REPO/tests/run.sh" --list | awk '{ print $1 }')
-	one_line vm "each of ${#names[@]} VM tests has a result" have_results "${names[@]}"
+	one_line "setup-vm-$name" "each of ${#names[@]} VM tests has a result on $name" \
+		have_results "$RTRS_RESULTS/$name" "${names[@]}"
 }
 
-# have_results NAME...
+# have_results DIR NAME...
 have_results()
 {
-	local name rc=0
+	local dir=$1 name rc=0
+	shift
 
 	[ "$#" -gt 0 ] || rc=1
 	for name; do
-		[ -f "$RTRS_RESULTS/$name/result.json" ] || {
+		[ -f "$dir/$name/result.json" ] || {
 			echo "$name has none"
 			rc=1
 		}
@@ -160,30 +189,128 @@ have_results()
 	return "$rc"
 }
 
+# The other supported series, as far as they can be had.
+other_series()
+{
+	local s p
+
+	for s in "${RTRS_SUPPORTED[@]}"; do
+		[ "$s" != "$(series_of "$(basename "$PLATFORM")")" ] || continue
+		if ! p=$(RTRS_SERIES=$s platform); then
+			say "kernel $s cannot be had: not tested"
+			continue
+		fi
+		! timed "modules, $s" modules "$p" || timed "VM tests, $s" vm_tests "$p" "${SERIES_TESTS[@]}"
+	done
+}
+
+# The kernel's own checkers, on what runs most of the code.
+checkers()
+{
+	local p
+
+	p=$(platform --debug) || {
+		printf 'not ok 1 the debug kernel builds\n' >"$HOST/debug-kernel.ktap"
+		return 0
+	}
+	RTRS_STALE=no timed "modules, debug" modules "$p" || return 0
+	planted "$p"
+	RTRS_CORE=1 timed "VM tests, debug" vm_tests "$p" "${CORE_TESTS[@]}"
+}
+
+# planted PLATFORM: a run with planted faults has to be red, for each of them. Its own results are
+# where the report does not look.
+planted()
+{
+	local dir=$RTRS_RESULTS/planted/run kind rc=0
+
+	RTRS_RESULTS=$dir "$RTRS_REPO/tests/run.sh" --platform "$1" --no-build --no-summary planted-bugs || rc=$?
+	one_line planted-red "a run with planted faults fails" [ "$rc" -ne 0 ]
+	for kind in KASAN lockdep kmemleak; do
+		one_line "planted-$kind" "a fault planted for $kind is reported" \
+			grep -F "the kernel reports: $kind" "$dir/planted-bugs/result.json"
+	done
+}
+
+# Which tests a platform is for; nothing means all.
+tests_of()
+{
+	case $(basename "$1") in
+	*-rt-amd64) printf '%s\n' "${RT_TESTS[@]}" ;;
+	*-cloud-amd64) printf '%s\n' "${CLOUD_TESTS[@]}" ;;
+	*-arm64) printf '%s\n' "${ARM64_TESTS[@]}" ;;
+	esac
+}
+
+# What the network is needed for, so that tests run without it afterwards.
+fetch_all()
+{
+	local s
+
+	set_up
+	for s in "${RTRS_SUPPORTED[@]}"; do
+		RTRS_SERIES=$s platform >/dev/null || say "kernel $s cannot be had"
+	done
+	platform --debug >/dev/null
+	# shellcheck disable=SC2016 # for the inner shell
+	"$RTRS_ENV/enter.sh" sh -c 'for d; do cargo fetch --locked --manifest-path "$d/Cargo.toml" || exit; done' sh \
+		"$RTRS_REPO"/tests/{host,peer,vm}
+}
+
+everything()
+{
+	local names
+
+	timed "set-up" set_up
+	mapfile -t names < <(tests_of "$PLATFORM")
+	if ! timed "modules" modules "$PLATFORM"; then
+		say "the modules do not build: no VM tests"
+		return 0
+	fi
+	if [ "${#names[@]}" -gt 0 ]; then
+		timed "VM tests" vm_tests "$PLATFORM" "${names[@]}"
+		return 0
+	fi
+	case $WHAT in
+	--quick)
+		timed "host tests" logic_tests
+		timed "VM tests" vm_tests "$PLATFORM" "${QUICK_TESTS[@]}"
+		;;
+	--debug)
+		planted "$PLATFORM"
+		timed "VM tests" vm_tests "$PLATFORM"
+		;;
+	*)
+		timed "style" style
+		timed "host tests" host_tests
+		timed "VM tests" vm_tests "$PLATFORM"
+		other_series
+		checkers
+		;;
+	esac
+}
+
 main()
 {
-	local vm rc=0 results=()
+	local debug='' vm rc=0 results=()
 
 	need_root
+	in_use
+	if [ "$WHAT" = --set-up ]; then
+		fetch_all
+		return
+	fi
 	mkdir -p "$HOST"
 	ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
-	# Without these nothing can be counted: their failure ends it here.
-	timed "set-up" set_up
-	timed "modules" modules
-	timed "style" style
-	timed "host tests" host_tests
-	if grep -q '^ok' "$HOST/build.ktap"; then
-		timed "VM tests" vm_tests
-	else
-		say "the modules do not build: no VM tests"
-	fi
+	everything
 
 	vm=$("$RTRS_ENV/vm.sh")
 	mapfile -t results < <(find "$HOST" -name '*.ktap' -o -name '*.log' ! -name '*.ktap.log' | sort
-		find "$RTRS_RESULTS" -mindepth 2 -maxdepth 2 -name result.json | sort)
+		find "$RTRS_RESULTS" -mindepth 3 -maxdepth 3 -name result.json | sort)
 	printf '\nresults: %s\n' "$RTRS_RESULTS"
 	printf '%s\n' "${TIMES[@]}" "$(printf '%5d s  all' "$(($(date +%s) - RTRS_T0))")"
 	"$RTRS_ENV/enter.sh" "$vm" report "${results[@]}" || rc=1
+	"$RTRS_ENV/prune.sh" --results || true
 	exit "$rc"
 }
 

@@ -10,19 +10,21 @@ set -euo pipefail
 
 main()
 {
-	local vm build rc=0
+	local platform vm build rc=0
 
 	need_root
-	"$RTRS_ENV/kernel.sh" >/dev/null
-	"$RTRS_ENV/c-peer.sh" >/dev/null
+	in_use
+	need_memory 5000 "the demonstration"
+	platform=$("$RTRS_ENV/kernel.sh" --guest)
+	"$RTRS_ENV/c-peer.sh" "$platform" >/dev/null
 	vm=$("$RTRS_ENV/vm.sh")
-	build=$(RTRS_STALE=no "$RTRS_ENV/build.sh" --tests)
+	build=$(RTRS_STALE=no "$RTRS_ENV/build.sh" --tests "$platform")
 	export RTRS_RESULTS=$RTRS_REPO/results/demo
 	export RTRS_MODULES=$RTRS_RESULTS/modules
 	keep_modules "$build" "$RTRS_MODULES"
 
 	say "starting the guest"
-	"$RTRS_ENV/enter.sh" "$vm" run --live --name demo --timeout 300 -- \
+	"$RTRS_ENV/enter.sh" "$vm" run --platform "$platform" --live --name demo --timeout 300 -- \
 		"RTRS_DEMO_IMPL=${RTRS_DEMO_IMPL:-rust} $RTRS_REPO/tests/demo.sh" || rc=$?
 	say "demo finished with status $rc"
 	exit "$rc"

@@ -8,6 +8,8 @@
 #   --debug	on the debug kernel
 #   --here	directly on this machine, with its RDMA device: see README.md
 #   --list	only list the tests
+#   --platform DIR	on the kernel of kernel.sh --guest or debug-kernel.sh; without it the one
+#		that RTRS_SERIES, RTRS_FLAVOUR and ARCH choose
 #   --no-build	with the modules as they were built last time
 #   --console	afterwards show the console logs
 # Other options go to rtrs-vm: --fail-fast --live --jobs N --retries N --append ARGS --smp N --mem M
@@ -31,18 +33,33 @@ run_here()
 	exit "$rc"
 }
 
+# the_platform [--debug]
+the_platform()
+{
+	if [ "${1:-}" = --debug ]; then
+		"$RTRS_ENV/debug-kernel.sh"
+	else
+		"$RTRS_ENV/kernel.sh" --guest
+	fi
+}
+
 main()
 {
 	export RTRS_STALE=yes
-	local here=no build=yes console=no list=no kind=() names=() opts=() vm rc=0 f
+	local here=no build=yes console=no list=no debug='' platform='' names=() opts=() vm rc=0 f
 
 	while [ "$#" -gt 0 ]; do
 		case $1 in
-		--debug) kind=(--debug) ;;
+		--debug) debug=--debug ;;
 		--here) here=yes ;;
 		--no-build) build=no ;;
 		--console) console=yes ;;
 		--list) list=yes ;;
+		--platform)
+			[ "$#" -ge 2 ] || die "$1 wants a value"
+			platform=$2
+			shift
+			;;
 		--append | --smp | --mem | --jobs | --retries | --timeout | --qemu-arg | --links)
 			[ "$#" -ge 2 ] || die "$1 wants a value"
 			opts+=("$1" "$2")
@@ -65,8 +82,10 @@ main()
 	if [ "$list" = yes ]; then
 		exec "$RTRS_ENV/enter.sh" "$vm" test --list "${names[@]}"
 	fi
-	"$RTRS_ENV/kernel.sh" >/dev/null
-	"$RTRS_ENV/c-peer.sh" "${kind[@]}" >/dev/null
+	in_use
+	need_memory 6000 "a run of tests"
+	platform=${platform:-$(the_platform ${debug:+--debug})}
+	"$RTRS_ENV/c-peer.sh" "$platform" >/dev/null
 	"$RTRS_ENV/peer.sh" >/dev/null
 	if [ "$build" = yes ]; then
 		# Only one test wants the modules of another version.
@@ -75,16 +94,17 @@ main()
 			# shellcheck disable=SC2053 # a pattern
 			[[ stale-abi != $f ]] || RTRS_STALE=yes
 		done
-		RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests "${kind[@]}")
+		RTRS_MODULES=$("$RTRS_ENV/build.sh" --tests "$platform")
 	else
-		RTRS_MODULES=$("$RTRS_ENV/build.sh" --where "${kind[@]}")
+		RTRS_MODULES=$("$RTRS_ENV/build.sh" --where "$platform")
 	fi
 	export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
 	keep_modules "$RTRS_MODULES" "$RTRS_RESULTS/modules"
 	export RTRS_MODULES=$RTRS_RESULTS/modules
-	ln -sfn "$(basename "$RTRS_RESULTS")" "$(dirname "$RTRS_RESULTS")/latest"
+	[ "$(dirname "$RTRS_RESULTS")" != "$RTRS_REPO/results" ] ||
+		ln -sfn "$(basename "$RTRS_RESULTS")" "$RTRS_REPO/results/latest"
 
-	"$RTRS_ENV/enter.sh" "$vm" test "${kind[@]}" "${opts[@]}" "${names[@]}" || rc=$?
+	"$RTRS_ENV/enter.sh" "$vm" test --platform "$platform" "${opts[@]}" "${names[@]}" || rc=$?
 	if [ "$console" = yes ]; then
 		for f in "$RTRS_RESULTS"/*/*/console*.log; do
 			printf '=== %s\n' "$f"

@@ -4,26 +4,27 @@
 # Run a kbuild target for the modules without being told a kernel tree.
 #
 # Usage: build.sh [VAR=VALUE...] TARGET...
-#        build.sh --tests [--debug]	build modules and test module for the
-#					tests, out of tree; print where
-#        build.sh --where [--debug]	only print where
+#        build.sh --tests PLATFORM	build modules and test module for the tests, out of
+#					tree, for a kernel of kernel.sh --guest or of
+#					debug-kernel.sh; print where
+#        build.sh --where PLATFORM	only print where
 
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# A Debian 13 host running a kernel of the series needs no root of another one.
+# A Debian 13 host builds for the kernel it runs, unless it is told another one.
 native_host()
 {
 	# shellcheck disable=SC1091
-	[ "$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")" = "$RTRS_SUITE" ] &&
-		[[ "$(uname -r)" == "$RTRS_SERIES".*+deb13-amd64 ]]
+	[ "$(. /etc/os-release && printf '%s' "${ID:-} ${VERSION_CODENAME:-}")" = "debian $RTRS_SUITE" ] &&
+		[ -z "$RTRS_SERIES" ] && [ "$RTRS_FLAVOUR" = amd64 ]
 }
 
 # The jobserver does not reach into the root; say the number of jobs there.
 build()
 {
-	local tree
+	local tree args
 
 	unset MAKEFLAGS MFLAGS MAKELEVEL
 	# The trees made here have no key, and kbuild complains at length about each module.
@@ -38,16 +39,16 @@ build()
 			die "this host does not run the kernel the modules are for; give KDIR= or INSTALL_MOD_PATH=" ;;
 	esac
 	tree=$("$RTRS_ENV/kernel.sh")
-	exec "$RTRS_ENV/enter.sh" make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "$@"
+	[ "$(uname -r)" = "$(basename "$tree")" ] ||
+		say "building for kernel $(basename "$tree"); this host runs $(uname -r)"
+	mapfile -t args < <(kbuild_args "$RTRS_FLAVOUR")
+	exec "$RTRS_ENV/enter.sh" make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "${args[@]}" "$@"
 }
 
 # Several clones may share a cache.
 tests_dir()
 {
-	local kind=stock
-
-	[ "${1:-}" != --debug ] || kind=debug
-	printf '%s/build/%s-%s\n' "$RTRS_CACHE" "$kind" \
+	printf '%s/build/%s-%s\n' "$RTRS_CACHE" "$(basename "$1")" \
 		"$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)"
 }
 
@@ -60,13 +61,8 @@ take_sources()
 	mkdir -p "$dir"
 	"$RTRS_ENV/enter.sh" rsync -a --delete "$@" \
 		--filter=':- .gitignore' --exclude=/.git --exclude=/results --exclude=/stale \
-		--exclude=/.lock --exclude=/.tree --exclude=/tests/vm --exclude=/tests/host \
+		--exclude=/.lock --exclude=/.repo --exclude=/tests/vm --exclude=/tests/host \
 		"$RTRS_REPO/" "$dir/"
-	# Objects of another kernel are of no use.
-	if [ "$(cat "$dir/.tree" 2>/dev/null)" != "$TREE" ]; then
-		find "$dir" \( -name '*.o' -o -name '.*.cmd' -o -name '*.ko' -o -name '*.rmeta' -o -name '*_generated*' \) -delete
-		printf '%s\n' "$TREE" >"$dir/.tree"
-	fi
 }
 
 # edited FILE SED_SCRIPT: a copy of the repository's file, made anew only if it
@@ -91,44 +87,40 @@ stale_sources()
 	edited Kbuild '/^obj-m :=/s/ rtrs-server\.o//; /^rtrs-core-consumers :=/s/ [^ ]*rtrs_server\.o//'
 }
 
-# Tests build in a copy, so that the tree keeps what "make" left there, and
-# that kernels do not get into each other's way.
+# Tests build in a copy, so that the tree keeps what "make" left there, and that kernels do not get
+# into each other's way. The flags are always the same: others would compile everything again.
 build_for_tests()
 {
-	local kind=stock copy args=() make stale=
+	local platform=$1 name copy args=() make stale=
+	name=$(basename "$platform")
 
-	copy=$(tests_dir "$@")
+	copy=$(tests_dir "$platform")
 	STALE=$copy/stale
-	if [ "${1:-}" = --debug ]; then
-		kind=debug
-		"$RTRS_ENV/debug-kernel.sh" >/dev/null
-		TREE=$RTRS_CACHE/debug/$(readlink "$RTRS_CACHE/debug/current")/build
-		args=(LLVM=-19)
-	else
-		TREE=$("$RTRS_ENV/kernel.sh")
-	fi
+	mapfile -t args < <(kbuild_args "$(flavour_of "$name")")
+	[ ! -f "$platform/debug" ] || args+=(LLVM=-19)
 	mkdir -p "$copy"
 	exec 8>"$copy/.lock"
 	flock 8
+	printf '%s\n' "$RTRS_REPO" >"$copy/.repo"
 	take_sources "$copy"
-	make="make -C $TREE -j$(nproc) ${args[*]} ${W:+W=$W} ${CLIPPY:+CLIPPY=$CLIPPY}"
+	make="make -C $(readlink -f "$platform/tree") -j$(nproc) W=1 CLIPPY=1 ${args[*]}"
 	# One crate after the other keeps one processor busy, so both at once.
 	if [ "${RTRS_STALE:-yes}" = yes ]; then
 		stale_sources
 		stale="$make M=$STALE modules >$STALE/log 2>&1"
 	fi
-	step "build-$kind" "building the modules for the $kind kernel" \
+	step "build-$name" "building the modules for $name" \
 		"$RTRS_ENV/enter.sh" bash -c "
 			${stale:-true} & stale=\$!
 			$make M=$copy RTRS_TESTS=1 modules && wait \$stale || {
 				rc=\$?; ${stale:+tail -n 20 $STALE/log;} exit \$rc; }" ||
-		die "the modules do not build; see $RTRS_LOGS/build-$kind.log"
+		die "the modules do not build; see $RTRS_LOGS/build-$name.log"
 	printf '%s\n' "$copy"
 }
 
 need_root
 case ${1:-} in
---tests) shift && build_for_tests "$@" ;;
---where) shift && tests_dir "$@" ;;
+--tests) build_for_tests "$2" ;;
+--where) tests_dir "$2" ;;
 *) build "$@" ;;
 esac

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Build mainline's own RTRS and RNBD, unmodified, from the kernel source into
-# $RTRS_CACHE/c-peer/<release>: the peer of interoperability tests, and the
+# $RTRS_CACHE/c-peer/<platform>: the peer of interoperability tests, and the
 # user of our modules. Prints that directory.
 #
 # RNBD compiles against mainline's rtrs.h. As the kernel has no symbol
 # versions, the same rnbd-*.ko loads on mainline's RTRS and on ours.
 #
-# Usage: c-peer.sh [--debug]
+# Usage: c-peer.sh PLATFORM	a kernel of kernel.sh --guest or of debug-kernel.sh
 
 set -euo pipefail
 # shellcheck source=lib.sh
@@ -33,7 +33,7 @@ build()
 
 main()
 {
-	local tree release out args=()
+	local platform name tree out args=()
 
 	need_root
 	if [ "${1:-}" = --build ]; then
@@ -41,21 +41,17 @@ main()
 		build "$@"
 		return
 	fi
-	if [ "${1:-}" = --debug ]; then
-		"$RTRS_ENV/debug-kernel.sh" >/dev/null
-		release=$(readlink "$RTRS_CACHE/debug/current")
-		tree=$RTRS_CACHE/debug/$release/build
-		args=(LLVM=-19)
-	else
-		tree=$("$RTRS_ENV/kernel.sh")
-		release=$(basename "$tree")
-	fi
-	out=$RTRS_CACHE/c-peer/$release
+	platform=${1:?platform missing}
+	name=$(basename "$platform")
+	tree=$(readlink -f "$platform/tree")
+	mapfile -t args < <(kbuild_args "$(flavour_of "$name")")
+	[ ! -f "$platform/debug" ] || args+=(LLVM=-19)
+	out=$RTRS_CACHE/c-peer/$name
 	if [ ! -f "$out/.complete" ] || [ ! -f "$out/rnbd-client.ko" ]; then
 		lock_cache
-		step "c-peer-$release" "building mainline RTRS and RNBD for $release" \
+		step "c-peer-$name" "building mainline RTRS and RNBD for $name" \
 			"$RTRS_ENV/enter.sh" "$RTRS_ENV/c-peer.sh" --build "$tree" "$out" "${args[@]}" ||
-			die "mainline RTRS does not build; see $RTRS_LOGS/c-peer-$release.log"
+			die "mainline RTRS does not build; see $RTRS_LOGS/c-peer-$name.log"
 	fi
 	printf '%s\n' "$out"
 }

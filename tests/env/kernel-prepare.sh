@@ -4,10 +4,12 @@
 # The part of kernel.sh that runs where the compiler is: inside the root, or
 # on a Debian host itself. Not for people; kernel.sh calls it.
 #
-# kernel-prepare.sh newest		print "RELEASE VERSION" of the newest kernel
+# kernel-prepare.sh compilers FLAVOUR		print what a tree's objects depend on
+# kernel-prepare.sh newest SERIES FLAVOUR	print "RELEASE VERSION" of the newest kernel
 # kernel-prepare.sh download REL VER PACKAGE...	fetch into $RTRS_DEBS/REL
-# kernel-prepare.sh extract REL		unpack the source into the tree
-# kernel-prepare.sh prepare REL		configure the tree and make it Rust-ready
+# kernel-prepare.sh extract REL TREE		unpack the source into TREE
+# kernel-prepare.sh again OLD TREE		the same, from a tree that other compilers prepared
+# kernel-prepare.sh prepare REL TREE		configure TREE and make it Rust-ready
 #
 # A distribution's linux-headers package carries no Rust metadata. The full
 # source of the same version, with the distribution's configuration, release
@@ -18,7 +20,12 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-FLAVOUR=amd64
+compilers()
+{
+	rustc --version
+	bindgen --version
+	gcc --version | sed 1q
+}
 
 # version_of PACKAGE [WANTED]: a version apt can download; WANTED if given.
 version_of()
@@ -32,21 +39,22 @@ version_of()
 # everything is there.
 newest()
 {
-	local rel ver p ok
+	local series=$1 flavour=$2 arch rel ver p ok
+	arch=$(debian_arch "$flavour")
 
 	while IFS= read -r rel; do
-		ver=$(version_of "linux-image-$rel")
+		ver=$(version_of "linux-image-$rel:$arch")
 		[ -n "$ver" ] || continue
 		ok=yes
 		for p in "linux-base-$rel" "linux-binary-$rel" "linux-modules-$rel" "linux-headers-$rel"; do
-			[ -n "$(version_of "$p")" ] || ok=no
+			[ -n "$(version_of "$p:$arch")" ] || ok=no
 		done
-		[ -n "$(version_of "linux-source-$RTRS_SERIES" "$ver")" ] || ok=no
+		[ -n "$(version_of "linux-source-$series" "$ver")" ] || ok=no
 		if [ "$ok" = yes ]; then
 			printf '%s %s\n' "$rel" "$ver"
 			return
 		fi
-	done < <(apt-cache --names-only search "^linux-image-${RTRS_SERIES//./\\.}\.[0-9]+\+deb13-$FLAVOUR\$" |
+	done < <(apt-cache --names-only search "^linux-image-${series//./\\.}\.[0-9]+\+deb13-$flavour\$" |
 		sed 's/^linux-image-\([^ ]*\) .*/\1/' | sort -Vr)
 	return 1
 }
@@ -66,50 +74,60 @@ download()
 
 extract()
 {
-	local rel=$1 tree=$RTRS_CACHE/kernel/$1 tmp tarball
+	local rel=$1 tree=$2 series tmp tarball headers
+	series=$(series_of "$rel")
 
 	tmp=$RTRS_CACHE/kernel/.unpack-$rel
 	rm -rf "$tmp" "$tree"
 	mkdir -p "$tmp" "$tree"
-	dpkg-deb -x "$RTRS_DEBS/$rel/linux-source-${RTRS_SERIES}"_*.deb "$tmp"
-	tarball=$(echo "$tmp"/usr/src/linux-source-"$RTRS_SERIES".tar.*)
+	dpkg-deb -x "$(echo "$RTRS_DEBS/$rel/linux-source-$series"_*.deb)" "$tmp"
+	dpkg-deb -x "$(echo "$RTRS_DEBS/$rel/linux-headers-$rel"_*.deb)" "$tmp"
+	tarball=$(echo "$tmp/usr/src/linux-source-$series".tar.*)
 	xz -T0 -dc "$tarball" | tar -x -C "$tree" --strip-components=1
+	headers=$tmp/usr/src/linux-headers-$rel
+	cp "$headers/.config" "$tree/.config.distro"
+	cp "$headers/Module.symvers" "$tree/Module.symvers.distro"
 	rm -rf "$tmp"
+	touch "$tree/.rtrs-extracted"
+}
+
+again()
+{
+	local old=$1 tree=$2
+
+	rm -rf "$tree"
+	cp -a "$old" "$tree"
+	rm -f "$tree/.rtrs-ready" "$tree/.rtrs-extracted"
+	make -C "$tree" mrproper
 	touch "$tree/.rtrs-extracted"
 }
 
 prepare()
 {
-	local rel=$1 tree=$RTRS_CACHE/kernel/$1 tmp version got jobs
+	local rel=$1 tree=$2 version got jobs args
 	jobs=$(nproc)
-
-	tmp=$RTRS_CACHE/kernel/.headers-$rel
-	rm -rf "$tmp"
-	mkdir -p "$tmp"
-	dpkg-deb -x "$RTRS_DEBS/$rel/linux-headers-${rel}"_*.deb "$tmp"
-	cp "$tmp/usr/src/linux-headers-$rel/.config" "$tree/.config"
-	cp "$tmp/usr/src/linux-headers-$rel/Module.symvers" "$tree/Module.symvers"
-	rm -rf "$tmp"
+	mapfile -t args < <(kbuild_args "$(flavour_of "$rel")")
 
 	cd "$tree"
-	version=$(make -s kernelversion)
+	cp .config.distro .config
+	cp Module.symvers.distro Module.symvers
+	version=$(make -s "${args[@]}" kernelversion)
 	./scripts/config --set-str LOCALVERSION "${rel#"$version"}" \
 		--disable LOCALVERSION_AUTO
-	cp .config .config.distro
-	make -j"$jobs" olddefconfig
-	got=$(make -s kernelrelease)
+	make -j"$jobs" "${args[@]}" olddefconfig
+	got=$(make -s "${args[@]}" kernelrelease)
 	[ "$got" = "$rel" ] || die "the prepared tree calls itself $got, the kernel is $rel"
 	grep -q '^CONFIG_RUST=y' .config ||
 		die "CONFIG_RUST got lost: the compilers here do not match the kernel's"
-	make -j"$jobs" modules_prepare
+	make -j"$jobs" "${args[@]}" modules_prepare
 	./scripts/diffconfig .config.distro .config || true
-	touch .rtrs-ready
+	compilers >.rtrs-ready.tmp
+	mv .rtrs-ready.tmp .rtrs-ready
 }
 
 cmd=${1:?command missing}
 shift
 case $cmd in
-newest) newest ;;
-download | extract | prepare) "$cmd" "$@" ;;
+compilers | newest | download | extract | again | prepare) "$cmd" "$@" ;;
 *) die "unknown command $cmd" ;;
 esac

@@ -13,12 +13,28 @@ RTRS_ROOTFS=$RTRS_CACHE/rootfs
 RTRS_LOGS=${RTRS_LOGS:-$RTRS_CACHE/log}
 RTRS_DEBS=$RTRS_CACHE/debs
 
-# The distribution the modules are built for, and the kernel series.
+# The distribution that the modules are built for, and the kernel series that are
+# supported, the newest first.
 RTRS_SUITE=trixie
-RTRS_SERIES=7.2
+RTRS_SUPPORTED=(7.3 7.2)
+# The series to take; empty: the newest supported one.
+RTRS_SERIES=${RTRS_SERIES:-}
+# The flavour of the kernel, which also tells the architecture.
+case ${ARCH:-} in
+"" | x86 | x86_64 | amd64) RTRS_FLAVOUR=${RTRS_FLAVOUR:-amd64} ;;
+arm64 | aarch64) RTRS_FLAVOUR=${RTRS_FLAVOUR:-arm64} ;;
+*)
+	printf 'error: ARCH=%s is not supported (amd64, arm64)\n' "$ARCH" >&2
+	exit 1
+	;;
+esac
+# To kbuild it means something, even if it is empty.
+unset ARCH
+# shellcheck disable=SC2034 # used by kernel.sh
+RTRS_FLAVOURS=(amd64 rt-amd64 cloud-amd64 arm64)
 
 export RTRS_REPO RTRS_CACHE RTRS_ENV RTRS_ROOTFS RTRS_LOGS RTRS_DEBS
-export RTRS_SUITE RTRS_SERIES
+export RTRS_SUITE RTRS_SERIES RTRS_FLAVOUR
 
 RTRS_T0=${RTRS_T0:-$(date +%s)}
 export RTRS_T0
@@ -38,6 +54,60 @@ die()
 need_root()
 {
 	[ "$(id -u)" -eq 0 ] || die "must be run as root (it builds and enters a chroot)"
+}
+
+# need_memory MIB WHAT: guests that are swapped out, or killed, look like bugs.
+need_memory()
+{
+	local mib=$1 what=$2 have
+
+	have=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 1024))
+	[ "$have" -ge "$mib" ] ||
+		die "$what needs $mib MiB of memory, only $have MiB are available"
+}
+
+# debian_arch FLAVOUR: Debian's name of its architecture.
+debian_arch() { printf '%s\n' "${1##*-}"; }
+
+# kbuild_args FLAVOUR: what kbuild has to be told for another architecture than the host's.
+kbuild_args()
+{
+	case $(debian_arch "$1") in
+	arm64) printf '%s\n' ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu- ;;
+	esac
+}
+
+# flavour_of RELEASE: as in 7.3.4+deb13-rt-amd64; a debug kernel is amd64.
+flavour_of()
+{
+	case $1 in
+	*+deb13-*) printf '%s\n' "${1#*+deb13-}" ;;
+	*) printf 'amd64\n' ;;
+	esac
+}
+
+# series_of RELEASE
+series_of() { [[ $1 =~ ^[0-9]+\.[0-9]+ ]] && printf '%s\n' "${BASH_REMATCH[0]}"; }
+
+# same_kind RELEASE RELEASE: can one take the place of the other?
+same_kind() { [ "$(series_of "$1") $(flavour_of "$1")" = "$(series_of "$2") $(flavour_of "$2")" ]; }
+
+supported()
+{
+	local s
+
+	for s in "${RTRS_SUPPORTED[@]}"; do
+		[ "$s" != "$1" ] || return 0
+	done
+	return 1
+}
+
+# in_use: whoever calls it keeps the cache from being pruned until it ends.
+in_use()
+{
+	mkdir -p "$RTRS_CACHE"
+	exec 6>"$RTRS_CACHE/.use"
+	flock -s 6
 }
 
 # need_space DIR MIB WHAT: refuse early rather than fail half way.
@@ -150,6 +220,25 @@ apt_sources()
 	done
 }
 
+# real_mirrors: a list of mirrors in a file, as cloud images have it, becomes the first of them.
+real_mirrors()
+{
+	local uri rest file
+
+	while read -r uri rest; do
+		case $uri in
+		mirror+file:*)
+			file=${uri#mirror+file:}
+			# With an authority, which is empty, or without.
+			file=/${file#"${file%%[!/]*}"}
+			uri=$(awk '/^[a-z]+:/ { print $1; exit }' "$file" 2>/dev/null)
+			[ -n "$uri" ] || continue
+			;;
+		esac
+		printf '%s %s\n' "$uri" "$rest"
+	done
+}
+
 # The mirror of the Debian archive this host already uses: the URI of the
 # entry for the host's own release. The same archive carries other suites.
 apt_mirror()
@@ -164,7 +253,7 @@ apt_mirror()
 	# shellcheck disable=SC1091
 	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 	# No early exit of awk: a closed pipe would fail the whole under pipefail.
-	mirror=$(apt_sources | awk -v code="$codename" '
+	mirror=$(apt_sources | real_mirrors | awk -v code="$codename" '
 		$1 ~ /^(http|https|file|copy):/ &&
 		($2 == code || $2 == "stable" || $2 == "oldstable" || $2 == "testing") {
 			for (i = 3; i <= NF; i++)

@@ -6,6 +6,7 @@
 #
 # Usage: rootfs.sh		(does nothing when it is there already)
 #        rootfs.sh --check	(only tell, by the exit status, whether it is)
+#        rootfs.sh --stamp	(print the text by which a complete one is known)
 
 set -euo pipefail
 # shellcheck source=lib.sh
@@ -37,7 +38,7 @@ stamp_text()
 
 complete()
 {
-	[ -f "$STAMP" ] && stamp_text | cmp -s - "$STAMP"
+	[ -f "$RTRS_ROOTFS/.rtrs-compilers" ] && stamp_text | cmp -s - "$STAMP"
 }
 
 # Nothing in the root may start a daemon or build an initramfs.
@@ -51,9 +52,10 @@ prepare_hooks()
 	apt_host_options >"$dir/host-options"
 }
 
+# The packages are downloaded to a place that outlives an interrupted run, which goes on from them.
 bootstrap()
 {
-	local partial=$RTRS_ROOTFS.partial hooks=$RTRS_CACHE/hooks mirror
+	local partial=$RTRS_ROOTFS.partial hooks=$RTRS_CACHE/hooks archives=$RTRS_CACHE/rootfs-debs mirror
 	local packages opt opts=()
 
 	mirror=$(apt_mirror)
@@ -69,6 +71,8 @@ bootstrap()
 	packages=$(IFS=,; printf '%s' "${BUILD_PACKAGES[*]},${TEST_PACKAGES[*]}")
 	# In namespaces of its own: an interrupted run leaves neither mounts nor
 	# processes behind (dpkg makes itself independent of its parents).
+	mkdir -p "$archives/partial"
+	# shellcheck disable=SC2016 # $1 is for mmdebstrap's hooks
 	step rootfs "building the $RTRS_SUITE root (about 900 MiB to download and unpack)" \
 		unshare -m -p -f --kill-child --mount-proc mmdebstrap --mode=root --variant=minbase --format=directory \
 			"${opts[@]}" \
@@ -79,6 +83,9 @@ bootstrap()
 			--dpkgopt='path-exclude=/usr/share/locale/*' \
 			--dpkgopt='path-exclude=/usr/share/doc/*' \
 			--dpkgopt='path-include=/usr/share/doc/*/copyright' \
+			--skip=download/empty,essential/unlink \
+			--setup-hook="mkdir -p \"\$1/var/cache/apt/archives\"; mount --bind '$archives' \"\$1/var/cache/apt/archives\"" \
+			--customize-hook='umount "$1/var/cache/apt/archives"' \
 			--setup-hook="install -D -m 755 '$hooks/policy-rc.d' \"\$1/usr/sbin/policy-rc.d\"" \
 			--include="$packages" \
 			"$RTRS_SUITE" "$partial" \
@@ -86,20 +93,25 @@ bootstrap()
 			"deb $mirror $RTRS_SUITE-backports main" ||
 		die "the root could not be built; see $RTRS_LOGS/rootfs.log (network down, or $mirror lacks $RTRS_SUITE?)"
 
+	chroot "$partial" "/usr/bin/env" -i PATH=/usr/bin:/bin LANG=C.UTF-8 bash -s compilers amd64 \
+		<<<"$(sed -n '/^compilers()/,/^}/p' "$RTRS_ENV/kernel-prepare.sh"); compilers" \
+		>"$partial/.rtrs-compilers" || die "the root has no compilers"
 	stamp_text >"$partial/.rtrs-rootfs"
 	# Mount points that enter.sh and the guests need; the root itself is
 	# mounted read-only there.
 	mkdir -p "$partial$RTRS_CACHE" "$partial/work"
 	rm -rf --one-file-system "$RTRS_ROOTFS"
 	mv "$partial" "$RTRS_ROOTFS"
+	rm -rf "$archives"
 }
 
 main()
 {
-	if complete; then
+	if [ "${1:-}" != --stamp ] && complete; then
 		return 0
 	fi
 	[ "${1:-}" != --check ] || return 1
+	[ "${1:-}" != --stamp ] || { stamp_text && return; }
 	need_root
 	lock_cache
 	# Somebody else may have built it meanwhile.

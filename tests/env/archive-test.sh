@@ -1,0 +1,302 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# What happens to an archive, and what kernel.sh makes of it: series that are gone, point releases
+# that move, downloads that are cut off. The archive is a stub, with packages of a few files in the
+# form of Debian's; apt and kernel.sh are the real ones. Prints KTAP.
+#
+# Runs inside the root (enter.sh), in a cache of its own.
+
+set -uo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+T=$(mktemp -d /tmp/rtrs-archive.XXXXXX)
+trap 'rm -rf "$T"' EXIT
+ARCHIVE=$T/archive
+REAL_ROOTFS=${RTRS_CACHE:-/var/cache/rtrs-rs}/rootfs
+N=0
+
+export RTRS_INSIDE=1 RTRS_CACHE=$T/cache RTRS_LOGS=$T/log APT_CONFIG=$T/apt.conf
+unset RTRS_LOCKED RTRS_SERIES RTRS_FLAVOUR ARCH
+
+#
+# The archive
+#
+
+# deb NAME VERSION DIR: a package of what is in DIR.
+deb()
+{
+	mkdir -p "$3/DEBIAN"
+	printf 'Package: %s\nVersion: %s\nArchitecture: amd64\nMaintainer: nobody <n@localhost>\nDescription: stub\n' \
+		"$1" "$2" >"$3/DEBIAN/control"
+	dpkg-deb --root-owner-group -Znone --build "$3" "$ARCHIVE/$1_$2_amd64.deb" >/dev/null
+}
+
+# stub_source DIR VERSION FLAVOUR: as much of a kernel tree as is used to prepare it.
+stub_source()
+{
+	mkdir -p "$1/scripts"
+	printf '#!/bin/sh\n' | tee "$1/scripts/config" >"$1/scripts/diffconfig"
+	chmod 755 "$1"/scripts/*
+	cat >"$1/Makefile" <<EOT
+kernelversion:
+	@echo $2
+kernelrelease:
+	@echo $2+deb13-$3
+olddefconfig:
+	@true
+modules_prepare:
+	@test ! -e $T/broken
+	@echo x >>$T/prepared
+	@mkdir -p rust && touch rust/libkernel.rmeta
+mrproper:
+	@rm -rf rust .config Module.symvers
+EOT
+}
+
+# add VERSION [FLAVOUR]: a point release with all its packages.
+add()
+{
+	local v=$1 flavour=${2:-amd64} series=${1%.*} d=$T/package rel p
+	rel=$v+deb13-$flavour
+
+	mkdir -p "$ARCHIVE"
+	rm -rf "$d"
+	mkdir -p "$d/usr/src"
+	stub_source "$T/linux-source-$series" "$v" "$flavour"
+	tar -C "$T" -cJf "$d/usr/src/linux-source-$series.tar.xz" "linux-source-$series"
+	rm -rf "$T/linux-source-$series"
+	deb "linux-source-$series" "$v-1" "$d"
+
+	rm -rf "$d"
+	mkdir -p "$d/usr/src/linux-headers-$rel"
+	echo CONFIG_RUST=y >"$d/usr/src/linux-headers-$rel/.config"
+	: >"$d/usr/src/linux-headers-$rel/Module.symvers"
+	deb "linux-headers-$rel" "$v-1" "$d"
+
+	rm -rf "$d"
+	mkdir -p "$d/usr/lib/modules/$rel/kernel"
+	: >"$d/usr/lib/modules/$rel/modules.order"
+	: >"$d/usr/lib/modules/$rel/modules.builtin"
+	deb "linux-modules-$rel" "$v-1" "$d"
+	echo image >"$d/usr/lib/modules/$rel/vmlinuz"
+	deb "linux-binary-$rel" "$v-1" "$d"
+	for p in base image; do
+		rm -rf "$d"
+		mkdir -p "$d"
+		deb "linux-$p-$rel" "$v-1" "$d"
+	done
+	publish
+}
+
+# drop PATTERN: packages leave the archive.
+drop()
+{
+	# shellcheck disable=SC2086 # a pattern
+	rm -f "$ARCHIVE"/$1
+	publish
+}
+
+publish()
+{
+	local f
+
+	for f in "$ARCHIVE"/*.deb; do
+		[ -f "$f" ] || continue
+		dpkg-deb -f "$f"
+		printf 'Filename: %s\nSize: %s\nSHA256: %s\n\n' "$(basename "$f")" "$(stat -c %s "$f")" \
+			"$(sha256sum "$f" | cut -d ' ' -f 1)"
+	done >"$ARCHIVE/Packages"
+}
+
+#
+# What is seen of it
+#
+
+# kernel [VAR=VALUE...]: kernel.sh, which asks the archive; its answer is in $OUT, what it says in
+# $SAID, its exit status is the function's.
+kernel()
+{
+	OUT=$(env RTRS_REFRESH=1 "$@" "$HERE/kernel.sh" 2>"$T/said")
+	local rc=$?
+	SAID=$(cat "$T/said")
+	return "$rc"
+}
+
+# gives RELEASE [VAR=VALUE...]: the answer is that one's tree, which is complete.
+gives()
+{
+	local rel=$1
+	shift
+
+	[[ $rel == *+* ]] || rel+=+deb13-amd64
+	kernel "$@" || return
+	[ "$OUT" = "$RTRS_CACHE/kernel/$rel" ] && [ -f "$OUT/rust/libkernel.rmeta" ] &&
+		[ -f "$RTRS_CACHE/guest/$rel/image" ] && [ -f "$RTRS_CACHE/guest/$rel/lib/modules/$rel/modules.dep" ]
+}
+
+# says TEXT: in one line
+says() { [ "$(grep -cF -- "$1" <<<"$SAID")" = 1 ]; }
+
+# there VERSION: of the first flavour
+there() { [ -d "$RTRS_CACHE/kernel/$1+deb13-amd64" ]; }
+
+# check NAME CMD...
+check()
+{
+	local name=$1
+	shift
+
+	N=$((N + 1))
+	if "$@"; then
+		printf 'ok %d %s\n' "$N" "$name"
+	else
+		printf 'not ok %d %s\n# answer: %s\n' "$N" "$name" "${OUT:-}"
+		printf '%s\n' "${SAID:-}" | sed 's/^/# said: /'
+		tail -n 5 "$T"/log/*.log 2>/dev/null | sed 's/^/# /'
+		FAILED=yes
+	fi
+}
+
+begin()
+{
+	mkdir -p "$T/apt/state/lists/partial" "$T/apt/cache/archives/partial" "$RTRS_CACHE/rootfs"
+	: >"$T/apt/status"
+	printf 'deb [trusted=yes] copy:%s ./\n' "$ARCHIVE" >"$T/apt/sources.list"
+	cat >"$APT_CONFIG" <<EOT
+Dir::Etc::sourcelist "$T/apt/sources.list";
+Dir::Etc::sourceparts "-";
+Dir::State "$T/apt/state";
+Dir::State::status "$T/apt/status";
+Dir::Cache "$T/apt/cache";
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; };
+APT::Sandbox::User "root";
+EOT
+	"$HERE/rootfs.sh" --stamp >"$RTRS_CACHE/rootfs/.rtrs-rootfs"
+	cp "$REAL_ROOTFS/.rtrs-compilers" "$RTRS_CACHE/rootfs/" || exit
+}
+
+#
+# The cases
+#
+
+nothing_at_all() { ! kernel && says "is cached"; }
+newest() { gives 7.3.1; }
+other_series() { gives 7.2.2 RTRS_SERIES=7.2; }
+old_series() { ! kernel RTRS_SERIES=6.12 && says "is not supported"; }
+future_series()
+{
+	add 7.9.1
+	gives 7.9.1 RTRS_SERIES=7.9 && says "is newer than the supported ones" || return
+	gives 7.3.1
+}
+nothing_to_do()
+{
+	local before
+	before=$(wc -l <"$T/prepared")
+	gives 7.3.1 && [ "$(wc -l <"$T/prepared")" = "$before" ]
+}
+
+series_gone()
+{
+	drop '*7.2*'
+	gives 7.2.2 RTRS_SERIES=7.2 && says "has no kernel 7.2 (amd64) any more: staying with 7.2.2+deb13-amd64"
+}
+
+unreachable()
+{
+	mv "$ARCHIVE" "$ARCHIVE.away"
+	gives 7.3.1 && says "the archive cannot be reached: staying with 7.3.1+deb13-amd64"
+	local rc=$?
+	mv "$ARCHIVE.away" "$ARCHIVE"
+	return "$rc"
+}
+
+cut_off()
+{
+	local f=$ARCHIVE/linux-headers-7.3.3+deb13-amd64_7.3.3-1_amd64.deb
+
+	add 7.3.3
+	cp "$f" "$T/whole"
+	truncate -s -200 "$f"
+	gives 7.3.1 && says "kernel 7.3.3+deb13-amd64 cannot be had: staying with 7.3.1+deb13-amd64"
+	local rc=$?
+	cp "$T/whole" "$f"
+	return "$rc"
+}
+
+preparation_fails()
+{
+	touch "$T/broken"
+	gives 7.3.1 && says "staying with 7.3.1+deb13-amd64"
+	local rc=$?
+	rm "$T/broken"
+	return "$rc"
+}
+
+# It was unpacked before the preparation failed, and is not unpacked again.
+goes_on()
+{
+	[ -f "$RTRS_CACHE/kernel/.new-7.3.3+deb13-amd64/.rtrs-extracted" ] || return
+	kernel
+	! says "unpacking the source of kernel 7.3.3+deb13-amd64 ..."
+}
+
+# One flavour's name ends like the other's.
+other_flavour()
+{
+	add 7.3.2 rt-amd64
+	gives 7.3.2+deb13-rt-amd64 RTRS_FLAVOUR=rt-amd64 && there 7.3.3 && gives 7.3.3
+}
+
+moved() { gives 7.3.3 && gives 7.3.3 RTRS_SERIES=7.3; }
+old_is_gone() { ! there 7.3.1 && there 7.2.2; }
+
+in_use()
+{
+	add 7.3.4
+	(
+		flock -s 6
+		gives 7.3.4 && there 7.3.3
+	) 6>"$RTRS_CACHE/.use"
+}
+
+# New compilers, and the archive has neither of them any more.
+other_compilers()
+{
+	drop '*.deb'
+	echo "another rustc" >>"$RTRS_CACHE/rootfs/.rtrs-compilers"
+	# The stub's tree records what is really there.
+	cp "$RTRS_CACHE/rootfs/.rtrs-compilers" "$T/new"
+	kernel
+	[ "$(grep -c 'copying the source of kernel 7.3.4' <<<"$SAID")" -ge 1 ] && there 7.3.4 &&
+		says "staying with 7.3.4+deb13-amd64"
+}
+
+begin
+mkdir -p "$ARCHIVE"
+publish
+check "an empty archive and an empty cache are an error" nothing_at_all
+add 7.2.1
+add 7.2.2
+add 7.3.1
+add 7.3.2
+drop 'linux-headers-7.3.2*'
+check "the newest release of which everything is there" newest
+check "a series that is asked for" other_series
+check "a series that is too old is refused" old_series
+check "a series that is newer is tried, with a warning" future_series
+check "what is complete is not made again" nothing_to_do
+check "the series is gone from the archive" series_gone
+check "the archive is unreachable" unreachable
+check "a download that is cut off" cut_off
+check "a preparation that fails" preparation_fails
+check "what was interrupted goes on where it was" goes_on
+check "the point release has moved" moved
+check "the replaced release is removed, the last one of another series is not" old_is_gone
+check "another flavour neither replaces nor is replaced" other_flavour
+check "nothing is removed from a cache that is in use" in_use
+check "other compilers prepare what is cached again" other_compilers
+printf '1..%d\n' "$N"
+[ -z "${FAILED:-}" ]
