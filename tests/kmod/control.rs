@@ -20,6 +20,7 @@
 //! | `shared name= delay=` | uses data twice |
 //! | `foreign name= other=` | uses a permit of another session |
 //! | `permits name= hold=` | takes all permits |
+//! | `plant what=` | makes a fault that a checker of the kernel has to find, see [`planted`] |
 //!
 //! # Locking
 //!
@@ -45,7 +46,7 @@ use rtrs_server::api::ServerConfig;
 use crate::{
     args::Args,
     plan::Plan,
-    probes,
+    planted, probes,
     run::{
         self,
         Totals, //
@@ -212,6 +213,11 @@ impl Control {
                 let session = self.session(args.need("name")?)?;
                 let n = probes::all_permits(&session, args.number("hold", 0)?)?;
                 CString::try_from_fmt(fmt!("permits={n}"))?
+            }
+            "plant" => {
+                args.only(&["what", "tag"])?;
+                planted::plant(args.need("what")?)?;
+                CString::try_from_fmt(fmt!("planted"))?
             }
             verb => {
                 pr_err!("no such command: {}\n", verb);

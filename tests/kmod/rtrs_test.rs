@@ -17,6 +17,7 @@
 //! | [`run`] | a run of requests, and its accounts |
 //! | [`slot`] | one request after the other, each checked |
 //! | [`probes`] | single steps that are to be refused |
+//! | [`planted`] | faults that the kernel's checkers are to find |
 
 use kernel::{
     debugfs::Scope,
@@ -29,6 +30,7 @@ mod control;
 mod order;
 mod pattern;
 mod plan;
+mod planted;
 mod probes;
 mod run;
 mod slot;
