@@ -68,6 +68,12 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollContext {
     /// In softirq: callbacks must not sleep.
+    ///
+    /// On PREEMPT_RT in a work item like [`PollContext::Workqueue`], which takes no more liberties
+    /// of a callback. There a softirq is preempted by others of its processor, and irq_poll, which
+    /// ib_core polls by, then handles the entry at the head of its list twice (`lib/irq_poll.c`
+    /// relies on nobody else taking it): list corruption with the first IO, seen on 7.3.4 with
+    /// these modules and with mainline's RTRS.
     Softirq,
     /// In a high-priority, reclaim-safe work item.
     Workqueue,
@@ -78,6 +84,7 @@ pub enum PollContext {
 impl PollContext {
     fn as_raw(self) -> raw::ib_poll_context {
         match self {
+            Self::Softirq if cfg!(CONFIG_PREEMPT_RT) => raw::ib_poll_context_IB_POLL_WORKQUEUE,
             Self::Softirq => raw::ib_poll_context_IB_POLL_SOFTIRQ,
             Self::Workqueue => raw::ib_poll_context_IB_POLL_WORKQUEUE,
             Self::Direct => raw::ib_poll_context_IB_POLL_DIRECT,
