@@ -156,7 +156,7 @@ impl TestResult {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let (mut counts, failures) = if text.contains("\ntest result: ") {
+        let (mut counts, mut failures) = if text.contains("\ntest result: ") {
             cargo_test(&text)
         } else {
             let mut p = Parser::new();
@@ -170,6 +170,10 @@ impl TestResult {
             }
             (p.counts(), failures)
         };
+        if counts == Counts::default() {
+            counts.failed = 1;
+            failures.push("not a single case was run".to_string());
+        }
         // Tests of the tests' own tools prove nothing about the modules.
         if name.starts_with(SETUP) {
             counts.setup += counts.passed;
@@ -473,6 +477,15 @@ mod tests {
             assert!(!summary(&[other], Some(&skips)));
         }
         assert!(Skips::parse("just two\n").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_without_results_is_a_failure() -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let ktap = dir.path().join("loads.ktap");
+        fs::write(&ktap, "")?;
+        assert_eq!(TestResult::read(&ktap)?.verdict, Verdict::Fail);
         Ok(())
     }
 
