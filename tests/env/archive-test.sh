@@ -177,6 +177,36 @@ EOT
 	cp "$REAL_ROOTFS/.rtrs-compilers" "$RTRS_CACHE/rootfs/" || exit
 }
 
+# A Debian 13 host, which is what this root is, that runs kernel RELEASE.
+runs_kernel()
+{
+	mkdir -p "$T/bin" "$T/dpkg"
+	printf '#!/bin/sh\n[ "$*" != -r ] || exec echo %s\nexec /usr/bin/uname "$@"\n' "$1" >"$T/bin/uname"
+	chmod 755 "$T/bin/uname"
+	sed -n '/^NATIVE_PACKAGES=(/,/^)/p' "$HERE/kernel.sh" | sed '1d;$d' | tr -s '\t ' '\n\n' |
+		sed -n 's/..*/Package: &\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: 1\n/p' \
+			>"$T/dpkg/status"
+	printf 'Package: linux-image-%s\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: %s-1\n\n' \
+		"$1" "${1%%+*}" >>"$T/dpkg/status"
+}
+
+# native CMD...: on that host; as for kernel()
+native()
+{
+	OUT=$(PATH=$T/bin:$PATH DPKG_ADMINDIR=$T/dpkg "$@" 2>"$T/said")
+	local rc=$?
+	SAID=$(cat "$T/said")
+	return "$rc"
+}
+
+# refused TEXT: one line, with the reason, the package and the command
+refused()
+{
+	native "$HERE/build.sh" modules && return 1
+	[ "$(wc -l <<<"$SAID")" = 1 ] && says "$1" &&
+		says "install linux-image-${2:-amd64} 7.3.x and boot it: apt-get install -t trixie-backports linux-image-${2:-amd64}"
+}
+
 #
 # The cases
 #
@@ -274,6 +304,51 @@ other_compilers()
 		says "staying with 7.3.4+deb13-amd64"
 }
 
+host_too_old()
+{
+	runs_kernel 6.12.107+deb13-amd64
+	refused "the running kernel 6.12.107+deb13-amd64 is not supported"
+}
+
+host_series_gone()
+{
+	runs_kernel 7.1.13+deb13-rt-amd64
+	refused "the running kernel 7.1.13+deb13-rt-amd64 is not supported" rt-amd64
+}
+
+host_foreign()
+{
+	runs_kernel 7.3.0-custom
+	refused "the running kernel 7.3.0-custom is not supported"
+}
+
+# Not the newest, and not the first flavour.
+host_runs()
+{
+	add 7.3.1 cloud-amd64
+	runs_kernel 7.3.1+deb13-cloud-amd64
+	native "$HERE/kernel.sh" --native && [ "$OUT" = "$RTRS_CACHE/kernel/7.3.1+deb13-cloud-amd64" ] &&
+		[ -f "$OUT/rust/libkernel.rmeta" ]
+}
+
+host_source_gone()
+{
+	add 7.3.2 cloud-amd64
+	runs_kernel 7.3.2+deb13-cloud-amd64
+	drop 'linux-source-7.3_7.3.2*'
+	native "$HERE/kernel.sh" --native && return 1
+	says "the archive has no source of the running kernel 7.3.2+deb13-cloud-amd64 (7.3.2-1) any more"
+}
+
+# As cloud images have it.
+mirror_list()
+{
+	printf '# best first\nhttps://mirror.invalid/debian\tpriority:1\nhttps://other.invalid/debian\n' >"$T/mirrors"
+	OUT=$(printf 'mirror+file:%s trixie main\nmirror+file://%s trixie main\nfile:/x trixie main\n' "$T/mirrors" "$T/mirrors" |
+		bash -c '. "$1"; real_mirrors' bash "$HERE/lib.sh")
+	[ "$OUT" = "$(printf '%s trixie main\n' https://mirror.invalid/debian https://mirror.invalid/debian file:/x)" ]
+}
+
 begin
 mkdir -p "$ARCHIVE"
 publish
@@ -297,6 +372,12 @@ check "the point release has moved" moved
 check "the replaced release is removed, the last one of another series is not" old_is_gone
 check "another flavour neither replaces nor is replaced" other_flavour
 check "nothing is removed from a cache that is in use" in_use
+check "a host that runs an old kernel is told which one to install" host_too_old
+check "so is one whose series is not supported any more, of its flavour" host_series_gone
+check "so is one that runs a kernel of its own" host_foreign
+check "a host gets the tree for the kernel that it runs" host_runs
+check "it is told if the source of that is gone" host_source_gone
+check "apt's list of mirrors in a file is read" mirror_list
 check "other compilers prepare what is cached again" other_compilers
 printf '1..%d\n' "$N"
 [ -z "${FAILED:-}" ]
