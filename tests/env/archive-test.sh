@@ -183,7 +183,7 @@ runs_kernel()
 	mkdir -p "$T/bin" "$T/dpkg"
 	printf '#!/bin/sh\n[ "$*" != -r ] || exec echo %s\nexec /usr/bin/uname "$@"\n' "$1" >"$T/bin/uname"
 	chmod 755 "$T/bin/uname"
-	sed -n '/^NATIVE_PACKAGES=(/,/^)/p' "$HERE/kernel.sh" | sed '1d;$d' | tr -s '\t ' '\n\n' |
+	sed -n '/^NATIVE_PACKAGES=(/,/^)/p' "$HERE/kernel.sh" | sed '1d;$d' | tr -s '\t ' '\n' |
 		sed -n 's/..*/Package: &\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: 1\n/p' \
 			>"$T/dpkg/status"
 	printf 'Package: linux-image-%s\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: %s-1\n\n' \
