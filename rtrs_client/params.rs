@@ -34,6 +34,10 @@ module_params! {
     static SILENT_PATH_MS: int = "silent_path_ms", 800,
         "milliseconds a path may owe answers and be silent while others of its session are not (default: 800)",
         |ms| within(ms, &Tuning::SILENT_MS, "has to be 100..60000");
+    /// How long establishing a link may take, in milliseconds.
+    static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
+        "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
+        |ms| within(ms, &(1_000..=600_000), "has to be 1000..600000");
     /// Exponent of the ack time-out of new sessions.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "an unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
@@ -65,6 +69,11 @@ pub(crate) fn heartbeat_limit() -> u32 {
 /// How long a path of a new session may be silent for while others are not, in milliseconds.
 pub(crate) fn silent_path_ms() -> u32 {
     SILENT_PATH_MS.get().unsigned_abs()
+}
+
+/// How long establishing a link may take, in milliseconds.
+pub(crate) fn connect_timeout_ms() -> u32 {
+    CONNECT_TIMEOUT_MS.get().unsigned_abs()
 }
 
 /// Exponent of the ack time-out of a new session.

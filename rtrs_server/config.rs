@@ -58,6 +58,13 @@ module_params! {
             0..=3600 => Ok(()),
             _ => Err("must be 0 to 3600"),
         };
+    /// How long a client may take to connect a path.
+    static HANDSHAKE_TIMEOUT_MS: int = "handshake_timeout_ms", 30_000,
+        "Milliseconds a client has for the handshake of a path: 1000 to 600000 (default: 30000)",
+        |ms| match ms {
+            1_000..=600_000 => Ok(()),
+            _ => Err("must be 1000 to 600000"),
+        };
     /// When to send again what was not acknowledged.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "An unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
@@ -116,6 +123,11 @@ module_params! {
 pub(crate) fn ack_timeout() -> Option<u8> {
     // CAST: 5 bits.
     Some(ACK_TIMEOUT.get() as u8).filter(|n| *n != 0)
+}
+
+/// Time that a client has for the handshake of a path, in milliseconds.
+pub(crate) fn handshake_timeout_ms() -> u32 {
+    HANDSHAKE_TIMEOUT_MS.get().unsigned_abs()
 }
 
 const MIB: u64 = 1 << 20;

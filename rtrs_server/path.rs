@@ -82,6 +82,7 @@ use rtrs_core::{
 };
 
 use crate::{
+    config,
     handshake::Handshake,
     limits::Share,
     live::Live,
@@ -116,9 +117,6 @@ mod start;
 
 pub(crate) use self::fault::Fault;
 use self::setup::Setup;
-
-/// Time a client has for its handshake.
-const HANDSHAKE_MS: u32 = 30_000;
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -289,7 +287,8 @@ impl Path {
         for _ in 0..req.cid_num {
             expected.push(None, GFP_KERNEL)?;
         }
-        let deadline = now_ns().saturating_add(u64::from(HANDSHAKE_MS) * NS_PER_MS);
+        let timeout = u64::from(config::handshake_timeout_ms());
+        let deadline = now_ns().saturating_add(timeout * NS_PER_MS);
 
         Arc::pin_init(
             try_pin_init!(Self {
@@ -362,7 +361,7 @@ impl Path {
     /// Starts the time of the handshake.
     pub(crate) fn start_deadline(self: &Arc<Self>) {
         self.owner_work
-            .enqueue(self, msecs_to_jiffies(HANDSHAKE_MS));
+            .enqueue(self, msecs_to_jiffies(config::handshake_timeout_ms()));
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -44,10 +44,8 @@ use crate::{
             Transition, //
         },
     },
+    params,
 };
-
-/// How long establishing a link may take.
-const CONNECT_TIMEOUT_MS: u32 = 30_000;
 
 /// Wait of a path that left creating the session to another one.
 const GIVE_WAY_MS: u32 = 50;
@@ -303,7 +301,7 @@ impl Path {
                     Ok(l) => {
                         owner.link = Some(l);
                         self.deadline
-                            .mod_delayed(self, msecs_to_jiffies(CONNECT_TIMEOUT_MS));
+                            .mod_delayed(self, msecs_to_jiffies(params::connect_timeout_ms()));
                         None
                     }
                     Err(e) => {
