@@ -86,42 +86,73 @@ note()
 	printf '# %s\n' "$*"
 }
 
+# failed_at: for a trap of errors, which the shells around the failing one see as well: where that
+# was. The first of them knows.
+failed_at()
+{
+	[ ! -e "$TMP/where" ] || return 0
+	printf '%s:%s: %.200s\n' "${BASH_SOURCE[1]##*/}" "${BASH_LINENO[0]}" "$BASH_COMMAND" >"$TMP/where"
+}
+
 # check NAME CMD...: one case. CMD runs in a subshell that stops at the first
 # failing command; its output is shown only if it fails. It may "skip".
 check()
 {
-	local name=$1 rc reason='' log=$TMP/case.log
+	local name=$1 rc
 	shift
 
-	(
-		set -e
-		"$@"
-	) >"$log" 2>&1 </dev/null
+	run_case "$@"
 	rc=$?
+	report_case "$rc" "$name" "$name" "$@"
+	return "$rc"
+}
+
+# run_case CMD...
+run_case()
+{
+	rm -f "$TMP/where"
+	(
+		set -eE
+		trap failed_at ERR
+		"$@"
+	) >"$TMP/case.log" 2>&1 </dev/null
+}
+
+# report_case STATUS NAME NAME_IF_PASSED CMD...
+report_case()
+{
+	local rc=$1 name=$2 passed=$3 reason='' log=$TMP/case.log
+	shift 3
+
 	# Programs exit with 4 as well, for reasons of their own.
 	[ "$rc" -ne 4 ] || reason=$(tail -n 1 "$log" | sed -n 's/^skip: //p')
 	if [ "$rc" -eq 0 ]; then
-		ktap_test_pass "$name"
+		ktap_test_pass "$passed"
 	elif [ -n "$reason" ]; then
 		ktap_test_skip "$name"
 		note "skipped: $reason"
 	else
 		ktap_test_fail "$name"
 		note "$(printf '%.300s' "$*"): exit status $rc"
+		[ ! -s "$TMP/where" ] || note "failed at $(cat "$TMP/where")"
+		# It may be far from the end, and decides whether the failure is final.
+		grep -m 1 '^late: ' "$log" | sed 's/^/# /'
 		ktap_log "$log"
 	fi
-	return "$rc"
 }
 
-# must NAME CMD...: a case without which the rest makes no sense.
+# must NAME CMD...: a step of setting up, without which the rest makes no sense. Counted apart from
+# the cases; one that fails is a failed case.
 must()
 {
-	local rc
+	local name=$1 rc
+	shift
 
 	# Not with "||", by which "set -e" means nothing in all of it.
-	check "$@"
+	run_case "$@"
 	rc=$?
-	[ "$rc" -eq 0 ] || bail "cannot go on without: $1"
+	report_case "$rc" "$name" "$name # set-up" "$@"
+	[ "$rc" -eq 0 ] || bail "cannot go on without: $name"
 }
 
 # skip REASON: the case does not apply here; for use in a case, which ends.
@@ -170,7 +201,10 @@ finish()
 	[ ! -f "$TMP/resources" ] || check "no resource left behind" resource_compare
 	run_deferred
 	check "kernel log is clean" dmesg_clean
-	[ ! -w "$KMEMLEAK" ] || check "no memory leaked" kmemleak_clean
+	[ "$RTRS_DEBUG" != 1 ] || {
+		check "no memory leaked" kmemleak_clean
+		check "the kernel's checkers are still on" checkers_on
+	}
 	FINISHED=yes
 	ktap_set_plan "$((KTAP_TESTNO - 1))"
 	ktap_finished
@@ -253,6 +287,17 @@ dmesg_clean()
 
 # Only the debug kernel has it.
 KMEMLEAK=/sys/kernel/debug/kmemleak
+RTRS_DEBUG=${RTRS_DEBUG:-0}
+
+# checkers_on: a checker that has switched itself off, or is not there, finds nothing.
+checkers_on()
+{
+	grep -Eq '^ *debug_locks: *1$' /proc/lockdep_stats
+	echo scan >"$KMEMLEAK"
+	[ "$(cat /sys/kernel/debug/dma-api/disabled)" = N ]
+	grep -Eq '^max_used_objects|^pool_free' /sys/kernel/debug/debug_objects/stats
+	grep -q ' kasan_report' /proc/kallsyms
+}
 
 # Two scans, as it wants to see a leak twice.
 kmemleak_clean()

@@ -33,12 +33,18 @@ ms_now()
 	echo $((${now/./} / 1000))
 }
 
-# final TEXT: a failure that no slow machine can be the reason of. rtrs-vm does
-# not run the test again.
-final()
+# late TEXT: fails, and says that a slow machine may be the reason. Any other failure is final; a
+# test of which each failed case says this may be run once more by rtrs-vm.
+late()
 {
-	echo "final: $*"
+	echo "late: $*"
 	return 1
+}
+
+# at_most MS LIMIT WHAT: it took MS milliseconds
+at_most()
+{
+	[ "$1" -le "$2" ] || late "$3 took $1 ms, more than $2"
 }
 
 # write FILE TEXT: one write(2), whose error becomes that of the command.
@@ -54,7 +60,7 @@ write()
 
 # Reports of the kernel about itself; rtrs-vm looks for more of them in the
 # console log.
-DMESG_BAD='BUG: |WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
+DMESG_BAD='BUG: |turning off the locking|non-static key|leak detector disabled|debugging out of memory|duplicate filename|WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
 DMESG_BAD+='|possible circular locking|possible recursive locking|inconsistent lock state'
 DMESG_BAD+='|suspicious RCU usage|blocked for more than|detected stall|list_(add|del) corruption'
 DMESG_BAD+='|rust_kernel: panicked|DMA-API: .*(device driver|leak)|ODEBUG: (free|init|activate|assert)'
