@@ -4,6 +4,7 @@
 # desc: a user of the server that sleeps over a request holds up nobody else, no path, and no device
 # topology: single
 # timeout: 240
+# seconds: 42
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -39,7 +40,7 @@ in_time()
 
 	"$@"
 	[ $((SECONDS - t0)) -le "$SOON" ] || {
-		echo "$* took $((SECONDS - t0)) s"
+		late "$* took $((SECONDS - t0)) s"
 		return 1
 	}
 	asleep 1

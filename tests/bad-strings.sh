@@ -4,6 +4,7 @@
 # desc: text that means nothing is -EINVAL in every file, and changes nothing
 # topology: single
 # timeout: 120
+# seconds: 45
 
 . "$(dirname "$0")/lib/common.sh"
 require rdma

@@ -4,6 +4,7 @@
 # desc: mainline RTRS and RNBD in two kernels with two paths
 # topology: pair
 # timeout: 180
+# seconds: 30
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma
@@ -29,7 +30,7 @@ two_paths()
 # a debug kernel; that says nothing about us.
 [ "$RTRS_TIME_SCALE" = 1 ] || skip_all "mainline's modules alone fail IO on a machine this slow"
 
-io() { fio_verify "$(cat "$TMP/dev")" 16M; }
+io() { fio_verify "$(cat "$TMP/dev")" 4M; }
 
 unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 

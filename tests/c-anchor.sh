@@ -4,6 +4,7 @@
 # desc: mainline RTRS and RNBD in one kernel: is the test environment right?
 # topology: single
 # timeout: 120
+# seconds: 20
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma
@@ -16,7 +17,7 @@ map()
 	blockdev --getsize64 "/dev/$(cat "$TMP/dev")"
 }
 
-io() { fio_verify "$(cat "$TMP/dev")" 16M; }
+io() { fio_verify "$(cat "$TMP/dev")" 4M; }
 unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 
 must "soft RoCE comes up" rxe_up rxe0

@@ -4,6 +4,7 @@
 # desc: IO by the Rust API: sizes, alignment, segments, both invalidate modes, every byte checked
 # topology: single
 # timeout: 400
+# seconds: 42
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"

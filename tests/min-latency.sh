@@ -4,6 +4,7 @@
 # desc: min-latency takes the faster one of two paths, and notices when that becomes the other one
 # topology: pair
 # timeout: 150
+# seconds: 40
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -45,7 +46,7 @@ avoided()
 	local slow fast
 
 	fio --name=one --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw=randrw --bs=4k --iodepth=1 \
-		--size=32M --time_based --runtime=4 --output=/dev/null
+		--size=32M --time_based --runtime=3 --output=/dev/null
 	slow=$(($(path_ios "$(dir "$1")") - ${before[$1]}))
 	fast=$(($(path_ios "$(dir $((1 - $1)))") - ${before[$((1 - $1))]}))
 	echo "$fast requests went over the fast path ($(latency $((1 - $1))) ms), $slow over the slow one ($(latency "$1") ms)"

@@ -4,6 +4,7 @@
 # desc: two sessions with two paths each, IPv4 and IPv6: what sysfs shows, and paths that come and go
 # topology: single
 # timeout: 240
+# seconds: 55
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma
@@ -18,7 +19,7 @@ B1=ip:fd09:5::1@ip:fd09:5::1
 path() { printf '%s/%s/paths/%s\n' "$CLT" "$1" "$2"; }
 map_a() { map_rnbd sess-a /dev/nullb0 "${A0%@*}" "$A1" >"$TMP/a"; }
 map_b() { map_rnbd sess-b /dev/nullb1 "$B0" "$B1" >"$TMP/b"; }
-io() { fio_verify "$(cat "$TMP/$1")" "${2:-2M}"; }
+io() { fio_verify "$(cat "$TMP/$1")" "${2:-1M}"; }
 
 # equal FILE TEXT
 equal()
@@ -44,8 +45,8 @@ has_state() { equal "$(path "$1" "$2")/state" "$3"; }
 # both_at_once: IO of the sessions side by side.
 both_at_once()
 {
-	io a 4M &
-	io b 4M
+	io a 2M &
+	io b 2M
 	wait $!
 }
 
@@ -188,10 +189,10 @@ disconnect_one()
 	io a
 }
 
-# It was told to be down, so it stays down.
+# It was told to be down, so it stays down: it would be back after a second, or a second and a half.
 stays_down()
 {
-	sleep 3
+	sleep 2
 	has_state sess-a $A1 disconnected
 }
 

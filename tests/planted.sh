@@ -5,10 +5,15 @@
 # topology: single
 # mem: 1G
 # timeout: 300
+# seconds: 65
 # append: init_on_alloc=0
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/peer.sh"
+
+# Chunks are made before it is known what becomes of their keys.
+MODES=Y
+[ -z "${RTRS_LONG:-}" ] || MODES="Y N"
 
 # Most of the free memory, as fast as it can be filled, then free again.
 plant()
@@ -31,7 +36,7 @@ leftovers()
 	peer_attack leftovers --seed "$1" >"$TMP/said" || rc=$?
 	cat "$TMP/said"
 	grep -q '"depth":512' "$TMP/said"
-	grep -q '"leaked":0' "$TMP/said" || final "what was in memory came out"
+	grep -q '"leaked":0' "$TMP/said" || { echo "what was in memory came out"; return 1; }
 	return "$rc"
 }
 
@@ -50,7 +55,7 @@ defer rxe_down rxe0
 peer_require
 resource_snapshot
 defer unload_modules
-for ai in Y N; do
+for ai in $MODES; do
 	must "$ai: a server loads" eval \
 		"load_rtrs rust server always_invalidate=$ai session_linger=0 && load_rnbd server"
 	must "$ai: free memory is full of a pattern" plant

@@ -4,6 +4,7 @@
 # desc: what clients may take of a server, and each listener's own sizes
 # topology: single
 # timeout: 240
+# seconds: 48
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"

@@ -4,6 +4,7 @@
 # desc: one path is reconnected and disconnected under verified load: no IO fails
 # topology: single
 # timeout: 200
+# seconds: 23
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -24,7 +25,7 @@ must "a device maps" map
 path=$(echo /sys/class/rtrs-client/reconnect/paths/ip:*)
 
 load_start "$(cat "$TMP/dev")"
-sleep 3
+sleep 1
 for i in 1 2 3 4 5; do
 	check "reconnect $i returns without error" write "$path/reconnect" 1
 done
@@ -33,7 +34,7 @@ check "the path says so" [ "$(cat "$path/state")" = disconnected ]
 sleep 2
 check "reconnect brings it back" write "$path/reconnect" 1
 check "the path says so, too" [ "$(cat "$path/state")" = connected ]
-sleep 5
+sleep 2
 load_stop
 check "no IO failed" load_is_fine
 check "the device still works" device_still_works

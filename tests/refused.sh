@@ -3,7 +3,9 @@
 #
 # desc: servers that are not there, refuse or offer nonsense give the documented errors in time
 # topology: single
-# timeout: 420
+# timeout: 300
+# seconds: 70
+# waits: yes
 
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/peer.sh"
@@ -12,17 +14,22 @@
 # one earlier here, as there is no ARP: for that see fast-fail.sh.
 CONNECT_LIMIT=35
 
-# try_map SECONDS ERROR PATH: mapping fails with ERROR in time, and leaves
+# Refused without end, see many_times.
+TIMES=8
+[ -z "${RTRS_LONG:-}" ] || TIMES=20
+
+# try_map SECONDS ERROR PATH [SESSION PORT]: mapping fails with ERROR in time, and leaves
 # nothing of the session. RNBD wants the port before the path.
 try_map()
 {
-	local limit=$(($1 * RTRS_TIME_SCALE)) text=$2 path=$3 t0=$SECONDS took
+	local limit=$(($1 * RTRS_TIME_SCALE)) text=$2 path=$3 name=${4:-refused} port=${5:-$PEER_PORT}
+	local t0=$SECONDS took
 
-	expect_error "$text" map_rnbd refused /dev/nullb0 dest_port="$PEER_PORT" "$path"
+	expect_error "$text" map_rnbd "$name" /dev/nullb0 dest_port="$port" "$path"
 	took=$((SECONDS - t0))
 	echo "failed with \"$text\" after $took s, $limit s allowed"
-	[ "$took" -le "$limit" ]
-	! [ -e /sys/class/rtrs-client/refused ] || {
+	[ "$took" -le "$limit" ] || late "that is too long"
+	! [ -e "/sys/class/rtrs-client/$name" ] || {
 		echo "there still is a session"
 		return 1
 	}
@@ -33,7 +40,8 @@ nothing_left()
 {
 	wait_for 10 resources_same || {
 		diff -u "$TMP/resources" "$TMP/resources.now" || true
-		final "resources are left"
+		echo "resources are left"
+		return 1
 	}
 }
 
@@ -47,20 +55,68 @@ refused()
 	nothing_left
 }
 
-# A silent server has its connections until the client gives up; one that
-# answers nothing holds no more than the request.
-no_answer()
+#
+# Who is not answered gives up after 30 s, which cannot be set. All those are tried at the same
+# time, each with a session and a port of its own; what becomes of them is in files of their names.
+#
+
+# lasting NAME PORT CASE: a server
+lasting()
 {
-	peer_server no-accept --timeout 60
-	try_map "$CONNECT_LIMIT" "Connection timed out" ip:10.9.0.1
-	kill "$PEER_PID" 2>/dev/null || true
-	wait "$PEER_PID" || true
-	nothing_left
+	{
+		"$RTRS_PEER" server --addr 10.9.0.1 --port "$2" --case "$3" --ready "$TMP/$1.ready" \
+			--timeout $((60 * RTRS_TIME_SCALE)) >"$TMP/$1.json" 2>&1 &
+		echo "$!" >"$TMP/$1.pid"
+		wait "$!"
+		echo "$?" >"$TMP/$1.served"
+	} &
+	wait_for 10 test -e "$TMP/$1.ready"
 }
 
-nobody_there()
+# A silent server has its connections until the client gives up; one that answers nothing holds
+# no more than the request.
+two_servers() { lasting silent $((PEER_PORT + 1)) silent && lasting mute $((PEER_PORT + 2)) no-accept; }
+
+# attempt NAME PORT PATH: in the background
+attempt()
 {
-	try_map "$CONNECT_LIMIT" "Connection timed out" ip:10.9.0.77
+	(
+		set -e
+		try_map "$CONNECT_LIMIT" "Connection timed out" "$3" "$1" "$2"
+	) >"$TMP/$1.log" 2>&1 &
+	ATTEMPTS[$1]=$!
+}
+declare -A ATTEMPTS
+
+# ended NAME...: exit statuses, in files
+ended()
+{
+	local name
+
+	for name; do
+		wait "${ATTEMPTS[$name]}"
+		echo "$?" >"$TMP/$name.rc"
+	done
+}
+
+timed_out()
+{
+	cat "$TMP/$1.log"
+	[ "$(cat "$TMP/$1.rc")" = 0 ]
+}
+
+# The server has seen what it wanted to see.
+silent_timed_out()
+{
+	timed_out silent
+	wait_for 10 test -s "$TMP/silent.served"
+	cat "$TMP/silent.json"
+	[ "$(cat "$TMP/silent.served")" = 0 ]
+}
+
+nothing_left_of_them()
+{
+	kill "$(cat "$TMP/mute.pid")" 2>/dev/null || true
 	nothing_left
 }
 
@@ -90,8 +146,8 @@ many_times()
 {
 	local i
 
-	peer_server refuse --count 20
-	for ((i = 0; i < 20; i++)); do
+	peer_server refuse --count "$TIMES"
+	for ((i = 0; i < TIMES; i++)); do
 		try_map 5 "Connection reset by peer" ip:10.9.0.1
 	done
 	peer_done
@@ -112,7 +168,6 @@ must "the client's modules load" eval "load_rtrs rust client && load_rnbd client
 defer unload_modules
 
 check "no route to the server" no_route
-check "nobody at the address" nobody_there
 check "nobody listens" nobody_listens
 check "refused without a reason" refused refuse 5 "Connection reset by peer"
 check "refused with a reason" refused reject-errno 5 "Device or resource busy"
@@ -128,9 +183,16 @@ check "no header" refused zero-header 5 "Protocol error"
 check "huge header" refused huge-header 5 "Protocol error"
 check "huge IO" refused huge-io 5 "Protocol error"
 check "no IO" refused zero-io 5 "Protocol error"
-check "accepted, but no chunks told" refused silent "$CONNECT_LIMIT" "Connection timed out"
-check "never accepted" no_answer
 check "one of two paths refused" second_path_fails
-check "refused twenty times" many_times
+check "refused $TIMES times" many_times
+must "two servers that do not answer" two_servers
+attempt nobody "$PEER_PORT" ip:10.9.0.77
+attempt silent $((PEER_PORT + 1)) ip:10.9.0.1
+attempt mute $((PEER_PORT + 2)) ip:10.9.0.1
+ended nobody silent mute
+check "nobody at the address" timed_out nobody
+check "accepted, but no chunks told" silent_timed_out
+check "never accepted" timed_out mute
+check "nothing is left of these" nothing_left_of_them
 check "the client has no users and no sessions" client_users
 finish

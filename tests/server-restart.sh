@@ -4,6 +4,7 @@
 # desc: the server's modules are reloaded, its machine loses power, all under load: IO goes on by itself, all that was acknowledged is there
 # topology: pair
 # timeout: 400
+# seconds: 90
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -86,7 +87,7 @@ goes_on()
 	wait_for 60 eval "awk -v t0=$t0 '\$3 > t0 { found = 1 } END { exit !found }' $TMP/acked.*"
 	t1=$(awk -v t0="$t0" '$3 > t0 { print $3 }' "$TMP"/acked.* | sort -n | head -n 1)
 	echo "IO went on $((t1 - t0)) ms after the server was ready, $((t1 - $(cat "$TMP/gone"))) ms after it went"
-	[ $((t1 - t0)) -lt "$LIMIT" ]
+	[ $((t1 - t0)) -lt "$LIMIT" ] || late "that is too long"
 }
 
 # all_acked: has everything that was acknowledged the right content?
@@ -99,8 +100,10 @@ all_acked()
 		last=$(tail -n 1 "$f" | cut -d ' ' -f 1)
 		[ $((last - first + 1)) -eq "$(wc -l <"$f")" ]
 		dd if="/dev/$(dev)" bs=${BLOCK}k skip="$first" count=$((last - first + 1)) iflag=direct status=none |
-			cmp -n $(((last - first + 1) * BLOCK * 1024)) - <(tail -c +$((first * BLOCK * 1024 + 1)) "$TMP/data") ||
-			final "acknowledged blocks are not there"
+			cmp -n $(((last - first + 1) * BLOCK * 1024)) - <(tail -c +$((first * BLOCK * 1024 + 1)) "$TMP/data") || {
+			echo "acknowledged blocks are not there"
+			return 1
+		}
 		n=$((n + last - first + 1))
 	done
 	echo "$n blocks were acknowledged, $(awk '$2 > 1 { n++ } END { print n + 0 }' "$TMP"/acked.*) of them not at once"
@@ -113,7 +116,7 @@ nothing_hangs()
 	cat "$TMP/fio"
 	nothing_in_flight restart
 	echo "the load ended after $(cat "$TMP/stopped") ms"
-	[ "$(cat "$TMP/stopped")" -lt $((10000 * RTRS_TIME_SCALE)) ]
+	[ "$(cat "$TMP/stopped")" -lt $((10000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
 said() { grep -E '^(IO went on|[0-9]+ blocks|the load)' "$TMP/case.log" | sed 's/^/# /'; }
@@ -133,13 +136,13 @@ trouble()
 	shift
 
 	start_writers
-	sleep 4
+	sleep 2
 	"$@"
 	ms_now >"$TMP/ready"
 	check "$what: IO goes on by itself" goes_on
 	said
 	check "$what: both paths are back" wait_for 60 connected
-	sleep 3
+	sleep 1
 	stop_writers
 	check "$what: nothing hangs" nothing_hangs
 	said

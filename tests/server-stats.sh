@@ -4,6 +4,7 @@
 # desc: sysfs, events, debugfs and tracepoints of the server say what happens
 # topology: single
 # timeout: 300
+# seconds: 55
 
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/observe.sh"

@@ -4,6 +4,8 @@
 # desc: the server's life with mainline clients: parameters, sysfs, disconnect, crash, unload under IO
 # topology: pair
 # timeout: 420
+# seconds: 70
+# waits: yes
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma
@@ -69,6 +71,20 @@ disconnect_path()
 	wait_for 5 path_count 1
 }
 
+# come_back: mainline's client waits for half a minute before it does so by itself, which it does
+# with RTRS_LONG.
+come_back()
+{
+	local p
+
+	for p in /sys/class/rtrs-client/life/paths/*; do
+		[ "$(cat "$p/state")" = connected ] || write "$p/reconnect" 1
+	done
+}
+
+lost() { not grep -qx connected /sys/class/rtrs-client/life/paths/*/state; }
+one_lost() { grep -qvx connected /sys/class/rtrs-client/life/paths/*/state; }
+
 io() { fio_verify "$(cat "$TMP/dev")" 4M --bs=64k; }
 unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 gone() { [ ! -e "$SESS" ]; }
@@ -122,15 +138,19 @@ client_role()
 	barrier io
 	barrier disconnected
 	check "fio goes on over the other path" io
+	check "the client knows of it" wait_for 30 one_lost
+	[ -n "${RTRS_LONG:-}" ] || check "it connects anew" come_back
 	barrier again 90
 	fio --name=bg --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --rw=randwrite \
 		--bs=4k --iodepth=32 --time_based --runtime=300 --size=64M --continue_on_error=all \
 		>/dev/null 2>&1 &
-	sleep 2
+	sleep 1
 	barrier busy
 	barrier unloaded
 	kill %1
 	barrier reloaded
+	check "the client knows that the server went" wait_for 30 lost
+	[ -n "${RTRS_LONG:-}" ] || check "it connects anew to one that has forgotten it" come_back
 	barrier back 120
 	check "fio verifies after the reload" io
 	check "the device unmaps" unmap

@@ -4,6 +4,7 @@
 # desc: 16 sessions of 2 paths from one kernel at once, IO on all, two servers
 # topology: single
 # timeout: 400
+# seconds: 20
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"

@@ -4,6 +4,7 @@
 # desc: our modules under RNBD in one kernel: map, verify, unmap; the one to run first
 # topology: single
 # timeout: 90
+# seconds: 18
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma

@@ -4,6 +4,7 @@
 # desc: a client built against another core does not load, instead of misbehaving
 # topology: single
 # timeout: 60
+# seconds: 15
 
 . "$(dirname "$0")/lib/common.sh"
 

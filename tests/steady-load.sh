@@ -4,6 +4,7 @@
 # desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs that go: no IO fails
 # topology: single
 # timeout: 240
+# seconds: 65
 # smp: 4
 # append: preempt=full
 # alone: yes
@@ -14,7 +15,9 @@ export RTRS_ACK_TIMEOUT=20
 require fio rdma
 
 # Seconds for each policy, with each number of paths.
-SECS=${RTRS_SECS:-6}
+SECS=2
+[ -z "${RTRS_LONG:-}" ] || SECS=6
+[ "$RTRS_TIME_SCALE" = 1 ] || SECS=6
 SESS=$CLT/steady
 PATHS=(
 	ip:10.9.0.1@ip:10.9.0.1
@@ -96,7 +99,7 @@ cpus_go()
 {
 	local c
 
-	sleep 1
+	sleep 0.5
 	for c in 1 2 3; do
 		echo 0 >/sys/devices/system/cpu/cpu$c/online
 		sleep 0.7
@@ -139,7 +142,6 @@ for n in 1 2 4; do
 	counts >"$TMP/start"
 	ios "$(dev)" >"$TMP/ios"
 	load
-	sleep 2
 	for policy in round-robin min-inflight min-latency; do
 		check "paths: $n, policy: $policy: IO goes where it should" under "$policy"
 	done

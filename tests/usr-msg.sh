@@ -4,6 +4,7 @@
 # desc: user messages of nothing to the limit, in pieces; one byte more is -EMSGSIZE
 # topology: single
 # timeout: 300
+# seconds: 27
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
