@@ -133,6 +133,18 @@ const SOFT_ROCE: (&str, &str) = (
 const BEFORE: usize = 3;
 const AFTER: usize = 45;
 
+/// Kinds that are a report of their own also right behind another one.
+const CHECKERS: &[&str] = &[
+    "KASAN",
+    "KFENCE",
+    "UBSAN",
+    "lockdep",
+    "kmemleak",
+    "DMA-API",
+    "object debugging",
+    "sleeping in atomic context",
+];
+
 /// Looks through a log; one problem per report, not one per line of it.
 pub fn scan(log: &str) -> Vec<Problem> {
     let lines: Vec<&str> = log.lines().map(|l| l.trim_end_matches('\r')).collect();
@@ -149,6 +161,11 @@ pub fn scan(log: &str) -> Vec<Problem> {
             .iter()
             .position(|l| l.contains("---[ end trace") || l.contains("---[ end Kernel panic"))
             .map_or(end, |n| i + n + 2);
+        // What another checker says is no part of it.
+        let end = lines[i + 1..end]
+            .iter()
+            .position(|l| classify(message(l)).is_some_and(|k| k != kind && CHECKERS.contains(&k)))
+            .map_or(end, |n| i + n + 1);
         // The line after "cut here" names the trouble better.
         let kind = if message(lines[i]).starts_with("------------[ cut here") {
             lines[i + 1..end]
@@ -267,6 +284,14 @@ mod tests {
         assert_eq!(scan(&other).len(), 1);
         // What follows is looked at.
         assert_eq!(scan(&(own + &other)).len(), 1);
+    }
+
+    #[test]
+    fn reports_of_two_checkers_are_two_problems() {
+        let log = "[ 1.1] kmemleak: 1 new suspected memory leaks (see ...)\n[ 1.2] read 0\n\
+                   [ 1.3] BUG: KASAN: slab-use-after-free in plant\n[ 1.4] Read of size 1\n";
+        let kinds: Vec<_> = scan(log).iter().map(|p| p.kind).collect();
+        assert_eq!(kinds, ["kmemleak", "KASAN"]);
     }
 
     #[test]
