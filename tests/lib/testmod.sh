@@ -118,7 +118,7 @@ io()
 		result "$(tag_of "name=$1" "${@:2}")" >"$TMP/result"
 		cat "$TMP/result"
 		# EPROTO, EBADMSG: see tests/kmod/README.md.
-		! grep -qE '^error -(71|74) ' "$TMP/result" || final "answers or data were wrong"
+		! grep -qE '^error -(71|74) ' "$TMP/result" || echo "answers or data were wrong"
 		return 1
 	}
 }
@@ -156,7 +156,8 @@ balanced()
 		[ "$(total doubled)" = 0 ] && [ "$(total in_flight)" = 0 ] &&
 		[ "$(total server_corrupt)" = 0 ] || {
 		cat "$RT/stats"
-		final "requests were lost, doubled or corrupt"
+		echo "requests were lost, doubled or corrupt"
+		return 1
 	}
 }
 

@@ -6,6 +6,7 @@
 mod plan;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, HashMap},
     fs,
     net::SocketAddr,
@@ -86,6 +87,8 @@ struct Con {
     cid: u16,
     path: [u8; 16],
     gone: bool,
+    /// There was no room to send for too long.
+    stuck: Cell<bool>,
 }
 
 /// One attempt of a path.
@@ -288,6 +291,7 @@ impl Rogue<'_> {
                 cid: req.cid,
                 path: req.path_uuid,
                 gone: false,
+                stuck: Cell::new(false),
             },
         );
         Ok(())
@@ -344,7 +348,13 @@ impl Rogue<'_> {
         let end = Instant::now() + Duration::from_millis(50);
         loop {
             let slice = (!data.is_empty()).then(|| tx.slice(at, data.len()));
-            if con.id.post_send(op, slice).is_ok() || con.gone || Instant::now() >= end {
+            if con.id.post_send(op, slice).is_ok() || con.gone || con.stuck.get() {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                // A completion queue that has overflowed makes no room any more. Others are not to
+                // wait for each of hundreds of messages.
+                con.stuck.set(true);
                 return Ok(());
             }
             // Room comes with completions; receives among them are given up.

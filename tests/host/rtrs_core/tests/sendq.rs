@@ -49,44 +49,56 @@ fn undo_leaves_no_trace() {
         .signal());
 }
 
-/// A queue as the device sees it: for each work request whether it is signaled.
+/// A queue as the device sees it: chains of work requests, and whether the last one of each is
+/// signaled.
 struct Device {
-    depth: usize,
-    queue: VecDeque<bool>,
+    depth: u64,
+    queue: VecDeque<(u32, bool)>,
 }
 
 impl Device {
+    fn len(&self) -> u64 {
+        self.queue.iter().map(|&(count, _)| u64::from(count)).sum()
+    }
+
     fn post(&mut self, ticket: &Ticket) {
-        for i in 1..=ticket.count() {
-            self.queue.push_back(ticket.signal() && i == ticket.count());
-        }
-        assert!(self.queue.len() <= self.depth, "the queue overflowed");
+        self.queue.push_back((ticket.count(), ticket.signal()));
+        assert!(self.len() <= self.depth, "the queue overflowed");
     }
 
     /// Completes up to the next signaled one; how many came free.
     fn complete(&mut self) -> Option<u32> {
-        let len = self.queue.iter().position(|&signaled| signaled)? + 1;
-        self.queue.drain(..len);
-        Some(len as u32)
+        let chains = self.queue.iter().position(|&(_, signaled)| signaled)? + 1;
+        Some(self.queue.drain(..chains).map(|(count, _)| count).sum())
     }
 }
 
 proptest! {
     #[test]
     fn never_overflows_never_hangs(
-        depth in 1u32..200,
+        // The deepest ones get to where positions wrap around.
+        (depth, long) in prop_oneof![
+            (1u32..200, Just(40)),
+            (Just(1 << 31), Just(1 << 30)),
+            (1u32..=1 << 31, Just(1 << 30)),
+        ],
         ring_len in 1usize..300,
-        start in any::<u32>(),
-        ops in proptest::collection::vec((any::<bool>(), 1u32..40, any::<bool>(), any::<bool>()), 1..400),
+        // Longest chains that came and went before.
+        start in 0u32..6,
+        ops in proptest::collection::vec((any::<bool>(), any::<u32>(), any::<bool>(), any::<bool>()), 1..400),
     ) {
         let (ledger, mut producer) = SqLedger::new(depth, ring(ring_len)).unwrap();
-        let mut device = Device { depth: depth as usize, queue: VecDeque::new() };
-        let _ = start;
+        let mut device = Device { depth: depth.into(), queue: VecDeque::new() };
+        for _ in 0..start {
+            let ticket = producer.reserve(&ledger, ledger.max_chain(), true).unwrap();
+            prop_assert_eq!(ledger.retire(), Some(ticket.count()));
+        }
         for (post, count, signal, fail) in ops {
             if !post {
                 prop_assert_eq!(ledger.retire(), device.complete());
                 continue;
             }
+            let count = 1 + count % long;
             match producer.reserve(&ledger, count, signal) {
                 Ok(ticket) if fail => producer.undo(&ledger, ticket),
                 Ok(ticket) => {
@@ -96,13 +108,13 @@ proptest! {
                 Err(SqError::TooLong) => prop_assert!(count > ledger.max_chain()),
                 // There must be something to wait for.
                 Err(SqError::Full) => {
-                    prop_assert!(device.queue.iter().any(|&signaled| signaled));
+                    prop_assert!(device.queue.iter().any(|&(_, signaled)| signaled));
                     prop_assert!(ledger.outstanding() > 0);
                 }
             }
             prop_assert_eq!(
-                ledger.available(&producer) as usize,
-                depth as usize - device.queue.len()
+                u64::from(ledger.available(&producer)),
+                device.depth - device.len()
             );
         }
         // All that is signaled comes back, and then the longest chain fits.

@@ -3,7 +3,7 @@
 //! Does what a script says, and looks at what becomes of it.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     net::SocketAddr,
     rc::Rc,
     time::{Duration, Instant},
@@ -130,7 +130,7 @@ impl Worker {
             new_rkey: false,
             chunks: Vec::new(),
             stale: Vec::new(),
-            answers: HashSet::new(),
+            answers: HashMap::new(),
             tx_next: 0,
             over_quota: false,
             worker: self,
@@ -182,8 +182,8 @@ struct Session<'a> {
     new_rkey: bool,
     chunks: Vec<RemoteBuf>,
     stale: Vec<RemoteBuf>,
-    /// Chunks that were answered for.
-    answers: HashSet<u32>,
+    /// Chunks that were answered for, and with which error number, 0 or negative.
+    answers: HashMap<u32, i32>,
     tx_next: usize,
     over_quota: bool,
     worker: &'a mut Worker,
@@ -371,7 +371,7 @@ impl Session<'_> {
             let _ = self.links[n].id.post_recv(done.token, Some(again));
             let Some(imm) = done.imm else { continue };
             match Imm::decode(imm) {
-                Ok(Imm::IoRsp { msg_id, .. }) => {
+                Ok(Imm::IoRsp { msg_id, errno, .. }) => {
                     if self.new_rkey {
                         let rsp =
                             RkeyRsp::parse(&body[..done.len.min(RECV_SIZE)]).map_err(proto)?;
@@ -379,7 +379,7 @@ impl Session<'_> {
                             chunk.rkey = rsp.rkey;
                         }
                     }
-                    self.answers.insert(msg_id);
+                    self.answers.insert(msg_id, errno.to_kernel());
                 }
                 Ok(Imm::Hb) => {
                     let ack = Imm::HbAck.encode().map_err(proto)?;
@@ -497,8 +497,9 @@ impl Session<'_> {
     fn settle(&mut self, script: &Script) -> Result<End> {
         self.pump(Duration::ZERO)?;
         if self.chunks.is_empty() {
-            if script.expect == Expect::Served {
-                bail!("an honest client got no chunks");
+            // Whatever else it has in mind, the server cannot know. Quotas are for all.
+            if script.expect == Expect::Served || (script.starts_well && !self.over_quota) {
+                bail!("an honest question for chunks was not answered");
             }
             let up = self.links.iter().any(|link| link.state == State::Up);
             return Ok(match (up, self.over_quota) {
@@ -526,9 +527,14 @@ impl Session<'_> {
             if self.alive(n) {
                 self.ping(n, buf_id)?;
             }
-            while self.alive(n) && !self.answers.contains(&u32::from(buf_id)) {
+            // An error may be the answer to what the attack itself asked of that chunk: then there
+            // is another one to come.
+            while self.alive(n) && self.answers.get(&u32::from(buf_id)) != Some(&0) {
                 if Instant::now() >= end {
-                    bail!("neither an answer nor an end on connection {n}");
+                    match self.answers.get(&u32::from(buf_id)) {
+                        Some(errno) => bail!("an honest request on connection {n} got {errno}"),
+                        None => bail!("neither an answer nor an end on connection {n}"),
+                    }
                 }
                 self.pump(TICK)?;
             }

@@ -63,6 +63,7 @@ pub fn script(seed: u64, index: u64) -> Script {
         kind,
         steps: Vec::new(),
         expect: Expect::Either,
+        starts_well: false,
         polite: all.rng.random_bool(0.5),
     };
     match kind {

@@ -268,6 +268,8 @@ pub struct Script {
     pub steps: Vec<Step>,
     /// What has to become of it.
     pub expect: Expect,
+    /// Nothing is wrong with it before the chunks are told, so they have to be.
+    pub starts_well: bool,
     /// The attacker says goodbye.
     pub polite: bool,
 }

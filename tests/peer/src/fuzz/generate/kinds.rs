@@ -37,6 +37,7 @@ impl Generator {
             .steps
             .push(Step::Send(0, Op::Msg, Self::ask(&who), 1));
         script.steps.push(Step::Info(INFO_HONEST_MS));
+        script.starts_well = true;
         who
     }
 
@@ -45,6 +46,7 @@ impl Generator {
             kind: "honest",
             steps: Vec::new(),
             expect: Expect::Served,
+            starts_well: false,
             polite: true,
         };
         self.start(&mut script);
