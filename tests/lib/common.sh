@@ -24,7 +24,7 @@ find_ktap_helpers()
 {
 	local f=tools/testing/selftests/kselftest/ktap_helpers.sh d
 
-	for d in "${RTRS_KTREE:-/nonexistent}" "$RTRS_CACHE/kernel/current" \
+	for d in "${RTRS_KTREE:-/nonexistent}" "$RTRS_CACHE"/kernel/current-newest-* \
 		"/lib/modules/$(uname -r)/source" "/lib/modules/$(uname -r)/build" \
 		/usr/src/linux-source-*; do
 		if [ -f "$d/$f" ]; then
@@ -86,12 +86,33 @@ note()
 	printf '# %s\n' "$*"
 }
 
-# failed_at: for a trap of errors, which the shells around the failing one see as well: where that
-# was. The first of them knows.
+# failed_at "$@": for a trap of errors, in the arguments of what failed: where that was. A shell within
+# the one of the case may be wrong, as a substitution goes on after an error; the outer one knows
+# better, but for what is in brackets.
 failed_at()
 {
-	[ ! -e "$TMP/where" ] || return 0
-	printf '%s:%s: %.200s\n' "${BASH_SOURCE[1]##*/}" "${BASH_LINENO[0]}" "$BASH_COMMAND" >"$TMP/where"
+	local _cmd=$BASH_COMMAND _at=1 _lib="$RTRS_LIB/@(common|util).sh"
+
+	# Without arithmetic, which may be done twice.
+	# shellcheck disable=SC2016
+	local _plain=${_cmd//'$(('/} _twice='[`<>]|\$\('
+
+	[[ $- == *e* ]] || return 0
+	[[ $_cmd != "("* || ! -s $TMP/where ]] || return 0
+	if [[ $_cmd == return* ]]; then
+		# A helper says no: whoever asked it is of interest.
+		# shellcheck disable=SC2053 # a pattern
+		while [[ ${BASH_SOURCE[_at]} == $_lib && ${FUNCNAME[_at]} != run_case ]]; do
+			((++_at))
+		done
+		_cmd=$(sed -n "${BASH_LINENO[_at - 1]}s/^[[:space:]]*//p" "${BASH_SOURCE[_at]}")
+	elif [[ $_cmd == "[ "* && ! $_plain =~ $_twice ]]; then
+		eval "set -- $_cmd"
+		[ "$*" = "$_cmd" ] || _cmd+=" with $*"
+	fi
+	# The command of the case itself is known.
+	[ "${FUNCNAME[_at]}" = run_case ] ||
+		printf '%s:%s: %.300s\n' "${BASH_SOURCE[_at]##*/}" "${BASH_LINENO[_at - 1]}" "$_cmd" >"$TMP/where"
 }
 
 # check NAME CMD...: one case. CMD runs in a subshell that stops at the first
@@ -113,7 +134,7 @@ run_case()
 	rm -f "$TMP/where"
 	(
 		set -eE
-		trap failed_at ERR
+		trap 'failed_at "$@"' ERR
 		"$@"
 	) >"$TMP/case.log" 2>&1 </dev/null
 }
@@ -136,7 +157,7 @@ report_case()
 		note "$(printf '%.300s' "$*"): exit status $rc"
 		[ ! -s "$TMP/where" ] || note "failed at $(cat "$TMP/where")"
 		# It may be far from the end, and decides whether the failure is final.
-		grep -m 1 '^late: ' "$log" | sed 's/^/# /'
+		tail -n 40 "$log" | grep -q '^late: ' || grep -m 1 '^late: ' "$log" | sed 's/^/# /'
 		ktap_log "$log"
 	fi
 }

@@ -60,7 +60,7 @@ write()
 
 # Reports of the kernel about itself; rtrs-vm looks for more of them in the
 # console log.
-DMESG_BAD='BUG: |turning off the locking|non-static key|leak detector disabled|debugging out of memory|duplicate filename|WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
+DMESG_BAD='BUG: |turning off the locking|non-static key|leak detector disabled|debugging out of memory|dma-debug disabled|lockdep is turned off|duplicate filename|WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
 DMESG_BAD+='|possible circular locking|possible recursive locking|inconsistent lock state'
 DMESG_BAD+='|suspicious RCU usage|blocked for more than|detected stall|list_(add|del) corruption'
-DMESG_BAD+='|rust_kernel: panicked|DMA-API: .*(device driver|leak)|ODEBUG: (free|init|activate|assert)'
+DMESG_BAD+='|rust_kernel: panicked|DMA-API: .*(device driver|leak)|ODEBUG: (free|init|activate|assert|Out of)|BUG [^ ]+ \((Not t|T)ainted'

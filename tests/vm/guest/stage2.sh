@@ -42,10 +42,8 @@ for share in $RTRS_SHARES; do
 	fi
 done
 
-if [ -n "${RTRS_KMODULES:-}" ]; then
-	mkdir -p "/lib/modules/$(uname -r)"
-	mount --bind "$RTRS_KMODULES" "/lib/modules/$(uname -r)"
-fi
+mkdir -p "/lib/modules/$(uname -r)"
+mount --bind "$RTRS_KMODULES" "/lib/modules/$(uname -r)"
 
 hostname "$RTRS_GUEST"
 ip link set lo up

@@ -60,9 +60,25 @@ const PATTERNS: &[(&str, At, &str)] = &[
         "kmemleak switched off",
     ),
     (
-        "debugging out of memory - disabling",
+        "lockdep is turned off",
+        At::Anywhere,
+        "lockdep switched off",
+    ),
+    (
+        "debugging out of memory",
         At::Anywhere,
         "DMA-API switched off",
+    ),
+    ("dma-debug disabled", At::Anywhere, "DMA-API switched off"),
+    (
+        "DMA-API: debugging disabled",
+        At::Start,
+        "DMA-API switched off",
+    ),
+    (
+        "allocation failed, disabling",
+        At::Anywhere,
+        "stack depot switched off",
     ),
     ("ODEBUG: Out of memory", At::Anywhere, "ODEBUG switched off"),
     (
@@ -71,6 +87,8 @@ const PATTERNS: &[(&str, At, &str)] = &[
         "duplicate name in sysfs",
     ),
     ("BUG: ", At::Anywhere, "BUG"),
+    // SLUB: "BUG kmalloc-64 (Not tainted): Right Redzone overwritten".
+    ("BUG ", At::Start, "slab corruption"),
     ("kernel BUG at", At::Anywhere, "BUG"),
     ("rust_kernel: panicked", At::Anywhere, "Rust panic"),
     ("Oops: ", At::Anywhere, "Oops"),
@@ -322,6 +340,19 @@ mod tests {
             (
                 "DMA-API: debugging out of memory - disabling",
                 "DMA-API switched off",
+            ),
+            (
+                "DMA-API: cacheline tracking ENOMEM, dma-debug disabled",
+                "DMA-API switched off",
+            ),
+            ("INFO: lockdep is turned off.", "lockdep switched off"),
+            (
+                "stackdepot: stack pools allocation failed, disabling",
+                "stack depot switched off",
+            ),
+            (
+                "BUG kmalloc-64 (Not tainted): Right Redzone overwritten",
+                "slab corruption",
             ),
             (
                 "ODEBUG: Out of memory. ODEBUG disabled",

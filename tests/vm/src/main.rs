@@ -113,13 +113,16 @@ struct TestArgs {
     /// Do not print the final summary (something else calls "report")
     #[arg(long)]
     no_summary: bool,
-    /// Tests in one guest that run at a time; those in two guests run by
-    /// themselves
+    /// Slots: a test in one guest takes one, a test in two guests takes two; with more than one
+    /// slot, two tests that mostly wait run besides
     #[arg(long, default_value_t = 1)]
     jobs: usize,
     /// How often a test may be run again whose failure may be the machine's fault
     #[arg(long, env = "RTRS_RETRIES", default_value_t = 0)]
     retries: usize,
+    /// List of what may be skipped; anything else that is skipped is a failure
+    #[arg(long, env = "RTRS_STRICT_SKIPS")]
+    strict_skips: Option<PathBuf>,
     /// Names of tests; '*' stands for anything
     names: Vec<String>,
 }
@@ -260,16 +263,22 @@ impl Bench {
 }
 
 /// What whoever runs tests may say to all of them.
-fn knobs() -> impl Iterator<Item = (String, String)> {
-    const NAMES: [&str; 5] = [
-        "RTRS_LONG",
-        "RTRS_CORE",
-        "RTRS_SEED",
-        "RTRS_SESSIONS",
-        "RTRS_WORKERS",
-    ];
+const KNOBS: [&str; 11] = [
+    "RTRS_LONG",
+    "RTRS_CORE",
+    "RTRS_SEED",
+    "RTRS_SESSIONS",
+    "RTRS_WORKERS",
+    "RTRS_SIZES",
+    "RTRS_INTEROP_CASES",
+    "RTRS_RESUME_LIMIT",
+    "RTRS_STALL_LIMIT",
+    "RTRS_ACK_TIMEOUT",
+    "RTRS_DEMO_FIO_SECONDS",
+];
 
-    NAMES
+fn knobs() -> impl Iterator<Item = (String, String)> {
+    KNOBS
         .iter()
         .filter_map(|name| Some((name.to_string(), env::var(name).ok()?)))
 }
@@ -317,7 +326,7 @@ fn test(args: &TestArgs) -> Result<bool> {
     if args.no_summary {
         return Ok(results.iter().all(|r| r.verdict.good()));
     }
-    Ok(report::summary(&results, None))
+    sum_up(&results, args.strict_skips.as_deref())
 }
 
 /// Runs tests, as many at a time as told, the longest first; those that mostly wait beside them.
@@ -463,6 +472,72 @@ fn tails(out_dir: &Path) {
 
 fn report_files(files: &[PathBuf], strict_skips: Option<&Path>) -> Result<bool> {
     let results: Result<Vec<TestResult>> = files.iter().map(|f| TestResult::read(f)).collect();
+    sum_up(&results?, strict_skips)
+}
+
+fn sum_up(results: &[TestResult], strict_skips: Option<&Path>) -> Result<bool> {
     let allowed = strict_skips.map(Skips::read).transpose()?;
-    Ok(report::summary(&results?, allowed.as_ref()))
+    Ok(report::summary(results, allowed.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What guests are told by the runner.
+    const TOLD: [&str; 12] = [
+        "RTRS_REPO",
+        "RTRS_CACHE",
+        "RTRS_BOOT",
+        "RTRS_ROLE",
+        "RTRS_TEST",
+        "RTRS_SYNC",
+        "RTRS_MODULES",
+        "RTRS_KTREE",
+        "RTRS_CPEER",
+        "RTRS_DEBUG",
+        "RTRS_TIME_SCALE",
+        // Where it is follows from the others.
+        "RTRS_PEER",
+    ];
+
+    /// Variables that a script has a default for, so somebody may set them.
+    fn settable(script: &str) -> Vec<&str> {
+        script
+            .split("${")
+            .skip(1)
+            .filter(|rest| rest.starts_with("RTRS_"))
+            .filter_map(|rest| rest.split_once(":-"))
+            .map(|(name, _)| name)
+            .filter(|name| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+            .collect()
+    }
+
+    #[test]
+    fn what_tests_can_be_told_reaches_them() -> Result<()> {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut scripts: Vec<_> = testfile::all(&tests)?.into_iter().map(|t| t.path).collect();
+        for entry in fs::read_dir(tests.join("lib"))? {
+            scripts.push(entry?.path());
+        }
+        for path in scripts {
+            let text = fs::read_to_string(&path)?;
+            for name in settable(&text) {
+                assert!(
+                    KNOBS.contains(&name) || TOLD.contains(&name),
+                    "{}: {name} does not reach guests",
+                    path.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn knobs_are_found() {
+        assert_eq!(
+            settable("a=${RTRS_A_B:-$(x)} ${OTHER:-} ${RTRS_C}"),
+            ["RTRS_A_B"]
+        );
+    }
 }

@@ -270,3 +270,54 @@ fn tsc_khz() -> Option<u64> {
 fn tsc_khz() -> Option<u64> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_platform_is_a_directory() -> Result<()> {
+        let tmp = tempfile::tempdir()?;
+        let dir = tmp.path().join("7.3.4+deb13-arm64");
+        fs::create_dir_all(dir.join("tree"))?;
+        assert!(Platform::new(&dir).is_err());
+        for (file, text) in [
+            ("release", "7.3.4\n"),
+            ("arch", "arm64\n"),
+            ("rootfs", "/r\n"),
+        ] {
+            fs::write(dir.join(file), text)?;
+        }
+        let p = Platform::new(&dir)?;
+        assert_eq!((&*p.name, &*p.release), ("7.3.4+deb13-arm64", "7.3.4"));
+        assert_eq!((p.arch, p.debug), (Arch::Arm64, false));
+        assert_eq!(p.module_dir(), dir.join("lib/modules/7.3.4"));
+        fs::write(dir.join("debug"), "")?;
+        assert!(Platform::new(&dir)?.debug);
+        fs::write(dir.join("arch"), "vax\n")?;
+        assert!(Platform::new(&dir).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_of_a_pc_in_another_machine() {
+        let accel = Accel::Tcg;
+        let all = format!(
+            "{} {} {} {}",
+            accel.args(Arch::Arm64).join(" "),
+            Arch::Arm64.machine(),
+            Arch::Arm64.cmdline(),
+            accel.cmdline(Arch::Arm64)
+        );
+        for word in [
+            "hpet",
+            "tsc",
+            "no_timer_check",
+            "mitigations",
+            "la57",
+            "ttyS0",
+        ] {
+            assert!(!all.contains(word), "{word} in {all}");
+        }
+    }
+}

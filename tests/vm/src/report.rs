@@ -156,7 +156,7 @@ impl TestResult {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let (mut counts, mut failures) = if text.contains("\ntest result: ") {
+        let (mut counts, mut failures, skips) = if text.contains("\ntest result: ") {
             cargo_test(&text)
         } else {
             let mut p = Parser::new();
@@ -168,7 +168,7 @@ impl TestResult {
             if !failures.is_empty() {
                 failures.extend(log_beside(path));
             }
-            (p.counts(), failures)
+            (p.counts(), failures, p.skips().to_vec())
         };
         if counts == Counts::default() {
             counts.failed = 1;
@@ -188,6 +188,7 @@ impl TestResult {
             name,
             counts,
             failures,
+            skips,
             ..Self::default()
         })
     }
@@ -212,14 +213,20 @@ fn log_beside(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Sums up what the test programs of one or more crates printed.
-fn cargo_test(text: &str) -> (Counts, Vec<String>) {
+/// Sums up what the test programs of one or more crates printed; names what failed and what was
+/// skipped.
+fn cargo_test(text: &str) -> (Counts, Vec<String>, Vec<String>) {
     let mut counts = Counts::default();
-    let mut failures = Vec::new();
+    let (mut failures, mut skips) = (Vec::new(), Vec::new());
     for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("test ") {
-            if let Some(name) = rest.strip_suffix(" ... FAILED") {
-                failures.push(name.to_string());
+        if let Some((name, end)) = line
+            .strip_prefix("test ")
+            .and_then(|l| l.rsplit_once(" ... "))
+        {
+            match end.split(',').next() {
+                Some("FAILED") => failures.push(name.to_string()),
+                Some("ignored") => skips.push(name.to_string()),
+                _ => {}
             }
         }
         let Some(rest) = line.strip_prefix("test result: ") else {
@@ -235,7 +242,7 @@ fn cargo_test(text: &str) -> (Counts, Vec<String>) {
         counts.failed += number("failed");
         counts.skipped += number("ignored");
     }
-    (counts, failures)
+    (counts, failures, skips)
 }
 
 /// More tests than this must not have been run again: then something is wrong that comes and goes.
@@ -481,11 +488,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_results_is_a_failure() -> Result<()> {
+    fn files_of_other_programs() -> Result<()> {
         let dir = tempfile::tempdir()?;
         let ktap = dir.path().join("loads.ktap");
         fs::write(&ktap, "")?;
         assert_eq!(TestResult::read(&ktap)?.verdict, Verdict::Fail);
+        fs::write(&ktap, "ok 1 a # SKIP no device\nok 2 b\n")?;
+        assert_eq!(TestResult::read(&ktap)?.skips, ["a"]);
         Ok(())
     }
 
@@ -520,13 +529,15 @@ mod tests {
 
     #[test]
     fn cargo_output() {
-        let (c, f) = cargo_test(concat!(
-            "test a::b ... ok\ntest a::c ... FAILED\n",
+        let (c, f, s) = cargo_test(concat!(
+            "test a::b ... ok\ntest a::c ... FAILED\ntest d ... ignored\n",
+            "test src/e.rs - e (line 3) ... ignored, it takes long\n",
             "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out\n",
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n"
         ));
         assert_eq!((c.passed, c.failed, c.skipped), (15, 1, 2));
         assert_eq!(f, ["a::c"]);
+        assert_eq!(s, ["d", "src/e.rs - e (line 3)"]);
     }
 
     #[test]

@@ -292,10 +292,9 @@ fn judge(
     let (mut panicked, mut splat, mut boot, mut failed) = (false, false, false, false);
     let mut skips = Vec::new();
     let mut skipped = true;
-    // A failure is final, unless each case that failed says that it was only late, which a machine
-    // that others use as well may be the reason of; or if the job never began.
     let mut late = Some(Vec::new());
-    let mut sound = !timed_out;
+    // Nothing but cases went wrong; and the kernel had nothing to say of our modules.
+    let (mut sound, mut quiet) = (!timed_out, true);
 
     for t in tracks.iter_mut() {
         let who = &t.guest.role.name;
@@ -304,7 +303,8 @@ fn judge(
             t.ktap.finish();
         }
         counts.add(t.ktap.counts());
-        sound &= !(t.crashed || t.lingered);
+        // What a script exits with; a shell that was killed leaves another status.
+        sound &= !(t.crashed || t.lingered) && matches!(t.status, None | Some(0 | 1 | 4));
         late = late.zip(t.ktap.lateness()).map(|(mut all, own)| {
             all.extend(own.into_iter().map(str::to_string));
             all
@@ -318,7 +318,7 @@ fn judge(
             panicked |= console::died(&problems);
             splat |= !problems.is_empty();
             for p in problems {
-                sound &= before_job(&p, &t.guest);
+                quiet &= before_job(&p, t.guest.boots, t.guest.boot_seconds());
                 failures.push(format!("{who}: the kernel reports: {}", p.kind));
                 excerpts.push(p.excerpt.join("\n"));
             }
@@ -365,8 +365,8 @@ fn judge(
     } else {
         Verdict::Pass
     };
-    // A job that ends with an error has a failed case, or else an error of its own.
-    let late = late.filter(|l| sound && !l.is_empty()).unwrap_or_default();
+    let late = late.filter(|_| sound && quiet);
+    let doubtful = doubtful(verdict, boot, quiet, late.as_deref());
     TestResult {
         name: job.name.clone(),
         platform: job.machine.platform.name.clone(),
@@ -377,19 +377,76 @@ fn judge(
         excerpts,
         seconds: took.as_secs_f64(),
         consoles,
-        doubtful: verdict == Verdict::Boot || (verdict == Verdict::Fail && !late.is_empty()),
-        late,
+        doubtful,
+        late: late.unwrap_or_default(),
         host,
         earlier: Vec::new(),
     }
     .settle()
 }
 
+/// May that be run again? A failure is final, unless each case that failed says that it was only
+/// late, which a machine that others use as well may be the reason of; or if a guest did not boot,
+/// or its kernel was in trouble before the job. `quiet`: the kernel had nothing to say after that.
+/// `late`: what the failed cases say, if each says so and nothing but cases went wrong.
+fn doubtful(verdict: Verdict, boot: bool, quiet: bool, late: Option<&[String]>) -> bool {
+    match verdict {
+        Verdict::Pass | Verdict::Skip | Verdict::Timeout => false,
+        _ if boot => quiet,
+        // A job that fails without a failed case has another reason.
+        Verdict::Fail => late.is_some_and(|l| !l.is_empty()),
+        _ => quiet && late.is_some(),
+    }
+}
+
 /// Did the kernel say that before our modules were there? Not known of guests that were started
 /// again.
-fn before_job(p: &Problem, guest: &Guest) -> bool {
-    match (p.at, guest.boots) {
-        (Some(at), 1) => guest.boot_seconds().is_none_or(|start| at < start),
+fn before_job(p: &Problem, boots: u32, began: Option<f64>) -> bool {
+    match (p.at, boots) {
+        (Some(at), 1) => began.is_none_or(|began| at < began),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_final_unless_late() {
+        let late = ["5 s".to_string()];
+        assert!(doubtful(Verdict::Fail, false, true, Some(&late)));
+        // Another case failed that was not late, or something else went wrong.
+        assert!(!doubtful(Verdict::Fail, false, true, None));
+        // The job failed without a failed case.
+        assert!(!doubtful(Verdict::Fail, false, true, Some(&[])));
+        assert!(!doubtful(Verdict::Timeout, false, true, Some(&late)));
+        assert!(!doubtful(Verdict::Pass, false, true, Some(&[])));
+    }
+
+    #[test]
+    fn a_guest_that_did_not_get_far_may_be_tried_again() {
+        for verdict in [Verdict::Boot, Verdict::Panic] {
+            assert!(doubtful(verdict, true, true, None));
+            assert!(!doubtful(verdict, true, false, None));
+        }
+        // A report at boot, and nothing else.
+        assert!(doubtful(Verdict::Splat, false, true, Some(&[])));
+        assert!(!doubtful(Verdict::Splat, false, true, None));
+        assert!(!doubtful(Verdict::Splat, false, false, Some(&[])));
+    }
+
+    #[test]
+    fn what_the_kernel_says_at_boot_is_not_about_us() {
+        let at = |at| Problem {
+            kind: "WARNING",
+            at,
+            excerpt: Vec::new(),
+        };
+        assert!(before_job(&at(Some(3.0)), 1, Some(5.0)));
+        assert!(before_job(&at(Some(3.0)), 1, None));
+        assert!(!before_job(&at(Some(6.0)), 1, Some(5.0)));
+        assert!(!before_job(&at(Some(3.0)), 2, Some(5.0)));
+        assert!(!before_job(&at(None), 1, None));
     }
 }

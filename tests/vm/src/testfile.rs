@@ -190,7 +190,11 @@ mod tests {
         assert_eq!(t.timeout, 77);
         assert_eq!(t.append, "a=b c");
         assert_eq!(t.desc, "does: things");
-        assert!(t.by_default);
+        assert!(t.by_default && !t.alone && !t.waits);
+        let t = parsed("# topology: single\n# waits: yes\n# alone: yes\n# seconds: 42\n")
+            .unwrap()
+            .unwrap();
+        assert_eq!((t.waits, t.alone, t.seconds), (true, true, 42));
     }
 
     #[test]
