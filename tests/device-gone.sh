@@ -51,10 +51,7 @@ goes_while_connecting()
 	remove_device
 	not wait "$pid"
 	cat "$TMP/err"
-	[ $((SECONDS - t0)) -le "$SOON" ] || {
-		echo "that took $((SECONDS - t0)) s"
-		return 1
-	}
+	[ $((SECONDS - t0)) -le "$SOON" ] || late "that took $((SECONDS - t0)) s"
 	not connecting
 }
 

@@ -100,7 +100,7 @@ all_given_up()
 	[ "$(fact accepted)" -ge "$CLIENTS" ]
 	# Those who heard of their end did so in time.
 	[ "$(fact gone)" -ge $((CLIENTS / 2)) ]
-	[ "$(fact longest_ms)" -le $((DEADLINE * 1000 * RTRS_TIME_SCALE)) ]
+	[ "$(fact longest_ms)" -le $((DEADLINE * 1000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 	grep -q '"refused":{}' "$TMP/half"
 }
 
@@ -124,7 +124,7 @@ newcomer()
 	not test -e "$TMP/half.rc"
 	echo "mapped after $took s"
 	# An attempt that is not answered in 30 s is over.
-	[ "$took" -le $((40 * RTRS_TIME_SCALE)) ]
+	[ "$took" -le $((40 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
 must "a disk for newcomers" null_blk_up nullb1 16

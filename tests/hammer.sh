@@ -13,9 +13,6 @@ require fio rdma
 SECS=30
 [ -z "${RTRS_LONG:-}" ] || SECS=120
 SHELLS=4
-# Sessions that come and go meanwhile, at least; a quota is in the way of most.
-VISITS=3
-[ "$RTRS_TIME_SCALE" = 1 ] || VISITS=1
 P0=ip:10.9.0.1@ip:10.9.0.1
 P1=ip:10.9.5.1@ip:10.9.5.1
 # All that a session may be told. Not to give up for ever: that is an error of its
@@ -89,7 +86,8 @@ hammer()
 	awk '{ n = $1; $1 = ""; sum[$0] += n } END { for (r in sum) print sum[r] r }' "$TMP"/results.* | sort -rn
 	i=$(wc -l <"$TMP/visits")
 	echo "$i sessions came and went"
-	[ "$i" -ge "$VISITS" ] || rc=1
+	# A quota is in the way of most.
+	[ "$i" -gt 0 ] || rc=1
 	all_files_took_something
 	return "$rc"
 }

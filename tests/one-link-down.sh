@@ -86,7 +86,7 @@ stalls()
 		[ "$RTRS_TIME_SCALE" -gt 1 ] || return 1
 		skip "the machine is too slow to measure"
 	}
-	[ "$(load_stall)" -lt "$1" ]
+	[ "$(load_stall)" -lt "$1" ] || late "that is too long"
 }
 
 # usual_stall: of a few seconds in which nothing happens

@@ -127,7 +127,7 @@ never()
 		since_mark "$case"
 		return 1
 	}
-	[ $((SECONDS - t0)) -le $((45 * RTRS_TIME_SCALE)) ]
+	[ $((SECONDS - t0)) -le $((45 * RTRS_TIME_SCALE)) ] || late "that took $((SECONDS - t0)) s"
 	[ -z "$(evil_path)" ]
 	clean_up
 	io m dir=write len=4096 count=8
@@ -145,7 +145,7 @@ parked()
 	t0=$SECONDS
 	rt io name=lone dir=write len=4096 count=64 depth=16 expect=any timeout=60 || rc=1
 	echo "done after $((SECONDS - t0)) s: $(result lone)"
-	[ $((SECONDS - t0)) -le $((30 * RTRS_TIME_SCALE)) ] || rc=1
+	[ $((SECONDS - t0)) -le $((30 * RTRS_TIME_SCALE)) ] || late "that is too long" || rc=1
 	rt close name=lone
 	clean_up
 	return "$rc"
