@@ -13,9 +13,9 @@ CPUS=$(nproc)
 DEBUG=/sys/kernel/debug/rtrs_client
 TRACE=/sys/kernel/tracing
 PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
-# Requests of a poller, in percent, that go out on polled connections, at least.
-CARRIED=90
-[ "$RTRS_TIME_SCALE" = 1 ] || CARRIED=20
+# How long after a task has polled a CPU is sure to be taken for one that polls, in microseconds: the
+# client's is 5 ms.
+HOT_US=4000
 
 map() { map_rnbd polled /dev/nullb0 "$@" nr_poll_queues="$CPUS" >"$TMP/dev"; }
 
@@ -34,14 +34,16 @@ connections()
 	done
 }
 
-# polled_fio ARGS...: how many requests went out on polled connections, and how many in all,
-# in $TMP/counts.
+# polled_fio ARGS...: of the requests, how many went out on polled connections; how many fio submitted
+# on a CPU where it had just got an answer by polling; how many of these went out on others; how many
+# there were: in $TMP/counts.
 polled_fio()
 {
 	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
-	echo >$TRACE/trace
 	echo 8192 >$TRACE/buffer_size_kb
+	echo >$TRACE/trace
 	echo 1 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
+	echo 1 >$TRACE/events/rtrs_clt/rtrs_clt_complete/enable
 	fio --name=polled --filename="/dev/$(cat "$TMP/dev")" --direct=1 --bs=4k --size=4M \
 		--randrepeat=1 "$@" >"$TMP/fio" 2>&1 || {
 		cat "$TMP/fio"
@@ -49,27 +51,40 @@ polled_fio()
 		return 1
 	}
 	echo 0 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
-	awk -v first=$((CPUS + 1)) '/rtrs_clt_issue: / {
+	echo 0 >$TRACE/events/rtrs_clt/rtrs_clt_complete/enable
+	# "  fio-123     [001] ...1.    56.789012: rtrs_clt_issue: sess=polled path=... cid=3 ..."
+	awk -v first=$((CPUS + 1)) -v hot=$HOT_US '/rtrs_clt_(issue|complete): / {
+		match($0, /cid=[0-9]+/)
+		on_polled = substr($0, RSTART + 4, RLENGTH - 4) + 0 >= first
+		match($0, /\[[0-9]+\]/)
+		cpu = substr($0, RSTART, RLENGTH)
+		match($0, /[0-9]+\.[0-9]+: rtrs_clt/)
+		us = substr($0, RSTART, RLENGTH) * 1000000
+	}
+	/^ *fio-.*rtrs_clt_complete: / && on_polled { last[cpu] = us }
+	/rtrs_clt_issue: / {
 		all++
-		if (match($0, /cid=[0-9]+/) && substr($0, RSTART + 4, RLENGTH - 4) + 0 >= first)
-			polled++
-	} END { print polled + 0, all + 0 }' $TRACE/trace >"$TMP/counts"
+		polled += on_polled
+		if (/^ *fio-/ && cpu in last && us - last[cpu] < hot) {
+			sure++
+			missed += !on_polled
+		}
+	} END { print polled + 0, sure + 0, missed + 0, all + 0 }' $TRACE/trace >"$TMP/counts"
 }
 
 # The first request of a poller is not known to be polled for, nor is one that comes when the
-# emulated CPU was away for longer than a poll is remembered: on a busy host that is often, but not
-# each time.
+# emulated CPU was away for longer than a poll is remembered. So it is from the requests that come
+# in time that all have to be on polled connections; one in four may have been held up between the
+# poll and the event, as was seen of one in ten with three busy loops on each processor of the host.
 carried()
 {
-	local polled all i
-	for i in 1 2 3; do
-		polled_fio "$@" || return
-		read -r polled all <"$TMP/counts"
-		echo "$polled of $all requests on polled connections, attempt $i"
-		[ "$all" -ge 1000 ] || return
-		[ $((polled * 100)) -lt $((all * CARRIED)) ] || return 0
-	done
-	return 1
+	local polled sure missed all
+	polled_fio "$@"
+	read -r polled sure missed all <"$TMP/counts"
+	echo "$polled of $all requests on polled connections; missed $missed of $sure that had to be"
+	[ "$all" -ge 1000 ]
+	[ "$sure" -ge 100 ]
+	[ $((missed * 4)) -le "$sure" ]
 }
 
 verified() { polled_fio --rw=randwrite --verify=crc32c --verify_fatal=1 "$@"; }
@@ -78,7 +93,7 @@ not_polled()
 {
 	local polled all
 	polled_fio --rw=randread --ioengine=libaio --iodepth=4
-	read -r polled all <"$TMP/counts"
+	read -r polled _ _ all <"$TMP/counts"
 	[ "$all" -ge 1000 ]
 	[ "$polled" -eq 0 ]
 }
