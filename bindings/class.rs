@@ -324,5 +324,9 @@ pub(crate) unsafe extern "C" fn store<T: Send + Sync + 'static>(
 unsafe extern "C" fn release<T: Send + Sync>(dev: *mut raw::device) {
     // SAFETY: from `KBox::into_raw` in `ClassDevice::new`; nobody uses it any
     // more.
-    drop(unsafe { KBox::from_raw(from_dev::<T>(dev)) });
+    let inner = unsafe { KBox::from_raw(from_dev::<T>(dev)) };
+    let last = inner.node.user();
+    drop(inner);
+    // Of what comes after this, nothing sleeps: see `Tails`.
+    drop(last);
 }

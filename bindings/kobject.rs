@@ -270,6 +270,10 @@ impl<T: Send + Sync + 'static> DirBox<T> {
     /// Called by the C code only, when there is no reference any more.
     unsafe extern "C" fn release(kobj: *mut raw::kobject) {
         // SAFETY: from `KBox::into_raw` in `Dir::new`; nobody uses it any more.
-        drop(unsafe { KBox::from_raw(Self::from_kobj(kobj)) });
+        let inner = unsafe { KBox::from_raw(Self::from_kobj(kobj)) };
+        let last = inner.node.user();
+        drop(inner);
+        // Of what comes after this, nothing sleeps: see `Tails`.
+        drop(last);
     }
 }

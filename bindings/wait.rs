@@ -5,12 +5,14 @@
 //! C headers: [`include/linux/completion.h`](srctree/include/linux/completion.h),
 //! [`include/linux/wait.h`](srctree/include/linux/wait.h)
 
-use core::mem::MaybeUninit;
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
 use kernel::{
     ffi,
     prelude::*,
     sync::{
-        Arc,
         LockClassKey,
         Refcount, //
     },
@@ -290,7 +292,7 @@ impl WaitQueue {
 /// What comes after the drop of the last `User` may still be running when the
 /// owner goes on, for example the end of the function that dropped it; see [`Tails`].
 pub struct Users {
-    inner: Arc<Count>,
+    count: Pin<KBox<Count>>,
 }
 
 #[pin_data]
@@ -301,9 +303,18 @@ struct Count {
 }
 
 /// One user, see [`Users`]. Clone and drop in any context.
+///
+/// # Invariants
+///
+/// `count` is valid, and one of its `users` is this one.
 pub struct User {
-    inner: Arc<Count>,
+    count: NonNull<Count>,
 }
+
+// SAFETY: A `Count` can be used by every thread.
+unsafe impl Send for User {}
+// SAFETY: It is synchronised by atomics and a lock of its own.
+unsafe impl Sync for User {}
 
 impl Users {
     /// No users yet. May sleep.
@@ -314,50 +325,60 @@ impl Users {
             none <- Completion::new(),
         });
         Ok(Self {
-            inner: Arc::pin_init(count, GFP_KERNEL)?,
+            count: KBox::pin_init(count, GFP_KERNEL)?,
         })
     }
 
     /// One user more. Any context.
     pub fn add(&self) -> User {
-        self.inner.users.inc();
+        self.count.users.inc();
+        // INVARIANT: Just counted; the owner frees it when all users are gone.
         User {
-            inner: self.inner.clone(),
+            count: NonNull::from(&*self.count),
         }
     }
 }
 
 impl Drop for Users {
     fn drop(&mut self) {
-        if !self.inner.users.dec_and_test() {
-            self.inner.none.wait();
+        if !self.count.users.dec_and_test() {
+            self.count.none.wait();
         }
-    }
-}
-
-/// To be dropped after a [`Users`] whose users run code that goes next: waits for what they still
-/// do after the drop of their [`User`], of which nothing may sleep.
-pub(crate) struct Tails;
-
-impl Drop for Tails {
-    fn drop(&mut self) {
-        rcu::synchronize_tasks();
     }
 }
 
 impl Clone for User {
     fn clone(&self) -> Self {
-        self.inner.users.inc();
-        Self {
-            inner: self.inner.clone(),
-        }
+        // SAFETY: By the type invariant; `self` is counted until it is dropped.
+        unsafe { self.count.as_ref() }.users.inc();
+        // INVARIANT: Just counted.
+        Self { count: self.count }
     }
 }
 
 impl Drop for User {
+    /// Does not sleep, also on PREEMPT_RT, where locks do: [`Tails`] relies on it. So it is the
+    /// owner that frees the `Count`, and the lock of a completion is a raw one.
     fn drop(&mut self) {
-        if self.inner.users.dec_and_test() {
-            self.inner.none.complete_all();
+        // SAFETY: By the type invariant.
+        let count = unsafe { self.count.as_ref() };
+        if count.users.dec_and_test() {
+            // The owner, the only one to wait, frees `count` after this has let go of its lock.
+            count.none.complete();
         }
+    }
+}
+
+/// To be dropped after a [`Users`] whose users run code that goes next: waits for what they still
+/// do after the drop of their [`User`].
+///
+/// Nothing of that may sleep or take a lock that sleeps on PREEMPT_RT, as those of the slab
+/// allocator do: a task that sleeps is not waited for. So a function that frees what has a `User`
+/// takes the `User` out first, and drops it last.
+pub(crate) struct Tails;
+
+impl Drop for Tails {
+    fn drop(&mut self) {
+        rcu::synchronize_tasks();
     }
 }
