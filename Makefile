@@ -23,7 +23,8 @@ endif
 export $(foreach v,ARCH RTRS_SERIES RTRS_FLAVOUR,$(if $($(v)),$(v)))
 
 .PHONY: all modules modules_install clean distclean rust-analyzer rustfmt rustfmtcheck \
-	checkpatch shellcheck test-env test test-quick test-long test-debug demo help
+	checkpatch shellcheck test-env test test-quick test-long test-debug bench bench-quick \
+	bench-profile demo help
 
 all: modules
 
@@ -60,6 +61,15 @@ test-long:
 test-debug:
 	@tests/all.sh --debug
 
+bench:
+	@tests/bench/bench.sh all
+
+bench-quick:
+	@tests/bench/bench.sh quick
+
+bench-profile:
+	@tests/bench/bench.sh profile
+
 demo:
 	@tests/demo-run.sh
 
@@ -85,6 +95,9 @@ help:
 	@echo '  test-long         more repetitions, ten minutes each of random attacks both ways'
 	@echo '  test-debug        all tests on a kernel that checks itself'
 	@echo '  test-env          only set up what tests need'
+	@echo '  bench             what a request costs: ours, mainline, and NVMe over RDMA'
+	@echo '  bench-quick       what ours cost, against tests/bench/reference'
+	@echo '  bench-profile     the same by function, and by kind of instruction'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'
 	@echo ''
 	@echo 'Source:'

@@ -132,6 +132,8 @@ host_tests()
 {
 	# Of the tests' own tools: no proof of anything, but a reason to fail.
 	cargo_tests setup-runner "$RTRS_REPO/tests/vm"
+	# Where it is built for its own use.
+	cargo_tests setup-bench "$RTRS_REPO/tests/bench" --target-dir "$("$RTRS_REPO/tests/bench/bench.sh" where)"
 	say "the set-up and a stub of an archive ..."
 	"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/env/archive-test.sh" >"$HOST/archive.ktap" ||
 		say "the set-up and a stub of an archive: FAILED; see $HOST/archive.ktap"
@@ -230,6 +232,14 @@ planted()
 	done
 }
 
+# What a request costs. Its results are where the report does not look.
+costs()
+{
+	RTRS_BENCH_RESULTS=$HOST/bench one_line bench "requests cost no more instructions than the reference" \
+		"$RTRS_REPO/tests/bench/bench.sh" quick
+	grep -E '^rust .*reference' "$HOST/bench.ktap.log" || true
+}
+
 # Which tests a platform is for; nothing means all.
 tests_of()
 {
@@ -251,7 +261,7 @@ fetch_all()
 	platform --debug >/dev/null
 	# shellcheck disable=SC2016 # for the inner shell
 	"$RTRS_ENV/enter.sh" sh -c 'for d; do cargo fetch --locked --manifest-path "$d/Cargo.toml" || exit; done' sh \
-		"$RTRS_REPO"/tests/{host,peer,vm}
+		"$RTRS_REPO"/tests/{bench,host,peer,vm}
 }
 
 everything()
@@ -286,6 +296,7 @@ everything()
 		timed "style" style
 		timed "host tests" host_tests
 		timed "VM tests" vm_tests "$PLATFORM"
+		timed "instructions per request" costs
 		other_series
 		checkers
 		;;

@@ -95,6 +95,9 @@ struct Common {
     /// Further argument for QEMU (may be given several times)
     #[arg(long = "qemu-arg", allow_hyphen_values = true)]
     qemu_args: Vec<String>,
+    /// Translate also where the processor could do it, as QEMU's plugins need
+    #[arg(long)]
+    translate: bool,
     /// Show all output as it is
     #[arg(long)]
     live: bool,
@@ -187,7 +190,11 @@ impl Bench {
             .as_ref()
             .context("which kernel? --platform is missing")?;
         let platform = Platform::new(dir)?;
-        let accel = Accel::probe(&c.cache, &platform)?;
+        let accel = if c.translate {
+            Accel::Tcg
+        } else {
+            Accel::probe(&c.cache, &platform)?
+        };
         let modules = Modules::collect(&platform)?;
         let scale = if platform.debug { DEBUG_SCALE } else { 1 };
         println!(

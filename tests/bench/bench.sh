@@ -1,0 +1,110 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# What block IO costs, in instructions that emulated guests count.
+#
+# Usage: bench.sh quick	[COMMIT]	4k requests of our modules, against tests/bench/reference
+#        bench.sh profile		4k requests, by function and kind of instruction, ours
+#					and mainline's side by side
+#        bench.sh all			all rows, all stacks; results/bench/rows.json
+#        bench.sh where			print where cargo builds it
+
+set -euo pipefail
+# shellcheck source=../env/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../env/lib.sh"
+
+BENCH=$RTRS_REPO/tests/bench
+# Several clones may share a cache.
+TARGET=$RTRS_CACHE/build/bench-$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)
+BIN=$TARGET/debug
+RESULTS=${RTRS_BENCH_RESULTS:-$RTRS_REPO/results/bench}
+
+set_up()
+{
+	need_root
+	in_use
+	need_memory 5000 "a benchmark"
+	PLATFORM=$("$RTRS_ENV/kernel.sh" --guest)
+	"$RTRS_ENV/c-peer.sh" "$PLATFORM" >/dev/null
+	VM=$("$RTRS_ENV/vm.sh")
+	mkdir -p "$RTRS_LOGS"
+	step bench "building the benchmark" "$RTRS_ENV/enter.sh" cargo build --workspace \
+		--locked --manifest-path "$BENCH/Cargo.toml" --target-dir "$TARGET" ||
+		die "the benchmark does not build; see $RTRS_LOGS/bench.log"
+	export RTRS_RESULTS=$RESULTS
+	rm -rf "$RESULTS"
+	mkdir -p "$RESULTS"
+	export RTRS_MODULES=$RESULTS/modules
+	keep_modules "$(RTRS_STALE=no "$RTRS_ENV/build.sh" --tests "$PLATFORM")" "$RTRS_MODULES"
+}
+
+# guest NAME CPUS QEMU-ARGS... -- count|measure STACK ROW...
+guest()
+{
+	local name=$1 cpus=$2 qemu=()
+	shift 2
+
+	while [ "$1" != -- ]; do
+		qemu+=(--qemu-arg "$1")
+		shift
+	done
+	shift
+	mkdir -p "$RESULTS/$name"
+	step "bench-$name" "guest $name: $*" "$RTRS_ENV/enter.sh" "$VM" run --platform "$PLATFORM" --translate \
+		--name "$name" --smp "$cpus" --timeout 900 "${qemu[@]}" -- \
+		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} $BENCH/guest.sh $*" ||
+		die "guest $name failed; see $RTRS_LOGS/bench-$name.log"
+}
+
+# count STACK CPUS ROW...
+count()
+{
+	local stack=$1 cpus=$2 name=count-$1-$2
+	shift 2
+
+	guest "$name" "$cpus" -plugin "$BIN/librtrs_tcg.so,out=$RESULTS/$name/counts" -- count "$stack" "$@"
+	DIRS+=("$RESULTS/$name")
+}
+
+bench() { "$RTRS_ENV/enter.sh" "$BIN/rtrs-bench" "$@"; }
+
+main()
+{
+	local rows=() stack cpus
+	DIRS=()
+
+	case ${1:-} in
+	quick)
+		set_up
+		count rust 1 4k:{read,write}:Y 4k:{read,write}:N
+		bench count --json "$RESULTS/rows.json" "${DIRS[@]}"
+		bench gate --reference "$BENCH/reference" "${DIRS[@]}"
+		;;
+	profile)
+		set_up
+		for stack in rust c; do
+			count "$stack" "${RTRS_BENCH_CPUS:-1}" 4k:{read,write}:Y
+		done
+		bench profile "${DIRS[@]}"
+		;;
+	all)
+		set_up
+		for cpus in 1 2 4; do
+			for stack in rust c; do
+				mapfile -t rows < <(printf '%s\n' {4k,64k}:{read,write}:Y {4k,64k}:{read,write}:N)
+				count "$stack" "$cpus" "${rows[@]}"
+			done
+			count nvme "$cpus" {4k,64k}:{read,write}:-
+		done
+		bench count --json "$RESULTS/rows.json" "${DIRS[@]}"
+		;;
+	where) printf '%s\n' "$TARGET" ;;
+	*)
+		sed -n '5,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+		exit 2
+		;;
+	esac
+}
+
+# The shell reads a script as it goes; it must not read one that is edited.
+main "$@"

@@ -1,0 +1,160 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# In a guest: IO over one stack, each row twice with another number of requests, in windows that the
+# plugin counts in; without the plugin, how long it takes.
+#
+# Usage: guest.sh count|measure rust|c|nvme ROW...
+#	ROW is BLOCKSIZE:read|write:AI, where AI is always_invalidate, Y or N, and - for nvme
+#
+# For each window one line in the file "rows" of the result, in the order of the windows.
+
+. "$(dirname "$0")/../lib/common.sh"
+require fio rdma
+
+OUT=$(dirname "$RTRS_SYNC")
+MARK=$RTRS_BENCH_BIN/rtrs-mark
+DEPTH=16
+
+# requests BLOCKSIZE short|long: of which so many are subtracted that set-up cancels out.
+requests()
+{
+	case $1:$2 in
+	4k:short) echo 1000 ;;
+	4k:long) echo $((1000 + ${RTRS_BENCH_IOS:-8000})) ;;
+	*:short) echo 250 ;;
+	*:long) echo $((250 + ${RTRS_BENCH_IOS:-8000} / 4)) ;;
+	esac
+}
+
+# io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests shared out among a job for each CPU.
+io()
+{
+	local bs=$1 rw=$2 n=$3 cpus
+	shift 3
+	cpus=$(nproc)
+
+	fio --name=bench --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --iodepth=$DEPTH \
+		--bs="$bs" --rw="rand$rw" --size=512M --norandommap --randrepeat=1 --thread \
+		--numjobs="$cpus" --cpus_allowed="0-$((cpus - 1))" --cpus_allowed_policy=split \
+		--number_ios=$((n / cpus)) --group_reporting "$@" >"$TMP/fio" 2>&1 || {
+		cat "$TMP/fio"
+		return 1
+	}
+}
+
+# rtrs_up rust|c AI
+rtrs_up()
+{
+	load_rtrs "$1" both always_invalidate="$2"
+	load_rnbd both
+	map_rnbd bench /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"
+}
+
+rtrs_down()
+{
+	unmap_rnbd "$(cat "$TMP/dev")"
+	unload_modules
+}
+
+NVMET=/sys/kernel/config/nvmet
+
+nvme_up()
+{
+	local sub=$NVMET/subsystems/bench port=$NVMET/ports/1
+
+	modprobe -a nvmet-rdma nvme-rdma
+	mkdir "$sub"
+	echo 1 >"$sub/attr_allow_any_host"
+	mkdir "$sub/namespaces/1"
+	echo /dev/nullb0 >"$sub/namespaces/1/device_path"
+	echo 1 >"$sub/namespaces/1/enable"
+	mkdir "$port"
+	echo rdma >"$port/addr_trtype"
+	echo ipv4 >"$port/addr_adrfam"
+	echo 10.9.0.1 >"$port/addr_traddr"
+	echo 4420 >"$port/addr_trsvcid"
+	ln -s "$sub" "$port/subsystems/bench"
+	echo "transport=rdma,traddr=10.9.0.1,trsvcid=4420,nqn=bench,nr_io_queues=$(nproc)" \
+		>/dev/nvme-fabrics
+	wait_for 10 test -b /dev/nvme0n1
+	echo nvme0n1 >"$TMP/dev"
+}
+
+nvme_down()
+{
+	echo 1 >/sys/class/nvme/nvme0/delete_controller
+	rm "$NVMET/ports/1/subsystems/bench"
+	rmdir "$NVMET/ports/1" "$NVMET/subsystems/bench/namespaces/1" "$NVMET/subsystems/bench"
+}
+
+# count STACK BLOCKSIZE RW AI
+count()
+{
+	local stack=$1 bs=$2 rw=$3 ai=$4 len n
+
+	# Once, for what is made when it is first needed.
+	io "$bs" "$rw" $((500 / $(nproc) * $(nproc)))
+	for len in short long; do
+		n=$(requests "$bs" "$len")
+		n=$((n / $(nproc) * $(nproc)))
+		"$MARK" open
+		io "$bs" "$rw" "$n"
+		"$MARK" close
+		echo "$stack $bs $rw $ai $(nproc) $n symbols-$ai" >>"$OUT/rows"
+	done
+}
+
+# measure STACK BLOCKSIZE RW AI: by the clock, of a time that is always the same.
+measure()
+{
+	local stack=$1 bs=$2 rw=$3 ai=$4
+
+	io "$bs" "$rw" 100000000 --time_based --ramp_time=1 --runtime="${RTRS_BENCH_SECONDS:-4}" \
+		--percentile_list=50:99:99.9 --output-format=json
+	# What is not JSON comes before it.
+	sed -n '/^{/,$p' "$TMP/fio" >"$OUT/fio-$stack-$bs-$rw-$ai-$(nproc).json"
+}
+
+up()
+{
+	case $1 in
+	nvme) nvme_up ;;
+	*) rtrs_up "$@" ;;
+	esac
+	cat /proc/kallsyms >"$OUT/symbols-$2"
+}
+
+down()
+{
+	case $1 in
+	nvme) nvme_down ;;
+	*) rtrs_down ;;
+	esac
+}
+
+main()
+{
+	local what=$1 stack=$2 row bs rw ai up=''
+	shift 2
+
+	must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24
+	defer rxe_down rxe0
+	must "a null_blk" null_blk_up nullb0 1024 0
+	defer null_blk_down nullb0
+	: >"$OUT/rows"
+	for row in "$@"; do
+		IFS=: read -r bs rw ai <<<"$row"
+		if [ "$up" != "$ai" ]; then
+			[ -z "$up" ] || must "$stack $up goes" down "$stack"
+			must "$stack $ai comes up" up "$stack" "$ai"
+			up=$ai
+		fi
+		check "$row" "$what" "$stack" "$bs" "$rw" "$ai"
+	done
+	must "$stack $up goes" down "$stack"
+	echo complete >"$OUT/complete"
+	finish
+}
+
+main "$@"

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What one kind of request costs on one stack.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::counts::{Counts, Insn};
+use crate::kind::Kind;
+use crate::symbols::{Symbols, VMLINUX};
+
+/// Modules that carry requests from host to host.
+pub const TRANSPORT: [&str; 5] = [
+    "rtrs_client",
+    "rtrs_core",
+    "rtrs_server",
+    "nvme_rdma",
+    "nvmet_rdma",
+];
+
+/// Functions of soft RoCE and the RDMA core that are entered once for each of something, under any
+/// of these names.
+const EVENTS: [(&str, &[&str]); 6] = [
+    ("doorbells, send", &["rxe_post_send"]),
+    ("doorbells, receive", &["rxe_post_recv"]),
+    (
+        "work requests, send",
+        &["rxe_post_one_send", "post_one_send", "init_send_wqe"],
+    ),
+    (
+        "work requests, receive",
+        &["rxe_post_one_recv", "post_one_recv"],
+    ),
+    ("completions", &["rxe_cq_post"]),
+    ("packets", &["rxe_xmit_packet"]),
+];
+
+/// What a row is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Name {
+    /// Processors of the guest.
+    pub cpus: u32,
+    /// Block size, "4k" or "64k".
+    pub size: String,
+    /// "read" or "write".
+    pub direction: String,
+    /// always_invalidate: "Y", "N", or "-".
+    pub invalidate: String,
+    /// "rust", "c" or "nvme".
+    pub stack: String,
+}
+
+impl Name {
+    /// For people, and in the file of references.
+    pub fn text(&self) -> String {
+        let Self {
+            cpus,
+            size,
+            direction,
+            invalidate,
+            stack,
+        } = self;
+        format!("{stack} {size} {direction} {invalidate} {cpus}")
+    }
+}
+
+/// A function, per request.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Function {
+    /// Its module.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// Instructions of its own.
+    pub instructions: f64,
+    /// Executions of its first instruction.
+    pub entries: f64,
+}
+
+/// One row, all figures per request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Which.
+    pub name: Name,
+    /// Instructions in the whole kernel.
+    pub kernel: f64,
+    /// Instructions of the transport's modules and of the helpers that they call.
+    pub transport: f64,
+    /// Of these, helpers: Rust in vmlinux and C that only Rust calls.
+    pub helpers: f64,
+    /// Instructions by module.
+    pub modules: BTreeMap<String, f64>,
+    /// The transport's instructions by kind.
+    pub kinds: BTreeMap<Kind, f64>,
+    /// Work requests, doorbells, completions, packets.
+    pub events: BTreeMap<String, f64>,
+    /// Functions of the transport and helpers, most expensive first.
+    pub functions: Vec<Function>,
+}
+
+/// Rows of a guest: what the plugin wrote, and the files of guest.sh.
+pub fn read(dir: &Path) -> Result<Vec<Row>> {
+    ensure!(
+        dir.join("complete").exists(),
+        "the guest of {} did not get to its end",
+        dir.display()
+    );
+    let counts = Counts::read(&dir.join("counts"))?;
+    let list = fs::read_to_string(dir.join("rows")).context("cannot read the list of rows")?;
+    let lines: Vec<Vec<&str>> = list
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    ensure!(
+        lines.len() == counts.windows.len(),
+        "{} windows, {} lines of rows",
+        counts.windows.len(),
+        lines.len()
+    );
+    let mut rows = Vec::new();
+    for (pair, n) in lines.chunks(2).zip(0..) {
+        let [short, long] = pair else {
+            anyhow::bail!("a window without another");
+        };
+        let [stack, size, direction, invalidate, cpus, _, symbols] = short[..] else {
+            anyhow::bail!("bad line of rows");
+        };
+        let requests = |line: &[&str]| -> Result<u64> { Ok(line[5].parse()?) };
+        let requests = requests(long)?
+            .checked_sub(requests(short)?)
+            .filter(|n| *n > 0)
+            .context("the longer window has no more requests")?;
+        let insns = counts.per_request(2 * n, 2 * n + 1, requests)?;
+        let name = Name {
+            cpus: cpus.parse()?,
+            size: size.to_owned(),
+            direction: direction.to_owned(),
+            invalidate: invalidate.to_owned(),
+            stack: stack.to_owned(),
+        };
+        rows.push(row(name, &insns, &Symbols::read(&dir.join(symbols))?));
+    }
+    Ok(rows)
+}
+
+fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {
+    let mut row = Row {
+        name,
+        kernel: 0.0,
+        transport: 0.0,
+        helpers: 0.0,
+        modules: BTreeMap::new(),
+        kinds: BTreeMap::new(),
+        events: BTreeMap::new(),
+        functions: Vec::new(),
+    };
+    let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+    for &(insn, n) in insns {
+        row.kernel += n;
+        let Some(symbol) = symbols.find(insn.address) else {
+            continue;
+        };
+        *row.modules.entry(symbol.module.clone()).or_default() += n;
+        if insn.address == symbol.address {
+            for (event, names) in EVENTS {
+                let base = symbol.name.split('.').next().unwrap_or("");
+                if names.contains(&base) {
+                    *row.events.entry(event.to_owned()).or_default() += n;
+                }
+            }
+        }
+        let helper = symbol.module == VMLINUX && symbol.rust;
+        let own = TRANSPORT.contains(&symbol.module.as_str());
+        if !helper && !own {
+            continue;
+        }
+        row.transport += n;
+        if helper {
+            row.helpers += n;
+        }
+        if own {
+            *row.kinds.entry(Kind::of(&insn.text)).or_default() += n;
+        }
+        let function = functions.entry(symbol.address).or_default();
+        if function.name.is_empty() {
+            function.module = symbol.module.clone();
+            function.name = symbol.name.clone();
+        }
+        function.instructions += n;
+        if insn.address == symbol.address {
+            function.entries += n;
+        }
+    }
+    // Less than one in a hundred requests is set-up that did not cancel out.
+    row.functions = functions
+        .into_values()
+        .filter(|f| f.instructions >= 0.01)
+        .collect();
+    row.functions
+        .sort_by(|a, b| b.instructions.total_cmp(&a.instructions));
+    row
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose code is where: `/proc/kallsyms` of the guest.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{ensure, Context, Result};
+
+/// The name by which code outside of modules goes.
+pub const VMLINUX: &str = "vmlinux";
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Symbol {
+    /// Where it begins.
+    pub address: u64,
+    /// Demangled.
+    pub name: String,
+    /// Of which module, or [`VMLINUX`].
+    pub module: String,
+    /// Rust, or C that only Rust calls.
+    pub rust: bool,
+}
+
+/// All of a guest, by address.
+pub struct Symbols(Vec<Symbol>);
+
+impl Symbols {
+    /// Reads them.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut symbols = Vec::new();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let bad = || format!("bad line \"{line}\"");
+            let address = u64::from_str_radix(words.next().with_context(bad)?, 16)?;
+            let kind = words.next().with_context(bad)?;
+            let name = words.next().with_context(bad)?;
+            if !kind.eq_ignore_ascii_case("t") && !kind.eq_ignore_ascii_case("w") {
+                continue;
+            }
+            let module = match words.next() {
+                Some(word) => word.trim_matches(['[', ']']),
+                None => VMLINUX,
+            };
+            symbols.push(Symbol {
+                address,
+                name: readable(name),
+                module: module.to_owned(),
+                rust: name.starts_with("_R") || name.starts_with("rust_helper_"),
+            });
+        }
+        ensure!(
+            symbols.iter().any(|s| s.address != 0),
+            "addresses are hidden"
+        );
+        symbols.sort();
+        Ok(Self(symbols))
+    }
+
+    /// The function that an instruction is part of.
+    pub fn find(&self, address: u64) -> Option<&Symbol> {
+        let after = self.0.partition_point(|s| s.address <= address);
+        self.0.get(after.checked_sub(1)?)
+    }
+}
+
+/// Without hashes, crate numbers and what compilers append to copies.
+fn readable(name: &str) -> String {
+    let name = name.split_once(".llvm.").map_or(name, |(before, _)| before);
+    format!("{:#}", rustc_demangle::demangle(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_found() {
+        let symbols = Symbols::parse(
+            "ffffffff81000010 T second\nffffffff81000000 t first\nffffffff81000008 d data\n\
+             ffffffffc0000000 t _RNvNtCs123_4core3foo3bar\t[rtrs_core]\n",
+        )
+        .unwrap();
+        let name = |at| {
+            symbols
+                .find(at)
+                .map(|s| (s.name.as_str(), s.module.as_str()))
+        };
+        assert_eq!(name(0xffffffff80ffffff), None);
+        assert_eq!(name(0xffffffff8100000f), Some(("first", VMLINUX)));
+        assert_eq!(name(0xffffffff81000010), Some(("second", VMLINUX)));
+        assert_eq!(
+            name(0xffffffffc0000001),
+            Some(("core::foo::bar", "rtrs_core"))
+        );
+        assert!(symbols.find(0xffffffffc0000001).unwrap().rust);
+    }
+
+    #[test]
+    fn hidden_addresses_are_no_use() {
+        assert!(Symbols::parse("0000000000000000 T a\n0000000000000000 T b\n").is_err());
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables on the terminal.
+
+use crate::kind::Kind;
+use crate::row::{Function, Row};
+
+/// One line per row.
+pub fn rows(rows: &[Row]) -> String {
+    let mut out = format!(
+        "{:6} {:4} {:6} {:2} {:>4} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}\n",
+        "stack",
+        "size",
+        "",
+        "AI",
+        "CPUs",
+        "transport",
+        "client",
+        "core",
+        "server",
+        "helpers",
+        "kernel"
+    );
+    for row in rows {
+        let module =
+            |names: &[&str]| -> f64 { names.iter().filter_map(|n| row.modules.get(*n)).sum() };
+        out += &format!(
+            "{:6} {:4} {:6} {:2} {:>4} {:>10.0} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>9.0}\n",
+            row.name.stack,
+            row.name.size,
+            row.name.direction,
+            row.name.invalidate,
+            row.name.cpus,
+            row.transport,
+            module(&["rtrs_client", "nvme_rdma"]),
+            module(&["rtrs_core"]),
+            module(&["rtrs_server", "nvmet_rdma"]),
+            row.helpers,
+            row.kernel
+        );
+    }
+    out
+}
+
+/// What happened per request, one line per row.
+pub fn events(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows {
+        let each: Vec<String> = row
+            .events
+            .iter()
+            .map(|(what, n)| format!("{what} {n:.2}"))
+            .collect();
+        out += &format!("{}: {}\n", row.name.text(), each.join(", "));
+    }
+    out
+}
+
+/// Instructions by kind, one column per row.
+pub fn kinds(rows: &[Row]) -> String {
+    let mut out = format!("{:10}", "");
+    for row in rows {
+        out += &format!(" {:>24}", row.name.text());
+    }
+    out.push('\n');
+    for kind in Kind::ALL {
+        out += &format!("{:10}", kind.word());
+        for row in rows {
+            out += &format!(" {:>24.0}", row.kinds.get(&kind).copied().unwrap_or(0.0));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Two rows, function by function, side by side.
+pub fn profile(left: &Row, right: &Row, least: f64) -> String {
+    const WIDTH: usize = 66;
+    let cell = |f: Option<&Function>| match f {
+        Some(f) => {
+            let name: String = format!("{}: {}", f.module.trim_start_matches("rtrs_"), f.name);
+            let name: String = match name.char_indices().nth(WIDTH - 16) {
+                // The end of a name says most.
+                Some(_) => {
+                    let skip = name.chars().count() - (WIDTH - 19);
+                    format!("...{}", name.chars().skip(skip).collect::<String>())
+                }
+                None => name,
+            };
+            format!("{:8.1} {:5.2} {name:50}", f.instructions, f.entries)
+        }
+        None => " ".repeat(WIDTH - 1),
+    };
+    let some = |row: &Row| -> Vec<Function> {
+        let shown = row.functions.iter().filter(|f| f.instructions >= least);
+        shown.cloned().collect()
+    };
+    let (l, r) = (some(left), some(right));
+    let mut out = format!("{:65} | {}\n", left.name.text(), right.name.text());
+    for n in 0..l.len().max(r.len()) {
+        out += format!("{} | {}", cell(l.get(n)), cell(r.get(n))).trim_end();
+        out.push('\n');
+    }
+    out
+}
