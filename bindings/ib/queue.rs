@@ -435,7 +435,7 @@ impl QueuePair {
     #[inline]
     pub fn post_send<const N: usize>(
         &self,
-        chain: Chain<'_, N>,
+        chain: &mut Chain<'_, N>,
         token: Option<u32>,
     ) -> Result<(), PostError> {
         self.post_send_with(chain, token, || true)
@@ -445,15 +445,13 @@ impl QueuePair {
     /// to the device, with the queue locked: whatever is posted because of what `begin` has done
     /// comes after the chain. It is not called if there is no room; if it returns `false` nothing
     /// is posted, and [`PostError::Invalid`] returned. It must not sleep, and not post.
-    #[inline]
+    #[inline(always)]
     pub fn post_send_with<const N: usize>(
         &self,
-        chain: Chain<'_, N>,
+        chain: &mut Chain<'_, N>,
         token: Option<u32>,
         begin: impl FnOnce() -> bool,
     ) -> Result<(), PostError> {
-        // Shadowed: `link()` makes the chain point into itself.
-        let mut chain = chain;
         let n = u32::try_from(chain.len()).map_err(|_| PostError::Invalid)?;
         let silent = self.silent.get(0).ok_or(PostError::Invalid)?;
         let cqe = match token {

@@ -2,8 +2,9 @@
 
 //! Send work requests.
 //!
-//! A [`Chain`] is built on the stack and posted as a whole: the driver takes
-//! its lock and rings its doorbell once.
+//! A [`Chain`] is built where it stays until it was posted, and posted as a whole: the driver
+//! takes its lock and rings its doorbell once. Each request is written to its place once; what
+//! builds them is inlined, so that the place is known to the compiler.
 
 use core::mem::MaybeUninit;
 
@@ -196,8 +197,8 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     /// Appends; a chain that is full stays as it is and the post fails.
-    #[inline]
-    fn push(mut self, wr: AnyWr) -> Self {
+    #[inline(always)]
+    fn push(&mut self, wr: AnyWr) -> &mut Self {
         if let Some(slot) = self.wrs.get_mut(self.len) {
             slot.write(wr);
         }
@@ -206,8 +207,8 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     /// What is named is of `domain`; a chain that names two domains' cannot be posted.
-    #[inline]
-    fn belong_to(mut self, domain: Option<&'a Domain>) -> Self {
+    #[inline(always)]
+    fn belong_to(&mut self, domain: Option<&'a Domain>) -> &mut Self {
         match (self.domain, domain) {
             (_, None) => (),
             (None, Some(_)) => self.domain = domain,
@@ -217,7 +218,7 @@ impl<'a, const N: usize> Chain<'a, N> {
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn base(opcode: raw::ib_wr_opcode, sges: &[raw::ib_sge], ex: u32) -> raw::ib_send_wr {
         raw::ib_send_wr {
             next: core::ptr::null_mut(),
@@ -234,14 +235,14 @@ impl<'a, const N: usize> Chain<'a, N> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn rdma<const M: usize>(
-        self,
+        &mut self,
         opcode: raw::ib_wr_opcode,
         sges: &'a Sges<'_, M>,
         to: Remote,
         ex: u32,
-    ) -> Self {
+    ) -> &mut Self {
         self.belong_to(sges.domain).push(AnyWr {
             rdma: raw::ib_rdma_wr {
                 wr: Self::base(opcode, sges.raws(), ex),
@@ -252,19 +253,19 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     /// RDMA write of `sges` to the peer's memory.
-    #[inline]
-    pub fn rdma_write<const M: usize>(self, sges: &'a Sges<'_, M>, to: Remote) -> Self {
+    #[inline(always)]
+    pub fn rdma_write<const M: usize>(&mut self, sges: &'a Sges<'_, M>, to: Remote) -> &mut Self {
         self.rdma(raw::ib_wr_opcode_IB_WR_RDMA_WRITE, sges, to, 0)
     }
 
     /// RDMA write that also tells the peer about it, with a word `imm`.
-    #[inline]
+    #[inline(always)]
     pub fn rdma_write_imm<const M: usize>(
-        self,
+        &mut self,
         sges: &'a Sges<'_, M>,
         to: Remote,
         imm: u32,
-    ) -> Self {
+    ) -> &mut Self {
         self.rdma(
             raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
             sges,
@@ -274,16 +275,16 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     /// Message to the peer.
-    #[inline]
-    pub fn send<const M: usize>(self, sges: &'a Sges<'_, M>) -> Self {
+    #[inline(always)]
+    pub fn send<const M: usize>(&mut self, sges: &'a Sges<'_, M>) -> &mut Self {
         self.belong_to(sges.domain).push(AnyWr {
             send: Self::base(raw::ib_wr_opcode_IB_WR_SEND, sges.raws(), 0),
         })
     }
 
     /// Message to the peer with a word `imm`.
-    #[inline]
-    pub fn send_imm<const M: usize>(self, sges: &'a Sges<'_, M>, imm: u32) -> Self {
+    #[inline(always)]
+    pub fn send_imm<const M: usize>(&mut self, sges: &'a Sges<'_, M>, imm: u32) -> &mut Self {
         self.belong_to(sges.domain).push(AnyWr {
             send: Self::base(
                 raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
@@ -294,16 +295,16 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     /// Message without content that invalidates the peer's key `rkey`.
-    #[inline]
-    pub fn send_inv(self, rkey: u32) -> Self {
+    #[inline(always)]
+    pub fn send_inv(&mut self, rkey: u32) -> &mut Self {
         self.push(AnyWr {
             send: Self::base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, &[], rkey),
         })
     }
 
     /// Registration of what `mr` was last mapped to, under its current key.
-    #[inline]
-    pub fn reg_mr(self, mr: &'a Mr, access: Access) -> Self {
+    #[inline(always)]
+    pub fn reg_mr(&mut self, mr: &'a Mr, access: Access) -> &mut Self {
         let key = mr.rkey();
         self.belong_to(Some(mr.domain())).push(AnyWr {
             reg: raw::ib_reg_wr {
@@ -316,8 +317,8 @@ impl<'a, const N: usize> Chain<'a, N> {
     }
 
     /// Invalidation of our own key `rkey`.
-    #[inline]
-    pub fn local_inv(self, rkey: u32) -> Self {
+    #[inline(always)]
+    pub fn local_inv(&mut self, rkey: u32) -> &mut Self {
         self.push(AnyWr {
             send: Self::base(raw::ib_wr_opcode_IB_WR_LOCAL_INV, &[], rkey),
         })
@@ -328,6 +329,7 @@ impl<'a, const N: usize> Chain<'a, N> {
     /// is empty or has overflowed.
     ///
     /// The pointer is good while `self` stays where it is.
+    #[inline(always)]
     pub(super) fn link(
         &mut self,
         cqe: *mut raw::ib_cqe,

@@ -202,9 +202,10 @@ impl Outgoing<'_> {
 
     /// Puts the request in flight and posts it; on failure everything is as
     /// before, and `Err` says so.
+    #[inline(always)]
     fn post<const N: usize>(
         &self,
-        chain: Chain<'_, N>,
+        chain: &mut Chain<'_, N>,
         needs: Needs,
         token: Option<u32>,
     ) -> Result<(), IssueError> {

@@ -158,7 +158,7 @@ impl Live {
                 addr: dest.desc.addr,
                 rkey: dest.desc.rkey,
             };
-            chain = chain.rdma_write(&data, to);
+            chain.rdma_write(&data, to);
         }
 
         let body;
@@ -173,21 +173,21 @@ impl Live {
                 body =
                     Sges::from(new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?);
                 // The order that is on the wire since ever, whatever its reason.
-                chain = match (dest, inval) {
+                match (dest, inval) {
                     (_, None) => chain.reg_mr(mr, Access::REMOTE_WRITE),
                     (Some(_), Some(key)) => chain.reg_mr(mr, Access::REMOTE_WRITE).send_inv(key),
                     (None, Some(key)) => chain.send_inv(key).reg_mr(mr, Access::REMOTE_WRITE),
                 };
-                chain = chain.send_imm(&body, imm);
+                chain.send_imm(&body, imm);
             }
             _ => {
                 if let Some(key) = inval {
-                    chain = chain.send_inv(key);
+                    chain.send_inv(key);
                 }
-                chain = chain.rdma_write_imm(&NO_SGES, Remote::default(), imm);
+                chain.rdma_write_imm(&NO_SGES, Remote::default(), imm);
             }
         }
-        qp.post_send(chain, None)?;
+        qp.post_send(&mut chain, None)?;
         trace::answered(path, request, op.buf_id(), qp, errno);
         Ok(())
     }

@@ -262,13 +262,13 @@ impl Path {
         loop {
             let mut chain = Chain::<{ REG_BATCH as usize }>::new();
             for mr in mrs.by_ref().take(REG_BATCH as usize) {
-                chain = chain.reg_mr(mr, Access::REMOTE_WRITE);
+                chain.reg_mr(mr, Access::REMOTE_WRITE);
             }
             if chain.is_empty() {
                 return Ok(());
             }
             self.registered.reinit();
-            qp.post_send(chain, Some(token))?;
+            qp.post_send(&mut chain, Some(token))?;
             self.registered
                 .wait_timeout(msecs_to_jiffies(REG_TIMEOUT_MS))?;
             if !self.registered_ok.load(Acquire) {

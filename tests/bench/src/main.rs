@@ -44,6 +44,15 @@ enum Cmd {
         /// Results of guests
         dirs: Vec<PathBuf>,
     },
+    /// The instructions of a function, and how often each runs per request
+    Annotate {
+        /// A row, as "rust 4k read Y 1"
+        row: String,
+        /// The end of the function's name
+        function: String,
+        /// Results of guests
+        dirs: Vec<PathBuf>,
+    },
     /// Fail if our modules cost more than the reference says
     Gate {
         /// The reference
@@ -80,11 +89,18 @@ fn run() -> Result<bool> {
             for ours in rows.iter().filter(|row| row.name.stack == "rust") {
                 let mut theirs = ours.name.clone();
                 theirs.stack = "c".into();
-                let theirs = rows
-                    .iter()
-                    .find(|row| row.name == theirs)
-                    .with_context(|| format!("no row \"{}\"", theirs.text()))?;
+                let theirs = rows.iter().find(|row| row.name == theirs);
                 println!("{}", table::profile(ours, theirs, least));
+            }
+            Ok(true)
+        }
+        Cmd::Annotate {
+            row,
+            function,
+            dirs,
+        } => {
+            for dir in dirs {
+                print!("{}", row::annotate(&dir, &row, &function)?);
             }
             Ok(true)
         }

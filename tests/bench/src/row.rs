@@ -104,6 +104,42 @@ pub struct Row {
 
 /// Rows of a guest: what the plugin wrote, and the files of guest.sh.
 pub fn read(dir: &Path) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for_each(dir, |name, insns, symbols| rows.push(row(name, insns, symbols)))?;
+    Ok(rows)
+}
+
+/// The instructions of the functions whose name ends in `function`, with how often each ran per
+/// request of row `row`.
+pub fn annotate(dir: &Path, row: &str, function: &str) -> Result<String> {
+    let mut text = String::new();
+    for_each(dir, |name, insns, symbols| {
+        if name.text() != row {
+            return;
+        }
+        let mut found: BTreeMap<u64, (f64, &str, &str)> = BTreeMap::new();
+        for &(insn, n) in insns {
+            let Some(symbol) = symbols.find(insn.address) else {
+                continue;
+            };
+            if symbol.name.ends_with(function) && symbol.module != VMLINUX {
+                let entry = found.entry(insn.address);
+                entry.or_insert((0.0, &insn.text, &symbol.name)).0 += n;
+            }
+        }
+        let mut last = "";
+        for (at, (n, insn, symbol)) in found {
+            if symbol != last {
+                text += &format!("{symbol}:\n");
+                last = symbol;
+            }
+            text += &format!("{n:8.2}  {at:x}  {insn}\n");
+        }
+    })?;
+    Ok(text)
+}
+
+fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> Result<()> {
     ensure!(
         dir.join("complete").exists(),
         "the guest of {} did not get to its end",
@@ -121,7 +157,6 @@ pub fn read(dir: &Path) -> Result<Vec<Row>> {
         counts.windows.len(),
         lines.len()
     );
-    let mut rows = Vec::new();
     for (pair, n) in lines.chunks(2).zip(0..) {
         let [short, long] = pair else {
             anyhow::bail!("a window without another");
@@ -142,9 +177,9 @@ pub fn read(dir: &Path) -> Result<Vec<Row>> {
             invalidate: invalidate.to_owned(),
             stack: stack.to_owned(),
         };
-        rows.push(row(name, &insns, &Symbols::read(&dir.join(symbols))?));
+        f(name, &insns, &Symbols::read(&dir.join(symbols))?);
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {

@@ -73,8 +73,8 @@ pub fn kinds(rows: &[Row]) -> String {
     out
 }
 
-/// Two rows, function by function, side by side.
-pub fn profile(left: &Row, right: &Row, least: f64) -> String {
+/// Two rows, function by function, side by side; or one alone.
+pub fn profile(left: &Row, right: Option<&Row>, least: f64) -> String {
     const WIDTH: usize = 66;
     let cell = |f: Option<&Function>| match f {
         Some(f) => {
@@ -95,8 +95,9 @@ pub fn profile(left: &Row, right: &Row, least: f64) -> String {
         let shown = row.functions.iter().filter(|f| f.instructions >= least);
         shown.cloned().collect()
     };
-    let (l, r) = (some(left), some(right));
-    let mut out = format!("{:65} | {}\n", left.name.text(), right.name.text());
+    let (l, r) = (some(left), right.map(some).unwrap_or_default());
+    let other = right.map(|row| row.name.text()).unwrap_or_default();
+    let mut out = format!("{:65} | {other}\n", left.name.text());
     for n in 0..l.len().max(r.len()) {
         out += format!("{} | {}", cell(l.get(n)), cell(r.get(n))).trim_end();
         out.push('\n');
