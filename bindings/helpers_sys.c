@@ -94,19 +94,24 @@ bool rtrs_helper_cpu_possible(unsigned int cpu)
 	return cpu < nr_cpu_ids && cpu_possible(cpu);
 }
 
-void *rtrs_helper_this_cpu_ptr(void __percpu *p)
+/*
+ * Per-CPU pointers come as plain ones: to clang those are of another address
+ * space, and a function is only inlined where its caller thinks the same of its
+ * arguments.
+ */
+void *rtrs_helper_this_cpu_ptr(void *p)
 {
-	return raw_cpu_ptr(p);
+	return raw_cpu_ptr((void __percpu __force *)p);
 }
 
-void *rtrs_helper_per_cpu_ptr(void __percpu *p, unsigned int cpu)
+void *rtrs_helper_per_cpu_ptr(void *p, unsigned int cpu)
 {
-	return per_cpu_ptr(p, cpu);
+	return per_cpu_ptr((void __percpu __force *)p, cpu);
 }
 
-void rtrs_helper_this_cpu_add(u64 __percpu *p, u64 v)
+void rtrs_helper_this_cpu_add(u64 *p, u64 v)
 {
-	this_cpu_add(*p, v);
+	this_cpu_add(*(u64 __percpu __force *)p, v);
 }
 
 /* A node that does not exist or is offline is no preference. */
@@ -223,13 +228,14 @@ u64 rtrs_helper_total_ram(void)
 }
 
 /*
- * Of memory that somebody else may be writing: a call the compiler cannot look
- * into, so that it can neither repeat the reads nor use the source in place of
- * the copy.
+ * From or to memory that others write to meanwhile. A compiler that saw only
+ * the copy could read the source again in place of the copy, and find something
+ * else: it must not know what the copy has in it.
  */
 void rtrs_helper_copy(void *dst, const void *src, size_t len)
 {
 	memcpy(dst, src, len);
+	barrier_data(dst);
 }
 
 struct kobject *rtrs_helper_module_kobj(struct module *mod)

@@ -51,9 +51,9 @@ void rtrs_helper_synchronize_rcu_tasks(void);
 unsigned int rtrs_helper_nr_cpu_ids(void);
 unsigned int rtrs_helper_current_cpu(void);
 bool rtrs_helper_cpu_possible(unsigned int cpu);
-void *rtrs_helper_this_cpu_ptr(void __percpu *p);
-void *rtrs_helper_per_cpu_ptr(void __percpu *p, unsigned int cpu);
-void rtrs_helper_this_cpu_add(u64 __percpu *p, u64 v);
+void *rtrs_helper_this_cpu_ptr(void *p);
+void *rtrs_helper_per_cpu_ptr(void *p, unsigned int cpu);
+void rtrs_helper_this_cpu_add(u64 *p, u64 v);
 
 /* Tags */
 int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node);

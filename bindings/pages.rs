@@ -89,6 +89,7 @@ impl Pages {
     /// was, if there are not so many.
     ///
     /// Any context.
+    #[inline(always)]
     pub fn read(&self, off: usize, buf: &mut [u8]) -> Result {
         let src = self.range(off, buf.len())?;
         // SAFETY: `src` is valid for `buf.len()` bytes, and no part of `buf`:
@@ -101,6 +102,7 @@ impl Pages {
     /// not fit.
     ///
     /// Any context.
+    #[inline(always)]
     pub fn write(&self, off: usize, buf: &[u8]) -> Result {
         let dst = self.range(off, buf.len())?;
         // SAFETY: `dst` is valid for `buf.len()` bytes, and no part of `buf`:
@@ -110,6 +112,7 @@ impl Pages {
     }
 
     /// The address of `len` bytes at `off`.
+    #[inline(always)]
     fn range(&self, off: usize, len: usize) -> Result<*mut c_void> {
         match off.checked_add(len) {
             // SAFETY: `off` is within the memory, or just behind it.

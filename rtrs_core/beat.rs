@@ -26,10 +26,9 @@ use crate::proto::{
 fn post(qp: &QueuePair, imm: Imm, token: Option<u32>) -> Result<(), PostError> {
     let imm = imm.encode().map_err(|_| PostError::Invalid)?;
 
-    qp.post_send(
-        Chain::<1>::new().rdma_write_imm(&NO_SGES, Remote::default(), imm),
-        token,
-    )
+    Chain::<1>::new(qp)
+        .rdma_write_imm(&NO_SGES, Remote::default(), imm)
+        .post(token)
 }
 
 /// What failed for good: a full queue is a sign of traffic, a closed one that somebody knows.

@@ -291,13 +291,11 @@ impl Live {
         op: KBox<Op>,
     ) -> Option<KBox<Op>> {
         let token = Some(u32::from(op.buf_id()));
-        let mut chain = Chain::<1>::new();
-        chain.local_inv(mr.rkey());
         let cid = op.arrival().cid;
         // The completion waits for the lock of the place.
         *place = Place::Invalidating(op);
         let result = match self.endpoint(cid).and_then(Endpoint::qp) {
-            Some(qp) => qp.post_send(&mut chain, token),
+            Some(qp) => Chain::<1>::new(qp).local_inv(mr.rkey()).post(token),
             None => Err(PostError::Invalid),
         };
 

@@ -251,6 +251,7 @@ impl Region {
         &self.domain
     }
 
+    #[inline(always)]
     fn check(&self, offset: usize, len: usize) -> Result {
         match offset.checked_add(len) {
             Some(end) if end <= self.len() => Ok(()),
@@ -263,7 +264,7 @@ impl Region {
     /// # Errors
     ///
     /// `EINVAL` when that is not inside the region.
-    #[inline]
+    #[inline(always)]
     pub fn sge(&self, offset: usize, len: usize) -> Result<Sge<'_>> {
         self.check(offset, len)?;
         // CAST: `check()` bounds both by the region's length, which is far
@@ -277,6 +278,7 @@ impl Region {
     }
 
     /// Copies out of the region, after handing that part to the CPU.
+    #[inline(always)]
     pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result {
         self.check(offset, buf.len())?;
         self.sync_for_cpu(offset, buf.len());
@@ -284,6 +286,7 @@ impl Region {
     }
 
     /// Copies into the region, then hands that part to the device.
+    #[inline(always)]
     pub fn write(&self, offset: usize, buf: &[u8]) -> Result {
         self.check(offset, buf.len())?;
         self.pages.write(offset, buf)?;
@@ -294,6 +297,7 @@ impl Region {
     /// Makes what the device wrote to `[offset, offset + len)` visible to the
     /// CPU. Nothing on cache-coherent machines. A range outside the region is
     /// ignored.
+    #[inline(always)]
     pub fn sync_for_cpu(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
             // SAFETY: the device is valid, the range is inside the mapping.
@@ -310,6 +314,7 @@ impl Region {
 
     /// Makes what the CPU wrote to `[offset, offset + len)` visible to the
     /// device. A range outside the region is ignored.
+    #[inline(always)]
     pub fn sync_for_device(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
             // SAFETY: the device is valid, the range is inside the mapping.

@@ -45,10 +45,7 @@ use super::{
         SqLedger,
         SqProducer, //
     },
-    wr::{
-        Chain,
-        Sge, //
-    },
+    wr::Sge,
 };
 use crate::{
     atomic::{
@@ -196,7 +193,7 @@ pub struct QueuePair {
     /// One for each send token.
     send_slots: SetOnce<Slots>,
     /// The one of requests without a token.
-    silent: Slots,
+    silent: KBox<raw::ib_cqe>,
     recv_slots: Slots,
     callbacks: Callbacks,
     /// Receives completed so far, modulo 2^32; written by who handles completions.
@@ -282,7 +279,10 @@ impl QueuePair {
         if cfg.send_tokens != 0 {
             send_slots.populate(Slots::new(cfg.send_tokens, callbacks.send)?);
         }
-        let silent = Slots::new(1, callbacks.send)?;
+        let silent = raw::ib_cqe {
+            done: Some(callbacks.send),
+        };
+        let silent = KBox::new(silent, GFP_KERNEL)?;
         let recv_slots = Slots::new(cfg.recv_tokens.max(1), callbacks.recv)?;
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
@@ -422,51 +422,35 @@ impl QueuePair {
         self.ledger.depth()
     }
 
-    /// Posts `chain`. Any context.
-    ///
-    /// With a `token` the last request of the chain is signalled and its
-    /// completion delivers the token; the requests before it are retired by
-    /// it, too. Without, completions are only delivered if they fail, as
-    /// token `None`.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    #[inline]
-    pub fn post_send<const N: usize>(
-        &self,
-        chain: &mut Chain<'_, N>,
-        token: Option<u32>,
-    ) -> Result<(), PostError> {
-        self.post_send_with(chain, token, || true)
+    /// Where requests complete that have no token.
+    #[inline(always)]
+    pub(super) fn silent(&self) -> *mut raw::ib_cqe {
+        // ib_core only reads it.
+        core::ptr::from_ref(&*self.silent).cast_mut()
     }
 
-    /// [`post_send`](Self::post_send), where `begin` is called right before the chain is handed
-    /// to the device, with the queue locked: whatever is posted because of what `begin` has done
-    /// comes after the chain. It is not called if there is no room; if it returns `false` nothing
-    /// is posted, and [`PostError::Invalid`] returned. It must not sleep, and not post.
+    /// Posts the `n` requests from `first` to `last`; see [`Chain::post_with`](super::wr::Chain::post_with).
+    ///
+    /// # Safety
+    ///
+    /// They must be initialised, linked in this order, and stay until the call returns. What they
+    /// name must be of the domain of this queue pair, and their completion entries its own.
     #[inline(always)]
-    pub fn post_send_with<const N: usize>(
+    pub(super) unsafe fn post_linked(
         &self,
-        chain: &mut Chain<'_, N>,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        n: u32,
         token: Option<u32>,
         begin: impl FnOnce() -> bool,
     ) -> Result<(), PostError> {
-        let n = u32::try_from(chain.len()).map_err(|_| PostError::Invalid)?;
-        let silent = self.silent.get(0).ok_or(PostError::Invalid)?;
         let cqe = match token {
-            Some(t) => Some(
-                self.send_slots
-                    .as_ref()
-                    .and_then(|slots| slots.get(t))
-                    .ok_or(PostError::Invalid)?,
-            ),
+            Some(t) => {
+                let slots = self.send_slots.as_ref().ok_or(PostError::Invalid)?;
+                Some(slots.get(t).ok_or(PostError::Invalid)?)
+            }
             None => None,
         };
-        // Memory of another domain may go before the queue pair does.
-        if !chain.domain().is_none_or(|domain| self.is_of(domain)) {
-            return Err(PostError::Invalid);
-        }
 
         let mut sq = self.sq.lock();
         if !sq.open {
@@ -479,19 +463,23 @@ impl QueuePair {
                 SqError::Full => PostError::Full,
                 SqError::TooLong => PostError::Invalid,
             })?;
-        let last = cqe.or(ticket.signal().then_some(silent));
-        let Some(first) = chain.link(silent, last) else {
-            sq.posted.undo(&self.ledger, ticket);
-            return Err(PostError::Invalid);
-        };
+        // SAFETY: by the function's requirement.
+        unsafe {
+            if let Some(cqe) = cqe {
+                (*last).__bindgen_anon_1.wr_cqe = cqe;
+            }
+            (*last).send_flags = match ticket.signal() {
+                true => raw::ib_send_flags_IB_SEND_SIGNALED,
+                false => 0,
+            };
+        }
         if !begin() {
             sq.posted.undo(&self.ledger, ticket);
             return Err(PostError::Invalid);
         }
         let mut bad = core::ptr::null();
         // SAFETY: `qp` is valid by the invariant, and not destroyed before the
-        // gate, which we hold the lock of, was closed. The chain is linked and
-        // stays until the call returns; its completion slots belong to `self`.
+        // gate, which we hold the lock of, was closed. The rest is the function's requirement.
         let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.as_ptr(), first, &mut bad) };
         if ret == 0 {
             return Ok(());
@@ -546,8 +534,8 @@ impl QueuePair {
     }
 
     /// Whether what is of `domain` stays for as long as the queue pair may use it.
-    #[inline]
-    fn is_of(&self, domain: &Domain) -> bool {
+    #[inline(always)]
+    pub(super) fn is_of(&self, domain: &Domain) -> bool {
         core::ptr::eq(domain, &*self.domain)
     }
 

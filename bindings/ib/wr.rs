@@ -16,6 +16,10 @@ use super::{
         Access,
         Mr, //
     },
+    queue::{
+        PostError,
+        QueuePair, //
+    },
     sg::MappedSg,
 };
 use crate::raw;
@@ -150,44 +154,27 @@ union AnyWr {
     reg: raw::ib_reg_wr,
 }
 
-/// Up to `N` send work requests, posted together, in this order.
+/// Up to `N` send work requests of one queue pair, posted together, in this order.
 ///
-/// The elements and regions they name are borrowed until the chain is posted, and are of one
-/// domain.
-pub struct Chain<'a, const N: usize> {
+/// The elements and regions they name are borrowed until the chain is posted, and are of the queue
+/// pair's domain: memory of another one may go before the queue pair does. What does not fit, or
+/// does not belong, makes a chain that cannot be posted.
+pub struct Chain<'q, const N: usize> {
+    qp: &'q QueuePair,
     wrs: [MaybeUninit<AnyWr>; N],
     /// More than `N` for a chain that cannot be posted.
-    len: usize,
-    domain: Option<&'a Domain>,
+    len: u32,
 }
 
-impl<const N: usize> Default for Chain<'_, N> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<'a, const N: usize> Chain<'a, N> {
-    /// An empty chain.
-    #[inline]
-    pub fn new() -> Self {
+impl<'q, const N: usize> Chain<'q, N> {
+    /// An empty chain for `qp`.
+    #[inline(always)]
+    pub fn new(qp: &'q QueuePair) -> Self {
         Self {
+            qp,
             wrs: [const { MaybeUninit::uninit() }; N],
             len: 0,
-            domain: None,
         }
-    }
-
-    /// The domain of what its requests name, if they name anything.
-    #[inline]
-    pub(super) fn domain(&self) -> Option<&'a Domain> {
-        self.domain
-    }
-
-    /// Work requests in the chain.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     /// Whether there is none.
@@ -196,33 +183,36 @@ impl<'a, const N: usize> Chain<'a, N> {
         self.len == 0
     }
 
-    /// Appends; a chain that is full stays as it is and the post fails.
+    /// Appends; a chain that is full becomes one that cannot be posted.
     #[inline(always)]
     fn push(&mut self, wr: AnyWr) -> &mut Self {
-        if let Some(slot) = self.wrs.get_mut(self.len) {
+        // CAST: `usize` has at least 32 bits.
+        if let Some(slot) = self.wrs.get_mut(self.len as usize) {
             slot.write(wr);
-        }
-        self.len += 1;
-        self
-    }
-
-    /// What is named is of `domain`; a chain that names two domains' cannot be posted.
-    #[inline(always)]
-    fn belong_to(&mut self, domain: Option<&'a Domain>) -> &mut Self {
-        match (self.domain, domain) {
-            (_, None) => (),
-            (None, Some(_)) => self.domain = domain,
-            (Some(one), Some(other)) if core::ptr::eq(one, other) => (),
-            _ => self.len = N.saturating_add(1),
+            // Less than `N` before.
+            self.len = self.len.wrapping_add(1);
+        } else {
+            self.len = u32::MAX;
         }
         self
     }
 
+    /// What is named is of `domain`.
     #[inline(always)]
-    fn base(opcode: raw::ib_wr_opcode, sges: &[raw::ib_sge], ex: u32) -> raw::ib_send_wr {
+    fn belong_to(&mut self, domain: Option<&'q Domain>) -> &mut Self {
+        if domain.is_some_and(|domain| !self.qp.is_of(domain)) {
+            self.len = u32::MAX;
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn base(&self, opcode: raw::ib_wr_opcode, sges: &[raw::ib_sge], ex: u32) -> raw::ib_send_wr {
         raw::ib_send_wr {
             next: core::ptr::null_mut(),
-            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_id: 0 },
+            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 {
+                wr_cqe: self.qp.silent(),
+            },
             // The driver only reads the list.
             sg_list: sges.as_ptr().cast_mut(),
             // CAST: a few elements; the device checks against its limit.
@@ -239,22 +229,21 @@ impl<'a, const N: usize> Chain<'a, N> {
     fn rdma<const M: usize>(
         &mut self,
         opcode: raw::ib_wr_opcode,
-        sges: &'a Sges<'_, M>,
+        sges: &'q Sges<'_, M>,
         to: Remote,
         ex: u32,
     ) -> &mut Self {
-        self.belong_to(sges.domain).push(AnyWr {
-            rdma: raw::ib_rdma_wr {
-                wr: Self::base(opcode, sges.raws(), ex),
-                remote_addr: to.addr,
-                rkey: to.rkey,
-            },
-        })
+        let wr = raw::ib_rdma_wr {
+            wr: self.base(opcode, sges.raws(), ex),
+            remote_addr: to.addr,
+            rkey: to.rkey,
+        };
+        self.push(AnyWr { rdma: wr }).belong_to(sges.domain)
     }
 
     /// RDMA write of `sges` to the peer's memory.
     #[inline(always)]
-    pub fn rdma_write<const M: usize>(&mut self, sges: &'a Sges<'_, M>, to: Remote) -> &mut Self {
+    pub fn rdma_write<const M: usize>(&mut self, sges: &'q Sges<'_, M>, to: Remote) -> &mut Self {
         self.rdma(raw::ib_wr_opcode_IB_WR_RDMA_WRITE, sges, to, 0)
     }
 
@@ -262,7 +251,7 @@ impl<'a, const N: usize> Chain<'a, N> {
     #[inline(always)]
     pub fn rdma_write_imm<const M: usize>(
         &mut self,
-        sges: &'a Sges<'_, M>,
+        sges: &'q Sges<'_, M>,
         to: Remote,
         imm: u32,
     ) -> &mut Self {
@@ -276,88 +265,98 @@ impl<'a, const N: usize> Chain<'a, N> {
 
     /// Message to the peer.
     #[inline(always)]
-    pub fn send<const M: usize>(&mut self, sges: &'a Sges<'_, M>) -> &mut Self {
-        self.belong_to(sges.domain).push(AnyWr {
-            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND, sges.raws(), 0),
-        })
+    pub fn send<const M: usize>(&mut self, sges: &'q Sges<'_, M>) -> &mut Self {
+        let send = self.base(raw::ib_wr_opcode_IB_WR_SEND, sges.raws(), 0);
+        self.push(AnyWr { send }).belong_to(sges.domain)
     }
 
     /// Message to the peer with a word `imm`.
     #[inline(always)]
-    pub fn send_imm<const M: usize>(&mut self, sges: &'a Sges<'_, M>, imm: u32) -> &mut Self {
-        self.belong_to(sges.domain).push(AnyWr {
-            send: Self::base(
-                raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
-                sges.raws(),
-                imm.to_be(),
-            ),
-        })
+    pub fn send_imm<const M: usize>(&mut self, sges: &'q Sges<'_, M>, imm: u32) -> &mut Self {
+        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+        let send = self.base(opcode, sges.raws(), imm.to_be());
+        self.push(AnyWr { send }).belong_to(sges.domain)
     }
 
     /// Message without content that invalidates the peer's key `rkey`.
     #[inline(always)]
     pub fn send_inv(&mut self, rkey: u32) -> &mut Self {
-        self.push(AnyWr {
-            send: Self::base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, &[], rkey),
-        })
+        let send = self.base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, &[], rkey);
+        self.push(AnyWr { send })
     }
 
     /// Registration of what `mr` was last mapped to, under its current key.
     #[inline(always)]
-    pub fn reg_mr(&mut self, mr: &'a Mr, access: Access) -> &mut Self {
-        let key = mr.rkey();
-        self.belong_to(Some(mr.domain())).push(AnyWr {
-            reg: raw::ib_reg_wr {
-                wr: Self::base(raw::ib_wr_opcode_IB_WR_REG_MR, &[], 0),
-                mr: mr.as_raw(),
-                key,
-                access: access.as_raw(),
-            },
-        })
+    pub fn reg_mr(&mut self, mr: &'q Mr, access: Access) -> &mut Self {
+        let reg = raw::ib_reg_wr {
+            wr: self.base(raw::ib_wr_opcode_IB_WR_REG_MR, &[], 0),
+            mr: mr.as_raw(),
+            key: mr.rkey(),
+            access: access.as_raw(),
+        };
+        self.push(AnyWr { reg }).belong_to(Some(mr.domain()))
     }
 
     /// Invalidation of our own key `rkey`.
     #[inline(always)]
     pub fn local_inv(&mut self, rkey: u32) -> &mut Self {
-        self.push(AnyWr {
-            send: Self::base(raw::ib_wr_opcode_IB_WR_LOCAL_INV, &[], rkey),
-        })
+        let send = self.base(raw::ib_wr_opcode_IB_WR_LOCAL_INV, &[], rkey);
+        self.push(AnyWr { send })
     }
 
-    /// Links the requests for the driver: all complete on `cqe`, but the last
-    /// on `last` if given, which is also signalled then. `None` when the chain
+    /// Posts the chain. Any context.
+    ///
+    /// With a `token` the last request of the chain is signalled and its
+    /// completion delivers the token; the requests before it are retired by
+    /// it, too. Without, completions are only delivered if they fail, as
+    /// token `None`.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    #[inline]
+    pub fn post(&mut self, token: Option<u32>) -> Result<(), PostError> {
+        self.post_with(token, || true)
+    }
+
+    /// [`post`](Self::post), where `begin` is called right before the chain is handed to the
+    /// device, with the queue locked: whatever is posted because of what `begin` has done comes
+    /// after the chain. It is not called if there is no room; if it returns `false` nothing is
+    /// posted, and [`PostError::Invalid`] returned. It must not sleep, and not post.
+    #[inline(always)]
+    pub fn post_with(
+        &mut self,
+        token: Option<u32>,
+        begin: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
+        let (qp, n) = (self.qp, self.len);
+        let (first, last) = self.link().ok_or(PostError::Invalid)?;
+        // SAFETY: linked, and stays where it is until this returns.
+        unsafe { qp.post_linked(first, last, n, token, begin) }
+    }
+
+    /// Links the requests for the driver; returns the first and the last. `None` when the chain
     /// is empty or has overflowed.
     ///
-    /// The pointer is good while `self` stays where it is.
+    /// The pointers are good while `self` stays where it is.
     #[inline(always)]
-    pub(super) fn link(
-        &mut self,
-        cqe: *mut raw::ib_cqe,
-        last: Option<*mut raw::ib_cqe>,
-    ) -> Option<*const raw::ib_send_wr> {
-        let n = self.len;
-        let wrs = self.wrs.get_mut(..n)?;
-        let mut next = core::ptr::null_mut();
-        for (i, slot) in wrs.iter_mut().enumerate().rev() {
-            // CAST: every member of the union starts with an `ib_send_wr`,
-            // which `push()` has written.
-            let wr = slot.as_mut_ptr().cast::<raw::ib_send_wr>();
-            let (cqe, flags) = match last {
-                Some(last) if i + 1 == n => (last, raw::ib_send_flags_IB_SEND_SIGNALED),
-                _ => (cqe, 0),
-            };
-            // SAFETY: `wr` points into `self` and is initialised.
-            unsafe {
-                (*wr).next = next;
-                (*wr).__bindgen_anon_1.wr_cqe = cqe;
-                (*wr).send_flags = flags;
-            }
-            next = wr;
+    fn link(&mut self) -> Option<(*mut raw::ib_send_wr, *mut raw::ib_send_wr)> {
+        // CAST: every member of the union starts with an `ib_send_wr`, which `push()` has written.
+        let mut wrs = self
+            .wrs
+            .get_mut(..self.len as usize)?
+            .iter_mut()
+            .map(|wr| wr.as_mut_ptr().cast::<raw::ib_send_wr>());
+        let first = wrs.next()?;
+        let mut last = first;
+        for wr in wrs {
+            // SAFETY: `last` points into `self` and is initialised.
+            unsafe { (*last).next = wr };
+            last = wr;
         }
-        if next.is_null() {
-            None
-        } else {
-            Some(next)
-        }
+        // SAFETY: as above; a chain whose post has failed may be posted again, without what was
+        // the rest of it.
+        unsafe { (*last).next = core::ptr::null_mut() };
+        Some((first, last))
     }
 }

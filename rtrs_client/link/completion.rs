@@ -298,10 +298,10 @@ impl LinkCore {
                     request.inval_gen.store(in_flight.gen.as_u32(), Relaxed);
                 }
                 let token = id.saturating_add(tables.requests.len());
-                let mut chain = Chain::<1>::new();
+                let mut chain = Chain::<1>::new(qp);
                 chain.local_inv(request.rkey.load(Relaxed));
                 // CAST: twice the queue depth.
-                if let Err(e) = qp.post_send(&mut chain, Some(token as u32)) {
+                if let Err(e) = chain.post(Some(token as u32)) {
                     // The request is looked after when the link is torn down.
                     self.fail("invalidating a key", Error::from(e).to_errno());
                 }

@@ -229,7 +229,7 @@ impl Outgoing<'_> {
         };
         // From there on completions may come, and the request may be somebody
         // else's before the post has returned.
-        match self.qp.post_send_with(chain, token, begin) {
+        match chain.post_with(token, begin) {
             Ok(()) => Ok(()),
             Err(e) if e.is_partial() => {
                 // A part is on its way. The queue pair is in error state; the
@@ -279,7 +279,7 @@ impl Outgoing<'_> {
         if self.layout.data_len() == 0 {
             let sges = Sges::from(header);
             return self.post(
-                Chain::<1>::new().rdma_write_imm(&sges, to, imm),
+                Chain::<1>::new(self.qp).rdma_write_imm(&sges, to, imm),
                 Needs::response(),
                 None,
             );
@@ -301,7 +301,7 @@ impl Outgoing<'_> {
             sges.push(header)?;
             map.keep(&self.request.mapped)?;
             return self.post(
-                Chain::<1>::new().rdma_write_imm(&sges, to, imm),
+                Chain::<1>::new(self.qp).rdma_write_imm(&sges, to, imm),
                 Needs::response().and_sent(),
                 token,
             );
@@ -315,7 +315,7 @@ impl Outgoing<'_> {
         map.keep(&self.request.mapped)?;
         self.request.rkey.store(remote.rkey, Relaxed);
         self.post(
-            Chain::<2>::new()
+            Chain::<2>::new(self.qp)
                 .reg_mr(mr, Access::LOCAL_READ)
                 .rdma_write_imm(&sges, to, imm),
             Needs::response().and_sent().and_invalidated(),
@@ -337,7 +337,7 @@ impl Outgoing<'_> {
             .map_err(|_| EINVAL)?;
             let sges = Sges::from(self.header(msg.get(..n).ok_or(EINVAL)?)?);
             return self.post(
-                Chain::<1>::new().rdma_write_imm(&sges, to, imm),
+                Chain::<1>::new(self.qp).rdma_write_imm(&sges, to, imm),
                 Needs::response(),
                 None,
             );
@@ -364,7 +364,7 @@ impl Outgoing<'_> {
         map.keep(&self.request.mapped)?;
         self.request.rkey.store(remote.rkey, Relaxed);
         self.post(
-            Chain::<2>::new()
+            Chain::<2>::new(self.qp)
                 .reg_mr(mr, Access::REMOTE_WRITE)
                 .rdma_write_imm(&sges, to, imm),
             Needs::response().and_invalidated(),

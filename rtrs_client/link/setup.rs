@@ -173,7 +173,7 @@ impl Link {
         let region = core.info.as_ref().ok_or(EBUSY)?;
         let send = Sges::from(region.sge(rsp_size, InfoReq::SIZE)?);
         qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
-        qp.post_send(Chain::<1>::new().send(&send), None)?;
+        Chain::<1>::new(qp).send(&send).post(None)?;
         Ok(())
     }
 

@@ -152,7 +152,20 @@ impl Choice {
     ///
     /// Each is returned at most once. `paths` must be the same set in the same order each time;
     /// their states may change.
+    #[inline]
     pub fn next(&mut self, paths: &impl Paths) -> Option<usize> {
+        if paths.len() == 1 {
+            if self.was_tried(0) || !paths.connected(0) {
+                return None;
+            }
+            self.mark_tried(0);
+            return Some(0);
+        }
+        self.next_of_many(paths)
+    }
+
+    #[inline(never)]
+    fn next_of_many(&mut self, paths: &impl Paths) -> Option<usize> {
         let count = paths.len().min(MAX_PATHS);
         let start = self.start.checked_rem(count)?;
         let mut best: Option<(u64, usize)> = None;

@@ -216,10 +216,6 @@ impl Paths for Candidates<'_> {
     }
 
     fn inflight(&self, i: usize) -> u64 {
-        if self.set.0.len() == 1 {
-            // Nothing to compare with.
-            return 0;
-        }
         // Of all connections it would be a cache line of each CPU, for each request.
         self.set
             .0

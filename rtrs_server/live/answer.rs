@@ -145,7 +145,7 @@ impl Live {
             inval: inval.is_some(),
         };
         let imm = imm.encode().map_err(|_| PostError::Invalid)?;
-        let mut chain = Chain::<4>::new();
+        let mut chain = Chain::<4>::new(qp);
 
         let data;
         let dest = request.dest().filter(|_| status.is_success());
@@ -187,7 +187,7 @@ impl Live {
                 chain.rdma_write_imm(&NO_SGES, Remote::default(), imm);
             }
         }
-        qp.post_send(&mut chain, None)?;
+        chain.post(None)?;
         trace::answered(path, request, op.buf_id(), qp, errno);
         Ok(())
     }

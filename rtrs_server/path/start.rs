@@ -260,7 +260,7 @@ impl Path {
         let mut mrs = Iterator::chain(own, live.groups());
 
         loop {
-            let mut chain = Chain::<{ REG_BATCH as usize }>::new();
+            let mut chain = Chain::<{ REG_BATCH as usize }>::new(qp);
             for mr in mrs.by_ref().take(REG_BATCH as usize) {
                 chain.reg_mr(mr, Access::REMOTE_WRITE);
             }
@@ -268,7 +268,7 @@ impl Path {
                 return Ok(());
             }
             self.registered.reinit();
-            qp.post_send(&mut chain, Some(token))?;
+            chain.post(Some(token))?;
             self.registered
                 .wait_timeout(msecs_to_jiffies(REG_TIMEOUT_MS))?;
             if !self.registered_ok.load(Acquire) {
@@ -317,7 +317,7 @@ impl Path {
             .and_then(|live| live.endpoints().first()?.qp())
             .ok_or(EINVAL)?;
 
-        qp.post_send(Chain::<1>::new().send(&body), Some(token))?;
+        Chain::<1>::new(qp).send(&body).post(Some(token))?;
         Ok(())
     }
 }

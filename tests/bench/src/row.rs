@@ -105,7 +105,9 @@ pub struct Row {
 /// Rows of a guest: what the plugin wrote, and the files of guest.sh.
 pub fn read(dir: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for_each(dir, |name, insns, symbols| rows.push(row(name, insns, symbols)))?;
+    for_each(dir, |name, insns, symbols| {
+        rows.push(row(name, insns, symbols))
+    })?;
     Ok(rows)
 }
 
