@@ -30,11 +30,12 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// `addr` is the start of `PAGE_SIZE << order` bytes of lowmem, allocated with
-/// this order and owned by this object.
+/// `addr` is the start of `len` bytes, `PAGE_SIZE << order`, of lowmem, allocated
+/// with this order and owned by this object.
 pub struct Pages {
     addr: NonNull<u8>,
     order: u32,
+    len: usize,
 }
 
 // SAFETY: memory can be used and freed on every CPU.
@@ -63,6 +64,8 @@ impl Pages {
         Ok(Self {
             addr: NonNull::new(addr.cast()).ok_or(ENOMEM)?,
             order,
+            // No overflow: the allocator has such an order.
+            len: PAGE_SIZE << order,
         })
     }
 
@@ -76,8 +79,9 @@ impl Pages {
 
     /// The size in bytes.
     #[expect(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> usize {
-        PAGE_SIZE << self.order
+        self.len
     }
 
     /// The kernel address, for C code.

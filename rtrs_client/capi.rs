@@ -152,9 +152,24 @@ impl RtrsCltSess {
             .cast()
     }
 
+    /// The place of a C permit, if it is one of these. It says itself which one, unless its user has
+    /// written over that: then it is not where that one is.
+    #[inline]
     fn taken(&self, permit: *const RtrsPermit) -> Option<&HandoffCell<Option<Permit>>> {
-        let offset = permit.addr().checked_sub(self.memory.as_ptr().addr())?;
-        self.taken.get(offset.checked_div(self.stride)?)
+        let memory = self.memory.as_ptr().addr();
+        let offset = permit.addr().checked_sub(memory)?;
+        // No overflow: there is at least one permit.
+        if offset > self.memory.len() * size_of::<u64>() - size_of::<RtrsPermit>() {
+            return None;
+        }
+        if !permit.is_aligned() {
+            return None;
+        }
+        // SAFETY: Aligned, and inside `memory`. Volatile, as what is not a permit may be changing.
+        let id = unsafe { (&raw const (*permit).mem_id).read_volatile() };
+        let id = u16::try_from(id).ok()?;
+        let taken = self.taken.get(usize::from(id))?;
+        core::ptr::eq(self.permit_ptr(id), permit).then_some(taken)
     }
 }
 
@@ -276,7 +291,11 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
     };
     let (id, cpu) = (permit.id(), permit.cpu());
     let ptr = sess.permit_ptr(id);
-    match sess.taken(ptr).and_then(|cell| cell.try_take()) {
+    match sess
+        .taken
+        .get(usize::from(id))
+        .and_then(HandoffCell::try_take)
+    {
         Some(mut taken) => *taken = Some(permit),
         None => return core::ptr::null_mut(),
     }

@@ -498,6 +498,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// See [`PostError`]; the queue is full with [`recv_room`](Self::recv_room) outstanding.
+    #[inline]
     pub fn post_recv(&self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
         let cqe = self.recv_slots.get(token).ok_or(PostError::Invalid)?;
         if !sge.is_none_or(|sge| self.is_of(sge.domain())) {

@@ -35,6 +35,10 @@ const MAX_INTERVAL: u32 = 64;
 pub struct SqLedger<S> {
     /// Work requests the queue holds.
     depth: u32,
+    /// See [`interval`](Self::interval).
+    interval: u32,
+    /// See [`max_chain`](Self::max_chain).
+    max_chain: u32,
     /// Number of usable entries of `ring`, a power of two, minus one.
     mask: u32,
     /// Work requests retired. Written by the consumer.
@@ -102,8 +106,16 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
             return None;
         }
 
+        let interval = match depth / 4 {
+            0 => 1,
+            quarter => quarter.min(MAX_INTERVAL),
+        };
         let ledger = Self {
             depth,
+            interval,
+            // The last `interval - 1` may be unsignaled and stay until somebody posts more, so
+            // only the rest is sure to come free. No overflow: at most a quarter, or 1.
+            max_chain: depth - (interval - 1),
             // No overflow: the shift is below 32.
             mask: (1 << log2) - 1,
             retired: Atomic::<u32>::new(0),
@@ -121,18 +133,12 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     /// Work requests between signaled ones: a quarter of the queue, so that there are always
     /// completions on their way when it fills up.
     pub const fn interval(&self) -> u32 {
-        match self.depth / 4 {
-            0 => 1,
-            quarter if quarter > MAX_INTERVAL => MAX_INTERVAL,
-            quarter => quarter,
-        }
+        self.interval
     }
 
     /// Longest chain that can ever be reserved, in work requests.
     pub const fn max_chain(&self) -> u32 {
-        // The last `interval - 1` may be unsignaled and stay until somebody posts more, so only
-        // the rest is sure to come free.
-        self.depth - (self.interval() - 1)
+        self.max_chain
     }
 
     /// Number of work requests the queue holds.
@@ -156,6 +162,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     ///
     /// Only to be called by the completion handler of this queue, never by two at a time. The
     /// order between posting a work request and seeing its completion is the device's.
+    #[inline(always)]
     pub fn retire(&self) -> Option<u32> {
         let out = self.notes_out.load(Relaxed);
         // Pairs with the store in `reserve`: the note is there.
@@ -197,6 +204,7 @@ impl SqProducer {
     /// # Errors
     ///
     /// [`SqError`]; nothing is reserved then.
+    #[inline(always)]
     pub fn reserve<S: AsRef<[Atomic<u32>]>>(
         &mut self,
         ledger: &SqLedger<S>,

@@ -60,6 +60,7 @@ impl Imm {
     /// # Errors
     ///
     /// [`ProtoError::ImmType`] for a type that does not exist.
+    #[inline(always)]
     pub const fn decode(raw: u32) -> Result<Self, ProtoError> {
         let payload = raw & PAYLOAD_MASK;
         let imm_type = raw >> PAYLOAD_BITS;
@@ -83,6 +84,7 @@ impl Imm {
     ///
     /// [`ProtoError::ImmBits`] for a payload beyond 28 bits, [`ProtoError::MsgId`] for a message
     /// id beyond 19 bits.
+    #[inline(always)]
     pub const fn encode(self) -> Result<u32, ProtoError> {
         match self {
             Self::IoReq { payload } => {
@@ -176,6 +178,7 @@ impl ImmCodec {
     /// # Errors
     ///
     /// [`ProtoError::BufId`] or [`ProtoError::Offset`] if there is no such place.
+    #[inline(always)]
     pub const fn encode(&self, buf_id: u16, off: u32) -> Result<u32, ProtoError> {
         if buf_id >= self.queue_depth {
             return Err(ProtoError::BufId);
@@ -194,6 +197,7 @@ impl ImmCodec {
     ///
     /// [`ProtoError::ImmBits`], [`ProtoError::BufId`] or [`ProtoError::Offset`] if it names no
     /// place in the session's chunks.
+    #[inline(always)]
     pub const fn decode(&self, payload: u32) -> Result<IoTarget, ProtoError> {
         if payload > PAYLOAD_MASK {
             return Err(ProtoError::ImmBits);

@@ -45,7 +45,10 @@ impl<T, S: DerefMut<Target = [Option<T>]>> Ring<S> {
         }
         // No overflow: both are at most the number of slots, of things that have a size.
         let end = self.head.wrapping_add(self.len);
-        let index = end.checked_rem(room).unwrap_or(0);
+        let index = match end.checked_sub(room) {
+            Some(index) => index,
+            None => end,
+        };
         match self.slots.get_mut(index) {
             Some(slot) => *slot = Some(item),
             None => return Err(item),
@@ -58,12 +61,12 @@ impl<T, S: DerefMut<Target = [Option<T>]>> Ring<S> {
     pub fn pop(&mut self) -> Option<T> {
         let item = self.slots.get_mut(self.head)?.take()?;
 
-        self.len = self.len.saturating_sub(1);
-        self.head = self
-            .head
-            .wrapping_add(1)
-            .checked_rem(self.slots.len())
-            .unwrap_or(0);
+        self.len = self.len.wrapping_sub(1);
+        // No overflow: it is the number of a slot.
+        self.head = self.head.wrapping_add(1);
+        if self.head == self.slots.len() {
+            self.head = 0;
+        }
         Some(item)
     }
 }

@@ -51,7 +51,7 @@ guest()
 	shift
 	mkdir -p "$RESULTS/$name"
 	step "bench-$name" "guest $name: $*" "$RTRS_ENV/enter.sh" "$VM" run --platform "$PLATFORM" --translate \
-		--name "$name" --smp "$cpus" --timeout 900 "${qemu[@]}" -- \
+		--name "$name" --smp "$cpus" --timeout 400 "${qemu[@]}" -- \
 		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} $BENCH/guest.sh $*" ||
 		die "guest $name failed; see $RTRS_LOGS/bench-$name.log"
 }
