@@ -24,7 +24,7 @@ export $(foreach v,ARCH RTRS_SERIES RTRS_FLAVOUR,$(if $($(v)),$(v)))
 
 .PHONY: all modules modules_install clean distclean rust-analyzer rustfmt rustfmtcheck \
 	checkpatch shellcheck test-env test test-quick test-long test-debug bench bench-quick \
-	bench-profile demo help
+	bench-profile bench-page demo help
 
 all: modules
 
@@ -67,6 +67,9 @@ bench:
 bench-quick:
 	@tests/bench/bench.sh quick
 
+bench-page:
+	@tests/bench/bench.sh page
+
 bench-profile:
 	@tests/bench/bench.sh profile
 
@@ -98,6 +101,7 @@ help:
 	@echo '  bench             what a request costs: ours, mainline, and NVMe over RDMA'
 	@echo '  bench-quick       what ours cost, against tests/bench/reference'
 	@echo '  bench-profile     the same by function, and by kind of instruction'
+	@echo '  bench-page        plots and tables of what "bench" measured, for the documentation'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'
 	@echo ''
 	@echo 'Source:'

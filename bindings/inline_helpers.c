@@ -34,7 +34,7 @@
 #include "helpers_sys.h"
 
 /* As __rust_helper has it, for the reasons that are given there. */
-#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)
+#pragma clang attribute push([[clang::always_inline]], apply_to = function)
 #include "helpers.c"
 #include "helpers_sys.c"
 #pragma clang attribute pop

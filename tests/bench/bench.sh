@@ -7,6 +7,8 @@
 #        bench.sh profile		4k requests, by function and kind of instruction, ours
 #					and mainline's side by side
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
+#        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
+#        bench.sh compare JSON JSON	are two runs of "all" within 2 %?
 #        bench.sh where			print where cargo builds it
 
 set -euo pipefail
@@ -19,6 +21,16 @@ TARGET=$RTRS_CACHE/build/bench-$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1
 BIN=$TARGET/debug
 RESULTS=${RTRS_BENCH_RESULTS:-$RTRS_REPO/results/bench}
 
+set_up_tool()
+{
+	need_root
+	"$RTRS_ENV/rootfs.sh"
+	mkdir -p "$RTRS_LOGS"
+	step bench "building the benchmark" "$RTRS_ENV/enter.sh" cargo build --workspace \
+		--locked --manifest-path "$BENCH/Cargo.toml" --target-dir "$TARGET" ||
+		die "the benchmark does not build; see $RTRS_LOGS/bench.log"
+}
+
 set_up()
 {
 	need_root
@@ -27,10 +39,7 @@ set_up()
 	PLATFORM=$("$RTRS_ENV/kernel.sh" --guest)
 	"$RTRS_ENV/c-peer.sh" "$PLATFORM" >/dev/null
 	VM=$("$RTRS_ENV/vm.sh")
-	mkdir -p "$RTRS_LOGS"
-	step bench "building the benchmark" "$RTRS_ENV/enter.sh" cargo build --workspace \
-		--locked --manifest-path "$BENCH/Cargo.toml" --target-dir "$TARGET" ||
-		die "the benchmark does not build; see $RTRS_LOGS/bench.log"
+	set_up_tool
 	export RTRS_RESULTS=$RESULTS
 	rm -rf "$RESULTS"
 	mkdir -p "$RESULTS"
@@ -70,7 +79,7 @@ bench() { "$RTRS_ENV/enter.sh" "$BIN/rtrs-bench" "$@"; }
 
 main()
 {
-	local rows=() stack cpus
+	local rows=() times=() stack cpus round
 	DIRS=()
 
 	case ${1:-} in
@@ -96,7 +105,26 @@ main()
 			done
 			count nvme "$cpus" {4k,64k}:{read,write}:-
 		done
-		bench count --json "$RESULTS/rows.json" "${DIRS[@]}"
+		# In turn, so that what else the host does concerns all.
+		for round in 1 2 3; do
+			for stack in rust c nvme; do
+				rows=({4k,64k}:{read,write}:Y)
+				[ "$stack" != nvme ] || rows=({4k,64k}:{read,write}:-)
+				guest "measure-$stack-$round" 2 -- measure "$stack" "${rows[@]}"
+				times+=(--time "$RESULTS/measure-$stack-$round")
+			done
+		done
+		bench count --json "$RESULTS/rows.json" --kernel "$(basename "$PLATFORM")" \
+			--commit "$(git -c safe.directory='*' -C "$RTRS_REPO" describe --always --dirty)" \
+			"${times[@]}" "${DIRS[@]}"
+		;;
+	page)
+		set_up_tool
+		bench page --json "${2:-$RESULTS/rows.json}" --out "$RTRS_REPO/Documentation/performance"
+		;;
+	compare)
+		set_up_tool
+		bench compare "$2" "$3"
 		;;
 	where) printf '%s\n' "$TARGET" ;;
 	*)

@@ -4,18 +4,22 @@
 
 mod counts;
 mod kind;
+mod page;
+mod plot;
 mod reference;
 mod row;
 mod symbols;
 mod table;
+mod time;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+use crate::page::Report;
 use crate::reference::Reference;
 use crate::row::Row;
 
@@ -28,13 +32,38 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Cmd {
-    /// Instructions of all rows, on the terminal and as JSON
+    /// All figures, on the terminal and as JSON
     Count {
         /// Where the JSON goes
         #[arg(long)]
         json: Option<PathBuf>,
-        /// Results of guests
+        /// The kernel, for the JSON
+        #[arg(long, default_value = "")]
+        kernel: String,
+        /// The commit, for the JSON
+        #[arg(long, default_value = "")]
+        commit: String,
+        /// Results of guests that measured by the clock
+        #[arg(long)]
+        time: Vec<PathBuf>,
+        /// Results of guests that counted
         dirs: Vec<PathBuf>,
+    },
+    /// Plots and tables for the documentation
+    Page {
+        /// The JSON
+        #[arg(long)]
+        json: PathBuf,
+        /// Where they go
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// How far two runs are apart; fails if that is more than 2 % where it must not be
+    Compare {
+        /// The JSON of one run
+        one: PathBuf,
+        /// And of the other
+        other: PathBuf,
     },
     /// Instructions by function and by kind, ours and mainline's side by side
     Profile {
@@ -72,17 +101,71 @@ fn read(dirs: &[PathBuf]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+fn load(path: &Path) -> Result<Report> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("in {}", path.display()))
+}
+
+/// Percent that two runs may differ by: our own modules at any number of CPUs, the whole kernel at
+/// one. With more, processors wait for each other that the host has put aside.
+const APART: f64 = 2.0;
+
+fn compare(one: &Report, other: &Report) -> bool {
+    let mut good = true;
+    for row in &one.rows {
+        let Some(again) = other.rows.iter().find(|r| r.name == row.name) else {
+            println!("{}: in one run only", row.name.text());
+            good = false;
+            continue;
+        };
+        let apart = |a: f64, b: f64| (b / a - 1.0) * 100.0;
+        let own = apart(row.transport, again.transport);
+        let all = apart(row.kernel, again.kernel);
+        let bad = (row.name.stack == "rust" && own.abs() > APART)
+            || (row.name.cpus == 1 && all.abs() > APART);
+        let word = if bad { "TOO FAR APART" } else { "ok" };
+        println!(
+            "{:22} transport {own:+6.2} %, whole kernel {all:+6.2} %: {word}",
+            row.name.text()
+        );
+        good &= !bad;
+    }
+    good && !one.rows.is_empty()
+}
+
 fn run() -> Result<bool> {
     match Cli::parse().command {
-        Cmd::Count { json, dirs } => {
+        Cmd::Count {
+            json,
+            kernel,
+            commit,
+            time,
+            dirs,
+        } => {
             let rows = read(&dirs)?;
+            let times = time::read(&time)?;
             print!("{}\n{}", table::rows(&rows), table::events(&rows));
+            if !times.is_empty() {
+                print!("\n{}", table::times(&times));
+            }
+            let report = Report {
+                kernel,
+                commit,
+                rows,
+                times,
+            };
             if let Some(path) = json {
-                fs::write(&path, serde_json::to_string_pretty(&rows)?)
+                fs::write(&path, serde_json::to_string_pretty(&report)?)
                     .with_context(|| format!("cannot write {}", path.display()))?;
             }
             Ok(true)
         }
+        Cmd::Page { json, out } => {
+            load(&json)?.write(&out)?;
+            Ok(true)
+        }
+        Cmd::Compare { one, other } => Ok(compare(&load(&one)?, &load(&other)?)),
         Cmd::Profile { least, dirs } => {
             let rows = read(&dirs)?;
             print!("{}\n{}\n", table::rows(&rows), table::kinds(&rows));

@@ -4,6 +4,7 @@
 
 use crate::kind::Kind;
 use crate::row::{Function, Row};
+use crate::time::{Figure, Time};
 
 /// One line per row.
 pub fn rows(rows: &[Row]) -> String {
@@ -22,8 +23,13 @@ pub fn rows(rows: &[Row]) -> String {
         "kernel"
     );
     for row in rows {
-        let module =
-            |names: &[&str]| -> f64 { names.iter().filter_map(|n| row.modules.get(*n)).sum() };
+        let module = |names: &[&str]| -> f64 {
+            names
+                .iter()
+                .filter_map(|n| row.modules.get(*n))
+                .sum::<f64>()
+                + 0.0
+        };
         out += &format!(
             "{:6} {:4} {:6} {:2} {:>4} {:>10.0} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>9.0}\n",
             row.name.stack,
@@ -52,6 +58,27 @@ pub fn events(rows: &[Row]) -> String {
             .map(|(what, n)| format!("{what} {n:.2}"))
             .collect();
         out += &format!("{}: {}\n", row.name.text(), each.join(", "));
+    }
+    out
+}
+
+/// By the clock.
+pub fn times(times: &[Time]) -> String {
+    let mut out = format!(
+        "{:16} {:6} {:>22} {:>22} {:>22} {:>22}\n",
+        "", "stack", "IOPS", "p50 us", "p99 us", "p99.9 us"
+    );
+    let cell = |f: &Figure| format!("{:.0} ({:.0}..{:.0})", f.median, f.least, f.most);
+    for time in times {
+        out += &format!(
+            "{:16} {:6} {:>22} {:>22} {:>22} {:>22}\n",
+            time.row,
+            time.stack,
+            cell(&time.iops),
+            cell(&time.latency[0]),
+            cell(&time.latency[1]),
+            cell(&time.latency[2])
+        );
     }
     out
 }

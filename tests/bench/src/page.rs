@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The part of Documentation/performance.rst that is made of measurements.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::plot::Bars;
+use crate::row::{Name, Row};
+use crate::table;
+use crate::time::Time;
+
+/// All that was measured.
+#[derive(Serialize, Deserialize)]
+pub struct Report {
+    /// The kernel.
+    pub kernel: String,
+    /// The commit.
+    pub commit: String,
+    /// Instructions.
+    pub rows: Vec<Row>,
+    /// By the clock.
+    pub times: Vec<Time>,
+}
+
+/// In the order of the bars; "nvme" always has "-" for always_invalidate.
+const STACKS: [&str; 3] = ["rust", "c", "nvme"];
+const STACK_NAMES: [&str; 3] = ["RTRS in Rust", "RTRS in C", "NVMe over RDMA"];
+
+impl Report {
+    fn find(&self, stack: &str, size: &str, direction: &str, ai: &str, cpus: u32) -> Option<&Row> {
+        let name = Name {
+            cpus,
+            size: size.to_owned(),
+            direction: direction.to_owned(),
+            invalidate: if stack == "nvme" { "-" } else { ai }.to_owned(),
+            stack: stack.to_owned(),
+        };
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    fn bars<'a>(
+        &self,
+        title: &'a str,
+        groups: &[(&str, &str, &str, u32)],
+        value: impl Fn(&Row) -> f64,
+    ) -> Bars<'a> {
+        Bars {
+            title,
+            series: &STACK_NAMES,
+            groups: groups
+                .iter()
+                .map(|&(size, direction, ai, cpus)| {
+                    let name = format!("{size} {direction} {ai} {cpus}");
+                    let values = STACKS
+                        .iter()
+                        .map(|stack| self.find(stack, size, direction, ai, cpus).map(&value))
+                        .collect();
+                    (name, values)
+                })
+                .collect(),
+        }
+    }
+
+    /// Writes plots and tables to `dir`.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let small = [
+            ("4k", "read", "Y", 1),
+            ("4k", "write", "Y", 1),
+            ("4k", "read", "N", 1),
+            ("4k", "write", "N", 1),
+        ];
+        let large = [
+            ("64k", "read", "Y", 1),
+            ("64k", "write", "Y", 1),
+            ("64k", "read", "N", 1),
+            ("64k", "write", "N", 1),
+        ];
+        let spread = [
+            ("4k", "read", "Y", 1),
+            ("4k", "read", "Y", 2),
+            ("4k", "read", "Y", 4),
+        ];
+        let own = |row: &Row| row.transport;
+        let all = |row: &Row| row.kernel;
+        for (name, bars) in [
+            (
+                "transport-4k",
+                self.bars("Instructions of the transport per 4k request", &small, own),
+            ),
+            (
+                "transport-cpus",
+                self.bars("The same with 1, 2 and 4 vCPUs", &spread, own),
+            ),
+            (
+                "kernel-4k",
+                self.bars(
+                    "Instructions of the whole kernel per 4k request",
+                    &small,
+                    all,
+                ),
+            ),
+            (
+                "kernel-64k",
+                self.bars(
+                    "Instructions of the whole kernel per 64k request",
+                    &large,
+                    all,
+                ),
+            ),
+        ] {
+            let path = dir.join(name).with_extension("svg");
+            fs::write(&path, bars.svg()?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let literal = |text: String| -> String {
+            text.lines()
+                .fold(String::new(), |out, line| out + "  " + line + "\n")
+        };
+        let text = format!(
+            ".. SPDX-License-Identifier: GPL-2.0\n.. Made by \"make bench-page\".\n\n\
+             Kernel {}, commit {}. Per request::\n\n{}\nEvents per request::\n\n{}\n\
+             By the clock, median and spread of several guests, one stack after the other in turn. \
+             An emulated machine: noisy, good for orders of magnitude only::\n\n{}",
+            self.kernel,
+            self.commit,
+            literal(table::rows(&self.rows)),
+            literal(table::events(&self.rows)),
+            literal(table::times(&self.times)),
+        );
+        fs::write(dir.join("tables.rst"), text).context("cannot write the tables")
+    }
+}
