@@ -176,6 +176,41 @@ struct ReceiveQueue {
     open: bool,
     /// Receives posted so far, modulo 2^32.
     posted: u32,
+    /// By token.
+    receives: KVVec<Receive>,
+}
+
+/// A receive as it is posted, and posted again.
+///
+/// # Invariants
+///
+/// `wr` names the completion slot of its token, and `sge`, or no element. If it names `sge` then
+/// that is of the domain of the queue pair. Neither is moved.
+struct Receive {
+    wr: raw::ib_recv_wr,
+    sge: raw::ib_sge,
+}
+
+impl Receive {
+    /// One for each slot, without elements. May sleep.
+    fn for_each_of(slots: &Slots, n: u32) -> Result<KVVec<Self>> {
+        let mut receives = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
+        for token in 0..n {
+            let wr_cqe = slots.get(token).ok_or(EINVAL)?;
+            // INVARIANT: No element.
+            let receive = Self {
+                wr: raw::ib_recv_wr {
+                    next: core::ptr::null_mut(),
+                    __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 { wr_cqe },
+                    sg_list: core::ptr::null_mut(),
+                    num_sge: 0,
+                },
+                sge: raw::ib_sge::default(),
+            };
+            receives.push(receive, GFP_KERNEL)?;
+        }
+        Ok(receives)
+    }
 }
 
 /// A queue pair, its completion queue, and the slots by which completions are
@@ -283,7 +318,9 @@ impl QueuePair {
             done: Some(callbacks.send),
         };
         let silent = KBox::new(silent, GFP_KERNEL)?;
-        let recv_slots = Slots::new(cfg.recv_tokens.max(1), callbacks.recv)?;
+        let recv_tokens = cfg.recv_tokens.max(1);
+        let recv_slots = Slots::new(recv_tokens, callbacks.recv)?;
+        let receives = Receive::for_each_of(&recv_slots, recv_tokens)?;
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
@@ -362,6 +399,7 @@ impl QueuePair {
                     ReceiveQueue {
                         open: true,
                         posted: 0,
+                        receives,
                     },
                     "rtrs_rq"
                 ),
@@ -498,25 +536,39 @@ impl QueuePair {
     /// # Errors
     ///
     /// See [`PostError`]; the queue is full with [`recv_room`](Self::recv_room) outstanding.
-    #[inline]
     pub fn post_recv(&self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
-        let cqe = self.recv_slots.get(token).ok_or(PostError::Invalid)?;
         if !sge.is_none_or(|sge| self.is_of(sge.domain())) {
             return Err(PostError::Invalid);
         }
-        let mut sge = sge.map(|sge| sge.as_raw());
-        let (sg_list, num_sge) = match &mut sge {
-            Some(sge) => (core::ptr::from_mut(sge), 1),
+        let mut rq = self.rq.lock();
+        let receive = rq
+            .receives
+            .get_mut(token as usize)
+            .ok_or(PostError::Invalid)?;
+        // INVARIANT: The element is of our domain, see above; the vector does not grow.
+        (receive.wr.sg_list, receive.wr.num_sge) = match sge {
+            Some(sge) => {
+                receive.sge = sge.as_raw();
+                (&raw mut receive.sge, 1)
+            }
             None => (core::ptr::null_mut(), 0),
         };
-        let wr = raw::ib_recv_wr {
-            next: core::ptr::null_mut(),
-            __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 { wr_cqe: cqe },
-            sg_list,
-            num_sge,
-        };
-        let mut bad = core::ptr::null();
-        let mut rq = self.rq.lock();
+        self.post_receive(&mut rq, token)
+    }
+
+    /// Posts the receive of `token` once more, as it was last. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](Self::post_recv).
+    #[inline]
+    pub fn post_recv_again(&self, token: u32) -> Result<(), PostError> {
+        self.post_receive(&mut self.rq.lock(), token)
+    }
+
+    #[inline(always)]
+    fn post_receive(&self, rq: &mut ReceiveQueue, token: u32) -> Result<(), PostError> {
+        let receive = rq.receives.get(token as usize).ok_or(PostError::Invalid)?;
         if !rq.open {
             return Err(PostError::Closed);
         }
@@ -524,14 +576,15 @@ impl QueuePair {
         if rq.posted.wrapping_sub(self.received.load(Acquire)) >= self.recv_room {
             return Err(PostError::Full);
         }
-        // SAFETY: as for `post_send()`, with the gate of the receive queue.
-        let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), &wr, &mut bad) };
-        if ret == 0 {
-            rq.posted = rq.posted.wrapping_add(1);
-            Ok(())
-        } else {
-            Err(PostError::Refused(ret))
+        let mut bad = core::ptr::null();
+        // SAFETY: As for `post_linked()`, with the gate of the receive queue. By the invariant of
+        // `Receive` its slot is ours, and its memory stays as long as the domain.
+        let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), &receive.wr, &mut bad) };
+        if ret != 0 {
+            return Err(PostError::Refused(ret));
         }
+        rq.posted = rq.posted.wrapping_add(1);
+        Ok(())
     }
 
     /// Whether what is of `domain` stays for as long as the queue pair may use it.

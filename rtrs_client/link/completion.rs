@@ -219,12 +219,7 @@ impl LinkCore {
             _ => return Err(Bad("message out of place")),
         }
 
-        let sge = if self.new_rkey.load(Relaxed) {
-            Some(self.recv_sge(con, token).map_err(|_| Bad("receive"))?)
-        } else {
-            None
-        };
-        match qp.post_recv(token, sge) {
+        match qp.post_recv_again(token) {
             Ok(()) | Err(PostError::Closed) => (),
             // The server would wait for it for ever.
             Err(e) => self.fail("posting a receive", Error::from(e).to_errno()),

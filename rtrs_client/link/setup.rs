@@ -241,8 +241,7 @@ fn new_region(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region
 }
 
 impl LinkCore {
-    #[inline(always)]
-    pub(super) fn recv_sge(&self, con: u16, token: u32) -> Result<Sge<'_>> {
+    fn recv_sge(&self, con: u16, token: u32) -> Result<Sge<'_>> {
         let tables = self.tables.as_ref().ok_or(EINVAL)?;
         let region = tables.recv.get(usize::from(con)).ok_or(EINVAL)?;
         region.sge(token as usize * RECV_SIZE, RECV_SIZE)

@@ -120,10 +120,26 @@ pub(crate) struct Io {
     epoch: u32,
 }
 
-/// A request that is not complete.
+impl Io {
+    /// Of no request.
+    const NONE: Self = Self {
+        dir: Dir::Read,
+        admin: false,
+        cpu: 0,
+        polled: None,
+        sg: SgList::EMPTY,
+        data_len: 0,
+        usr_len: 0,
+        failover: false,
+        refused: false,
+        epoch: 0,
+    };
+}
+
+/// A request, and who wants to know that it is complete; `None` if it is.
 struct Slot {
     io: Io,
-    done: Callback,
+    done: Option<Callback>,
 }
 
 /// The place of a permit's request.
@@ -132,7 +148,7 @@ struct Slot {
 /// again, of which there is one at a time. `busy` keeps out who submits a second one meanwhile.
 pub(super) struct IoSlot {
     busy: Atomic<bool>,
-    slot: HandoffCell<Option<Slot>>,
+    slot: HandoffCell<Slot>,
 }
 
 impl IoSlot {
@@ -140,7 +156,10 @@ impl IoSlot {
     pub(super) fn new() -> Self {
         Self {
             busy: Atomic::new(false),
-            slot: HandoffCell::new(None),
+            slot: HandoffCell::new(Slot {
+                io: Io::NONE,
+                done: None,
+            }),
         }
     }
 }
@@ -290,7 +309,7 @@ impl Session {
             epoch: self.epoch.load(Relaxed),
         };
         let id = permit.id;
-        if let Err(done) = self.set_io(id, io, done) {
+        if let Err(done) = self.set_io(id, &io, done) {
             return Err((EBUSY, done));
         }
         // The slot is ours: nobody reads the message of an earlier request any more.
@@ -308,7 +327,7 @@ impl Session {
             // Nobody has the request now but us, unless a server answered what
             // it never got.
             Err(e) => match self.take_io(id) {
-                Some((_, done)) => Err((e, done)),
+                Some(done) => Err((e, done)),
                 None => Ok(()),
             },
         }
@@ -345,7 +364,7 @@ impl Session {
         Ok(())
     }
 
-    fn set_io(&self, id: u16, io: Io, done: Callback) -> Result<(), Callback> {
+    fn set_io(&self, id: u16, io: &Io, done: Callback) -> Result<(), Callback> {
         let Some(place) = self.io_slot(id) else {
             return Err(done);
         };
@@ -354,7 +373,9 @@ impl Session {
         }
         match place.slot.try_take() {
             Some(mut held) => {
-                *held = Some(Slot { io, done });
+                // One by one: nothing is built to be copied.
+                held.io = *io;
+                held.done = Some(done);
                 Ok(())
             }
             // Nobody has it while it is idle.
@@ -369,16 +390,16 @@ impl Session {
         self.tables.as_ref()?.ios.get(usize::from(id))
     }
 
-    fn take_io(&self, id: u16) -> Option<(Io, Callback)> {
+    fn take_io(&self, id: u16) -> Option<Callback> {
         let place = self.io_slot(id)?;
-        let slot = place.slot.try_take()?.take()?;
+        let done = place.slot.try_take()?.done.take()?;
         place.busy.store(false, Release);
-        Some((slot.io, slot.done))
+        Some(done)
     }
 
     pub(super) fn peek_io(&self, id: u16) -> Option<Io> {
         let held = self.io_slot(id)?.slot.try_take()?;
-        held.as_ref().map(|slot| slot.io)
+        held.done.is_some().then_some(held.io)
     }
 
     /// Notes that a path had the request and lost it.
@@ -388,9 +409,9 @@ impl Session {
 
     fn change_io(&self, id: u16, change: impl FnOnce(&mut Io)) -> Option<Io> {
         let mut held = self.io_slot(id)?.slot.try_take()?;
-        let slot = held.as_mut()?;
-        change(&mut slot.io);
-        Some(slot.io)
+        held.done.as_ref()?;
+        change(&mut held.io);
+        Some(held.io)
     }
 
     /// Offers the request to the paths, in the order of the policy, until one
@@ -447,7 +468,7 @@ impl Session {
     /// A request is complete. Softirq, or the owner task of a path.
     pub(crate) fn complete(&self, id: u16, result: i32) {
         // Taken once: who completes a request a second time finds nothing.
-        if let Some((_, done)) = self.take_io(id) {
+        if let Some(done) = self.take_io(id) {
             done.call(result);
         }
     }

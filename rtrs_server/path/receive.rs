@@ -205,7 +205,7 @@ impl Path {
         }
         let imm = wc.imm().ok_or(Fault::Unexpected("write without a value"))?;
         // Posted again at once: how much a client can make us do is limited by its chunks.
-        match qp.post_recv(RECV_EMPTY, None) {
+        match qp.post_recv_again(RECV_EMPTY) {
             Ok(()) | Err(PostError::Closed) => (),
             Err(e) => self.post_failed(e),
         }
