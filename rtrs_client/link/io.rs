@@ -94,7 +94,8 @@ impl Link {
         let io_cons = self.core.io_cons();
         match (io.admin, io_cons) {
             (true, _) | (_, 0) => 0,
-            // CAST: less than `io_cons`.
+            // CAST: less than `io_cons`. A division is for CPUs that have no connection.
+            (false, n) if io.cpu < u32::from(n) => 1 + io.cpu as u16,
             (false, n) => 1 + (io.cpu % u32::from(n)) as u16,
         }
     }
@@ -194,7 +195,8 @@ impl Outgoing<'_> {
         let slot = MessageSlot::of(self.id);
         let region = self.tables.messages.get(slot.region).ok_or(EINVAL)?;
         let usr_len = usize::from(self.layout.usr_len());
-        region.write(slot.offset + usr_len, msg)?;
+        // Not `Region::write()`, which hands over what it writes: all of it is, next.
+        region.pages().write(slot.offset + usr_len, msg)?;
         let len = self.layout.header_len() as usize;
         region.sync_for_device(slot.offset, len);
         region.sge(slot.offset, len)

@@ -423,46 +423,93 @@ impl Session {
             return Err(Unsent::Forgotten);
         }
         let set = self.paths.read(&guard).ok_or(Unsent::NoPath)?;
+        // One path leaves no choice, and its request none of the state of one.
+        let [path] = &*set.0 else {
+            return self.issue_by_choice(id, io, &set, &guard);
+        };
+        let link = path.link(&guard).ok_or(Unsent::NoPath)?;
+        match link.issue(id, io) {
+            Ok(()) => {
+                self.went_out(io);
+                Ok(())
+            }
+            Err(e) => {
+                let (mut refused, mut failure) = (io.refused, Unsent::NoPath);
+                self.not_on_this(id, e, &mut refused, &mut failure)?;
+                Err(failure)
+            }
+        }
+    }
+
+    /// The same for several paths.
+    #[inline(never)]
+    fn issue_by_choice(
+        self: &Arc<Self>,
+        id: u16,
+        io: &Io,
+        set: &PathSet,
+        guard: &rcu::Guard,
+    ) -> Result<(), Unsent> {
         // Where this runs does not matter, only that CPUs spread.
         let last = self.last_path.this();
-        let candidates = Candidates { set: &set, io };
+        let candidates = Candidates { set, io };
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
         let mut failure = Unsent::NoPath;
         let mut refused = io.refused;
         while let Some(i) = choice.next(&candidates) {
-            let Some(link) = set.0.get(i).and_then(|path| path.link(&guard)) else {
+            let Some(link) = set.0.get(i).and_then(|path| path.link(guard)) else {
                 continue;
             };
             match link.issue(id, io) {
                 Ok(()) => {
                     // CAST: at most 128 paths.
                     last.store(i as u32, Relaxed);
-                    if io.polled.is_some() {
-                        self.guard_polled();
-                    }
+                    self.went_out(io);
                     return Ok(());
                 }
-                Err(IssueError::Link) => {}
-                // Once may be the fault of the link, twice it is the request's: it
-                // is not to take down one path after the other.
-                Err(IssueError::Refused(e)) if refused => return Err(Unsent::Request(e)),
-                Err(IssueError::Refused(_)) => {
-                    refused = true;
-                    self.change_io(id, |io| io.refused = true);
-                }
-                Err(IssueError::Full) => failure = Unsent::Full,
-                // Of what mapping takes: as for the queue, it may do in a moment.
-                Err(IssueError::Request(e)) if e == ENOMEM => failure = Unsent::Full,
-                // This path's limits, not the session's.
-                Err(IssueError::Request(e)) if e == errno::EMSGSIZE => {
-                    if failure == Unsent::NoPath {
-                        failure = Unsent::Request(e);
-                    }
-                }
-                Err(IssueError::Request(e)) => return Err(Unsent::Request(e)),
+                Err(e) => self.not_on_this(id, e, &mut refused, &mut failure)?,
             }
         }
         Err(failure)
+    }
+
+    #[inline]
+    fn went_out(self: &Arc<Self>, io: &Io) {
+        if io.polled.is_some() {
+            self.guard_polled();
+        }
+    }
+
+    /// A path did not take request `id`. Notes why, or returns why no other one is to be tried.
+    #[cold]
+    fn not_on_this(
+        &self,
+        id: u16,
+        e: IssueError,
+        refused: &mut bool,
+        failure: &mut Unsent,
+    ) -> Result<(), Unsent> {
+        match e {
+            IssueError::Link => {}
+            // Once may be the fault of the link, twice it is the request's: it
+            // is not to take down one path after the other.
+            IssueError::Refused(e) if *refused => return Err(Unsent::Request(e)),
+            IssueError::Refused(_) => {
+                *refused = true;
+                self.change_io(id, |io| io.refused = true);
+            }
+            IssueError::Full => *failure = Unsent::Full,
+            // Of what mapping takes: as for the queue, it may do in a moment.
+            IssueError::Request(e) if e == ENOMEM => *failure = Unsent::Full,
+            // This path's limits, not the session's.
+            IssueError::Request(e) if e == errno::EMSGSIZE => {
+                if *failure == Unsent::NoPath {
+                    *failure = Unsent::Request(e);
+                }
+            }
+            IssueError::Request(e) => return Err(Unsent::Request(e)),
+        }
+        Ok(())
     }
 
     /// A request is complete. Softirq, or the owner task of a path.
