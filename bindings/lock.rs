@@ -29,6 +29,17 @@ macro_rules! new_spinlock_irq {
 }
 pub use new_spinlock_irq;
 
+/// The name of a lock that a function of this crate makes. Such a function may be compiled into
+/// each crate that uses it, with a literal of its own, while the lock's class is a `static` and
+/// stays one; and lockdep complains about a class whose name is at two addresses.
+macro_rules! lock_name {
+    ($name:literal) => {{
+        static NAME: &::kernel::str::CStr = ::kernel::c_str!($name);
+        NAME
+    }};
+}
+pub(crate) use lock_name;
+
 /// A spinlock for data that interrupt handlers use too.
 ///
 /// Local interrupts are disabled while it is held, and afterwards are what they

@@ -6,15 +6,18 @@
 
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        static_lock_class, //
     },
     types::Opaque, //
 };
 
 use crate::{
-    new_wait_queue,
+    lock::lock_name,
     raw,
     rcu,
     wait::WaitQueue, //
@@ -87,7 +90,7 @@ impl TagQueue {
                     raw::rtrs_helper_sbitmap_init(slot, depth, raw::GFP_KERNEL, node)
                 })
             }),
-            wait <- new_wait_queue!("TagQueue::wait"),
+            wait <- WaitQueue::new(lock_name!("TagQueue::wait"), static_lock_class!()),
             closed: Atomic::new(false),
             depth,
         })

@@ -320,7 +320,7 @@ main()
 	everything
 
 	vm=$("$RTRS_ENV/vm.sh")
-	mapfile -t results < <(find "$HOST" -name '*.ktap' -o -name '*.log' ! -name '*.ktap.log' | sort
+	mapfile -t results < <(find "$HOST" -maxdepth 1 -name '*.ktap' -o -maxdepth 1 -name '*.log' ! -name '*.ktap.log' | sort
 		find "$RTRS_RESULTS" -mindepth 3 -maxdepth 3 -name result.json | sort)
 	printf '\nresults: %s\n' "$RTRS_RESULTS"
 	printf '%s\n' "${TIMES[@]}" "$(printf '%5d s  all' "$(($(date +%s) - RTRS_T0))")"

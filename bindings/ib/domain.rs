@@ -4,10 +4,10 @@
 
 use core::ptr::NonNull;
 use kernel::{
-    new_mutex,
     prelude::*,
     str::CStr,
     sync::{
+        static_lock_class,
         Arc,
         Mutex, //
     },
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     compat::dma,
+    lock::lock_name,
     pages::Pages,
     raw, //
 };
@@ -106,12 +107,13 @@ impl Domain {
             pd,
             // SAFETY: `pd` is valid.
             lkey: unsafe { raw::rtrs_helper_ib_pd_lkey(pd.as_ptr()) },
-            owned <- new_mutex!(
+            owned <- Mutex::new(
                 Owned {
                     mapped: KVec::new(),
                     mrs: KVec::new(),
                 },
-                "rtrs_domain"
+                lock_name!("rtrs_domain"),
+                static_lock_class!(),
             ),
             device,
         });

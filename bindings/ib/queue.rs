@@ -23,6 +23,7 @@ use kernel::{
         CStrExt, //
     },
     sync::{
+        static_lock_class,
         Arc,
         SetOnce, //
     },
@@ -55,7 +56,7 @@ use crate::{
     },
     errno,
     lock::{
-        new_spinlock_irq,
+        lock_name,
         SpinLockIrq, //
     },
     raw, //
@@ -284,9 +285,7 @@ impl QueuePair {
         }
     }
 
-    /// The part of [`QueuePair::new`] that is the same for all handlers. In this crate
-    /// only, for the sake of lockdep: a generic function has its lock classes once, and
-    /// their names once for each crate that uses it.
+    /// The part of [`QueuePair::new`] that is the same for all handlers: once, and not for each.
     ///
     /// # Safety
     ///
@@ -394,14 +393,19 @@ impl QueuePair {
                 context: cfg.poll,
                 polling: Atomic::new(false),
                 drained: Atomic::new(false),
-                sq <- new_spinlock_irq!(SendQueue { open: true, posted }, "rtrs_sq"),
-                rq <- new_spinlock_irq!(
+                sq <- SpinLockIrq::new(
+                    SendQueue { open: true, posted },
+                    lock_name!("rtrs_sq"),
+                    static_lock_class!(),
+                ),
+                rq <- SpinLockIrq::new(
                     ReceiveQueue {
                         open: true,
                         posted: 0,
                         receives,
                     },
-                    "rtrs_rq"
+                    lock_name!("rtrs_rq"),
+                    static_lock_class!(),
                 ),
                 domain: domain.clone(),
             }),
