@@ -10,6 +10,9 @@
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
 #        bench.sh compare JSON JSON	are two runs of "all" within 2 %?
 #        bench.sh where			print where cargo builds it
+#
+# RTRS_BENCH_CPUS="1 2 4"  RTRS_BENCH_ROUNDS=3  RTRS_BENCH_IOS=8000  RTRS_BENCH_SECONDS=4: for less,
+# or more
 
 set -euo pipefail
 # shellcheck source=../env/lib.sh
@@ -61,7 +64,7 @@ guest()
 	mkdir -p "$RESULTS/$name"
 	step "bench-$name" "guest $name: $*" "$RTRS_ENV/enter.sh" "$VM" run --platform "$PLATFORM" --translate \
 		--name "$name" --smp "$cpus" --timeout 400 "${qemu[@]}" -- \
-		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} $BENCH/guest.sh $*" ||
+		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} RTRS_BENCH_SECONDS=${RTRS_BENCH_SECONDS:-} $BENCH/guest.sh $*" ||
 		die "guest $name failed; see $RTRS_LOGS/bench-$name.log"
 }
 
@@ -98,7 +101,7 @@ main()
 		;;
 	all)
 		set_up
-		for cpus in 1 2 4; do
+		for cpus in ${RTRS_BENCH_CPUS:-1 2 4}; do
 			for stack in rust c; do
 				mapfile -t rows < <(printf '%s\n' {4k,64k}:{read,write}:Y {4k,64k}:{read,write}:N)
 				count "$stack" "$cpus" "${rows[@]}"
@@ -106,7 +109,7 @@ main()
 			count nvme "$cpus" {4k,64k}:{read,write}:-
 		done
 		# In turn, so that what else the host does concerns all.
-		for round in 1 2 3; do
+		for ((round = 1; round <= ${RTRS_BENCH_ROUNDS:-3}; round++)); do
 			for stack in rust c nvme; do
 				rows=({4k,64k}:{read,write}:Y)
 				[ "$stack" != nvme ] || rows=({4k,64k}:{read,write}:-)
