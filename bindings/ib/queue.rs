@@ -507,9 +507,8 @@ impl QueuePair {
             })?;
         // SAFETY: by the function's requirement.
         unsafe {
-            if let Some(cqe) = cqe {
-                (*last).__bindgen_anon_1.wr_cqe = cqe;
-            }
+            // Always: the chain may have been tried with another token.
+            (*last).__bindgen_anon_1.wr_cqe = cqe.unwrap_or(self.silent());
             (*last).send_flags = match ticket.signal() {
                 true => raw::ib_send_flags_IB_SEND_SIGNALED,
                 false => 0,
