@@ -266,7 +266,7 @@ fetch_all()
 
 everything()
 {
-	local names
+	local names host
 
 	timed "set-up" set_up
 	mapfile -t names < <(tests_of "$PLATFORM")
@@ -296,8 +296,10 @@ everything()
 		timed "style" style
 		# In the time that guests leave, of which there is some at the beginning.
 		(renice -n 19 "$BASHPID" >/dev/null && host_tests) &
+		host=$!
 		timed "VM tests" vm_tests "$PLATFORM"
-		timed "host tests, the rest" wait $!
+		timed "host tests, the rest" wait "$host" ||
+			printf 'not ok 1 the host tests get to their end\n' >"$HOST/host-tests.ktap"
 		timed "instructions per request" costs
 		other_series
 		checkers
