@@ -158,11 +158,8 @@ impl RtrsCltSess {
     fn taken(&self, permit: *const RtrsPermit) -> Option<&HandoffCell<Option<Permit>>> {
         let memory = self.memory.as_ptr().addr();
         let offset = permit.addr().checked_sub(memory)?;
-        // No overflow: there is at least one permit.
-        if offset > self.memory.len() * size_of::<u64>() - size_of::<RtrsPermit>() {
-            return None;
-        }
-        if !permit.is_aligned() {
+        let last = size_of_val(&*self.memory).checked_sub(size_of::<RtrsPermit>())?;
+        if offset > last || !permit.is_aligned() {
             return None;
         }
         // SAFETY: Aligned, and inside `memory`. Volatile, as what is not a permit may be changing.

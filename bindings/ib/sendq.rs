@@ -113,8 +113,8 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         let ledger = Self {
             depth,
             interval,
-            // The last `interval - 1` may be unsignaled and stay until somebody posts more, so
-            // only the rest is sure to come free. No overflow: at most a quarter, or 1.
+            // The last `interval - 1` requests may be unsignaled, and are not retired before more
+            // are posted: only the others are certain to. No overflow: a quarter at most, or 1.
             max_chain: depth - (interval - 1),
             // No overflow: the shift is below 32.
             mask: (1 << log2) - 1,

@@ -333,7 +333,10 @@ impl<'q, const N: usize> Chain<'q, N> {
     ) -> Result<(), PostError> {
         let (qp, n) = (self.qp, self.len);
         let (first, last) = self.link().ok_or(PostError::Invalid)?;
-        // SAFETY: linked, and stays where it is until this returns.
+        // SAFETY: `link()` has linked what `push()` has initialised, and `self` stays where it is
+        // until this returns. What the requests name is of the domain of `qp`, or `belong_to()`
+        // had made a chain that cannot be linked; their completion entries are those of `qp`, from
+        // `base()`.
         unsafe { qp.post_linked(first, last, n, token, begin) }
     }
 
@@ -343,7 +346,7 @@ impl<'q, const N: usize> Chain<'q, N> {
     /// The pointers are good while `self` stays where it is.
     #[inline(always)]
     fn link(&mut self) -> Option<(*mut raw::ib_send_wr, *mut raw::ib_send_wr)> {
-        // CAST: every member of the union starts with an `ib_send_wr`, which `push()` has written.
+        // CAST: Every member of the union starts with an `ib_send_wr`, which `push()` has written.
         let mut wrs = self
             .wrs
             .get_mut(..self.len as usize)?
@@ -356,7 +359,7 @@ impl<'q, const N: usize> Chain<'q, N> {
             unsafe { (*last).next = wr };
             last = wr;
         }
-        // SAFETY: as above; a chain whose post has failed may be posted again, without what was
+        // SAFETY: As above; a chain whose post has failed may be posted again, without what was
         // the rest of it.
         unsafe { (*last).next = core::ptr::null_mut() };
         Some((first, last))

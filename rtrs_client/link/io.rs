@@ -94,7 +94,7 @@ impl Link {
         let io_cons = self.core.io_cons();
         match (io.admin, io_cons) {
             (true, _) | (_, 0) => 0,
-            // CAST: less than `io_cons`. A division is for CPUs that have no connection.
+            // CAST: Less than `io_cons`. A division is for CPUs that have no connection.
             (false, n) if io.cpu < u32::from(n) => 1 + io.cpu as u16,
             (false, n) => 1 + (io.cpu % u32::from(n)) as u16,
         }
