@@ -29,6 +29,7 @@ mod cm;
 mod device;
 mod domain;
 mod endpoint;
+mod flight;
 mod mr;
 mod polls;
 mod queue;
@@ -66,6 +67,19 @@ pub use self::{
         Handler,
         Locked, //
     },
+    flight::{
+        AnswerError,
+        Building,
+        Flight,
+        Flights,
+        InFlight,
+        Landing,
+        Needs,
+        Posted,
+        Unposted,
+        Violation,
+        MAX_SGES, //
+    },
     mr::{
         Access,
         Mr, //
@@ -77,11 +91,7 @@ pub use self::{
         QueueConfig,
         QueuePair, //
     },
-    sg::{
-        MappedSg,
-        SgBuffer,
-        SgList, //
-    },
+    sg::SgBuffer,
     sockaddr::{
         interface_index,
         SockAddr, //

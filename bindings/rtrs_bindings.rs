@@ -27,12 +27,14 @@ pub mod errno;
 pub mod handoff;
 pub mod ib;
 pub mod kobject;
+pub mod loan;
 pub mod lock;
 pub mod name;
 pub mod noio;
 pub mod pages;
 pub mod param;
 pub mod percpu;
+pub mod place;
 pub mod ratelimit;
 #[cfg_attr(not(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES), allow(unknown_lints))]
 #[allow(unnecessary_transmutes)]

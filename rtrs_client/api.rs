@@ -20,14 +20,14 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use rtrs_bindings::callback::Callback;
+use rtrs_bindings::loan::Loan;
 pub use rtrs_bindings::{
     callback::{
         Message,
-        Piece,
-        Request, //
+        Piece, //
     },
-    ib::SgBuffer, //
+    ib::SgBuffer,
+    loan::Request, //
 };
 pub use rtrs_core::proto::Dir as Direction;
 use rtrs_core::{
@@ -35,18 +35,20 @@ use rtrs_core::{
     sockaddr, //
 };
 
-pub use crate::session::{
-    Connection,
-    Events,
-    Limits,
-    LinkEvent, //
-};
 use crate::{
     client,
     session::{
         Options,
         Permit as InnerPermit,
         Session as Inner, //
+    },
+};
+pub use crate::{
+    request::Connection,
+    session::{
+        Events,
+        Limits,
+        LinkEvent, //
     },
 };
 
@@ -81,25 +83,23 @@ pub enum Wait {
 pub struct Session(Arc<Inner>);
 
 /// The right to have one request in flight, of one session. Dropping it gives it
-/// back.
+/// back; if its request is not complete then that does.
 pub struct Permit {
     session: Arc<Inner>,
-    permit: Option<InnerPermit>,
+    permit: InnerPermit,
 }
 
 impl Permit {
     /// Its number, smaller than the session's queue depth: for a table of the
     /// user's own.
     pub fn id(&self) -> u16 {
-        self.permit.as_ref().map_or(0, InnerPermit::id)
+        self.permit.id()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.session.put_permit(permit);
-        }
+        self.session.put_permit(self.permit.id());
     }
 }
 
@@ -154,7 +154,7 @@ impl Session {
         let permit = self.0.get_permit(connection, wait == Wait::Yes)?;
         Some(Permit {
             session: self.0.clone(),
-            permit: Some(permit),
+            permit,
         })
     }
 
@@ -184,17 +184,34 @@ impl Session {
         message: Message<'_>,
         request: Arc<R>,
     ) -> Result {
-        let inner = permit.permit.as_ref().ok_or(EINVAL)?;
         if !Arc::ptr_eq(&permit.session, &self.0) {
             return Err(EINVAL);
         }
-        let (done, list, len) = Callback::of_request(request)?;
-        self.0
-            .submit(inner.key(), dir, message, list, len, done)
-            .map_err(|(e, done)| {
-                done.cancel();
-                e
-            })
+        self.submit_loan(permit, dir, message, Loan::of_request(request)?)
+    }
+
+    /// The same for all types of requests: built once, in this module.
+    #[inline(never)]
+    fn submit_loan(
+        &self,
+        permit: &Permit,
+        dir: Direction,
+        message: Message<'_>,
+        mut loan: Loan,
+    ) -> Result {
+        let id = permit.id();
+        match self.0.begin(id) {
+            Ok(mut turn) => {
+                turn.loan = loan;
+                self.0.submit(id, turn, dir, message)
+            }
+            Err(e) => {
+                if let Some(callback) = loan.end() {
+                    callback.cancel();
+                }
+                Err(e)
+            }
+        }
     }
 }
 

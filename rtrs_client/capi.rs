@@ -23,16 +23,12 @@ use kernel::{
 };
 use rtrs_bindings::{
     callback::{
-        Callback,
         Message,
         Notifier, //
     },
     errno,
-    handoff::HandoffCell,
-    ib::{
-        SgList,
-        SockAddr, //
-    },
+    ib::SockAddr,
+    loan::Loan, //
 };
 use rtrs_core::{
     capi::RtrsAddr,
@@ -44,12 +40,11 @@ use rtrs_core::{
 
 use crate::{
     client,
+    request::Connection,
     session::{
-        Connection,
         Events,
         LinkEvent,
         Options,
-        Permit,
         Session, //
     },
 };
@@ -109,8 +104,6 @@ const WRITE: c_int = 1;
 /// `struct rtrs_clt_sess`: a session and what its C user sees of permits.
 pub(crate) struct RtrsCltSess {
     session: Arc<Session>,
-    /// The permits that are taken, by number.
-    taken: KVVec<HandoffCell<Option<Permit>>>,
     /// The `struct rtrs_permit`s with their space, as words for alignment.
     memory: KVVec<u64>,
     /// Bytes from one to the next.
@@ -130,13 +123,8 @@ impl RtrsCltSess {
             .div_ceil(size_of::<u64>());
         let mut memory = KVVec::with_capacity(words, GFP_KERNEL)?;
         memory.extend_with(words, 0u64, GFP_KERNEL)?;
-        let mut taken = KVVec::with_capacity(depth, GFP_KERNEL)?;
-        for _ in 0..depth {
-            taken.push(HandoffCell::new(None), GFP_KERNEL)?;
-        }
         Ok(Self {
             session,
-            taken,
             memory,
             stride,
         })
@@ -152,10 +140,10 @@ impl RtrsCltSess {
             .cast()
     }
 
-    /// The place of a C permit, if it is one of these. It says itself which one, unless its user has
-    /// written over that: then it is not where that one is.
-    #[inline]
-    fn taken(&self, permit: *const RtrsPermit) -> Option<&HandoffCell<Option<Permit>>> {
+    /// The number of a C permit, if it is one of these. It says itself which one, unless its user
+    /// has written over that: then it is not where that one is.
+    #[inline(always)]
+    fn id_of(&self, permit: *const RtrsPermit) -> Option<u16> {
         let memory = self.memory.as_ptr().addr();
         let offset = permit.addr().checked_sub(memory)?;
         let last = size_of_val(&*self.memory).checked_sub(size_of::<RtrsPermit>())?;
@@ -165,8 +153,7 @@ impl RtrsCltSess {
         // SAFETY: Aligned, and inside `memory`. Volatile, as what is not a permit may be changing.
         let id = unsafe { (&raw const (*permit).mem_id).read_volatile() };
         let id = u16::try_from(id).ok()?;
-        let taken = self.taken.get(usize::from(id))?;
-        core::ptr::eq(self.permit_ptr(id), permit).then_some(taken)
+        core::ptr::eq(self.permit_ptr(id), permit).then_some(id)
     }
 }
 
@@ -288,14 +275,6 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
     };
     let (id, cpu) = (permit.id(), permit.cpu());
     let ptr = sess.permit_ptr(id);
-    match sess
-        .taken
-        .get(usize::from(id))
-        .and_then(HandoffCell::try_take)
-    {
-        Some(mut taken) => *taken = Some(permit),
-        None => return core::ptr::null_mut(),
-    }
     // SAFETY: inside `memory`, aligned, and by the permit nobody else's.
     unsafe {
         ptr.write(RtrsPermit {
@@ -320,9 +299,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
 ) {
     // SAFETY: by the function's requirement.
     let sess = unsafe { &*sess };
-    let permit = sess.taken(permit).and_then(|cell| cell.try_take()?.take());
-    if let Some(permit) = permit {
-        sess.session.put_permit(permit);
+    if let Some(id) = sess.id_of(permit) {
+        sess.session.put_permit(id);
     }
 }
 
@@ -348,15 +326,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     sg_cnt: c_uint,
 ) -> c_int {
     // SAFETY: by the function's requirement.
-    let (ops, sess, message, list) = unsafe {
-        (
-            &*ops,
-            &*sess,
-            Message::from_raw(vec, nr),
-            SgList::from_raw(sg, sg_cnt),
-        )
-    };
-    let Some(conf_fn) = ops.conf_fn else {
+    let (ops, sess, message) = unsafe { (&*ops, &*sess, Message::from_raw(vec, nr)) };
+    let (Some(conf_fn), Some(id)) = (ops.conf_fn, sess.id_of(permit)) else {
         return EINVAL.to_errno();
     };
     let dir = match dir {
@@ -364,28 +335,16 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         WRITE => Dir::Write,
         _ => return EINVAL.to_errno(),
     };
-    // SAFETY: by the function's requirement.
-    let done = unsafe { Callback::from_raw(conf_fn, ops.private) };
-    // The permit stays taken: it belongs to the caller until it is put.
-    let Some(cell) = sess.taken(permit) else {
-        return EINVAL.to_errno();
+    let mut turn = match sess.session.begin(id) {
+        Ok(turn) => turn,
+        Err(e) => return e.to_errno(),
     };
-    let Some(held) = cell.try_take() else {
-        return EBUSY.to_errno();
-    };
-    let Some(permit) = held.as_ref().map(Permit::key) else {
-        return EINVAL.to_errno();
-    };
-    drop(held);
     // What the list describes; `_len` says the same, if the caller is right.
-    // SAFETY: by the function's requirement: `conf_fn` was not called yet.
-    let len = unsafe { list.total() };
-    match sess.session.submit(permit, dir, message, list, len, done) {
+    // SAFETY: by the function's requirement.
+    turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt) };
+    match sess.session.submit(id, turn, dir, message) {
         Ok(()) => 0,
-        Err((e, done)) => {
-            done.cancel();
-            e.to_errno()
-        }
+        Err(e) => e.to_errno(),
     }
 }
 

@@ -22,11 +22,9 @@
 mod completion;
 mod inspect;
 mod io;
-mod mapping;
 mod setup;
 
-pub(crate) use self::io::IssueError;
-use self::mapping::Mapping;
+pub(crate) use self::io::Sent;
 
 use kernel::{
     prelude::*,
@@ -40,7 +38,7 @@ use rtrs_bindings::{
     ib::{
         Domain,
         Endpoint,
-        Mr,
+        Flights,
         Region, //
     },
 };
@@ -56,10 +54,7 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    logic::{
-        path_state::Failure,
-        request_state::RequestState, //
-    },
+    logic::path_state::Failure,
     path::{
         Notice,
         Path, //
@@ -67,35 +62,22 @@ use crate::{
     stats::Stamp,
 };
 
-/// Scatter/gather elements of a send: the data of a write goes out from where it
-/// is in up to `MAX_SEND_SGES - 1` pieces, more are registered first.
-const MAX_SEND_SGES: u32 = 8;
-
 /// Receive token of the answer with the chunks, on the service connection.
 const INFO_TOKEN: u32 = 2 * SERVICE_QUEUE_DEPTH as u32;
 
-/// Send token of answers to heartbeats, on the service connection: it follows two
-/// for each permit.
-fn ack_token(geometry: &Geometry) -> u32 {
-    2 * u32::from(geometry.queue_depth())
-}
+/// Send token of answers to heartbeats, on the service connection.
+const ACK_TOKEN: u32 = 0;
 
 /// Bytes of a receive buffer: the largest answer to a request.
 const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
 
-/// One request slot of a link, of the permit with the same number.
-struct Request {
-    state: RequestState,
-    /// When it was posted.
+/// What a link has for each permit besides its flight. Read for each request, and written with it:
+/// a cache line of its own.
+#[repr(align(64))]
+struct Slot {
+    /// When the request was posted.
     stamp: Stamp,
-    /// Key that the server has to give back before the request is over.
-    rkey: Atomic<u32>,
-    /// Which use of the slot its send, and its invalidation, were posted for.
-    sent_gen: Atomic<u32>,
-    inval_gen: Atomic<u32>,
-    /// What the owner of the request, see [`RequestState`], has to undo.
-    mapped: Mapping,
-    mr: Mr,
+    chunk: Chunk,
 }
 
 /// One chunk of the server.
@@ -104,24 +86,19 @@ struct Chunk {
     rkey: Atomic<u32>,
 }
 
-/// What a connected link has for each permit.
+/// What a connected link has.
 struct Tables {
-    requests: KVVec<Request>,
-    chunks: KVVec<Chunk>,
-    /// The session's message store, mapped for this link.
-    messages: KVec<Region>,
+    /// By permit.
+    slots: KVVec<Slot>,
+    /// The session's message store is mapped for them.
+    flights: Flights<LinkCore>,
     /// Receive buffers, by connection; empty unless the server sends new keys.
     recv: KVec<Region>,
 }
 
-/// What one connection's completions keep between each other. A cache line of its
-/// own: connections belong to CPUs.
+/// What is counted for each connection. A cache line of its own: connections belong to CPUs.
 #[repr(align(64))]
 struct ConState {
-    /// Key that the last message on this connection invalidated, 0 for none, and when that was,
-    /// in monotonic nanoseconds.
-    invalidated: Atomic<u32>,
-    invalidated_ns: Atomic<u64>,
     /// Requests in flight that went out on this connection.
     inflight: Atomic<i32>,
 }
@@ -161,8 +138,6 @@ impl LinkCore {
         for _ in 0..cons {
             states.push(
                 ConState {
-                    invalidated: Atomic::new(0),
-                    invalidated_ns: Atomic::new(0),
                     inflight: Atomic::new(0),
                 },
                 GFP_KERNEL,

@@ -13,5 +13,4 @@ pub mod hist;
 pub mod path_state;
 pub mod policy;
 pub mod polled;
-pub mod request_state;
 pub mod silence;

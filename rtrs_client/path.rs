@@ -90,9 +90,9 @@ use crate::{
         },
         silence::Silence,
     },
+    request::Io,
     session::{
         Creation,
-        Io,
         Session, //
     },
     stats::Stats,

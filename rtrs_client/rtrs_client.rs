@@ -18,6 +18,7 @@ mod link;
 pub mod logic;
 mod params;
 mod path;
+mod request;
 mod session;
 mod stats;
 mod sysfs;
@@ -29,8 +30,7 @@ mod atomic {
     pub(crate) use kernel::sync::atomic::{
         Atomic,
         Full,
-        Relaxed,
-        Release, //
+        Relaxed, //
     };
 }
 

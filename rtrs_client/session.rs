@@ -35,12 +35,7 @@ pub use self::events::{
     Events,
     LinkEvent, //
 };
-pub use self::io::Connection;
-pub(crate) use self::io::{
-    Io,
-    MessageSlot,
-    Permit, //
-};
+pub(crate) use self::io::Permit;
 pub(crate) use self::tuning::{
     Knob,
     Tuning, //
@@ -92,7 +87,6 @@ use rtrs_core::proto::{
 
 use self::{
     events::LinkEvents,
-    io::IoSlot,
     paths::PathSet,
     polled::Polled,
     uevents::Uevents,
@@ -105,6 +99,10 @@ use crate::{
     },
     logic::policy::Policy,
     path::Path,
+    request::{
+        MessageSlot,
+        Pending, //
+    },
     sysfs::SessionFiles,
 };
 
@@ -143,8 +141,11 @@ pub struct Limits {
 /// What has the size of the queue depth; made when the first server told it.
 struct Tables {
     geometry: Geometry,
+    /// Most bytes of user message and message, and of data.
+    max_header: usize,
+    max_data: usize,
     permits: Pin<KBox<TagQueue>>,
-    ios: KVVec<IoSlot>,
+    requests: KVVec<Pending>,
     /// Which requests wait for a path; changed with the lock of `Waiting` held.
     parked: KVVec<Atomic<bool>>,
     /// User messages and the protocol's, by permit; every path maps them.
@@ -386,7 +387,7 @@ impl Session {
             queue_depth: geometry.queue_depth(),
             max_io_size: geometry.client_io_size(MAX_SEGMENTS),
             max_segments: MAX_SEGMENTS,
-            max_hdr_size: geometry.max_hdr_size().min(MessageSlot::SIZE as u32),
+            max_hdr_size: geometry.max_hdr_size().min(MessageSlot::SIZE),
         })
     }
 
@@ -403,10 +404,10 @@ impl Session {
                 });
         }
         let depth = geometry.queue_depth();
-        let mut ios = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         let mut parked = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
-            ios.push(IoSlot::new(), GFP_KERNEL)?;
+            requests.push(Pending::new(), GFP_KERNEL)?;
             parked.push(Atomic::new(false), GFP_KERNEL)?;
         }
         let regions = MessageSlot::regions(depth);
@@ -421,8 +422,11 @@ impl Session {
         }
         self.tables.populate(Tables {
             geometry: *geometry,
+            // CAST: widening.
+            max_header: geometry.max_hdr_size().min(MessageSlot::SIZE) as usize,
+            max_data: geometry.client_io_size(MAX_SEGMENTS) as usize,
             permits: KBox::pin_init(TagQueue::new(u32::from(depth), NO_NODE), GFP_KERNEL)?,
-            ios,
+            requests,
             parked,
             messages,
         });

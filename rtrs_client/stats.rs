@@ -107,11 +107,6 @@ impl Stamp {
         self.0.store(now_ns & !Self::WRITE | dir, Relaxed);
     }
 
-    /// Whether it was set no later than `ns`.
-    pub(crate) fn is_before(&self, ns: u64) -> bool {
-        self.0.load(Relaxed) & !Self::WRITE <= ns
-    }
-
     /// Direction, and nanoseconds since then.
     #[inline]
     pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
@@ -157,11 +152,10 @@ impl Stats {
     /// A request went out, of `bytes` bytes of data and user message together and
     /// a scatter list of `entries`.
     #[inline]
-    pub(crate) fn issued(&self, dir: Dir, bytes: usize, entries: u32, failover: bool) {
+    pub(crate) fn issued(&self, dir: Dir, bytes: u32, entries: u32, failover: bool) {
         let dir = dir_index(dir);
         self.counters.add(REQUESTS + dir, 1);
-        // CAST: `usize` has at most 64 bits.
-        self.counters.add(BYTES + dir, bytes as u64);
+        self.counters.add(BYTES + dir, u64::from(bytes));
         self.counters.add(SG + hist::sg_bin(entries), 1);
         if failover {
             self.counters.add(FAILOVER, 1);

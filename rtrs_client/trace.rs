@@ -15,7 +15,10 @@ use kernel::{
 use rtrs_bindings::trace::tracepoints;
 
 use crate::{
-    link::LinkCore,
+    link::{
+        LinkCore,
+        Sent, //
+    },
     logic::path_state::{
         CloseReason,
         PathMachine,
@@ -26,10 +29,7 @@ use crate::{
         Path,
         PathName, //
     },
-    session::{
-        Io,
-        Session, //
-    },
+    session::Session,
     stats::dir_index,
 };
 
@@ -71,25 +71,26 @@ fn names(core: &LinkCore) -> (&CStr, &CStr) {
 
 /// A request was posted.
 #[inline(always)]
-pub(crate) fn issue(core: &LinkCore, con: u16, id: u16, io: &Io) {
+pub(crate) fn issue(core: &LinkCore, con: u16, id: u16, sent: &Sent) {
     #[cold]
-    fn fire(core: &LinkCore, con: u16, id: u16, io: &Io) {
+    fn fire(core: &LinkCore, con: u16, id: u16, sent: &Sent) {
         let (sess, path) = names(core);
-        // CAST: a direction is 0 or 1; lengths have at most 64 and, checked, 16 bits.
+        let usr_len = u32::from(sent.usr_len);
+        // CAST: a direction is 0 or 1.
         rtrs_clt_issue::fire(
             sess,
             path,
             con.into(),
             id.into(),
-            dir_index(io.dir) as u32,
-            io.data_len as u64,
-            io.usr_len as u32,
-            io.failover,
+            dir_index(sent.dir) as u32,
+            u64::from(sent.bytes.saturating_sub(usr_len)),
+            usr_len,
+            sent.failover,
         )
     }
 
     if rtrs_clt_issue::enabled() {
-        fire(core, con, id, io);
+        fire(core, con, id, sent);
     }
 }
 
@@ -109,12 +110,12 @@ pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: b
 
 /// A request is complete.
 #[inline(always)]
-pub(crate) fn complete(core: &LinkCore, con: u16, id: usize, dir: usize, result: i32, ns: u64) {
+pub(crate) fn complete(core: &LinkCore, con: u16, id: u16, dir: usize, result: i32, ns: u64) {
     #[cold]
-    fn fire(core: &LinkCore, con: u16, id: usize, dir: usize, result: i32, ns: u64) {
+    fn fire(core: &LinkCore, con: u16, id: u16, dir: usize, result: i32, ns: u64) {
         let (sess, path) = names(core);
-        // CAST: a permit's number; a direction is 0 or 1.
-        rtrs_clt_complete::fire(sess, path, con.into(), id as u32, dir as u32, result, ns)
+        // CAST: a direction is 0 or 1.
+        rtrs_clt_complete::fire(sess, path, con.into(), id.into(), dir as u32, result, ns)
     }
 
     if rtrs_clt_complete::enabled() {
@@ -123,11 +124,10 @@ pub(crate) fn complete(core: &LinkCore, con: u16, id: usize, dir: usize, result:
 }
 
 /// A request was in flight on a link that ended.
-pub(crate) fn failover(core: &LinkCore, con: u16, id: usize, answered: bool) {
+pub(crate) fn failover(core: &LinkCore, con: u16, id: u16, answered: bool) {
     if rtrs_clt_failover::enabled() {
         let (sess, path) = names(core);
-        // CAST: a permit's number.
-        rtrs_clt_failover::fire(sess, path, con.into(), id as u32, answered)
+        rtrs_clt_failover::fire(sess, path, con.into(), id.into(), answered)
     }
 }
 

@@ -240,6 +240,32 @@ costs()
 	grep -E '^rust .*reference' "$HOST/bench.ktap.log" || true
 }
 
+# What needs no guest, or no undisturbed one, beside the guests: those wait now and then. At the
+# lowest priority, so that they do not notice, and with its words kept for the end.
+start_aside()
+{
+	say "beside the VM tests: style, host tests, instructions per request; log: $RTRS_LOGS/aside.log"
+	(
+		renice -n 19 "$BASHPID" >/dev/null
+		TIMES=()
+		timed "style, beside the VM tests" style
+		timed "host tests, beside the VM tests" host_tests
+		timed "instructions per request, beside the VM tests" costs
+		printf '%s\n' "${TIMES[@]}" >"$RTRS_LOGS/aside.times"
+	) >"$RTRS_LOGS/aside.log" 2>&1 &
+	ASIDE=$!
+	trap 'kill "$ASIDE" 2>/dev/null || true' EXIT
+}
+
+end_aside()
+{
+	say "waiting for what runs beside the VM tests ..."
+	one_line setup-aside "what runs beside the VM tests comes to its end" wait "$ASIDE"
+	trap - EXIT
+	cat "$RTRS_LOGS/aside.log"
+	mapfile -t -O "${#TIMES[@]}" TIMES <"$RTRS_LOGS/aside.times" || true
+}
+
 # Which tests a platform is for; nothing means all.
 tests_of()
 {
@@ -293,12 +319,11 @@ everything()
 		timed "VM tests" vm_tests "$PLATFORM"
 		;;
 	*)
-		timed "style" style
-		timed "host tests" host_tests
+		start_aside
 		timed "VM tests" vm_tests "$PLATFORM"
-		timed "instructions per request" costs
 		other_series
 		checkers
+		end_aside
 		;;
 	esac
 }

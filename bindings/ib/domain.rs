@@ -21,6 +21,11 @@ use super::{
     wr::Sge,
 };
 use crate::{
+    atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
     compat::dma,
     lock::lock_name,
     pages::Pages,
@@ -59,7 +64,14 @@ struct Mapped {
 struct Owned {
     mapped: KVec<Mapped>,
     mrs: KVec<NonNull<raw::ib_mr>>,
+    kept: KVec<Arc<dyn Keep>>,
 }
+
+/// Instead of a number of queue pairs: there will be none.
+const ENDED: u32 = u32::MAX;
+
+/// What work requests on queue pairs of a domain name: it stays as long as the domain.
+pub(super) trait Keep: Send + Sync {}
 
 /// A protection domain, the device it is on, and the pages and memory regions that it has.
 ///
@@ -72,6 +84,7 @@ struct Owned {
 pub struct Domain {
     pd: NonNull<raw::ib_pd>,
     lkey: u32,
+    queue_pairs: Atomic<u32>,
     #[pin]
     owned: Mutex<Owned>,
     // Dropped after the PD was deallocated in `drop()`.
@@ -107,10 +120,12 @@ impl Domain {
             pd,
             // SAFETY: `pd` is valid.
             lkey: unsafe { raw::rtrs_helper_ib_pd_lkey(pd.as_ptr()) },
+            queue_pairs: Atomic::new(0),
             owned <- Mutex::new(
                 Owned {
                     mapped: KVec::new(),
                     mrs: KVec::new(),
+                    kept: KVec::new(),
                 },
                 lock_name!("rtrs_domain"),
                 static_lock_class!(),
@@ -170,6 +185,38 @@ impl Domain {
             dma,
             dir,
         })
+    }
+
+    /// Keeps `what` for as long as the domain lives. May sleep.
+    pub(super) fn keep(&self, what: Arc<dyn Keep>) -> Result {
+        self.owned.lock().kept.push(what, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// There is going to be one more queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED` if there are to be no more.
+    pub(super) fn add_queue_pair(&self) -> Result {
+        loop {
+            let n = self.queue_pairs.load(Relaxed);
+            let more = n.checked_add(1).ok_or(crate::errno::ECONNABORTED)?;
+            if self.queue_pairs.cmpxchg(n, more, Full).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One is destroyed.
+    pub(super) fn remove_queue_pair(&self) {
+        self.queue_pairs.fetch_sub(1, Full);
+    }
+
+    /// Whether all queue pairs of the domain are gone. If so there will never be one again.
+    pub(super) fn has_ended(&self) -> bool {
+        // ORDERING: Full: what was done before the last one was destroyed is seen after this.
+        self.queue_pairs.cmpxchg(0, ENDED, Full).is_ok() || self.queue_pairs.load(Relaxed) == ENDED
     }
 
     /// A memory region for fast registration of up to `pages` pages, which stays as long as the

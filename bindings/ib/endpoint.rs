@@ -31,6 +31,7 @@ use super::{
     },
     device::Device,
     domain::Domain,
+    flight::Landing,
     queue::{
         QpEvent,
         QueueConfig,
@@ -72,6 +73,12 @@ pub trait Handler: Send + Sync + Sized + 'static {
     #[inline]
     fn send_retired(&self, ep: &Endpoint<Self>, qp: &QueuePair) {
         let _ = (ep, qp);
+    }
+
+    /// A [`Flight`](super::Flight) is over. Context: the queue's.
+    fn landed(&self, ep: &Endpoint<Self>, landing: Landing<'_, Self>) {
+        let _ = ep;
+        drop(landing);
     }
 
     /// A receive completed. Context: the queue's.

@@ -13,11 +13,7 @@ use super::{
         Domain,
         Region, //
     },
-    sg::MappedSg,
-    wr::{
-        Remote,
-        Sge, //
-    },
+    wr::Remote,
 };
 use crate::{
     handoff::HandoffCell,
@@ -128,36 +124,6 @@ impl Mr {
         })
     }
 
-    /// A local element for the bytes the region is mapped to, once registered.
-    pub fn sge(&self) -> Result<Sge<'_>> {
-        let next = self.next.try_take().ok_or(EBUSY)?;
-        // The local key of a fast registration is its remote key.
-        Ok(Sge::new(&self.domain, next.iova, next.len, self.rkey()))
-    }
-
-    /// Describes `len` bytes in `sg` to the region, in pages of `page_size` bytes, and gives it a
-    /// new key: takes effect with the next registration. Any context; for pages that are larger
-    /// than the CPU's the driver may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when the list does not fit or has gaps within pages, or is mapped for another
-    /// domain, or for a page size that is no power of two; `EBUSY` when somebody else is using the
-    /// region.
-    pub fn map_sg(&self, sg: &MappedSg, page_size: u32, len: u32) -> Result<Remote> {
-        if !sg.is_for(&self.domain) {
-            return Err(EINVAL);
-        }
-        let mut next = self.next.try_take().ok_or(EBUSY)?;
-        // SAFETY: the list is mapped for the domain, see above.
-        unsafe { self.map_raw(&mut next, sg.as_raw(), sg.segments(), page_size, len) }?;
-        self.bump(&mut next);
-        Ok(Remote {
-            addr: next.iova,
-            rkey: self.rkey(),
-        })
-    }
-
     /// Describes `regions`, one behind the other, to the region, in pages of `page_size` bytes. May
     /// sleep.
     ///
@@ -196,49 +162,9 @@ impl Mr {
         // of our domain; `ib_map_mr_sg()` reads nothing else of them.
         unsafe {
             let mut next = self.next.try_take().ok_or(EBUSY)?;
-            self.map_raw(&mut next, list.as_mut_ptr(), nents, page_size, total)
+            next.iova = map_list(self.raw, list.as_mut_ptr(), nents, page_size)?;
+            next.len = total;
         }
-    }
-
-    /// # Safety
-    ///
-    /// `sgl` must have `nents` entries with DMA addresses of the domain's
-    /// device.
-    unsafe fn map_raw(
-        &self,
-        next: &mut Mapping,
-        sgl: *mut raw::scatterlist,
-        nents: u32,
-        page_size: u32,
-        len: u32,
-    ) -> Result {
-        let n = i32::try_from(nents).map_err(|_| EINVAL)?;
-        // Drivers make a mask of it.
-        if !page_size.is_power_of_two() {
-            return Err(EINVAL);
-        }
-        // SAFETY: by the function's requirement; the region is valid.
-        let mapped = unsafe {
-            raw::ib_map_mr_sg(self.raw.as_ptr(), sgl, n, core::ptr::null_mut(), page_size)
-        };
-        if mapped < 0 {
-            return Err(Error::from_errno(mapped));
-        }
-        if mapped != n {
-            return Err(EINVAL);
-        }
-        // What the peer calls it says nothing about where it is. Only the offset in the first page
-        // has to stay; 0 is left to those for whom it means none.
-        let page_size = u64::from(page_size);
-        let in_page = page_size.saturating_sub(1);
-        // SAFETY: the region is valid, and ours to change: `next` is held.
-        next.iova = unsafe {
-            let first = raw::rtrs_helper_ib_mr_iova(self.raw.as_ptr());
-            let iova = page_size.saturating_add(first & in_page);
-            raw::rtrs_helper_ib_mr_set_iova(self.raw.as_ptr(), iova);
-            iova
-        };
-        next.len = len;
         Ok(())
     }
 
@@ -248,5 +174,58 @@ impl Mr {
 
     pub(super) fn as_raw(&self) -> *mut raw::ib_mr {
         self.raw.as_ptr()
+    }
+}
+
+/// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns the address
+/// by which it is known then. Any context; for pages that are larger than the CPU's the driver may
+/// sleep.
+///
+/// # Errors
+///
+/// `EINVAL` when the list does not fit or has gaps within pages, or for a page size that is no power
+/// of two.
+///
+/// # Safety
+///
+/// `sgl` must have `nents` entries with DMA addresses of the device of `mr`, which must be valid,
+/// neither registered nor about to be, and the caller's to change.
+#[inline(always)]
+pub(super) unsafe fn map_list(
+    mr: NonNull<raw::ib_mr>,
+    sgl: *mut raw::scatterlist,
+    nents: u32,
+    page_size: u32,
+) -> Result<u64> {
+    // Drivers make a mask of it.
+    if !page_size.is_power_of_two() {
+        return Err(EINVAL);
+    }
+    let n = i32::try_from(nents).map_err(|_| EINVAL)?;
+    // SAFETY: by the function's requirement.
+    let mapped =
+        unsafe { raw::ib_map_mr_sg(mr.as_ptr(), sgl, n, core::ptr::null_mut(), page_size) };
+    if mapped != n {
+        return Err(map_error(mapped));
+    }
+    // What the peer calls it says nothing about where it is. Only the offset in the first page
+    // has to stay; 0 is left to those for whom it means none.
+    let page_size = u64::from(page_size);
+    let in_page = page_size.wrapping_sub(1);
+    // SAFETY: by the function's requirement.
+    unsafe {
+        let first = raw::rtrs_helper_ib_mr_iova(mr.as_ptr());
+        let iova = page_size | first & in_page;
+        raw::rtrs_helper_ib_mr_set_iova(mr.as_ptr(), iova);
+        Ok(iova)
+    }
+}
+
+#[cold]
+fn map_error(mapped: i32) -> Error {
+    if mapped < 0 {
+        Error::from_errno(mapped)
+    } else {
+        EINVAL
     }
 }

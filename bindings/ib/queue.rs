@@ -30,6 +30,7 @@ use kernel::{
     },
 };
 
+pub(super) use self::completion::send_done;
 pub use self::completion::QpEvent;
 use self::{
     completion::{
@@ -197,6 +198,9 @@ pub struct QueuePair {
     callbacks: Callbacks,
     /// Receives completed so far, modulo 2^32; written by who handles completions.
     received: Atomic<u32>,
+    /// The key that the last receive has invalidated, 0 for none, and which receive that was.
+    invalidated: Atomic<u32>,
+    invalidated_by: Atomic<u32>,
     ledger: SqLedger<Ring>,
     polls: PollTracker,
     max_sges: u32,
@@ -272,6 +276,8 @@ impl QueuePair {
         }
         let max_sges = cfg.send_sges.min(attrs.max_send_sge).max(1);
 
+        domain.add_queue_pair()?;
+        let uncount = kernel::types::ScopeGuard::new(|| domain.remove_queue_pair());
         let send_slots = SetOnce::new();
         if cfg.send_tokens != 0 {
             send_slots.populate(Slots::new(cfg.send_tokens, callbacks.send)?);
@@ -348,6 +354,8 @@ impl QueuePair {
                 recv_slots,
                 callbacks,
                 received: Atomic::new(0),
+                invalidated: Atomic::new(0),
+                invalidated_by: Atomic::new(0),
                 ledger,
                 polls: PollTracker::new(),
                 max_sges,
@@ -376,6 +384,7 @@ impl QueuePair {
         )?;
         destroy_qp.dismiss();
         free_cq.dismiss();
+        uncount.dismiss();
         Ok(this)
     }
 
@@ -434,53 +443,69 @@ impl QueuePair {
         core::ptr::from_ref(&*self.silent).cast_mut()
     }
 
-    /// Posts the `n` requests from `first` to `last`; see [`Chain::post_with`](super::wr::Chain::post_with).
+    /// The entry of a chain with `token`, and whether it is signaled.
+    #[inline(always)]
+    pub(super) fn entry_of(
+        &self,
+        token: Option<u32>,
+    ) -> Result<(*mut raw::ib_cqe, bool), PostError> {
+        match token {
+            Some(token) => {
+                let slots = self.send_slots.as_ref().ok_or(PostError::Invalid)?;
+                Ok((slots.get(token).ok_or(PostError::Invalid)?, true))
+            }
+            None => Ok((self.silent(), false)),
+        }
+    }
+
+    /// Posts the `n` requests from `first` to `last`, of which that one completes at `cqe`, and is
+    /// signaled if it has to be, or `signal` says so.
+    ///
+    /// `begin` is called right before they are handed to the device, with the queue locked: whatever
+    /// is posted because of what it does comes after them. It is not called if there is no
+    /// room. It must not sleep, and not post. `refused` is called with what it returned if the
+    /// driver has taken nothing, still with the queue locked.
+    ///
+    /// # Errors
+    ///
+    /// Why not, and what `refused` returned, if it was called.
     ///
     /// # Safety
     ///
     /// They must be initialised, linked in this order, and stay until the call returns. What they
-    /// name must be of the domain of this queue pair, and their completion entries its own.
+    /// name must be of the domain of this queue pair, and their completion entries, `cqe` as well,
+    /// its own, or those of flights with the handler of its endpoint.
     #[inline(always)]
-    pub(super) unsafe fn post_linked(
+    #[expect(clippy::too_many_arguments)]
+    pub(super) unsafe fn post_linked<B, R>(
         &self,
         first: *mut raw::ib_send_wr,
         last: *mut raw::ib_send_wr,
         n: u32,
-        token: Option<u32>,
-        begin: impl FnOnce() -> bool,
-    ) -> Result<(), PostError> {
-        let cqe = match token {
-            Some(t) => {
-                let slots = self.send_slots.as_ref().ok_or(PostError::Invalid)?;
-                Some(slots.get(t).ok_or(PostError::Invalid)?)
-            }
-            None => None,
-        };
-
+        cqe: *mut raw::ib_cqe,
+        signal: bool,
+        begin: impl FnOnce() -> B,
+        refused: impl FnOnce(B) -> R,
+    ) -> Result<(), (PostError, Option<R>)> {
         let mut sq = self.sq.lock();
         if !sq.open {
-            return Err(PostError::Closed);
+            return Err((PostError::Closed, None));
         }
-        let ticket = sq
-            .posted
-            .reserve(&self.ledger, n, token.is_some())
-            .map_err(|e| match e {
-                SqError::Full => PostError::Full,
-                SqError::TooLong => PostError::Invalid,
-            })?;
+        let ticket = match sq.posted.reserve(&self.ledger, n, signal) {
+            Ok(ticket) => ticket,
+            Err(SqError::Full) => return Err((PostError::Full, None)),
+            Err(SqError::TooLong) => return Err((PostError::Invalid, None)),
+        };
         // SAFETY: By the function's requirement `last` is initialised, and the caller's to write.
         unsafe {
             // Always: the chain may have been tried with another token.
-            (*last).__bindgen_anon_1.wr_cqe = cqe.unwrap_or(self.silent());
+            (*last).__bindgen_anon_1.wr_cqe = cqe;
             (*last).send_flags = match ticket.signal() {
                 true => raw::ib_send_flags_IB_SEND_SIGNALED,
                 false => 0,
             };
         }
-        if !begin() {
-            sq.posted.undo(&self.ledger, ticket);
-            return Err(PostError::Invalid);
-        }
+        let begun = begin();
         let mut bad = core::ptr::null();
         // SAFETY: `qp` is valid by the invariant, and not destroyed before the
         // gate, which we hold the lock of, was closed. The rest is the function's requirement.
@@ -490,10 +515,10 @@ impl QueuePair {
         }
         if bad.is_null() || core::ptr::eq(bad, first) {
             sq.posted.undo(&self.ledger, ticket);
-            return Err(PostError::Refused(ret));
+            return Err((PostError::Refused(ret), Some(refused(begun))));
         }
         sq.open = false;
-        Err(PostError::Partial(ret))
+        Err((PostError::Partial(ret), None))
     }
 
     /// Whether what is of `domain` stays for as long as the queue pair may use it.
@@ -537,6 +562,7 @@ impl QueuePair {
         self.drain();
         // SAFETY: drained; `id` is valid and owns the QP.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
+        self.domain.remove_queue_pair();
         // SAFETY: its only QP is gone. Waits for callbacks still running.
         unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }

@@ -20,7 +20,6 @@ use super::{
         PostError,
         QueuePair, //
     },
-    sg::MappedSg,
 };
 use crate::raw;
 
@@ -104,20 +103,6 @@ impl<'d, const N: usize> Sges<'d, N> {
         self.belong_to(sge.domain)?;
         *self.raws.get_mut(self.len).ok_or(EINVAL)? = sge.raw;
         self.len += 1;
-        Ok(())
-    }
-
-    /// Appends the segments of a scatter list that was mapped for `domain`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`push`](Self::push), and if it was mapped for another domain.
-    #[inline]
-    pub fn push_mapped(&mut self, domain: &'d Domain, map: &MappedSg) -> Result {
-        self.belong_to(domain)?;
-        let room = self.raws.get_mut(self.len..).ok_or(EINVAL)?;
-        // No overflow: there was room for them.
-        self.len += map.fill(domain, room)?;
         Ok(())
     }
 
@@ -316,28 +301,16 @@ impl<'q, const N: usize> Chain<'q, N> {
     /// # Errors
     ///
     /// See [`PostError`].
-    #[inline]
-    pub fn post(&mut self, token: Option<u32>) -> Result<(), PostError> {
-        self.post_with(token, || true)
-    }
-
-    /// [`post`](Self::post), where `begin` is called right before the chain is handed to the
-    /// device, with the queue locked: whatever is posted because of what `begin` has done comes
-    /// after the chain. It is not called if there is no room; if it returns `false` nothing is
-    /// posted, and [`PostError::Invalid`] returned. It must not sleep, and not post.
     #[inline(always)]
-    pub fn post_with(
-        &mut self,
-        token: Option<u32>,
-        begin: impl FnOnce() -> bool,
-    ) -> Result<(), PostError> {
+    pub fn post(&mut self, token: Option<u32>) -> Result<(), PostError> {
         let (qp, n) = (self.qp, self.len);
+        let (cqe, signal) = qp.entry_of(token)?;
         let (first, last) = self.link().ok_or(PostError::Invalid)?;
         // SAFETY: `link()` has linked what `push()` has initialised, and `self` stays where it is
         // until this returns. What the requests name is of the domain of `qp`, or `belong_to()`
         // had made a chain that cannot be linked; their completion entries are those of `qp`, from
         // `base()`.
-        unsafe { qp.post_linked(first, last, n, token, begin) }
+        unsafe { qp.post_linked(first, last, n, cqe, signal, || (), |()| ()) }.map_err(|(e, _)| e)
     }
 
     /// Links the requests for the driver; returns the first and the last. `None` when the chain

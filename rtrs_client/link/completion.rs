@@ -19,13 +19,15 @@ use kernel::prelude::*;
 use rtrs_bindings::{
     errno,
     ib::{
-        Chain,
+        AnswerError,
         CmEvent,
         Endpoint,
         Handler,
+        Landing,
         Locked,
         PostError,
         QueuePair,
+        Violation,
         Wc,
         WcOpcode,
         WcStatus, //
@@ -39,23 +41,12 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    ack_token,
     LinkCore,
-    Request,
+    ACK_TOKEN,
     INFO_TOKEN,
     RECV_SIZE, //
 };
-use crate::{
-    atomic::Relaxed,
-    logic::request_state::{
-        Gen,
-        Outcome,
-        Violation, //
-    },
-    path::Notice,
-    stats::dir_index,
-    trace,
-};
+use crate::{atomic::Relaxed, path::Notice, request::Turn, stats::dir_index, trace};
 
 /// What is wrong with a message.
 struct Bad(&'static str);
@@ -80,56 +71,40 @@ impl Handler for LinkCore {
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "send");
         }
-        let (Some(token), Some(tables)) = (token, self.tables.as_ref()) else {
-            return;
-        };
-        // Tokens: sends of the permits, then invalidations of the permits, then one for answers
-        // to heartbeats.
-        let depth = tables.requests.len();
-        let token = token as usize;
-        let (id, is_send) = if token < depth {
-            (token, true)
-        } else {
-            (token - depth, false)
-        };
-        if id == depth {
-            return self.liveness.end_ack();
+        if token == Some(ACK_TOKEN) {
+            self.liveness.end_ack();
         }
-        let Some(request) = tables.requests.get(id) else {
-            return;
-        };
-        let outcome = if is_send {
-            request
-                .state
-                .sent(Gen::from_u32(request.sent_gen.load(Relaxed)))
-        } else {
-            request
-                .state
-                .invalidated(Gen::from_u32(request.inval_gen.load(Relaxed)))
-        };
-        self.after(ep, id, request, outcome);
     }
 
+    #[inline(always)]
+    fn landed(&self, ep: &Endpoint<Self>, landing: Landing<'_, Self>) {
+        self.over(ep.index(), landing);
+    }
+
+    #[inline]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
         if !wc.status().is_ok() {
             return self.completion_failed(ep, wc, "receive");
         }
         self.liveness.received(ep.index());
-        match self.received(ep, qp, token, wc) {
-            Ok(()) => {}
-            Err(Bad(what)) => {
-                trace::violation(self, ep.index(), what);
-                // The first one is the reason; what follows has no meaning any more.
-                if !self.has_failed() {
-                    pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
-                }
-                self.fail("violation by the server", errno::EPROTO.to_errno());
-            }
+        if let Err(Bad(what)) = self.received(ep, qp, token, wc) {
+            self.violated(ep.index(), what);
         }
     }
 }
 
 impl LinkCore {
+    #[cold]
+    fn violated(&self, con: u16, what: &'static str) {
+        trace::violation(self, con, what);
+        // The first one is the reason; what follows has no meaning any more.
+        if !self.has_failed() {
+            pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
+        }
+        self.fail("violation by the server", errno::EPROTO.to_errno());
+    }
+
+    #[cold]
     fn completion_failed(&self, ep: &Endpoint<Self>, wc: &Wc, what: &'static str) {
         // Flushed requests follow what was noticed before.
         if wc.status() != WcStatus::FLUSHED && !self.has_failed() {
@@ -161,8 +136,6 @@ impl LinkCore {
         wc: &Wc,
     ) -> Result<(), Bad> {
         let con = ep.index();
-        let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
-
         if con == 0 && token == INFO_TOKEN {
             if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
                 return Err(Bad("no answer with chunks"));
@@ -178,8 +151,7 @@ impl LinkCore {
             (WcOpcode::RecvRdmaWithImm, Some(imm)) => {
                 match Imm::decode(imm).map_err(|e| Bad(e.as_str()))? {
                     Imm::Hb if con == 0 => {
-                        let geometry = self.geometry().ok_or(Bad("too early"))?;
-                        if let Err(e) = self.liveness.ack(qp, ack_token(geometry)) {
+                        if let Err(e) = self.liveness.ack(qp, ACK_TOKEN) {
                             self.fail("answering a heartbeat", Error::from(e).to_errno());
                         }
                     }
@@ -193,7 +165,7 @@ impl LinkCore {
                         errno,
                         inval,
                     } if !self.new_rkey.load(Relaxed) => {
-                        self.answered(ep, qp, msg_id, errno.to_kernel(), inval)?;
+                        self.answered(ep, msg_id, errno.to_kernel(), inval)?;
                     }
                     _ => return Err(Bad("immediate out of place")),
                 }
@@ -208,14 +180,10 @@ impl LinkCore {
                     return Err(Bad("immediate out of place"));
                 };
                 self.new_key(con, token, msg_id, wc)?;
-                self.answered(ep, qp, msg_id, errno.to_kernel(), inval)?;
+                self.answered(ep, msg_id, errno.to_kernel(), inval)?;
             }
-            (WcOpcode::Recv, None) => {
-                // Comes before the answer it belongs to.
-                let rkey = wc.invalidated_rkey().ok_or(Bad("message out of place"))?;
-                state.invalidated.store(rkey, Relaxed);
-                state.invalidated_ns.store(time::now_ns(), Relaxed);
-            }
+            // Comes before the answer it belongs to; the queue pair has taken note of it.
+            (WcOpcode::Recv, None) if wc.invalidated_rkey().is_some() => {}
             _ => return Err(Bad("message out of place")),
         }
 
@@ -244,102 +212,86 @@ impl LinkCore {
         if u32::from(rsp.buf_id) != msg_id {
             return Err(Bad("key of another chunk"));
         }
-        let chunk = tables
-            .chunks
+        let slot = tables
+            .slots
             .get(usize::from(rsp.buf_id))
             .ok_or(Bad("no such chunk"))?;
         // Before the request is completed, and its permit used again.
-        chunk.rkey.store(rsp.rkey, Relaxed);
+        slot.chunk.rkey.store(rsp.rkey, Relaxed);
         Ok(())
     }
 
     /// The server says that request `msg_id` is done.
+    #[inline(always)]
     fn answered(
         &self,
         ep: &Endpoint<Self>,
-        qp: &QueuePair,
         msg_id: u32,
         result: i32,
         inval: bool,
     ) -> Result<(), Bad> {
         let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
-        let id = msg_id as usize;
-        let request = tables.requests.get(id).ok_or(Bad("no such request"))?;
+        let flight = tables.flights.get(msg_id as usize);
+        let flight = flight.ok_or(Bad("no such request"))?;
         let con = ep.index();
-        let state = self.cons.get(usize::from(con)).ok_or(Bad("connection"))?;
-        // It says something about the very next answer only, and about a request that was there by
-        // then: keys come again, and a connection may have no answers for long. Completions of
-        // one connection are handled one at a time.
-        let invalidated = state.invalidated.load(Relaxed);
-        if invalidated != 0 {
-            state.invalidated.store(0, Relaxed);
-            if inval
-                && invalidated == request.rkey.load(Relaxed)
-                && request.stamp.is_before(state.invalidated_ns.load(Relaxed))
-            {
-                // A refusal shows in what the answer leaves to be done.
-                let _ = request.state.invalidated_by_peer(con);
-            }
-        }
         trace::response(self, con, msg_id, result, inval);
-        let outcome = request.state.response(con, result);
-        if let Outcome::Violation(v) = outcome {
-            return Err(v.into());
-        }
-        // The answer is there and the key is not back: take it back.
-        if let Outcome::Pending(needs) = outcome {
-            if needs.needs_invalidated() {
-                if let Some(in_flight) = request.state.peek() {
-                    request.inval_gen.store(in_flight.gen.as_u32(), Relaxed);
-                }
-                let token = id.saturating_add(tables.requests.len());
-                let mut chain = Chain::<1>::new(qp);
-                chain.local_inv(request.rkey.load(Relaxed));
-                // CAST: twice the queue depth.
-                if let Err(e) = chain.post(Some(token as u32)) {
-                    // The request is looked after when the link is torn down.
-                    self.fail("invalidating a key", Error::from(e).to_errno());
-                }
+        match flight.answered(ep, con, result, inval) {
+            Ok(Some(landing)) => self.over(con, landing),
+            Ok(None) => {}
+            Err(AnswerError::Violation(v)) => return Err(v.into()),
+            // The request is looked after when the link is torn down.
+            Err(AnswerError::Post(e)) => {
+                self.fail("invalidating a key", Error::from(e).to_errno());
             }
         }
-        self.after(ep, id, request, outcome);
         Ok(())
     }
 
-    /// Completes the request if that was the last thing it waited for.
-    fn after(&self, ep: &Endpoint<Self>, id: usize, request: &Request, outcome: Outcome) {
-        let Outcome::Complete(result) = outcome else {
-            return;
-        };
-        request.mapped.undo();
-        self.count_inflight(ep.index(), -1);
+    /// A request is over.
+    fn over(&self, con: u16, landing: Landing<'_, Self>) {
+        let id = landing.flight().index();
+        let result = landing.result();
         let now = time::now_ns();
-        let (dir, ns) = request.stamp.get(now);
-        self.path
-            .stats()
-            .completed(dir, ns, now, self.cpu_of(ep.index()));
-        trace::complete(self, ep.index(), id, dir_index(dir), result, ns);
-        // CAST: a permit's number.
-        self.path.session().complete(id as u16, result);
+        let slots = self.tables.as_ref().map(|tables| &tables.slots);
+        if let Some(slot) = slots.and_then(|slots| slots.get(usize::from(id))) {
+            let (dir, ns) = slot.stamp.get(now);
+            self.path.stats().completed(dir, ns, now, self.cpu_of(con));
+            trace::complete(self, con, id, dir_index(dir), result, ns);
+        }
+        self.count_inflight(con, -1);
+        let session = self.path.session();
+        if let Some(mut turn) = session.resume_turn(id) {
+            // The place is free before the user is told, who may use the permit at once.
+            landing.give_back(&mut turn.loan);
+            session.complete(turn, result);
+        }
     }
 
-    /// Requests that were in flight when the link ended. For when it is quiet: nothing else
-    /// touches the requests any more.
+    /// Requests that were in flight when the link ended. For when its endpoints are destroyed.
     ///
-    /// `f` gets the number of each, and its result if the server had answered.
-    pub(crate) fn for_each_left(&self, f: impl Fn(u16, Option<i32>)) {
+    /// `f` gets the number of each, the turn, and its result if the server had answered.
+    pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Turn<'_>, Option<i32>)) {
         let Some(tables) = self.tables.as_ref() else {
             return;
         };
-        for (id, request) in tables.requests.iter().enumerate() {
-            if let Some(left) = request.state.take_for_failover() {
-                request.mapped.undo();
-                self.count_inflight(left.con, -1);
-                trace::failover(self, left.con, id, !left.needs.needs_response());
-                let result = (!left.needs.needs_response()).then_some(left.result);
-                // CAST: a permit's number.
-                f(id as u16, result);
+        let session = self.path.session();
+        let collected = tables.flights.collect(|landing, left| {
+            let id = landing.flight().index();
+            let answered = !left.needs.has_answer();
+            self.count_inflight(left.lane, -1);
+            trace::failover(self, left.lane, id, answered);
+            if let Some(mut turn) = session.resume_turn(id) {
+                landing.give_back(&mut turn.loan);
+                f(id, turn, answered.then_some(left.result));
             }
+        });
+        if let Err(e) = collected {
+            // Only a link that was not destroyed has queue pairs.
+            pr_err!(
+                "{}: requests are left in flight: {}\n",
+                &*self.path,
+                e.to_errno()
+            );
         }
     }
 }

@@ -37,19 +37,19 @@ impl Link {
             return;
         };
         let now = time::now_ns();
-        for (id, request) in tables.requests.iter().enumerate() {
-            let Some(info) = request.state.peek() else {
+        for (flight, slot) in tables.flights.iter().zip(tables.slots.iter()) {
+            let Some(info) = flight.peek() else {
                 continue;
             };
-            let (dir, age_ns) = request.stamp.get(now);
+            let (dir, age_ns) = slot.stamp.get(now);
             f(Flying {
-                id,
-                cid: info.con,
+                id: usize::from(flight.index()),
+                cid: info.lane,
                 dir: Some(dir),
                 age_ns,
-                waits_for: if info.needs.needs_response() {
+                waits_for: if info.needs.has_answer() {
                     "answer"
-                } else if info.needs.needs_invalidated() {
+                } else if info.needs.has_invalidated() {
                     "invalidation"
                 } else {
                     "send"

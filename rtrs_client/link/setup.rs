@@ -26,14 +26,15 @@ use rtrs_bindings::{
         Direction,
         Domain,
         Endpoint,
+        Flights,
         Locked,
-        Mr,
         PollContext,
         PortSpace,
         QueueConfig,
         Region,
         Sge,
-        Sges, //
+        Sges,
+        MAX_SGES, //
     },
     noio::{
         self,
@@ -56,15 +57,13 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    ack_token,
-    mapping::Mapping,
     Chunk,
     Link,
     LinkCore,
-    Request,
+    Slot,
     Tables,
+    ACK_TOKEN,
     INFO_TOKEN,
-    MAX_SEND_SGES,
     RECV_SIZE, //
 };
 use crate::{
@@ -72,11 +71,11 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    logic::request_state::RequestState,
     path::{
         Notice,
         Path, //
     },
+    request::MessageSlot,
     session::Creation,
     stats::Stamp,
     MODULE_NAME,
@@ -93,6 +92,11 @@ const RESOLVE_ADDR_AGAIN_MS: u32 = 1_000;
 
 /// How long resolving a route may take, in milliseconds.
 const RESOLVE_ROUTE_TIMEOUT_MS: u32 = 30_000;
+
+/// Scatter/gather elements of a send: the data of a write goes out from where it is in as many
+/// pieces, but for the one of the message; more are registered first.
+// CAST: 8.
+const SEND_SGES: u32 = MAX_SGES as u32;
 
 /// Least scatter/gather elements of a send we can do with: data and header.
 const MIN_SEND_SGES: u32 = 2;
@@ -142,8 +146,6 @@ impl Link {
         let core = self.core.clone();
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session().prepare(geometry, &core.path)?;
-        let service = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
-        service.set_send_tokens(ack_token(geometry) + 1)?;
         core.make_tables(geometry)?;
         for _ in 1..core.con_count() {
             self.add_endpoint()?;
@@ -193,8 +195,8 @@ impl Link {
         InfoRsp::parse(&buf)
             .and_then(|rsp| {
                 geometry.for_each_chunk(rsp.descs(), |id, buf| {
-                    if let Some(chunk) = tables.chunks.get(usize::from(id)) {
-                        chunk.set(buf);
+                    if let Some(slot) = tables.slots.get(usize::from(id)) {
+                        slot.chunk.set(buf);
                     }
                 })
             })
@@ -257,28 +259,16 @@ impl LinkCore {
             .attrs()
             .max_fast_reg_pages
             .min(MAX_SEGMENTS + 1);
-        let mut requests = KVVec::with_capacity(depth, GFP_KERNEL)?;
-        let mut chunks = KVVec::with_capacity(depth, GFP_KERNEL)?;
+        let mut slots = KVVec::with_capacity(depth, GFP_KERNEL)?;
         for _ in 0..depth {
-            requests.push(
-                Request {
-                    state: RequestState::new(),
-                    stamp: Stamp::new(),
-                    rkey: Atomic::new(0),
-                    sent_gen: Atomic::new(0),
-                    inval_gen: Atomic::new(0),
-                    mapped: Mapping::none(),
-                    mr: Mr::new(domain, pages)?,
-                },
-                GFP_KERNEL,
-            )?;
-            chunks.push(
-                Chunk {
+            let slot = Slot {
+                stamp: Stamp::new(),
+                chunk: Chunk {
                     addr: Atomic::new(0),
                     rkey: Atomic::new(0),
                 },
-                GFP_KERNEL,
-            )?;
+            };
+            slots.push(slot, GFP_KERNEL)?;
         }
         let mut recv = KVec::new();
         if self.new_rkey.load(Relaxed) {
@@ -289,9 +279,14 @@ impl LinkCore {
         }
         let messages = self.path.session().map_messages(domain)?;
         let tables = Tables {
-            requests,
-            chunks,
-            messages,
+            slots,
+            flights: Flights::new(
+                domain,
+                geometry.queue_depth(),
+                pages,
+                &messages,
+                MessageSlot::SIZE,
+            )?,
             recv,
         };
         if self.tables.populate(tables) {
@@ -314,15 +309,15 @@ impl LinkCore {
         };
         let (size, send_tokens, recv_tokens) = match (con, self.geometry()) {
             (0, _) => (
-                QpSize::service(&limits, MAX_SEND_SGES, 0),
-                // Known later.
-                0,
+                QpSize::service(&limits, SEND_SGES, 0),
+                ACK_TOKEN + 1,
                 INFO_TOKEN + 1,
             ),
             (_, Some(geometry)) => (
                 // Registration, write, invalidation.
-                QpSize::client_io(&limits, geometry.queue_depth(), 3, MAX_SEND_SGES),
-                2 * u32::from(geometry.queue_depth()),
+                QpSize::client_io(&limits, geometry.queue_depth(), 3, SEND_SGES),
+                // Requests complete to their flights.
+                0,
                 recv_count(con, geometry),
             ),
             _ => return Err(EINVAL),

@@ -354,11 +354,12 @@ impl Path {
         {
             // A request that is still on its way, as a packet that waits for a neighbour, must not
             // get there after a later one of the same chunk, or a later write to the same place.
-            link.destroy().for_each_left(|id, result| match result {
-                // The server was done with it.
-                Some(result) => self.session.complete(id, result),
-                None => self.session.reissue(id),
-            });
+            link.destroy()
+                .for_each_left(|id, turn, result| match result {
+                    // The server was done with it.
+                    Some(result) => self.session.complete(turn, result),
+                    None => self.session.reissue(id, turn),
+                });
         }
         self.end_creation();
     }

@@ -46,7 +46,6 @@ use rtrs_bindings::{
 
 use super::{
     io::Unsent,
-    Io,
     Session, //
 };
 use crate::{
@@ -55,6 +54,7 @@ use crate::{
         Full,
         Relaxed, //
     },
+    request::Turn,
     trace, //
 };
 
@@ -213,18 +213,24 @@ impl Session {
     /// # Errors
     ///
     /// `ECONNABORTED` if it has to be failed instead: it is the caller's still.
-    pub(super) fn park(self: &Arc<Self>, id: u16) -> Result {
+    pub(super) fn park<'t>(
+        self: &Arc<Self>,
+        id: u16,
+        turn: Turn<'t>,
+    ) -> Result<(), (Error, Turn<'t>)> {
         let mut state = self.waiting.state.lock();
-        if state.closing {
-            return Err(errno::ECONNABORTED);
-        }
-        if state.up == 0 {
+        let may_wait = if state.closing {
+            false
+        } else if state.up == 0 {
             let wait = self.fail_after() != FailAfter::Secs(0);
-            if state.failing || !wait || !self.has_paths() {
-                return Err(errno::ECONNABORTED);
-            }
-        }
-        let mark = self.parked_mark(id).ok_or(errno::ECONNABORTED)?;
+            !state.failing && wait && self.has_paths()
+        } else {
+            true
+        };
+        let Some(mark) = self.parked_mark(id).filter(|_| may_wait) else {
+            return Err((errno::ECONNABORTED, turn));
+        };
+        turn.lend();
         mark.store(true, Relaxed);
         state.count = state.count.saturating_add(1);
         trace::park(self, id, state.up);
@@ -246,7 +252,7 @@ impl Session {
     }
 
     /// Takes request `id` if it is parked: it is the caller's then.
-    fn unpark(&self, id: u16) -> Option<Io> {
+    fn unpark(&self, id: u16) -> Option<Turn<'_>> {
         {
             let mut state = self.waiting.state.lock();
             let mark = self.parked_mark(id)?;
@@ -256,18 +262,18 @@ impl Session {
             mark.store(false, Relaxed);
             state.count = state.count.saturating_sub(1);
         }
-        self.peek_io(id)
+        self.resume_turn(id)
     }
 
     /// Calls `f` with the requests that are parked, each of which is its own then,
     /// until that returns false.
-    fn each_parked(&self, mut f: impl FnMut(u16, Io) -> bool) {
+    fn each_parked(&self, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
         for id in 0..self.depth() {
             if self.waiting.state.lock().count == 0 {
                 return;
             }
-            if let Some(io) = self.unpark(id) {
-                if !f(id, io) {
+            if let Some(turn) = self.unpark(id) {
+                if !f(id, turn) {
                     return;
                 }
             }
@@ -276,16 +282,16 @@ impl Session {
 
     /// Sends what is parked, as far as paths take it. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        self.each_parked(|id, io| {
+        self.each_parked(|id, turn| {
             trace::resume(self, id, 0);
-            match self.issue(id, &io) {
+            match self.issue(id, turn) {
                 Ok(()) => true,
-                Err(Unsent::NoPath | Unsent::Full) => {
-                    self.park_or_fail(id);
+                Err((Unsent::NoPath | Unsent::Full, turn)) => {
+                    self.park_or_fail(id, turn);
                     false
                 }
-                Err(e) => {
-                    self.complete(id, e.error().to_errno());
+                Err((e, turn)) => {
+                    self.complete(turn, e.error().to_errno());
                     true
                 }
             }
@@ -293,18 +299,18 @@ impl Session {
     }
 
     /// Parks a request, or completes it with an error.
-    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16) {
-        if let Err(e) = self.park(id) {
-            self.complete(id, e.to_errno());
+    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16, turn: Turn<'_>) {
+        if let Err((e, turn)) = self.park(id, turn) {
+            self.complete(turn, e.to_errno());
         }
     }
 
     /// Completes what is parked with an error.
     pub(super) fn fail_waiting(&self) {
         let error = errno::ECONNABORTED.to_errno();
-        self.each_parked(|id, _| {
+        self.each_parked(|id, turn| {
             trace::resume(self, id, error);
-            self.complete(id, error);
+            self.complete(turn, error);
             true
         });
     }

@@ -127,7 +127,7 @@ impl<'a> InfoRsp<'a> {
 
         let mut count: u16 = 0;
         for desc in descs {
-            wire::put(buf, Self::size(count), &desc.to_bytes()?)?;
+            wire::put(buf, Self::size(count), desc.to_bytes().as_flattened())?;
             count = count.checked_add(1).ok_or(ProtoError::DescCount)?;
         }
         if count == 0 {

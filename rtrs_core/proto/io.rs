@@ -78,14 +78,12 @@ impl SgDesc {
         })
     }
 
-    /// The descriptor's bytes.
-    pub(super) fn to_bytes(self) -> Result<[u8; Self::SIZE], ProtoError> {
-        let mut raw = [0; Self::SIZE];
-
-        wire::put(&mut raw, 0, &self.addr.to_le_bytes())?;
-        wire::put(&mut raw, 8, &self.rkey.to_le_bytes())?;
-        wire::put(&mut raw, 12, &self.len.to_le_bytes())?;
-        Ok(raw)
+    /// The descriptor's bytes, by words, as they are stored.
+    #[inline(always)]
+    pub(super) const fn to_bytes(self) -> [[u8; 8]; 2] {
+        // CAST: widening.
+        let key_and_len = self.rkey as u64 | (self.len as u64) << 32;
+        [self.addr.to_le_bytes(), key_and_len.to_le_bytes()]
     }
 }
 
@@ -118,9 +116,15 @@ impl WriteMsg {
     ///
     /// [`ProtoError::BufferTooSmall`].
     pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        wire::put(buf, 0, &MSG_WRITE.to_le_bytes())?;
-        wire::put(buf, 2, &self.usr_len.to_le_bytes())?;
+        wire::put(buf, 0, &self.to_bytes())?;
         Ok(Self::SIZE)
+    }
+
+    /// The message's bytes.
+    #[inline(always)]
+    pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
+        // CAST: widening. Two fields are one store.
+        (MSG_WRITE as u32 | (self.usr_len as u32) << 16).to_le_bytes()
     }
 }
 
@@ -191,25 +195,41 @@ impl ReadMsg {
     ///
     /// [`ProtoError::BufferTooSmall`]; [`ProtoError::DescLen`] for an empty descriptor.
     pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        let (flags, sg_cnt) = match self.dest {
-            Some(ReadDest { desc, .. }) if desc.len == 0 => return Err(ProtoError::DescLen),
-            Some(ReadDest {
-                need_inval: true, ..
-            }) => (FLAG_NEED_INVAL, 1u16),
-            Some(_) => (0, 1),
-            None => (0, 0),
-        };
-
-        wire::put(buf, 0, &MSG_READ.to_le_bytes())?;
-        wire::put(buf, 2, &self.usr_len.to_le_bytes())?;
-        wire::put(buf, 4, &flags.to_le_bytes())?;
-        wire::put(buf, 6, &sg_cnt.to_le_bytes())?;
-        if let Some(ReadDest { desc, .. }) = self.dest {
-            wire::put(buf, Self::SIZE_NO_DESC, &desc.to_bytes()?)?;
+        match self.dest {
+            Some(dest) if dest.desc.len == 0 => return Err(ProtoError::DescLen),
+            Some(dest) => wire::put(buf, 0, Self::with_data(self.usr_len, &dest).as_flattened())?,
+            None => wire::put(buf, 0, &Self::without_data(self.usr_len))?,
         }
         Ok(self.size())
     }
+
+    /// The bytes of a message without a descriptor.
+    #[inline(always)]
+    pub const fn without_data(usr_len: u16) -> [u8; Self::SIZE_NO_DESC] {
+        Self::start(usr_len, 0, 0).to_le_bytes()
+    }
+
+    /// The bytes of a message with one, which is not empty. By words, as they are stored.
+    #[inline(always)]
+    pub const fn with_data(usr_len: u16, dest: &ReadDest) -> [[u8; 8]; 3] {
+        let flags = if dest.need_inval { FLAG_NEED_INVAL } else { 0 };
+        let [addr, key_and_len] = dest.desc.to_bytes();
+        [
+            Self::start(usr_len, flags, 1).to_le_bytes(),
+            addr,
+            key_and_len,
+        ]
+    }
+
+    /// The fields before the descriptor.
+    #[inline(always)]
+    const fn start(usr_len: u16, flags: u16, sg_cnt: u16) -> u64 {
+        // CAST: widening.
+        MSG_READ as u64 | (usr_len as u64) << 16 | (flags as u64) << 32 | (sg_cnt as u64) << 48
+    }
 }
+
+const _: () = assert!(ReadMsg::MAX_SIZE == 24);
 
 /// The body of an answer in `always_invalidate` mode: the chunk's new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,9 +267,14 @@ impl RkeyRsp {
     ///
     /// [`ProtoError::BufferTooSmall`].
     pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        wire::put(buf, 0, &MSG_RKEY_RSP.to_le_bytes())?;
-        wire::put(buf, 2, &self.buf_id.to_le_bytes())?;
-        wire::put(buf, 4, &self.rkey.to_le_bytes())?;
+        wire::put(buf, 0, &self.to_bytes())?;
         Ok(Self::SIZE)
+    }
+
+    /// The message's bytes.
+    #[inline(always)]
+    pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
+        // CAST: widening. Three fields are one store.
+        (MSG_RKEY_RSP as u64 | (self.buf_id as u64) << 16 | (self.rkey as u64) << 32).to_le_bytes()
     }
 }

@@ -192,12 +192,8 @@ impl Layout {
         data_len: usize,
         usr_len: usize,
     ) -> Result<Self, ProtoError> {
-        let msg_len: u8 = match (dir, data_len) {
-            // CAST: 4, 8 and 24.
-            (Dir::Write, _) => WriteMsg::SIZE as u8,
-            (Dir::Read, 0) => ReadMsg::SIZE_NO_DESC as u8,
-            (Dir::Read, _) => ReadMsg::MAX_SIZE as u8,
-        };
+        // CAST: 4, 8 and 24.
+        let msg_len = Self::message_len(dir, data_len) as u8;
         let data_len = u32::try_from(data_len).map_err(|_| ProtoError::DataLen)?;
         let usr_len = u16::try_from(usr_len).map_err(|_| ProtoError::UserLen)?;
 
@@ -218,6 +214,16 @@ impl Layout {
             usr_len,
             msg_len,
         })
+    }
+
+    /// Bytes of the message of a request with so much data.
+    #[inline(always)]
+    pub const fn message_len(dir: Dir, data_len: usize) -> usize {
+        match (dir, data_len) {
+            (Dir::Write, _) => WriteMsg::SIZE,
+            (Dir::Read, 0) => ReadMsg::SIZE_NO_DESC,
+            (Dir::Read, _) => ReadMsg::MAX_SIZE,
+        }
     }
 
     /// Offset of the message in the chunk, and of the end of the user message, in bytes.

@@ -98,17 +98,17 @@ pub enum QpEvent {
 /// # Safety
 ///
 /// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions, of a send.
-unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+pub(in super::super) unsafe extern "C" fn send_done<H: Handler>(
+    cq: *mut raw::ib_cq,
+    wc: *mut raw::ib_wc,
+) {
     // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
     // SAFETY: ib_core passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
-    ep.handler().found(qp.polls.next(wc));
     let token = qp.send_slots.as_ref().and_then(|slots| slots.token_of(cqe));
-    if wc.status().is_ok() {
-        // Only signalled requests complete without error, in order.
-        qp.ledger.retire();
+    if qp.sent(ep, wc) {
         if token.is_some() {
             ep.handler().send_done(ep, qp, token, wc);
         }
@@ -127,7 +127,7 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: ib_core passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
-    qp.note_received();
+    qp.note_received(wc);
     ep.handler().found(qp.polls.next(wc));
     // Whatever was posted has one of these.
     if let Some(token) = qp.recv_slots.token_of(cqe) {
@@ -151,10 +151,47 @@ unsafe extern "C" fn qp_event<H: Handler>(event: *mut raw::ib_event, context: *m
 }
 
 impl QueuePair {
+    /// A send has completed. Returns whether it was carried out; then it, and what was posted before
+    /// it, is retired. By one at a time.
+    #[inline(always)]
+    pub(in super::super) fn sent<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) -> bool {
+        ep.handler().found(self.polls.next(wc));
+        let ok = wc.status().is_ok();
+        if ok {
+            // Only signaled requests complete without error, in order.
+            self.ledger.retire();
+        }
+        ok
+    }
+
     /// A receive has completed: there is room for another one. By one at a time.
-    #[inline]
-    fn note_received(&self) {
+    #[inline(always)]
+    fn note_received(&self, wc: &Wc) {
         let received = self.received.load(Relaxed).wrapping_add(1);
         self.received.store(received, Release);
+        if wc.status().is_ok() {
+            if let Some(rkey) = wc.invalidated_rkey() {
+                self.invalidated.store(rkey, Relaxed);
+                self.invalidated_by.store(received, Relaxed);
+            }
+        }
+    }
+
+    /// Receives that have completed, modulo 2^32.
+    #[inline(always)]
+    pub(in super::super) fn received(&self) -> u32 {
+        self.received.load(Relaxed)
+    }
+
+    /// The key that was invalidated by a receive since this was last asked, and which receive that
+    /// was. By the one that handles completions.
+    #[inline(always)]
+    pub(in super::super) fn take_invalidated(&self) -> Option<(u32, u32)> {
+        let rkey = self.invalidated.load(Relaxed);
+        if rkey == 0 {
+            return None;
+        }
+        self.invalidated.store(0, Relaxed);
+        Some((rkey, self.invalidated_by.load(Relaxed)))
     }
 }

@@ -10,3 +10,6 @@ pub mod atomic;
 
 #[path = "../../../../bindings/handoff.rs"]
 pub mod handoff;
+
+#[path = "../../../../bindings/place.rs"]
+pub mod place;

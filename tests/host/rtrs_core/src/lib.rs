@@ -18,6 +18,9 @@ mod source {
 #[path = "../../../../bindings/ib/sendq.rs"]
 pub mod sendq;
 
+#[path = "../../../../bindings/ib/flight/word.rs"]
+pub mod flight;
+
 pub use source::{
     addr,
     proto, //

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Data that the user of a transport lends to it for the time of a request.
+//!
+//! A [`Loan`] is a scatter list, perhaps an empty one, and the call that gives it back. Whoever
+//! makes one from raw pointers vouches for them; from then on it is an ordinary value. While a
+//! [`Flight`](crate::ib::Flight) has it borrowed, the call cannot be made: a device may be at work
+//! on the memory.
+
+use core::{
+    ffi::{
+        c_int,
+        c_void, //
+    },
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    ib::SgBuffer,
+    raw, //
+};
+
+/// The data of a request, and the call that ends it.
+///
+/// # Invariants
+///
+/// With a callback, `sgl` is null, or a valid list of `nents` entries, at least one and at most
+/// `i32::MAX`, with its memory, that nothing but the request uses until the call is made or done
+/// without; and the invariants of [`Callback`] hold.
+pub struct Loan {
+    callback: Option<Callback>,
+    sgl: *mut raw::scatterlist,
+    nents: u32,
+    len: usize,
+    /// The flight that has it, by its address; 0 for none.
+    borrower: usize,
+}
+
+// SAFETY: Memory that is the request's alone, by the invariant, in whatever thread that is.
+unsafe impl Send for Loan {}
+// SAFETY: `&Loan` can only tell lengths.
+unsafe impl Sync for Loan {}
+
+/// A request of a user in Rust: its data, and who is told the result.
+pub trait Request: Send + Sync + 'static {
+    /// Where the data is; asked for once. It is the request's alone until that is
+    /// done, or could not be sent.
+    fn data(&self) -> Option<&SgBuffer>;
+
+    /// It is done, with 0 or a negative errno; its data can be another one's.
+    /// Context: softirq or process; must not sleep.
+    fn complete(this: Arc<Self>, result: i32);
+}
+
+impl Loan {
+    /// Of no request.
+    // INVARIANT: Without a callback.
+    pub const NONE: Self = Self {
+        callback: None,
+        sgl: null_mut(),
+        nents: 0,
+        len: 0,
+        borrower: 0,
+    };
+
+    /// A loan of a user in C.
+    ///
+    /// # Safety
+    ///
+    /// `func` must be callable with `arg`, once, from softirq or process context, at any time until
+    /// it was called. Unless `nents` is 0, `sgl` must be null, or a valid scatter list of at least
+    /// `nents` entries with its pages, and stay so, not used for anything else, until then.
+    #[inline(always)]
+    pub unsafe fn from_raw(
+        func: unsafe extern "C" fn(*mut c_void, c_int),
+        arg: *mut c_void,
+        sgl: *mut c_void,
+        nents: u32,
+    ) -> Self {
+        /// # Safety
+        ///
+        /// None: does nothing.
+        unsafe fn nothing(_: *mut c_void) {}
+
+        let mut sgl = sgl.cast::<raw::scatterlist>();
+        let mut len = 0;
+        if nents == 0 || i32::try_from(nents).is_err() {
+            sgl = null_mut();
+        }
+        if !sgl.is_null() {
+            // SAFETY: By the function's requirement.
+            len = unsafe { raw::rtrs_helper_sg_total(sgl, nents) };
+            if len == 0 {
+                sgl = null_mut();
+            }
+        }
+        // INVARIANT: By the function's requirement.
+        Self {
+            callback: Some(Callback {
+                func,
+                forget: nothing,
+                arg,
+                lent: None,
+            }),
+            sgl,
+            nents,
+            len,
+            borrower: 0,
+        }
+    }
+
+    /// The data of `request`, which is kept alive until `T::complete` is called with it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the data is another request's; this one is dropped then.
+    pub fn of_request<T: Request>(request: Arc<T>) -> Result<Self> {
+        /// # Safety
+        ///
+        /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
+        unsafe extern "C" fn trampoline<T: Request>(arg: *mut c_void, result: c_int) {
+            // SAFETY: by the function's requirement.
+            T::complete(unsafe { Arc::from_raw(arg.cast::<T>()) }, result);
+        }
+        /// # Safety
+        ///
+        /// As for `trampoline`.
+        unsafe fn forget<T: Request>(arg: *mut c_void) {
+            // SAFETY: by the function's requirement.
+            drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
+        }
+        let data = request.data();
+        let (sgl, nents) = match data {
+            // SAFETY: The data is borrowed from `request`, which the callback keeps until it is made
+            // or cancelled: only then, and before that, the data is given back.
+            Some(data) => unsafe { data.lend() }?,
+            None => (null_mut(), 0),
+        };
+        let len = data.map_or(0, SgBuffer::len);
+        let lent = data.map(NonNull::from);
+        // INVARIANT: The reference belongs to the callback; `T` is `Send`. The data was lent just
+        // now, with a list of its own. It stays with the reference, which `func` and `forget` take.
+        Ok(Self {
+            callback: Some(Callback {
+                func: trampoline::<T>,
+                forget: forget::<T>,
+                arg: Arc::into_raw(request).cast_mut().cast(),
+                lent,
+            }),
+            sgl: if len == 0 { null_mut() } else { sgl },
+            nents,
+            len,
+            borrower: 0,
+        })
+    }
+
+    /// Whether there is a request.
+    #[inline(always)]
+    pub fn is_some(&self) -> bool {
+        self.callback.is_some()
+    }
+
+    /// Bytes of data.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no data.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Entries of the list.
+    #[inline(always)]
+    pub fn entries(&self) -> u32 {
+        if self.is_empty() {
+            0
+        } else {
+            self.nents
+        }
+    }
+
+    /// The call that ends the request; the loan is none then. `None` if there is none, or a flight
+    /// has it borrowed: a mistake of the caller, and then it is never made.
+    #[inline(always)]
+    pub fn end(&mut self) -> Option<Callback> {
+        if self.borrower != 0 {
+            return Self::still_borrowed();
+        }
+        self.callback.take()
+    }
+
+    #[cold]
+    fn still_borrowed() -> Option<Callback> {
+        kernel::pr_warn_once!("a request ends whose data is in flight: it is never told\n");
+        None
+    }
+
+    /// The list.
+    #[inline(always)]
+    pub(crate) fn list(&self) -> Option<(*mut raw::scatterlist, u32)> {
+        (self.callback.is_some() && !self.sgl.is_null()).then_some((self.sgl, self.nents))
+    }
+
+    /// Notes that the flight `id` has the list; `false` if one has it.
+    #[inline(always)]
+    pub(crate) fn borrow_by(&mut self, id: usize) -> bool {
+        if self.borrower != 0 {
+            return false;
+        }
+        self.borrower = id;
+        true
+    }
+
+    /// The flight `id` does not use the list any more, if it is the one that had it.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, id: usize) {
+        if self.borrower == id {
+            self.borrower = 0;
+        }
+    }
+}
+
+/// A call somebody waits for, made once. Nothing uses the request's data any more.
+///
+/// # Invariants
+///
+/// `func` may be called with `arg`, once, from any context.
+///
+/// `lent`, if there is one, was lent for this call's request, and stays until
+/// `func` or `forget` is called with `arg`.
+#[must_use]
+pub struct Callback {
+    func: unsafe extern "C" fn(*mut c_void, c_int),
+    /// What to do with `arg` if the call is never made.
+    forget: unsafe fn(*mut c_void),
+    arg: *mut c_void,
+    /// Whose list the request has.
+    lent: Option<NonNull<SgBuffer>>,
+}
+
+impl Callback {
+    /// Makes the call.
+    #[inline(always)]
+    pub fn call(self, result: i32) {
+        self.give_back();
+        // SAFETY: by the type invariant; `self` is gone afterwards.
+        unsafe { (self.func)(self.arg, result) };
+    }
+
+    /// Does without the call.
+    pub fn cancel(self) {
+        self.give_back();
+        // SAFETY: by the type invariant; `self` is gone afterwards.
+        unsafe { (self.forget)(self.arg) };
+    }
+
+    /// For who makes the call, or does without, right after this.
+    #[inline(always)]
+    fn give_back(&self) {
+        if let Some(lent) = self.lent {
+            // SAFETY: there by the type invariant, as neither function was called
+            // yet, and lent for this request, which is over.
+            unsafe { lent.as_ref().give_back() };
+        }
+    }
+}

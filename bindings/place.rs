@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A value that goes from hand to hand.
+//!
+//! One word says whose turn it is. The value is reached through a [`Turn`], of which there is one
+//! at a time. A place is taken by a holder, the holder's turns alternate with those of whoever the
+//! value is lent to, and at last the holder gives the place up:
+//!
+//! ```text
+//!          claim            begin
+//!   Idle ---------> (turn) <-------- Held
+//!     ^              | | |  finish
+//!     +--------------+ | +----------> Held
+//!          leave       +------------> Lent ---resume--> (turn)
+//!                         lend
+//! ```
+//!
+//! Nobody waits: who asks for a turn that is another one's is told so.
+
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ops::{
+        Deref,
+        DerefMut, //
+    },
+};
+
+use crate::atomic::{
+    Acquire,
+    Atomic,
+    Relaxed,
+    Release, //
+};
+
+/// Nobody's.
+const IDLE: u32 = 0;
+/// The holder's, who has no turn.
+const HELD: u32 = 1;
+/// In somebody's turn.
+const TURN: u32 = 2;
+/// Lent.
+const LENT: u32 = 3;
+/// With [`TURN`] and [`LENT`]: the holder has given the place up.
+const GONE: u32 = 4;
+
+/// A value that is reached in turns. Any context.
+///
+/// # Invariants
+///
+/// `word` is [`TURN`], perhaps with [`GONE`], exactly while a [`Turn`] exists.
+pub struct Place<T> {
+    word: Atomic<u32>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: The value is reached through `&mut self` or the only `Turn`.
+unsafe impl<T: Send> Sync for Place<T> {}
+
+impl<T> Place<T> {
+    /// A place without a holder.
+    pub fn new(value: T) -> Self {
+        Self {
+            word: Atomic::<u32>::new(IDLE),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    #[inline(always)]
+    fn take(&self, from: u32) -> Option<Turn<'_, T>> {
+        // INVARIANT: This call alone made it `TURN`.
+        self.word.cmpxchg(from, TURN, Acquire).ok().map(|_| Turn {
+            place: self,
+            _value: PhantomData,
+        })
+    }
+
+    /// The caller becomes the holder, with the first turn; `None` if there is one.
+    #[inline(always)]
+    pub fn claim(&self) -> Option<Turn<'_, T>> {
+        self.take(IDLE)
+    }
+
+    /// A turn of the holder; `None` if the value is lent, or there is no holder.
+    #[inline]
+    pub fn begin(&self) -> Option<Turn<'_, T>> {
+        self.take(HELD)
+    }
+
+    /// A turn of whom the value was lent to; `None` if it is not lent.
+    #[inline(always)]
+    pub fn resume(&self) -> Option<Turn<'_, T>> {
+        self.take(LENT).or_else(|| self.resume_for_nobody())
+    }
+
+    /// The same, if the holder has left.
+    #[cold]
+    fn resume_for_nobody(&self) -> Option<Turn<'_, T>> {
+        // INVARIANT: As in `take()`.
+        let taken = self.word.cmpxchg(LENT | GONE, TURN | GONE, Acquire);
+        taken.ok().map(|_| Turn {
+            place: self,
+            _value: PhantomData,
+        })
+    }
+
+    /// The holder gives the place up: the last turn, to be [left](Turn::leave). While the value is
+    /// lent there is none; then it comes with the end of the turn in which the value is back, see
+    /// [`Turn::finish`].
+    #[inline(always)]
+    pub fn give_up(&self) -> Option<Turn<'_, T>> {
+        self.begin().or_else(|| self.abandon())
+    }
+
+    #[cold]
+    fn abandon(&self) -> Option<Turn<'_, T>> {
+        loop {
+            match self.word.load(Relaxed) {
+                // It is back.
+                HELD => {
+                    if let Some(turn) = self.begin() {
+                        return Some(turn);
+                    }
+                }
+                old @ (TURN | LENT) => {
+                    if self.word.cmpxchg(old, old | GONE, Relaxed).is_ok() {
+                        return None;
+                    }
+                }
+                // Nobody's, or given up before.
+                _ => return None,
+            }
+        }
+    }
+
+    /// Whether there is no holder, who may have come since.
+    pub fn is_idle(&self) -> bool {
+        self.word.load(Relaxed) == IDLE
+    }
+}
+
+/// A turn: the value, until it is lent, or the turn finished, which dropping it does.
+#[must_use]
+pub struct Turn<'a, T> {
+    place: &'a Place<T>,
+    // To be shared between threads as `T` is, not as the place.
+    _value: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> Turn<'a, T> {
+    /// The place.
+    #[inline(always)]
+    pub fn place(&self) -> &'a Place<T> {
+        self.place
+    }
+
+    /// Lends the value: [`Place::resume`] gets it.
+    #[inline(always)]
+    pub fn lend(self) {
+        let this = ManuallyDrop::new(self);
+        let word = &this.place.word;
+        // What was done in this turn is seen in the next one.
+        if word.cmpxchg(TURN, LENT, Release).is_err() {
+            // Nothing but the mark can have changed it.
+            word.store(LENT | GONE, Release);
+        }
+    }
+
+    /// The value is back. If the holder has given the place up meanwhile then this is the last turn.
+    #[inline(always)]
+    pub fn finish(self) -> Option<Self> {
+        let this = ManuallyDrop::new(self);
+        match this.back() {
+            true => this.place.begin(),
+            false => None,
+        }
+    }
+
+    /// Returns whether the holder is gone.
+    #[inline(always)]
+    fn back(&self) -> bool {
+        // What was done in this turn is seen in the next one.
+        self.place.word.xchg(HELD, Release) & GONE != 0
+    }
+
+    /// The holder leaves: the place is idle.
+    #[inline(always)]
+    pub fn leave(self) {
+        ManuallyDrop::new(self).place.word.store(IDLE, Release);
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Without a holder nobody gets it any more.
+        self.back();
+    }
+}
+
+impl<T> Deref for Turn<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: By the invariant of the place nobody else has the value.
+        unsafe { &*self.place.value.get() }
+    }
+}
+
+impl<T> DerefMut for Turn<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: By the invariant of the place nobody else has the value.
+        unsafe { &mut *self.place.value.get() }
+    }
+}

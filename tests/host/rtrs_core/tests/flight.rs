@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a flight, step by step.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+use proptest::prelude::*;
+use rtrs_core::flight::*;
+
+/// A word in flight.
+fn fly(word: &Word, lane: u16, needs: Needs) -> Flown {
+    assert!(word.build());
+    word.fly(lane, needs)
+}
+
+#[test]
+fn answer_alone() {
+    let word = Word::new();
+    for result in [0, -5, -511, -4095] {
+        fly(&word, 3, Needs::answer());
+        assert_eq!(
+            word.answered(3, result, || false),
+            Ok(Answered::Over(result))
+        );
+        assert_eq!(
+            word.answered(3, result, || false),
+            Err(Violation::NotInFlight)
+        );
+        assert!(!word.build(), "it has not landed");
+        word.land();
+    }
+    for nonsense in [17, i32::MIN, -4096] {
+        fly(&word, 3, Needs::answer());
+        assert_eq!(word.answered(3, nonsense, || false), Ok(Answered::Over(-5)));
+        word.land();
+    }
+}
+
+#[test]
+fn any_order_of_answer_and_send() {
+    let word = Word::new();
+    let needs = Needs::answer().and_sent();
+
+    fly(&word, 1, needs);
+    assert_eq!(word.completed(Own::Sent), None);
+    assert_eq!(word.answered(1, -5, || false), Ok(Answered::Over(-5)));
+    word.land();
+
+    fly(&word, 1, needs);
+    let left = word.answered(1, -7, || false);
+    assert!(matches!(left, Ok(Answered::Needs(n)) if n.has_sent() && !n.has_answer()));
+    assert_eq!(word.answered(1, 0, || false), Err(Violation::Duplicate));
+    assert_eq!(word.completed(Own::Sent), Some(-7));
+    assert_eq!(word.completed(Own::Sent), None);
+    word.land();
+    assert!(word.build());
+}
+
+#[test]
+fn the_key_comes_back_with_the_answer_or_not_at_all() {
+    let word = Word::new();
+    let needs = Needs::answer().and_invalidated();
+
+    fly(&word, 2, needs);
+    assert_eq!(word.answered(1, 0, || true), Err(Violation::WrongLane));
+    assert_eq!(word.answered(2, 0, || true), Ok(Answered::Over(0)));
+    word.land();
+
+    fly(&word, 2, needs);
+    let left = word.answered(2, 0, || false);
+    assert!(matches!(left, Ok(Answered::Needs(n)) if n.has_invalidated() && !n.has_answer()));
+    assert_eq!(word.completed(Own::Sent), None, "it was not needed");
+    assert_eq!(word.completed(Own::Invalidated), Some(0));
+    word.land();
+}
+
+#[test]
+fn nobody_is_asked_for_proof_that_is_not_needed() {
+    let word = Word::new();
+    fly(&word, 0, Needs::answer().and_sent());
+    let asked = || panic!("no key is out");
+    assert!(word.answered(0, 0, asked).is_ok());
+}
+
+#[test]
+fn taken_back_unless_something_has_happened() {
+    let word = Word::new();
+    assert_eq!(word.answered(0, 0, || false), Err(Violation::NotInFlight));
+    let flown = fly(&word, 1, Needs::answer().and_sent());
+    assert!(word.take_back(flown));
+    assert!(!word.build(), "it belongs to the one that took it back");
+    word.cancel();
+
+    let flown = fly(&word, 1, Needs::answer().and_sent());
+    assert!(word.answered(1, 0, || false).is_ok());
+    assert!(!word.take_back(flown));
+    assert!(word.collect().is_some());
+}
+
+#[test]
+fn collected() {
+    let word = Word::new();
+    assert_eq!(word.collect(), None);
+    fly(&word, 9, Needs::answer().and_sent());
+    let found = word.collect().unwrap();
+    assert_eq!((found.lane, found.result), (9, 0));
+    assert!(found.needs.has_answer());
+    assert_eq!(word.collect(), None);
+    assert_eq!(word.peek(), None);
+    word.land();
+
+    fly(&word, 9, Needs::answer().and_sent());
+    assert!(word.answered(9, -5, || false).is_ok());
+    let found = word.collect().unwrap();
+    assert!(!found.needs.has_answer());
+    assert_eq!(found.result, -5, "it was answered, and is not sent again");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Fly(u16, bool, bool),
+    Answer(u16, i32, bool),
+    Own(bool),
+    TakeBack,
+    Collect,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0u16..2, any::<bool>(), any::<bool>()).prop_map(|(l, s, i)| Step::Fly(l, s, i)),
+        3 => (0u16..2, -20i32..1, any::<bool>()).prop_map(|(l, r, p)| Step::Answer(l, r, p)),
+        4 => any::<bool>().prop_map(Step::Own),
+        1 => Just(Step::TakeBack),
+        1 => Just(Step::Collect),
+    ];
+    proptest::collection::vec(step, 0..200)
+}
+
+/// What is in flight, plainly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Model {
+    lane: u16,
+    answer: bool,
+    sent: bool,
+    invalidated: bool,
+    result: i32,
+    touched: bool,
+}
+
+impl Model {
+    fn is_over(&self) -> bool {
+        !self.answer && !self.sent && !self.invalidated
+    }
+}
+
+proptest! {
+    // Against a plain model: what is still missing, and who owns the flight.
+    #[test]
+    fn exactly_one_end_per_flight(steps in steps()) {
+        let word = Word::new();
+        let mut model: Option<Model> = None;
+        let mut flown = None;
+        for step in steps {
+            match step {
+                Step::Fly(lane, sent, invalidated) => {
+                    let free = word.build();
+                    prop_assert_eq!(free, model.is_none());
+                    if free {
+                        let mut needs = Needs::answer();
+                        if sent { needs = needs.and_sent(); }
+                        if invalidated { needs = needs.and_invalidated(); }
+                        flown = Some(word.fly(lane, needs));
+                        model = Some(Model {
+                            lane, answer: true, sent, invalidated, result: 0, touched: false,
+                        });
+                    }
+                }
+                Step::Answer(lane, result, proof) => {
+                    let got = word.answered(lane, result, || proof);
+                    match &mut model {
+                        None => prop_assert_eq!(got, Err(Violation::NotInFlight)),
+                        Some(m) if m.lane != lane => {
+                            prop_assert_eq!(got, Err(Violation::WrongLane));
+                        }
+                        Some(m) if !m.answer => prop_assert_eq!(got, Err(Violation::Duplicate)),
+                        Some(m) => {
+                            m.answer = false;
+                            m.touched = true;
+                            m.result = result;
+                            m.invalidated &= !proof;
+                            if m.is_over() {
+                                prop_assert_eq!(got, Ok(Answered::Over(result)));
+                                model = None;
+                                word.land();
+                            } else {
+                                let Ok(Answered::Needs(needs)) = got else {
+                                    panic!("{got:?}");
+                                };
+                                prop_assert!(!needs.has_answer());
+                                prop_assert_eq!(needs.has_sent(), m.sent);
+                                prop_assert_eq!(needs.has_invalidated(), m.invalidated);
+                            }
+                        }
+                    }
+                }
+                Step::Own(sent) => {
+                    let got = word.completed(if sent { Own::Sent } else { Own::Invalidated });
+                    let mut over = None;
+                    if let Some(m) = &mut model {
+                        let need = if sent { &mut m.sent } else { &mut m.invalidated };
+                        if core::mem::take(need) {
+                            m.touched = true;
+                            over = m.is_over().then_some(m.result);
+                        }
+                    }
+                    prop_assert_eq!(got, over);
+                    if over.is_some() {
+                        model = None;
+                        word.land();
+                    }
+                }
+                Step::TakeBack => {
+                    let Some(flown) = flown else { continue };
+                    let back = word.take_back(flown);
+                    prop_assert_eq!(back, model.is_some_and(|m| !m.touched));
+                    if back {
+                        model = None;
+                        word.cancel();
+                    }
+                }
+                Step::Collect => {
+                    let found = word.collect();
+                    prop_assert_eq!(
+                        found.map(|f| (f.lane, f.needs.has_answer(), f.result)),
+                        model.map(|m| (m.lane, m.answer, m.result)));
+                    if model.take().is_some() {
+                        word.land();
+                    }
+                }
+            }
+        }
+    }
+}

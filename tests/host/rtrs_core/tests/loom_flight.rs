@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A flight under all interleavings of what may end it.
+
+#![cfg(loom)]
+#![allow(clippy::unwrap_used)]
+
+use loom::{
+    cell::UnsafeCell,
+    sync::Arc,
+    thread::{spawn, JoinHandle},
+};
+use rtrs_core::flight::*;
+
+#[path = "../../shim/explore.rs"]
+mod explore;
+use explore::explore;
+
+const LANE: u16 = 4;
+
+/// A flight with memory that only its owner may touch: loom reports it if two may, or if one may
+/// without having seen what the one before did.
+struct Flight {
+    word: Word,
+    memory: UnsafeCell<u32>,
+}
+
+impl Flight {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            word: Word::new(),
+            memory: UnsafeCell::new(0),
+        })
+    }
+
+    fn fly(&self, needs: Needs) -> Flown {
+        assert!(self.word.build());
+        self.memory.with_mut(|_| ());
+        self.word.fly(LANE, needs)
+    }
+
+    /// Lands the flight if `over` says so; the number of ends.
+    fn land(&self, over: bool) -> u32 {
+        if over {
+            self.memory.with_mut(|_| ());
+            self.word.land();
+        }
+        u32::from(over)
+    }
+
+    fn answered(&self, lane: u16, returned: bool) -> u32 {
+        let answered = self.word.answered(lane, -5, || returned);
+        self.land(matches!(answered, Ok(Answered::Over(_))))
+    }
+
+    fn completed(&self, own: Own) -> u32 {
+        let over = self.word.completed(own).is_some();
+        self.land(over)
+    }
+}
+
+fn run(flight: &Arc<Flight>, event: impl FnOnce(&Flight) -> u32 + 'static) -> JoinHandle<u32> {
+    let flight = flight.clone();
+    spawn(move || event(&flight))
+}
+
+fn ends<const N: usize>(threads: [JoinHandle<u32>; N]) -> u32 {
+    threads.into_iter().map(|t| t.join().unwrap()).sum()
+}
+
+#[test]
+fn answer_send_and_rogue_duplicates() {
+    explore(|| {
+        let flight = Flight::new();
+        flight.fly(Needs::answer().and_sent());
+        let threads = [
+            run(&flight, |f| f.answered(LANE, false)),
+            run(&flight, |f| f.answered(LANE, false)),
+            run(&flight, |f| f.completed(Own::Sent)),
+        ];
+        assert_eq!(ends(threads), 1);
+        assert_eq!(flight.word.peek(), None);
+    });
+}
+
+#[test]
+fn refused_post_against_rogue_answer() {
+    explore(|| {
+        let flight = Flight::new();
+        // The answer alone would do, and the peer answers before anything was sent.
+        let rogue = run(&flight, |f| f.answered(LANE, false));
+        let flown = flight.fly(Needs::answer());
+        let back = flight.word.take_back(flown);
+        if back {
+            flight.memory.with_mut(|_| ());
+            flight.word.cancel();
+        }
+        assert_eq!(rogue.join().unwrap() + u32::from(back), 1);
+    });
+}
+
+#[test]
+fn all_three_events() {
+    explore(|| {
+        let flight = Flight::new();
+        flight.fly(Needs::answer().and_sent().and_invalidated());
+        let threads = [
+            // The key did not come back: its invalidation is ours.
+            run(&flight, |f| {
+                f.answered(LANE, false) + f.completed(Own::Invalidated)
+            }),
+            run(&flight, |f| f.completed(Own::Sent)),
+        ];
+        assert_eq!(ends(threads), 1);
+    });
+}
+
+#[test]
+fn next_flight_sees_the_end_of_the_one_before() {
+    explore(|| {
+        let flight = Flight::new();
+        flight.fly(Needs::answer().and_sent());
+        // A rogue answer hits whichever is in flight, or none: never one of another lane.
+        let rogue = run(&flight, |f| f.answered(LANE + 1, false));
+        let threads = [
+            run(&flight, |f| f.answered(LANE, false)),
+            run(&flight, |f| f.completed(Own::Sent)),
+        ];
+        assert_eq!(ends(threads), 1);
+        flight.fly(Needs::answer().and_sent());
+        assert_eq!(rogue.join().unwrap(), 0);
+        assert_eq!(flight.completed(Own::Sent), 0);
+        assert_eq!(flight.answered(LANE, false), 1);
+    });
+}
+
+#[test]
+fn built_by_one() {
+    explore(|| {
+        let flight = Flight::new();
+        let build = |f: &Flight| {
+            let built = f.word.build();
+            if built {
+                f.memory.with_mut(|_| ());
+                f.word.cancel();
+            }
+            u32::from(built)
+        };
+        let threads = [run(&flight, build), run(&flight, build)];
+        assert!(ends(threads) >= 1);
+    });
+}
