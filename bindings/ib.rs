@@ -76,7 +76,6 @@ pub use self::{
         Landing,
         Needs,
         Posted,
-        Unposted,
         Violation,
         MAX_SGES, //
     },

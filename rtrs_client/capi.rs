@@ -135,7 +135,7 @@ impl RtrsCltSess {
         self.memory
             .as_ptr()
             .cast::<u8>()
-            .wrapping_add(usize::from(id) * self.stride)
+            .wrapping_add(usize::from(id).wrapping_mul(self.stride))
             .cast_mut()
             .cast()
     }

@@ -117,6 +117,8 @@ pub(crate) struct LinkCore {
     domain: SetOnce<Arc<Domain>>,
     tables: SetOnce<Tables>,
     info: SetOnce<Region>,
+    /// Pieces of data that go out from where they are, without being registered.
+    direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
     gave_way: Atomic<bool>,
     established: Atomic<u32>,
@@ -155,6 +157,7 @@ impl LinkCore {
                 domain: SetOnce::new(),
                 tables: SetOnce::new(),
                 info: SetOnce::new(),
+                direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
                 established: Atomic::new(0),
                 failed: Atomic::new(false),

@@ -420,16 +420,16 @@ impl<H: Handler> Flight<H> {
         if !qp.is_of(self.domain()) {
             return Err(PostError::Invalid);
         }
-        let wr = self.wrs.get();
+        let wrs = self.wrs.get();
+        let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
+        let mut room = qp.reserve(1, true)?;
         // SAFETY: By the invariant of the flight `inval` is ours: we handle its only answer. It is
         // linked, and names nothing but the key.
         unsafe {
-            let wr = &raw mut (*wr).inval;
+            let wr = &raw mut (*wrs).inval;
             (*wr).ex.invalidate_rkey = self.rkey.load(Relaxed);
-            let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
-            qp.post_linked(wr, wr, 1, cqe, true, || (), |()| ())
+            room.post(wr, wr, cqe)
         }
-        .map_err(|(e, _)| e)
     }
 }
 
@@ -538,23 +538,24 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// `EINVAL` when there is no room for it.
     #[inline(always)]
-    pub fn end_message(&mut self, at: usize, bytes: &[u8]) -> Result {
+    pub fn end_message<const N: usize>(&mut self, at: u32, bytes: [u8; N]) -> Result {
         let flight = self.flight;
-        let end = at.checked_add(bytes.len()).ok_or(EINVAL)?;
-        if end > flight.message_room as usize {
+        // CAST: A few bytes.
+        let end = at.saturating_add(N as u32);
+        if end > flight.message_room {
             return Err(EINVAL);
         }
-        // CAST: Checked above.
-        self.data().message_len = end as u32;
+        self.data().message_len = end;
         // SAFETY: Inside the flight's part of pages that are mapped for the device, of which nobody
         // has a reference.
+        // CAST: `usize` has at least 32 bits.
         unsafe {
-            let to = flight.message.as_ptr().add(at);
-            raw::rtrs_helper_copy(to.cast(), bytes.as_ptr().cast(), bytes.len());
+            let to = flight.message.as_ptr().add(at as usize);
+            to.cast::<[u8; N]>().write_unaligned(bytes);
             raw::rtrs_helper_ib_dma_sync_for_device(
                 flight.domain().device().as_raw(),
                 flight.message_dma,
-                end,
+                end as usize,
                 Direction::ToDevice.as_raw(),
             );
         }
@@ -563,12 +564,11 @@ impl<'f, H: Handler> Building<'f, H> {
 
     /// Posts it on `ep`, as `lane`: registration, if the data was [described](Self::describe) to the
     /// region; then data that goes out, and the message, to the peer's memory at `to`, with a word
-    /// `imm`. `begin` is called right before, with the send queue locked: it must not sleep, and not
-    /// post. From then on the flight may be over before this returns.
+    /// `imm`. The flight may be over before this returns.
     ///
     /// # Errors
     ///
-    /// Why nothing was posted, with the flight as it was, and whether `begin` was called.
+    /// Why nothing was posted, with the flight as it was.
     #[inline(always)]
     pub fn post(
         self,
@@ -576,20 +576,12 @@ impl<'f, H: Handler> Building<'f, H> {
         lane: u16,
         to: Remote,
         imm: u32,
-        begin: impl FnOnce(),
-    ) -> Result<Posted, Unposted<'f, H>> {
+    ) -> Result<Posted, (PostError, Self)> {
+        let Some(qp) = ep.qp().filter(|qp| qp.is_of(self.flight.domain())) else {
+            return Err((PostError::Closed, self));
+        };
         let this = ManuallyDrop::new(self);
         let flight = this.flight;
-        let refuse = |error, begun| {
-            Err(Unposted {
-                error,
-                begun,
-                building: Building { flight },
-            })
-        };
-        let Some(qp) = ep.qp().filter(|qp| qp.is_of(flight.domain())) else {
-            return refuse(PostError::Closed, false);
-        };
         let data = this.data();
         let wrs = flight.wrs.get();
         let goes_out = !data.sgl.is_null() && data.dir != Direction::FromDevice;
@@ -614,7 +606,7 @@ impl<'f, H: Handler> Building<'f, H> {
                 } else {
                     before = data.mapped as usize;
                     if before > MESSAGE || before >= qp.max_sges() {
-                        return refuse(PostError::Invalid, false);
+                        return Err((PostError::Invalid, ManuallyDrop::into_inner(this)));
                     }
                     raw::rtrs_helper_ib_sg_dma_list(
                         data.sgl,
@@ -651,30 +643,23 @@ impl<'f, H: Handler> Building<'f, H> {
             true => &flight.sent,
             false => &flight.failed,
         };
+        let mut room = match qp.reserve(n, needs.has_sent()) {
+            Ok(room) => room,
+            Err(e) => return Err((e, ManuallyDrop::into_inner(this))),
+        };
+        // With the queue locked: a peer may answer what it has not got yet, and the key must not be
+        // invalidated before it was registered.
+        flight.began.store(qp.received(), Relaxed);
+        let flown = flight.word.fly(lane, needs);
         // SAFETY: The requests are linked, and stay. What they name is the domain's: message and
         // region for good, the data until the flight is over. Their completion entries are those of
         // endpoints with this handler, as `ep` is.
-        let result = unsafe {
-            qp.post_linked(
-                first,
-                last,
-                n,
-                core::ptr::from_ref(cqe).cast_mut(),
-                needs.has_sent(),
-                || {
-                    flight.began.store(qp.received(), Relaxed);
-                    begin();
-                    flight.word.fly(lane, needs)
-                },
-                |flown| flight.word.take_back(flown),
-            )
-        };
-        match result {
+        match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
             Ok(()) => Ok(Posted::All),
-            Err((error @ PostError::Partial(_), _) | (error, Some(false))) => {
-                Ok(Posted::Broken(error))
-            }
-            Err((error, begun)) => refuse(error, begun.is_some()),
+            Err(e @ PostError::Partial(_)) => Ok(Posted::Broken(e)),
+            // Still locked, see `take_back()`.
+            Err(e) if flight.word.take_back(flown) => Err((e, ManuallyDrop::into_inner(this))),
+            Err(e) => Ok(Posted::Broken(e)),
         }
     }
 
@@ -697,16 +682,6 @@ impl<H: Handler> Drop for Building<'_, H> {
         unsafe { self.flight.unmap() };
         self.flight.word.cancel();
     }
-}
-
-/// A flight that was not posted.
-pub struct Unposted<'f, H: Handler> {
-    /// Why.
-    pub error: PostError,
-    /// `begin` of [`Building::post`] was called.
-    pub begun: bool,
-    /// As it was.
-    pub building: Building<'f, H>,
 }
 
 /// A flight that is over. Dropping it unmaps the data, and makes the place free for the next one.

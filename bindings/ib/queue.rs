@@ -52,7 +52,8 @@ use super::{
     sendq::{
         SqError,
         SqLedger,
-        SqProducer, //
+        SqProducer,
+        Ticket, //
     },
 };
 use crate::{
@@ -63,7 +64,8 @@ use crate::{
     errno,
     lock::{
         lock_name,
-        SpinLockIrq, //
+        SpinLockIrq,
+        SpinLockIrqGuard, //
     },
     raw, //
 };
@@ -216,6 +218,65 @@ pub struct QueuePair {
     #[pin]
     rq: SpinLockIrq<ReceiveQueue>,
     domain: Arc<Domain>,
+}
+
+/// Room on a send queue, which is locked until this is dropped: whatever is posted because of what
+/// is done meanwhile comes after what is posted here.
+pub(super) struct Room<'q> {
+    qp: &'q QueuePair,
+    sq: SpinLockIrqGuard<'q, SendQueue>,
+    ticket: Ticket,
+}
+
+impl Room<'_> {
+    /// Posts the requests from `first` to `last`, as many as there is room for, of which that one
+    /// completes at `cqe`. To be called once.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// They must be initialised, linked in this order, and stay until the call returns. What they
+    /// name must be of the domain of the queue pair, and their completion entries, `cqe` as well,
+    /// its own, or those of flights with the handler of its endpoint.
+    #[inline(always)]
+    pub(super) unsafe fn post(
+        &mut self,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        cqe: *mut raw::ib_cqe,
+    ) -> Result<(), PostError> {
+        // SAFETY: By the function's requirement `last` is initialised, and the caller's to write.
+        unsafe {
+            // Always: a chain may have been tried with another token.
+            (*last).__bindgen_anon_1.wr_cqe = cqe;
+            (*last).send_flags = match self.ticket.signal() {
+                true => raw::ib_send_flags_IB_SEND_SIGNALED,
+                false => 0,
+            };
+        }
+        let mut bad = core::ptr::null();
+        // SAFETY: `qp` is valid by the invariant, and not destroyed before the gate, which we hold
+        // the lock of, was closed. The rest is the function's requirement.
+        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.qp.as_ptr(), first, &mut bad) };
+        if ret == 0 {
+            return Ok(());
+        }
+        Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
+    }
+
+    #[cold]
+    fn refused(&mut self, ret: i32, nothing_posted: bool) -> PostError {
+        if nothing_posted {
+            self.sq.posted.undo(&self.qp.ledger, self.ticket);
+            PostError::Refused(ret)
+        } else {
+            self.sq.open = false;
+            PostError::Partial(ret)
+        }
+    }
 }
 
 // SAFETY: verbs may be called from any thread; what is mutable is behind locks.
@@ -458,67 +519,27 @@ impl QueuePair {
         }
     }
 
-    /// Posts the `n` requests from `first` to `last`, of which that one completes at `cqe`, and is
-    /// signaled if it has to be, or `signal` says so.
-    ///
-    /// `begin` is called right before they are handed to the device, with the queue locked: whatever
-    /// is posted because of what it does comes after them. It is not called if there is no
-    /// room. It must not sleep, and not post. `refused` is called with what it returned if the
-    /// driver has taken nothing, still with the queue locked.
+    /// Locks the send queue, with room for `n` requests, of which the last one is signaled if it has
+    /// to be, or `signal` says so.
     ///
     /// # Errors
     ///
-    /// Why not, and what `refused` returned, if it was called.
-    ///
-    /// # Safety
-    ///
-    /// They must be initialised, linked in this order, and stay until the call returns. What they
-    /// name must be of the domain of this queue pair, and their completion entries, `cqe` as well,
-    /// its own, or those of flights with the handler of its endpoint.
+    /// See [`PostError`].
     #[inline(always)]
-    #[expect(clippy::too_many_arguments)]
-    pub(super) unsafe fn post_linked<B, R>(
-        &self,
-        first: *mut raw::ib_send_wr,
-        last: *mut raw::ib_send_wr,
-        n: u32,
-        cqe: *mut raw::ib_cqe,
-        signal: bool,
-        begin: impl FnOnce() -> B,
-        refused: impl FnOnce(B) -> R,
-    ) -> Result<(), (PostError, Option<R>)> {
+    pub(super) fn reserve(&self, n: u32, signal: bool) -> Result<Room<'_>, PostError> {
         let mut sq = self.sq.lock();
         if !sq.open {
-            return Err((PostError::Closed, None));
+            return Err(PostError::Closed);
         }
-        let ticket = match sq.posted.reserve(&self.ledger, n, signal) {
-            Ok(ticket) => ticket,
-            Err(SqError::Full) => return Err((PostError::Full, None)),
-            Err(SqError::TooLong) => return Err((PostError::Invalid, None)),
-        };
-        // SAFETY: By the function's requirement `last` is initialised, and the caller's to write.
-        unsafe {
-            // Always: the chain may have been tried with another token.
-            (*last).__bindgen_anon_1.wr_cqe = cqe;
-            (*last).send_flags = match ticket.signal() {
-                true => raw::ib_send_flags_IB_SEND_SIGNALED,
-                false => 0,
-            };
+        match sq.posted.reserve(&self.ledger, n, signal) {
+            Ok(ticket) => Ok(Room {
+                qp: self,
+                sq,
+                ticket,
+            }),
+            Err(SqError::Full) => Err(PostError::Full),
+            Err(SqError::TooLong) => Err(PostError::Invalid),
         }
-        let begun = begin();
-        let mut bad = core::ptr::null();
-        // SAFETY: `qp` is valid by the invariant, and not destroyed before the
-        // gate, which we hold the lock of, was closed. The rest is the function's requirement.
-        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.as_ptr(), first, &mut bad) };
-        if ret == 0 {
-            return Ok(());
-        }
-        if bad.is_null() || core::ptr::eq(bad, first) {
-            sq.posted.undo(&self.ledger, ticket);
-            return Err((PostError::Refused(ret), Some(refused(begun))));
-        }
-        sq.open = false;
-        Err((PostError::Partial(ret), None))
     }
 
     /// Whether what is of `domain` stays for as long as the queue pair may use it.

@@ -15,8 +15,7 @@ use rtrs_bindings::{
         Endpoint,
         PostError,
         Posted,
-        Remote,
-        MAX_SGES, //
+        Remote, //
     },
     time,
 };
@@ -106,7 +105,8 @@ impl Link {
         let Some(mut building) = flight.build() else {
             return Err((IssueError::Request(EBUSY), turn));
         };
-        if let Err(e) = prepare(&mut building, &mut turn, &layout, self.direct_segments(ep)) {
+        let direct_segments = core.direct_segments.load(Relaxed);
+        if let Err(e) = prepare(&mut building, &mut turn, &layout, direct_segments) {
             building.cancel(&mut turn.loan);
             return Err((IssueError::Request(e), turn));
         }
@@ -126,30 +126,21 @@ impl Link {
             entries: turn.loan.entries(),
             failover: turn.failover,
         };
+        slot.stamp.set(sent.dir, time::now_ns());
+        core.count_inflight(con, 1);
         let place = turn.place();
-        let mut turn = Some(turn);
-        let now_ns = time::now_ns();
-        let posted = building.post(ep, con, to, imm, || {
-            slot.stamp.set(sent.dir, now_ns);
-            core.count_inflight(con, 1);
-            if let Some(turn) = turn.take() {
-                turn.lend();
-            }
-        });
-        match posted {
+        turn.lend();
+        match building.post(ep, con, to, imm) {
             Ok(Posted::All) => {}
             // A part is on its way: the request is looked after with the others in flight.
             Ok(Posted::Broken(e)) => core.fail("posting a request", e_to_errno(e)),
-            Err(unposted) => {
-                let e = unposted.error;
-                if unposted.begun {
-                    core.count_inflight(con, -1);
-                }
-                // It was lent, and nobody else was told of it.
-                let Some(mut turn) = turn.or_else(|| place.resume()) else {
+            Err((e, building)) => {
+                core.count_inflight(con, -1);
+                // It was lent to nobody.
+                let Some(mut turn) = place.resume() else {
                     return Ok(());
                 };
-                unposted.building.cancel(&mut turn.loan);
+                building.cancel(&mut turn.loan);
                 return Err((core.not_posted(e), turn));
             }
         }
@@ -158,15 +149,6 @@ impl Link {
             .stats()
             .issued(sent.dir, sent.bytes, sent.entries, sent.failover);
         Ok(())
-    }
-
-    /// Pieces of data that go out from where they are, without being registered.
-    #[inline(always)]
-    fn direct_segments(&self, ep: &Endpoint<LinkCore>) -> u32 {
-        // One is the message's.
-        ep.qp()
-            .map_or(0, |qp| qp.max_sges().min(MAX_SGES) as u32)
-            .saturating_sub(1)
     }
 
     /// Sends a heartbeat, on the service connection, unless one is on its way. The link fails if
@@ -204,7 +186,7 @@ fn prepare(
     direct_segments: u32,
 ) -> Result {
     let (usr_len, len) = (layout.usr_len(), layout.data_len());
-    let at = usize::from(usr_len);
+    let at = u32::from(usr_len);
     match layout.dir() {
         Dir::Write => {
             // The common case: no registration, one work request, and nobody but our own device ever
@@ -212,9 +194,9 @@ fn prepare(
             if building.borrow(&mut io.loan, Direction::ToDevice)? > direct_segments {
                 building.describe(SEGMENT_SIZE, len, Access::LOCAL_READ)?;
             }
-            building.end_message(at, &WriteMsg { usr_len }.to_bytes())
+            building.end_message(at, WriteMsg { usr_len }.to_bytes())
         }
-        Dir::Read if len == 0 => building.end_message(at, &ReadMsg::without_data(usr_len)),
+        Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len)),
         Dir::Read => {
             building.borrow(&mut io.loan, Direction::FromDevice)?;
             let remote = building.describe(SEGMENT_SIZE, len, Access::REMOTE_WRITE)?;
@@ -226,7 +208,7 @@ fn prepare(
                 },
                 need_inval: true,
             };
-            building.end_message(at, ReadMsg::with_data(usr_len, &dest).as_flattened())
+            building.end_message(at, ReadMsg::with_data(usr_len, &dest))
         }
     }
 }

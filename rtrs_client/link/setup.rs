@@ -205,9 +205,15 @@ impl Link {
                 errno::EPROTO
             })?;
 
+        let mut sges = MAX_SGES;
         for con in 0..core.con_count() {
             self.post_receives(con, geometry)?;
+            let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
+            sges = sges.min(qp.max_sges());
         }
+        // One is the message's.
+        let direct = u32::try_from(sges)?.saturating_sub(1);
+        core.direct_segments.store(direct, Relaxed);
         Ok(())
     }
 

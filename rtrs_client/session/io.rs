@@ -273,11 +273,7 @@ impl Session {
     ///
     /// Why none does, and the turn.
     #[inline(always)]
-    pub(super) fn issue<'t>(
-        self: &Arc<Self>,
-        id: u16,
-        turn: Turn<'t>,
-    ) -> Result<(), (Unsent, Turn<'t>)> {
+    fn issue<'t>(self: &Arc<Self>, id: u16, turn: Turn<'t>) -> Result<(), (Unsent, Turn<'t>)> {
         let polled = turn.polled.is_some();
         let guard = rcu::read_lock();
         // Here, see `lost()`: no path that this section finds came after the session was lost.
@@ -302,6 +298,16 @@ impl Session {
             self.guard_polled();
         }
         Ok(())
+    }
+
+    /// The same for a request that has waited, or was on another path.
+    #[inline(never)]
+    pub(super) fn issue_again<'t>(
+        self: &Arc<Self>,
+        id: u16,
+        turn: Turn<'t>,
+    ) -> Result<(), (Unsent, Turn<'t>)> {
+        self.issue(id, turn)
     }
 
     #[cold]
@@ -396,7 +402,7 @@ impl Session {
     /// wait for one. Sleeps.
     pub(crate) fn reissue(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) {
         turn.failover = true;
-        match self.issue(id, turn) {
+        match self.issue_again(id, turn) {
             Ok(()) => {}
             // Queues that are full for a moment are no reason to fail it.
             Err((Unsent::NoPath | Unsent::Full, turn)) => self.park_or_fail(id, turn),

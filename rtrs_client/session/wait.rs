@@ -284,7 +284,7 @@ impl Session {
     pub(super) fn resume(self: &Arc<Self>) {
         self.each_parked(|id, turn| {
             trace::resume(self, id, 0);
-            match self.issue(id, turn) {
+            match self.issue_again(id, turn) {
                 Ok(()) => true,
                 Err((Unsent::NoPath | Unsent::Full, turn)) => {
                     self.park_or_fail(id, turn);

@@ -197,7 +197,7 @@ impl ReadMsg {
     pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
         match self.dest {
             Some(dest) if dest.desc.len == 0 => return Err(ProtoError::DescLen),
-            Some(dest) => wire::put(buf, 0, Self::with_data(self.usr_len, &dest).as_flattened())?,
+            Some(dest) => wire::put(buf, 0, &Self::with_data(self.usr_len, &dest))?,
             None => wire::put(buf, 0, &Self::without_data(self.usr_len))?,
         }
         Ok(self.size())
@@ -209,16 +209,20 @@ impl ReadMsg {
         Self::start(usr_len, 0, 0).to_le_bytes()
     }
 
-    /// The bytes of a message with one, which is not empty. By words, as they are stored.
+    /// The bytes of a message with one, which is not empty.
     #[inline(always)]
-    pub const fn with_data(usr_len: u16, dest: &ReadDest) -> [[u8; 8]; 3] {
+    pub fn with_data(usr_len: u16, dest: &ReadDest) -> [u8; Self::MAX_SIZE] {
         let flags = if dest.need_inval { FLAG_NEED_INVAL } else { 0 };
         let [addr, key_and_len] = dest.desc.to_bytes();
-        [
+        let mut bytes = [0; Self::MAX_SIZE];
+        let words = [
             Self::start(usr_len, flags, 1).to_le_bytes(),
             addr,
             key_and_len,
-        ]
+        ];
+        // PANIC: as many as there are words.
+        bytes.copy_from_slice(words.as_flattened());
+        bytes
     }
 
     /// The fields before the descriptor.

@@ -186,6 +186,7 @@ impl Layout {
     ///
     /// [`ProtoError::UserLen`] if the user message does not fit its length field or the header,
     /// [`ProtoError::DataLen`] if all together does not fit the chunk. Both are `-EMSGSIZE`.
+    #[inline(always)]
     pub fn new(
         geometry: &Geometry,
         dir: Dir,
@@ -274,6 +275,7 @@ impl Layout {
     ///
     /// [`ProtoError::BufId`] if there is no such chunk, [`ProtoError::Offset`] if this was laid
     /// out for other limits.
+    #[inline(always)]
     pub fn imm(&self, geometry: &Geometry, buf_id: u16) -> Result<u32, ProtoError> {
         let payload = geometry.codec().encode(buf_id, self.off())?;
 
