@@ -33,6 +33,7 @@ void rtrs_helper_ib_device_attrs(struct ib_device *dev,
 				 struct rtrs_helper_device_attrs *attrs)
 {
 	attrs->device_cap_flags = dev->attrs.device_cap_flags;
+	attrs->page_size_cap = dev->attrs.page_size_cap;
 	attrs->max_qp_wr = dev->attrs.max_qp_wr;
 	attrs->max_cqe = dev->attrs.max_cqe;
 	attrs->max_send_sge = dev->attrs.max_send_sge;

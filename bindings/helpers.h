@@ -22,6 +22,7 @@ void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_
 
 struct rtrs_helper_device_attrs {
 	u64 device_cap_flags;
+	u64 page_size_cap;
 	u32 max_qp_wr;
 	u32 max_cqe;
 	u32 max_send_sge;

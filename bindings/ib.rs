@@ -33,6 +33,7 @@ mod flight;
 mod mr;
 mod polls;
 mod queue;
+mod reply;
 pub mod sendq;
 mod sg;
 mod sockaddr;
@@ -89,6 +90,11 @@ pub use self::{
         QpEvent,
         QueueConfig,
         QueuePair, //
+    },
+    reply::{
+        Answer,
+        Reply,
+        REPLY_BODY, //
     },
     sg::SgBuffer,
     sockaddr::{

@@ -26,8 +26,7 @@ use rtrs_bindings::{
         Chain,
         Endpoint,
         Mr,
-        PostError,
-        Region, //
+        PostError, //
     },
     lock::{
         new_spinlock_irq,
@@ -89,8 +88,6 @@ pub(crate) struct Live {
     slots: KVVec<Pin<KBox<Slot>>>,
     /// By connection id.
     inboxes: KVVec<Arc<Inbox>>,
-    /// The bodies of the answers, by buffer id, if those carry keys.
-    rkeys: Option<Region>,
     /// Keys of groups of chunks, if keys do not change.
     groups: KVec<Mr>,
     /// Stalled operations; there is room for all.
@@ -107,7 +104,6 @@ impl Live {
         eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
         slots: KVVec<Pin<KBox<Slot>>>,
         inboxes: KVVec<Arc<Inbox>>,
-        rkeys: Option<Region>,
         groups: KVec<Mr>,
     ) -> Result<KBox<Self>> {
         let room = Ring::new(KVVec::from_elem(None, slots.len(), GFP_KERNEL)?);
@@ -117,7 +113,6 @@ impl Live {
                 eps,
                 slots,
                 inboxes,
-                rkeys,
                 groups,
                 stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
                 stalled_len: Atomic::new(0),
@@ -171,10 +166,10 @@ impl Live {
         let slot = self.slot(buf_id)?;
         let mut place = slot.place.lock();
 
-        let mut op = match core::mem::replace(&mut *place, Place::Out) {
+        let mut op = match core::mem::replace(&mut place.op, Place::Out) {
             Place::Idle(op) => op,
             other => {
-                *place = other;
+                place.op = other;
                 return Err(Fault::Busy);
             }
         };
@@ -186,17 +181,17 @@ impl Live {
             Some(Begin::Run) => op.set_busy(),
             Some(Begin::Parked(other) | Begin::Replaced(other)) => {
                 trace::parked(path, &op);
-                *place = Place::Parked(op);
+                place.op = Place::Parked(op);
                 drop(place);
                 path.session().given_up(other, buf_id);
                 return Ok(());
             }
             Some(Begin::Violation) | None => {
-                *place = Place::Idle(op);
+                place.op = Place::Idle(op);
                 return Err(Fault::Busy);
             }
         }
-        let ready = self.open(path, slot, &mut place, op);
+        let ready = self.open(path, slot, &mut place.op, op);
         drop(place);
         if let Some(op) = ready {
             self.deliver(op);
@@ -216,10 +211,10 @@ impl Live {
         };
         let mut place = slot.place.lock();
 
-        match core::mem::replace(&mut *place, Place::Out) {
+        match core::mem::replace(&mut place.op, Place::Out) {
             Place::Parked(mut op) => {
                 op.set_busy();
-                let ready = self.open(path, slot, &mut place, op);
+                let ready = self.open(path, slot, &mut place.op, op);
                 drop(place);
                 if let Some(op) = ready {
                     self.deliver(op);
@@ -227,7 +222,7 @@ impl Live {
                 true
             }
             other => {
-                *place = other;
+                place.op = other;
                 false
             }
         }
@@ -237,7 +232,7 @@ impl Live {
     /// posted is waited for: its client may be faster than we are.
     pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
         self.slot(buf_id)
-            .is_ok_and(|slot| !matches!(*slot.place.lock(), Place::Idle(_)))
+            .is_ok_and(|slot| !matches!(slot.place.lock().op, Place::Idle(_)))
     }
 
     /// Gives the chunks' words back that belong to operations which nobody is going to execute. For
@@ -248,7 +243,7 @@ impl Live {
             inbox.close();
         }
         for slot in self.slots.iter() {
-            let busy = match &mut *slot.place.lock() {
+            let busy = match &mut slot.place.lock().op {
                 Place::Idle(_) | Place::Out => None,
                 Place::Parked(op) | Place::Invalidating(op) | Place::Stalled(op, _) => {
                     op.take_busy().then(|| op.buf_id())
@@ -318,13 +313,13 @@ impl Live {
     pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<(), Fault> {
         let mut place = self.slot(buf_id)?.place.lock();
 
-        match core::mem::replace(&mut *place, Place::Out) {
+        match core::mem::replace(&mut place.op, Place::Out) {
             Place::Invalidating(op) => {
                 drop(place);
                 trace::invalidated(path, &op);
                 self.deliver(op);
             }
-            other => *place = other,
+            other => place.op = other,
         }
         Ok(())
     }

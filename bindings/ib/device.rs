@@ -41,6 +41,8 @@ pub struct DeviceAttrs {
     pub max_send_sge: u32,
     /// Most pages of a fast registration.
     pub max_fast_reg_pages: u32,
+    /// Sizes of pages that it can be told of: those whose bits are set.
+    pub page_sizes: u64,
     /// Completion vectors (interrupts) of the device.
     pub comp_vectors: u32,
     /// The device can register memory by work request and invalidate remotely
@@ -90,6 +92,7 @@ impl Device {
             max_cqe: attrs.max_cqe,
             max_send_sge: attrs.max_send_sge,
             max_fast_reg_pages: attrs.max_fast_reg_page_list_len,
+            page_sizes: attrs.page_size_cap,
             comp_vectors: comp_vectors.max(1),
             mem_mgt_extensions: attrs.device_cap_flags
                 // CAST: a flag of a 64-bit enumeration.

@@ -290,6 +290,11 @@ impl Region {
         self.dma
     }
 
+    /// Which way data moves.
+    pub(super) fn direction(&self) -> Direction {
+        self.dir
+    }
+
     /// The pages behind it.
     pub fn pages(&self) -> &Arc<Pages> {
         &self.pages
@@ -329,7 +334,6 @@ impl Region {
     /// Copies out of the region, after handing that part to the CPU.
     #[inline(always)]
     pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result {
-        self.check(offset, buf.len())?;
         self.sync_for_cpu(offset, buf.len());
         self.pages.read(offset, buf)
     }
@@ -337,7 +341,6 @@ impl Region {
     /// Copies into the region, then hands that part to the device.
     #[inline(always)]
     pub fn write(&self, offset: usize, buf: &[u8]) -> Result {
-        self.check(offset, buf.len())?;
         self.pages.write(offset, buf)?;
         self.sync_for_device(offset, buf.len());
         Ok(())
@@ -350,10 +353,11 @@ impl Region {
     pub fn sync_for_cpu(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
             // SAFETY: the device is valid, the range is inside the mapping.
+            // No overflow: the range has an address.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_cpu(
                     self.domain.device.as_raw(),
-                    self.dma + offset as u64,
+                    self.dma.wrapping_add(offset as u64),
                     len,
                     self.dir.as_raw(),
                 );
@@ -367,10 +371,11 @@ impl Region {
     pub fn sync_for_device(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
             // SAFETY: the device is valid, the range is inside the mapping.
+            // No overflow: the range has an address.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_device(
                     self.domain.device.as_raw(),
-                    self.dma + offset as u64,
+                    self.dma.wrapping_add(offset as u64),
                     len,
                     self.dir.as_raw(),
                 );

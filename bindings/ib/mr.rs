@@ -39,54 +39,103 @@ impl Access {
     }
 }
 
-/// What a region is mapped to.
-struct Mapping {
-    key: u8,
-    len: u32,
-    iova: u64,
-}
-
 /// A memory region for fast registration.
 ///
-/// It has one user at a time, who changes its mapping and posts its
-/// registration; a second one is refused with `EBUSY`.
+/// What it describes never changes: drivers look at it when they get to a registration that was
+/// posted, and the peer's key may be good at any time.
 ///
 /// The region itself stays as long as its domain: a driver may look at it when it gets to
 /// a registration that was posted, which the queue pair, and so the domain, outlives.
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `domain`, which owns it, and is changed by the holder of
-/// `next` only.
+/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. Its key is changed
+/// by the holder of `key` only.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
-    /// What the next registration will be; the holder may change the region.
-    next: HandoffCell<Mapping>,
+    /// Where what it describes begins, as the peer calls it.
+    iova: u64,
+    /// The part of the key that consumers choose.
+    key: HandoffCell<u8>,
     domain: Arc<Domain>,
 }
 
 // SAFETY: a region may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: `next` has one holder at a time.
+// SAFETY: `key` has one holder at a time.
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Allocates a region for up to `pages` pages. May sleep.
-    pub fn new(domain: &Arc<Domain>, pages: u32) -> Result<Self> {
+    /// A region that describes `regions`, which follow each other in it, all of the same length: a
+    /// power of two. It is the peer's once it is registered, for as long as its key is good. May
+    /// sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no region, for such that are too many, of another domain or of another length,
+    /// `EOPNOTSUPP` if the device has no pages that they consist of.
+    pub fn of(domain: &Arc<Domain>, regions: &[Region]) -> Result<Self> {
+        let len = regions.first().ok_or(EINVAL)?.len();
+        let page_size = Self::page_size(domain, u32::try_from(len)?)?;
+        let count = u32::try_from(regions.len())?;
+        let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
+        for (i, r) in regions.iter().enumerate() {
+            // Of another one the memory may go before this does.
+            if !Arc::ptr_eq(r.domain(), domain) || r.len() != len {
+                return Err(EINVAL);
+            }
+            // SAFETY: all zeroes is a valid scatterlist entry.
+            let mut sg: raw::scatterlist = unsafe { core::mem::zeroed() };
+            // CAST: checked above.
+            sg.length = len as u32;
+            sg.dma_address = r.dma();
+            #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
+            {
+                sg.dma_length = len as u32;
+            }
+            if i + 1 == regions.len() {
+                // The marker of the last entry, `SG_END`.
+                sg.page_link = raw::SG_END as usize;
+            }
+            list.push(sg, GFP_KERNEL)?;
+        }
+        let pages = (len as u32 / page_size).checked_mul(count).ok_or(EINVAL)?;
         let raw = domain.alloc_mr(pages)?;
+        // SAFETY: `list` has `count` entries with DMA addresses of this device, as the regions are
+        // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was made just now.
+        let iova = unsafe { map_list(raw, list.as_mut_ptr(), count, page_size) }?;
         // SAFETY: the region is valid.
         // CAST: the low byte is the part that consumers choose.
         let key = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) } as u8;
-        // INVARIANT: just allocated there.
+        // INVARIANT: just allocated there, and described.
         Ok(Self {
             raw,
-            next: HandoffCell::new(Mapping {
-                key,
-                len: 0,
-                iova: 0,
-            }),
+            iova,
+            key: HandoffCell::new(key),
             domain: domain.clone(),
         })
+    }
+
+    /// How many regions of `len` bytes one of these can describe.
+    pub fn max_regions(domain: &Domain, len: u32) -> u32 {
+        let pages = domain.device().attrs().max_fast_reg_pages;
+        match Self::page_size(domain, len) {
+            Ok(page_size) => pages.checked_div(len / page_size).unwrap_or(0),
+            Err(_) => 0,
+        }
+    }
+
+    /// The largest pages of the device that `len` bytes consist of. A driver that is given others may
+    /// register more than there is.
+    fn page_size(domain: &Domain, len: u32) -> Result<u32> {
+        if !len.is_power_of_two() {
+            return Err(EINVAL);
+        }
+        // No overflow: not 0.
+        let fit = domain.device().attrs().page_sizes & u64::from(len | (len - 1));
+        let size = fit.checked_ilog2().ok_or(crate::errno::EOPNOTSUPP)?;
+        // CAST: at most `len`. No overflow: below 32.
+        Ok((1u64 << size) as u32)
     }
 
     /// The current key.
@@ -101,71 +150,22 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when somebody else is using the region.
+    /// `EBUSY` when somebody else is doing that.
     #[inline]
     pub fn next_rkey(&self) -> Result<u32> {
-        let mut next = self.next.try_take().ok_or(EBUSY)?;
-        self.bump(&mut next);
+        let mut key = self.key.try_take().ok_or(EBUSY)?;
+        *key = key.wrapping_add(1);
+        // SAFETY: the region is valid; nobody else changes its key.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), *key) };
         Ok(self.rkey())
     }
 
-    fn bump(&self, next: &mut Mapping) {
-        next.key = next.key.wrapping_add(1);
-        // SAFETY: the region is valid, and ours to change: `next` is held.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), next.key) };
-    }
-
-    /// What the peer has to name to write to the region as it is mapped.
-    pub fn remote(&self) -> Result<Remote> {
-        let next = self.next.try_take().ok_or(EBUSY)?;
-        Ok(Remote {
-            addr: next.iova,
+    /// What the peer has to name to write to the region.
+    pub fn remote(&self) -> Remote {
+        Remote {
+            addr: self.iova,
             rkey: self.rkey(),
-        })
-    }
-
-    /// Describes `regions`, one behind the other, to the region, in pages of `page_size` bytes. May
-    /// sleep.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when they do not fit or belong to another domain, or for a page size that is no
-    /// power of two; `EBUSY` when somebody else is using the region.
-    pub fn map_regions(&self, regions: &[Region], page_size: u32) -> Result {
-        let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
-        let mut total = 0u32;
-        for (i, r) in regions.iter().enumerate() {
-            // Of another one the memory may go before this does.
-            if !Arc::ptr_eq(r.domain(), &self.domain) {
-                return Err(EINVAL);
-            }
-            // CAST: a `Region` is far below 4 GiB.
-            let len = r.len() as u32;
-            total = total.checked_add(len).ok_or(EINVAL)?;
-            // SAFETY: all zeroes is a valid scatterlist entry.
-            let mut sg: raw::scatterlist = unsafe { core::mem::zeroed() };
-            sg.length = len;
-            sg.dma_address = r.dma();
-            #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
-            {
-                sg.dma_length = len;
-            }
-            if i + 1 == regions.len() {
-                // The marker of the last entry, `SG_END`.
-                sg.page_link = raw::SG_END as usize;
-            }
-            list.push(sg, GFP_KERNEL)?;
         }
-        // CAST: as many as there are chunks in a region, below the page limit.
-        let nents = regions.len() as u32;
-        // SAFETY: `list` has `nents` entries with DMA addresses of this device, as the regions are
-        // of our domain; `ib_map_mr_sg()` reads nothing else of them.
-        unsafe {
-            let mut next = self.next.try_take().ok_or(EBUSY)?;
-            next.iova = map_list(self.raw, list.as_mut_ptr(), nents, page_size)?;
-            next.len = total;
-        }
-        Ok(())
     }
 
     pub(super) fn domain(&self) -> &Domain {

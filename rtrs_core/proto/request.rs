@@ -16,6 +16,7 @@ use super::{
         Dir,
         ReadDest,
         ReadMsg,
+        SgDesc,
         WriteMsg, //
     },
 };
@@ -25,14 +26,28 @@ use super::{
 /// # Invariants
 ///
 /// `data_len + usr_len + message` is at most the chunk size, `usr_len + message` at most the
-/// header size. If there is a `dest` then the direction is a read, and `dest.desc.len` is
-/// `data_len`; a read without one has no data.
+/// header size. If there is a destination then the direction is a read, and it is as long as the
+/// data; a read without one has no data.
+// Plain fields: it is kept, and options in options are stored byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    dir: Dir,
+    addr: u64,
+    rkey: u32,
     data_len: u32,
     usr_len: u16,
-    dest: Option<ReadDest>,
+    dir: Dir,
+    dest: Dest,
+}
+
+/// Where the data of a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dest {
+    /// It comes with the request, or there is none.
+    None,
+    /// To the client, whose key stays as it is.
+    Keep,
+    /// To the client, whose key is invalidated with the answer.
+    Invalidate,
 }
 
 impl Request {
@@ -48,6 +63,7 @@ impl Request {
     /// # Errors
     ///
     /// [`ProtoError::Offset`] if not even the smallest message fits.
+    #[inline(always)]
     pub fn msg_range(geometry: &Geometry, off: u32) -> Result<Range<usize>, ProtoError> {
         let chunk_size = to_usize(geometry.chunk_size());
         let off = to_usize(off);
@@ -70,6 +86,7 @@ impl Request {
     /// [`ProtoError::DescLen`] if the descriptor is not exactly as long as the data;
     /// [`ProtoError::DataLen`] for a read with data but no descriptor. Each of them is a
     /// violation: an honest client makes none.
+    #[inline(always)]
     pub fn parse(geometry: &Geometry, off: u32, msg: &[u8]) -> Result<Self, ProtoError> {
         let room = geometry
             .chunk_size()
@@ -104,10 +121,16 @@ impl Request {
         // INVARIANT: the message was parsed out of what the chunk holds from `off`, the rest was
         // checked above.
         Ok(Self {
-            dir,
+            addr: dest.map_or(0, |dest| dest.desc.addr),
+            rkey: dest.map_or(0, |dest| dest.desc.rkey),
             data_len,
             usr_len,
-            dest,
+            dir,
+            dest: match dest {
+                None => Dest::None,
+                Some(dest) if dest.need_inval => Dest::Invalidate,
+                Some(_) => Dest::Keep,
+            },
         })
     }
 
@@ -127,17 +150,27 @@ impl Request {
     }
 
     /// Where a read's data goes; `None` for writes, and for reads without data.
-    pub const fn dest(&self) -> Option<&ReadDest> {
-        self.dest.as_ref()
+    #[inline(always)]
+    pub fn dest(&self) -> Option<ReadDest> {
+        let need_inval = match self.dest {
+            Dest::None => return None,
+            Dest::Keep => false,
+            Dest::Invalidate => true,
+        };
+        Some(ReadDest {
+            desc: SgDesc {
+                addr: self.addr,
+                rkey: self.rkey,
+                len: self.data_len,
+            },
+            need_inval,
+        })
     }
 
     /// The key to invalidate with the answer.
     pub const fn inval_rkey(&self) -> Option<u32> {
         match self.dest {
-            Some(ReadDest {
-                desc,
-                need_inval: true,
-            }) => Some(desc.rkey),
+            Dest::Invalidate => Some(self.rkey),
             _ => None,
         }
     }

@@ -19,15 +19,11 @@ use kernel::{
 use rtrs_bindings::{
     compat::smp_mb,
     ib::{
-        Access,
-        Chain,
+        Answer,
         Endpoint,
         PostError,
-        Region,
         Remote,
-        Sge,
-        Sges,
-        NO_SGES, //
+        Reply, //
     },
     lock::SpinLockIrqGuard,
 };
@@ -39,6 +35,7 @@ use rtrs_core::proto::{
 
 use super::{
     slot::{
+        Held,
         Place,
         Slot,
         Todo, //
@@ -72,10 +69,10 @@ impl Live {
         };
         let mut place = slot.place.lock();
 
-        match self.post_answer(path, slot, &op, errno, Attempt::First) {
+        match self.post_answer(path, slot, &mut place.reply, &op, errno, Attempt::First) {
             Err(PostError::Full) => {
                 let cid = op.arrival().cid;
-                *place = Place::Stalled(op, Todo::Answer(errno));
+                place.op = Place::Stalled(op, Todo::Answer(errno));
                 self.stall(Stalled { buf_id, cid });
                 drop(place);
                 // The room may have come between the attempt and the entry in the list, and there
@@ -91,7 +88,7 @@ impl Live {
     fn answered(
         &self,
         path: &Arc<Path>,
-        mut place: SpinLockIrqGuard<'_, Place>,
+        mut place: SpinLockIrqGuard<'_, Held>,
         mut op: KBox<Op>,
         result: Result<(), PostError>,
     ) -> Option<KBox<Op>> {
@@ -101,7 +98,7 @@ impl Live {
             Ok(()) => {
                 let busy = op.take_busy();
                 op.rest();
-                *place = Place::Idle(op);
+                place.op = Place::Idle(op);
                 // Still locked: see the top of this file.
                 let end = if busy {
                     path.session().end_word(buf_id, path.incarnation())
@@ -124,10 +121,12 @@ impl Live {
     }
 
     /// Posts the answer, all of it or nothing.
+    #[inline(always)]
     fn post_answer(
         &self,
         path: &Path,
         slot: &Slot,
+        reply: &mut Reply,
         op: &Op,
         errno: i32,
         attempt: Attempt,
@@ -138,56 +137,41 @@ impl Live {
             .and_then(Endpoint::qp)
             .ok_or(PostError::Invalid)?;
         let status = IoErrno::from_kernel(errno);
-        let inval = request.inval_rkey();
+        let invalidate = request.inval_rkey();
         let imm = Imm::IoRsp {
             msg_id: u32::from(op.buf_id()),
             errno: status,
-            inval: inval.is_some(),
+            inval: invalidate.is_some(),
         };
-        let imm = imm.encode().map_err(|_| PostError::Invalid)?;
-        let mut chain = Chain::<4>::new(qp);
-
-        let data;
-        let dest = request.dest().filter(|_| status.is_success());
-        if let Some(dest) = dest {
+        let answer = Answer {
             // No more than was asked for: the descriptor is as long as the data.
-            let len = request.data_range().len();
-            slot.chunk.sync_for_device(0, len);
-            data = Sges::from(slot.chunk.sge(0, len).map_err(|_| PostError::Invalid)?);
-            let to = Remote {
-                addr: dest.desc.addr,
-                rkey: dest.desc.rkey,
-            };
-            chain.rdma_write(&data, to);
-        }
-
-        let body;
-        match (slot.mr(), &self.rkeys) {
-            (Some(mr), Some(rkeys)) => {
+            data: match request.dest() {
+                Some(dest) if status.is_success() => Some((
+                    request.data_len(),
+                    Remote {
+                        addr: dest.desc.addr,
+                        rkey: dest.desc.rkey,
+                    },
+                )),
+                _ => None,
+            },
+            invalidate,
+            imm: imm.encode().map_err(|_| PostError::Invalid)?,
+        };
+        let register = match slot.mr() {
+            Some(mr) => {
                 // One new key for each answer: keys come round after 256, and who made us try that
                 // often would have the old one again.
                 let rkey = match attempt {
                     Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
                     Attempt::Again => mr.rkey(),
                 };
-                body =
-                    Sges::from(new_key(rkeys, op.buf_id(), rkey).map_err(|_| PostError::Invalid)?);
-                // The order that is on the wire since ever, whatever its reason.
-                match (dest, inval) {
-                    (_, None) => chain.reg_mr(mr, Access::REMOTE_WRITE),
-                    (Some(_), Some(key)) => chain.reg_mr(mr, Access::REMOTE_WRITE).send_inv(key),
-                    (None, Some(key)) => chain.send_inv(key).reg_mr(mr, Access::REMOTE_WRITE),
-                };
-                chain.send_imm(&body, imm);
+                let buf_id = op.buf_id();
+                Some((mr, RkeyRsp { buf_id, rkey }.to_bytes()))
             }
-            _ => {
-                if let Some(key) = inval {
-                    chain.send_inv(key);
-                }
-                chain.rdma_write_imm(&NO_SGES, Remote::default(), imm);
-            }
-        }
-        chain.post(None)?;
+            None => None,
+        };
+        reply.post(qp, register, &answer)?;
         trace::answered(path, request, op.buf_id(), qp, errno);
         Ok(())
     }
@@ -259,24 +243,24 @@ impl Live {
         };
         let mut place = slot.place.lock();
 
-        match core::mem::replace(&mut *place, Place::Out) {
+        match core::mem::replace(&mut place.op, Place::Out) {
             Place::Stalled(op, Todo::Invalidate) => {
                 let left = match slot.mr() {
-                    Some(mr) => self.post_inval(path, mr, &mut place, op),
+                    Some(mr) => self.post_inval(path, mr, &mut place.op, op),
                     // Without a key to invalidate it would not be here.
                     None => Some(op),
                 };
                 if let Some(op) = left {
-                    *place = Place::Stalled(op, Todo::Invalidate);
+                    place.op = Place::Stalled(op, Todo::Invalidate);
                     self.push_stalled(stalled);
                     return false;
                 }
                 self.stalled_len.fetch_sub(1, Full);
             }
             Place::Stalled(op, Todo::Answer(errno)) => {
-                match self.post_answer(path, slot, &op, errno, Attempt::Again) {
+                match self.post_answer(path, slot, &mut place.reply, &op, errno, Attempt::Again) {
                     Err(PostError::Full) => {
-                        *place = Place::Stalled(op, Todo::Answer(errno));
+                        place.op = Place::Stalled(op, Todo::Answer(errno));
                         self.push_stalled(stalled);
                         return false;
                     }
@@ -287,24 +271,10 @@ impl Live {
                 }
             }
             other => {
-                *place = other;
+                place.op = other;
                 self.stalled_len.fetch_sub(1, Full);
             }
         }
         true
     }
-}
-
-/// Puts the key of chunk `buf_id` into its place in `rkeys`.
-fn new_key(rkeys: &Region, buf_id: u16, rkey: u32) -> Result<Sge<'_>> {
-    let off = usize::from(buf_id)
-        .checked_mul(RkeyRsp::SIZE)
-        .ok_or(EINVAL)?;
-    let mut body = [0; RkeyRsp::SIZE];
-
-    RkeyRsp { buf_id, rkey }
-        .write(&mut body)
-        .map_err(|_| EINVAL)?;
-    rkeys.write(off, &body)?;
-    rkeys.sge(off, RkeyRsp::SIZE)
 }

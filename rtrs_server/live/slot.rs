@@ -17,7 +17,9 @@ use kernel::{
 use rtrs_bindings::{
     ib::{
         Mr,
-        Region, //
+        Region,
+        Reply,
+        REPLY_BODY, //
     },
     lock::{
         new_spinlock_irq,
@@ -56,11 +58,17 @@ pub(crate) enum Todo {
     Answer(i32),
 }
 
+/// What the lock of a slot guards.
+pub(crate) struct Held {
+    pub(super) op: Place,
+    pub(super) reply: Reply,
+}
+
 /// One chunk of a path.
 #[pin_data]
 pub(crate) struct Slot {
     #[pin]
-    pub(super) place: SpinLockIrq<Place>,
+    pub(super) place: SpinLockIrq<Held>,
     pub(super) chunk: Region,
     /// The chunk's own key, if that changes with each request.
     mr: Option<Mr>,
@@ -72,11 +80,22 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The slot of a chunk and its operation. May sleep.
-    pub(crate) fn new(chunk: Region, mr: Option<Mr>, op: KBox<Op>) -> Result<Pin<KBox<Self>>> {
+    /// The slot of a chunk and its operation. If its key changes with each request then answers
+    /// carry the new one, which is in `rkeys` for all chunks. May sleep.
+    pub(crate) fn new(
+        chunk: Region,
+        mr: Option<Mr>,
+        rkeys: Option<&Region>,
+        op: KBox<Op>,
+    ) -> Result<Pin<KBox<Self>>> {
+        let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
+        let held = Held {
+            reply: Reply::new(&chunk, body)?,
+            op: Place::Idle(op),
+        };
         KBox::pin_init(
             pin_init!(Self {
-                place <- new_spinlock_irq!(Place::Idle(op), "rtrs_srv_slot"),
+                place <- new_spinlock_irq!(held, "rtrs_srv_slot"),
                 chunk,
                 mr,
                 since: Atomic::new(0),
@@ -123,7 +142,7 @@ impl Slot {
 
     /// What the request of the chunk waits for; `None` if there is none. Any context.
     pub(crate) fn waits_for(&self) -> Option<&'static str> {
-        match &*self.place.lock() {
+        match &self.place.lock().op {
             Place::Idle(_) => None,
             Place::Out => Some("user"),
             Place::Parked(_) => Some("other path"),

@@ -182,14 +182,12 @@ impl Path {
         let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for (buf_id, chunk) in (0..depth).zip(chunks) {
             let mr = if always_invalidate {
-                let mr = Mr::new(&domain, 1)?;
-                mr.map_regions(core::slice::from_ref(&chunk), self.geometry().chunk_size())?;
-                Some(mr)
+                Some(Mr::of(&domain, core::slice::from_ref(&chunk))?)
             } else {
                 None
             };
             let op = Op::new(self, buf_id, chunk.pages().clone(), &lease)?;
-            slots.push(Slot::new(chunk, mr, op)?, GFP_KERNEL)?;
+            slots.push(Slot::new(chunk, mr, rkeys.as_ref(), op)?, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
         for ep in eps.iter() {
@@ -206,7 +204,7 @@ impl Path {
         });
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
-        Live::new(eps, slots, inboxes, rkeys, groups)
+        Live::new(eps, slots, inboxes, groups)
     }
 
     /// The connections, of which there have to be all.
@@ -232,7 +230,7 @@ impl Path {
     fn group(&self, domain: &Arc<Domain>, chunks: &[Region]) -> Result<KVec<Mr>> {
         let depth = u32::from(self.geometry().queue_depth());
         // With large pages, devices count what they cover in their own ones.
-        let most = domain.device().attrs().max_fast_reg_pages.max(1);
+        let most = Mr::max_regions(domain, self.geometry().chunk_size()).max(1);
         let size = (1..=depth.min(most))
             .rev()
             .find(|size| depth % size == 0)
@@ -241,9 +239,7 @@ impl Path {
 
         // CAST: at most 16 bits.
         for members in chunks.chunks(size as usize) {
-            let mr = Mr::new(domain, size)?;
-            mr.map_regions(members, self.geometry().chunk_size())?;
-            groups.push(mr, GFP_KERNEL)?;
+            groups.push(Mr::of(domain, members)?, GFP_KERNEL)?;
         }
         Ok(groups)
     }
@@ -323,7 +319,7 @@ impl Path {
 }
 
 fn describe(mr: &Mr, len: u32) -> Result<SgDesc> {
-    let at = mr.remote()?;
+    let at = mr.remote();
 
     Ok(SgDesc {
         addr: at.addr,
