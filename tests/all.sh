@@ -141,6 +141,10 @@ host_tests()
 	# Loom replaces the atomics of the whole build, so it has a build of its own.
 	FLAGS="--cfg loom" cargo_tests loom "$RTRS_REPO/tests/host" --test 'loom_*' \
 		--target-dir "$RTRS_REPO/tests/host/target/loom"
+	say "misuse that must not compile ..."
+	"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/misuse/run.sh" "$("$RTRS_ENV/build.sh" --tests "$PLATFORM")" \
+		>"$HOST/misuse.ktap" || printf 'not ok 1 misuse was tried\n' >"$HOST/misuse.ktap"
+	! grep '^not ok' "$HOST/misuse.ktap" || say "misuse: FAILED; see $HOST/misuse.ktap"
 	# Where it was built already.
 	cargo_tests setup-peer "$RTRS_REPO/tests/peer" \
 		--target-dir "$(dirname "$(dirname "$("$RTRS_ENV/peer.sh")")")"
@@ -242,17 +246,20 @@ costs()
 
 # What needs no guest, or no undisturbed one, beside the guests: those wait now and then. At the
 # lowest priority, so that they do not notice, and with its words kept for the end.
+aside()
+{
+	renice -n 19 "$BASHPID" >/dev/null
+	TIMES=()
+	timed "style, beside the VM tests" style
+	timed "host tests, beside the VM tests" host_tests
+	timed "instructions per request, beside the VM tests" costs
+	printf '%s\n' "${TIMES[@]}" >"$RTRS_LOGS/aside.times"
+}
+
 start_aside()
 {
 	say "beside the VM tests: style, host tests, instructions per request; log: $RTRS_LOGS/aside.log"
-	(
-		renice -n 19 "$BASHPID" >/dev/null
-		TIMES=()
-		timed "style, beside the VM tests" style
-		timed "host tests, beside the VM tests" host_tests
-		timed "instructions per request, beside the VM tests" costs
-		printf '%s\n' "${TIMES[@]}" >"$RTRS_LOGS/aside.times"
-	) >"$RTRS_LOGS/aside.log" 2>&1 &
+	aside >"$RTRS_LOGS/aside.log" 2>&1 &
 	ASIDE=$!
 	trap 'kill "$ASIDE" 2>/dev/null || true' EXIT
 }

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+// error: E0599
+
+//! There is one turn at a time.
+
+use rtrs_bindings::place::Turn;
+
+/// What it is about.
+pub struct Value;
+
+/// Ends it.
+pub fn end(turn: Turn<'_, Value>) {
+    #[cfg(misuse)]
+    drop(turn.clone());
+    drop(turn);
+}
