@@ -10,17 +10,15 @@
 //! ```text
 //! Endpoint (cm_id, QP, CQ, its completion slots)
 //!   `- Arc<Domain>
-//! Mr, Region
+//! Mr, Region, Flights, Reply
 //!   `- Arc<Domain> (PD, its memory regions, the pages mapped for it)
 //!        `- DeviceRef (keeps the device from going away)
 //! ```
 //!
 //! * Memory that a work request can name is either a [`Region`], whose pages
 //!   belong to the [`Domain`] and are unmapped and freed when the last queue
-//!   pair, memory region and handle of that domain are gone, or a
-//!   [`MappedSg`], which somebody has to unmap by hand once the request is
-//!   complete: forgetting to leaks a mapping; when it may be done is beyond
-//!   types, so that it is `unsafe`. A queue pair takes only what is of its own domain.
+//!   pair, memory region and handle of that domain are gone, or the data of a [`Flight`], which is
+//!   unmapped by the last of its events. A queue pair takes only what is of its own domain.
 //! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
 //!   after the drop and nothing can be posted once the gate is closed.

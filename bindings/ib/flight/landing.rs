@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A flight that is over, and what says so.
+
+use core::mem::offset_of;
+
+use super::{
+    word::Own,
+    Flight, //
+};
+use crate::{
+    ib::{
+        endpoint::{
+            Endpoint,
+            Handler, //
+        },
+        wc::Wc, //
+    },
+    loan::Loan,
+    raw, //
+};
+
+/// A flight that is over. Dropping it unmaps the data, and makes the place free for the next one.
+#[must_use]
+pub struct Landing<'f, H: Handler> {
+    flight: &'f Flight<H>,
+    result: i32,
+}
+
+impl<'f, H: Handler> Landing<'f, H> {
+    /// Of a flight whose word has just become Landing for the caller.
+    #[inline(always)]
+    pub(super) fn new(flight: &'f Flight<H>, result: i32) -> Self {
+        Self { flight, result }
+    }
+
+    /// The flight.
+    #[inline(always)]
+    pub fn flight(&self) -> &'f Flight<H> {
+        self.flight
+    }
+
+    /// The result in the answer, 0 or a negative errno.
+    #[inline(always)]
+    pub fn result(&self) -> i32 {
+        self.result
+    }
+
+    /// Unmaps the data, and gives `loan` back. The place is free for the next one.
+    #[inline(always)]
+    pub fn give_back(self, loan: &mut Loan) {
+        let id = self.flight.id();
+        drop(self);
+        loan.give_back(id);
+    }
+}
+
+impl<H: Handler> Drop for Landing<'_, H> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: Ours; all that the flight needed has happened, see the top of this file.
+        unsafe { self.flight.unmap() };
+        self.flight.word.land();
+    }
+}
+
+/// Which work request has completed.
+pub(super) const SENT: bool = false;
+pub(super) const INVALIDATED: bool = true;
+
+/// # Safety
+///
+/// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions, of a work request of a
+/// flight with this entry.
+pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: bool>(
+    cq: *mut raw::ib_cq,
+    wc: *mut raw::ib_wc,
+) {
+    let (offset, own) = match WHICH {
+        SENT => (offset_of!(Flight<H>, sent), Own::Sent),
+        INVALIDATED => (offset_of!(Flight<H>, invalidated), Own::Invalidated),
+    };
+    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ. ib_core passes a valid
+    // completion, whose entry is that of a flight; those stay as long as a queue pair of the domain.
+    let (ep, wc, flight) = unsafe {
+        let cqe = (*wc).__bindgen_anon_1.wr_cqe;
+        (
+            &*(*cq).cq_context.cast::<Endpoint<H>>(),
+            Wc::from_raw(wc),
+            &*cqe.byte_sub(offset).cast::<Flight<H>>(),
+        )
+    };
+    let Some(qp) = ep.qp() else { return };
+    if !qp.sent(ep, wc) {
+        return ep.handler().send_done(ep, qp, None, wc);
+    }
+    if let Some(result) = flight.word.completed(own) {
+        ep.handler().landed(ep, Landing::new(flight, result));
+    }
+    ep.handler().send_retired(ep, qp);
+}
