@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scatter lists of our own.
+//! Scatter lists of users in Rust.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use crate::{
     atomic::{
@@ -15,7 +18,7 @@ use crate::{
     raw, //
 };
 
-/// A scatter list and the memory it describes, of our own.
+/// A scatter list and the memory it describes.
 ///
 /// Like [`Pages`], the memory is copied from and to, never borrowed.
 ///
@@ -32,7 +35,7 @@ pub struct SgBuffer {
 }
 
 struct Segment {
-    pages: Pages,
+    pages: Arc<Pages>,
     offset: usize,
     len: usize,
 }
@@ -52,18 +55,34 @@ impl SgBuffer {
     ///
     /// `EINVAL` for an empty segment or one beyond the page allocator.
     pub fn new(segments: impl ExactSizeIterator<Item = (usize, usize)>) -> Result<Self> {
+        let mut lent = KVVec::with_capacity(segments.len(), GFP_KERNEL)?;
+        for (offset, len) in segments {
+            let end = offset.checked_add(len).ok_or(EINVAL)?;
+            let pages = Pages::new(Pages::order_of(end), -1, Gfp::KERNEL)?;
+            lent.push((Arc::new(pages, GFP_KERNEL)?, offset, len), GFP_KERNEL)?;
+        }
+        Self::of_pages(lent.into_iter())
+    }
+
+    /// Segments in pages of the caller's, nothing of which is copied: `len` bytes at `offset` for
+    /// each `(pages, offset, len)`. They stay as long as this, and so for as long as a request uses
+    /// it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty segment or one beyond its pages.
+    pub fn of_pages(segments: impl Iterator<Item = (Arc<Pages>, usize, usize)>) -> Result<Self> {
         let mut this = Self {
-            list: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
-            segments: KVVec::with_capacity(segments.len(), GFP_KERNEL)?,
+            list: KVVec::new(),
+            segments: KVVec::new(),
             len: 0,
             lent: Atomic::new(false),
         };
-        for (offset, len) in segments {
+        for (pages, offset, len) in segments {
             let end = offset.checked_add(len).ok_or(EINVAL)?;
-            if len == 0 || u32::try_from(end).is_err() {
+            if len == 0 || end > pages.len() || u32::try_from(len).is_err() {
                 return Err(EINVAL);
             }
-            let pages = Pages::new(Pages::order_of(end), -1, Gfp::KERNEL)?;
             this.len = this.len.checked_add(len).ok_or(EINVAL)?;
             // SAFETY: all zeroes is a valid entry, to be initialised below.
             this.list.push(unsafe { core::mem::zeroed() }, GFP_KERNEL)?;

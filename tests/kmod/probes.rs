@@ -16,6 +16,8 @@ use kernel::{
 };
 use rtrs_bindings::{
     errno::EPROTO,
+    noio::Gfp,
+    pages::Pages,
     time,
     wait::{
         new_wait_queue,
@@ -152,7 +154,8 @@ fn refused_with(result: Result, error: Error) -> Result {
     }
 }
 
-/// A permit whose request is in flight takes no second one, and takes it after that. Sleeps.
+/// A permit whose request is in flight takes no second one, and takes it after that. It can be
+/// dropped while its request is in flight. Sleeps.
 pub(crate) fn busy_permit(session: &Session, delay_ms: u32) -> Result {
     let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
     let (first, second, third) = (Probe::new()?, Probe::new()?, Probe::new()?);
@@ -161,7 +164,9 @@ pub(crate) fn busy_permit(session: &Session, delay_ms: u32) -> Result {
     first.wait()?;
     refused?;
     second.never_told()?;
-    third.submit(session, &permit, 0)?;
+    third.submit(session, &permit, delay_ms)?;
+    // The request gives it back: closing the session would wait for ever otherwise.
+    drop(permit);
     third.wait()
 }
 
@@ -172,8 +177,10 @@ pub(crate) fn busy_data(session: &Session, delay_ms: u32) -> Result {
     let other = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
     let mut bytes = [0; 512];
     Pattern::of_data(SEED).fill(0, &mut bytes);
-    let data = SgBuffer::new([(0, bytes.len())].into_iter())?;
-    data.write(&bytes)?;
+    // Pages of our own, of which nothing is copied.
+    let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
+    pages.write(bytes.len(), &bytes)?;
+    let data = SgBuffer::of_pages([(pages, bytes.len(), bytes.len())].into_iter())?;
     let data = Arc::new(data, GFP_KERNEL)?;
     let probe = || Probe::with(Some(data.clone()));
     let (first, second, third) = (probe()?, probe()?, probe()?);
