@@ -1,0 +1,40 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: the example of what uses the wrappers alone: an echo over RDMA
+# topology: single
+# timeout: 90
+# seconds: 10
+
+. "$(dirname "$0")/lib/common.sh"
+require rdma
+
+echo_comes_back()
+{
+	load_one "$RTRS_MODULES" rtrs-echo
+	dmesg_has "rtrs_echo: it came back"
+}
+
+# Nobody is there: loading fails in time, and nothing is left of it.
+nobody_there()
+{
+	! load_one "$RTRS_MODULES" rtrs-echo addr=10.9.0.77
+}
+
+no_address()
+{
+	! load_one "$RTRS_MODULES" rtrs-echo addr=10.9.0
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+resource_snapshot
+must "the core loads" load_one "$RTRS_MODULES" rtrs-core
+defer unload_modules
+check "what was said comes back" echo_comes_back
+check "its ends can be seen" eval 'rdma resource show qp | grep -q rtrs_echo'
+check "it unloads" unload_one rtrs-echo
+check "an address that is nobody's is refused" nobody_there
+check "what is no address is refused" no_address
+check "the core unloads" unload_one rtrs-core
+finish

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An echo over RDMA: how to use `rtrs_bindings` for a driver of one's own.
+//!
+//! Loading the module connects two ends in this kernel, over whatever device has the address that
+//! `addr` names. One says something, the other one says it again, and loading succeeds if that comes
+//! back unchanged. It uses nothing but the wrappers; what it does is numbered in this order:
+//!
+//! 1. somebody listens, and takes a request to connect away to where it may sleep;
+//! 2. the other one asks for the way: events carry it on, one step each;
+//! 3. a side that knows its device makes what it needs there: a protection domain, memory that is
+//!    mapped for the device, a queue pair, and a receive before there can be a message;
+//! 4. both are connected: the one that asked says something;
+//! 5. completions say what has arrived, and that what was sent is gone;
+//! 6. everything ends by being dropped: connections in the order of the fields, and then what they
+//!    used.
+//!
+//! There is no `unsafe` in it. Memory that a device may write is copied from and to, never
+//! borrowed; what a work request names belongs to the domain, which outlives the queue pair; after an
+//! [`Endpoint`] was dropped none of its callbacks runs.
+
+use core::net::Ipv4Addr;
+
+use kernel::{
+    prelude::*,
+    str::CStr,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        new_mutex,
+        Arc,
+        Mutex,
+        SetOnce, //
+    },
+    time::msecs_to_jiffies, //
+};
+use rtrs_bindings::{
+    errno,
+    ib::{
+        Chain,
+        CmEvent,
+        ConnParam,
+        ConnectRequest,
+        Direction,
+        Domain,
+        Endpoint,
+        Handler,
+        Listen,
+        Listener,
+        Locked,
+        PendingConnection,
+        PollContext,
+        PortSpace,
+        QueueConfig,
+        QueuePair,
+        Region,
+        Sges,
+        SockAddr,
+        Wc,
+        WcOpcode, //
+    },
+    noio::Gfp,
+    pages::Pages,
+    param::module_params,
+    wait::Completion, //
+};
+
+const OWNER: &CStr = c"rtrs_echo";
+const PORT: u16 = 4791;
+const WORDS: &[u8; 16] = b"what comes back?";
+/// How long each step may take, in milliseconds.
+const PATIENCE_MS: u32 = 5_000;
+/// Repeats of what is not acknowledged, and for ever if there is no receive.
+const PARAM: ConnParam<'static> = ConnParam {
+    private_data: &[],
+    retry_count: 7,
+    rnr_retry_count: 7,
+};
+
+module_params! {
+    /// An IPv4 address of an RDMA device of this host.
+    static ADDR: charp = "addr", c"10.9.0.1", "IPv4 address of an RDMA device (default: 10.9.0.1)",
+        |addr| match parse(addr) {
+            Ok(_) => Ok(()),
+            Err(_) => Err("must be an IPv4 address"),
+        };
+}
+
+fn parse(addr: &CStr) -> Result<Ipv4Addr> {
+    addr.to_str()?.parse().map_err(|_| EINVAL)
+}
+
+/// One of the two ends. Events and completions come here.
+#[pin_data]
+struct Side {
+    /// The one that says it again, and not the one that begins.
+    answers: bool,
+    /// Memory for one message, mapped for as long as its domain: the queue pair keeps that.
+    memory: SetOnce<Region>,
+    /// 0, or why it did not work.
+    result: Atomic<i32>,
+    #[pin]
+    over: Completion,
+}
+
+impl Side {
+    fn new(answers: bool) -> Result<Arc<Self>> {
+        let init = pin_init!(Self {
+            answers,
+            memory: SetOnce::new(),
+            result: Atomic::new(0),
+            over <- Completion::new(),
+        });
+        Arc::pin_init(init, GFP_KERNEL)
+    }
+
+    /// Step 3. The lock of the endpoint says that no event comes between.
+    fn prepare(&self, ep: &Locked<'_, Self>) -> Result {
+        let domain = Domain::new(ep.device().ok_or(ENODEV)?, OWNER)?;
+        let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
+        let memory = domain.map(pages, Direction::Bidirectional)?;
+        let config = QueueConfig {
+            send_wrs: 1,
+            recv_wrs: 1,
+            send_sges: 1,
+            comp_vector: 0,
+            poll: PollContext::Softirq,
+            send_tokens: 1,
+            recv_tokens: 1,
+        };
+        let qp = ep.create_qp(&domain, &config)?;
+        qp.post_recv(0, Some(memory.sge(0, WORDS.len())?))?;
+        self.memory.populate(memory);
+        Ok(())
+    }
+
+    /// Sends what is in memory. With a token the completion is told of, here only if it fails.
+    fn send(&self, qp: &QueuePair) -> Result {
+        let memory = self.memory.as_ref().ok_or(EINVAL)?;
+        let words = Sges::from(memory.sge(0, WORDS.len())?);
+        Ok(Chain::<1>::new(qp).send(&words).post(None)?)
+    }
+
+    /// Step 4.
+    fn begin(&self, ep: &Endpoint<Self>) -> Result {
+        let memory = self.memory.as_ref().ok_or(EINVAL)?;
+        memory.write(0, WORDS)?;
+        self.send(ep.qp().ok_or(EINVAL)?)?;
+        // The device has read it when it is acknowledged; what comes back goes elsewhere in a driver
+        // that has more than one message.
+        Ok(())
+    }
+
+    /// Step 5: a message has arrived.
+    fn heard(&self, qp: &QueuePair, wc: &Wc) -> Result {
+        if wc.opcode() != WcOpcode::Recv || wc.byte_len() != WORDS.len() {
+            return Err(errno::EPROTO);
+        }
+        if self.answers {
+            return self.send(qp);
+        }
+        let mut words = [0; WORDS.len()];
+        self.memory.as_ref().ok_or(EINVAL)?.read(0, &mut words)?;
+        if words == *WORDS {
+            self.over.complete_all();
+            Ok(())
+        } else {
+            Err(EIO)
+        }
+    }
+
+    fn end(&self, result: Result) {
+        if let Err(e) = result {
+            self.result.store(e.to_errno(), Relaxed);
+            self.over.complete_all();
+        }
+    }
+}
+
+impl Handler for Side {
+    /// Step 2. May sleep.
+    fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
+        self.end(match event {
+            CmEvent::AddrResolved => self
+                .prepare(&ep)
+                .and_then(|()| ep.resolve_route(PATIENCE_MS)),
+            CmEvent::RouteResolved => ep.connect(PARAM),
+            CmEvent::Established(_) if !self.answers => self.begin(&ep),
+            CmEvent::Rejected(..) => Err(errno::ECONNRESET),
+            CmEvent::Failed(e) => Err(Error::from_errno(e)),
+            _ => Ok(()),
+        });
+    }
+
+    fn send_done(&self, _: &Endpoint<Self>, _: &QueuePair, _: Option<u32>, wc: &Wc) {
+        if !wc.status().is_ok() {
+            self.end(Err(EIO));
+        }
+    }
+
+    /// Softirq: must not sleep.
+    fn recv_done(&self, _: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Wc) {
+        self.end(if wc.status().is_ok() {
+            self.heard(qp, wc)
+        } else {
+            Err(EIO)
+        });
+    }
+}
+
+/// Step 1: where requests to connect are left.
+#[pin_data]
+struct Door {
+    #[pin]
+    pending: Mutex<Option<PendingConnection>>,
+    #[pin]
+    knocked: Completion,
+}
+
+impl Listen for Door {
+    fn connect_request(&self, request: ConnectRequest<'_>) {
+        // Accepting takes its time, and dropping a connection waits for this function.
+        *self.pending.lock() = Some(request.detach());
+        self.knocked.complete_all();
+    }
+}
+
+/// Step 6: dropped in this order.
+struct Echo {
+    _asking: Pin<KBox<Endpoint<Side>>>,
+    _answering: Pin<KBox<Endpoint<Side>>>,
+    _listener: Listener<Door>,
+}
+
+impl kernel::Module for Echo {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let addr = SockAddr::v4(ADDR.with(parse)?.octets(), PORT);
+        let patience = msecs_to_jiffies(PATIENCE_MS);
+
+        let door = Arc::pin_init(
+            pin_init!(Door {
+                pending <- new_mutex!(None, "rtrs_echo_pending"),
+                knocked <- Completion::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let listener = Listener::new(&addr, 1, door.clone(), OWNER)?;
+
+        let (one, other) = (Side::new(false)?, Side::new(true)?);
+        let mut asking = Endpoint::new(one.clone(), 0, PortSpace::of(&addr), OWNER)?;
+        asking.as_mut().resolve_addr(None, &addr, PATIENCE_MS)?;
+
+        door.knocked.wait_timeout(patience)?;
+        let pending = door.pending.lock().take().ok_or(EINVAL)?;
+        let answering =
+            Endpoint::from_pending(other.clone(), 0, pending, OWNER).map_err(|(_, e)| e)?;
+        answering.locked(|ep| other.prepare(&ep).and_then(|()| ep.accept(PARAM)))??;
+
+        one.over.wait_timeout(patience)?;
+        match one.result.load(Relaxed) {
+            0 => pr_info!("it came back\n"),
+            e => return Err(Error::from_errno(e)),
+        }
+        Ok(Self {
+            _asking: asking,
+            _answering: answering,
+            _listener: listener,
+        })
+    }
+}
+
+module! {
+    type: Echo,
+    name: "rtrs_echo",
+    authors: ["The RTRS in Rust authors"],
+    description: "Echo over RDMA, an example",
+    license: "GPL",
+}
