@@ -46,6 +46,7 @@ use rtrs_core::proto::{
     Geometry,
     Liveness,
     RemoteBuf,
+    RECV_BATCH,
     SERVICE_QUEUE_DEPTH, //
 };
 
@@ -63,7 +64,7 @@ use crate::{
 };
 
 /// Receive token of the answer with the chunks, on the service connection.
-const INFO_TOKEN: u32 = 2 * SERVICE_QUEUE_DEPTH as u32;
+const INFO_TOKEN: u32 = 2 * SERVICE_QUEUE_DEPTH as u32 + RECV_BATCH;
 
 /// Send token of answers to heartbeats, on the service connection.
 const ACK_TOKEN: u32 = 0;

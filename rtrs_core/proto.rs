@@ -65,7 +65,8 @@ pub use self::{
     name::SessionName,
     qp_size::{
         QpLimits,
-        QpSize, //
+        QpSize,
+        RECV_BATCH, //
     },
     request::{
         Layout,

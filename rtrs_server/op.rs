@@ -357,6 +357,11 @@ impl Operation {
         self.finish(result.map_or_else(|e| e.to_errno(), |()| 0));
     }
 
+    #[cold]
+    fn forgotten(&mut self) {
+        self.finish(EIO.to_errno());
+    }
+
     /// [`Operation::respond`] with 0 or a negative errno.
     pub(crate) fn finish(&mut self, errno: i32) {
         if let Some(op) = self.op.take() {
@@ -373,7 +378,10 @@ impl Operation {
 }
 
 impl Drop for Operation {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.finish(EIO.to_errno());
+        if self.op.is_some() {
+            self.forgotten();
+        }
     }
 }

@@ -330,7 +330,7 @@ impl Path {
                         closed: false,
                         domain: None,
                         eps,
-                        recvs: (0, 0),
+                        recvs: Default::default(),
                         cons: None,
                         queues: None,
                     },

@@ -39,7 +39,8 @@ use self::{
     },
     receive::{
         Receive,
-        ReceiveQueue, //
+        ReceiveQueue,
+        Withheld, //
     },
 };
 use super::{
@@ -207,6 +208,7 @@ pub struct QueuePair {
     polls: PollTracker,
     max_sges: u32,
     recv_room: u32,
+    withheld: Withheld,
     qp_num: u32,
     context: PollContext,
     /// Somebody handles completions of a [`PollContext::Direct`] queue.
@@ -421,6 +423,7 @@ impl QueuePair {
                 polls: PollTracker::new(),
                 max_sges,
                 recv_room: cfg.recv_wrs,
+                withheld: Withheld::new(),
                 qp_num,
                 context: cfg.poll,
                 polling: Atomic::new(false),
@@ -431,11 +434,7 @@ impl QueuePair {
                     static_lock_class!(),
                 ),
                 rq <- SpinLockIrq::new(
-                    ReceiveQueue {
-                        open: true,
-                        posted: 0,
-                        receives,
-                    },
+                    ReceiveQueue::new(receives),
                     lock_name!("rtrs_rq"),
                     static_lock_class!(),
                 ),

@@ -53,6 +53,7 @@ use rtrs_core::proto::{
     QpLimits,
     QpSize,
     MAX_SEGMENTS,
+    RECV_BATCH,
     SERVICE_QUEUE_DEPTH, //
 };
 
@@ -221,7 +222,8 @@ impl Link {
         let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
         let new_rkey = self.core.new_rkey.load(Relaxed);
         // A device may have less room; the server waits then.
-        for token in 0..recv_count(con, geometry).min(qp.recv_room()) {
+        let posted = recv_count(con, geometry).min(qp.recv_room());
+        for token in 0..posted {
             let sge = if new_rkey {
                 Some(self.core.recv_sge(con, token)?)
             } else {
@@ -229,17 +231,19 @@ impl Link {
             };
             qp.post_recv(token, sge)?;
         }
+        let counted_on = recv_count(con, geometry).saturating_sub(RECV_BATCH);
+        qp.may_withhold(posted.saturating_sub(counted_on));
         Ok(())
     }
 }
 
-/// Receives posted on a connection.
+/// Receives posted on a connection: two for each request, and those that may be withheld.
 fn recv_count(con: u16, geometry: &Geometry) -> u32 {
     let depth = match con {
         0 => SERVICE_QUEUE_DEPTH,
         _ => geometry.queue_depth(),
     };
-    2 * u32::from(depth)
+    2 * u32::from(depth) + RECV_BATCH
 }
 
 fn new_region(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region> {

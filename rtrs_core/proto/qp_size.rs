@@ -45,6 +45,10 @@ const DRAIN: u32 = 1;
 /// Work requests kept on a service connection for a heartbeat and its answer.
 const HEARTBEATS: u32 = 2;
 
+/// Receives that are posted at a time, and that a queue has besides those which a peer counts on: so
+/// many less one may be waiting to be posted.
+pub const RECV_BATCH: u32 = 16;
+
 /// Fewest work requests of a queue we can work with.
 pub const MIN_WR: u32 = 16;
 
@@ -62,7 +66,12 @@ impl QpSize {
         // Two per credit: registration and message each way, as the C implementation has it.
         let base = depth.saturating_mul(2).saturating_add(HEARTBEATS);
 
-        Self::clamped(limits, base.saturating_add(extra_send), base, send_sge)
+        Self::clamped(
+            limits,
+            base.saturating_add(extra_send),
+            base.saturating_add(RECV_BATCH),
+            send_sge,
+        )
     }
 
     /// IO connection of a client.
@@ -85,7 +94,7 @@ impl QpSize {
             limits,
             depth.saturating_mul(wr_per_req),
             // An invalidating send and an answer may come for each request.
-            depth.saturating_mul(2),
+            depth.saturating_mul(2).saturating_add(RECV_BATCH),
             send_sge,
         )
     }
@@ -106,7 +115,12 @@ impl QpSize {
     ) -> Result<Self, ProtoError> {
         let depth = u32::from(queue_depth);
 
-        Self::clamped(limits, depth.saturating_mul(wr_per_rsp), depth, send_sge)
+        Self::clamped(
+            limits,
+            depth.saturating_mul(wr_per_rsp),
+            depth.saturating_add(RECV_BATCH),
+            send_sge,
+        )
     }
 
     /// The sizes asked for, and one more for draining, cut to what the device can do.

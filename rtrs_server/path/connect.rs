@@ -46,6 +46,7 @@ use super::{
         RECV_INFO,
         RECV_TOKENS, //
     },
+    setup::Receives,
     start::REG_BATCH,
     Path,
     Setup, //
@@ -278,10 +279,12 @@ impl Path {
         let cfg = self.queue_config(size);
         let qp = ep.create_qp(&domain, &cfg)?;
         if service {
-            setup.recvs.0 = cfg.recv_wrs.min(u32::from(SERVICE_QUEUE_DEPTH));
+            let counted_on = u32::from(SERVICE_QUEUE_DEPTH);
+            setup.recvs.0 = Receives::of(cfg.recv_wrs, counted_on);
             self.expect_info(&domain, qp)?;
         } else {
-            setup.recvs.1 = cfg.recv_wrs.min(u32::from(self.geometry().queue_depth()));
+            let counted_on = u32::from(self.geometry().queue_depth());
+            setup.recvs.1 = Receives::of(cfg.recv_wrs, counted_on);
         }
 
         let config = self.session().context().config();

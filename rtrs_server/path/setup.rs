@@ -10,6 +10,7 @@ use rtrs_bindings::ib::{
     Domain,
     Endpoint, //
 };
+use rtrs_core::proto::RECV_BATCH;
 
 use super::Path;
 use crate::limits::Share;
@@ -22,11 +23,31 @@ pub(super) struct Setup {
     /// By connection id, as many as the client announced.
     pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
     /// Receives to post on the service connection and on each other one.
-    pub(super) recvs: (u32, u32),
+    pub(super) recvs: (Receives, Receives),
     /// Of the connections that there are.
     pub(super) cons: Option<Share>,
     /// Of the memory, for their queues.
     pub(super) queues: Option<Share>,
+}
+
+/// Receives of a connection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Receives {
+    /// All.
+    pub(super) posted: u32,
+    /// Those on which the client does not count.
+    pub(super) spare: u32,
+}
+
+impl Receives {
+    /// As there is room for, of which the client counts on so many.
+    pub(super) fn of(room: u32, counted_on: u32) -> Self {
+        let posted = room.min(counted_on.saturating_add(RECV_BATCH));
+        Self {
+            posted,
+            spare: posted.saturating_sub(counted_on),
+        }
+    }
 }
 
 impl Setup {

@@ -114,8 +114,9 @@ impl Path {
         let (service, io) = self.setup.lock().recvs;
         for ep in live.endpoints() {
             let qp = ep.qp().ok_or(CloseReason::ConnError)?;
-            let count = if ep.index() == 0 { service } else { io };
-            for _ in 0..count {
+            let receives = if ep.index() == 0 { service } else { io };
+            qp.may_withhold(receives.spare);
+            for _ in 0..receives.posted {
                 if let Err(e) = qp.post_recv(RECV_EMPTY, None) {
                     // Dropped by the teardown, in the right order.
                     owner.staged = Some(live);

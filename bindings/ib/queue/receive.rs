@@ -6,6 +6,8 @@
 //!
 //! `rq` of the queue pair serialises posting, in any context; the driver's own locks nest inside.
 
+use core::mem::MaybeUninit;
+
 use kernel::prelude::*;
 
 use super::{
@@ -15,17 +17,60 @@ use super::{
     QueuePair, //
 };
 use crate::{
-    atomic::Acquire,
+    atomic::{
+        Acquire,
+        Atomic,
+        Relaxed, //
+    },
     raw, //
 };
+
+/// Most receives that are posted at a time.
+const MAX_BATCH: usize = 16;
 
 /// The receive queue as its lock protects it.
 pub(super) struct ReceiveQueue {
     pub(super) open: bool,
     /// Receives posted so far, modulo 2^32.
-    pub(super) posted: u32,
+    posted: u32,
     /// By token.
-    pub(super) receives: KVVec<Receive>,
+    receives: KVVec<Receive>,
+    /// Those that are posted at a time: a token may be among them several times.
+    batch: [MaybeUninit<raw::ib_recv_wr>; MAX_BATCH],
+}
+
+// SAFETY: The pointers are to what the queue pair owns, and used with its lock held.
+unsafe impl Send for ReceiveQueue {}
+
+impl ReceiveQueue {
+    pub(super) fn new(receives: KVVec<Receive>) -> Self {
+        Self {
+            open: true,
+            posted: 0,
+            receives,
+            batch: [const { MaybeUninit::uninit() }; MAX_BATCH],
+        }
+    }
+}
+
+/// Receives that have completed, and wait to be posted again with others. Changed by the handler of
+/// completions, of which there is one at a time.
+pub(super) struct Withheld {
+    tokens: [Atomic<u32>; MAX_BATCH],
+    len: Atomic<u32>,
+    /// So many are posted at a time.
+    batch: Atomic<u32>,
+}
+
+impl Withheld {
+    /// None, and each is posted at once.
+    pub(super) fn new() -> Self {
+        Self {
+            tokens: [const { Atomic::new(0) }; MAX_BATCH],
+            len: Atomic::new(0),
+            batch: Atomic::new(1),
+        }
+    }
 }
 
 /// A receive as it is posted, and posted again.
@@ -88,14 +133,74 @@ impl QueuePair {
         self.post_receive(&mut rq, token)
     }
 
-    /// Posts the receive of `token` once more, as it was last. Any context.
+    /// So many receives are posted that nobody counts on: up to as many may wait to be posted again
+    /// with others.
+    pub fn may_withhold(&self, receives: u32) {
+        // CAST: A small constant.
+        let batch = receives.saturating_add(1).min(MAX_BATCH as u32);
+        self.withheld.batch.store(batch, Relaxed);
+    }
+
+    /// Posts the receive of `token` once more, as it was last, now or with others that
+    /// [may wait](Self::may_withhold). By the handler of completions.
     ///
     /// # Errors
     ///
     /// As for [`post_recv`](Self::post_recv).
-    #[inline]
+    #[inline(always)]
     pub fn post_recv_again(&self, token: u32) -> Result<(), PostError> {
-        self.post_receive(&mut self.rq.lock(), token)
+        let withheld = &self.withheld;
+        let len = withheld.len.load(Relaxed);
+        // CAST: Less than `MAX_BATCH`.
+        if let Some(place) = withheld.tokens.get(len as usize) {
+            place.store(token, Relaxed);
+        }
+        let len = len.wrapping_add(1);
+        if len < withheld.batch.load(Relaxed) {
+            withheld.len.store(len, Relaxed);
+            return Ok(());
+        }
+        withheld.len.store(0, Relaxed);
+        self.post_withheld(len)
+    }
+
+    /// Posts the first `n` of those that are withheld.
+    #[inline(never)]
+    fn post_withheld(&self, n: u32) -> Result<(), PostError> {
+        let mut guard = self.rq.lock();
+        let rq = &mut *guard;
+        if !rq.open {
+            return Err(PostError::Closed);
+        }
+        // The entry beyond is the drain's.
+        let outstanding = rq.posted.wrapping_sub(self.received.load(Acquire));
+        if outstanding.saturating_add(n) > self.recv_room {
+            return Err(PostError::Full);
+        }
+        let tokens = self.withheld.tokens.get(..n as usize);
+        let batch = rq.batch.get_mut(..n as usize);
+        let (Some(tokens), Some(batch)) = (tokens, batch) else {
+            return Err(PostError::Invalid);
+        };
+        let mut next = core::ptr::null_mut();
+        // From the last one to the first.
+        for (token, place) in tokens.iter().zip(batch).rev() {
+            let receive = rq.receives.get(token.load(Relaxed) as usize);
+            let receive = receive.ok_or(PostError::Invalid)?;
+            next = place.write(raw::ib_recv_wr { next, ..receive.wr });
+        }
+        let mut bad = core::ptr::null();
+        // SAFETY: As for `post()` of `Room`, with the gate of the receive queue. By the invariant of
+        // `Receive` the slots are ours, and the memory stays as long as the domain; the requests
+        // stay while the lock is held.
+        let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), next, &mut bad) };
+        if ret != 0 {
+            // Some may be.
+            rq.open = false;
+            return Err(PostError::Partial(ret));
+        }
+        rq.posted = rq.posted.wrapping_add(n);
+        Ok(())
     }
 
     #[inline(always)]

@@ -371,11 +371,11 @@ fn queue_sizes() {
         max_send_sge: 30,
     };
     let size = QpSize::client_io(&mlx, 512, 4, 8).unwrap();
-    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1025, 8));
+    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1041, 8));
     let size = QpSize::server_io(&mlx, 512, 5, 1).unwrap();
-    assert_eq!((size.send_wr, size.recv_wr), (2561, 513));
+    assert_eq!((size.send_wr, size.recv_wr), (2561, 529));
     let size = QpSize::service(&mlx, 2, 0).unwrap();
-    assert_eq!((size.send_wr, size.recv_wr), (1027, 1027));
+    assert_eq!((size.send_wr, size.recv_wr), (1027, 1043));
     let rxe = QpLimits {
         max_qp_wr: 1024,
         max_cqe: 1500,
