@@ -27,8 +27,8 @@ unsafe impl Sync for Notifier {}
 impl Notifier {
     /// # Safety
     ///
-    /// `func` must be callable with `arg` from process context, for as long as
-    /// the notifier lives.
+    /// `func` must be callable with `arg` from process context, by several threads at a time, for
+    /// as long as the notifier lives.
     pub unsafe fn from_raw(func: unsafe extern "C" fn(*mut c_void, u32), arg: *mut c_void) -> Self {
         // INVARIANT: by the function's requirement.
         Self { func, arg }

@@ -108,6 +108,7 @@ pub use self::{
         Watching, //
     },
     wc::{
+        Success,
         Wc,
         WcOpcode,
         WcStatus, //

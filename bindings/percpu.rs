@@ -210,7 +210,8 @@ impl<const N: usize> Counters<N> {
         // `now` is the first field.
         let now = self.block.ptr.cast::<u64>();
         // SAFETY: a per-CPU pointer to one of the `N` numbers of `now`.
-        unsafe { raw::rtrs_helper_this_cpu_add(now.as_ptr().add(index), value) };
+        // It is no address: nothing says that it is in an allocation.
+        unsafe { raw::rtrs_helper_this_cpu_add(now.as_ptr().wrapping_add(index), value) };
     }
 
     /// What was added to counter `index` on all CPUs since the last reset. 0 if

@@ -43,20 +43,24 @@ pub struct TagQueue {
     wait: WaitQueue,
     closed: Atomic<bool>,
     depth: u32,
+    /// What tells it from others, of before as well: an address comes again.
+    number: u64,
 }
+
+/// Queues made so far.
+static QUEUES: Atomic<u64> = Atomic::new(0);
 
 /// A tag of a [`TagQueue`]. To be returned with [`TagQueue::put`]; a tag that
 /// is dropped is lost.
 ///
 /// # Invariants
 ///
-/// There is one `Tag` with this number for the queue it comes from, which is at
-/// address `queue`.
+/// There is one `Tag` with this number for the queue it comes from, which has the number `queue`.
 #[must_use = "a tag that is dropped is lost"]
 #[derive(Debug)]
 pub struct Tag {
     nr: u32,
-    queue: usize,
+    queue: u64,
 }
 
 impl Tag {
@@ -93,6 +97,7 @@ impl TagQueue {
             wait <- WaitQueue::new(lock_name!("TagQueue::wait"), static_lock_class!()),
             closed: Atomic::new(false),
             depth,
+            number: QUEUES.fetch_add(1, Relaxed),
         })
     }
 
@@ -109,8 +114,10 @@ impl TagQueue {
         let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
         // INVARIANT: the bit was clear, so there was no `Tag` with this number.
         let nr = u32::try_from(nr).ok()?;
-        let queue = self.address();
-        Some(Tag { nr, queue })
+        Some(Tag {
+            nr,
+            queue: self.number,
+        })
     }
 
     /// A tag, as soon as one is free; [`None`] when the queue is closed.
@@ -134,18 +141,12 @@ impl TagQueue {
     /// of another queue is refused: it is lost.
     #[inline]
     pub fn put(&self, tag: Tag) {
-        if tag.queue != self.address() || tag.nr >= self.depth {
+        if tag.queue != self.number || tag.nr >= self.depth {
             return;
         }
         // SAFETY: both are initialised by the type invariant; the number is in
         // range.
         unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag.nr, self.wait.as_raw()) }
-    }
-
-    /// What tells it from other queues: it is pinned.
-    #[inline]
-    fn address(&self) -> usize {
-        core::ptr::from_ref(self) as usize
     }
 
     /// Closes the queue for good: who waits gets no tag and nobody takes one

@@ -103,6 +103,8 @@ pub struct Endpoint<H: Handler> {
     handler: Arc<H>,
     /// Set under the handler lock: events are ignored from then on.
     dying: Atomic<bool>,
+    /// The address is resolved: what the id has of it does not change any more.
+    resolved: Atomic<bool>,
     index: u16,
     owner: &'static CStr,
     #[pin]
@@ -117,6 +119,7 @@ impl<H: Handler> Endpoint<H> {
                 id: SetOnce::new(),
                 handler,
                 dying: Atomic::new(false),
+                resolved: Atomic::new(false),
                 index,
                 owner,
                 _pin: core::marker::PhantomPinned,
@@ -167,6 +170,8 @@ impl<H: Handler> Endpoint<H> {
             }
         });
         this.id.populate(id);
+        // It came with the address.
+        this.resolved.store(true, Release);
         Ok(this)
     }
 
@@ -192,19 +197,28 @@ impl<H: Handler> Endpoint<H> {
         self.id.as_ref().ok_or(EINVAL)
     }
 
+    /// The id, once its address is resolved. Until then the connection manager writes to it.
+    fn resolved_id(&self) -> Option<&CmId> {
+        // Pairs with the stores: what was written before is there.
+        self.resolved
+            .load(Acquire)
+            .then(|| self.id.as_ref())
+            .flatten()
+    }
+
     /// The device, once the address is resolved.
     pub fn device(&self) -> Option<&Device> {
-        self.id.as_ref()?.device()
+        self.resolved_id()?.device()
     }
 
-    /// The device port, once the address is resolved.
+    /// The device port, once the address is resolved; 0 before.
     pub fn port(&self) -> u32 {
-        self.id.as_ref().map_or(0, CmId::port)
+        self.resolved_id().map_or(0, CmId::port)
     }
 
-    /// The local address, complete once the address is resolved.
+    /// The local address, once it is resolved.
     pub fn local(&self) -> Option<SockAddr> {
-        self.id.as_ref().map(CmId::src)
+        self.resolved_id().map(CmId::src)
     }
 
     /// The peer's address.
@@ -215,12 +229,12 @@ impl<H: Handler> Endpoint<H> {
     /// Whether the local address is still one of the port's. True until the address is resolved.
     /// Any context.
     pub fn has_source(&self) -> bool {
-        self.id.as_ref().is_none_or(CmId::has_source)
+        self.resolved_id().is_none_or(CmId::has_source)
     }
 
     /// The network interface that the address was resolved to. Any context.
     pub fn interface(&self) -> Option<InterfaceName> {
-        self.id.as_ref()?.interface()
+        self.resolved_id()?.interface()
     }
 
     /// Starts to resolve `dst`, and the way to it from `src`; an event tells
@@ -255,6 +269,15 @@ impl<H: Handler> Endpoint<H> {
     /// its own event handler.
     pub fn locked<R>(&self, f: impl FnOnce(Locked<'_, H>) -> R) -> Result<R> {
         Ok(self.id()?.with_handler_lock(|| f(Locked(self))))
+    }
+
+    /// The queue pair has received something before the connection manager was told that the
+    /// connection is up: its last message was lost, and need not be repeated. Any context.
+    pub(super) fn communication_established(&self) {
+        if let Some(id) = self.id.as_ref() {
+            // SAFETY: the id is valid. It fails if the connection is up by now.
+            unsafe { raw::rdma_notify(id.as_raw(), raw::ib_event_type_IB_EVENT_COMM_EST) };
+        }
     }
 
     /// Closes the gate, tells the peer, and lets the queue pair flush what is
@@ -385,6 +408,9 @@ unsafe extern "C" fn event<H: Handler>(
     if !ep.dying.load(Acquire) {
         // SAFETY: valid for the time of this handler.
         let ev = unsafe { CmEvent::from_raw(id, ev) };
+        if matches!(ev, CmEvent::AddrResolved) {
+            ep.resolved.store(true, Release);
+        }
         ep.handler.cm_event(Locked(ep), ev);
     }
     // Never ask the connection manager to destroy what we own.

@@ -94,6 +94,32 @@ impl Wc {
         WcStatus(self.raw().status)
     }
 
+    /// What there is to know of a work request that was carried out. Of one that was not the driver
+    /// has filled in the status only.
+    #[inline(always)]
+    pub fn success(&self) -> Option<&Success> {
+        // SAFETY: `Success` is as transparent as `Wc`.
+        self.status()
+            .is_ok()
+            .then(|| unsafe { &*core::ptr::from_ref(self).cast() })
+    }
+}
+
+/// The completion of a work request that was carried out.
+///
+/// # Invariants
+///
+/// Its status is success.
+#[repr(transparent)]
+pub struct Success(kernel::types::Opaque<raw::ib_wc>);
+
+impl Success {
+    #[inline]
+    fn raw(&self) -> &raw::ib_wc {
+        // SAFETY: nobody writes a completion while its callback runs.
+        unsafe { &*self.0.get() }
+    }
+
     /// What completed.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {

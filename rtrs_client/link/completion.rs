@@ -27,6 +27,7 @@ use rtrs_bindings::{
         Locked,
         PostError,
         QueuePair,
+        Success,
         Violation,
         Wc,
         WcOpcode,
@@ -83,9 +84,9 @@ impl Handler for LinkCore {
 
     #[inline]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
-        if !wc.status().is_ok() {
+        let Some(wc) = wc.success() else {
             return self.completion_failed(ep, wc, "receive");
-        }
+        };
         self.liveness.received(ep.index());
         if let Err(Bad(what)) = self.received(ep, qp, token, wc) {
             self.violated(ep.index(), what);
@@ -133,7 +134,7 @@ impl LinkCore {
         ep: &Endpoint<Self>,
         qp: &QueuePair,
         token: u32,
-        wc: &Wc,
+        wc: &Success,
     ) -> Result<(), Bad> {
         let con = ep.index();
         if con == 0 && token == INFO_TOKEN {
@@ -196,7 +197,7 @@ impl LinkCore {
     }
 
     /// The answer has the chunk's new key with it.
-    fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Wc) -> Result<(), Bad> {
+    fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Bad> {
         let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
         if wc.byte_len() != RECV_SIZE {
             return Err(Bad("length of an answer"));

@@ -27,6 +27,7 @@ use rtrs_bindings::{
         PostError,
         QpEvent,
         QueuePair,
+        Success,
         Wc,
         WcOpcode, //
     },
@@ -134,10 +135,9 @@ impl Handler for Path {
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
         let path = ep.handler();
 
-        if !wc.status().is_ok() {
-            self.connection_failed(path, ep, wc, "receive");
-            return;
-        }
+        let Some(wc) = wc.success() else {
+            return self.connection_failed(path, ep, wc, "receive");
+        };
         if self.is_closing() {
             return;
         }
@@ -178,7 +178,7 @@ impl Path {
     }
 
     /// The first message on the service connection.
-    fn recv_info(&self, path: &Arc<Self>, wc: &Wc) -> Result<(), Fault> {
+    fn recv_info(&self, path: &Arc<Self>, wc: &Success) -> Result<(), Fault> {
         if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
             return Err(Fault::Unexpected("first message is no info request"));
         }
@@ -199,7 +199,7 @@ impl Path {
     }
 
     /// Everything else is an RDMA write with an immediate value.
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Wc) -> Result<(), Fault> {
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Success) -> Result<(), Fault> {
         if wc.opcode() != WcOpcode::RecvRdmaWithImm {
             return Err(Fault::Unexpected("message on a connection for writes"));
         }

@@ -58,6 +58,7 @@ use rtrs_bindings::{
         Region,
         Sges,
         SockAddr,
+        Success,
         Wc,
         WcOpcode, //
     },
@@ -154,7 +155,7 @@ impl Side {
     }
 
     /// Step 5: a message has arrived.
-    fn heard(&self, qp: &QueuePair, wc: &Wc) -> Result {
+    fn heard(&self, qp: &QueuePair, wc: &Success) -> Result {
         if wc.opcode() != WcOpcode::Recv || wc.byte_len() != WORDS.len() {
             return Err(errno::EPROTO);
         }
@@ -202,10 +203,9 @@ impl Handler for Side {
 
     /// Softirq: must not sleep.
     fn recv_done(&self, _: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Wc) {
-        self.end(if wc.status().is_ok() {
-            self.heard(qp, wc)
-        } else {
-            Err(EIO)
+        self.end(match wc.success() {
+            Some(wc) => self.heard(qp, wc),
+            None => Err(EIO),
         });
     }
 }

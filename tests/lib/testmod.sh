@@ -52,13 +52,13 @@ con_memory()
 }
 
 # queue_memory DEPTH: for those of a path, with always_invalidate and one IO
-# connection for each CPU.
+# connection for each CPU. Sixteen receives are spare, and one of each is for the drain.
 queue_memory()
 {
-	local least=$(($1 < 16 ? 16 : $1)) io
+	local io
 
-	io=$(con_memory $(((5 * $1 < 16 ? 16 : 5 * $1) + 1)) $((least + 1)))
-	echo $(($(con_memory 1043 1027) + $(nproc) * io))
+	io=$(con_memory $(((5 * $1 < 16 ? 16 : 5 * $1) + 1)) $(($1 + 17)))
+	echo $(($(con_memory 1043 1043) + $(nproc) * io))
 }
 
 # result TAG: its last result, "ok ..." or "error -90 ...".

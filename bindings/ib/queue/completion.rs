@@ -18,7 +18,10 @@ use super::{
             Endpoint,
             Handler, //
         },
-        wc::Wc, //
+        wc::{
+            Success,
+            Wc, //
+        },
     },
     QueuePair,
 };
@@ -145,6 +148,7 @@ unsafe extern "C" fn qp_event<H: Handler>(event: *mut raw::ib_event, context: *m
     let event = match unsafe { (*event).event } {
         raw::ib_event_type_IB_EVENT_QP_ACCESS_ERR => QpEvent::AccessError,
         raw::ib_event_type_IB_EVENT_QP_REQ_ERR => QpEvent::RequestError,
+        raw::ib_event_type_IB_EVENT_COMM_EST => return ep.communication_established(),
         _ => return,
     };
     ep.handler().qp_event(ep, event);
@@ -169,11 +173,9 @@ impl QueuePair {
     fn note_received(&self, wc: &Wc) {
         let received = self.received.load(Relaxed).wrapping_add(1);
         self.received.store(received, Release);
-        if wc.status().is_ok() {
-            if let Some(rkey) = wc.invalidated_rkey() {
-                self.invalidated.store(rkey, Relaxed);
-                self.invalidated_by.store(received, Relaxed);
-            }
+        if let Some(rkey) = wc.success().and_then(Success::invalidated_rkey) {
+            self.invalidated.store(rkey, Relaxed);
+            self.invalidated_by.store(received, Relaxed);
         }
     }
 
