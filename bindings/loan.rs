@@ -48,7 +48,7 @@ unsafe impl Send for Loan {}
 // SAFETY: `&Loan` can only tell lengths.
 unsafe impl Sync for Loan {}
 
-/// A request of a user in Rust: its data, and who is told the result.
+/// A request of a user in Rust: its data, and what is told the result.
 pub trait Request: Send + Sync + 'static {
     /// Where the data is; asked for once. It is the request's alone until that is
     /// done, or could not be sent.
@@ -264,7 +264,7 @@ impl Callback {
         unsafe { (self.forget)(self.arg) };
     }
 
-    /// For who makes the call, or does without, right after this.
+    /// Right before the call is made, or done without.
     #[inline(always)]
     fn give_back(&self) {
         if let Some(lent) = self.lent {

@@ -15,7 +15,7 @@
 //!                         lend
 //! ```
 //!
-//! Nobody waits: who asks for a turn that is another one's is told so.
+//! Nobody waits: a turn that is another one's is refused.
 
 use core::{
     cell::UnsafeCell,
@@ -36,7 +36,7 @@ use crate::atomic::{
 
 /// Nobody's.
 const IDLE: u32 = 0;
-/// The holder's, who has no turn.
+/// The holder's, without a turn.
 const HELD: u32 = 1;
 /// In somebody's turn.
 const TURN: u32 = 2;
@@ -88,7 +88,7 @@ impl<T> Place<T> {
         self.take(HELD)
     }
 
-    /// A turn of whom the value was lent to; `None` if it is not lent.
+    /// A turn of the one that the value was lent to; `None` if it is not lent.
     #[inline(always)]
     pub fn resume(&self) -> Option<Turn<'_, T>> {
         self.take(LENT).or_else(|| self.resume_for_nobody())
@@ -134,7 +134,7 @@ impl<T> Place<T> {
         }
     }
 
-    /// Whether there is no holder, who may have come since.
+    /// Whether there is no holder; one may have come since.
     pub fn is_idle(&self) -> bool {
         self.word.load(Relaxed) == IDLE
     }

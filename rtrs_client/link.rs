@@ -43,9 +43,11 @@ use rtrs_bindings::{
     },
 };
 use rtrs_core::proto::{
+    ChunkImm,
     Geometry,
     Liveness,
     RemoteBuf,
+    Room,
     RECV_BATCH,
     SERVICE_QUEUE_DEPTH, //
 };
@@ -79,6 +81,7 @@ struct Slot {
     /// When the request was posted.
     stamp: Stamp,
     chunk: Chunk,
+    imm: ChunkImm,
 }
 
 /// One chunk of the server.
@@ -89,6 +92,7 @@ struct Chunk {
 
 /// What a connected link has.
 struct Tables {
+    room: Room,
     /// By permit.
     slots: KVVec<Slot>,
     /// The session's message store is mapped for them.

@@ -80,6 +80,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     Geometry,
+    Room,
     SessionName,
     MAX_CONS_PER_PATH,
     MAX_SEGMENTS, //
@@ -141,9 +142,7 @@ pub struct Limits {
 /// What has the size of the queue depth; made when the first server told it.
 struct Tables {
     geometry: Geometry,
-    /// Most bytes of user message and message, and of data.
-    max_header: usize,
-    max_data: usize,
+    room: Room,
     permits: Pin<KBox<TagQueue>>,
     requests: KVVec<Pending>,
     /// Which requests wait for a path; changed with the lock of `Waiting` held.
@@ -382,12 +381,12 @@ impl Session {
 
     /// The limits, once a server has told them.
     pub(crate) fn limits(&self) -> Option<Limits> {
-        let geometry = &self.tables.as_ref()?.geometry;
+        let tables = self.tables.as_ref()?;
         Some(Limits {
-            queue_depth: geometry.queue_depth(),
-            max_io_size: geometry.client_io_size(MAX_SEGMENTS),
+            queue_depth: tables.geometry.queue_depth(),
+            max_io_size: tables.room.data(),
             max_segments: MAX_SEGMENTS,
-            max_hdr_size: geometry.max_hdr_size().min(MessageSlot::SIZE),
+            max_hdr_size: tables.room.header(),
         })
     }
 
@@ -422,9 +421,7 @@ impl Session {
         }
         self.tables.populate(Tables {
             geometry: *geometry,
-            // CAST: widening.
-            max_header: geometry.max_hdr_size().min(MessageSlot::SIZE) as usize,
-            max_data: geometry.client_io_size(MAX_SEGMENTS) as usize,
+            room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),
             permits: KBox::pin_init(TagQueue::new(u32::from(depth), NO_NODE), GFP_KERNEL)?,
             requests,
             parked,

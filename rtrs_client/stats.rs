@@ -41,10 +41,9 @@ use crate::{
 /// Counters of requests, bytes and latencies, read and write one after the other.
 const REQUESTS: usize = 0;
 const BYTES: usize = REQUESTS + 2;
-const LAT_MS: usize = BYTES + 2;
-const LAT_US: usize = LAT_MS + 2 * hist::MS_ROWS;
+const LATENCY: usize = BYTES + 2;
 /// Requests that another path had before.
-const FAILOVER: usize = LAT_US + 2 * hist::US_ROWS;
+const FAILOVER: usize = LATENCY + 2 * hist::LATENCY_ROWS;
 /// Lengths of scatter lists.
 const SG: usize = FAILOVER + 1;
 /// Answers handled on a CPU that is not the connection's.
@@ -167,8 +166,8 @@ impl Stats {
     #[inline]
     pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64, expected: Option<u32>) {
         let dir = dir_index(dir);
-        self.counters.add(LAT_MS + dir + 2 * hist::ms_row(ns), 1);
-        self.counters.add(LAT_US + dir + 2 * hist::us_row(ns), 1);
+        self.counters
+            .add(LATENCY + dir + 2 * hist::latency_row(ns), 1);
         let local = self.local.this();
         if let Some(max) = local.max_ns.get(dir) {
             if ns > max.load(Relaxed) {
@@ -263,7 +262,7 @@ impl Stats {
 
     /// Both tables: they show the same, and have the maxima in common.
     fn reset_latency(&self) {
-        self.reset_range(LAT_MS..LAT_US + 2 * hist::US_ROWS);
+        self.reset_range(LATENCY..LATENCY + 2 * hist::LATENCY_ROWS);
         for (_, local) in self.local.iter() {
             for max in &local.max_ns {
                 max.store(0, Relaxed);

@@ -69,8 +69,10 @@ pub use self::{
         RECV_BATCH, //
     },
     request::{
+        ChunkImm,
         Layout,
-        Request, //
+        Request,
+        Room, //
     },
 };
 

@@ -332,12 +332,16 @@ impl Live {
         let mut message = [0; Request::MAX_MSG];
 
         let range = Request::msg_range(geometry, arrival.off)?;
-        let message = message
-            .get_mut(..range.len())
-            .ok_or(Fault::Proto(ProtoError::Length))?;
-        slot.chunk
-            .read(range.start, message)
-            .map_err(|_| Fault::Proto(ProtoError::Offset))?;
+        // All of it, as a rule, which is copied by words; less is left at the end of a chunk.
+        let (read, message) = if range.len() == Request::MAX_MSG {
+            (slot.chunk.read(range.start, &mut message), &message[..])
+        } else {
+            let rest = message
+                .get_mut(..range.len())
+                .ok_or(Fault::Proto(ProtoError::Length))?;
+            (slot.chunk.read(range.start, rest), &*rest)
+        };
+        read.map_err(|_| Fault::Proto(ProtoError::Offset))?;
         let request = Request::parse(geometry, arrival.off, message)?;
         // What was written has to be what the immediate value says was written.
         if written_len(&request) != to_usize(arrival.byte_len) {

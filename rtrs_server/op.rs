@@ -369,8 +369,8 @@ impl Operation {
             // An operation that is left over keeps the path from being freed here, in whatever
             // context this is. If none is left it is in the chunk's slot, and that goes only after
             // an RCU grace period, which does not end before this guard is gone.
-            let _guard = rcu::read_lock();
-            let left = path.answer(op, errno);
+            let guard = rcu::read_lock();
+            let left = path.answer(op, errno, &guard);
             drop(path);
             drop(left);
         }

@@ -539,12 +539,16 @@ impl Path {
     }
 
     /// Answers a request, unless the path is gone: then the operation is returned. Any context.
-    pub(crate) fn answer(self: &Arc<Self>, op: KBox<Op>, errno: i32) -> Option<KBox<Op>> {
-        let guard = rcu::read_lock();
-
+    #[inline(always)]
+    pub(crate) fn answer(
+        self: &Arc<Self>,
+        op: KBox<Op>,
+        errno: i32,
+        guard: &rcu::Guard,
+    ) -> Option<KBox<Op>> {
         self.stats.done();
         trace::done(self, &op, errno);
-        match self.live.read(&guard) {
+        match self.live.read(guard) {
             Some(live) => live.answer(self, op, errno),
             None => Some(op),
         }

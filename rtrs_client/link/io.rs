@@ -80,11 +80,7 @@ impl Link {
     ) -> Result<(), (IssueError, Turn<'t>)> {
         let core = &*self.core;
         let con = self.con_of(&turn);
-        let (Some(tables), Some(geometry), Some(ep)) = (
-            core.tables.as_ref(),
-            core.geometry.as_ref(),
-            self.endpoint(con),
-        ) else {
+        let (Some(tables), Some(ep)) = (core.tables.as_ref(), self.endpoint(con)) else {
             return Err((IssueError::Link, turn));
         };
         let index = usize::from(id);
@@ -92,15 +88,12 @@ impl Link {
         else {
             return Err((IssueError::Request(EINVAL), turn));
         };
-        let layout = match Layout::new(geometry, turn.dir, turn.loan.len(), turn.usr_len) {
+        let layout = match Layout::new(&tables.room, turn.dir, turn.loan.len(), turn.usr_len) {
             Ok(layout) => layout,
             Err(e) => {
                 let e = Error::from_errno(e.to_errno());
                 return Err((IssueError::Request(e), turn));
             }
-        };
-        let Ok(imm) = layout.imm(geometry, id) else {
-            return Err((IssueError::Request(EINVAL), turn));
         };
         let Some(mut building) = flight.build() else {
             return Err((IssueError::Request(EBUSY), turn));
@@ -130,7 +123,7 @@ impl Link {
         core.count_inflight(con, 1);
         let place = turn.place();
         turn.lend();
-        match building.post(ep, con, to, imm) {
+        match building.post(ep, con, to, layout.imm(slot.imm)) {
             Ok(Posted::All) => {}
             // A part is on its way: the request is looked after with the others in flight.
             Ok(Posted::Broken(e)) => core.fail("posting a request", e_to_errno(e)),

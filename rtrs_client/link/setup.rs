@@ -45,6 +45,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     reject_errno,
+    ChunkImm,
     ConnAccept,
     ConnReq,
     Geometry,
@@ -52,6 +53,7 @@ use rtrs_core::proto::{
     InfoRsp,
     QpLimits,
     QpSize,
+    Room,
     MAX_SEGMENTS,
     RECV_BATCH,
     SERVICE_QUEUE_DEPTH, //
@@ -262,16 +264,17 @@ impl LinkCore {
     /// Allocates what each permit needs on this link. Sleeps.
     fn make_tables(&self, geometry: &Geometry) -> Result {
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
-        let depth = usize::from(geometry.queue_depth());
+        let depth = geometry.queue_depth();
         // One more than there are segments: data need not begin with a page.
         let pages = domain
             .device()
             .attrs()
             .max_fast_reg_pages
             .min(MAX_SEGMENTS + 1);
-        let mut slots = KVVec::with_capacity(depth, GFP_KERNEL)?;
-        for _ in 0..depth {
+        let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for id in 0..depth {
             let slot = Slot {
+                imm: ChunkImm::new(geometry, id).map_err(|_| EINVAL)?,
                 stamp: Stamp::new(),
                 chunk: Chunk {
                     addr: Atomic::new(0),
@@ -289,14 +292,9 @@ impl LinkCore {
         }
         let messages = self.path.session().map_messages(domain)?;
         let tables = Tables {
+            room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),
             slots,
-            flights: Flights::new(
-                domain,
-                geometry.queue_depth(),
-                pages,
-                &messages,
-                MessageSlot::SIZE,
-            )?,
+            flights: Flights::new(domain, depth, pages, &messages, MessageSlot::SIZE)?,
             recv,
         };
         if self.tables.populate(tables) {

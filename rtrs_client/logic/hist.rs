@@ -14,38 +14,63 @@ const fn rows(top: u32) -> usize {
     top as usize + 2
 }
 
-/// Row of `value`: `0` for less than 2^0, `i` for less than 2^i, at most the last.
-const fn row(value: u64, top: u32) -> usize {
-    let bits = u64::BITS - value.leading_zeros();
-
-    // CAST: at most `top + 1`.
-    if bits > top {
-        top as usize + 1
-    } else {
-        bits as usize
-    }
-}
-
 /// Exponent of the last power of two in the millisecond table: 65536 ms.
 const MS_TOP: u32 = 16;
 
-/// Counters of the millisecond table, per direction.
+/// Rows of the millisecond table.
 pub const MS_ROWS: usize = rows(MS_TOP);
-
-/// Counter of a latency of `ns` nanoseconds in the millisecond table; below [`MS_ROWS`].
-pub const fn ms_row(ns: u64) -> usize {
-    row(ns / 1_000_000, MS_TOP)
-}
 
 /// Exponent of the last power of two in the microsecond table: about 8.4 s.
 const US_TOP: u32 = 23;
 
-/// Counters of the microsecond table, per direction.
+/// Rows of the microsecond table.
 pub const US_ROWS: usize = rows(US_TOP);
 
-/// Counter of a latency of `ns` nanoseconds in the microsecond table; below [`US_ROWS`].
-pub const fn us_row(ns: u64) -> usize {
-    row(ns / 1000, US_TOP)
+/// Bits of the longest latency in microseconds that is in a table: 65536 ms.
+const LATENCY_BITS: u32 = 27;
+
+/// Counters of latencies, per direction: both tables are sums of them.
+// CAST: a small constant.
+pub const LATENCY_ROWS: usize = 2 * (LATENCY_BITS as usize + 1);
+
+/// Bits of microseconds from which on there are milliseconds.
+const MS_BITS: u32 = 10;
+
+/// Counter of a latency of `ns` nanoseconds; below [`LATENCY_ROWS`].
+///
+/// There are two for each power of two of microseconds: what is less than a power of two of
+/// milliseconds, and what is not. No more than one of these lies between two of those.
+#[inline(always)]
+pub const fn latency_row(ns: u64) -> usize {
+    let us = ns / 1000;
+    let bits = u64::BITS - us.leading_zeros();
+    if bits > LATENCY_BITS {
+        return LATENCY_ROWS - 1;
+    }
+    let upper = bits >= MS_BITS && us >= 1000 << (bits - MS_BITS);
+    // CAST: small numbers.
+    2 * bits as usize + upper as usize
+}
+
+/// The row of the microsecond table of a counter.
+pub const fn us_row_of(latency_row: usize) -> usize {
+    let bits = latency_row / 2;
+    if bits < US_ROWS {
+        bits
+    } else {
+        US_ROWS - 1
+    }
+}
+
+/// The row of the millisecond table of a counter.
+pub const fn ms_row_of(latency_row: usize) -> usize {
+    // CAST: a small constant.
+    let row = (latency_row / 2 + latency_row % 2).saturating_sub(MS_BITS as usize);
+    if row < MS_ROWS {
+        row
+    } else {
+        MS_ROWS - 1
+    }
 }
 
 /// Counts of one row.

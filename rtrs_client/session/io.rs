@@ -231,11 +231,10 @@ impl Session {
     #[inline(always)]
     fn fill_in(&self, id: u16, io: &mut Io, dir: Dir, message: Message<'_>) -> Result {
         let tables = self.tables.as_ref().ok_or(errno::ECONNABORTED)?;
-        let (usr_len, data_len) = (message.size(), io.loan.len());
+        let usr_len = message.size();
         // The session's limits, those of its first path; a path whose own are narrower is passed
-        // over later. More data may fit the chunk, but not our registrations.
-        let header = usr_len.saturating_add(Layout::message_len(dir, data_len));
-        if header > tables.max_header || data_len > tables.max_data {
+        // over later.
+        if Layout::new(&tables.room, dir, io.loan.len(), usr_len).is_err() {
             return Err(errno::EMSGSIZE);
         }
         io.dir = dir;

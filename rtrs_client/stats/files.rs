@@ -20,8 +20,7 @@ use super::{
     Stats,
     BYTES,
     FAILOVER,
-    LAT_MS,
-    LAT_US,
+    LATENCY,
     MIGRATED_TO,
     REQUESTS,
     SG, //
@@ -29,10 +28,13 @@ use super::{
 use crate::{
     atomic::Relaxed,
     logic::hist::{
+        ms_row_of,
+        us_row_of,
         MsTable,
         ReadWrite,
         SgBinLabel,
         UsTable,
+        LATENCY_ROWS,
         MS_ROWS,
         SG_BINS,
         US_ROWS, //
@@ -158,12 +160,17 @@ fn show_sg(path: &Path, out: &mut Output<'_>) -> Result {
     Ok(())
 }
 
-/// Sums of the rows of a table that begins at counter `first`.
-fn rows<const N: usize>(stats: &Stats, first: usize) -> [ReadWrite; N] {
-    core::array::from_fn(|row| ReadWrite {
-        read: stats.counters.sum(first + 2 * row),
-        write: stats.counters.sum(first + 2 * row + 1),
-    })
+/// Sums of the rows of a table, where `row_of` says which counter belongs to which.
+fn rows<const N: usize>(stats: &Stats, row_of: impl Fn(usize) -> usize) -> [ReadWrite; N] {
+    let mut rows = [ReadWrite::default(); N];
+    for i in 0..LATENCY_ROWS {
+        if let Some(row) = rows.get_mut(row_of(i)) {
+            let count = |dir: usize| stats.counters.sum(LATENCY + 2 * i + dir);
+            row.read = row.read.saturating_add(count(0));
+            row.write = row.write.saturating_add(count(1));
+        }
+    }
+    rows
 }
 
 fn max_ns(stats: &Stats) -> ReadWrite {
@@ -185,7 +192,7 @@ fn max_ns(stats: &Stats) -> ReadWrite {
 fn show_ms(path: &Path, out: &mut Output<'_>) -> Result {
     let stats = path.stats();
     let table = MsTable {
-        rows: &rows::<MS_ROWS>(stats, LAT_MS),
+        rows: &rows::<MS_ROWS>(stats, ms_row_of),
         max_ns: max_ns(stats),
     };
     Ok(write!(out, "{table}")?)
@@ -194,7 +201,7 @@ fn show_ms(path: &Path, out: &mut Output<'_>) -> Result {
 fn show_us(path: &Path, out: &mut Output<'_>) -> Result {
     let stats = path.stats();
     let table = UsTable {
-        rows: &rows::<US_ROWS>(stats, LAT_US),
+        rows: &rows::<US_ROWS>(stats, us_row_of),
         max_ns: max_ns(stats),
     };
     Ok(write!(out, "{table}")?)

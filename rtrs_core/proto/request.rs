@@ -195,6 +195,56 @@ impl Request {
     }
 }
 
+/// What a chunk has room for.
+///
+/// # Invariants
+///
+/// `header + data` is at most the chunk size of the limits it was made of, and `header` fits 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    header: u32,
+    data: u32,
+}
+
+impl Room {
+    /// Of a path with these limits, for requests of up to `max_segments` segments, whose user message
+    /// and message have `header` bytes at most.
+    pub fn new(geometry: &Geometry, max_segments: u32, header: u32) -> Self {
+        // INVARIANT: The sizes of header and data are those of the chunk together.
+        Self {
+            header: geometry.max_hdr_size().min(header).min(u32::from(u16::MAX)),
+            data: geometry.client_io_size(max_segments),
+        }
+    }
+
+    /// Most bytes of user message and message.
+    pub const fn header(&self) -> u32 {
+        self.header
+    }
+
+    /// Most bytes of data.
+    pub const fn data(&self) -> u32 {
+        self.data
+    }
+}
+
+/// The immediate value of requests in one chunk, without their offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkImm(u32);
+
+impl ChunkImm {
+    /// Of chunk `buf_id` of a path with these limits.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError::BufId`] if there is no such chunk.
+    pub fn new(geometry: &Geometry, buf_id: u16) -> Result<Self, ProtoError> {
+        let payload = geometry.codec().encode(buf_id, 0)?;
+
+        Imm::IoReq { payload }.encode().map(Self)
+    }
+}
+
 /// Where a client's request goes in a chunk.
 ///
 /// # Invariants
@@ -210,43 +260,37 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out a request for a path with these limits.
+    /// Lays out a request for a path with this room.
     ///
     /// It has to be done again for every path a request is tried on, since limits may differ.
     /// A read with data is assumed to carry its descriptor.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::UserLen`] if the user message does not fit its length field or the header,
-    /// [`ProtoError::DataLen`] if all together does not fit the chunk. Both are `-EMSGSIZE`.
+    /// [`ProtoError::UserLen`] if the user message does not fit, [`ProtoError::DataLen`] if the data
+    /// does not. Both are `-EMSGSIZE`.
     #[inline(always)]
-    pub fn new(
-        geometry: &Geometry,
+    pub const fn new(
+        room: &Room,
         dir: Dir,
         data_len: usize,
         usr_len: usize,
     ) -> Result<Self, ProtoError> {
-        // CAST: 4, 8 and 24.
-        let msg_len = Self::message_len(dir, data_len) as u8;
-        let data_len = u32::try_from(data_len).map_err(|_| ProtoError::DataLen)?;
-        let usr_len = u16::try_from(usr_len).map_err(|_| ProtoError::UserLen)?;
+        let msg_len = Self::message_len(dir, data_len);
 
-        // No overflow: 16 bits and 8 bits.
-        let header = u32::from(usr_len) + u32::from(msg_len);
-        if header > geometry.max_hdr_size() {
+        if usr_len.saturating_add(msg_len) > to_usize(room.header) {
             return Err(ProtoError::UserLen);
         }
-        match header.checked_add(data_len) {
-            Some(total) if total <= geometry.chunk_size() => (),
-            _ => return Err(ProtoError::DataLen),
+        if data_len > to_usize(room.data) {
+            return Err(ProtoError::DataLen);
         }
-
-        // INVARIANT: checked above.
+        // INVARIANT: By those of the room.
+        // CAST: Checked above. 4, 8 and 24.
         Ok(Self {
             dir,
-            data_len,
-            usr_len,
-            msg_len,
+            data_len: data_len as u32,
+            usr_len: usr_len as u16,
+            msg_len: msg_len as u8,
         })
     }
 
@@ -302,17 +346,12 @@ impl Layout {
         self.dir
     }
 
-    /// The immediate value, in host order, for this request in chunk `buf_id`.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufId`] if there is no such chunk, [`ProtoError::Offset`] if this was laid
-    /// out for other limits.
+    /// The immediate value, in host order, for this request in `chunk`, which is one of a path with
+    /// the room that this was laid out for.
     #[inline(always)]
-    pub fn imm(&self, geometry: &Geometry, buf_id: u16) -> Result<u32, ProtoError> {
-        let payload = geometry.codec().encode(buf_id, self.off())?;
-
-        Imm::IoReq { payload }.encode()
+    pub const fn imm(&self, chunk: ChunkImm) -> u32 {
+        // The offset is less than the size of the chunk: it has bits of its own.
+        chunk.0 | self.off()
     }
 }
 

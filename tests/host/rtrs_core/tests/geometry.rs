@@ -192,8 +192,8 @@ proptest! {
         let geo = default_geometry();
         let dir = if read { Dir::Read } else { Dir::Write };
         let msg_len = match (read, data_len) { (false, _) => 4, (true, 0) => 8, _ => 24 };
-        let fits = usr_len + msg_len <= 4096 && data_len + usr_len + msg_len <= 131072;
-        let layout = Layout::new(&geo, dir, data_len, usr_len);
+        let fits = usr_len + msg_len <= 4096 && data_len <= 126976;
+        let layout = Layout::new(&Room::new(&geo, 128, 4096), dir, data_len, usr_len);
         prop_assert_eq!(layout.is_ok(), fits);
         let Ok(layout) = layout else {
             prop_assert_eq!(layout.unwrap_err().to_errno(), -90);
@@ -214,7 +214,8 @@ proptest! {
         let written = layout.header_len() + if read { 0 } else { layout.data_len() };
         prop_assert_eq!(layout.write_off() + written, layout.off() + layout.msg_len());
 
-        let Ok(Imm::IoReq { payload }) = Imm::decode(layout.imm(&geo, buf_id).unwrap()) else {
+        let Ok(Imm::IoReq { payload }) = Imm::decode(layout.imm(ChunkImm::new(&geo, buf_id).unwrap()))
+        else {
             panic!("no request");
         };
         let target = geo.codec().decode(payload).unwrap();
@@ -340,7 +341,9 @@ fn request_refused() {
 #[test]
 fn layout_limits() {
     let geo = default_geometry();
-    let new = |dir, data_len, usr_len| Layout::new(&geo, dir, data_len, usr_len).map(|_| ());
+    let room = Room::new(&geo, 128, 8192);
+    assert_eq!((room.header(), room.data()), (4096, 126976));
+    let new = |dir, data_len, usr_len| Layout::new(&room, dir, data_len, usr_len).map(|_| ());
     assert_eq!(new(Dir::Write, 0, 4092), Ok(()));
     assert_eq!(new(Dir::Write, 0, 4093), Err(ProtoError::UserLen));
     assert_eq!(new(Dir::Read, 0, 4088), Ok(()));
@@ -355,12 +358,19 @@ fn layout_limits() {
     assert_eq!(new(Dir::Write, 0, usize::MAX), Err(ProtoError::UserLen));
     assert_eq!(new(Dir::Write, 0, 65536), Err(ProtoError::UserLen));
 
-    // Laid out for a path with larger chunks: not to be sent over this one.
+    // Fewer segments, a smaller header, a header that does not fit its length field.
+    let room = Room::new(&geo, 2, 100);
+    assert_eq!((room.header(), room.data()), (100, 8192));
+    let huge = Geometry::server(2, 1 << 20, 1 << 19).unwrap();
+    assert_eq!(Room::new(&huge, 128, u32::MAX).header(), 65535);
+
     let large = Geometry::server(512, 1 << 19, 4096).unwrap();
-    let layout = Layout::new(&large, Dir::Write, 200_000, 8).unwrap();
-    assert_eq!(layout.imm(&geo, 1), Err(ProtoError::Offset));
-    assert_eq!(layout.imm(&large, 512), Err(ProtoError::BufId));
-    assert_eq!(layout.imm(&large, 1), Ok(1 << 19 | 200_008));
+    let layout = Layout::new(&Room::new(&large, 128, 4096), Dir::Write, 200_000, 8).unwrap();
+    assert_eq!(ChunkImm::new(&large, 512), Err(ProtoError::BufId));
+    assert_eq!(
+        layout.imm(ChunkImm::new(&large, 1).unwrap()),
+        1 << 19 | 200_008
+    );
 }
 
 #[test]
