@@ -539,7 +539,6 @@ impl Path {
     }
 
     /// Answers a request, unless the path is gone: then the operation is returned. Any context.
-    #[inline(always)]
     pub(crate) fn answer(
         self: &Arc<Self>,
         op: KBox<Op>,

@@ -129,6 +129,7 @@ impl LinkCore {
         u32::from(con).checked_sub(1)
     }
 
+    #[inline(always)]
     fn received(
         &self,
         ep: &Endpoint<Self>,
