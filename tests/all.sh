@@ -244,35 +244,6 @@ costs()
 	grep -E '^rust .*reference' "$HOST/bench.ktap.log" || true
 }
 
-# What needs no guest, or no undisturbed one, beside the guests: those wait now and then. At the
-# lowest priority, so that they do not notice, and with its words kept for the end.
-aside()
-{
-	renice -n 19 "$BASHPID" >/dev/null
-	TIMES=()
-	timed "style, beside the VM tests" style
-	timed "host tests, beside the VM tests" host_tests
-	timed "instructions per request, beside the VM tests" costs
-	printf '%s\n' "${TIMES[@]}" >"$RTRS_LOGS/aside.times"
-}
-
-start_aside()
-{
-	say "beside the VM tests: style, host tests, instructions per request; log: $RTRS_LOGS/aside.log"
-	aside >"$RTRS_LOGS/aside.log" 2>&1 &
-	ASIDE=$!
-	trap 'kill "$ASIDE" 2>/dev/null || true' EXIT
-}
-
-end_aside()
-{
-	say "waiting for what runs beside the VM tests ..."
-	one_line setup-aside "what runs beside the VM tests comes to its end" wait "$ASIDE"
-	trap - EXIT
-	cat "$RTRS_LOGS/aside.log"
-	mapfile -t -O "${#TIMES[@]}" TIMES <"$RTRS_LOGS/aside.times" || true
-}
-
 # Which tests a platform is for; nothing means all.
 tests_of()
 {
@@ -326,11 +297,12 @@ everything()
 		timed "VM tests" vm_tests "$PLATFORM"
 		;;
 	*)
-		start_aside
+		timed "style" style
+		timed "host tests" host_tests
 		timed "VM tests" vm_tests "$PLATFORM"
+		timed "instructions per request" costs
 		other_series
 		checkers
-		end_aside
 		;;
 	esac
 }

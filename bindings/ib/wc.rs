@@ -98,10 +98,12 @@ impl Wc {
     /// has filled in the status only.
     #[inline(always)]
     pub fn success(&self) -> Option<&Success> {
+        if !self.status().is_ok() {
+            return None;
+        }
+        // INVARIANT: Its status was looked at.
         // SAFETY: `Success` is as transparent as `Wc`.
-        self.status()
-            .is_ok()
-            .then(|| unsafe { &*core::ptr::from_ref(self).cast() })
+        Some(unsafe { &*core::ptr::from_ref(self).cast() })
     }
 }
 
