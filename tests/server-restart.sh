@@ -188,9 +188,11 @@ disk_down() { [ ! -s "$TMP/loop" ] || losetup -d "$(cat "$TMP/loop")"; }
 
 server_role()
 {
-	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	# First the disk: the client comes back as soon as a server listens, and RNBD asks
+	# for its device once.
 	must "a disk" disk_up
 	defer disk_down
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
 	put disk "$(cat "$TMP/loop")"
 	if [ "${RTRS_BOOT:-1}" = 1 ]; then
 		must "a memory-backed null_blk" null_blk_up nullb0 80

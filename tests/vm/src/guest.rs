@@ -61,6 +61,8 @@ pub struct Guest {
     pub dir: PathBuf,
     /// How often it was started.
     pub boots: u32,
+    /// What [`Guest::boot_seconds`] was of earlier starts.
+    began: Vec<Option<f64>>,
     machine: Machine,
     sockets: PathBuf,
     out_dir: PathBuf,
@@ -82,6 +84,7 @@ impl Guest {
         Ok(Self {
             dir,
             boots: 0,
+            began: Vec::new(),
             machine: machine.clone(),
             sockets: sockets.to_path_buf(),
             out_dir: out_dir.to_path_buf(),
@@ -96,6 +99,9 @@ impl Guest {
     pub fn start(&mut self, modules: &Modules) -> Result<()> {
         if self.child.is_some() {
             bail!("guest {} is running already", self.role.name);
+        }
+        if self.boots > 0 {
+            self.began.push(self.boot_seconds());
         }
         self.boots += 1;
         for old in ["status", "booted"] {
@@ -239,9 +245,13 @@ impl Guest {
         (!rest.is_empty()).then(|| clean(&rest))
     }
 
-    /// Console logs of all boots.
-    pub fn consoles(&self) -> Vec<PathBuf> {
-        (1..=self.boots).map(|n| self.console(n)).collect()
+    /// Console logs of all boots, each with the seconds from power-on to the start of the job.
+    pub fn consoles(&self) -> Vec<(PathBuf, Option<f64>)> {
+        let began = self.began.iter().copied().chain([self.boot_seconds()]);
+        (1..=self.boots)
+            .map(|n| self.console(n))
+            .zip(began)
+            .collect()
     }
 
     fn console(&self, boot: u32) -> PathBuf {

@@ -312,13 +312,13 @@ fn judge(
         failures.extend(t.ktap.failures().iter().cloned());
         skips.extend(t.ktap.skips().iter().cloned());
 
-        for path in t.guest.consoles() {
+        for (path, began) in t.guest.consoles() {
             let log = fs::read(&path).unwrap_or_default();
             let problems = console::scan(&String::from_utf8_lossy(&log));
             panicked |= console::died(&problems);
             splat |= !problems.is_empty();
             for p in problems {
-                quiet &= before_job(&p, t.guest.boots, t.guest.boot_seconds());
+                quiet &= before_job(&p, began);
                 failures.push(format!("{who}: the kernel reports: {}", p.kind));
                 excerpts.push(p.excerpt.join("\n"));
             }
@@ -399,13 +399,11 @@ fn doubtful(verdict: Verdict, boot: bool, quiet: bool, late: Option<&[String]>) 
     }
 }
 
-/// Did the kernel say that before our modules were there? Not known of guests that were started
-/// again.
-fn before_job(p: &Problem, boots: u32, began: Option<f64>) -> bool {
-    match (p.at, boots) {
-        (Some(at), 1) => began.is_none_or(|began| at < began),
-        _ => false,
-    }
+/// Did the kernel say that before our modules were there, as the job began later or never? By
+/// translation a processor meets a breakpoint now and then that the kernel has removed meanwhile,
+/// when it changes its own code; that is the end of it.
+fn before_job(p: &Problem, began: Option<f64>) -> bool {
+    p.at.is_some_and(|at| began.is_none_or(|began| at < began))
 }
 
 #[cfg(test)]
@@ -443,10 +441,9 @@ mod tests {
             at,
             excerpt: Vec::new(),
         };
-        assert!(before_job(&at(Some(3.0)), 1, Some(5.0)));
-        assert!(before_job(&at(Some(3.0)), 1, None));
-        assert!(!before_job(&at(Some(6.0)), 1, Some(5.0)));
-        assert!(!before_job(&at(Some(3.0)), 2, Some(5.0)));
-        assert!(!before_job(&at(None), 1, None));
+        assert!(before_job(&at(Some(3.0)), Some(5.0)));
+        assert!(before_job(&at(Some(3.0)), None));
+        assert!(!before_job(&at(Some(6.0)), Some(5.0)));
+        assert!(!before_job(&at(None), None));
     }
 }
