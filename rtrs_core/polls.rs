@@ -17,11 +17,12 @@ use crate::atomic::{
     Relaxed, //
 };
 
-const COMPLETIONS: usize = 0;
-const POLLS: usize = 1;
+const POLLS: usize = 0;
+/// Completions that were not the first of their poll.
+const MORE: usize = 1;
 const COUNTERS: usize = 2;
 
-/// Counts of completions and of polls that found any. Per CPU.
+/// Counts of completions, by whether they were the first that a poll found. Per CPU.
 pub struct PollStats {
     counters: Counters<COUNTERS>,
     /// Most completions found by a poll. Changed on the CPU itself; what gets lost when a task
@@ -41,10 +42,11 @@ impl PollStats {
     /// A completion was found, the `position`th of its poll, from 1.
     #[inline]
     pub fn found(&self, position: u32) {
-        self.counters.add(COMPLETIONS, 1);
+        // As a rule a poll finds one: that is one number.
         if position <= 1 {
-            self.counters.add(POLLS, 1);
+            return self.counters.add(POLLS, 1);
         }
+        self.counters.add(MORE, 1);
         let most = self.most.this();
         if position > most.load(Relaxed) {
             most.store(position, Relaxed);
@@ -53,16 +55,17 @@ impl PollStats {
 
     /// Most completions found by one poll.
     pub fn most(&self) -> u32 {
+        let one = u32::from(self.polls() != 0);
         self.most
             .iter()
             .map(|(_, most)| most.load(Relaxed))
-            .max()
-            .unwrap_or(0)
+            .fold(one, u32::max)
     }
 
     /// All completions.
     pub fn completions(&self) -> u64 {
-        self.counters.sum(COMPLETIONS)
+        // No overflow: so many there are not.
+        self.polls().wrapping_add(self.counters.sum(MORE))
     }
 
     /// Polls that found any.
@@ -72,8 +75,8 @@ impl PollStats {
 
     /// Counts from zero.
     pub fn reset(&self) {
-        self.counters.reset(COMPLETIONS);
         self.counters.reset(POLLS);
+        self.counters.reset(MORE);
         for (_, most) in self.most.iter() {
             most.store(0, Relaxed);
         }
