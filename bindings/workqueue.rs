@@ -55,6 +55,7 @@ use kernel::{
 use crate::{
     raw,
     wait::{
+        Tails,
         User,
         Users, //
     },
@@ -122,6 +123,7 @@ impl Options {
 // Field order is teardown order: first the users, then the queue.
 pub struct OwnedQueue {
     users: Users,
+    _tails: Tails,
     raw: RawQueue,
 }
 
@@ -161,7 +163,11 @@ impl OwnedQueue {
         };
         // INVARIANT: just made.
         let raw = RawQueue(NonNull::new(queue).ok_or(ENOMEM)?);
-        Ok(Self { users, raw })
+        Ok(Self {
+            users,
+            _tails: Tails,
+            raw,
+        })
     }
 
     /// A handle for those who queue. Any context.

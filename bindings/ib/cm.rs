@@ -304,7 +304,7 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Rejects with a message.
-    pub fn reject(self, message: &[u8]) {
+    pub fn reject<const N: usize>(self, message: &[u8; N]) {
         reject(self.id, message);
     }
 
@@ -327,14 +327,20 @@ impl<'a> ConnectRequest<'a> {
     }
 }
 
-pub(super) fn reject(id: NonNull<raw::rdma_cm_id>, message: &[u8]) {
+/// Bytes that a reject has room for, see `ib_send_cm_rej()`.
+const REJECT_ROOM: usize = 148;
+
+pub(super) fn reject<const N: usize>(id: NonNull<raw::rdma_cm_id>, message: &[u8; N]) {
+    const {
+        assert!(N <= REJECT_ROOM);
+    }
     // CAST: the reason of a consumer is 28 in the IB specification's table, all
     // reasons fit in a byte.
     const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
-    let len = u8::try_from(message.len()).unwrap_or(u8::MAX);
-    // SAFETY: the id is valid, `len` bytes are readable. A failure means that
+    // SAFETY: the id is valid, `N` bytes are readable. A failure means that
     // the request is gone already.
-    unsafe { raw::rdma_reject(id.as_ptr(), message.as_ptr().cast(), len, REASON) };
+    // CAST: checked above.
+    unsafe { raw::rdma_reject(id.as_ptr(), message.as_ptr().cast(), N as u8, REASON) };
 }
 
 /// Events of an id that waits for a decision: it stays for its owner to find.
@@ -377,7 +383,7 @@ impl PendingConnection {
     }
 
     /// Refuses with a message. May sleep; not within [`Listen::connect_request`].
-    pub fn reject(self, message: &[u8]) {
+    pub fn reject<const N: usize>(self, message: &[u8; N]) {
         self.id
             .with_handler_lock(|| reject(self.id.as_nonnull(), message));
     }

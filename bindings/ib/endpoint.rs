@@ -294,7 +294,9 @@ impl<H: Handler> Endpoint<H> {
 
     /// Disconnects, and waits until nothing of the connection runs: no event and no completion is
     /// being handled any more when this returns, none will be, and the device does not touch
-    /// memory on its behalf. If somebody else does that already it does not wait.
+    /// memory on its behalf. Only what the device says of the queue pair itself,
+    /// [`Handler::qp_event`], may come until the endpoint is dropped. If somebody else does that
+    /// already it does not wait.
     ///
     /// What is left is to drop it. That may take long, where this does not: a device may have
     /// packets that wait for a link. Sleeps; not from a callback.
@@ -379,7 +381,8 @@ impl<'a, H: Handler> Locked<'a, H> {
         to_result(unsafe { raw::rdma_connect_locked(self.0.id()?.as_raw(), &mut param) })
     }
 
-    /// Accepts the request the endpoint was made from. May sleep.
+    /// Accepts the request the endpoint was made from. If that fails the connection manager has
+    /// rejected it, without a message. May sleep.
     pub fn accept(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
         // SAFETY: as for `connect()`.
@@ -387,7 +390,7 @@ impl<'a, H: Handler> Locked<'a, H> {
     }
 
     /// Refuses the request the endpoint was made from.
-    pub fn reject(&self, message: &[u8]) {
+    pub fn reject<const N: usize>(&self, message: &[u8; N]) {
         if let Ok(id) = self.0.id() {
             super::cm::reject(id.as_nonnull(), message);
         }

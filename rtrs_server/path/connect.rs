@@ -206,13 +206,12 @@ impl Path {
             }
         };
         let result = ep
-            .locked(|locked| {
-                let result = self.accept(&mut setup, &locked, &size);
-                if let Err(e) = result {
+            .locked(|locked| -> Result {
+                let message = self.equip(&mut setup, &locked, &size).inspect_err(|e| {
                     let errno = RejectErrno::from_kernel(e.to_errno());
                     locked.reject(&reject_message(errno));
-                }
-                result
+                })?;
+                self.accept(&locked, &message)
             })
             .and_then(|result| result);
         match result {
@@ -273,7 +272,13 @@ impl Path {
         Ok(())
     }
 
-    fn accept(self: &Arc<Self>, setup: &mut Setup, ep: &Locked<'_, Self>, size: &QpSize) -> Result {
+    /// Makes what the connection needs, and the message to accept it with.
+    fn equip(
+        self: &Arc<Self>,
+        setup: &mut Setup,
+        ep: &Locked<'_, Self>,
+        size: &QpSize,
+    ) -> Result<[u8; ConnAccept::SIZE]> {
         let domain = setup.domain.clone().ok_or(EINVAL)?;
         let service = ep.index() == 0;
         let cfg = self.queue_config(size);
@@ -298,10 +303,14 @@ impl Path {
         if let Some(exponent) = ack_timeout() {
             ep.set_ack_timeout(exponent)?;
         }
+        Ok(message)
+    }
+
+    fn accept(&self, ep: &Locked<'_, Self>, message: &[u8]) -> Result {
         // Counted before: the client's first message may be here before `accept()` returns.
         self.accepted.fetch_add(1, Full);
         let accepted = ep.accept(ConnParam {
-            private_data: &message,
+            private_data: message,
             retry_count: RETRY,
             // A client that has no receive posted makes us wait for as long as it likes; the
             // heartbeat ends that.
