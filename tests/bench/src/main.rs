@@ -70,6 +70,9 @@ enum Cmd {
         /// Functions with fewer instructions are left out
         #[arg(long, default_value_t = 5.0)]
         least: f64,
+        /// Functions of the rest of the kernel as well
+        #[arg(long)]
+        whole: bool,
         /// Results of guests
         dirs: Vec<PathBuf>,
     },
@@ -166,8 +169,11 @@ fn run() -> Result<bool> {
             Ok(true)
         }
         Cmd::Compare { one, other } => Ok(compare(&load(&one)?, &load(&other)?)),
-        Cmd::Profile { least, dirs } => {
-            let rows = read(&dirs)?;
+        Cmd::Profile { least, whole, dirs } => {
+            let mut rows = read(&dirs)?;
+            if whole {
+                rows.iter_mut().for_each(Row::add_others);
+            }
             print!("{}\n{}\n", table::rows(&rows), table::kinds(&rows));
             for ours in rows.iter().filter(|row| row.name.stack == "rust") {
                 let mut theirs = ours.name.clone();

@@ -96,6 +96,18 @@ pub struct Row {
     pub events: BTreeMap<String, f64>,
     /// Functions of the transport and helpers, most expensive first.
     pub functions: Vec<Function>,
+    /// The same of the rest of the kernel.
+    #[serde(skip)]
+    pub others: Vec<Function>,
+}
+
+impl Row {
+    /// Has the rest of the kernel among the functions.
+    pub fn add_others(&mut self) {
+        self.functions.append(&mut self.others);
+        self.functions
+            .sort_by(|a, b| b.instructions.total_cmp(&a.instructions));
+    }
 }
 
 /// Rows of a guest: what the plugin wrote, and the files of guest.sh.
@@ -210,8 +222,10 @@ fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {
         kinds: BTreeMap::new(),
         events: BTreeMap::new(),
         functions: Vec::new(),
+        others: Vec::new(),
     };
     let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+    let mut others: BTreeMap<u64, Function> = BTreeMap::new();
     for &(insn, n) in insns {
         row.kernel += n;
         let Some(symbol) = symbols.find(insn.address) else {
@@ -227,17 +241,20 @@ fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {
         }
         let helper = symbol.module == VMLINUX && symbol.rust;
         let own = TRANSPORT.contains(&symbol.module.as_str());
-        if !helper && !own {
-            continue;
+        if helper || own {
+            row.transport += n;
         }
-        row.transport += n;
         if helper {
             row.helpers += n;
         }
         if own {
             *row.kinds.entry(Kind::of(&insn.text)).or_default() += n;
         }
-        let function = functions.entry(symbol.address).or_default();
+        let of = match helper || own {
+            true => &mut functions,
+            false => &mut others,
+        };
+        let function = of.entry(symbol.address).or_default();
         if function.name.is_empty() {
             function.module = symbol.module.clone();
             function.name = symbol.name.clone();
@@ -247,12 +264,17 @@ fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {
             function.entries += n;
         }
     }
+    row.functions = sorted(functions);
+    row.others = sorted(others);
+    row
+}
+
+fn sorted(functions: BTreeMap<u64, Function>) -> Vec<Function> {
     // Less than one in a hundred requests is set-up that did not cancel out.
-    row.functions = functions
+    let mut functions: Vec<_> = functions
         .into_values()
         .filter(|f| f.instructions >= 0.01)
         .collect();
-    row.functions
-        .sort_by(|a, b| b.instructions.total_cmp(&a.instructions));
-    row
+    functions.sort_by(|a, b| b.instructions.total_cmp(&a.instructions));
+    functions
 }
