@@ -23,6 +23,7 @@
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
 //!   after the drop and nothing can be posted once the gate is closed.
 
+mod bounce;
 mod cm;
 mod device;
 mod domain;
@@ -40,6 +41,7 @@ mod wc;
 mod wr;
 
 pub use self::{
+    bounce::Bounce,
     cm::{
         CmEvent,
         ConnParam,
@@ -92,6 +94,7 @@ pub use self::{
     reply::{
         Answer,
         Reply,
+        Source,
         REPLY_BODY, //
     },
     sg::SgBuffer,

@@ -115,6 +115,22 @@ impl Pages {
         Ok(())
     }
 
+    /// Copies the first `len` bytes of `from`. `EINVAL`, and nothing written, if one of them has not so
+    /// many.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn copy_from(&self, from: &Self, len: usize) -> Result {
+        let (dst, src) = (self.range(0, len)?, from.range(0, len)?);
+        if dst == src {
+            return Ok(());
+        }
+        // SAFETY: Both are valid for `len` bytes, and as they begin at different places they belong
+        // to different objects.
+        unsafe { raw::rtrs_helper_copy(dst, src, len) };
+        Ok(())
+    }
+
     /// The address of `len` bytes at `off`.
     #[inline(always)]
     fn range(&self, off: usize, len: usize) -> Result<*mut c_void> {

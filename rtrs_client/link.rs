@@ -36,6 +36,7 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     ib::{
+        Bounce,
         Domain,
         Endpoint,
         Flights,
@@ -58,6 +59,7 @@ use crate::{
         Relaxed, //
     },
     logic::path_state::Failure,
+    params,
     path::{
         Notice,
         Path, //
@@ -97,6 +99,8 @@ struct Tables {
     slots: KVVec<Slot>,
     /// The session's message store is mapped for them.
     flights: Flights<LinkCore>,
+    /// What data go through that are copied.
+    bounce: Option<Bounce>,
     /// Receive buffers, by connection; empty unless the server sends new keys.
     recv: KVec<Region>,
 }
@@ -118,6 +122,8 @@ pub(crate) struct LinkCore {
     poll_cons: u16,
     geometry: SetOnce<Geometry>,
     new_rkey: Atomic<bool>,
+    /// The server was told that it need not send keys that have not changed.
+    keeps_keys: bool,
     kept: Atomic<bool>,
     domain: SetOnce<Arc<Domain>>,
     tables: SetOnce<Tables>,
@@ -158,6 +164,7 @@ impl LinkCore {
                 poll_cons,
                 geometry: SetOnce::new(),
                 new_rkey: Atomic::new(false),
+                keeps_keys: params::keep_keys(),
                 kept: Atomic::new(false),
                 domain: SetOnce::new(),
                 tables: SetOnce::new(),

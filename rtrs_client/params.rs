@@ -38,6 +38,17 @@ module_params! {
     static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
         "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
         |ms| within(ms, &(1_000..=600_000), "has to be 1000..600000");
+    /// Data that is copied instead of being mapped and registered, in bytes.
+    static COPY_MAX: int = "copy_max", 4096,
+        "bytes of data up to which a request of a new link has them copied, not registered: 0 or a power of two, 512..65536 (default: 4096)",
+        |bytes| match bytes {
+            0 => Ok(()),
+            512..=65536 if bytes.count_ones() == 1 => Ok(()),
+            _ => Err("has to be 0, or a power of two of 512..65536"),
+        };
+    /// Servers need not send keys that have not changed.
+    static KEEP_KEYS: bool = "keep_keys", true,
+        "tell servers of new links that an answer without a key leaves it as it was (default: Y)";
     /// Exponent of the ack time-out of new sessions.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "an unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
@@ -74,6 +85,16 @@ pub(crate) fn silent_path_ms() -> u32 {
 /// How long establishing a link may take, in milliseconds.
 pub(crate) fn connect_timeout_ms() -> u32 {
     CONNECT_TIMEOUT_MS.get().unsigned_abs()
+}
+
+/// Bytes of data up to which a request of a new link has them copied; `None` for none.
+pub(crate) fn copy_max() -> Option<u32> {
+    Some(COPY_MAX.get().unsigned_abs()).filter(|&bytes| bytes != 0)
+}
+
+/// Whether servers of new links need not send keys that have not changed.
+pub(crate) fn keep_keys() -> bool {
+    KEEP_KEYS.get()
 }
 
 /// Exponent of the ack time-out of a new session.

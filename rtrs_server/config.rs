@@ -37,6 +37,13 @@ module_params! {
     /// Keys change with every request.
     static ALWAYS_INVALIDATE: bool = "always_invalidate", true,
         "Invalidate the key of a chunk for every request, so that the client cannot change what is being processed (default: Y)";
+    /// Data that is copied instead of having its chunk's key invalidated, in bytes.
+    static COPY_MAX: int = "copy_max", 4096,
+        "With always_invalidate, bytes of data up to which a request is copied, and the key of its chunk stays: 0 to 65536, 0: none is (default: 4096)",
+        |bytes| match bytes {
+            0..=65536 => Ok(()),
+            _ => Err("must be 0 to 65536"),
+        };
     /// Bytes of a chunk.
     static MAX_CHUNK_SIZE: int = "max_chunk_size", 131072,
         "Bytes of a chunk, which holds data and header of a request: a power of two of at least 8192 (default: 131072)",
@@ -199,6 +206,8 @@ pub(crate) struct Config {
     pub(crate) geometry: Geometry,
     /// Keys change with every request.
     pub(crate) always_invalidate: bool,
+    /// Bytes of data up to which a request is copied, and the key of its chunk stays.
+    pub(crate) copy_max: u32,
     /// How long a session without paths is kept, in seconds.
     pub(crate) linger_secs: u32,
 }
@@ -220,6 +229,7 @@ impl Config {
                 .always_invalidate
                 .or(here.always_invalidate)
                 .unwrap_or_else(|| ALWAYS_INVALIDATE.get()),
+            copy_max: COPY_MAX.get().unsigned_abs(),
             linger_secs: SESSION_LINGER.get().unsigned_abs(),
         })
     }
@@ -228,13 +238,19 @@ impl Config {
 impl Config {
     /// Bytes of memory for the chunks of a path.
     pub(crate) fn chunk_memory(&self) -> u64 {
-        // CAST: at most 4 MiB.
-        let size = self.geometry.chunk_size() as usize;
-        // CAST: `usize` has at most 64 bits.
-        let chunk = Pages::order_of(size).checked_add(PAGE_SHIFT as u32);
-        let chunk = chunk.and_then(|bits| 1u64.checked_shl(bits));
+        let allocated = |size: u32| {
+            // CAST: at most 4 MiB; `usize` has at most 64 bits.
+            let bits = Pages::order_of(size as usize).checked_add(PAGE_SHIFT as u32);
+            bits.and_then(|bits| 1u64.checked_shl(bits))
+                .unwrap_or(u64::MAX)
+        };
+        let private = match (self.always_invalidate, self.copy_max) {
+            (true, 1..) => allocated(self.copy_max),
+            _ => 0,
+        };
+        let chunk = allocated(self.geometry.chunk_size()).saturating_add(private);
 
-        u64::from(self.geometry.queue_depth()).saturating_mul(chunk.unwrap_or(u64::MAX))
+        u64::from(self.geometry.queue_depth()).saturating_mul(chunk)
     }
 }
 

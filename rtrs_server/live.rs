@@ -255,18 +255,24 @@ impl Live {
         }
     }
 
-    /// Makes sure that the client cannot write to the chunk any more, if that is the mode. An
-    /// operation that nothing has to be waited for is returned.
+    /// Makes sure that the client cannot change what the user gets, if that is the mode: few data are
+    /// copied, the key of others is invalidated. An operation that nothing has to be waited for
+    /// is returned.
     fn open(
         &self,
         path: &Arc<Path>,
         slot: &Slot,
         place: &mut Place,
-        op: KBox<Op>,
+        mut op: KBox<Op>,
     ) -> Option<KBox<Op>> {
         let Some(mr) = slot.mr() else {
             return Some(op);
         };
+        let most = path.session().context().config().copy_max;
+        // What is wrong with a message is found when it cannot be changed any more.
+        if most != 0 && parse(path, slot, &op).is_ok_and(|request| op.make_private(request, most)) {
+            return Some(op);
+        }
         let buf_id = op.buf_id();
 
         let cid = op.arrival().cid;
@@ -325,32 +331,37 @@ impl Live {
     }
 
     /// Parses the request of an operation that owns its chunk.
-    pub(crate) fn parse(&self, path: &Arc<Path>, op: &Op) -> Result<Request, Fault> {
-        let slot = self.slot(op.buf_id())?;
-        let geometry = path.geometry();
-        let arrival = op.arrival();
-        let mut message = [0; Request::MAX_MSG];
-
-        let range = Request::msg_range(geometry, arrival.off)?;
-        // All of it, as a rule, which is copied by words; less is left at the end of a chunk.
-        let (read, message) = if range.len() == Request::MAX_MSG {
-            (slot.chunk.read(range.start, &mut message), &message[..])
-        } else {
-            let rest = message
-                .get_mut(..range.len())
-                .ok_or(Fault::Proto(ProtoError::Length))?;
-            (slot.chunk.read(range.start, rest), &*rest)
-        };
-        read.map_err(|_| Fault::Proto(ProtoError::Offset))?;
-        let request = Request::parse(geometry, arrival.off, message)?;
-        // What was written has to be what the immediate value says was written.
-        if written_len(&request) != to_usize(arrival.byte_len) {
-            return Err(Fault::Proto(ProtoError::Length));
-        }
-        slot.chunk.sync_for_cpu(0, to_usize(request.total_len()));
-        slot.wants(request.dir());
-        Ok(request)
+    pub(crate) fn parse(&self, path: &Path, op: &Op) -> Result<Request, Fault> {
+        parse(path, self.slot(op.buf_id())?, op)
     }
+}
+
+/// Parses the request of an operation that owns the chunk of `slot`.
+#[inline(always)]
+fn parse(path: &Path, slot: &Slot, op: &Op) -> Result<Request, Fault> {
+    let geometry = path.geometry();
+    let arrival = op.arrival();
+    let mut message = [0; Request::MAX_MSG];
+
+    let range = Request::msg_range(geometry, arrival.off)?;
+    // All of it, as a rule, which is copied by words; less is left at the end of a chunk.
+    let (read, message) = if range.len() == Request::MAX_MSG {
+        (slot.chunk.read(range.start, &mut message), &message[..])
+    } else {
+        let rest = message
+            .get_mut(..range.len())
+            .ok_or(Fault::Proto(ProtoError::Length))?;
+        (slot.chunk.read(range.start, rest), &*rest)
+    };
+    read.map_err(|_| Fault::Proto(ProtoError::Offset))?;
+    let request = Request::parse(geometry, arrival.off, message)?;
+    // What was written has to be what the immediate value says was written.
+    if written_len(&request) != to_usize(arrival.byte_len) {
+        return Err(Fault::Proto(ProtoError::Length));
+    }
+    slot.chunk.sync_for_cpu(0, to_usize(request.total_len()));
+    slot.wants(request.dir());
+    Ok(request)
 }
 
 /// Bytes that the client of a request has written to the chunk.

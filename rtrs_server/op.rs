@@ -76,7 +76,9 @@ pub(crate) struct Arrival {
 /// RNBD), so the first three fields have the place that they have there.
 #[repr(C)]
 pub(crate) struct Op {
-    path: Arc<Path>,
+    /// The reference is the chunk's: it is taken once more for each answer, and that of the path
+    /// would go from processor to processor.
+    path: Arc<Arc<Path>>,
     buf_id: u32,
     dir: u8,
     /// The session's word for this chunk says that we run; to be given back.
@@ -85,7 +87,12 @@ pub(crate) struct Op {
     /// When it arrived, in nanoseconds of the monotonic clock.
     since: u64,
     request: Option<Request>,
+    /// The user works on `private`.
+    is_private: bool,
+    /// Of the chunk.
     pages: Arc<Pages>,
+    /// Pages that the client never had a key to, for few data.
+    private: Option<Arc<Pages>>,
     usr: [u8; USR_ROOM],
     /// User message that does not leave a zero in `usr`, and a zero.
     long_usr: KVec<u8>,
@@ -98,23 +105,27 @@ const _: () = assert!(offset_of!(Op, buf_id) == size_of::<usize>());
 const _: () = assert!(offset_of!(Op, dir) == size_of::<usize>() + 4);
 
 impl Op {
-    /// The operation of chunk `buf_id`. May sleep.
+    /// The operation of chunk `buf_id`, whose memory is `pages`; few data are in `private`. May
+    /// sleep.
     pub(crate) fn new(
         path: &Arc<Path>,
         buf_id: u16,
         pages: Arc<Pages>,
+        private: Option<Arc<Pages>>,
         lease: &Arc<Lease>,
     ) -> Result<KBox<Self>> {
         Ok(KBox::new(
             Self {
-                path: path.clone(),
+                path: Arc::new(path.clone(), GFP_KERNEL)?,
                 buf_id: u32::from(buf_id),
                 dir: Dir::Read as u8,
                 busy: false,
                 arrival: Arrival::default(),
                 since: 0,
                 request: None,
+                is_private: false,
                 pages,
+                private,
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
                 lease: lease.clone(),
@@ -123,9 +134,9 @@ impl Op {
         )?)
     }
 
-    /// The path it belongs to.
-    pub(crate) fn path(&self) -> &Arc<Path> {
-        &self.path
+    /// The path, for when the operation is somewhere else.
+    fn keep_path(&self) -> Arc<Arc<Path>> {
+        self.path.clone()
     }
 
     /// The chunk.
@@ -154,6 +165,47 @@ impl Op {
         self.arrival = arrival;
         self.since = now;
         self.request = None;
+        self.is_private = false;
+    }
+
+    /// Whether the user works on pages that the client has no key to.
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// The request was parsed, and is in the chunk, where its client may change it: takes it to
+    /// private pages if it has up to `most` bytes of data, and all of it fits. [`Op::take_data`] has
+    /// to follow. Does not sleep.
+    pub(crate) fn make_private(&mut self, request: Request, most: u32) -> bool {
+        let fits = self.private.is_some()
+            && request.data_len() <= most
+            && usize::from(request.usr_len()) < USR_ROOM;
+        // It does not allocate then.
+        self.is_private = fits && self.begin(request).is_ok();
+        self.is_private
+    }
+
+    /// Copies the data of a write to the private pages. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it has none, or they are too few.
+    pub(crate) fn take_data(&self) -> Result {
+        match (&self.request, &self.private) {
+            (Some(request), Some(private)) if request.dir() == Dir::Write => {
+                private.copy_from(&self.pages, request.data_range().len())
+            }
+            (Some(_), Some(_)) => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// The memory that the user works on.
+    fn memory(&self) -> &Arc<Pages> {
+        match &self.private {
+            Some(private) if self.is_private => private,
+            _ => &self.pages,
+        }
     }
 
     /// The request was answered: nothing is kept of it that takes memory.
@@ -322,7 +374,7 @@ impl Operation {
     ///
     /// Writing more than [`Operation::data_len`] bytes to it harms nobody, but is not sent.
     pub fn pages(&self) -> Option<&Arc<Pages>> {
-        Some(&self.op.as_ref()?.pages)
+        Some(self.op.as_ref()?.memory())
     }
 
     /// Copies data of a write request from offset `off`.
@@ -365,7 +417,7 @@ impl Operation {
     /// [`Operation::respond`] with 0 or a negative errno.
     pub(crate) fn finish(&mut self, errno: i32) {
         if let Some(op) = self.op.take() {
-            let path = op.path().clone();
+            let path = op.keep_path();
             // An operation that is left over keeps the path from being freed here, in whatever
             // context this is. If none is left it is in the chunk's slot, and that goes only after
             // an RCU grace period, which does not end before this guard is gone.

@@ -157,6 +157,8 @@ pub(crate) struct Path {
     incarnation: Incarnation,
     recon_cnt: u16,
     cid_num: u16,
+    /// The client needs no key with an answer if it has not changed.
+    keeps_keys: bool,
     /// The client is the source.
     addrs: AddrPair,
     /// The same, as sysfs has it.
@@ -297,6 +299,7 @@ impl Path {
                 incarnation: session.next_incarnation(),
                 recon_cnt: req.recon_cnt,
                 cid_num: req.cid_num,
+                keeps_keys: req.keeps_keys,
                 addrs: *addrs,
                 cname: CString::try_from_fmt(fmt!("{}", *addrs))?,
                 deadline,
@@ -389,6 +392,11 @@ impl Path {
             closing: self.is_closing(),
         };
         join(known, req.recon_cnt, req.cid_num)
+    }
+
+    /// Whether its client takes an answer without a key as one that leaves it as it was.
+    pub(crate) fn keeps_keys(&self) -> bool {
+        self.keeps_keys
     }
 
     pub(crate) fn recon_cnt(&self) -> u16 {

@@ -196,6 +196,8 @@ mode()
 
 SEED=${RTRS_SEED:-1}
 arena 10.9.0.2/24
+must "a slow disk" null_blk_up nullb1 16 1 1000000000
+defer null_blk_down nullb1
 mode Y "$SLOW"
-[ -n "${RTRS_CORE:-}" ] || mode N "^stale-key$|$HANDSHAKE"
+[ -n "${RTRS_CORE:-}" ] || mode N "^stale-key$|^same-behind-user$|$HANDSHAKE"
 finish

@@ -78,11 +78,25 @@ gaps()
 	done
 }
 
+# What is copied may be anywhere: in gaps, in more pieces than a message has elements.
+copied()
+{
+	local n
+
+	for n in 1 3 8 31; do
+		both m segs="$n" shape=gaps off=100 len="$((n * 100))" count=8 depth=8 &&
+			both m segs="$n" shape=gaps off=100 len="$((4096 / n * n))" count=8 depth=8 || return
+	done
+	# Around the most that is.
+	both m len=4095 count="$DEPTH" depth="$DEPTH" && both m len=4096 count="$DEPTH" depth="$DEPTH" &&
+		both m len=4097 count="$DEPTH" depth="$DEPTH"
+}
+
 # What can only be registered must not have gaps. Others are not affected.
 no_gaps()
 {
-	io m segs=8 shape=gaps off=100 len=800 expect=-22 count=20 &&
-		io m segs=2 shape=gaps off=100 len=1000 dir=read expect=-22 count=20 &&
+	io m segs=8 shape=gaps off=100 len=8000 expect=-22 count=20 &&
+		io m segs=2 shape=gaps off=100 len=5000 dir=read expect=-22 count=20 &&
 		both m len=65536 count="$DEPTH" depth="$DEPTH"
 }
 
@@ -159,6 +173,7 @@ for ai in Y N; do
 	check "$ai: 128 segments" both m segs=128 len=524288 count=16 depth=8
 	check "$ai: the largest, anywhere in a page" offsets 524288
 	check "$ai: few pieces with gaps" gaps
+	check "$ai: few data, anywhere" copied
 	check "$ai: gaps that cannot be registered are refused" no_gaps
 	check "$ai: too much is refused" too_much
 	check "$ai: without data" dataless

@@ -55,6 +55,9 @@ said() { since_mark "$1" | grep -q -E -- "$2"; }
 
 evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
 
+# Bytes of data of a request: more than are copied.
+LEN=5000
+
 # all_io CASE
 all_io()
 {
@@ -62,8 +65,16 @@ all_io()
 
 	# That may be about one that is under way: who could tell?
 	[ "$1" != unasked-answer ] || writes=any
-	io m dir=write len=4096 count=96 depth=12 expect=$writes timeout=120 &&
-		io m dir=read len=4096 count=96 depth=12 expect=-5 timeout=120
+	io m dir=write len="$LEN" count=96 depth=12 expect=$writes timeout=120 &&
+		io m dir=read len="$LEN" count=96 depth=12 expect=-5 timeout=120
+}
+
+# copied CMD...: with so few data that they are copied.
+copied()
+{
+	local LEN=4096
+
+	"$@"
 }
 
 clean_up()
@@ -204,7 +215,7 @@ fuzz_io()
 
 	while [ "$SECONDS" -lt "$end" ]; do
 		for dir in read write; do
-			rt io "name=$s" "dir=$dir" "tag=$s.$dir" len=4096 count=48 depth=12 expect=any timeout=60 \
+			rt io "name=$s" "dir=$dir" "tag=$s.$dir" len="$((n % 4 < 2 ? 4096 : LEN))" count=48 depth=12 expect=any timeout=60 \
 				2>/dev/null || true
 			n=$((n + 1))
 			# A server may answer reads with success, and what it wrote is not right.
@@ -297,8 +308,11 @@ defer rxe_down rxe0
 peer_require
 resource_snapshot
 defer unload_rtrs
+# What servers may do with keys that are kept, attack.sh and interop.sh have.
+PARAMS=(keep_keys=N)
 # An attempt that gets no answer takes 30 s by default.
-[ -n "${RTRS_LONG:-}" ] || client_params connect_timeout_ms=$((8000 * RTRS_TIME_SCALE))
+[ -n "${RTRS_LONG:-}" ] || PARAMS+=("connect_timeout_ms=$((8000 * RTRS_TIME_SCALE))")
+client_params "${PARAMS[@]}"
 must "modules load" load_test
 must "a server serves" rogue_start good 10.9.0.2 --case serve
 defer rogue_stop good
@@ -349,6 +363,12 @@ check "more read back than asked for" turns data-more "error completion|disconne
 check "read back to before the buffer" turns data-before "error completion|disconnected|receive"
 check "read back with a wrong key" turns data-key "error completion|disconnected|receive"
 check "read back after the answer" turns data-late "error completion|disconnected|receive"
+# The buffer that it is copied from is the server's for as long as the link lives.
+check "copied: read back after the answer" copied stays data-late
+check "copied: read back with a wrong key" copied turns data-key "error completion|disconnected|receive"
+check "copied: two answers" copied turns twice "second answer|not in flight"
+check "copied: an invalidation that never was" copied stays inval-claimed
+check "copied: left with requests in flight" copied turns leave-busy "disconnected by the server|error completion"
 check "left with requests in flight" turns leave-busy "disconnected by the server|error completion"
 check "the service connection left" turns leave-service "disconnected by the server|error completion"
 # The other path is heard. An only one would have the patience of heartbeats.

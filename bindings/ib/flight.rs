@@ -64,6 +64,7 @@ use self::word::{
     Word, //
 };
 use super::{
+    bounce::Bounce,
     domain::{
         Direction,
         Domain,
@@ -79,6 +80,7 @@ use super::{
         PostError,
         QueuePair, //
     },
+    wr::Remote, //
 };
 use crate::{
     atomic::{
@@ -102,6 +104,8 @@ struct Data {
     /// DMA segments.
     mapped: u32,
     dir: Direction,
+    /// Bytes that go by way of the bounce buffer; nothing is mapped then.
+    copied: u32,
     /// Described to the region, and to be registered for this.
     access: Option<Access>,
     /// Address and length of what the region describes.
@@ -111,6 +115,14 @@ struct Data {
     key: u8,
     /// Bytes of the message.
     message_len: u32,
+}
+
+impl Data {
+    /// Whether there is none.
+    #[inline(always)]
+    fn is_none(&self) -> bool {
+        self.sgl.is_null() && self.copied == 0
+    }
 }
 
 /// Work requests of a flight, as they are posted again and again. What never changes is set when
@@ -148,6 +160,11 @@ pub struct Flight<H: Handler> {
     message_dma: u64,
     message_room: u32,
     index: u16,
+    /// Bytes of the bounce buffer, 0 for none.
+    bounce_room: u32,
+    bounce: *mut u8,
+    bounce_dma: u64,
+    bounce_remote: Remote,
     domain: NonNull<Domain>,
     /// Where its work requests complete: those that say something only if they fail, the send, the
     /// invalidation.
@@ -165,7 +182,7 @@ unsafe impl<H: Handler> Sync for Flight<H> {}
 /// What the domain keeps.
 struct Memory<H: Handler> {
     flights: KVVec<Flight<H>>,
-    /// Of the messages; the domain keeps them, too.
+    /// Of the messages; the domain keeps them, too, and the bounce buffers.
     _pages: KVec<Arc<crate::pages::Pages>>,
 }
 
@@ -188,11 +205,12 @@ impl<H: Handler> Deref for Flights<H> {
 
 impl<H: Handler> Flights<H> {
     /// `n` flights whose data has up to `pages` pages, and whose messages are in `messages`,
-    /// `message_room` bytes each: as many to a region as fit. May sleep.
+    /// `message_room` bytes each: as many to a region as fit. Those for which there is a place in
+    /// `bounce` can take data along by copy. May sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for messages that are too few or of another domain, `ENOMEM`, or what the driver
+    /// `EINVAL` for messages that are too few, memory of another domain, `ENOMEM`, or what the driver
     /// says.
     pub fn new(
         domain: &Arc<Domain>,
@@ -200,7 +218,11 @@ impl<H: Handler> Flights<H> {
         pages: u32,
         messages: &[Region],
         message_room: u32,
+        bounce: Option<&Bounce>,
     ) -> Result<Self> {
+        if bounce.is_some_and(|bounce| !bounce.is_of(domain)) {
+            return Err(EINVAL);
+        }
         let mut flights = KVVec::with_capacity(usize::from(n), GFP_KERNEL)?;
         let mut kept = KVec::with_capacity(messages.len(), GFP_KERNEL)?;
         let room = message_room as usize;
@@ -215,7 +237,7 @@ impl<H: Handler> Flights<H> {
             }
             // The place is inside the region.
             let message = NonNull::new(region.pages().as_ptr().wrapping_add(offset));
-            let flight = Flight::new(
+            let mut flight = Flight::new(
                 domain,
                 index,
                 domain.alloc_mr(pages)?,
@@ -223,6 +245,12 @@ impl<H: Handler> Flights<H> {
                 region.dma() + offset as u64,
                 message_room,
             );
+            if let Some((bounce, place)) = bounce.and_then(|b| Some((b, b.place(index)?))) {
+                flight.bounce_room = bounce.room();
+                flight.bounce = place.at.as_ptr();
+                flight.bounce_dma = place.dma;
+                flight.bounce_remote = place.remote;
+            }
             flights.push(flight, GFP_KERNEL)?;
         }
         for region in messages {
@@ -256,8 +284,12 @@ impl<H: Handler> Flights<H> {
         for flight in self.iter() {
             if let Some(found) = flight.word.collect() {
                 // The queue pairs are gone: the device is done with the memory, and a key without a
-                // queue pair to use it is none.
-                f(Landing::new(flight, found.result), found);
+                // queue pair to use it is none. Without an answer there are no data.
+                let result = match found.needs.has_answer() {
+                    true => crate::errno::ECONNABORTED.to_errno(),
+                    false => found.result,
+                };
+                f(Landing::new(flight, result), found);
             }
         }
         Ok(())
@@ -283,6 +315,7 @@ impl<H: Handler> Flight<H> {
                 nents: 0,
                 mapped: 0,
                 dir: Direction::ToDevice,
+                copied: 0,
                 access: None,
                 iova: 0,
                 len: 0,
@@ -306,6 +339,10 @@ impl<H: Handler> Flight<H> {
             message_dma,
             message_room,
             index,
+            bounce_room: 0,
+            bounce: null_mut(),
+            bounce_dma: 0,
+            bounce_remote: Remote { addr: 0, rkey: 0 },
             domain: NonNull::from(&**domain),
             failed: raw::ib_cqe {
                 done: Some(super::queue::send_done::<H>),
@@ -340,6 +377,13 @@ impl<H: Handler> Flight<H> {
     #[inline(always)]
     pub fn index(&self) -> u16 {
         self.index
+    }
+
+    /// Whether `len` bytes of data can go along by copy.
+    #[inline(always)]
+    pub fn can_copy(&self, len: usize) -> bool {
+        // CAST: `usize` has at least 32 bits.
+        len <= self.bounce_room as usize
     }
 
     /// What is in flight, for display; it may be over when this returns.
@@ -434,17 +478,41 @@ impl<H: Handler> Flight<H> {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Undoes the mapping, if there is one.
+    /// Undoes the mapping, if there is one, or copies what has come: if it has, as `good` says.
     ///
     /// # Safety
     ///
     /// The flight must be the caller's, and no work request outstanding, or key good, that names
     /// the data.
     #[inline(always)]
-    unsafe fn unmap(&self) {
+    unsafe fn unmap(&self, good: bool) {
         // SAFETY: The flight is the caller's.
         let data = unsafe { &mut *self.data.get() };
         if data.sgl.is_null() {
+            return;
+        }
+        if data.copied != 0 {
+            if good {
+                // SAFETY: The list was borrowed in `copy_back()`, from a loan that is not given
+                // back yet, and has as many bytes; the buffer was checked to have them, and is no
+                // part of the list. The peer may be writing to it: what is copied is whatever is
+                // there, as if it had written that before.
+                unsafe {
+                    raw::rtrs_helper_ib_dma_sync_for_cpu(
+                        self.domain().device().as_raw(),
+                        self.bounce_dma,
+                        data.copied as usize,
+                        Direction::Bidirectional.as_raw(),
+                    );
+                    raw::sg_copy_from_buffer(
+                        data.sgl,
+                        data.nents,
+                        self.bounce.cast(),
+                        data.copied as usize,
+                    );
+                }
+            }
+            data.sgl = null_mut();
             return;
         }
         // SAFETY: Mapped with these arguments, in `borrow()`, from a loan that is not given back yet.

@@ -4,7 +4,8 @@
 //!
 //! A [`Reply`] has the work requests of an answer, of which a few words are written for each. What
 //! it may consist of, in this order: data, by RDMA write; a registration; an invalidation of the
-//! peer's key; and always the answer itself, a word and perhaps a few bytes.
+//! peer's key; and always the answer itself, a word and perhaps a few bytes. Data and a word
+//! alone are one message.
 //!
 //! # Context
 //!
@@ -48,22 +49,54 @@ struct Body {
     dir: Direction,
 }
 
+/// Which of its memory an answer's data come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The first region.
+    First,
+    /// The second one.
+    Second,
+}
+
+/// A region's memory.
+#[derive(Clone, Copy)]
+struct Memory {
+    dma: u64,
+    len: u32,
+    dir: Direction,
+}
+
+impl Memory {
+    const NONE: Self = Self {
+        dma: 0,
+        len: 0,
+        dir: Direction::ToDevice,
+    };
+
+    fn of(region: &Region) -> Result<Self> {
+        Ok(Self {
+            dma: region.dma(),
+            len: u32::try_from(region.len())?,
+            dir: region.direction(),
+        })
+    }
+}
+
 /// The answers of one user, one at a time.
 ///
 /// # Invariants
 ///
-/// `data` and `body` are in regions of `domain`.
+/// `memory` and `body` are in regions of `domain`.
 pub struct Reply {
     write: raw::ib_rdma_wr,
     reg: raw::ib_reg_wr,
     inval: raw::ib_send_wr,
     end: raw::ib_rdma_wr,
     data: raw::ib_sge,
-    data_dir: Direction,
     body_sge: raw::ib_sge,
     body: Option<Body>,
-    /// Bytes of data there are.
-    room: u32,
+    /// By [`Source`].
+    memory: [Memory; 2],
     domain: Arc<Domain>,
 }
 
@@ -74,9 +107,12 @@ unsafe impl Send for Reply {}
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// So many bytes of the data, to there.
-    pub data: Option<(u32, Remote)>,
+    pub data: Option<(Source, u32, Remote)>,
     /// A key of the peer that is invalidated there.
     pub invalidate: Option<u32>,
+    /// Bytes that go with the word, which is a message then; otherwise it comes with the data, or with
+    /// a write of nothing.
+    pub body: Option<[u8; REPLY_BODY]>,
     /// The word.
     pub imm: u32,
 }
@@ -110,15 +146,22 @@ impl Links {
 }
 
 impl Reply {
-    /// Answers with data from the start of `data`, and with bytes that are kept at an offset of a
-    /// region: a multiple of their number.
+    /// Answers with data from the start of `data`, or of a second region, and with bytes that are
+    /// kept at an offset of a region: a multiple of their number.
     ///
     /// # Errors
     ///
     /// `EINVAL` for regions of different domains, or an offset that is none.
-    pub fn new(data: &Region, body: Option<(&Region, usize)>) -> Result<Self> {
+    pub fn new(
+        data: &Region,
+        second: Option<&Region>,
+        body: Option<(&Region, usize)>,
+    ) -> Result<Self> {
         let domain = data.domain();
         let lkey = domain.lkey();
+        if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
+            return Err(EINVAL);
+        }
         let body = match body {
             Some((region, offset)) => {
                 let end = offset.checked_add(REPLY_BODY).ok_or(EINVAL)?;
@@ -141,11 +184,10 @@ impl Reply {
             inval: raw::ib_send_wr::default(),
             end: raw::ib_rdma_wr::default(),
             data: raw::ib_sge {
-                addr: data.dma(),
+                addr: 0,
                 length: 0,
                 lkey,
             },
-            data_dir: data.direction(),
             body_sge: raw::ib_sge {
                 addr: body.as_ref().map_or(0, |body| body.dma),
                 // CAST: 8.
@@ -153,7 +195,10 @@ impl Reply {
                 lkey,
             },
             body,
-            room: u32::try_from(data.len())?,
+            memory: [
+                Memory::of(data)?,
+                second.map_or(Ok(Memory::NONE), Memory::of)?,
+            ],
             domain: domain.clone(),
         };
         this.write.wr.opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
@@ -161,26 +206,21 @@ impl Reply {
         this.reg.wr.opcode = raw::ib_wr_opcode_IB_WR_REG_MR;
         this.reg.access = Access::REMOTE_WRITE.as_raw();
         this.inval.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
-        this.end.wr.opcode = match this.body {
-            Some(_) => raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
-            None => raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
-        };
-        this.end.wr.num_sge = i32::from(this.body.is_some());
         Ok(this)
     }
 
-    /// Posts `answer` on `qp`, all of it or nothing. With `register` the region is registered for
-    /// the peer to write to, under its current key, and the answer carries those bytes.
+    /// Posts `answer` on `qp`, all of it or nothing. With `register` the region is registered before
+    /// the word, for the peer to write to, under its current key.
     ///
     /// # Errors
     ///
-    /// See [`PostError`]; it is `Invalid` for more data than there is, for bytes without a place, or
+    /// See [`PostError`]; it is `Invalid` for more data than there is, for a body without a place, or
     /// a queue pair or region of another domain.
     #[inline(always)]
     pub fn post(
         &mut self,
         qp: &QueuePair,
-        register: Option<(&Mr, [u8; REPLY_BODY])>,
+        register: Option<&Mr>,
         answer: &Answer,
     ) -> Result<(), PostError> {
         if !qp.is_of(&self.domain) {
@@ -193,24 +233,38 @@ impl Reply {
             last: null_mut(),
             n: 0,
         };
-        if let Some((len, to)) = answer.data {
-            if len > self.room {
+        self.end.wr.num_sge = 0;
+        if let Some((source, len, to)) = answer.data {
+            let memory = match source {
+                Source::First => &self.memory[0],
+                Source::Second => &self.memory[1],
+            };
+            if len > memory.len {
                 return Err(PostError::Invalid);
             }
+            self.data.addr = memory.dma;
             self.data.length = len;
-            self.write.wr.sg_list = &raw mut self.data;
-            self.write.remote_addr = to.addr;
-            self.write.rkey = to.rkey;
-            // SAFETY: The device is valid, and the data in a region of the domain. The work request
-            // is ours.
+            // SAFETY: The device is valid, and the data in a region of the domain.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_device(
                     dev,
-                    self.data.addr,
+                    memory.dma,
                     len as usize,
-                    self.data_dir.as_raw(),
+                    memory.dir.as_raw(),
                 );
-                links.push(&raw mut self.write.wr, cqe);
+            }
+            // Nothing comes between data and word: they are one message.
+            if answer.body.is_none() && answer.invalidate.is_none() && register.is_none() {
+                self.end.wr.num_sge = 1;
+                self.end.wr.sg_list = &raw mut self.data;
+                self.end.remote_addr = to.addr;
+                self.end.rkey = to.rkey;
+            } else {
+                self.write.wr.sg_list = &raw mut self.data;
+                self.write.remote_addr = to.addr;
+                self.write.rkey = to.rkey;
+                // SAFETY: The work request is ours.
+                unsafe { links.push(&raw mut self.write.wr, cqe) };
             }
         }
         // The order that is on the wire since ever, whatever its reason: an invalidation comes first
@@ -222,15 +276,27 @@ impl Reply {
             // SAFETY: The work request is ours.
             unsafe { links.push(&raw mut self.inval, cqe) };
         }
-        if let Some((mr, bytes)) = register {
-            let body = self.body.as_ref().ok_or(PostError::Invalid)?;
+        if let Some(mr) = register {
             if !qp.is_of(mr.domain()) {
                 return Err(PostError::Invalid);
             }
             self.reg.mr = mr.as_raw();
             self.reg.key = mr.rkey();
+            // SAFETY: The work request is ours.
+            unsafe { links.push(&raw mut self.reg.wr, cqe) };
+        }
+        if let Some(rkey) = after {
+            self.inval.ex.invalidate_rkey = rkey;
+            // SAFETY: The work request is ours.
+            unsafe { links.push(&raw mut self.inval, cqe) };
+        }
+        self.end.wr.opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        if let Some(bytes) = answer.body {
+            let body = self.body.as_ref().ok_or(PostError::Invalid)?;
+            self.end.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+            self.end.wr.num_sge = 1;
             self.end.wr.sg_list = &raw mut self.body_sge;
-            // SAFETY: By the invariant; the work request is ours.
+            // SAFETY: By the invariant.
             unsafe {
                 body.at.as_ptr().write_unaligned(bytes);
                 raw::rtrs_helper_ib_dma_sync_for_device(
@@ -239,13 +305,7 @@ impl Reply {
                     REPLY_BODY,
                     body.dir.as_raw(),
                 );
-                links.push(&raw mut self.reg.wr, cqe);
             }
-        }
-        if let Some(rkey) = after {
-            self.inval.ex.invalidate_rkey = rkey;
-            // SAFETY: The work request is ours.
-            unsafe { links.push(&raw mut self.inval, cqe) };
         }
         self.end.wr.ex.imm_data = answer.imm.to_be();
         // SAFETY: The work request is ours.

@@ -166,7 +166,7 @@ impl LinkCore {
                         msg_id,
                         errno,
                         inval,
-                    } if !self.new_rkey.load(Relaxed) => {
+                    } if self.keeps_keys || !self.new_rkey.load(Relaxed) => {
                         self.answered(ep, msg_id, errno.to_kernel(), inval)?;
                     }
                     _ => return Err(Bad("immediate out of place")),

@@ -170,7 +170,7 @@ pub(crate) struct Sent {
     pub(crate) failover: bool,
 }
 
-/// Lends the data to the device, and writes the protocol's message behind the user's.
+/// Lends the data to the device, or has them copied if they are few, and writes the protocol's message behind the user's.
 #[inline(always)]
 fn prepare(
     building: &mut Building<'_, LinkCore>,
@@ -180,7 +180,12 @@ fn prepare(
 ) -> Result {
     let (usr_len, len) = (layout.usr_len(), layout.data_len());
     let at = u32::from(usr_len);
+    let copies = len != 0 && building.can_copy(len as usize);
     match layout.dir() {
+        Dir::Write if copies => {
+            building.copy_along(&io.loan)?;
+            building.end_message(at, WriteMsg { usr_len }.to_bytes())
+        }
         Dir::Write => {
             // The common case: no registration, one work request, and nobody but our own device ever
             // reads the memory.
@@ -190,20 +195,27 @@ fn prepare(
             building.end_message(at, WriteMsg { usr_len }.to_bytes())
         }
         Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len)),
+        Dir::Read if copies => {
+            let remote = building.copy_back(&mut io.loan)?;
+            building.end_message(at, read_to(usr_len, remote, len, false))
+        }
         Dir::Read => {
             building.borrow(&mut io.loan, Direction::FromDevice)?;
             let remote = building.describe(SEGMENT_SIZE, len, Access::REMOTE_WRITE)?;
-            let dest = ReadDest {
-                desc: SgDesc {
-                    addr: remote.addr,
-                    rkey: remote.rkey,
-                    len,
-                },
-                need_inval: true,
-            };
-            building.end_message(at, ReadMsg::with_data(usr_len, &dest))
+            building.end_message(at, read_to(usr_len, remote, len, true))
         }
     }
+}
+
+/// The message of a read of `len` bytes.
+#[inline(always)]
+fn read_to(usr_len: u16, to: Remote, len: u32, need_inval: bool) -> [u8; ReadMsg::MAX_SIZE] {
+    let desc = SgDesc {
+        addr: to.addr,
+        rkey: to.rkey,
+        len,
+    };
+    ReadMsg::with_data(usr_len, &ReadDest { desc, need_inval })
 }
 
 impl LinkCore {

@@ -20,6 +20,8 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     ib::{
+        Access,
+        Bounce,
         Chain,
         CmEvent,
         ConnParam,
@@ -74,6 +76,7 @@ use crate::{
         Atomic,
         Relaxed, //
     },
+    params,
     path::{
         Notice,
         Path, //
@@ -103,6 +106,10 @@ const SEND_SGES: u32 = MAX_SGES as u32;
 
 /// Least scatter/gather elements of a send we can do with: data and header.
 const MIN_SEND_SGES: u32 = 2;
+
+/// Registrations of bounce buffers, for good: what the service connection has room for before it asks
+/// for the chunks. Requests for which there is no buffer have their data registered.
+const BOUNCE_MRS: usize = 8;
 
 /// Repeats of an unacknowledged request; for ever if the receiver is not ready.
 const RETRY: u8 = 7;
@@ -178,6 +185,15 @@ impl Link {
         let region = core.info.as_ref().ok_or(EBUSY)?;
         let send = Sges::from(region.sge(rsp_size, InfoReq::SIZE)?);
         qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
+        // In front of the request for the chunks: when its answer is here they are done.
+        let tables = core.tables.as_ref().ok_or(EINVAL)?;
+        let mut chain = Chain::<BOUNCE_MRS>::new(qp);
+        for mr in tables.bounce.iter().flat_map(Bounce::mrs) {
+            chain.reg_mr(mr, Access::REMOTE_WRITE);
+        }
+        if !chain.is_empty() {
+            chain.post(None)?;
+        }
         Chain::<1>::new(qp).send(&send).post(None)?;
         Ok(())
     }
@@ -291,10 +307,22 @@ impl LinkCore {
             }
         }
         let messages = self.path.session().map_messages(domain)?;
+        let bounce = match params::copy_max() {
+            Some(room) => Some(Bounce::new(domain, depth, room, BOUNCE_MRS)?),
+            None => None,
+        };
         let tables = Tables {
             room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),
             slots,
-            flights: Flights::new(domain, depth, pages, &messages, MessageSlot::SIZE)?,
+            flights: Flights::new(
+                domain,
+                depth,
+                pages,
+                &messages,
+                MessageSlot::SIZE,
+                bounce.as_ref(),
+            )?,
+            bounce,
             recv,
         };
         if self.tables.populate(tables) {
@@ -383,6 +411,7 @@ impl LinkCore {
             path_uuid: *path.uuid().as_bytes(),
             session_uuid: *path.session().uuid().as_bytes(),
             first_conn: creation == Creation::Ask,
+            keeps_keys: self.keeps_keys,
         }
         .write(&mut buf)
         .map_err(|_| EINVAL)?;

@@ -23,6 +23,11 @@ fn check_head(buf: &[u8], off: usize) -> Result<(), ProtoError> {
     Ok(())
 }
 
+/// Bit of a connection request's byte of capabilities: the client takes an answer without a key as
+/// one that leaves the chunk's key as it was. Not known to mainline, which neither sets nor looks
+/// at it.
+const CAP_KEEPS_KEYS: u8 = 1 << 0;
+
 /// The request for one connection of a path, from the client.
 ///
 /// It is 56 bytes of private data. For the IP families `rdma_cm` puts its own 36-byte header in
@@ -43,6 +48,9 @@ pub struct ConnReq {
     pub session_uuid: [u8; 16],
     /// The server may create the session if it does not know it.
     pub first_conn: bool,
+    /// An answer need not bring a key: without one the chunk's key is as it was. Never so with
+    /// mainline, which loses a receive by it.
+    pub keeps_keys: bool,
 }
 
 impl ConnReq {
@@ -68,6 +76,7 @@ impl ConnReq {
             path_uuid: wire::get(buf, 12)?,
             session_uuid: wire::get(buf, 28)?,
             first_conn: wire::get(buf, 44).map(u8::from_le_bytes)? & 1 != 0,
+            keeps_keys: wire::get(buf, 45).map(u8::from_le_bytes)? & CAP_KEEPS_KEYS != 0,
         };
         req.check()?;
         Ok(req)
@@ -90,6 +99,8 @@ impl ConnReq {
         wire::put(msg, 12, &self.path_uuid)?;
         wire::put(msg, 28, &self.session_uuid)?;
         wire::put(msg, 44, &[u8::from(self.first_conn)])?;
+        let capabilities = if self.keeps_keys { CAP_KEEPS_KEYS } else { 0 };
+        wire::put(msg, 45, &[capabilities])?;
         Ok(Self::SIZE)
     }
 

@@ -23,7 +23,8 @@ use rtrs_bindings::{
         Endpoint,
         PostError,
         Remote,
-        Reply, //
+        Reply,
+        Source, //
     },
     lock::SpinLockIrqGuard,
 };
@@ -143,10 +144,31 @@ impl Live {
             errno: status,
             inval: invalidate.is_some(),
         };
+        let source = match op.is_private() {
+            true => Source::Second,
+            false => Source::First,
+        };
+        let buf_id = op.buf_id();
+        let told = |rkey| RkeyRsp { buf_id, rkey }.to_bytes();
+        let (register, body) = match slot.mr() {
+            // The key was not invalidated.
+            Some(mr) if op.is_private() => (None, (!path.keeps_keys()).then(|| told(mr.rkey()))),
+            Some(mr) => {
+                // One new key for each answer: keys come round after 256, and who made us try that
+                // often would have the old one again.
+                let rkey = match attempt {
+                    Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
+                    Attempt::Again => mr.rkey(),
+                };
+                (Some(mr), Some(told(rkey)))
+            }
+            None => (None, None),
+        };
         let answer = Answer {
             // No more than was asked for: the descriptor is as long as the data.
             data: match request.dest() {
                 Some(dest) if status.is_success() => Some((
+                    source,
                     request.data_len(),
                     Remote {
                         addr: dest.desc.addr,
@@ -156,20 +178,8 @@ impl Live {
                 _ => None,
             },
             invalidate,
+            body,
             imm: imm.encode().map_err(|_| PostError::Invalid)?,
-        };
-        let register = match slot.mr() {
-            Some(mr) => {
-                // One new key for each answer: keys come round after 256, and who made us try that
-                // often would have the old one again.
-                let rkey = match attempt {
-                    Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
-                    Attempt::Again => mr.rkey(),
-                };
-                let buf_id = op.buf_id();
-                Some((mr, RkeyRsp { buf_id, rkey }.to_bytes()))
-            }
-            None => None,
         };
         reply.post(qp, register, &answer)?;
         trace::answered(path, request, op.buf_id(), qp, errno);

@@ -80,17 +80,18 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The slot of a chunk and its operation. If its key changes with each request then answers
+    /// The slot of a chunk and its operation; small data are in `private`. If its key changes with each request then answers
     /// carry the new one, which is in `rkeys` for all chunks. May sleep.
     pub(crate) fn new(
         chunk: Region,
+        private: Option<&Region>,
         mr: Option<Mr>,
         rkeys: Option<&Region>,
         op: KBox<Op>,
     ) -> Result<Pin<KBox<Self>>> {
         let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
         let held = Held {
-            reply: Reply::new(&chunk, body)?,
+            reply: Reply::new(&chunk, private, body)?,
             op: Place::Idle(op),
         };
         KBox::pin_init(

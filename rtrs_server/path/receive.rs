@@ -297,20 +297,25 @@ impl Path {
         if self.is_closing() {
             return;
         }
-        let parsed = {
-            let guard = rcu::read_lock();
-            match self.live.read(&guard) {
-                Some(live) => live.parse(self, &op),
-                None => return,
+        let begun = if op.is_private() {
+            op.take_data()
+        } else {
+            let parsed = {
+                let guard = rcu::read_lock();
+                match self.live.read(&guard) {
+                    Some(live) => live.parse(self, &op),
+                    None => return,
+                }
+            };
+            match parsed {
+                Ok(request) => op.begin(request),
+                Err(fault) => return self.fault(fault),
             }
         };
-        let request = match parsed {
-            Ok(request) => request,
-            Err(fault) => return self.fault(fault),
-        };
 
-        self.stats.started(request.dir(), request.total_len());
-        let begun = op.begin(request);
+        if let Some(request) = op.request() {
+            self.stats.started(request.dir(), request.total_len());
+        }
         trace::submit(self, &op);
         let mut operation = Operation::new(op);
         match begun {

@@ -169,6 +169,15 @@ impl Path {
         } else {
             self.group(&domain, &chunks)?
         };
+        let copy_max = self.session().context().config().copy_max;
+        let mut private = KVVec::new();
+        if always_invalidate && copy_max != 0 {
+            for _ in 0..depth {
+                // CAST: at most 64 KiB.
+                let region = map(&domain, copy_max as usize, Direction::Bidirectional)?;
+                private.push(region, GFP_KERNEL)?;
+            }
+        }
         let rkeys = if always_invalidate {
             let len = usize::from(depth)
                 .checked_mul(RkeyRsp::SIZE)
@@ -187,8 +196,10 @@ impl Path {
             } else {
                 None
             };
-            let op = Op::new(self, buf_id, chunk.pages().clone(), &lease)?;
-            slots.push(Slot::new(chunk, mr, rkeys.as_ref(), op)?, GFP_KERNEL)?;
+            let own = private.get(usize::from(buf_id));
+            let pages = own.map(|own| own.pages().clone());
+            let op = Op::new(self, buf_id, chunk.pages().clone(), pages, &lease)?;
+            slots.push(Slot::new(chunk, own, mr, rkeys.as_ref(), op)?, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
         for ep in eps.iter() {
@@ -200,7 +211,8 @@ impl Path {
             inboxes.push(Inbox::new(self, queue, depth, &lease)?, GFP_KERNEL)?;
         }
         let chunks = slots.iter().map(|slot| slot.region());
-        let bytes = Iterator::chain(chunks, rkeys.iter()).fold(0usize, |sum, region| {
+        let own = Iterator::chain(private.iter(), rkeys.iter());
+        let bytes = Iterator::chain(chunks, own).fold(0usize, |sum, region| {
             sum.saturating_add(region.pages().len())
         });
         // CAST: `usize` has at most 64 bits.

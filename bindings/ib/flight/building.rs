@@ -53,7 +53,9 @@ impl<'f, H: Handler> Building<'f, H> {
     #[inline(always)]
     pub(super) fn new(flight: &'f Flight<H>) -> Self {
         let mut this = Self { flight };
-        this.data().access = None;
+        let data = this.data();
+        data.access = None;
+        data.copied = 0;
         this
     }
 
@@ -77,7 +79,7 @@ impl<'f, H: Handler> Building<'f, H> {
         let Some((sgl, nents)) = loan.list() else {
             return Ok(0);
         };
-        if !data.sgl.is_null() || !loan.borrow_by(flight.id()) {
+        if !data.is_none() || !loan.borrow_by(flight.id()) {
             return Err(EBUSY);
         }
         let dev = flight.domain().device().as_raw();
@@ -98,6 +100,72 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(data.mapped)
     }
 
+    /// Whether `len` bytes of data can be copied.
+    #[inline(always)]
+    pub fn can_copy(&self, len: usize) -> bool {
+        self.flight.can_copy(len)
+    }
+
+    /// Takes a copy of the data of `loan` along, which nobody needs any more then.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the flight has data, `EINVAL` if it [cannot](Flight::can_copy) take so much, or there
+    /// is none.
+    #[inline(always)]
+    pub fn copy_along(&mut self, loan: &Loan) -> Result {
+        let flight = self.flight;
+        let (sgl, nents) = loan.list().ok_or(EINVAL)?;
+        let len = loan.len();
+        if !flight.can_copy(len) {
+            return Err(EINVAL);
+        }
+        if !self.data().is_none() {
+            return Err(EBUSY);
+        }
+        // SAFETY: By the invariant of the loan the list is valid. The buffer has room for `len`
+        // bytes, and nobody has a reference to it.
+        unsafe {
+            raw::sg_copy_to_buffer(sgl, nents, flight.bounce.cast(), len);
+            raw::rtrs_helper_ib_dma_sync_for_device(
+                flight.domain().device().as_raw(),
+                flight.bounce_dma,
+                len,
+                Direction::Bidirectional.as_raw(),
+            );
+        }
+        // CAST: `bounce_room` bounds it.
+        self.data().copied = len as u32;
+        Ok(())
+    }
+
+    /// Borrows the data of `loan` until the flight is over: if its result is 0 then what the peer has
+    /// written to the place that this returns is copied there.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the loan is borrowed, or the flight has data, `EINVAL` as for
+    /// [`copy_along`](Self::copy_along).
+    #[inline(always)]
+    pub fn copy_back(&mut self, loan: &mut Loan) -> Result<Remote> {
+        let flight = self.flight;
+        let data = self.data();
+        let (sgl, nents) = loan.list().ok_or(EINVAL)?;
+        let len = loan.len();
+        if !flight.can_copy(len) {
+            return Err(EINVAL);
+        }
+        if !data.is_none() || !loan.borrow_by(flight.id()) {
+            return Err(EBUSY);
+        }
+        data.sgl = sgl;
+        data.nents = nents;
+        data.dir = Direction::FromDevice;
+        // CAST: `bounce_room` bounds it.
+        data.copied = len as u32;
+        Ok(flight.bounce_remote)
+    }
+
     /// Describes the data, `len` bytes, to the flight's memory region, in pages of `page_size` bytes,
     /// under a new key: it is registered for `access` with the post.
     ///
@@ -108,7 +176,7 @@ impl<'f, H: Handler> Building<'f, H> {
     pub fn describe(&mut self, page_size: u32, len: u32, access: Access) -> Result<Remote> {
         let flight = self.flight;
         let data = self.data();
-        if data.sgl.is_null() {
+        if data.sgl.is_null() || data.copied != 0 {
             return Err(EINVAL);
         }
         let mr = flight.mr;
@@ -182,7 +250,6 @@ impl<'f, H: Handler> Building<'f, H> {
         let flight = this.flight;
         let data = this.data();
         let wrs = flight.wrs.get();
-        let goes_out = !data.sgl.is_null() && data.dir != Direction::FromDevice;
         let mut needs = Needs::answer();
         // What goes out before the message.
         let mut before = 0;
@@ -191,7 +258,17 @@ impl<'f, H: Handler> Building<'f, H> {
         unsafe {
             let sges = &raw mut (*wrs).sges;
             let write = &raw mut (*wrs).write;
-            if goes_out {
+            if data.sgl.is_null() {
+                if data.copied != 0 {
+                    // The buffer stays: the answer is enough.
+                    before = 1;
+                    (*sges)[MESSAGE - 1] = raw::ib_sge {
+                        addr: flight.bounce_dma,
+                        length: data.copied,
+                        lkey: flight.domain().lkey(),
+                    };
+                }
+            } else if data.dir != Direction::FromDevice {
                 needs = needs.and_sent();
                 if data.access.is_some() {
                     before = 1;
@@ -272,7 +349,7 @@ impl<'f, H: Handler> Building<'f, H> {
 impl<H: Handler> Drop for Building<'_, H> {
     fn drop(&mut self) {
         // SAFETY: Ours, and nothing is posted.
-        unsafe { self.flight.unmap() };
+        unsafe { self.flight.unmap(false) };
         self.flight.word.cancel();
     }
 }

@@ -20,7 +20,8 @@ use crate::{
     raw, //
 };
 
-/// A flight that is over. Dropping it unmaps the data, and makes the place free for the next one.
+/// A flight that is over. Dropping it unmaps the data, or copies what has come, and makes the place
+/// free for the next one.
 #[must_use]
 pub struct Landing<'f, H: Handler> {
     flight: &'f Flight<H>,
@@ -59,7 +60,7 @@ impl<H: Handler> Drop for Landing<'_, H> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: Ours; all that the flight needed has happened, see the top of this file.
-        unsafe { self.flight.unmap() };
+        unsafe { self.flight.unmap(self.result == 0) };
         self.flight.word.land();
     }
 }

@@ -114,6 +114,7 @@ impl Attack<'_> {
             attempt: 1,
             first: true,
             cons: CONS,
+            keeps_keys: false,
         };
         self.rng.fill_bytes(&mut who.session);
         self.rng.fill_bytes(&mut who.path);

@@ -200,6 +200,8 @@ pub struct Identity {
     pub first: bool,
     /// Number of connections.
     pub cons: u16,
+    /// Answers need not bring a key.
+    pub keeps_keys: bool,
 }
 
 impl Identity {
@@ -214,6 +216,7 @@ impl Identity {
             path_uuid: self.path,
             session_uuid: self.session,
             first_conn: self.first,
+            keeps_keys: self.keeps_keys,
         }
         .write(&mut msg)
         .map_err(proto)?;
@@ -237,6 +240,8 @@ pub struct Answer {
     pub buf_id: u32,
     /// 0 or a negative error number.
     pub errno: i32,
+    /// It came with a write.
+    pub by_write: bool,
 }
 
 /// A path of a session.
@@ -247,6 +252,8 @@ pub struct Session {
     pub geometry: Geometry,
     /// Keys change with each request.
     pub new_rkey: bool,
+    /// Answers need not bring one.
+    pub keeps_keys: bool,
     /// Where the chunks are.
     pub chunks: Vec<RemoteBuf>,
     /// How long to wait for the server.
@@ -297,6 +304,7 @@ impl Session {
         Ok(Self {
             geometry: Geometry::from_accept(&accept).map_err(proto)?,
             new_rkey: accept.new_rkey,
+            keeps_keys: who.keeps_keys,
             chunks: Vec::new(),
             patience,
             failed: Vec::new(),
@@ -433,11 +441,18 @@ impl Session {
 
     /// The same with room for an answer of `len` bytes.
     pub fn send_info_request(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
-        let size = RNBD_SESS_INFO_SIZE;
-        let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
-        msg[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
+        let mut usr = [0; RNBD_SESS_INFO_SIZE];
+        usr[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
         // Version of RNBD's protocol.
-        msg[4] = 2;
+        usr[4] = 2;
+        self.send_read(cid, buf_id, &usr, len)
+    }
+
+    /// A read of `len` bytes with such a message for the user.
+    pub fn send_read(&mut self, cid: usize, buf_id: u16, usr: &[u8], len: usize) -> Result<()> {
+        let size = usr.len();
+        let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
+        msg[..size].copy_from_slice(usr);
         let read = ReadMsg {
             usr_len: size as u16,
             dest: Some(ReadDest {
@@ -469,8 +484,10 @@ impl Session {
             };
             match Imm::decode(imm).map_err(proto)? {
                 Imm::IoRsp { msg_id, errno, .. } => {
-                    // With an immediate value of a write the length is that of the write.
-                    if self.new_rkey {
+                    if self.new_rkey && done.by_write && !self.keeps_keys {
+                        bail!("an answer without a key");
+                    }
+                    if self.new_rkey && !done.by_write {
                         let rsp =
                             RkeyRsp::parse(&body[..done.len.min(RECV_SIZE)]).map_err(proto)?;
                         if u32::from(rsp.buf_id) != msg_id {
@@ -482,6 +499,7 @@ impl Session {
                     return Ok(Some(Answer {
                         buf_id: msg_id,
                         errno: errno.to_kernel(),
+                        by_write: done.by_write,
                     }));
                 }
                 Imm::Hb => {
@@ -495,7 +513,7 @@ impl Session {
     }
 
     /// One honest request and its answer: the path works.
-    pub fn ping(&mut self, cid: usize, buf_id: u16) -> Result<()> {
+    pub fn ping(&mut self, cid: usize, buf_id: u16) -> Result<Answer> {
         self.clear(RNBD_SESS_INFO_SIZE)?;
         self.send_honest(cid, buf_id)?;
         let Some(answer) = self.answer(cid, self.patience)? else {
@@ -508,7 +526,7 @@ impl Session {
         if data[..2] != RNBD_SESS_INFO_RSP.to_le_bytes() {
             bail!("the answer to an honest request is {:02x?}", &data[..8]);
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// Whether the server has ended all connections within some time; how long it took.

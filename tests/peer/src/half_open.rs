@@ -171,6 +171,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
             attempt: 1,
             first: true,
             cons: CONS,
+            keeps_keys: false,
         };
         rng.fill_bytes(&mut who.session);
         rng.fill_bytes(&mut who.path);

@@ -401,6 +401,7 @@ impl Id {
             status: wc.status,
             len: wc.byte_len as usize,
             imm: has_imm.then(|| u32::from_be(imm)),
+            by_write: wc.opcode == raw::IBV_WC_RECV_RDMA_WITH_IMM,
         }))
     }
 
@@ -466,6 +467,8 @@ pub struct Completion {
     pub len: usize,
     /// The immediate value received.
     pub imm: Option<u32>,
+    /// It came with a write, whose length `len` is, and nothing was received.
+    pub by_write: bool,
 }
 
 impl Completion {

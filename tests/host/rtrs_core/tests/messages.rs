@@ -18,6 +18,7 @@ fn conn_req() -> ConnReq {
         path_uuid: core::array::from_fn(|i| 0x10 + i as u8),
         session_uuid: core::array::from_fn(|i| 0x20 + i as u8),
         first_conn: true,
+        keeps_keys: false,
     }
 }
 
@@ -51,6 +52,18 @@ fn conn_req_bytes() {
     );
     assert_eq!(ConnReq::parse(&buf[..56]), Ok(conn_req()));
     assert_eq!(ConnReq::parse(&buf), Ok(conn_req()), "padding is accepted");
+
+    let able = ConnReq {
+        keeps_keys: true,
+        ..conn_req()
+    };
+    assert_eq!(able.write(&mut buf), Ok(56));
+    want[45] = 1;
+    assert_eq!(buf[..56], want);
+    assert_eq!(ConnReq::parse(&buf), Ok(able));
+    // Capabilities that nobody knows yet.
+    buf[45] = 0xfe;
+    assert_eq!(ConnReq::parse(&buf), Ok(conn_req()));
 }
 
 #[test]

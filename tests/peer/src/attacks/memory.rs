@@ -4,10 +4,13 @@
 
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 
 use super::{case, Attack, Case};
 use crate::verbs::{Remote, Send};
+
+/// The server's parameter `copy_max`.
+const COPY_MAX: usize = 4096;
 
 pub(super) const CASES: &[Case] = &[
     case("write-behind", "writes behind a chunk", |a| {
@@ -50,7 +53,14 @@ pub(super) const CASES: &[Case] = &[
                 bail!("keys stay the same with always_invalidate=N");
             }
             let chunk = s.chunk(9)?;
-            s.ping(1, 9)?;
+            // More data than the server copies.
+            s.send_info_request(1, 9, 2 * COPY_MAX)?;
+            let Some(answer) = s.answer(1, a.job.patience)? else {
+                bail!("no answer");
+            };
+            if answer.by_write || s.chunk(9)?.rkey == chunk.rkey {
+                bail!("{answer:?}, and no new key");
+            }
             let to = Remote {
                 addr: chunk.addr,
                 rkey: chunk.rkey,
@@ -58,6 +68,51 @@ pub(super) const CASES: &[Case] = &[
             s.post(1, Send::Write(to), &[0x5a; 8])?;
             a.closed(&mut s)
         },
+    ),
+    case(
+        "same-key",
+        "has a key that was not invalidated told again, and writes with it",
+        |a| {
+            let mut s = a.start()?;
+            let chunk = s.chunk(9)?;
+            let answer = s.ping(1, 9)?;
+            if answer.by_write == s.new_rkey || s.chunk(9)?.rkey != chunk.rkey {
+                bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
+            }
+            let to = Remote {
+                addr: chunk.addr,
+                rkey: chunk.rkey,
+            };
+            s.post(1, Send::Write(to), &[0x5a; 8])?;
+            s.ping(1, 9)?;
+            a.alive(&mut s)
+        },
+    ),
+    case("same-no-key", "needs no key that has not changed", |a| {
+        let mut who = a.identity();
+        who.keeps_keys = true;
+        let mut s = a.start_as(&who)?;
+        let chunk = s.chunk(9)?;
+        for cid in [1, 2, 1] {
+            // Data and answer in one.
+            let answer = s.ping(cid, 9)?;
+            if !answer.by_write || s.chunk(9)?.rkey != chunk.rkey {
+                bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
+            }
+        }
+        // One that has changed is told.
+        s.send_info_request(1, 9, 2 * COPY_MAX)?;
+        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+        let told = s.chunk(9)?.rkey != chunk.rkey;
+        if answer.errno != 0 || told != s.new_rkey || answer.by_write == told {
+            bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
+        }
+        a.alive(&mut s)
+    }),
+    case(
+        "same-behind-user",
+        "writes to its chunk while a slow disk reads into it",
+        behind_user,
     ),
     case(
         "foreign-key",
@@ -96,6 +151,59 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
 ];
+
+/// A disk with nothing but zeroes, each of whose requests takes a second.
+const SLOW_DISK: &[u8] = b"/dev/nullb1";
+
+/// Types of RNBD's messages.
+const RNBD_OPEN: u16 = 2;
+const RNBD_IO: u16 = 4;
+
+/// What the client writes meanwhile must not come back as what the disk has read.
+fn behind_user(a: &mut Attack<'_>) -> Result<()> {
+    let mut s = a.start()?;
+    // Type, mode of access (read and write), name.
+    let mut open = [0; 264];
+    open[..2].copy_from_slice(&RNBD_OPEN.to_le_bytes());
+    open[4] = 1;
+    open[6..6 + SLOW_DISK.len()].copy_from_slice(SLOW_DISK);
+    s.send_read(0, 4, &open, 256)?;
+    let answer = s.answer(0, a.job.patience)?.context("no answer")?;
+    if answer.errno != 0 {
+        bail!("{answer:?} to opening the disk");
+    }
+    let device = s.read_back(8)?;
+
+    // Type, device, sector, operation (read), length.
+    let mut io = [0; 32];
+    io[..2].copy_from_slice(&RNBD_IO.to_le_bytes());
+    io[4..8].copy_from_slice(&device[4..8]);
+    io[20..24].copy_from_slice(&(COPY_MAX as u32).to_le_bytes());
+    s.fill(COPY_MAX, 0xa5)?;
+    let chunk = s.chunk(5)?;
+    let to = Remote {
+        addr: chunk.addr,
+        rkey: chunk.rkey,
+    };
+    s.post(1, Send::Write(to), &[0x5a; COPY_MAX])?;
+    s.send_read(1, 5, &io, COPY_MAX)?;
+    std::thread::sleep(Duration::from_millis(300));
+    if s.answer(1, Duration::ZERO)?.is_some() {
+        bail!("the disk is not slow");
+    }
+    s.post(1, Send::Write(to), &[0x5a; COPY_MAX])?;
+    let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+    if answer.errno != 0 {
+        bail!("{answer:?} to the read");
+    }
+    let data = s.read_back(COPY_MAX)?;
+    let wrong = data.iter().filter(|&&byte| byte != 0).count();
+    a.report.fact("changed", wrong);
+    if wrong != 0 {
+        a.report.wrong(format!("{wrong} bytes are not the disk's"));
+    }
+    a.alive(&mut s)
+}
 
 /// The device may refuse, or the server's, or the read may never be sent as the server offers no
 /// resources for it: all is well but data.
