@@ -196,7 +196,9 @@ impl Live {
         if let Some(op) = ready {
             self.deliver(op);
         }
-        self.make_room(path);
+        if self.is_stalled() {
+            self.make_room(path);
+        }
         Ok(())
     }
 

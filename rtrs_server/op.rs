@@ -210,7 +210,9 @@ impl Op {
 
     /// The request was answered: nothing is kept of it that takes memory.
     pub(crate) fn rest(&mut self) {
-        self.long_usr = KVec::new();
+        if !self.long_usr.is_empty() {
+            self.long_usr = KVec::new();
+        }
     }
 
     /// The session's word says that this operation runs.

@@ -314,7 +314,15 @@ impl Session {
     }
 
     /// Lets the chunk's operation on another path run, if there is one.
+    #[inline(always)]
     pub(crate) fn after_end(&self, buf_id: u16, end: End) {
+        if matches!(end, End::Run(_)) {
+            self.run_parked(buf_id, end);
+        }
+    }
+
+    #[cold]
+    fn run_parked(&self, buf_id: u16, end: End) {
         let mut end = end;
 
         while let End::Run(inc) = end {

@@ -73,10 +73,16 @@ impl Session {
     }
 
     /// The polled queue for a request that is submitted here and now.
+    #[inline(always)]
     pub(super) fn hinted_queue(&self) -> Option<u16> {
         if self.polled.cons == 0 {
             return None;
         }
+        self.hint()
+    }
+
+    #[inline(never)]
+    fn hint(&self) -> Option<u16> {
         self.polled.hints.this().queue(time::now_ns())
     }
 

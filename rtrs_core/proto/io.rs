@@ -37,19 +37,121 @@ pub enum Dir {
     Write = 1,
 }
 
-impl Dir {
-    /// The direction of the request whose message starts with these bytes.
+/// Where the data of a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dest {
+    /// It comes with the request, or there is none.
+    None,
+    /// To the client, whose key stays as it is.
+    Keep,
+    /// To the client, whose key is invalidated with the answer.
+    Invalidate,
+}
+
+/// The message of a request, of which each field is looked at once.
+// Plain fields: the compiler takes options in options apart byte by byte.
+pub(super) struct Message {
+    pub(super) dir: Dir,
+    pub(super) usr_len: u16,
+    pub(super) dest: Dest,
+    /// The descriptor; all zero without one, otherwise its length is not.
+    pub(super) addr: u64,
+    pub(super) rkey: u32,
+    pub(super) desc_len: u32,
+    /// Bytes of the message.
+    pub(super) size: usize,
+}
+
+impl Message {
+    /// Most bytes of one.
+    const MAX: usize = ReadMsg::MAX_SIZE;
+
+    /// Parses what begins at the start of `buf`, of which only `room` bytes count. Flags other than
+    /// the one we know are ignored.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::Length`] or [`ProtoError::MsgType`].
-    pub fn of_msg(buf: &[u8]) -> Result<Self, ProtoError> {
-        match wire::get_u16(buf, 0)? {
-            MSG_READ => Ok(Self::Read),
-            MSG_WRITE => Ok(Self::Write),
-            _ => Err(ProtoError::MsgType),
+    /// Those of [`ReadMsg::parse`] and [`WriteMsg::parse`].
+    #[inline(always)]
+    pub(super) fn parse(buf: &[u8], room: usize) -> Result<Self, ProtoError> {
+        match buf.first_chunk() {
+            Some(all) if room >= Self::MAX => Self::of(all, Self::MAX),
+            _ => Self::short(buf, room),
         }
     }
+
+    /// Of less than the longest message.
+    #[cold]
+    fn short(buf: &[u8], room: usize) -> Result<Self, ProtoError> {
+        let mut bytes = [0; Self::MAX];
+        let len = buf.len().min(room).min(Self::MAX);
+
+        for (to, from) in bytes.iter_mut().zip(buf.iter().take(len)) {
+            *to = *from;
+        }
+        Self::of(&bytes, len)
+    }
+
+    /// Of `len` bytes.
+    #[inline(always)]
+    fn of(bytes: &[u8; Self::MAX], len: usize) -> Result<Self, ProtoError> {
+        let fields = word(bytes, 0);
+        // CAST: the fields.
+        let (msg_type, usr_len) = (fields as u16, (fields >> 16) as u16);
+        let (flags, count) = ((fields >> 32) as u16, (fields >> 48) as u16);
+        if len < size_of::<u16>() {
+            return Err(ProtoError::Length);
+        }
+        let (dir, least) = match msg_type {
+            MSG_READ => (Dir::Read, ReadMsg::SIZE_NO_DESC),
+            MSG_WRITE => (Dir::Write, WriteMsg::SIZE),
+            _ => return Err(ProtoError::MsgType),
+        };
+        if len < least {
+            return Err(ProtoError::Length);
+        }
+        let need_inval = flags & FLAG_NEED_INVAL != 0;
+        let mut this = Self {
+            dir,
+            usr_len,
+            dest: Dest::None,
+            addr: 0,
+            rkey: 0,
+            desc_len: 0,
+            size: least,
+        };
+        match (dir, count) {
+            (Dir::Write, _) => {}
+            (Dir::Read, 0) if need_inval => return Err(ProtoError::Inval),
+            (Dir::Read, 0) => {}
+            (Dir::Read, 1) if len < ReadMsg::MAX_SIZE => return Err(ProtoError::Length),
+            (Dir::Read, 1) => {
+                let key_and_len = word(bytes, 2);
+                this.dest = match need_inval {
+                    true => Dest::Invalidate,
+                    false => Dest::Keep,
+                };
+                this.addr = word(bytes, 1);
+                // CAST: the halves.
+                this.rkey = key_and_len as u32;
+                this.desc_len = (key_and_len >> 32) as u32;
+                this.size = ReadMsg::MAX_SIZE;
+                if this.desc_len == 0 {
+                    return Err(ProtoError::DescLen);
+                }
+            }
+            (Dir::Read, _) => return Err(ProtoError::DescCount),
+        }
+        Ok(this)
+    }
+}
+
+/// Word `n` of a message.
+#[inline(always)]
+fn word(bytes: &[u8; Message::MAX], n: usize) -> u64 {
+    // No overflow: 0, 1 or 2.
+    let word = bytes.get(n.wrapping_mul(8)..).and_then(<[u8]>::first_chunk);
+    word.map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 /// A piece of the sender's memory that the receiver may access.
@@ -106,7 +208,7 @@ impl WriteMsg {
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
         check_type(buf, MSG_WRITE)?;
         Ok(Self {
-            usr_len: wire::get_u16(buf, 2)?,
+            usr_len: Message::parse(buf, usize::MAX)?.usr_len,
         })
     }
 
@@ -171,22 +273,23 @@ impl ReadMsg {
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
         check_type(buf, MSG_READ)?;
 
-        let usr_len = wire::get_u16(buf, 2)?;
-        let need_inval = wire::get_u16(buf, 4)? & FLAG_NEED_INVAL != 0;
-        let dest = match wire::get_u16(buf, 6)? {
-            0 if need_inval => return Err(ProtoError::Inval),
-            0 => None,
-            1 => {
-                let desc = SgDesc::get(buf, Self::SIZE_NO_DESC)?;
-                if desc.len == 0 {
-                    return Err(ProtoError::DescLen);
-                }
-                Some(ReadDest { desc, need_inval })
-            }
-            _ => return Err(ProtoError::DescCount),
+        let message = Message::parse(buf, usize::MAX)?;
+        let to = |need_inval| {
+            let desc = SgDesc {
+                addr: message.addr,
+                rkey: message.rkey,
+                len: message.desc_len,
+            };
+            Some(ReadDest { desc, need_inval })
         };
-
-        Ok(Self { usr_len, dest })
+        Ok(Self {
+            usr_len: message.usr_len,
+            dest: match message.dest {
+                Dest::None => None,
+                Dest::Keep => to(false),
+                Dest::Invalidate => to(true),
+            },
+        })
     }
 
     /// Writes the message and returns its size in bytes.

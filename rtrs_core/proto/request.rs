@@ -13,7 +13,9 @@ use super::{
     geometry::Geometry,
     imm::Imm,
     io::{
+        Dest,
         Dir,
+        Message,
         ReadDest,
         ReadMsg,
         SgDesc,
@@ -37,17 +39,6 @@ pub struct Request {
     usr_len: u16,
     dir: Dir,
     dest: Dest,
-}
-
-/// Where the data of a request goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dest {
-    /// It comes with the request, or there is none.
-    None,
-    /// To the client, whose key stays as it is.
-    Keep,
-    /// To the client, whose key is invalidated with the answer.
-    Invalidate,
 }
 
 impl Request {
@@ -93,44 +84,35 @@ impl Request {
             .checked_sub(off)
             .ok_or(ProtoError::Offset)?;
         // Bytes beyond the chunk are not part of the message, whatever the caller copied.
-        let msg = msg.get(..msg.len().min(to_usize(room))).unwrap_or_default();
-
-        let (dir, usr_len, msg_size, dest) = match Dir::of_msg(msg)? {
-            Dir::Read => {
-                let read = ReadMsg::parse(msg)?;
-                (Dir::Read, read.usr_len, read.size(), read.dest)
-            }
-            Dir::Write => {
-                let write = WriteMsg::parse(msg)?;
-                (Dir::Write, write.usr_len, WriteMsg::SIZE, None)
-            }
-        };
+        let message = Message::parse(msg, to_usize(room))?;
 
         let data_len = off
-            .checked_sub(u32::from(usr_len))
+            .checked_sub(u32::from(message.usr_len))
             .ok_or(ProtoError::UserLen)?;
-        if usize::from(usr_len).saturating_add(msg_size) > to_usize(geometry.max_hdr_size()) {
+        if usize::from(message.usr_len).saturating_add(message.size)
+            > to_usize(geometry.max_hdr_size())
+        {
             return Err(ProtoError::UserLen);
         }
-        match dest {
-            Some(dest) if dest.desc.len != data_len => return Err(ProtoError::DescLen),
-            None if dir == Dir::Read && data_len != 0 => return Err(ProtoError::DataLen),
+        match message.dest {
+            Dest::None if message.dir == Dir::Read && data_len != 0 => {
+                return Err(ProtoError::DataLen)
+            }
+            Dest::Keep | Dest::Invalidate if message.desc_len != data_len => {
+                return Err(ProtoError::DescLen)
+            }
             _ => (),
         }
 
         // INVARIANT: the message was parsed out of what the chunk holds from `off`, the rest was
         // checked above.
         Ok(Self {
-            addr: dest.map_or(0, |dest| dest.desc.addr),
-            rkey: dest.map_or(0, |dest| dest.desc.rkey),
+            addr: message.addr,
+            rkey: message.rkey,
             data_len,
-            usr_len,
-            dir,
-            dest: match dest {
-                None => Dest::None,
-                Some(dest) if dest.need_inval => Dest::Invalidate,
-                Some(_) => Dest::Keep,
-            },
+            usr_len: message.usr_len,
+            dir: message.dir,
+            dest: message.dest,
         })
     }
 

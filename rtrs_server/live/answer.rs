@@ -99,7 +99,7 @@ impl Live {
             Ok(()) => {
                 let busy = op.take_busy();
                 op.rest();
-                place.op = Place::Idle(op);
+                place.put(Place::Idle(op));
                 // Still locked: see the top of this file.
                 let end = if busy {
                     path.session().end_word(buf_id, path.incarnation())

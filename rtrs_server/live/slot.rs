@@ -64,6 +64,18 @@ pub(crate) struct Held {
     pub(super) reply: Reply,
 }
 
+impl Held {
+    /// The operation is here again.
+    #[inline(always)]
+    pub(super) fn put(&mut self, op: Place) {
+        match core::mem::replace(&mut self.op, op) {
+            // Said for the compiler, which would call a function to drop it.
+            Place::Out => (),
+            other => drop(other),
+        }
+    }
+}
+
 /// One chunk of a path.
 #[pin_data]
 pub(crate) struct Slot {

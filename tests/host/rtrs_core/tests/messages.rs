@@ -250,7 +250,6 @@ fn io_bytes() {
     assert_eq!(WriteMsg { usr_len: 0x1234 }.write(&mut buf), Ok(4));
     assert_eq!(buf[..5], [2, 0, 0x34, 0x12, 0xff]);
     assert_eq!(WriteMsg::parse(&buf), Ok(WriteMsg { usr_len: 0x1234 }));
-    assert_eq!(Dir::of_msg(&buf), Ok(Dir::Write));
     assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::MsgType));
 
     let none = ReadMsg {
@@ -279,7 +278,6 @@ fn io_bytes() {
         [3, 0, 7, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xd, 0xc, 0xb, 0xa, 0, 0x10, 0, 0]
     );
     assert_eq!(ReadMsg::parse(&buf), Ok(one));
-    assert_eq!(Dir::of_msg(&buf), Ok(Dir::Read));
 
     let rkey = RkeyRsp {
         buf_id: 0x0201,
@@ -431,7 +429,6 @@ proptest! {
         let _ = WriteMsg::parse(&bytes);
         let _ = ReadMsg::parse(&bytes);
         let _ = RkeyRsp::parse(&bytes);
-        let _ = Dir::of_msg(&bytes);
     }
 
     // Start from valid messages and overwrite one piece: reaches behind the first checks.
