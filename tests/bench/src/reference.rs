@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn events_count_too() {
-        let text = "rust 4k read Y 1: instructions 9; work requests, send 2\n";
+        let text = "rust 4k read Y 1: instructions 9; packets 2\n";
         let reference = Reference::parse(text).unwrap();
         let mut row = row(9.0);
         assert!(!reference.judge(&[row.clone()]).1, "not measured");
-        row.events.insert("work requests, send".into(), 2.05);
+        row.events.insert("packets".into(), 2.05);
         assert!(reference.judge(&[row.clone()]).1);
-        row.events.insert("work requests, send".into(), 3.0);
+        row.events.insert("packets".into(), 3.0);
         assert!(!reference.judge(&[row]).1);
     }
 

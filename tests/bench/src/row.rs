@@ -22,18 +22,15 @@ pub const TRANSPORT: [&str; 5] = [
     "nvmet_rdma",
 ];
 
-/// Functions of soft RoCE that are entered once for each of something.
+/// Functions of soft RoCE that are entered once for each of something. Work requests that are sent
+/// have none.
 const EVENTS: [(&str, &str); 5] = [
-    ("doorbells, send", POST_SEND),
+    ("doorbells, send", "rxe_post_send"),
     ("doorbells, receive", "rxe_post_recv"),
     ("work requests, receive", "post_one_recv"),
     ("completions", "rxe_cq_post"),
     ("packets", "rxe_xmit_packet"),
 ];
-
-/// The work requests that are sent have no function of their own, only a loop in this one.
-const POST_SEND: &str = "rxe_post_send";
-const SENT: &str = "work requests, send";
 
 /// What a row is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -113,28 +110,8 @@ impl Row {
 /// Rows of a guest: what the plugin wrote, and the files of guest.sh.
 pub fn read(dir: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let mut per_request = None;
     for_each(dir, |name, insns, symbols| {
-        let mut row = row(name, insns, symbols);
-        // An instruction of that loop. Another loop is that over the elements of a request: of
-        // small reads, with which a guest begins, there are fewer, as a registration has none.
-        if per_request.is_none() {
-            let in_loop = insns
-                .iter()
-                .filter(|(insn, _)| {
-                    symbols
-                        .find(insn.address)
-                        .is_some_and(|s| s.name == POST_SEND)
-                })
-                .max_by(|a, b| a.1.total_cmp(&b.1));
-            per_request = in_loop.map(|(insn, _)| insn.address);
-        }
-        let sent = insns
-            .iter()
-            .filter(|(insn, _)| Some(insn.address) == per_request)
-            .map(|(_, n)| n);
-        row.events.insert(SENT.to_owned(), sent.sum());
-        rows.push(row);
+        rows.push(row(name, insns, symbols))
     })?;
     Ok(rows)
 }
