@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Bytes that are allocated at a time: what is to be had on a fragmented machine.
-const REGION_SIZE: usize = 64 << 10;
+const REGION_SIZE: usize = 32 << 10;
 
 /// Places for the data of requests, all of the same size.
 pub struct Bounce {

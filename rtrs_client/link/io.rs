@@ -170,7 +170,8 @@ pub(crate) struct Sent {
     pub(crate) failover: bool,
 }
 
-/// Lends the data to the device, or has them copied if they are few, and writes the protocol's message behind the user's.
+/// Lends the data to the device, or has them copied if they are few, and writes the protocol's
+/// message behind the user's.
 #[inline(always)]
 fn prepare(
     building: &mut Building<'_, LinkCore>,

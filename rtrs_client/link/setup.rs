@@ -307,9 +307,11 @@ impl LinkCore {
             }
         }
         let messages = self.path.session().map_messages(domain)?;
-        let bounce = match params::copy_max() {
-            Some(room) => Some(Bounce::new(domain, depth, room, BOUNCE_MRS)?),
-            None => None,
+        let bounce = params::copy_max().map(|room| Bounce::new(domain, depth, room, BOUNCE_MRS));
+        let bounce = match bounce.transpose() {
+            // A path that copies nothing is better than none.
+            Err(e) if e == ENOMEM => None,
+            bounce => bounce?,
         };
         let tables = Tables {
             room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),

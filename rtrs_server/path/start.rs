@@ -174,7 +174,7 @@ impl Path {
         if always_invalidate && copy_max != 0 {
             for _ in 0..depth {
                 // CAST: at most 64 KiB.
-                let region = map(&domain, copy_max as usize, Direction::Bidirectional)?;
+                let region = map(&domain, copy_max as usize, Direction::ToDevice)?;
                 private.push(region, GFP_KERNEL)?;
             }
         }
