@@ -79,16 +79,6 @@ void rtrs_helper_synchronize_rcu_tasks(void)
 	synchronize_rcu_tasks();
 }
 
-unsigned int rtrs_helper_nr_cpu_ids(void)
-{
-	return nr_cpu_ids;
-}
-
-unsigned int rtrs_helper_current_cpu(void)
-{
-	return raw_smp_processor_id();
-}
-
 bool rtrs_helper_cpu_possible(unsigned int cpu)
 {
 	return cpu < nr_cpu_ids && cpu_possible(cpu);

@@ -48,8 +48,6 @@ void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr);
 void rtrs_helper_synchronize_rcu_tasks(void);
 
 /* CPUs and per-CPU memory */
-unsigned int rtrs_helper_nr_cpu_ids(void);
-unsigned int rtrs_helper_current_cpu(void);
 bool rtrs_helper_cpu_possible(unsigned int cpu);
 void *rtrs_helper_this_cpu_ptr(void *p);
 void *rtrs_helper_per_cpu_ptr(void *p, unsigned int cpu);

@@ -12,6 +12,7 @@ use core::{
     ptr::NonNull, //
 };
 use kernel::{
+    cpu::nr_cpu_ids,
     page::PAGE_SIZE,
     prelude::*,
     sync::atomic::{
@@ -21,20 +22,6 @@ use kernel::{
 };
 
 use crate::raw;
-
-/// One more than the highest number a CPU of this machine can have. Any
-/// context.
-pub fn nr_cpu_ids() -> u32 {
-    // SAFETY: reads a variable that is constant after boot.
-    unsafe { raw::rtrs_helper_nr_cpu_ids() }
-}
-
-/// The CPU this runs on. A hint unless preemption is disabled. Any context.
-#[inline]
-pub fn current_cpu() -> u32 {
-    // SAFETY: reads a variable.
-    unsafe { raw::rtrs_helper_current_cpu() }
-}
 
 /// All CPUs that exist or may be plugged in, in ascending order. Any context.
 pub fn possible_cpus() -> impl Iterator<Item = u32> {

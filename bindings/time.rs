@@ -29,12 +29,6 @@ pub fn now_ns() -> u64 {
     ns as u64
 }
 
-/// Sleeps for at least `ms` milliseconds. Uninterruptible.
-pub fn sleep_ms(ms: Msecs) {
-    // SAFETY: no requirement but that the caller may sleep.
-    unsafe { raw::msleep(ms) }
-}
-
 /// Sleeps for at least `ms` milliseconds, or until the task is being killed:
 /// [`ERESTARTSYS`].
 pub fn sleep_ms_killable(ms: Msecs) -> Result {

@@ -43,6 +43,7 @@ pub(crate) use self::tuning::{
 pub(crate) use self::wait::FailAfter;
 
 use kernel::{
+    cpu::nr_cpu_ids,
     new_mutex,
     prelude::*,
     sync::{
@@ -285,9 +286,9 @@ impl Session {
         mut options: Options,
     ) -> Result<Arc<Self>> {
         let max = u32::from(MAX_CONS_PER_PATH);
-        let cons = percpu::nr_cpu_ids().saturating_add(1).min(max);
+        let cons = nr_cpu_ids().saturating_add(1).min(max);
         // As many as there are CPUs to poll, at most, and as fit.
-        let poll_cons = options.poll_cons.min(percpu::nr_cpu_ids()).min(max - cons);
+        let poll_cons = options.poll_cons.min(nr_cpu_ids()).min(max - cons);
         let polled = Polled::new(u16::try_from(poll_cons)?)?;
         let cons = cons.saturating_add(poll_cons);
         let max_reconnect_attempts = options.max_reconnect_attempts;

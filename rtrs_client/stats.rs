@@ -16,9 +16,11 @@ mod files;
 
 pub(crate) use self::files::STATS_FILES;
 
-use kernel::prelude::*;
+use kernel::{
+    cpu::CpuId,
+    prelude::*, //
+};
 use rtrs_bindings::percpu::{
-    self,
     Counters,
     PerCpu, //
 };
@@ -176,7 +178,7 @@ impl Stats {
         }
         self.feed(local, ns, now_ns);
         if let Some(expected) = expected {
-            if expected != percpu::current_cpu() {
+            if expected != CpuId::current().as_u32() {
                 self.counters.add(MIGRATED_TO, 1);
                 if let Some(from) = self.migrated_from.get(expected) {
                     from.add(1, Relaxed);

@@ -14,7 +14,11 @@ use kernel::{
         rcu,
         Arc, //
     },
-    time::msecs_to_jiffies, //
+    time::{
+        delay::fsleep,
+        msecs_to_jiffies,
+        Delta, //
+    },
 };
 use rtrs_bindings::{
     errno,
@@ -48,7 +52,7 @@ use crate::{
 };
 
 /// Wait of a path that left creating the session to another one.
-const GIVE_WAY_MS: u32 = 50;
+const GIVE_WAY: Delta = Delta::from_millis(50);
 
 /// Reads the inbox until it is empty.
 pub(super) fn run(path: Arc<Path>) {
@@ -203,7 +207,7 @@ impl Path {
         pr_info_ratelimited!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
         if failure == Failure::GaveWay {
             // The other one has its answer soon. An operator can wait for that, too.
-            time::sleep_ms(GIVE_WAY_MS);
+            fsleep(GIVE_WAY);
         }
         let event = if state == State::Connecting {
             Event::ConnectFailed { link, failure }

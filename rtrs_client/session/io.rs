@@ -7,6 +7,7 @@
 //! Any, except where a function says that it sleeps.
 
 use kernel::{
+    cpu::CpuId,
     prelude::*,
     sync::{
         rcu,
@@ -15,8 +16,7 @@ use kernel::{
 };
 use rtrs_bindings::{
     callback::Message,
-    errno,
-    percpu, //
+    errno, //
 };
 use rtrs_core::proto::{
     Dir,
@@ -132,7 +132,7 @@ impl Session {
         }?;
         // CAST: less than the queue depth.
         let id = tag.index() as u16;
-        let cpu = percpu::current_cpu();
+        let cpu = CpuId::current().as_u32();
         // Who has the tag is the only one: nobody holds the place.
         let mut turn = tables.requests.get(usize::from(id))?.claim()?;
         turn.tag = Some(tag);

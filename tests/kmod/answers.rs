@@ -20,6 +20,7 @@ use kernel::{
         ArcBorrow, //
     },
     time::{
+        delay::fsleep,
         hrtimer::{
             ArcHrTimerHandle,
             HrTimer,
@@ -241,7 +242,7 @@ impl WorkItem for Later {
 
     fn run(this: Arc<Self>) {
         if this.delay_ms != 0 {
-            time::sleep_ms(this.delay_ms);
+            fsleep(Delta::from_millis(this.delay_ms.into()));
         }
         let answer = this.answer.try_take().and_then(|mut answer| answer.take());
         if let Some((op, result)) = answer {

@@ -13,6 +13,10 @@ use kernel::{
         },
         Arc, //
     },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
 };
 use rtrs_bindings::{
     errno::EPROTO,
@@ -218,6 +222,6 @@ pub(crate) fn all_permits(session: &Session, hold_ms: u32) -> Result<usize> {
         }
         permits.push(permit, GFP_KERNEL)?;
     }
-    time::sleep_ms(hold_ms);
+    fsleep(Delta::from_millis(hold_ms.into()));
     Ok(permits.len())
 }

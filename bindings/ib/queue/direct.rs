@@ -7,9 +7,15 @@
 //! `polling` belongs to whoever handles completions, one at a time; who finds it
 //! taken goes away. Tearing the queue down takes it and keeps it.
 
-use kernel::sync::atomic::{
-    Acquire,
-    Release, //
+use kernel::{
+    sync::atomic::{
+        Acquire,
+        Release, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
 };
 
 use super::{
@@ -21,8 +27,7 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    raw,
-    time, //
+    raw, //
 };
 
 /// A last request: when it has completed, all before it have.
@@ -64,6 +69,9 @@ unsafe extern "C" fn mark_done(_cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
 /// Completions handled in one go.
 const BUDGET: u32 = 64;
 
+/// How long to wait for others, or for completions, before looking again.
+const LOOK_AGAIN: Delta = Delta::from_millis(1);
+
 impl QueuePair {
     /// Handles up to `budget` completions of a [`PollContext::Direct`] queue; returns how
     /// many there were. 0 also if somebody else is at it, and for any other queue.
@@ -97,7 +105,7 @@ impl QueuePair {
     /// To be called once, with the gate closed; see [`QueuePair::drain`].
     pub(super) unsafe fn drain_direct(&self) {
         while self.polling.cmpxchg(false, true, Acquire).is_err() {
-            time::sleep_ms(1);
+            fsleep(LOOK_AGAIN);
         }
         let (send, recv) = (Mark::new(), Mark::new());
         // CAST: a flag of a few bits.
@@ -143,7 +151,7 @@ impl QueuePair {
         while (posted_recv && !recv.done.load(Relaxed)) || (posted_send && !send.done.load(Relaxed))
         {
             if self.process(BUDGET) == 0 {
-                time::sleep_ms(1);
+                fsleep(LOOK_AGAIN);
             }
         }
         if !posted_recv {
