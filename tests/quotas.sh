@@ -14,7 +14,7 @@ EUSERS=87
 ENOMEM=12
 CONS=$(($(nproc) + 1))
 # Of a path, with the sizes below: chunks and queues.
-MEMORY=$((8 * 65536 + $(queue_memory 8)))
+MEMORY=$(($(chunk_memory 8 65536) + $(queue_memory 8)))
 
 load()
 {

@@ -14,7 +14,7 @@
 N=${RTRS_SESSIONS:-64}
 DEPTH=32
 CHUNK=65536
-MEMORY=$((DEPTH * CHUNK + $(queue_memory "$DEPTH")))
+MEMORY=$(($(chunk_memory "$DEPTH" "$CHUNK") + $(queue_memory "$DEPTH")))
 
 names() { seq -f 's%g' "$N"; }
 
@@ -99,7 +99,7 @@ default_memory()
 		"client and server, $(($(quota memory current) >> 20)) MiB of it counted" \
 		>"$TMP/default"
 	# No more chunks than with the C server.
-	in_use memory $(((64 << 20) + $(queue_memory 512)))
+	in_use memory $(($(chunk_memory 512 131072) + $(queue_memory 512)))
 	rt close name=big
 	wait_for 5 in_use memory 0
 	rt unserve port=1300

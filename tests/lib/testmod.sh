@@ -51,6 +51,10 @@ con_memory()
 	echo $((($(pow2 "$1") + $(pow2 "$2")) * 256 + $(pow2 $(($1 + $2))) * 64))
 }
 
+# chunk_memory DEPTH SIZE: for those of a path, with always_invalidate: each has a page for
+# few data.
+chunk_memory() { echo $(($1 * ($2 + $(getconf PAGESIZE)))); }
+
 # queue_memory DEPTH: for those of a path, with always_invalidate and one IO
 # connection for each CPU. Sixteen receives are spare, and one of each is for the drain.
 queue_memory()
