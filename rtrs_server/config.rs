@@ -239,7 +239,7 @@ impl Config {
     /// Bytes of memory for the chunks of a path.
     pub(crate) fn chunk_memory(&self) -> u64 {
         let allocated = |size: u32| {
-            // CAST: at most 4 MiB; `usize` has at most 64 bits.
+            // CAST: At most 4 MiB.
             let bits = Pages::order_of(size as usize).checked_add(PAGE_SHIFT as u32);
             bits.and_then(|bits| 1u64.checked_shl(bits))
                 .unwrap_or(u64::MAX)

@@ -90,6 +90,8 @@ pub(crate) struct Live {
     inboxes: KVVec<Arc<Inbox>>,
     /// Keys of groups of chunks, if keys do not change.
     groups: KVec<Mr>,
+    /// Bytes of data up to which requests are copied, if keys change; 0 for none.
+    copy_max: u32,
     /// Stalled operations; there is room for all.
     stalled: Pin<KBox<SpinLockIrq<Waiting>>>,
     /// Operations that are stalled or just being tried again.
@@ -105,6 +107,7 @@ impl Live {
         slots: KVVec<Pin<KBox<Slot>>>,
         inboxes: KVVec<Arc<Inbox>>,
         groups: KVec<Mr>,
+        copy_max: u32,
     ) -> Result<KBox<Self>> {
         let room = Ring::new(KVVec::from_elem(None, slots.len(), GFP_KERNEL)?);
 
@@ -114,6 +117,7 @@ impl Live {
                 slots,
                 inboxes,
                 groups,
+                copy_max,
                 stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
                 stalled_len: Atomic::new(0),
                 progress: Atomic::new(0),
@@ -270,7 +274,7 @@ impl Live {
         let Some(mr) = slot.mr() else {
             return Some(op);
         };
-        let most = path.session().context().config().copy_max;
+        let most = self.copy_max;
         // What is wrong with a message is found when it cannot be changed any more.
         if most != 0 && parse(path, slot, &op).is_ok_and(|request| op.make_private(request, most)) {
             return Some(op);

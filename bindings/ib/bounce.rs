@@ -12,6 +12,7 @@
 
 use core::ptr::NonNull;
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -45,7 +46,7 @@ pub struct Bounce {
 
 /// One place.
 pub(super) struct BouncePlace {
-    /// In pages of which nobody has a reference.
+    /// In pages to which no reference exists.
     pub(super) at: NonNull<u8>,
     pub(super) dma: u64,
     /// What the peer has to name.
@@ -63,37 +64,31 @@ impl Bounce {
         if !room.is_power_of_two() {
             return Err(EINVAL);
         }
+        let n = usize::from(n);
         // CAST: `usize` has at least 32 bits.
-        let size = REGION_SIZE.max(room as usize);
-        let size = size.min((room as usize).saturating_mul(usize::from(n).next_power_of_two()));
-        let order = Pages::order_of(size);
-        let mut this = Self {
-            regions: KVec::new(),
-            mrs: KVec::new(),
-            per_mr: 0,
-            room,
-        };
+        let place = room as usize;
+        let order = Pages::order_of(REGION_SIZE.min(place.saturating_mul(n)).max(place));
+        let len = PAGE_SIZE << order;
+        let per_mr = Mr::max_regions(domain, u32::try_from(len)?) as usize;
+        let count = n.div_ceil(len / place).min(per_mr.saturating_mul(most));
+
         let node = domain.device().numa_node();
-        while this.places() < usize::from(n) {
+        let mut regions = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
             let pages = Pages::new(order, node, Gfp::NOIO)?;
-            if this.per_mr == 0 {
-                // CAST: as above.
-                let len = u32::try_from(pages.len())?;
-                this.per_mr = Mr::max_regions(domain, len) as usize;
-            }
-            let full = this.per_mr.saturating_mul(most);
-            if this.regions.len() >= full {
-                break;
-            }
             let region = domain.map(Arc::new(pages, GFP_KERNEL)?, Direction::Bidirectional)?;
-            this.regions.push(region, GFP_KERNEL)?;
+            regions.push(region, GFP_KERNEL)?;
         }
-        if let Some(per_mr) = core::num::NonZeroUsize::new(this.per_mr) {
-            for regions in this.regions.chunks(per_mr.get()) {
-                this.mrs.push(Mr::of(domain, regions)?, GFP_KERNEL)?;
-            }
+        let mut mrs = KVec::new();
+        for regions in regions.chunks(per_mr.max(1)) {
+            mrs.push(Mr::of(domain, regions)?, GFP_KERNEL)?;
         }
-        Ok(this)
+        Ok(Self {
+            regions,
+            mrs,
+            per_mr,
+            room,
+        })
     }
 
     /// What has to be registered, for the peer to write to, before the first use.
@@ -110,10 +105,6 @@ impl Bounce {
     fn per_region(&self) -> usize {
         let len = self.regions.first().map_or(0, Region::len);
         len.checked_div(self.room as usize).unwrap_or(0)
-    }
-
-    fn places(&self) -> usize {
-        self.regions.len().saturating_mul(self.per_region())
     }
 
     /// Whether the places are mapped in `domain`.
@@ -134,6 +125,7 @@ impl Bounce {
         let before = (number % self.per_mr).checked_mul(region.len())?;
         let at = NonNull::new(region.pages().as_ptr().wrapping_add(offset))?;
         let remote = mr.remote();
+        // No overflow: inside what the region describes.
         // CAST: `usize` has at most 64 bits.
         Some(BouncePlace {
             at,

@@ -337,9 +337,9 @@ pub(super) fn reject<const N: usize>(id: NonNull<raw::rdma_cm_id>, message: &[u8
     // CAST: the reason of a consumer is 28 in the IB specification's table, all
     // reasons fit in a byte.
     const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
-    // SAFETY: the id is valid, `N` bytes are readable. A failure means that
+    // SAFETY: The id is valid, `N` bytes are readable. A failure means that
     // the request is gone already.
-    // CAST: checked above.
+    // CAST: Checked above.
     unsafe { raw::rdma_reject(id.as_ptr(), message.as_ptr().cast(), N as u8, REASON) };
 }
 

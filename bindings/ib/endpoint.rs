@@ -294,9 +294,9 @@ impl<H: Handler> Endpoint<H> {
 
     /// Disconnects, and waits until nothing of the connection runs: no event and no completion is
     /// being handled any more when this returns, none will be, and the device does not touch
-    /// memory on its behalf. Only what the device says of the queue pair itself,
-    /// [`Handler::qp_event`], may come until the endpoint is dropped. If somebody else does that
-    /// already it does not wait.
+    /// memory on its behalf. Only [`Handler::qp_event`], for asynchronous events of the queue pair,
+    /// may still be called until the endpoint is dropped. Does not wait if another caller drains
+    /// already.
     ///
     /// What is left is to drop it. That may take long, where this does not: a device may have
     /// packets that wait for a link. Sleeps; not from a callback.

@@ -233,7 +233,9 @@ impl Reply {
             last: null_mut(),
             n: 0,
         };
+        // Nothing of an answer before.
         self.end.wr.num_sge = 0;
+        (self.end.remote_addr, self.end.rkey) = (0, 0);
         if let Some((source, len, to)) = answer.data {
             let memory = match source {
                 Source::First => &self.memory[0],

@@ -42,9 +42,9 @@ pub enum Dir {
 pub(super) enum Dest {
     /// It comes with the request, or there is none.
     None,
-    /// To the client, whose key stays as it is.
+    /// To the client. Its key stays valid.
     Keep,
-    /// To the client, whose key is invalidated with the answer.
+    /// To the client. Its key is invalidated with the answer.
     Invalidate,
 }
 
@@ -96,7 +96,7 @@ impl Message {
     #[inline(always)]
     fn of(bytes: &[u8; Self::MAX], len: usize) -> Result<Self, ProtoError> {
         let fields = word(bytes, 0);
-        // CAST: the fields.
+        // CAST: The fields, 16 bits each.
         let (msg_type, usr_len) = (fields as u16, (fields >> 16) as u16);
         let (flags, count) = ((fields >> 32) as u16, (fields >> 48) as u16);
         if len < size_of::<u16>() {
@@ -132,7 +132,7 @@ impl Message {
                     false => Dest::Keep,
                 };
                 this.addr = word(bytes, 1);
-                // CAST: the halves.
+                // CAST: The halves.
                 this.rkey = key_and_len as u32;
                 this.desc_len = (key_and_len >> 32) as u32;
                 this.size = ReadMsg::MAX_SIZE;

@@ -69,7 +69,7 @@ impl Held {
     #[inline(always)]
     pub(super) fn put(&mut self, op: Place) {
         match core::mem::replace(&mut self.op, op) {
-            // Said for the compiler, which would call a function to drop it.
+            // Spelled out, as the compiler would call a function to drop it.
             Place::Out => (),
             other => drop(other),
         }
@@ -92,8 +92,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The slot of a chunk and its operation; small data are in `private`. If its key changes with each request then answers
-    /// carry the new one, which is in `rkeys` for all chunks. May sleep.
+    /// The slot of a chunk and its operation. Answers to copied requests send from `private`. If its
+    /// key changes with each request then answers carry the new one, which is in `rkeys` for all
+    /// chunks. May sleep.
     pub(crate) fn new(
         chunk: Region,
         private: Option<&Region>,

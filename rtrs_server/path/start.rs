@@ -173,7 +173,7 @@ impl Path {
         let mut private = KVVec::new();
         if always_invalidate && copy_max != 0 {
             for _ in 0..depth {
-                // CAST: at most 64 KiB.
+                // CAST: At most 64 KiB.
                 let region = map(&domain, copy_max as usize, Direction::ToDevice)?;
                 private.push(region, GFP_KERNEL)?;
             }
@@ -217,7 +217,7 @@ impl Path {
         });
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
-        Live::new(eps, slots, inboxes, groups)
+        Live::new(eps, slots, inboxes, groups, copy_max)
     }
 
     /// The connections, of which there have to be all.

@@ -106,12 +106,13 @@ impl<'f, H: Handler> Building<'f, H> {
         self.flight.can_copy(len)
     }
 
-    /// Takes a copy of the data of `loan` along, which nobody needs any more then.
+    /// Copies the data of `loan` to the bounce buffer, from where the post sends them. The loan is
+    /// not borrowed.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the flight has data, `EINVAL` if it [cannot](Flight::can_copy) take so much, or there
-    /// is none.
+    /// `EBUSY` if the flight has data, `EINVAL` if it [cannot](Flight::can_copy) take so much, there is
+    /// none, or the list is shorter than it says.
     #[inline(always)]
     pub fn copy_along(&mut self, loan: &Loan) -> Result {
         let flight = self.flight;
@@ -124,9 +125,13 @@ impl<'f, H: Handler> Building<'f, H> {
             return Err(EBUSY);
         }
         // SAFETY: By the invariant of the loan the list is valid. The buffer has room for `len`
-        // bytes, and nobody has a reference to it.
+        // bytes, is no part of the list, and no reference to it exists.
+        let copied = unsafe { raw::sg_copy_to_buffer(sgl, nents, flight.bounce.cast(), len) };
+        if copied != len {
+            return Err(EINVAL);
+        }
+        // SAFETY: The device is valid, and the buffer mapped for it, as long as the domain.
         unsafe {
-            raw::sg_copy_to_buffer(sgl, nents, flight.bounce.cast(), len);
             raw::rtrs_helper_ib_dma_sync_for_device(
                 flight.domain().device().as_raw(),
                 flight.bounce_dma,
