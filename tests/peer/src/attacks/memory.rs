@@ -2,12 +2,15 @@
 
 //! Memory of others: chunks by other means than requests.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
 use super::{case, Attack, Case};
-use crate::verbs::{Remote, Send};
+use crate::{
+    proto::RemoteBuf,
+    verbs::{Remote, Send},
+};
 
 /// The server's parameter `copy_max`.
 const COPY_MAX: usize = 4096;
@@ -61,10 +64,7 @@ pub(super) const CASES: &[Case] = &[
             if answer.by_write || s.chunk(9)?.rkey == chunk.rkey {
                 bail!("{answer:?}, and no new key");
             }
-            let to = Remote {
-                addr: chunk.addr,
-                rkey: chunk.rkey,
-            };
+            let to = whole(chunk);
             s.post(1, Send::Write(to), &[0x5a; 8])?;
             a.closed(&mut s)
         },
@@ -79,10 +79,7 @@ pub(super) const CASES: &[Case] = &[
             if answer.by_write == s.new_rkey || s.chunk(9)?.rkey != chunk.rkey {
                 bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
             }
-            let to = Remote {
-                addr: chunk.addr,
-                rkey: chunk.rkey,
-            };
+            let to = whole(chunk);
             s.post(1, Send::Write(to), &[0x5a; 8])?;
             s.ping(1, 9)?;
             a.alive(&mut s)
@@ -120,12 +117,7 @@ pub(super) const CASES: &[Case] = &[
         |a| {
             let mut other = a.start()?;
             let chunk = other.chunk(0)?;
-            a.write_to(|_| {
-                Ok(Remote {
-                    addr: chunk.addr,
-                    rkey: chunk.rkey,
-                })
-            })?;
+            a.write_to(|_| Ok(whole(chunk)))?;
             a.alive(&mut other)
         },
     ),
@@ -152,8 +144,19 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
+/// Where a chunk begins.
+fn whole(chunk: RemoteBuf) -> Remote {
+    Remote {
+        addr: chunk.addr,
+        rkey: chunk.rkey,
+    }
+}
+
 /// A disk with nothing but zeroes, each of whose requests takes a second.
 const SLOW_DISK: &[u8] = b"/dev/nullb1";
+
+/// How many reads and writes it has.
+const SLOW_INFLIGHT: &str = "/sys/block/nullb1/inflight";
 
 /// Types of RNBD's messages.
 const RNBD_OPEN: u16 = 2;
@@ -181,13 +184,20 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     io[20..24].copy_from_slice(&(COPY_MAX as u32).to_le_bytes());
     s.fill(COPY_MAX, 0xa5)?;
     let chunk = s.chunk(5)?;
-    let to = Remote {
-        addr: chunk.addr,
-        rkey: chunk.rkey,
-    };
+    let to = whole(chunk);
     s.post(1, Send::Write(to), &[0x5a; COPY_MAX])?;
     s.send_read(1, 5, &io, COPY_MAX)?;
-    std::thread::sleep(Duration::from_millis(300));
+    // The disk has copied what it reads when it has taken the request, which it then keeps.
+    let end = Instant::now() + a.job.patience;
+    while !std::fs::read_to_string(SLOW_INFLIGHT)?
+        .trim_start()
+        .starts_with('1')
+    {
+        if Instant::now() >= end {
+            bail!("the disk never had the request");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     if s.answer(1, Duration::ZERO)?.is_some() {
         bail!("the disk is not slow");
     }
@@ -210,10 +220,7 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
 fn read_directly(a: &mut Attack<'_>) -> Result<()> {
     let mut s = a.start()?;
     let chunk = s.chunk(0)?;
-    let from = Remote {
-        addr: chunk.addr,
-        rkey: chunk.rkey,
-    };
+    let from = whole(chunk);
     let token = match s.post(1, Send::Read(from), &[0; 64]) {
         Ok(token) => token,
         Err(e) => {
