@@ -389,6 +389,7 @@ fn one_test(bench: &Bench, c: &Common, t: &Test) -> Result<TestResult> {
     execute(&Job {
         name: t.name.clone(),
         machine: &machine,
+        command: false,
         modules: &bench.modules,
         roles: bench.roles(&t.name, t.topology, &job),
         timeout: Duration::from_secs(c.timeout.unwrap_or(t.timeout * bench.scale)),
@@ -419,6 +420,7 @@ fn run_command(args: &RunArgs) -> Result<bool> {
     let result = execute(&Job {
         name: args.name.clone(),
         machine: &machine,
+        command: true,
         modules: &bench.modules,
         roles: bench.roles(&args.name, topology, &format!("{job}\n")),
         timeout: Duration::from_secs(c.timeout.unwrap_or(RUN_TIMEOUT * bench.scale)),
