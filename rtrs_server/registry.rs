@@ -23,6 +23,7 @@ use kernel::{
 
 use rtrs_bindings::{
     rcu::RcuCell,
+    time::now_ns,
     uuid::Uuid, //
 };
 use rtrs_core::{
@@ -49,7 +50,8 @@ use crate::{
             held,
             Held,
             Holder,
-            Join, //
+            Join,
+            Verdict, //
         },
         path_state::CloseReason,
         quota::{
@@ -404,10 +406,22 @@ impl Registry {
                 live,
                 same_source: other.was_from(source)
                     || other.count(|p| !p.is_closing() && p.addrs().src == source) != 0,
+                silent: !live && other.has_left(),
             };
-            match held(holder) {
+            let fate = match held(holder) {
+                Held::Ask => match other.asked_for_life(now_ns()) {
+                    Verdict::Ask | Verdict::Wait => Held::Wait,
+                    Verdict::Lives => Held::Refuse,
+                    Verdict::Silent => held(Holder {
+                        silent: true,
+                        ..holder
+                    }),
+                },
+                fate => fate,
+            };
+            match fate {
                 Held::Free => (),
-                Held::Wait => wait = true,
+                Held::Wait | Held::Ask => wait = true,
                 Held::End => {
                     other.close_all(CloseReason::TakeOver);
                     other.expire_soon();

@@ -65,7 +65,10 @@ use crate::{
     context::Context,
     limits::Share,
     logic::{
-        admission::Sources,
+        admission::{
+            Question,
+            Sources, //
+        },
         chunk_state::{
             Begin,
             ChunkState,
@@ -84,6 +87,7 @@ const PATHS_ROOM: usize = 2 * MAX_PATHS;
 /// Addresses that are remembered of a session.
 const KEPT_SOURCES: usize = 8;
 
+mod life;
 mod observe;
 
 /// What was told to the outside about a session.
@@ -129,6 +133,11 @@ pub struct Session {
     kept: Atomic<bool>,
     /// The user is being told that the session is down; see [`Session::is_ending`].
     ending: Atomic<bool>,
+    /// The last path that was up was ended by the client.
+    left: Atomic<bool>,
+    /// Somebody wants its name.
+    #[pin]
+    question: SpinLockIrq<Question>,
     /// Where paths that were up came from.
     #[pin]
     sources: SpinLockIrq<Sources<Addr, KEPT_SOURCES>>,
@@ -186,6 +195,8 @@ impl Session {
                 ),
                 kept: Atomic::new(false),
                 ending: Atomic::new(false),
+                left: Atomic::new(false),
+                question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
                 share: SetOnce::new(),
                 expiry <- new_delayed_work!("rtrs_srv_expiry"),

@@ -15,7 +15,7 @@ require fio rdma
 DEPTH=100
 
 # What does not depend on what becomes of keys is tried with one mode only.
-HANDSHAKE='private-data|bad-|cid-|cons|one-con|unknown|info-|name-taken|leave-early|half-open'
+HANDSHAKE='private-data|bad-|cid-|cons|one-con|unknown|info-|name-|leave-early|half-open'
 
 # Takes the 30 s that a handshake may take; half-open.sh shows more of it.
 SLOW='^half-open$'
@@ -37,7 +37,7 @@ TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 # be, and what the device refuses without telling the server more than that the
 # connection failed.
 RULES='honest|same-|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
-REFUSED='unknown-session|cid-taken|cons-change|name-taken'
+REFUSED='unknown-session|cid-taken|cons-change|name-'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly'
 UNCOUNTED="^($RULES|$REFUSED|$DEVICE)"
 
@@ -55,6 +55,8 @@ reason()
 	unknown-session) echo 'connection [0-9] of [0-9] refused: -6( |$)' ;;
 	cid-taken | cons-change) echo 'connection [0-9] of [0-9] refused: -104( |$)' ;;
 	name-taken) echo 'name honest is in use' ;;
+	name-of-silent) echo 'closing \(client reconnected\)|disconnected: client reconnected' ;;
+	name-of-*) echo 'name attack-name-of-[^ ]* is in use' ;;
 	info-type | msg-type | never-written) echo 'unexpected message type' ;;
 	info-no-* | info-slash | info-dot | info-control) echo 'bad session name' ;;
 	info-early) echo 'info request before all connections' ;;
@@ -167,6 +169,16 @@ results()
 	done
 }
 
+# That it stays connected, and without an error, is looked at in the end.
+impostor()
+{
+	local i
+
+	for i in 1 2 3; do
+		peer_attack name-taken --victim honest --from 10.9.0.2 --seed $((SEED * 100 + i))
+	done
+}
+
 mode()
 {
 	local ai=$1 not=$2 all
@@ -185,6 +197,7 @@ mode()
 		--mark /dev/kmsg >"$TMP/attacks" 2>&1
 	no_longer_traced
 	results "$ai" "${all[@]}"
+	check "$ai: who comes from its address has not its name" impostor
 	check "$ai: the log says why, too" logged
 	check "$ai: nothing is left of the attackers" back_at_baseline
 	honest_stop

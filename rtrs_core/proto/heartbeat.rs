@@ -191,6 +191,11 @@ impl Liveness {
         self.lately.xchg(false, Relaxed)
     }
 
+    /// The same, for one who asks again.
+    pub fn was_heard(&self) -> bool {
+        self.lately.load(Relaxed)
+    }
+
     /// Decides at the end of an interval, see [`Heartbeat::tick`].
     pub fn tick(&self, heartbeat: &mut Heartbeat, limit: u32) -> HbAction {
         let rx = HbRx {

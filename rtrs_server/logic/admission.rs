@@ -65,6 +65,8 @@ pub struct Holder {
     pub live: bool,
     /// It has, or had, a path from the address that the asking one comes from.
     pub same_source: bool,
+    /// Its client has left, or was asked and does not answer.
+    pub silent: bool,
 }
 
 /// What the holder of a name means for who asks for it.
@@ -74,6 +76,8 @@ pub enum Held {
     Free,
     /// It is about to go: ask again.
     Wait,
+    /// Its client is to be asked whether it lives, see [`Question`].
+    Ask,
     /// It has to go, as its client has lost its memory: ask again.
     End,
     /// The name stays where it is.
@@ -82,19 +86,22 @@ pub enum Held {
 
 /// Whether a session has to give its name to another one.
 ///
-/// The same name from the same address is a client that has lost its memory. Nobody else may end
-/// a session by using its name, also not while it waits for its client: that one would find its
-/// handles gone. No user is told of a new session while it is being told of the end of the old one
-/// of that name; for requests of the old one that a user still has nobody waits. Another server's
-/// user knows names of its own, but has the same directory.
+/// The same name from the same address may be a client that has lost its memory. It may also be
+/// any other process there, or a host that pretends to be there: an address proves nothing. So a
+/// session ends for it only if its client has left, or says nothing when it is asked. Nobody else
+/// may end a session by using its name, also not while it waits for its client: that one would
+/// find its handles gone. No user is told of a new session while it is being told of the end of the
+/// old one of that name; for requests of the old one that a user still has nobody waits. Another
+/// server's user knows names of its own, but has the same directory.
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
 
     if holder.claimed {
         return match (holder.live, mine) {
             (false, _) => Held::Wait,
-            (true, true) => Held::End,
             (true, false) => Held::Refuse,
+            (true, true) if !holder.silent => Held::Ask,
+            (true, true) => Held::End,
         };
     }
     if holder.ending && holder.same_server {
@@ -103,11 +110,65 @@ pub const fn held(holder: Holder) -> Held {
     match (holder.kept && holder.same_server, mine) {
         (false, _) => Held::Free,
         (true, false) => Held::Refuse,
+        (true, true) if !holder.silent => Held::Ask,
         // Not waited for while something still executes for it.
         (true, true) if !holder.deserted => Held::Free,
         (true, true) => Held::End,
     }
 }
+
+/// How long a client that lives may take to answer, in nanoseconds.
+pub const PATIENCE_NS: u64 = 3_000_000_000;
+
+/// What becomes of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is to be put now; whatever was heard before does not count.
+    Ask,
+    /// There is time for an answer.
+    Wait,
+    /// The client lives.
+    Lives,
+    /// There was no answer.
+    Silent,
+}
+
+/// Whether the client of a session lives. One question at a time, whoever wants to know: the
+/// answer to it is anything that is heard of the client afterwards.
+#[derive(Debug, Default)]
+pub struct Question {
+    /// When it was put, in nanoseconds of a monotonic clock.
+    asked: Option<u64>,
+}
+
+impl Question {
+    /// Nobody asks.
+    pub const fn new() -> Self {
+        Self { asked: None }
+    }
+
+    /// Somebody wants to know at `now`; `heard` is whether anything was heard since the question
+    /// was put. To be called again and again, until there is an answer. A question that nobody
+    /// has come back to for long is put again.
+    pub fn poll(&mut self, now: u64, heard: bool) -> Verdict {
+        let waited = self.asked.map(|asked| now.saturating_sub(asked));
+        let verdict = match waited {
+            Some(0..OLD_NS) if heard => Verdict::Lives,
+            Some(0..PATIENCE_NS) => Verdict::Wait,
+            Some(PATIENCE_NS..OLD_NS) => Verdict::Silent,
+            _ => Verdict::Ask,
+        };
+        match verdict {
+            Verdict::Ask => self.asked = Some(now),
+            Verdict::Wait => {}
+            Verdict::Lives | Verdict::Silent => self.asked = None,
+        }
+        verdict
+    }
+}
+
+/// When nobody waits for the answer any more.
+const OLD_NS: u64 = 2 * PATIENCE_NS;
 
 /// The addresses a session's paths came from, the latest ones.
 #[derive(Clone, Copy, Debug)]

@@ -59,6 +59,7 @@ impl Path {
             drop(dir);
             self.has_dir.store(false, Release);
             let told = core::mem::take(&mut owner.told);
+            self.session().note_end(reason == CloseReason::Peer);
             self.session().path_down(self, told);
         }
         self.has_dir.store(false, Release);

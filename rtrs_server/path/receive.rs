@@ -49,7 +49,10 @@ use super::{
     Path, //
 };
 use crate::{
-    logic::path_state::CloseReason,
+    logic::path_state::{
+        CloseReason,
+        ServerPathState, //
+    },
     op::{
         Arrival,
         Op,
@@ -342,6 +345,18 @@ impl Path {
             HbAction::Dead => self.close(CloseReason::Heartbeat),
             HbAction::SendHb => self.send_heartbeat(),
         }
+    }
+
+    /// Asks the client whether it lives: from now on [`Path::was_heard`] is about what comes later.
+    /// Any context.
+    pub(crate) fn ask(self: &Arc<Self>) {
+        self.liveness.heard();
+        self.send_heartbeat();
+    }
+
+    /// Whether anything was heard of the client since it was asked. Any context.
+    pub(crate) fn was_heard(&self) -> bool {
+        self.state() == ServerPathState::Starting || self.liveness.was_heard()
     }
 
     fn send_heartbeat(self: &Arc<Self>) {

@@ -5,7 +5,10 @@
 //! What is expected is that the server refuses with an error number, ends the path that broke the
 //! protocol, or takes no notice; and that an honest request still works where the path stays.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use rand::{rngs::StdRng, Rng, RngCore, SeedableRng};
@@ -31,6 +34,8 @@ const CONS: u16 = 3;
 pub struct Job<'a> {
     /// Where the server is.
     pub addr: SocketAddr,
+    /// Where attackers come from, if it matters.
+    pub from: Option<IpAddr>,
     /// Which case.
     pub case: &'a str,
     /// Begin of the random numbers.
@@ -115,10 +120,19 @@ impl Attack<'_> {
             first: true,
             cons: CONS,
             keeps_keys: false,
+            from: self.job.from,
         };
         self.rng.fill_bytes(&mut who.session);
         self.rng.fill_bytes(&mut who.path);
         who
+    }
+
+    /// Somebody else of that name.
+    fn named(&mut self, name: &[u8]) -> Identity {
+        Identity {
+            name: name.to_vec(),
+            ..self.identity()
+        }
     }
 
     fn connect(&mut self, who: &Identity, count: u16) -> Result<Session> {
@@ -142,7 +156,7 @@ impl Attack<'_> {
     fn refused_raw(&mut self, msg: &[u8], errno: i32) -> Result<()> {
         self.report
             .sent(format!("a request of {} bytes to connect", msg.len()));
-        match Con::connect(self.job.addr, msg, None, self.job.patience)? {
+        match Con::connect(self.job.addr, self.job.from, msg, None, self.job.patience)? {
             Outcome::Up(..) => self.report.wrong("the connection was accepted"),
             Outcome::Silence => self.report.wrong("there was no answer"),
             Outcome::Rejected(reason, got) => {

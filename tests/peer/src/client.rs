@@ -4,7 +4,7 @@
 //! chunks, requests.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -66,15 +66,19 @@ pub struct Con {
 }
 
 impl Con {
-    /// Connects with this message in the private data.
+    /// Connects, from that address if it matters, with this message in the private data.
     pub fn connect(
         addr: SocketAddr,
+        from: Option<IpAddr>,
         private: &[u8],
         domain: Option<&Rc<Domain>>,
         patience: Duration,
     ) -> Result<Outcome> {
         let channel = Channel::new()?;
         let mut id = Id::new(&channel)?;
+        if let Some(from) = from {
+            id.bind(SocketAddr::new(from, 0))?;
+        }
         id.resolve_addr(addr, RESOLVE)?;
         expect(&channel, EventKind::AddrResolved)?;
         id.resolve_route(RESOLVE)?;
@@ -202,6 +206,8 @@ pub struct Identity {
     pub cons: u16,
     /// Answers need not bring a key.
     pub keeps_keys: bool,
+    /// Where it comes from, if it matters.
+    pub from: Option<IpAddr>,
 }
 
 impl Identity {
@@ -286,7 +292,7 @@ impl Session {
         let mut accept = None;
         for cid in 0..count {
             let domain = cons.first().map(Con::domain);
-            match Con::connect(addr, &who.request(cid)?, domain, patience)? {
+            match Con::connect(addr, who.from, &who.request(cid)?, domain, patience)? {
                 Outcome::Up(con, msg) => {
                     if cid == 0 {
                         accept = Some(ConnAccept::parse(&msg).map_err(proto)?);

@@ -172,6 +172,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
             first: true,
             cons: CONS,
             keeps_keys: false,
+            from: None,
         };
         rng.fill_bytes(&mut who.session);
         rng.fill_bytes(&mut who.path);

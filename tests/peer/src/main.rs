@@ -122,6 +122,10 @@ struct ClientArgs {
     #[arg(long, default_value_t = 10)]
     patience: u64,
 
+    /// Address to come from
+    #[arg(long)]
+    from: Option<IpAddr>,
+
     /// Name of the session of an honest client
     #[arg(long, default_value = "honest")]
     victim: String,
@@ -336,6 +340,7 @@ fn run(role: Role) -> Result<bool> {
                 let counter = args.counter.as_deref().map(Counter::read).transpose()?;
                 let mut report = attacks::run(&attacks::Job {
                     addr: args.common.addr(),
+                    from: args.from,
                     case,
                     seed: args.seed,
                     patience: Duration::from_secs(args.patience),

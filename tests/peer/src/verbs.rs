@@ -172,12 +172,17 @@ impl Id {
         &self.channel
     }
 
-    /// Waits for connections at this address.
-    pub fn listen(&self, addr: SocketAddr, backlog: i32) -> Result<()> {
+    /// Takes this address.
+    pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         let mut addr = SockAddr::new(addr);
         // SAFETY: the id is alive, and the address for as long as the call.
         let ret = unsafe { raw::rdma_bind_addr(self.raw.as_ptr(), addr.as_ptr()) };
-        check(ret, "rdma_bind_addr")?;
+        check(ret, "rdma_bind_addr")
+    }
+
+    /// Waits for connections at this address.
+    pub fn listen(&self, addr: SocketAddr, backlog: i32) -> Result<()> {
+        self.bind(addr)?;
         // SAFETY: the id is alive.
         let ret = unsafe { raw::rdma_listen(self.raw.as_ptr(), backlog) };
         check(ret, "rdma_listen")

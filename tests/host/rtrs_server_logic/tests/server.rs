@@ -404,7 +404,7 @@ proptest! {
 
 /// All there can be.
 fn holders() -> impl Iterator<Item = Holder> {
-    (0u8..128).map(|bits| Holder {
+    (0u8..=u8::MAX).map(|bits| Holder {
         same_server: bits & 1 != 0,
         kept: bits & 2 != 0,
         deserted: bits & 4 != 0,
@@ -412,6 +412,7 @@ fn holders() -> impl Iterator<Item = Holder> {
         live: bits & 16 != 0,
         same_source: bits & 32 != 0,
         ending: bits & 64 != 0,
+        silent: bits & 128 != 0,
     })
 }
 
@@ -419,9 +420,15 @@ fn holders() -> impl Iterator<Item = Holder> {
 fn who_gives_up_a_name() {
     for holder in holders() {
         let fate = held(holder);
-        // Nobody ends a session but from where its client is.
+        // Nobody ends a session but from where its client is, and only when that says nothing.
         if fate == Held::End {
             assert!(holder.same_source && holder.same_server, "{holder:?}");
+            assert!(holder.silent, "{holder:?}");
+        }
+        // Nobody is asked without need.
+        if fate == Held::Ask {
+            assert!(holder.same_source && holder.same_server, "{holder:?}");
+            assert!(!holder.silent, "{holder:?}");
         }
         // Nobody gets past one that the user still has, but from there.
         if holder.kept && holder.same_server && !holder.same_source {
@@ -440,7 +447,7 @@ fn who_gives_up_a_name() {
         }
         // What executes for a client that is gone does not hold it up when it is back.
         let told = !holder.ending || !holder.same_server;
-        if holder.same_source && !holder.claimed && !holder.deserted && told {
+        if holder.same_source && holder.silent && !holder.claimed && !holder.deserted && told {
             assert_eq!(fate, Held::Free, "{holder:?}");
         }
     }
@@ -455,6 +462,7 @@ const GONE: Holder = Holder {
     claimed: false,
     live: false,
     same_source: false,
+    silent: true,
 };
 
 #[test]
@@ -466,11 +474,50 @@ fn a_name_that_is_kept() {
         ..kept
     };
     assert_eq!(held(back), Held::End);
+    // It lost its last path, and may be on its way back.
+    let lost = Holder {
+        silent: false,
+        ..back
+    };
+    assert_eq!(held(lost), Held::Ask);
     let elsewhere = Holder {
         same_server: false,
         ..kept
     };
     assert_eq!(held(elsewhere), Held::Free);
+}
+
+#[test]
+fn a_holder_that_lives_is_believed() {
+    let mut question = Question::new();
+    // What was heard before does not count.
+    assert_eq!(question.poll(100, true), Verdict::Ask);
+    assert_eq!(question.poll(100, false), Verdict::Wait);
+    assert_eq!(question.poll(99 + PATIENCE_NS, false), Verdict::Wait);
+    assert_eq!(question.poll(99 + PATIENCE_NS, true), Verdict::Lives);
+    // The next one asks for itself.
+    assert_eq!(question.poll(100 + PATIENCE_NS, true), Verdict::Ask);
+    // An answer in the last moment is one.
+    assert_eq!(question.poll(100 + 2 * PATIENCE_NS, true), Verdict::Lives);
+}
+
+#[test]
+fn a_holder_that_is_silent_is_given_up() {
+    let mut question = Question::new();
+    assert_eq!(question.poll(100, true), Verdict::Ask);
+    assert_eq!(question.poll(100 + PATIENCE_NS, false), Verdict::Silent);
+    assert_eq!(question.poll(100 + PATIENCE_NS, false), Verdict::Ask);
+}
+
+/// What was heard since an old question may be old as well.
+#[test]
+fn an_old_question_is_put_again() {
+    for heard in [false, true] {
+        let mut question = Question::new();
+        assert_eq!(question.poll(100, true), Verdict::Ask);
+        assert_eq!(question.poll(100 + 2 * PATIENCE_NS, heard), Verdict::Ask);
+        assert_eq!(question.poll(101 + 2 * PATIENCE_NS, false), Verdict::Wait);
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn crowd(a: &mut Attack<'_>) -> Result<()> {
 
     for _ in 0..CROWD {
         let msg = a.identity().request(0)?;
-        match Con::connect(a.job.addr, &msg, None, a.job.patience)? {
+        match Con::connect(a.job.addr, a.job.from, &msg, None, a.job.patience)? {
             Outcome::Up(con, _) => all.push(con),
             Outcome::Rejected(CM_REJ_CONSUMER_DEFINED, errno) if errno == -EUSERS => refused += 1,
             Outcome::Rejected(reason, errno) => {

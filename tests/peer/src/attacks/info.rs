@@ -2,10 +2,13 @@
 
 //! Questions for chunks that are not as they should be, and what else comes instead of one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{case, Case, CONS};
 use crate::verbs::{Remote, Send};
+
+/// For how long a client that is asked may say nothing, and some room.
+const STILL: Duration = Duration::from_millis(1500);
 
 pub(super) const CASES: &[Case] = &[
     case("info-short", "asks for chunks with 100 bytes", |a| {
@@ -78,11 +81,67 @@ pub(super) const CASES: &[Case] = &[
         "name-taken",
         "takes the name of somebody else's session",
         |a| {
-            let mut who = a.identity();
-            who.name = a.job.victim.as_bytes().to_vec();
+            let who = a.named(a.job.victim.as_bytes());
             let mut s = a.connect(&who, CONS)?;
             s.ask(&who.question())?;
             a.closed(&mut s)
+        },
+    ),
+    case(
+        "name-of-live",
+        "takes the name of a session from the same address whose client answers",
+        |a| {
+            let holder = a.identity();
+            let mut old = a.start_as(&holder)?;
+            for _ in 0..3 {
+                let who = a.named(&holder.name);
+                let mut new = a.connect(&who, CONS)?;
+                new.ask(&who.question())?;
+                // What is sent is a heartbeat, which is answered on the way.
+                let begin = Instant::now();
+                while new.wait_gone(Duration::ZERO)?.is_none() && begin.elapsed() < a.job.patience {
+                    let _ = old.answer(0, Duration::from_millis(50))?;
+                }
+                a.closed(&mut new)?;
+            }
+            a.alive(&mut old)
+        },
+    ),
+    case(
+        "name-of-paused",
+        "the same of a client that stands still for a moment",
+        |a| {
+            let holder = a.identity();
+            let mut old = a.start_as(&holder)?;
+            let who = a.named(&holder.name);
+            let mut new = a.connect(&who, CONS)?;
+            new.ask(&who.question())?;
+            if new.wait_gone(STILL)?.is_some() {
+                a.report.wrong("the holder was not asked");
+            }
+            let _ = old.answer(0, Duration::from_millis(50))?;
+            a.closed(&mut new)?;
+            a.alive(&mut old)
+        },
+    ),
+    case(
+        "name-of-silent",
+        "the same of a client that does not answer any more",
+        |a| {
+            let holder = a.identity();
+            let mut old = a.start_as(&holder)?;
+            let who = a.named(&holder.name);
+            let mut new = a.connect(&who, CONS)?;
+            let begin = Instant::now();
+            new.start(&who.question())?;
+            a.report
+                .got(format!("chunks after {} ms", begin.elapsed().as_millis()));
+            if begin.elapsed() < STILL {
+                a.report.wrong("the holder had no time to answer");
+            }
+            a.gone(&mut old, a.job.patience)?;
+            new.ping(1, 0)?;
+            a.alive(&mut new)
         },
     ),
     case(
