@@ -149,6 +149,12 @@ impl Session {
         self.0.is_connected()
     }
 
+    /// Whether requests fail at once, for want of a path or because the session is being closed.
+    /// While there is no path, but time to wait for one, they do not.
+    pub fn is_failing(&self) -> bool {
+        self.0.is_failing()
+    }
+
     /// Takes a permit.
     pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
         let permit = self.0.get_permit(connection, wait == Wait::Yes)?;

@@ -375,7 +375,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
     c_int::try_from(found).unwrap_or(c_int::MAX)
 }
 
-/// The session's limits; `-ECOMM` without a connected path. Any context.
+/// The session's limits; `-ECOMM` while requests fail for want of a path. Any context.
 ///
 /// # Safety
 ///
@@ -388,7 +388,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_query(
     // SAFETY: by the function's requirement.
     let session = unsafe { &(*sess).session };
     match session.limits() {
-        Some(limits) if session.is_connected() => {
+        // A path that is lost for a moment is no reason: requests wait for it, and RNBD, which asks
+        // while it makes its devices anew, never asks again.
+        Some(limits) if !session.is_failing() => {
             // SAFETY: by the function's requirement.
             unsafe {
                 attr.write(RtrsAttrs {

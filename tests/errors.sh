@@ -260,6 +260,17 @@ waits_for_ever()
 		balanced
 }
 
+# failing 0|1: would a request fail at once? RNBD is told by rtrs_clt_query().
+failing() { rt limits name=d tag=limits && [ "$(field limits failing) $(field limits connected)" = "$1 0" ]; }
+
+# While there is time, a way that is lost is nothing that a user has to know of.
+time_to_wait()
+{
+	no_way && fail_after d off && failing 0 || return
+	fail_after d 1 && sleep 1.5 && failing 1 || return
+	fail_after d 60 && failing 0 && fail_after d 0 && failing 1 && rt close name=d && balanced
+}
+
 # waiting_shown NAME N: so many of its requests wait for a path.
 waiting_shown()
 {
@@ -339,6 +350,7 @@ of_the_client()
 	check "$1: a permit is for one session" foreign
 	check "$1: a session is dropped while requests wait" drop_waiting
 	beyond_core "$1: requests wait for ever if told to" waits_for_ever
+	beyond_core "$1: a session is failing when no time to wait is left" time_to_wait
 	beyond_core "$1: the last path is removed while requests wait" last_path_removed
 	beyond_core "$1: the user is told of a session that is lost, and back" user_is_told
 	check "$1: a server turns clients away" turned_away

@@ -242,6 +242,13 @@ impl Session {
         Ok(())
     }
 
+    /// Whether a request fails at once for want of a path: there is none, and the time to wait is
+    /// over, or no time. Any context.
+    pub(crate) fn is_failing(&self) -> bool {
+        let state = self.waiting.state.lock();
+        state.closing || state.up == 0 && (state.failing || self.time_left_ms(&state) == Some(0))
+    }
+
     /// Requests that wait for a path. Any context.
     pub(crate) fn parked(&self) -> u32 {
         self.waiting.state.lock().count

@@ -286,12 +286,13 @@ impl Control {
         let session = self.session(args.need("name")?)?;
         let limits = session.limits().ok_or(EAGAIN)?;
         CString::try_from_fmt(fmt!(
-            "queue_depth={} max_io_size={} max_segments={} max_hdr_size={} connected={}",
+            "queue_depth={} max_io_size={} max_segments={} max_hdr_size={} connected={} failing={}",
             limits.queue_depth,
             limits.max_io_size,
             limits.max_segments,
             limits.max_hdr_size,
             u32::from(session.is_connected()),
+            u32::from(session.is_failing()),
         ))
     }
 
