@@ -125,6 +125,21 @@ void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned i
 	sg_set_buf(sg, addr, len);
 }
 
+bool rtrs_helper_ib_port_is_active(struct ib_device *dev, u32 port)
+{
+	struct net_device *ndev = ib_device_get_netdev(dev, port);
+	enum ib_port_state state;
+
+	if (ndev) {
+		/* Not what is cached, which a work item changes later. */
+		state = ib_get_curr_port_state(ndev);
+		dev_put(ndev);
+	} else if (ib_get_cached_port_state(dev, port, &state)) {
+		return true;
+	}
+	return state >= IB_PORT_ACTIVE;
+}
+
 u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd)
 {
 	return pd->local_dma_lkey;

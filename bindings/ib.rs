@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! Endpoint (cm_id, QP, CQ, its completion slots)
-//!   `- Arc<Domain>
+//!   |- Arc<Domain>
+//!   `- Consumer (keeps the module from going away)
 //! Mr, Region, Flights, Reply
 //!   `- Arc<Domain> (PD, its memory regions, the pages mapped for it)
 //!        `- DeviceRef (keeps the device from going away)
@@ -21,10 +22,12 @@
 //!   unmapped by the last of its events. A queue pair takes only what is of its own domain.
 //! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
-//!   after the drop and nothing can be posted once the gate is closed.
+//!   after the drop and nothing can be posted once the gate is closed. While its port is down
+//!   the `cm_id` is left to the [`Consumer`], which destroys it later.
 
 mod bounce;
 mod cm;
+mod consumer;
 mod device;
 mod domain;
 mod endpoint;
@@ -51,6 +54,10 @@ pub use self::{
         Listener,
         PendingConnection,
         PortSpace, //
+    },
+    consumer::{
+        Consumer,
+        OwnedConsumer, //
     },
     device::{
         Device,

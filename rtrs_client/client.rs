@@ -19,6 +19,7 @@ use rtrs_bindings::{
         device_watch,
         Device,
         DeviceEvent,
+        OwnedConsumer,
         SockAddr,
         Watch,
         Watching, //
@@ -46,13 +47,14 @@ struct Client {
     _debugfs: Tables,
     _watching: Watching<Devices>,
     // Dropped in this order: sessions are gone when a module is unloaded, the
-    // queue and the class wait for the last of their users.
+    // others wait for the last of their users.
     sessions: KVec<Arc<Session>>,
     queue: OwnedQueue,
     /// For the users' callbacks, on which owner tasks wait at times.
     event_queue: OwnedQueue,
     /// For what may wait for memory, and so for requests.
     slow_queue: OwnedQueue,
+    rdma: OwnedConsumer,
     class: Class,
 }
 
@@ -73,6 +75,7 @@ pub(crate) fn init() -> Result {
         queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
         event_queue: OwnedQueue::new(c"rtrs_client_ev", QueueOptions::UNBOUND.mem_reclaim())?,
         slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
+        rdma: OwnedConsumer::new(MODULE_NAME)?,
         class: Class::new(c"rtrs-client")?,
     };
     *CLIENT.lock() = Some(client);
@@ -127,17 +130,18 @@ pub(crate) fn open(
     options: Options,
     paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
 ) -> Result<Arc<Session>> {
-    let (queue, event_queue, slow_queue) = {
+    let (queue, event_queue, slow_queue, rdma) = {
         let client = CLIENT.lock();
         let client = client.as_ref().ok_or(errno::ESHUTDOWN)?;
         (
             client.queue.handle(),
             client.event_queue.handle(),
             client.slow_queue.handle(),
+            client.rdma.handle(),
         )
     };
     // Without the lock: what comes to nothing takes the user's object along.
-    let session = Session::new(queue, event_queue, slow_queue, options)?;
+    let session = Session::new(queue, event_queue, slow_queue, rdma, options)?;
     {
         let mut client = CLIENT.lock();
         let client = client.as_mut().ok_or(errno::ESHUTDOWN)?;

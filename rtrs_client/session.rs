@@ -56,6 +56,7 @@ use rtrs_bindings::{
     class::Class,
     errno,
     ib::{
+        Consumer,
         Direction,
         Domain,
         Region, //
@@ -158,6 +159,7 @@ pub(crate) struct Session {
     queue: Queue,
     /// For calls to the user, who may take their time.
     event_queue: Queue,
+    rdma: Consumer,
     options: Options,
     uuid: Uuid,
     con_count: u16,
@@ -283,6 +285,7 @@ impl Session {
         queue: Queue,
         event_queue: Queue,
         uevents: Queue,
+        rdma: Consumer,
         mut options: Options,
     ) -> Result<Arc<Self>> {
         let max = u32::from(MAX_CONS_PER_PATH);
@@ -301,6 +304,7 @@ impl Session {
             pin_init!(Self {
                 queue,
                 event_queue,
+                rdma,
                 options,
                 uuid: Uuid::random(),
                 // CAST: limited above.
@@ -378,6 +382,11 @@ impl Session {
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.number(), Relaxed);
+    }
+
+    /// For connections.
+    pub(crate) fn rdma(&self) -> &Consumer {
+        &self.rdma
     }
 
     /// The limits, once a server has told them.

@@ -18,7 +18,9 @@ use kernel::{
 
 use rtrs_bindings::{
     ib::{
+        Consumer,
         Listener,
+        OwnedConsumer,
         SockAddr, //
     },
     wait::{
@@ -77,6 +79,7 @@ pub(crate) struct Context {
     slow_queue: Queue,
     /// For IO.
     io_queue: Queue,
+    rdma: Consumer,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
     pending: Atomic<u32>,
@@ -126,6 +129,11 @@ impl Context {
     /// disk is full, so it is neither that of owner tasks nor behind what takes longer.
     pub(crate) fn io_queue(&self) -> &Queue {
         &self.io_queue
+    }
+
+    /// For connections.
+    pub(crate) fn rdma(&self) -> &Consumer {
+        &self.rdma
     }
 
     /// The next completion vector: connections are spread over all there are.
@@ -191,6 +199,8 @@ pub struct Server {
     _queue: OwnedQueue,
     _slow_queue: OwnedQueue,
     _io_queue: OwnedQueue,
+    /// Waits for what is left of connections.
+    _rdma: OwnedConsumer,
 }
 
 impl Server {
@@ -228,10 +238,12 @@ impl Server {
                 .mem_reclaim()
                 .max_active(IO_AT_A_TIME),
         )?;
+        let owned_rdma = OwnedConsumer::new(OWNER)?;
         let queue = owned.handle();
         let handshake_queue = owned_handshake.handle();
         let slow_queue = owned_slow.handle();
         let io_queue = owned_io.handle();
+        let rdma = owned_rdma.handle();
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
                 service,
@@ -240,6 +252,7 @@ impl Server {
                 handshake_queue,
                 slow_queue,
                 io_queue,
+                rdma,
                 closing: Atomic::new(false),
                 pending: Atomic::new(0),
                 vectors: Atomic::new(0),
@@ -256,6 +269,7 @@ impl Server {
             _queue: owned,
             _slow_queue: owned_slow,
             _io_queue: owned_io,
+            _rdma: owned_rdma,
         };
         server.listen(port)?;
         Ok(server)
@@ -270,9 +284,9 @@ impl Server {
         let acceptor = Acceptor::new(ctx)?;
         // CAST: 64.
         let backlog = LISTEN_BACKLOG as i32;
-        let ip = Listener::new(&SockAddr::any(port), backlog, acceptor.clone(), OWNER)?;
+        let ip = Listener::new(&SockAddr::any(port), backlog, acceptor.clone(), ctx.rdma())?;
         self.listeners.push(ip, GFP_KERNEL)?;
-        match Listener::new(&SockAddr::gid([0; 16], port), backlog, acceptor, OWNER) {
+        match Listener::new(&SockAddr::gid([0; 16], port), backlog, acceptor, ctx.rdma()) {
             Ok(ib) => self.listeners.push(ib, GFP_KERNEL)?,
             Err(e) => pr_info!("port {port}: not listening for GID addresses: {e:?}\n"),
         }

@@ -104,6 +104,20 @@ recovers()
 	fio_verify "$(dev)" 2M
 }
 
+# The cable stays; interface-down.sh has more of it.
+interface()
+{
+	local before
+
+	write "$SESS/fast_io_fail_tmo" 30
+	ip link set eth0 down
+	sleep 8
+	before=$(ios "$(dev)")
+	ip link set eth0 up
+	ms_now >"$TMP/up"
+	went_on "$LIMIT" more_than "$before"
+}
+
 server_role() { serve_disk 128 200; }
 
 client_role()
@@ -126,6 +140,12 @@ client_role()
 	ktap_log "$TMP/case.log" 6
 	check "it goes on by itself when the cable is back" recovers
 	grep -o 'IO went on.*' "$TMP/case.log" | sed 's/^/# /'
+	load_start "$(dev)"
+	sleep 1
+	check "the interface is taken down for 8 s, and IO goes on" interface
+	grep -o 'IO went on.*' "$TMP/case.log" | sed 's/^/# /'
+	load_stop
+	check "all IO succeeded and verified, too" load_is_fine
 	check "the device unmaps" unmap_rnbd "$(dev)"
 	check "the client modules unload" unload_modules
 	barrier unmapped

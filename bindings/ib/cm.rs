@@ -22,6 +22,7 @@ use kernel::{
 };
 
 use super::{
+    consumer::Consumer,
     device::Device,
     sockaddr::SockAddr, //
 };
@@ -241,6 +242,12 @@ impl CmId {
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
+    /// Whether datagrams can be sent. True without a device, or if it is not known. Any context.
+    pub(super) fn port_is_active(&self) -> bool {
+        self.device()
+            .is_none_or(|device| device.port_is_active(self.port()))
+    }
+
     pub(super) fn has_source(&self) -> bool {
         // SAFETY: the id is valid. Its address is resolved once, before anybody who is not its
         // event handler gets at it, and stays until it is destroyed.
@@ -410,6 +417,8 @@ pub struct Listener<L: Listen> {
     // Dropped first: no callback runs afterwards.
     _id: CmId,
     _listen: Arc<L>,
+    // Dropped last: its module goes after that.
+    _consumer: Consumer,
 }
 
 impl<L: Listen> Listener<L> {
@@ -419,17 +428,12 @@ impl<L: Listen> Listener<L> {
     /// # Errors
     ///
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` (IB address without IB device).
-    pub fn new(
-        addr: &SockAddr,
-        backlog: i32,
-        listen: Arc<L>,
-        owner: &'static CStr,
-    ) -> Result<Self> {
+    pub fn new(addr: &SockAddr, backlog: i32, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
         let context = core::ptr::from_ref::<L>(&listen).cast_mut().cast();
         let space = PortSpace::of(addr);
         // SAFETY: `listen` outlives the id: it is dropped after it, below and
         // in the structure.
-        let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, owner)? };
+        let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, consumer.name())? };
         // SAFETY: the id is valid; the address is only read.
         to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
         // SAFETY: as above.
@@ -438,6 +442,7 @@ impl<L: Listen> Listener<L> {
         Ok(Self {
             _id: id,
             _listen: listen,
+            _consumer: consumer.clone(),
         })
     }
 }

@@ -101,6 +101,12 @@ impl Device {
         }
     }
 
+    /// Whether a port can send and receive. True if it is not known. Any context.
+    pub(super) fn port_is_active(&self, port: u32) -> bool {
+        // SAFETY: the device is valid; a port that it has not is an error.
+        unsafe { raw::rtrs_helper_ib_port_is_active(self.as_raw(), port) }
+    }
+
     /// Takes a reference; `None` when the device is being unregistered.
     pub fn get(&self) -> Option<DeviceRef> {
         // SAFETY: the device is valid.

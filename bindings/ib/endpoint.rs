@@ -8,12 +8,14 @@
 //! mutex of its `cm_id`. A [`Locked`] is the proof that it is held: what must
 //! not run beside an event takes one.
 
-use core::ops::Deref;
+use core::{
+    mem::ManuallyDrop,
+    ops::Deref, //
+};
 use kernel::{
     error::to_result,
     ffi,
     prelude::*,
-    str::CStr,
     sync::{
         Arc,
         SetOnce, //
@@ -28,6 +30,10 @@ use super::{
         InterfaceName,
         PendingConnection,
         PortSpace, //
+    },
+    consumer::{
+        Consumer,
+        Farewell, //
     },
     device::Device,
     domain::Domain,
@@ -44,6 +50,7 @@ use crate::{
     atomic::{
         Acquire,
         Atomic,
+        Relaxed,
         Release, //
     },
     raw,
@@ -97,22 +104,32 @@ pub trait Handler: Send + Sync + Sized + 'static {
 /// and must not be done from a callback.
 #[pin_data(PinnedDrop)]
 pub struct Endpoint<H: Handler> {
-    // Dropped in this order, after `shutdown()` of the queue pair.
+    // Dropped after `shutdown()`.
     qp: SetOnce<Pin<KBox<QueuePair>>>,
-    id: SetOnce<CmId>,
+    /// Taken in the end, after the queue pair was destroyed.
+    id: SetOnce<ManuallyDrop<CmId>>,
     handler: Arc<H>,
     /// Set under the handler lock: events are ignored from then on.
     dying: Atomic<bool>,
     /// The address is resolved: what the id has of it does not change any more.
     resolved: Atomic<bool>,
+    /// The id may have sent datagrams, or be about to, so that its end sends some.
+    greeted: Atomic<bool>,
+    /// The device goes away.
+    removed: Atomic<bool>,
+    /// Where the id waits for its port in the end.
+    place: Option<KBox<Farewell>>,
     index: u16,
-    owner: &'static CStr,
+    /// Dropped last: its module goes after that.
+    consumer: Consumer,
     #[pin]
     _pin: core::marker::PhantomPinned,
 }
 
 impl<H: Handler> Endpoint<H> {
-    fn alloc(handler: Arc<H>, index: u16, owner: &'static CStr) -> Result<Pin<KBox<Self>>> {
+    fn alloc(handler: Arc<H>, index: u16, consumer: &Consumer) -> Result<Pin<KBox<Self>>> {
+        let place = Some(Farewell::new()?);
+        let consumer = consumer.clone();
         KBox::pin_init(
             pin_init!(Self {
                 qp: SetOnce::new(),
@@ -120,8 +137,11 @@ impl<H: Handler> Endpoint<H> {
                 handler,
                 dying: Atomic::new(false),
                 resolved: Atomic::new(false),
+                greeted: Atomic::new(false),
+                removed: Atomic::new(false),
+                place,
                 index,
-                owner,
+                consumer,
                 _pin: core::marker::PhantomPinned,
             }),
             GFP_KERNEL,
@@ -139,13 +159,20 @@ impl<H: Handler> Endpoint<H> {
         handler: Arc<H>,
         index: u16,
         ps: PortSpace,
-        owner: &'static CStr,
+        consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>> {
-        let this = Self::alloc(handler, index, owner)?;
+        let this = Self::alloc(handler, index, consumer)?;
         // SAFETY: the endpoint stays where it is until the id, which it owns,
         // is destroyed.
-        let id = unsafe { CmId::new(Some(event::<H>), this.as_ref().context(), ps, owner) }?;
-        this.id.populate(id);
+        let id = unsafe {
+            CmId::new(
+                Some(event::<H>),
+                this.as_ref().context(),
+                ps,
+                consumer.name(),
+            )
+        }?;
+        this.id.populate(ManuallyDrop::new(id));
         Ok(this)
     }
 
@@ -154,9 +181,9 @@ impl<H: Handler> Endpoint<H> {
         handler: Arc<H>,
         index: u16,
         pending: PendingConnection,
-        owner: &'static CStr,
+        consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>, (PendingConnection, Error)> {
-        let this = match Self::alloc(handler, index, owner) {
+        let this = match Self::alloc(handler, index, consumer) {
             Ok(this) => this,
             Err(e) => return Err((pending, e)),
         };
@@ -169,9 +196,10 @@ impl<H: Handler> Endpoint<H> {
                 raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event::<H>));
             }
         });
-        this.id.populate(id);
-        // It came with the address.
+        this.id.populate(ManuallyDrop::new(id));
+        // It came with the address, and waits for an answer.
         this.resolved.store(true, Release);
+        this.greeted.store(true, Relaxed);
         Ok(this)
     }
 
@@ -194,7 +222,11 @@ impl<H: Handler> Endpoint<H> {
     }
 
     fn id(&self) -> Result<&CmId> {
-        self.id.as_ref().ok_or(EINVAL)
+        self.known_id().ok_or(EINVAL)
+    }
+
+    fn known_id(&self) -> Option<&CmId> {
+        self.id.as_ref().map(|id| &**id)
     }
 
     /// The id, once its address is resolved. Until then the connection manager writes to it.
@@ -202,7 +234,7 @@ impl<H: Handler> Endpoint<H> {
         // Pairs with the stores: what was written before is there.
         self.resolved
             .load(Acquire)
-            .then(|| self.id.as_ref())
+            .then(|| self.known_id())
             .flatten()
     }
 
@@ -223,7 +255,7 @@ impl<H: Handler> Endpoint<H> {
 
     /// The peer's address.
     pub fn peer(&self) -> Option<SockAddr> {
-        self.id.as_ref().map(CmId::dst)
+        self.known_id().map(CmId::dst)
     }
 
     /// Whether the local address is still one of the port's. True until the address is resolved.
@@ -274,19 +306,19 @@ impl<H: Handler> Endpoint<H> {
     /// The queue pair has received something before the connection manager was told that the
     /// connection is up: its last message was lost, and need not be repeated. Any context.
     pub(super) fn communication_established(&self) {
-        if let Some(id) = self.id.as_ref() {
+        if let Some(id) = self.known_id() {
             // SAFETY: the id is valid. It fails if the connection is up by now.
             unsafe { raw::rdma_notify(id.as_raw(), raw::ib_event_type_IB_EVENT_COMM_EST) };
         }
     }
 
     /// Closes the gate, tells the peer, and lets the queue pair flush what is
-    /// outstanding. Does not wait. May sleep.
+    /// outstanding; while the port is down only the first of these. Does not wait. May sleep.
     pub fn disconnect(&self) {
         if let Some(qp) = self.qp() {
             qp.close_gate();
         }
-        if let Some(id) = self.id.as_ref() {
+        if let Some(id) = self.known_id().filter(|id| id.port_is_active()) {
             // SAFETY: the id is valid. Fails when there is no connection.
             unsafe { raw::rdma_disconnect(id.as_raw()) };
         }
@@ -301,7 +333,7 @@ impl<H: Handler> Endpoint<H> {
     /// What is left is to drop it. That may take long, where this does not: a device may have
     /// packets that wait for a link. Sleeps; not from a callback.
     pub fn drain(&self) {
-        let Some(id) = self.id.as_ref() else { return };
+        let Some(id) = self.known_id() else { return };
 
         id.with_handler_lock(|| self.dying.store(true, Release));
         self.disconnect();
@@ -314,7 +346,8 @@ impl<H: Handler> Endpoint<H> {
 #[pinned_drop]
 impl<H: Handler> PinnedDrop for Endpoint<H> {
     fn drop(self: Pin<&mut Self>) {
-        let this = self.as_ref().get_ref();
+        // SAFETY: nothing is moved out of it that is pinned.
+        let this = unsafe { self.get_unchecked_mut() };
         // No event reaches the handler after this, so that the queue pair can go before the id, as
         // it has to.
         this.drain();
@@ -322,6 +355,14 @@ impl<H: Handler> PinnedDrop for Endpoint<H> {
             // SAFETY: called once, here; drop is not called from a callback,
             // as the type says.
             unsafe { qp.shutdown() };
+        }
+        // SAFETY: here alone, and nobody looks at it afterwards.
+        let id = this.id.as_ref().map(|id| unsafe { core::ptr::read(&**id) });
+        match (id, this.place.take()) {
+            (Some(id), Some(place)) if this.greeted.load(Relaxed) => {
+                this.consumer.part_with(id, &this.removed, place);
+            }
+            (id, _) => drop(id),
         }
     }
 }
@@ -358,9 +399,10 @@ impl<'a, H: Handler> Locked<'a, H> {
         if ep.qp().is_some() {
             return Err(EBUSY);
         }
+        let (id, owner) = (ep.id()?.as_nonnull(), ep.consumer.name());
         // SAFETY: `ep` is pinned and owns id and result; it has no QP, and
         // nobody else creates one: that takes the handler lock, which we have.
-        let qp = unsafe { QueuePair::new(ep.id()?.as_nonnull(), ep, domain, cfg, ep.owner) }?;
+        let qp = unsafe { QueuePair::new(id, ep, domain, cfg, owner) }?;
         ep.qp.populate(qp);
         ep.qp().ok_or(EINVAL)
     }
@@ -376,6 +418,7 @@ impl<'a, H: Handler> Locked<'a, H> {
     /// Starts to connect; an event tells the end. May sleep.
     pub fn connect(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
+        self.0.greeted.store(true, Relaxed);
         // SAFETY: the id is valid, its handler lock held; the parameters are
         // only read.
         to_result(unsafe { raw::rdma_connect_locked(self.0.id()?.as_raw(), &mut param) })
@@ -408,9 +451,12 @@ unsafe extern "C" fn event<H: Handler>(
 ) -> ffi::c_int {
     // SAFETY: the context is the endpoint, which destroys the id before it goes.
     let ep = unsafe { &*raw::rtrs_helper_cm_context(id).cast::<Endpoint<H>>() };
+    // SAFETY: valid for the time of this handler.
+    let ev = unsafe { CmEvent::from_raw(id, ev) };
+    if matches!(ev, CmEvent::DeviceRemoval) {
+        ep.removed.store(true, Relaxed);
+    }
     if !ep.dying.load(Acquire) {
-        // SAFETY: valid for the time of this handler.
-        let ev = unsafe { CmEvent::from_raw(id, ev) };
         if matches!(ev, CmEvent::AddrResolved) {
             ep.resolved.store(true, Release);
         }

@@ -135,7 +135,7 @@ impl Link {
             self.core.clone(),
             index,
             PortSpace::of(path.dst()),
-            MODULE_NAME,
+            path.session().rdma(),
         )?;
         // CAST: 5 bits.
         match path.session().tuning().ack_timeout.get() as u8 {

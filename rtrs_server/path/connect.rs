@@ -194,7 +194,8 @@ impl Path {
             }
         };
         let queues = queue_memory(size.send_wr, size.recv_wr);
-        let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, OWNER) {
+        let rdma = self.session().context().rdma();
+        let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, rdma) {
             Ok(ep) => ep,
             Err((pending, e)) => {
                 setup.one_less(queues);

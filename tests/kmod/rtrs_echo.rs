@@ -12,8 +12,8 @@
 //!    mapped for the device, a queue pair, and a receive before there can be a message;
 //! 4. both are connected: the one that asked says something;
 //! 5. completions say what has arrived, and that what was sent is gone;
-//! 6. everything ends by being dropped: connections in the order of the fields, and then what they
-//!    used.
+//! 6. everything ends by being dropped: connections in the order of the fields, then what they
+//!    used, and at last the consumer, which waits for all of them.
 //!
 //! There is no `unsafe` in it. Memory that a device may write is copied from and to, never
 //! borrowed; what a work request names belongs to the domain, which outlives the queue pair; after an
@@ -50,6 +50,7 @@ use rtrs_bindings::{
         Listen,
         Listener,
         Locked,
+        OwnedConsumer,
         PendingConnection,
         PollContext,
         PortSpace,
@@ -232,12 +233,15 @@ struct Echo {
     _asking: Pin<KBox<Endpoint<Side>>>,
     _answering: Pin<KBox<Endpoint<Side>>>,
     _listener: Listener<Door>,
+    _consumer: OwnedConsumer,
 }
 
 impl kernel::Module for Echo {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let addr = SockAddr::v4(ADDR.with(parse)?.octets(), PORT);
         let patience = msecs_to_jiffies(PATIENCE_MS);
+        let owned = OwnedConsumer::new(OWNER)?;
+        let consumer = owned.handle();
 
         let door = Arc::pin_init(
             pin_init!(Door {
@@ -246,16 +250,16 @@ impl kernel::Module for Echo {
             }),
             GFP_KERNEL,
         )?;
-        let listener = Listener::new(&addr, 1, door.clone(), OWNER)?;
+        let listener = Listener::new(&addr, 1, door.clone(), &consumer)?;
 
         let (one, other) = (Side::new(false)?, Side::new(true)?);
-        let mut asking = Endpoint::new(one.clone(), 0, PortSpace::of(&addr), OWNER)?;
+        let mut asking = Endpoint::new(one.clone(), 0, PortSpace::of(&addr), &consumer)?;
         asking.as_mut().resolve_addr(None, &addr, PATIENCE_MS)?;
 
         door.knocked.wait_timeout(patience)?;
         let pending = door.pending.lock().take().ok_or(EINVAL)?;
         let answering =
-            Endpoint::from_pending(other.clone(), 0, pending, OWNER).map_err(|(_, e)| e)?;
+            Endpoint::from_pending(other.clone(), 0, pending, &consumer).map_err(|(_, e)| e)?;
         answering.locked(|ep| other.prepare(&ep).and_then(|()| ep.accept(PARAM)))??;
 
         one.over.wait_timeout(patience)?;
@@ -267,6 +271,7 @@ impl kernel::Module for Echo {
             _asking: asking,
             _answering: answering,
             _listener: listener,
+            _consumer: owned,
         })
     }
 }

@@ -1,0 +1,114 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: the only interface is taken down for 8 s under verified load: IO waits, and goes on within 3 s of its return
+# topology: single
+# timeout: 300
+# seconds: 55
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma
+
+IFACE=drxe0
+SESS=$CLT/iface
+# Seconds without an interface, and milliseconds after which IO has to go on.
+DOWN=8
+LIMIT=$((3000 * RTRS_TIME_SCALE))
+TIMES=${RTRS_LONG:+10}
+TIMES=${TIMES:-3}
+
+map() { map_rnbd iface /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+more_than() { [ "$(ios "$(dev)")" -gt "$1" ]; }
+
+# down_and_up: how long it takes IO to go on.
+down_and_up()
+{
+	local t0 ms
+
+	ip link set "$IFACE" down
+	sleep "$DOWN"
+	grep . "$SESS"/paths/*/state_full
+	ip link set "$IFACE" up
+	t0=$(ms_now)
+	wait_for 60 more_than "$(ios "$(dev)")"
+	ms=$(($(ms_now) - t0))
+	echo "IO went on $ms ms after the interface was back"
+	[ "$ms" -lt "$LIMIT" ] || late "that is too long"
+}
+
+maps_another()
+{
+	local dev
+
+	dev=$(map_rnbd another /dev/nullb1 ip:10.9.0.2@ip:10.9.0.1)
+	fio_verify "$dev" 1M
+	unmap_rnbd "$dev"
+}
+
+# goes: until the path is lost.
+goes()
+{
+	# RNBD's message to close its device waits for a path, too.
+	write "$SESS/fast_io_fail_tmo" 2
+	ip link set "$IFACE" down
+	wait_for 20 not has_words "$SESS/state" "connected 1/1"
+	# There are ids that wait, since connections had nobody to say goodbye to.
+	cm_ids >"$TMP/ids"
+	cat "$TMP/ids"
+	[ "$(wc -l <"$TMP/ids")" -gt 2 ]
+}
+
+# Besides those that listen.
+cm_ids() { rdma resource show cm_id | grep 'comm \[rtrs' | grep -v 'state LISTEN'; }
+
+device_goes()
+{
+	local t0=$SECONDS
+
+	rdma link delete rxe0
+	[ $((SECONDS - t0)) -le $((10 * RTRS_TIME_SCALE)) ] || late "it took $((SECONDS - t0)) s"
+	[ -z "$(cm_ids)" ]
+}
+
+device_comes()
+{
+	ip link set "$IFACE" up && rdma link add rxe0 type rxe netdev "$IFACE" && wait_for 5 rdma_active rxe0
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+defer rxe_down rxe0
+must "two disks" eval "null_blk_up nullb0 64 && null_blk_up nullb1 16"
+defer null_blk_down nullb0
+defer null_blk_down nullb1
+resource_snapshot
+defer unload_modules
+must "modules load" eval "load_rtrs rust both && load_rnbd both"
+must "a device maps" map
+load_start "$(dev)"
+for ((i = 1; i <= TIMES; i++)); do
+	sleep 1
+	check "IO waits for the interface, and goes on, $i of $TIMES" down_and_up
+	grep -o 'IO went on.*' "$TMP/case.log" | sed 's/^/# /'
+	check "nothing fails, time $i" load_runs
+done
+load_stop
+check "all IO succeeded and verified" load_is_fine
+check "nothing is in flight" nothing_in_flight iface
+check "a new session over the device works" maps_another
+check "the device unmaps" unmap_rnbd "$(dev)"
+
+# What is left of connections must not hold up those who want to get rid of their device.
+must "a device maps again" map
+check "the interface goes again" goes
+check "its RDMA device can be removed meanwhile" device_goes
+check "the device unmaps, too" unmap_rnbd "$(dev)"
+must "soft RoCE is back" device_comes
+check "and so is what it takes to map a device" maps_another
+
+must "a device maps once more" map
+check "the interface goes once more" goes
+check "the device unmaps without it" unmap_rnbd "$(dev)"
+check "modules unload without it" unload_modules
+finish
