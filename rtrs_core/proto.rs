@@ -30,7 +30,8 @@ pub use self::{
         reject_errno,
         ConnAccept,
         ConnReject,
-        ConnReq, //
+        ConnReq,
+        PathWait, //
     },
     errno::{
         IoErrno,

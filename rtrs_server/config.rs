@@ -25,6 +25,7 @@ use rtrs_bindings::{
 use rtrs_core::proto::Geometry;
 
 use crate::logic::{
+    linger::Linger,
     listen::{
         self,
         ListenError,
@@ -64,6 +65,13 @@ module_params! {
         |secs| match secs {
             0..=3600 => Ok(()),
             _ => Err("must be 0 to 3600"),
+        };
+    /// How long it is kept if the client says how long it waits.
+    static SESSION_LINGER_MAX: int = "session_linger_max",  3600,
+        "Seconds at most, if they are more than session_linger, for a client that says how long it waits for a path (default: 3600)",
+        |secs| match secs {
+            0..=86_400 => Ok(()),
+            _ => Err("must be 0 to 86400"),
         };
     /// How long a client may take to connect a path.
     static HANDSHAKE_TIMEOUT_MS: int = "handshake_timeout_ms", 30_000,
@@ -208,8 +216,8 @@ pub(crate) struct Config {
     pub(crate) always_invalidate: bool,
     /// Bytes of data up to which a request is copied, and the key of its chunk stays.
     pub(crate) copy_max: u32,
-    /// How long a session without paths is kept, in seconds.
-    pub(crate) linger_secs: u32,
+    /// How long a session without paths is kept.
+    pub(crate) linger: Linger,
 }
 
 impl Config {
@@ -230,7 +238,10 @@ impl Config {
                 .or(here.always_invalidate)
                 .unwrap_or_else(|| ALWAYS_INVALIDATE.get()),
             copy_max: COPY_MAX.get().unsigned_abs(),
-            linger_secs: SESSION_LINGER.get().unsigned_abs(),
+            linger: Linger {
+                secs: SESSION_LINGER.get().unsigned_abs(),
+                max_secs: SESSION_LINGER_MAX.get().unsigned_abs(),
+            },
         })
     }
 }

@@ -77,6 +77,7 @@ use rtrs_core::{
         },
         ConnReq,
         Geometry,
+        PathWait,
         SessionName, //
     },
 };
@@ -159,6 +160,8 @@ pub(crate) struct Path {
     cid_num: u16,
     /// The client needs no key with an answer if it has not changed.
     keeps_keys: bool,
+    /// For how long requests wait at the client.
+    path_wait: PathWait,
     /// The client is the source.
     addrs: AddrPair,
     /// The same, as sysfs has it.
@@ -300,6 +303,7 @@ impl Path {
                 recon_cnt: req.recon_cnt,
                 cid_num: req.cid_num,
                 keeps_keys: req.keeps_keys,
+                path_wait: req.path_wait,
                 addrs: *addrs,
                 cname: CString::try_from_fmt(fmt!("{}", *addrs))?,
                 deadline,

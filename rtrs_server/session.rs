@@ -33,7 +33,6 @@ use kernel::{
         Mutex,
         SetOnce, //
     },
-    time::msecs_to_jiffies, //
 };
 
 use rtrs_bindings::{
@@ -43,19 +42,16 @@ use rtrs_bindings::{
     },
     uuid::Uuid,
     workqueue::{
-        impl_has_delayed_work,
         new_delayed_work,
-        DelayedOn,
         DelayedWork,
-        DelayedWorkExt,
-        Queue,
-        WorkItem, //
+        Queue, //
     },
 };
 use rtrs_core::{
     addr::Addr,
     proto::{
         Geometry,
+        PathWait,
         SessionName,
         MAX_PATHS, //
     },
@@ -88,6 +84,7 @@ const PATHS_ROOM: usize = 2 * MAX_PATHS;
 const KEPT_SOURCES: usize = 8;
 
 mod life;
+mod linger;
 mod observe;
 
 /// What was told to the outside about a session.
@@ -143,27 +140,11 @@ pub struct Session {
     sources: SpinLockIrq<Sources<Addr, KEPT_SOURCES>>,
     /// Of the server's sessions, once it is one.
     share: SetOnce<Share>,
+    /// For how long requests wait at the client; see [`PathWait::to_secs`].
+    path_wait: Atomic<u32>,
     /// The end of the time a session without paths is kept.
     #[pin]
     expiry: DelayedWork<Self>,
-}
-
-impl_has_delayed_work! {
-    impl HasDelayedWork<Self> for Session { self.expiry }
-}
-
-impl WorkItem for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.expire();
-    }
-}
-
-impl DelayedOn for Session {
-    fn queue(&self) -> &Queue {
-        self.ctx.queue()
-    }
 }
 
 impl Session {
@@ -199,6 +180,7 @@ impl Session {
                 question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
                 share: SetOnce::new(),
+                path_wait: Atomic::new(0),
                 expiry <- new_delayed_work!("rtrs_srv_expiry"),
             }),
             GFP_KERNEL,
@@ -446,12 +428,13 @@ impl Session {
         self.claims.fetch_sub(1, Full);
     }
 
-    /// A path from `source` comes up: makes the session visible if it is the first one, and tells
-    /// the user. Runs `f` with the session's directory then. May sleep for as long as the user
+    /// A path from `source` comes up, whose client waits for paths as `wait` says: makes the session
+    /// visible if it is the first one, and tells the user. Runs `f` with the session's directory then. May sleep for as long as the user
     /// likes.
     pub(crate) fn path_up<R>(
         self: &Arc<Self>,
         source: Option<Addr>,
+        wait: PathWait,
         f: impl FnOnce(&SessionDir) -> Result<R>,
     ) -> Result<R> {
         let mut link = self.link.lock();
@@ -471,6 +454,7 @@ impl Session {
                 if let Some(dir) = &link.dir {
                     dir.announce();
                 }
+                self.set_path_wait(wait);
                 if let Some(addr) = source {
                     self.sources.lock().note(addr);
                 }
@@ -518,65 +502,5 @@ impl Session {
         if self.is_deserted() {
             self.linger();
         }
-    }
-
-    /// The last path is gone: keeps the session for a client that comes back, or ends it. May
-    /// sleep.
-    fn linger(self: &Arc<Self>) {
-        let secs = self.ctx.config().linger_secs;
-        if secs == 0 || !self.is_kept() || self.ctx.is_closing() {
-            self.expire();
-            return;
-        }
-        self.expiry
-            .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
-        // Whoever closes the server may not have seen the timer.
-        if self.ctx.is_closing() {
-            self.expire_soon();
-        }
-    }
-
-    /// Ends the session now, if it is without a path, and not when its time is over. Any context.
-    pub(crate) fn expire_soon(self: &Arc<Self>) {
-        self.expiry.mod_delayed(self, 0);
-    }
-
-    /// Whether the user has the session: it was told that it is up, and not that it is down. A
-    /// path that was added under the registry's lock finds this to stay so. Any context.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept.load(Acquire)
-    }
-
-    /// Ends the session if it is without a path. May sleep for as long as the user likes.
-    fn expire(self: &Arc<Self>) {
-        {
-            // Locked first: a path that is added after the decision cannot come up before it was
-            // carried out.
-            let mut link = self.link.lock();
-            // Decided with the registry locked, so that a client that comes back is told the truth.
-            if !self.ctx.registry().give_up(self) {
-                return;
-            }
-            if link.up {
-                self.ctx.service().link_down(self);
-                self.set_private(core::ptr::null_mut());
-                link.up = false;
-            }
-            self.ending.store(false, Release);
-        }
-        self.ctx.registry().forget(self);
-    }
-
-    /// The user's view of the session ends. `link` and the registry are locked.
-    pub(crate) fn unkeep(&self) {
-        self.ending.store(true, Release);
-        self.kept.store(false, Release);
-    }
-
-    /// Whether the user is being told that the session is down, and may know it by its name until
-    /// that has returned. With the registry locked there is nothing between this and
-    /// [`Session::is_kept`]. Any context.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.load(Acquire)
     }
 }

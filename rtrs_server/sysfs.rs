@@ -107,6 +107,7 @@ attributes! {
         "uuid" => ro_root(|session, out| line::<&Uuid>(out, session.uuid())),
         "protocol_errors" => ro(|session, out| line(out, session.violations())),
         "memory" => ro(|session, out| line(out, session.memory())),
+        "linger" => ro(|session, out| line(out, session.linger_secs())),
     };
     static PATH_FILES: [Path] = {
         "state" => ro(|path, out| line(out, path.state())),

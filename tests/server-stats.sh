@@ -142,7 +142,7 @@ garbage()
 	for f in state state_full uuid memory protocol_errors hca_name hca_port src_addr dst_addr; do
 		not write "$p0/$f" 1
 	done
-	for f in state peer_name uuid memory protocol_errors; do
+	for f in state peer_name uuid memory protocol_errors linger; do
 		not write "$SESS/$f" 1
 	done
 }

@@ -414,6 +414,7 @@ impl LinkCore {
             session_uuid: *path.session().uuid().as_bytes(),
             first_conn: creation == Creation::Ask,
             keeps_keys: self.keeps_keys,
+            path_wait: path.session().fail_after().to_path_wait(),
         }
         .write(&mut buf)
         .map_err(|_| EINVAL)?;

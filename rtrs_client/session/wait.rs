@@ -43,6 +43,7 @@ use rtrs_bindings::{
         WorkExt, //
     },
 };
+use rtrs_core::proto::PathWait;
 
 use super::{
     io::Unsent,
@@ -76,6 +77,14 @@ impl FailAfter {
         match u32::try_from(secs) {
             Ok(secs) => Self::Secs(secs.min(Self::MAX_SECS)),
             Err(_) => Self::Never,
+        }
+    }
+
+    /// As the server is told.
+    pub(crate) fn to_path_wait(self) -> PathWait {
+        match self {
+            Self::Secs(secs) => PathWait::from_secs(secs),
+            Self::Never => PathWait::Forever,
         }
     }
 
@@ -351,7 +360,16 @@ impl Session {
     /// is now, and the user has to know before anything else is. Sleeps until they do, and until
     /// nobody sends who does not know. No path is up.
     pub(super) fn lost(self: &Arc<Self>) {
-        self.waiting.state.lock().failing = true;
+        let count = {
+            let mut state = self.waiting.state.lock();
+            state.failing = true;
+            state.count
+        };
+        pr_warn_ratelimited!(
+            "{}: the server does not know the session any more: {} requests fail\n",
+            self.name(),
+            count
+        );
         self.fail_waiting();
         self.note_failing();
         self.flush_events();

@@ -2,6 +2,8 @@
 
 //! The messages in the private data of the connection manager: request, accept, reject.
 
+use core::num::NonZeroU32;
+
 use super::{
     errno::RejectErrno,
     error::ProtoError,
@@ -28,6 +30,41 @@ fn check_head(buf: &[u8], off: usize) -> Result<(), ProtoError> {
 /// at it.
 const CAP_KEEPS_KEYS: u8 = 1 << 0;
 
+/// For how long requests of a session wait at the client while it has no path.
+///
+/// Not known to mainline, whose client does not wait and writes zero, and whose server does not
+/// look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathWait {
+    /// They do not wait, or it is not known.
+    #[default]
+    Unsaid,
+    /// So many seconds, fewer than [`u32::MAX`].
+    Secs(NonZeroU32),
+    /// Until there is a path.
+    Forever,
+}
+
+impl PathWait {
+    /// That of so many seconds.
+    pub fn from_secs(secs: u32) -> Self {
+        match NonZeroU32::new(secs) {
+            None => Self::Unsaid,
+            Some(NonZeroU32::MAX) => Self::Forever,
+            Some(secs) => Self::Secs(secs),
+        }
+    }
+
+    /// The number of seconds, in which [`u32::MAX`] is for ever.
+    pub fn to_secs(self) -> u32 {
+        match self {
+            Self::Unsaid => 0,
+            Self::Secs(secs) => secs.get(),
+            Self::Forever => u32::MAX,
+        }
+    }
+}
+
 /// The request for one connection of a path, from the client.
 ///
 /// It is 56 bytes of private data. For the IP families `rdma_cm` puts its own 36-byte header in
@@ -51,6 +88,8 @@ pub struct ConnReq {
     /// An answer need not bring a key: without one the chunk's key is as it was. Never so with
     /// mainline, which loses a receive by it.
     pub keeps_keys: bool,
+    /// Of connection 0 alone: the others have other uses for the place, and say nothing.
+    pub path_wait: PathWait,
 }
 
 impl ConnReq {
@@ -69,14 +108,20 @@ impl ConnReq {
         }
         check_head(buf, 2)?;
 
+        let cid = wire::get_u16(buf, 6)?;
+        let path_wait = match cid {
+            0 => PathWait::from_secs(wire::get_u32(buf, 46)?),
+            _ => PathWait::Unsaid,
+        };
         let req = Self {
-            cid: wire::get_u16(buf, 6)?,
+            cid,
             cid_num: wire::get_u16(buf, 8)?,
             recon_cnt: wire::get_u16(buf, 10)?,
             path_uuid: wire::get(buf, 12)?,
             session_uuid: wire::get(buf, 28)?,
             first_conn: wire::get(buf, 44).map(u8::from_le_bytes)? & 1 != 0,
             keeps_keys: wire::get(buf, 45).map(u8::from_le_bytes)? & CAP_KEEPS_KEYS != 0,
+            path_wait,
         };
         req.check()?;
         Ok(req)
@@ -101,6 +146,9 @@ impl ConnReq {
         wire::put(msg, 44, &[u8::from(self.first_conn)])?;
         let capabilities = if self.keeps_keys { CAP_KEEPS_KEYS } else { 0 };
         wire::put(msg, 45, &[capabilities])?;
+        if self.cid == 0 {
+            wire::put(msg, 46, &self.path_wait.to_secs().to_le_bytes())?;
+        }
         Ok(Self::SIZE)
     }
 

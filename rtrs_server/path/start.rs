@@ -86,7 +86,7 @@ impl Path {
         let live = self.make_live().map_err(refused)?;
         let dir = self
             .session()
-            .path_up(self.addrs().src, |session_dir| {
+            .path_up(self.addrs().src, self.path_wait, |session_dir| {
                 // The user may have taken their time, and the client has come back meanwhile.
                 if self.is_closing() {
                     return Err(errno::ECONNABORTED);

@@ -15,7 +15,7 @@ use rand::{rngs::StdRng, Rng, RngCore, SeedableRng};
 
 use crate::{
     client::{Con, Identity, Outcome, Session},
-    proto::{errno::ECONNRESET, Imm, CM_REJ_CONSUMER_DEFINED},
+    proto::{errno::ECONNRESET, Imm, PathWait, CM_REJ_CONSUMER_DEFINED},
     report::Report,
     verbs::{Remote, Send},
 };
@@ -120,6 +120,7 @@ impl Attack<'_> {
             first: true,
             cons: CONS,
             keeps_keys: false,
+            path_wait: PathWait::Unsaid,
             from: self.job.from,
         };
         self.rng.fill_bytes(&mut who.session);

@@ -13,8 +13,8 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use crate::{
     proto::{
-        reject_errno, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, ProtoError, ReadDest,
-        ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
+        reject_errno, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, PathWait, ProtoError,
+        ReadDest, ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
     },
     verbs::{Channel, Completion, Domain, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
@@ -206,6 +206,8 @@ pub struct Identity {
     pub cons: u16,
     /// Answers need not bring a key.
     pub keeps_keys: bool,
+    /// For how long it says that it waits for a path.
+    pub path_wait: PathWait,
     /// Where it comes from, if it matters.
     pub from: Option<IpAddr>,
 }
@@ -223,6 +225,7 @@ impl Identity {
             session_uuid: self.session,
             first_conn: self.first,
             keeps_keys: self.keeps_keys,
+            path_wait: self.path_wait,
         }
         .write(&mut msg)
         .map_err(proto)?;

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::{
     client::Identity,
-    proto::{reject_errno, CM_REJ_CONSUMER_DEFINED},
+    proto::{reject_errno, PathWait, CM_REJ_CONSUMER_DEFINED},
     verbs::{Channel, Domain, Event, EventKind, Id, QueueSize},
 };
 
@@ -172,6 +172,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
             first: true,
             cons: CONS,
             keeps_keys: false,
+            path_wait: PathWait::Unsaid,
             from: None,
         };
         rng.fill_bytes(&mut who.session);

@@ -19,6 +19,7 @@ fn conn_req() -> ConnReq {
         session_uuid: core::array::from_fn(|i| 0x20 + i as u8),
         first_conn: true,
         keeps_keys: false,
+        path_wait: PathWait::Unsaid,
     }
 }
 
@@ -64,6 +65,33 @@ fn conn_req_bytes() {
     // Capabilities that nobody knows yet.
     buf[45] = 0xfe;
     assert_eq!(ConnReq::parse(&buf), Ok(conn_req()));
+}
+
+#[test]
+fn conn_req_says_how_long_it_waits() {
+    let write = |cid, path_wait| {
+        let mut buf = [0; 56];
+        let req = ConnReq {
+            cid,
+            path_wait,
+            ..conn_req()
+        };
+        req.write(&mut buf).unwrap();
+        (ConnReq::parse(&buf).unwrap().path_wait, buf)
+    };
+    for (wait, bytes) in [
+        (PathWait::Unsaid, [0; 4]),
+        (PathWait::from_secs(30), [30, 0, 0, 0]),
+        (PathWait::from_secs(86_400), [0x80, 0x51, 1, 0]),
+        (PathWait::Forever, [0xff; 4]),
+    ] {
+        let (parsed, buf) = write(0, wait);
+        assert_eq!((parsed, &buf[46..50]), (wait, &bytes[..]));
+        assert_eq!(&buf[50..], [0; 6]);
+        // The others have other uses for the place.
+        let (parsed, buf) = write(1, wait);
+        assert_eq!((parsed, &buf[46..]), (PathWait::Unsaid, &[0; 10][..]));
+    }
 }
 
 #[test]

@@ -17,7 +17,9 @@ pub const CONN_REQ: &[Field] = &[
     (12, 16),
     (28, 16),
     (44, 1),
-    (45, 11),
+    (45, 1),
+    (46, 4),
+    (50, 6),
 ];
 /// Those of the question for chunks.
 pub const INFO_REQ: &[Field] = &[(0, 2), (2, 255), (257, 15)];

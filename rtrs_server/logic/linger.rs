@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! For how long a session that lost its last path is kept for its client.
+
+use rtrs_core::proto::PathWait;
+
+/// Seconds that are added to what a client says: it may learn later than the server that the last
+/// path is gone (after 25 s, by its heartbeats), and a path that it begins to connect before its
+/// time is over takes up to 30 s.
+pub const GRACE_SECS: u32 = 60;
+
+/// What the administrator allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linger {
+    /// Seconds for a client that does not say how long it waits; 0: no session is kept.
+    pub secs: u32,
+    /// Seconds at most for one that does.
+    pub max_secs: u32,
+}
+
+impl Linger {
+    /// Seconds for which to keep the session of a client whose requests wait for `wait`. What the
+    /// client says makes it longer, and never shorter; 0: it is not kept.
+    pub fn of(self, wait: PathWait) -> u32 {
+        if self.secs == 0 {
+            return 0;
+        }
+        let wish = match wait {
+            PathWait::Unsaid => self.secs,
+            PathWait::Secs(secs) => secs.get().saturating_add(GRACE_SECS),
+            PathWait::Forever => self.max_secs,
+        };
+        wish.min(self.max_secs).max(self.secs)
+    }
+}

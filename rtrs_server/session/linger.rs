@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A session without a path: it is kept for a while for a client that comes back, and then ends.
+//!
+//! # Locking
+//!
+//! `Session::link`, then the registry.
+
+use kernel::{
+    sync::{
+        atomic::{
+            Acquire,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    },
+    time::msecs_to_jiffies, //
+};
+
+use rtrs_bindings::workqueue::{
+    impl_has_delayed_work,
+    DelayedOn,
+    DelayedWorkExt,
+    Queue,
+    WorkItem, //
+};
+use rtrs_core::proto::PathWait;
+
+use super::Session;
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self> for Session { self.expiry }
+}
+
+impl WorkItem for Session {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.expire();
+    }
+}
+
+impl DelayedOn for Session {
+    fn queue(&self) -> &Queue {
+        self.ctx.queue()
+    }
+}
+
+impl Session {
+    /// Its client says for how long requests wait there while it has no path. What the latest path
+    /// that came up says counts. Any context.
+    pub(super) fn set_path_wait(&self, wait: PathWait) {
+        self.path_wait.store(wait.to_secs(), Relaxed);
+    }
+
+    /// For how many seconds it is kept without a path. Any context.
+    pub(crate) fn linger_secs(&self) -> u32 {
+        let wait = PathWait::from_secs(self.path_wait.load(Relaxed));
+        self.ctx.config().linger.of(wait)
+    }
+
+    /// The last path is gone: keeps the session for a client that comes back, or ends it. May
+    /// sleep.
+    pub(super) fn linger(self: &Arc<Self>) {
+        let secs = self.linger_secs();
+        if secs == 0 || !self.is_kept() || self.ctx.is_closing() {
+            self.expire();
+            return;
+        }
+        self.expiry
+            .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
+        // Whoever closes the server may not have seen the timer.
+        if self.ctx.is_closing() {
+            self.expire_soon();
+        }
+    }
+
+    /// Ends the session now, if it is without a path, and not when its time is over. Any context.
+    pub(crate) fn expire_soon(self: &Arc<Self>) {
+        self.expiry.mod_delayed(self, 0);
+    }
+
+    /// Whether the user has the session: it was told that it is up, and not that it is down. A
+    /// path that was added under the registry's lock finds this to stay so. Any context.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Acquire)
+    }
+
+    /// Ends the session if it is without a path. May sleep for as long as the user likes.
+    fn expire(self: &Arc<Self>) {
+        {
+            // Locked first: a path that is added after the decision cannot come up before it was
+            // carried out.
+            let mut link = self.link.lock();
+            // Decided with the registry locked, so that a client that comes back is told the truth.
+            if !self.ctx.registry().give_up(self) {
+                return;
+            }
+            if link.up {
+                self.ctx.service().link_down(self);
+                self.set_private(core::ptr::null_mut());
+                link.up = false;
+            }
+            self.ending.store(false, Release);
+        }
+        self.ctx.registry().forget(self);
+    }
+
+    /// The user's view of the session ends. `link` and the registry are locked.
+    pub(crate) fn unkeep(&self) {
+        self.ending.store(true, Release);
+        self.kept.store(false, Release);
+    }
+
+    /// Whether the user is being told that the session is down, and may know it by its name until
+    /// that has returned. With the registry locked there is nothing between this and
+    /// [`Session::is_kept`]. Any context.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Acquire)
+    }
+}
