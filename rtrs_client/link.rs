@@ -132,6 +132,8 @@ pub(crate) struct LinkCore {
     direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
     gave_way: Atomic<bool>,
+    /// The server was taken to know the session, since other paths of it are up.
+    presumed: Atomic<bool>,
     established: Atomic<u32>,
     failed: Atomic<bool>,
     pub(crate) liveness: Liveness,
@@ -171,6 +173,7 @@ impl LinkCore {
                 info: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
+                presumed: Atomic::new(false),
                 established: Atomic::new(0),
                 failed: Atomic::new(false),
                 liveness: Liveness::new(),
@@ -230,10 +233,10 @@ impl LinkCore {
         self.cons.get(first..).map_or(0, Self::inflight_of)
     }
 
-    /// Whether requests for IO are in flight, and no administrative one: a C server answers no
-    /// heartbeats, on the same connection, while its user looks at one of those. Any context.
-    pub(crate) fn waits_for_io(&self) -> bool {
-        self.inflight_on(0) == 0 && self.inflight() > 0
+    /// Whether an administrative request is in flight: a C server answers no heartbeats, on the same
+    /// connection, while its user looks at one of those. Any context.
+    pub(crate) fn waits_for_admin(&self) -> bool {
+        self.inflight_on(0) > 0
     }
 
     fn inflight_of(cons: &[ConState]) -> u64 {
@@ -258,12 +261,15 @@ impl LinkCore {
     /// The server refused a connection.
     fn refused(&self, errno: i32) {
         // What it says is about us, it does not know what a server may become.
-        let failure = if self.gave_way.load(Relaxed) && errno == errno::ENXIO.to_errno() {
-            Failure::GaveWay
+        let unknown = errno == errno::ENXIO.to_errno();
+        let (failure, why) = if unknown && self.gave_way.load(Relaxed) {
+            (Failure::GaveWay, "rejected")
+        } else if unknown && self.presumed.load(Relaxed) {
+            (Failure::Unknown, "the server does not know the session")
         } else {
-            Failure::Again
+            (Failure::Again, "rejected")
         };
-        self.fail_as(failure, "rejected", errno);
+        self.fail_as(failure, why, errno);
     }
 
     fn fail_as(&self, failure: Failure, why: &'static str, errno: i32) {

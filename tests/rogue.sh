@@ -19,6 +19,7 @@ GOOD=ip:10.9.0.2
 SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
 
 SESSION=/sys/class/rtrs-client/m
+TWO=/sys/class/rtrs-client/two
 CLIENT_REPORTS='violation by the server|disconnected by|error completion|no heartbeat|silent, unlike|answer with chunks|posting a request'
 
 mark()
@@ -171,6 +172,51 @@ rogue_only_once()
 	) &
 }
 
+# Idle paths that a server does not know any more, as another one is told, are found dead at once
+# and not by their heartbeats, which are not due before long. One that was only said to be unknown
+# stays.
+forgetful()
+{
+	rogue_start evil 10.9.0.1 --case "$1"
+	rt open name=two "path=ip:10.9.0.3@$EVIL" "path=ip:10.9.0.4@$EVIL" port="$PEER_PORT" delay=60
+	io two dir=write len=4096 count=32 depth=8
+	mark "$1"
+	expect_error "not connected" write "$TWO/paths/ip:10.9.0.3@$EVIL/reconnect" 1
+	said "$1" "the server does not know the session \\(-6\\)"
+}
+
+both_up() { [ "$(cat "$TWO/state")" = "connected 2/2" ]; }
+
+forgets()
+{
+	local t0
+
+	forgetful forgets
+	t0=$(ms_now)
+	wait_for $((10 * RTRS_TIME_SCALE)) both_up || grep . "$TWO"/paths/*/state_full
+	both_up
+	echo "both paths are back after $(($(ms_now) - t0)) ms"
+	said forgets "10.9.0.4.*silent, and its server does not know the session"
+	io two dir=write len=4096 count=32 depth=8
+	rt close name=two
+	rogue_stop evil
+}
+
+confused()
+{
+	forgetful confused
+	wait_for $((10 * RTRS_TIME_SCALE)) both_up
+	# Long enough to be found dead.
+	sleep $((2 * RTRS_TIME_SCALE))
+	not said confused "10.9.0.4.*silent"
+	[ "$(state_since "ip:10.9.0.4@$EVIL")" -ge 2 ]
+	io two dir=write len=4096 count=32 depth=8
+	rt close name=two
+	rogue_stop evil
+}
+
+state_since() { sed -n 's/^since: *//p' "$TWO/paths/$1/state_full" | tr -dc 0-9; }
+
 #
 # Random ones
 #
@@ -303,7 +349,7 @@ close_all()
 	rogue_stop good
 }
 
-must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24 10.9.0.3/24 10.9.0.4/24
 defer rxe_down rxe0
 peer_require
 resource_snapshot
@@ -374,6 +420,8 @@ check "the service connection left" turns leave-service "disconnected by the ser
 # The other path is heard. An only one would have the patience of heartbeats.
 check "silence" turns mute "silent, unlike other paths"
 check "the only path left with requests in flight" parked
+check "a server that forgets is found out on all paths" forgets
+check "one that is only confused loses none" confused
 check "events of paths are no longer wanted" trace_paths 0
 note "seed $SEED"
 must "sessions to a random server" fuzz_open

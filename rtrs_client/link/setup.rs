@@ -405,6 +405,8 @@ impl LinkCore {
         let mut buf = [0u8; ConnReq::SIZE];
         let creation = path.creation(ep.index());
         self.gave_way.store(creation == Creation::GiveWay, Relaxed);
+        let presumed = ep.index() == 0 && creation == Creation::Known;
+        self.presumed.store(presumed, Relaxed);
         ConnReq {
             cid: ep.index(),
             cid_num: self.con_count(),

@@ -103,6 +103,9 @@ pub enum Failure {
     Again,
     /// Nothing: another path of the session was to come first.
     GaveWay,
+    /// The server does not know the session, which other paths are up of: that is about those. It
+    /// is tried again, ever later, and not counted.
+    Unknown,
     /// The server has become another one.
     Final,
 }
@@ -211,6 +214,8 @@ pub struct PathMachine {
     link: Link,
     /// Attempts that failed since the path was up last, or the operator asked.
     attempts: u32,
+    /// Of the latest attempts those that were refused as [`Failure::Unknown`].
+    unknown: u32,
     /// The path was up at least once.
     was_up: bool,
     /// The device is gone: failing is no wonder, attempts do not count.
@@ -230,6 +235,7 @@ impl PathMachine {
             state: State::New,
             link: 0,
             attempts: 0,
+            unknown: 0,
             was_up: false,
             device_gone: false,
         }
@@ -264,6 +270,7 @@ impl PathMachine {
             Event::Established(link) => match self.state {
                 State::Connecting if link == self.link => Self {
                     attempts: 0,
+                    unknown: 0,
                     was_up: true,
                     device_gone: false,
                     ..self
@@ -302,14 +309,22 @@ impl PathMachine {
         if failure == Failure::GaveWay {
             return self.tear_down(Then::Connect);
         }
-        let counted = Self {
-            // While there is no device, failing says nothing about the server.
-            attempts: if self.device_gone {
-                self.attempts
-            } else {
-                self.attempts.saturating_add(1)
-            },
-            ..self
+        let counted = if failure == Failure::Unknown {
+            Self {
+                unknown: self.unknown.saturating_add(1),
+                ..self
+            }
+        } else {
+            Self {
+                // While there is no device, failing says nothing about the server.
+                attempts: if self.device_gone {
+                    self.attempts
+                } else {
+                    self.attempts.saturating_add(1)
+                },
+                unknown: 0,
+                ..self
+            }
         };
 
         counted.tear_down(if failure == Failure::Final {
@@ -335,7 +350,7 @@ impl PathMachine {
                 self.to(
                     State::Waiting,
                     Action::ArmTimer {
-                        attempt: self.attempts.saturating_add(1),
+                        attempt: self.attempts.saturating_add(self.unknown).saturating_add(1),
                         link: self.link,
                     },
                 )
@@ -362,6 +377,7 @@ impl PathMachine {
     fn device_back(self) -> Transition {
         let back = Self {
             attempts: 0,
+            unknown: 0,
             device_gone: false,
             ..self
         };
@@ -393,6 +409,7 @@ impl PathMachine {
     fn user_reconnect(self) -> Transition {
         let fresh = Self {
             attempts: 0,
+            unknown: 0,
             ..self
         };
         match self.state {

@@ -18,6 +18,12 @@
 //!   and that moment may be between two looks; it is not two intervals long.
 //!
 //! The path is asked at the end of the first of these intervals, and has the others to answer.
+//!
+//! A path is *doubted* when the server refuses another one since it does not know the session: it
+//! was restarted, or lost all paths before we did, so that this one is dead as well. That is worth a
+//! question and no more, as it may have come from another server. A doubted path that is silent is
+//! lost in the same time, whether requests wait there or not, and whether others are heard or not;
+//! one that is heard is not doubted any more.
 
 /// Silent intervals in a row after which a path is lost.
 pub const LOST: u32 = 4;
@@ -30,9 +36,10 @@ pub const STEADY: u32 = 2;
 pub struct Seen {
     /// Something was received.
     pub heard: bool,
-    /// Requests wait for answers that a server would not hold back together with its answers to
-    /// heartbeats.
+    /// Requests wait.
     pub waits: bool,
+    /// The server may have a reason to answer no heartbeats.
+    pub excused: bool,
 }
 
 /// What is known of a path.
@@ -40,6 +47,7 @@ pub struct Seen {
 pub struct Silence {
     silent: u32,
     heard: u32,
+    doubted: bool,
 }
 
 impl Silence {
@@ -48,24 +56,34 @@ impl Silence {
         Self {
             silent: 0,
             heard: 0,
+            doubted: false,
         }
+    }
+
+    /// The server does not know the session, as another path was told.
+    pub fn doubt(&mut self) {
+        *self = Self {
+            doubted: true,
+            ..Self::new()
+        };
     }
 
     /// Takes in an interval that is over.
     pub fn interval(&mut self, seen: Seen) {
+        let owes = (seen.waits || self.doubted) && !seen.excused;
+
         *self = Self {
-            silent: match seen {
-                Seen {
-                    heard: false,
-                    waits: true,
-                } => self.silent.saturating_add(1),
-                _ => 0,
+            silent: if owes && !seen.heard {
+                self.silent.saturating_add(1)
+            } else {
+                0
             },
             heard: if seen.heard {
                 self.heard.saturating_add(1)
             } else {
                 0
             },
+            doubted: self.doubted && !seen.heard,
         };
     }
 
@@ -79,8 +97,13 @@ impl Silence {
         self.heard >= STEADY
     }
 
-    /// Whether the path is lost, if another one [is heard](Self::is_heard).
-    pub const fn is_lost(&self) -> bool {
-        self.silent >= LOST
+    /// Whether the server may not know the session that the path belongs to.
+    pub const fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// Whether the path is lost, when another one [is heard](Self::is_heard) or not.
+    pub const fn is_lost(&self, other_heard: bool) -> bool {
+        self.silent >= LOST && (other_heard || self.doubted)
     }
 }

@@ -205,6 +205,9 @@ impl Path {
         }
         self.note_error(errno, why);
         pr_info_ratelimited!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
+        if failure == Failure::Unknown {
+            self.session.doubt_others(self);
+        }
         if failure == Failure::GaveWay {
             // The other one has its answer soon. An operator can wait for that, too.
             fsleep(GIVE_WAY);

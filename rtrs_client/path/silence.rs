@@ -23,7 +23,8 @@ impl Path {
         let core = &self.link(&guard)?.core;
         let seen = Seen {
             heard: core.liveness.heard(),
-            waits: core.waits_for_io(),
+            waits: core.inflight() > 0,
+            excused: core.waits_for_admin(),
         };
         let mut known = self.silence.lock();
         if known.0 != core.number {
@@ -31,6 +32,18 @@ impl Path {
         }
         known.1.interval(seen);
         Some((seen, known.1))
+    }
+
+    /// The server does not know the session, as another path was told.
+    pub(crate) fn doubt(&self) {
+        let guard = rcu::read_lock();
+        if let Some(link) = self.link(&guard) {
+            let mut known = self.silence.lock();
+            // What was heard before says nothing.
+            link.core.liveness.heard();
+            known.0 = link.core.number;
+            known.1.doubt();
+        }
     }
 
     /// Asks for a sign of life.
@@ -41,15 +54,21 @@ impl Path {
         }
     }
 
-    /// Ends the link that was found silent for too long; returns whether it was.
-    pub(crate) fn fail_if_silent(&self) -> bool {
+    /// Ends the link that was found silent for too long, while another path is heard or not; returns
+    /// whether it was.
+    pub(crate) fn fail_if_silent(&self, other_heard: bool) -> bool {
         let guard = rcu::read_lock();
         let (number, known) = *self.silence.lock();
         match self.link(&guard) {
             // Not one that has come since.
-            Some(link) if link.core.number == number && known.is_lost() => {
+            Some(link) if link.core.number == number && known.is_lost(other_heard) => {
                 let errno = errno::ETIMEDOUT.to_errno();
-                link.core.fail("silent, unlike other paths", errno);
+                let why = if known.is_doubted() {
+                    "silent, and its server does not know the session"
+                } else {
+                    "silent, unlike other paths"
+                };
+                link.core.fail(why, errno);
                 true
             }
             _ => false,

@@ -18,7 +18,10 @@ use kernel::{
 use rtrs_bindings::workqueue::DelayedWorkExt;
 
 use super::Session;
-use crate::logic::silence;
+use crate::{
+    logic::silence,
+    path::Path, //
+};
 
 impl Session {
     /// There is one more path. Any context.
@@ -30,6 +33,18 @@ impl Session {
     pub(crate) fn restart_watch(self: &Arc<Self>) {
         // A whole interval from now: one that was cut short says nothing.
         self.watch.mod_delayed(self, self.interval(true));
+    }
+
+    /// The server has told `path` that it does not know the session: the others have to show that
+    /// they are alive. Any context.
+    pub(crate) fn doubt_others(self: &Arc<Self>, path: &Path) {
+        self.for_each_path(|other| {
+            if !core::ptr::eq(&**other, path) {
+                other.doubt();
+                other.ask();
+            }
+        });
+        self.restart_watch();
     }
 
     /// How long to wait until the next look.
@@ -45,24 +60,23 @@ impl Session {
 
     /// Looks at all paths. Work item.
     pub(super) fn look_at_paths(self: &Arc<Self>) {
-        let (mut up, mut busy, mut silent, mut heard, mut lost) =
+        let (mut up, mut busy, mut silent, mut heard, mut doubted) =
             (0u32, false, false, false, false);
         self.for_each_path(|path| {
             if let Some((seen, silence)) = path.end_interval() {
                 up = up.saturating_add(1);
-                busy |= seen.waits;
+                busy |= seen.waits || silence.is_doubted();
                 silent |= silence.is_silent();
                 heard |= silence.is_heard();
-                lost |= silence.is_lost();
+                doubted |= silence.is_doubted();
             }
         });
-        if up < 2 {
+        if up < 2 && !doubted {
             return;
         }
         if silent {
-            let lost = lost && heard;
             self.for_each_path(|path| {
-                if !lost || !path.fail_if_silent() {
+                if !path.fail_if_silent(heard) {
                     path.ask();
                 }
             });

@@ -19,13 +19,14 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 pub use plan::NAMED;
-use plan::{Answer, DataTo, InfoHow, InvalKey, Plan, Say};
+use plan::{Answer, DataTo, InfoHow, InvalKey, Memory, Plan, Say};
 
 use crate::{
     client::proto,
     fuzz::script::Mutation,
     proto::{
-        ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, IoErrno, ReadMsg, RkeyRsp, SgDesc,
+        errno::ENXIO, ConnAccept, ConnReject, ConnReq, Geometry, Imm, InfoReq, InfoRsp, IoErrno,
+        ReadMsg, RejectErrno, RkeyRsp, SgDesc,
     },
     verbs::{Channel, Completion, Domain, Event, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
@@ -107,6 +108,10 @@ struct Path {
 struct Rogue<'a> {
     job: &'a Job<'a>,
     plan: Option<Plan>,
+    /// What the plan says of a server's memory was done.
+    forgot: bool,
+    /// No session is known.
+    knows_none: bool,
     geometry: Geometry,
     cons: HashMap<usize, Con>,
     paths: HashMap<[u8; 16], Path>,
@@ -132,6 +137,8 @@ pub fn run(job: &Job<'_>) -> Result<bool> {
     let mut rogue = Rogue {
         job,
         plan,
+        forgot: false,
+        knows_none: false,
         geometry: Geometry::server(i64::from(DEPTH), i64::from(CHUNK), HEADER).map_err(proto)?,
         cons: HashMap::new(),
         paths: HashMap::new(),
@@ -241,6 +248,12 @@ impl Rogue<'_> {
         let Ok(req) = ConnReq::parse(private) else {
             return id.reject(&[]);
         };
+        if self.is_unknown(&req) {
+            let mut msg = [0; ConnReject::SIZE];
+            let errno = RejectErrno::from_kernel(-ENXIO);
+            ConnReject { errno }.write(&mut msg).map_err(proto)?;
+            return id.reject(&msg);
+        }
         let domain = match &self.domain {
             Some(domain) => domain.clone(),
             None => {
@@ -295,6 +308,30 @@ impl Rogue<'_> {
             },
         );
         Ok(())
+    }
+
+    /// Whether the session of a path is not known, or said to be so.
+    fn is_unknown(&mut self, req: &ConnReq) -> bool {
+        let memory = self.plan.as_ref().map_or(Memory::Sound, |plan| plan.memory);
+
+        if req.cid != 0 || memory == Memory::Sound {
+            return false;
+        }
+        if req.first_conn {
+            self.knows_none = false;
+            return false;
+        }
+        if !self.forgot && req.recon_cnt > 1 {
+            self.forgot = true;
+            if memory == Memory::Confused {
+                return true;
+            }
+            self.knows_none = true;
+            for path in self.paths.values_mut() {
+                path.mute = true;
+            }
+        }
+        self.knows_none
     }
 
     fn poll(&mut self, key: usize) -> Result<()> {

@@ -148,7 +148,12 @@ impl Owner {
         ] {
             events.push(Event::Established(link));
             events.push(Event::DeviceGone(link));
-            for failure in [Failure::Again, Failure::GaveWay, Failure::Final] {
+            for failure in [
+                Failure::Again,
+                Failure::GaveWay,
+                Failure::Unknown,
+                Failure::Final,
+            ] {
                 events.push(Event::ConnectFailed { link, failure });
             }
             events.push(Event::LinkError(link));
@@ -262,6 +267,38 @@ fn attempts_run_out() {
     assert_eq!(owner.send(Event::UserReconnect), Reply::Accepted);
     assert_eq!(owner.machine.attempts(), 0);
     assert_eq!(owner.machine.state(), State::Connecting);
+}
+
+#[test]
+fn a_session_that_is_not_known_is_not_counted() {
+    let mut owner = connected(2);
+    owner.send(Event::LinkError(1));
+    owner.send(Event::TornDown(1));
+    // Ever later, but for ever.
+    for attempt in 1..=20 {
+        let link = owner.machine.link();
+        assert_eq!(
+            owner.actions.last(),
+            Some(&Action::ArmTimer { attempt, link })
+        );
+        owner.send(Event::TimerFired(link));
+        owner.send(Event::ConnectFailed {
+            link: link + 1,
+            failure: Failure::Unknown,
+        });
+        owner.send(Event::TornDown(link + 1));
+        assert_eq!(owner.machine.attempts(), 0);
+    }
+    let link = owner.machine.link();
+    owner.send(Event::TimerFired(link));
+    owner.send(Event::Established(link + 1));
+    owner.send(Event::LinkError(link + 1));
+    owner.send(Event::TornDown(link + 1));
+    let (attempt, link) = (1, link + 1);
+    assert_eq!(
+        owner.actions.last(),
+        Some(&Action::ArmTimer { attempt, link })
+    );
 }
 
 #[test]

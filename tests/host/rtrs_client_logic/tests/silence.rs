@@ -11,14 +11,17 @@ use rtrs_client_logic::logic::silence::*;
 const SILENT: Seen = Seen {
     heard: false,
     waits: true,
+    excused: false,
 };
 const IDLE: Seen = Seen {
     heard: false,
     waits: false,
+    excused: false,
 };
 const HEARD: Seen = Seen {
     heard: true,
     waits: true,
+    excused: false,
 };
 
 fn after(seen: &[Seen]) -> Silence {
@@ -30,7 +33,7 @@ fn after(seen: &[Seen]) -> Silence {
 #[test]
 fn a_new_path_is_nothing_yet() {
     let path = Silence::new();
-    assert!(!path.is_silent() && !path.is_heard() && !path.is_lost());
+    assert!(!path.is_silent() && !path.is_heard() && !path.is_lost(true));
 }
 
 #[test]
@@ -38,18 +41,42 @@ fn asked_at_once_lost_later() {
     for n in 1..10 {
         let path = after(&vec![SILENT; n]);
         assert!(path.is_silent());
-        assert_eq!(path.is_lost(), n >= LOST as usize);
+        assert_eq!(path.is_lost(true), n >= LOST as usize);
     }
 }
 
 #[test]
 fn a_path_without_requests_is_never_lost() {
     let path = after(&[IDLE; 100]);
-    assert!(!path.is_silent() && !path.is_lost());
+    assert!(!path.is_silent() && !path.is_lost(true));
     // Nor is one whose requests have all been answered, or failed, meanwhile.
     let mut path = after(&[SILENT; LOST as usize]);
     path.interval(IDLE);
-    assert!(!path.is_silent() && !path.is_lost());
+    assert!(!path.is_silent() && !path.is_lost(true));
+}
+
+#[test]
+fn a_doubted_path_has_to_show_that_it_lives() {
+    let excused = Seen {
+        excused: true,
+        ..IDLE
+    };
+    for before in [&[][..], &[HEARD; 5], &[SILENT; 20]] {
+        let mut path = after(before);
+        path.doubt();
+        for n in 1..=LOST {
+            assert!(path.is_doubted() && !path.is_heard() && !path.is_lost(true));
+            path.interval(IDLE);
+            assert_eq!(path.is_lost(false), n >= LOST, "others need not be heard");
+        }
+        // The doubt is over with the first sign of life.
+        path.interval(HEARD);
+        assert!(!path.is_doubted() && !path.is_lost(true));
+        path.doubt();
+        (0..20).for_each(|_| path.interval(excused));
+        assert!(path.is_doubted() && !path.is_lost(true));
+    }
+    assert!(!after(&[SILENT; 20]).is_lost(false), "nobody doubts it");
 }
 
 #[test]
@@ -58,7 +85,7 @@ fn one_answer_is_not_enough() {
     let mut first = after(&[SILENT; 20]);
     let second = first;
     first.interval(HEARD);
-    assert!(second.is_lost() && !first.is_heard() && !first.is_lost());
+    assert!(second.is_lost(true) && !first.is_heard() && !first.is_lost(true));
     first.interval(HEARD);
     assert!(first.is_heard());
 }
@@ -71,7 +98,7 @@ fn asking_takes_no_longer_than_losing() {
         let seen = if silent.is_silent() { HEARD } else { IDLE };
         other.interval(seen);
         silent.interval(SILENT);
-        if silent.is_lost() {
+        if silent.is_lost(true) {
             break;
         }
     }
@@ -82,13 +109,14 @@ proptest! {
     // Whatever was before: the last intervals alone decide, and nobody is both.
     #[test]
     fn the_end_decides(seen in proptest::collection::vec(
-        (any::<bool>(), any::<bool>()).prop_map(|(heard, waits)| Seen { heard, waits }), 0..20,
+        (any::<bool>(), any::<bool>(), any::<bool>())
+            .prop_map(|(heard, waits, excused)| Seen { heard, waits, excused }), 0..20,
     )) {
         let path = after(&seen);
         let last = |n: u32, f: fn(&Seen) -> bool| {
             seen.len() >= n as usize && seen.iter().rev().take(n as usize).all(f)
         };
-        prop_assert_eq!(path.is_lost(), last(LOST, |s| *s == SILENT));
+        prop_assert_eq!(path.is_lost(true), last(LOST, |s| *s == SILENT));
         prop_assert_eq!(path.is_silent(), last(1, |s| *s == SILENT));
         prop_assert_eq!(path.is_heard(), last(STEADY, |s| s.heard));
         prop_assert!(!(path.is_silent() && path.is_heard()));

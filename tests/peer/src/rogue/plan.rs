@@ -23,6 +23,21 @@ pub struct Plan {
     pub answers: Vec<Vec<Say>>,
     /// Heartbeats are not answered.
     pub mute: bool,
+    /// What becomes of a path that comes back.
+    pub memory: Memory,
+}
+
+/// Whether a server knows a path that comes back, and does not ask for a new session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// It does.
+    #[default]
+    Sound,
+    /// It says once that it does not.
+    Confused,
+    /// From the first time on it knows of none, and says nothing on any path, until it is asked for
+    /// a new session.
+    Lost,
 }
 
 /// How chunks are told.
@@ -457,6 +472,22 @@ pub const NAMED: &[Named] = &[
         || Plan {
             mute: true,
             ..later(vec![Say::Mute])
+        },
+    ),
+    named(
+        "forgets",
+        "forgets all sessions when a path comes back",
+        || Plan {
+            memory: Memory::Lost,
+            ..Plan::default()
+        },
+    ),
+    named(
+        "confused",
+        "says once that it does not know a session",
+        || Plan {
+            memory: Memory::Confused,
+            ..Plan::default()
         },
     ),
 ];
