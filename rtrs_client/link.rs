@@ -132,6 +132,8 @@ pub(crate) struct LinkCore {
     direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
     gave_way: Atomic<bool>,
+    /// A request that is sent again does not execute beside its first copy.
+    orders_copies: Atomic<bool>,
     /// The server was taken to know the session, since other paths of it are up.
     presumed: Atomic<bool>,
     established: Atomic<u32>,
@@ -173,6 +175,7 @@ impl LinkCore {
                 info: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
+                orders_copies: Atomic::new(false),
                 presumed: Atomic::new(false),
                 established: Atomic::new(0),
                 failed: Atomic::new(false),
@@ -231,6 +234,16 @@ impl LinkCore {
     pub(crate) fn polled_inflight(&self) -> u64 {
         let first = usize::from(self.io_cons()).saturating_add(1);
         self.cons.get(first..).map_or(0, Self::inflight_of)
+    }
+
+    /// Whether requests for IO are in flight. Any context.
+    pub(crate) fn waits_for_io(&self) -> bool {
+        self.inflight() > self.inflight_on(0)
+    }
+
+    /// Whether a request that is sent again does not execute beside its first copy. Any context.
+    pub(crate) fn orders_copies(&self) -> bool {
+        self.orders_copies.load(Relaxed)
     }
 
     /// Whether an administrative request is in flight: a C server answers no heartbeats, on the same

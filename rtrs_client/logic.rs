@@ -14,3 +14,4 @@ pub mod path_state;
 pub mod policy;
 pub mod polled;
 pub mod silence;
+pub mod unanswered;

@@ -34,6 +34,10 @@ module_params! {
     static SILENT_PATH_MS: int = "silent_path_ms", 800,
         "milliseconds a path may owe answers and be silent while others of its session are not (default: 800)",
         |ms| within(ms, &Tuning::SILENT_MS, "has to be 100..60000");
+    /// How long requests of new sessions may wait while none is answered, in milliseconds.
+    static REQUEST_TIMEOUT_MS: int = "request_timeout_ms", 120_000,
+        "milliseconds requests may wait on a path while none is answered there, 0: for ever (default: 120000)",
+        |ms| within(ms, &Tuning::REQUEST_MS, "has to be 0..3600000");
     /// How long establishing a link may take, in milliseconds.
     static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
         "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
@@ -80,6 +84,11 @@ pub(crate) fn heartbeat_limit() -> u32 {
 /// How long a path of a new session may be silent for while others are not, in milliseconds.
 pub(crate) fn silent_path_ms() -> u32 {
     SILENT_PATH_MS.get().unsigned_abs()
+}
+
+/// How long requests of a new session may wait while none is answered, in milliseconds; 0 for ever.
+pub(crate) fn request_timeout_ms() -> u32 {
+    REQUEST_TIMEOUT_MS.get().unsigned_abs()
 }
 
 /// How long establishing a link may take, in milliseconds.

@@ -26,6 +26,7 @@ mod observe;
 mod operator;
 mod owner;
 mod silence;
+mod unanswered;
 
 use core::fmt;
 use kernel::{
@@ -89,6 +90,7 @@ use crate::{
             State, //
         },
         silence::Silence,
+        unanswered::Unanswered, //
     },
     request::Io,
     session::{
@@ -209,7 +211,7 @@ pub(crate) struct Path {
     files: Mutex<Option<PathFiles>>,
     /// Of the link that is up; used by `beat`, which does not run twice at a time.
     #[pin]
-    heartbeat: SpinLockIrq<Heartbeat>,
+    heartbeat: SpinLockIrq<(Heartbeat, Unanswered)>,
     /// Of the link with that number; used by the session's watch.
     #[pin]
     silence: SpinLockIrq<(u32, Silence)>,
@@ -295,7 +297,10 @@ impl Path {
                 name: SetOnce::new(),
                 command <- new_mutex!((), "rtrs_path_command"),
                 owner <- new_mutex!(Owner { link: None }, "rtrs_path_owner"),
-                heartbeat <- new_spinlock_irq!(Heartbeat::new(), "rtrs_path_heartbeat"),
+                heartbeat <- new_spinlock_irq!(
+                    (Heartbeat::new(), Unanswered::new(0)),
+                    "rtrs_path_heartbeat"
+                ),
                 silence <- new_spinlock_irq!((0, Silence::new()), "rtrs_path_silence"),
                 inbox <- new_spinlock_irq!(Inbox::default(), "rtrs_path_inbox"),
                 status <- new_spinlock_irq!(

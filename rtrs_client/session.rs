@@ -100,7 +100,10 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    logic::policy::Policy,
+    logic::{
+        policy::Policy,
+        unanswered::InARow, //
+    },
     path::Path,
     request::{
         MessageSlot,
@@ -168,6 +171,7 @@ pub(crate) struct Session {
     /// Changes when the server has forgotten the session: a request of before is not sent after.
     epoch: Atomic<u32>,
     tuning: Tuning,
+    unanswered: InARow,
     polled: Polled,
     tables: SetOnce<Tables>,
     paths: RcuCell<Arc<PathSet>>,
@@ -313,6 +317,7 @@ impl Session {
                 policy: Atomic::new(Policy::MinInflight.number()),
                 epoch: Atomic::new(0),
                 tuning: Tuning::from_params(),
+                unanswered: InARow::new(),
                 polled,
                 tables: SetOnce::new(),
                 paths: RcuCell::new(paths),
@@ -382,6 +387,11 @@ impl Session {
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.number(), Relaxed);
+    }
+
+    /// How often links were given up in a row, since nothing was answered.
+    pub(crate) fn unanswered(&self) -> &InARow {
+        &self.unanswered
     }
 
     /// For connections.

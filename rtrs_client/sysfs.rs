@@ -69,6 +69,10 @@ attributes! {
             |session, out| show_knob(out, &session.tuning().silent_path_ms),
             store_silent_path,
         ),
+        "request_timeout_ms" => rw(
+            |session, out| show_knob(out, &session.tuning().request_timeout_ms),
+            |session, buf| store_knob(buf, &session.tuning().request_timeout_ms),
+        ),
         "ack_timeout" => rw(
             |session, out| show_knob(out, &session.tuning().ack_timeout),
             |session, buf| store_knob(buf, &session.tuning().ack_timeout),

@@ -183,6 +183,7 @@ all_bounds()
 	bounds "$SESS/heartbeat_interval_ms" 100 60000
 	bounds "$SESS/heartbeat_limit" 1 100
 	bounds "$SESS/silent_path_ms" 100 60000
+	bounds "$SESS/request_timeout_ms" 0 3600000
 	bounds "$SESS/ack_timeout" 0 31
 }
 

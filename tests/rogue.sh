@@ -217,6 +217,90 @@ confused()
 
 state_since() { sed -n 's/^since: *//p' "$TWO/paths/$1/state_full" | tr -dc 0-9; }
 
+# Requests that are not answered by a server that lives: with 1 s in place of two minutes.
+impatient()
+{
+	write "$1/heartbeat_interval_ms" 200
+	write "$1/request_timeout_ms" $((1000 * RTRS_TIME_SCALE))
+}
+
+patient()
+{
+	write "$1/heartbeat_interval_ms" 5000
+	write "$1/request_timeout_ms" 120000
+}
+
+# unanswered CASE: the only path
+unanswered()
+{
+	rogue_start evil 10.9.0.1 --case "$1"
+	rt open name=two "path=ip:10.9.0.3@$EVIL" port="$PEER_PORT" delay=1
+	[ "$(cat "$TWO/request_timeout_ms")" = 120000 ]
+	impatient "$TWO"
+	mark "$1"
+	rt_start io name=two dir=write len=4096 count=64 depth=8 expect=any timeout=300
+}
+
+ends_unanswered()
+{
+	write "$TWO/fast_io_fail_tmo" 1
+	rogue_stop evil
+	rt_wait
+	rt close name=two
+}
+
+gave_up() { [ "$(since_mark idle | grep -c "two .*: requests are not answered")" -ge "$1" ]; }
+two_is_up() { [ "$(cat "$TWO/state")" = "connected 1/1" ]; }
+
+# After 1, 2 and 4 s it is given up, and then not any more.
+idle()
+{
+	unanswered idle
+	wait_for $((20 * RTRS_TIME_SCALE)) gave_up 3
+	wait_for 10 two_is_up
+	sleep $((9 * RTRS_TIME_SCALE))
+	two_is_up
+	not gave_up 4
+	said idle "two .*8 requests wait for an answer, the oldest for"
+	ends_unanswered
+}
+
+# One that may execute both copies at a time is not sent any; but the log tells.
+idle_c()
+{
+	unanswered idle-c
+	wait_for $((10 * RTRS_TIME_SCALE)) said idle-c "two .*8 requests wait for an answer, the oldest for"
+	sleep $((3 * RTRS_TIME_SCALE))
+	not said idle-c "requests are not answered"
+	two_is_up
+	ends_unanswered
+}
+
+all_but_one() { [ "$(awk '{ print $5 }' "$TWO/paths/ip:10.9.0.3@$EVIL/stats/rdma")" = 1 ]; }
+
+# One request among others that are answered.
+loses_one()
+{
+	unanswered loses-one
+	wait_for $((10 * RTRS_TIME_SCALE)) said loses-one "two .* 1 requests wait for an answer, the oldest for"
+	all_but_one
+	rt io name=two tag=more dir=write len=4096 count=512 depth=4
+	all_but_one
+	not said loses-one "requests are not answered"
+	ends_unanswered
+}
+
+# With another path the requests go over that.
+elsewhere()
+{
+	local rc=0
+
+	impatient "$SESSION"
+	turns idle "requests are not answered" || rc=1
+	patient "$SESSION"
+	return "$rc"
+}
+
 #
 # Random ones
 #
@@ -420,6 +504,10 @@ check "the service connection left" turns leave-service "disconnected by the ser
 # The other path is heard. An only one would have the patience of heartbeats.
 check "silence" turns mute "silent, unlike other paths"
 check "the only path left with requests in flight" parked
+check "a server that answers no requests: they go elsewhere" elsewhere
+check "on the only path it is tried again, and not for ever" idle
+check "one that does not order copies is sent none" idle_c
+check "one lost request gives up nothing" loses_one
 check "a server that forgets is found out on all paths" forgets
 check "one that is only confused loses none" confused
 check "events of paths are no longer wanted" trace_paths 0

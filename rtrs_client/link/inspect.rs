@@ -15,6 +15,9 @@ use rtrs_core::table::{
 use super::Link;
 use crate::atomic::Relaxed;
 
+/// What a request waits for that the server has not answered.
+const ANSWER: &str = "answer";
+
 impl Link {
     /// Whether the local address is still one of the port's.
     pub(crate) fn has_source(&self) -> bool {
@@ -29,6 +32,20 @@ impl Link {
                 f(con);
             }
         }
+    }
+
+    /// Of the requests for IO that wait for an answer: how many there are, and the age of the oldest
+    /// in nanoseconds.
+    pub(crate) fn oldest(&self) -> (u32, u64) {
+        let (mut count, mut oldest) = (0u32, 0);
+
+        self.for_each_flying(|request| {
+            if request.cid != 0 && request.waits_for == ANSWER {
+                count = count.saturating_add(1);
+                oldest = oldest.max(request.age_ns);
+            }
+        });
+        (count, oldest)
     }
 
     /// Calls `f` with each request in flight.
@@ -48,7 +65,7 @@ impl Link {
                 dir: Some(dir),
                 age_ns,
                 waits_for: if info.needs.has_answer() {
-                    "answer"
+                    ANSWER
                 } else if info.needs.has_invalidated() {
                     "invalidation"
                 } else {

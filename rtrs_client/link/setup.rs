@@ -440,6 +440,7 @@ impl LinkCore {
             })?;
             self.new_rkey.store(accept.new_rkey, Relaxed);
             self.kept.store(accept.kept, Relaxed);
+            self.orders_copies.store(accept.orders_copies, Relaxed);
             self.path.session().accepted(accept.kept);
             self.geometry.populate(geometry);
             self.path.connected_via(ep.endpoint());

@@ -47,6 +47,7 @@ use crate::{
             State,
             Transition, //
         },
+        unanswered::Unanswered,
     },
     params,
 };
@@ -87,16 +88,18 @@ pub(super) fn beat(path: Arc<Path>) {
         return;
     };
     let core = &link.core;
+    let rx = core.liveness.take();
     let action = {
-        let mut hb = path.heartbeat.lock();
+        let mut known = path.heartbeat.lock();
         let limit = path.session.tuning().heartbeat_limit.get();
-        core.liveness.tick(&mut hb, limit)
+        core.liveness.tick(&mut known.0, rx, limit)
     };
     match action {
         HbAction::Nothing => {}
         HbAction::SendHb => link.send_heartbeat(),
         HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
     }
+    path.look_at_requests(link, rx.io);
     drop(guard);
     path.arm_heartbeat();
 }
@@ -243,7 +246,8 @@ impl Path {
         let _turn = session.take_turn(l.core.is_kept());
         match KBox::new(l, GFP_KERNEL) {
             Ok(l) => {
-                *self.heartbeat.lock() = rtrs_core::proto::Heartbeat::new();
+                let heartbeat = rtrs_core::proto::Heartbeat::new();
+                *self.heartbeat.lock() = (heartbeat, Unanswered::new(time::now_ns()));
                 drop(self.active.replace(Some(l)));
                 self.step(owner, Event::Established(link));
             }

@@ -58,6 +58,9 @@ pub(crate) struct Tuning {
     /// Milliseconds that a path may be silent for, with requests that wait, while others of the
     /// session are not.
     pub(crate) silent_path_ms: Knob,
+    /// Milliseconds after which a link is given up on which requests wait and none is answered; 0 for
+    /// never. Looked at with each heartbeat.
+    pub(crate) request_timeout_ms: Knob,
     /// Time until an unacknowledged packet is sent again, as the exponent of the IB
     /// specification: 4.096 us * 2^n. 0 leaves it to the connection manager. Holds
     /// for connections made from then on.
@@ -71,6 +74,8 @@ impl Tuning {
     pub(crate) const LIMIT: RangeInclusive<u32> = 1..=100;
     /// Bounds of the time that a path may be silent for, in milliseconds.
     pub(crate) const SILENT_MS: RangeInclusive<u32> = 100..=60_000;
+    /// Bounds of the time that requests may wait without an answer, in milliseconds.
+    pub(crate) const REQUEST_MS: RangeInclusive<u32> = 0..=3_600_000;
     /// Bounds of the ack time-out: the field of the specification has 5 bits.
     pub(crate) const ACK_TIMEOUT: RangeInclusive<u32> = 0..=31;
 
@@ -83,6 +88,7 @@ impl Tuning {
             ),
             heartbeat_limit: Knob::new(crate::params::heartbeat_limit(), &Self::LIMIT),
             silent_path_ms: Knob::new(crate::params::silent_path_ms(), &Self::SILENT_MS),
+            request_timeout_ms: Knob::new(crate::params::request_timeout_ms(), &Self::REQUEST_MS),
             ack_timeout: Knob::new(crate::params::ack_timeout(), &Self::ACK_TIMEOUT),
         }
     }

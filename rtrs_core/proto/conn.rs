@@ -170,6 +170,11 @@ const FLAG_NEW_RKEY: u32 = 1 << 1;
 /// for it. Not known to mainline, which neither sets nor looks at it.
 const FLAG_KEPT: u32 = 1 << 16;
 
+/// Bit of the flags word of an accept: a copy of a request that comes over another path, or a later
+/// life of the same one, waits until the first is over. Not known to mainline, where nothing orders
+/// them.
+const FLAG_ORDERS_COPIES: u32 = 1 << 17;
+
 /// The server's answer to an accepted connection request.
 ///
 /// The numbers are what the server claims; [`Geometry::from_accept`] is where they become limits
@@ -190,6 +195,8 @@ pub struct ConnAccept {
     /// The server still has the session, with what its user keeps for it. Never so with mainline,
     /// which forgets a session with its last path.
     pub kept: bool,
+    /// A request that is sent again does not execute beside its first copy. Not so with mainline.
+    pub orders_copies: bool,
 }
 
 impl ConnAccept {
@@ -218,6 +225,7 @@ impl ConnAccept {
             max_hdr_size: wire::get_u32(buf, 12)?,
             new_rkey: wire::get_u32(buf, 16)? & FLAG_NEW_RKEY != 0,
             kept: wire::get_u32(buf, 16)? & FLAG_KEPT != 0,
+            orders_copies: wire::get_u32(buf, 16)? & FLAG_ORDERS_COPIES != 0,
         })
     }
 
@@ -233,6 +241,9 @@ impl ConnAccept {
         }
         if self.kept {
             flags |= FLAG_KEPT;
+        }
+        if self.orders_copies {
+            flags |= FLAG_ORDERS_COPIES;
         }
 
         let msg = wire::zeroed(buf, Self::SIZE)?;

@@ -118,6 +118,7 @@ impl Geometry {
             max_hdr_size: self.max_hdr_size,
             new_rkey,
             kept: false,
+            orders_copies: false,
         }
     }
 

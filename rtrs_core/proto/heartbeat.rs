@@ -196,13 +196,16 @@ impl Liveness {
         self.lately.load(Relaxed)
     }
 
-    /// Decides at the end of an interval, see [`Heartbeat::tick`].
-    pub fn tick(&self, heartbeat: &mut Heartbeat, limit: u32) -> HbAction {
-        let rx = HbRx {
+    /// What was received since this was asked last.
+    pub fn take(&self) -> HbRx {
+        HbRx {
             service: self.service.xchg(false, Relaxed),
             io: self.io.xchg(false, Relaxed),
-        };
+        }
+    }
 
+    /// Decides at the end of an interval in which `rx` was received, see [`Heartbeat::tick`].
+    pub fn tick(&self, heartbeat: &mut Heartbeat, rx: HbRx, limit: u32) -> HbAction {
         heartbeat.tick(rx, self.probe.outstanding(), limit)
     }
 

@@ -297,6 +297,7 @@ impl Path {
         let mut message = [0; ConnAccept::SIZE];
         ConnAccept {
             kept: self.session().is_kept(),
+            orders_copies: true,
             ..config.geometry.to_accept(config.always_invalidate)
         }
         .write(&mut message)

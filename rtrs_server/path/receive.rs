@@ -340,7 +340,8 @@ impl Path {
 
     /// A heartbeat interval is over. Called by the owner.
     pub(super) fn heartbeat(self: &Arc<Self>, owner: &mut Owner) {
-        match self.liveness.tick(&mut owner.heartbeat, DEFAULT_LIMIT) {
+        let rx = self.liveness.take();
+        match self.liveness.tick(&mut owner.heartbeat, rx, DEFAULT_LIMIT) {
             HbAction::Nothing => (),
             HbAction::Dead => self.close(CloseReason::Heartbeat),
             HbAction::SendHb => self.send_heartbeat(),

@@ -280,7 +280,11 @@ impl Rogue<'_> {
             return id.reject(&[]);
         };
         let mut msg = vec![0; ConnAccept::SIZE];
-        let accept = self.geometry.to_accept(true);
+        let accept = ConnAccept {
+            orders_copies: path.plan.ours,
+            kept: path.plan.ours && req.recon_cnt > 1,
+            ..self.geometry.to_accept(true)
+        };
         accept.write(&mut msg).map_err(proto)?;
         if req.cid == 0 {
             for mutation in &path.plan.accept {

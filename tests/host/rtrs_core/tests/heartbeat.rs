@@ -131,17 +131,17 @@ fn one_answer_at_a_time() {
 fn what_was_received_counts_once() {
     let (live, mut hb) = (Liveness::new(), Heartbeat::new());
 
-    assert_eq!(live.tick(&mut hb, 2), HbAction::SendHb);
+    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::SendHb);
     assert!(live.probe().begin(1));
     // IO alone keeps the path, anything on the service connection too.
     for cid in [1, 7, 0, 1, 0] {
         live.received(cid);
-        assert_eq!(live.tick(&mut hb, 2), HbAction::Nothing);
+        assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
         assert_eq!(hb.missed(), 0);
     }
-    assert_eq!(live.tick(&mut hb, 2), HbAction::Nothing);
+    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
     assert_eq!(hb.missed(), 1);
-    assert_eq!(live.tick(&mut hb, 2), HbAction::Dead);
+    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Dead);
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn who_looks_more_often_takes_nothing_away() {
     live.received(3);
     assert!(live.heard());
     assert!(!live.heard());
-    assert_eq!(live.tick(&mut hb, 1), HbAction::Nothing);
+    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Nothing);
     live.received(0);
-    assert_eq!(live.tick(&mut hb, 1), HbAction::Nothing);
+    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Nothing);
     assert!(live.heard());
-    assert_eq!(live.tick(&mut hb, 1), HbAction::Dead);
+    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Dead);
 }

@@ -30,6 +30,7 @@ fn accept() -> ConnAccept {
         max_hdr_size: 4096,
         new_rkey: true,
         kept: true,
+        orders_copies: true,
     }
 }
 
@@ -134,7 +135,7 @@ fn accept_bytes() {
     let mut buf = [0xff; 196];
     assert_eq!(accept().write(&mut buf), Ok(56));
     let want = [
-        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 1, 0,
+        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 3, 0,
     ];
     assert_eq!(buf[..20], want);
     assert_eq!(buf[20..56], [0; 36]);

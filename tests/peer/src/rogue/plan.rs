@@ -23,6 +23,8 @@ pub struct Plan {
     pub answers: Vec<Vec<Say>>,
     /// Heartbeats are not answered.
     pub mute: bool,
+    /// It says that it orders copies of requests, and knows a path that comes back.
+    pub ours: bool,
     /// What becomes of a path that comes back.
     pub memory: Memory,
 }
@@ -474,6 +476,29 @@ pub const NAMED: &[Named] = &[
             ..later(vec![Say::Mute])
         },
     ),
+    named("idle", "answers heartbeats and no request", || Plan {
+        ours: true,
+        answers: vec![vec![]],
+        ..Plan::default()
+    }),
+    named(
+        "idle-c",
+        "the same, and does not say that it orders copies",
+        || Plan {
+            answers: vec![vec![]],
+            ..Plan::default()
+        },
+    ),
+    named("loses-one", "never answers one request", || Plan {
+        ours: true,
+        answers: [
+            vec![vec![Say::Right]; 8],
+            vec![vec![]],
+            vec![vec![Say::Right]],
+        ]
+        .concat(),
+        ..Plan::default()
+    }),
     named(
         "forgets",
         "forgets all sessions when a path comes back",
