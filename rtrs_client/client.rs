@@ -6,7 +6,9 @@
 //! # Locking
 //!
 //! [`CLIENT`] is a mutex, held to look something up or to add a device to the
-//! class, never while waiting for a path.
+//! class, never while waiting for a path. Events of RDMA devices take it, which
+//! paths need to come back: so nothing is allocated with it held that may wait
+//! for IO.
 
 use kernel::{
     prelude::*,
@@ -24,6 +26,7 @@ use rtrs_bindings::{
         Watch,
         Watching, //
     },
+    noio,
     ratelimit::pr_err_ratelimited,
     workqueue::{
         Options as QueueOptions,
@@ -91,13 +94,15 @@ device_watch! {
 
 impl Watch for Devices {
     fn device_event(device: &Device, event: DeviceEvent) {
-        let Ok(sessions) = sessions() else {
-            // The paths find out by themselves, if later.
-            return;
-        };
-        for session in sessions.iter() {
-            session.for_each_path(|path| path.device_event(device, event));
-        }
+        noio::scope(|| {
+            let Ok(sessions) = sessions() else {
+                // The paths find out by themselves, if later.
+                return;
+            };
+            for session in sessions.iter() {
+                session.for_each_path(|path| path.device_event(device, event));
+            }
+        });
     }
 }
 
@@ -110,14 +115,16 @@ pub(crate) fn exit() {
 
 /// All sessions, as of now. Sleeps.
 pub(crate) fn sessions() -> Result<KVec<Arc<Session>>> {
-    let client = CLIENT.lock();
-    let mut sessions = KVec::new();
-    if let Some(client) = client.as_ref() {
-        for session in client.sessions.iter() {
-            sessions.push(session.clone(), GFP_KERNEL)?;
+    noio::scope(|| {
+        let client = CLIENT.lock();
+        let mut sessions = KVec::new();
+        if let Some(client) = client.as_ref() {
+            for session in client.sessions.iter() {
+                sessions.push(session.clone(), GFP_KERNEL)?;
+            }
         }
-    }
-    Ok(sessions)
+        Ok(sessions)
+    })
 }
 
 /// Opens a session over `paths`, all of which have to connect. Sleeps.
@@ -142,19 +149,20 @@ pub(crate) fn open(
     };
     // Without the lock: what comes to nothing takes the user's object along.
     let session = Session::new(queue, event_queue, slow_queue, rdma, options)?;
-    {
+    noio::scope(|| {
         let mut client = CLIENT.lock();
         let client = client.as_mut().ok_or(errno::ESHUTDOWN)?;
         if client.sessions.iter().any(|s| s.name() == session.name()) {
             return Err(EEXIST);
         }
-        client.sessions.push(session.clone(), GFP_KERNEL)?;
-    }
+        Ok(client.sessions.push(session.clone(), GFP_KERNEL)?)
+    })?;
     let opened = session.add_paths(paths).and_then(|()| {
-        let published = {
+        let published = noio::scope(|| {
             let client = CLIENT.lock();
-            session.publish(&client.as_ref().ok_or(errno::ESHUTDOWN)?.class)
-        };
+            let class = &client.as_ref().ok_or((errno::ESHUTDOWN, None))?.class;
+            session.publish(class)
+        });
         // Without the lock: files that were there already wait for an operator who adds a path.
         published.map_err(|(e, files)| {
             session.stop_adding();

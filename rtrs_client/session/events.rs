@@ -24,6 +24,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
+    noio,
     time,
     workqueue::WorkExt, //
 };
@@ -258,7 +259,8 @@ impl Session {
             let Some(event) = self.events.state.lock().next() else {
                 return;
             };
-            user.link_event(event);
+            // They may allocate, and this work item serves reclaim.
+            noio::scope(|| user.link_event(event));
         }
     }
 
