@@ -50,6 +50,10 @@ module_params! {
             512..=65536 if bytes.count_ones() == 1 => Ok(()),
             _ => Err("has to be 0, or a power of two of 512..65536"),
         };
+    /// Most requests at a time that a server may offer.
+    static MAX_QUEUE_DEPTH: int = "max_queue_depth", 16384,
+        "requests at a time that a server may offer a session, each of which takes memory here: 1..65535 (default: 16384)",
+        |depth| within(depth, &(1..=65_535), "has to be 1..65535");
     /// Servers need not send keys that have not changed.
     static KEEP_KEYS: bool = "keep_keys", true,
         "tell servers of new links that an answer without a key leaves it as it was (default: Y)";
@@ -99,6 +103,11 @@ pub(crate) fn connect_timeout_ms() -> u32 {
 /// Bytes of data up to which a request of a new link has them copied; `None` for none.
 pub(crate) fn copy_max() -> Option<u32> {
     Some(COPY_MAX.get().unsigned_abs()).filter(|&bytes| bytes != 0)
+}
+
+/// Most requests at a time that a server may offer.
+pub(crate) fn max_queue_depth() -> u32 {
+    MAX_QUEUE_DEPTH.get().unsigned_abs()
 }
 
 /// Whether servers of new links need not send keys that have not changed.

@@ -55,6 +55,13 @@ refused()
 	nothing_left
 }
 
+# What a server could mean, and what it would cost.
+many_chunks()
+{
+	refused many-chunks 5 "Protocol error"
+	dmesg | grep -q "the server offers 65535 requests at a time, max_queue_depth is 16384"
+}
+
 #
 # Who is not answered gives up after 30 s, which cannot be set. All those are tried at the same
 # time, each with a session and a port of its own; what becomes of them is in files of their names.
@@ -179,6 +186,7 @@ check "accepted with an error" refused accept-errno 5 "Connection reset by peer"
 check "accepted with half a message" refused short-accept 5 "Protocol error"
 check "no chunks" refused zero-queue-depth 5 "Protocol error"
 check "too many chunks" refused huge-queue-depth 5 "Protocol error"
+check "very many small chunks" many_chunks
 check "no header" refused zero-header 5 "Protocol error"
 check "huge header" refused huge-header 5 "Protocol error"
 check "huge IO" refused huge-io 5 "Protocol error"

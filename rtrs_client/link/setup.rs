@@ -438,6 +438,15 @@ impl LinkCore {
                 pr_err_ratelimited!("{}: limits of the server: {}\n", &*self.path, e.as_str());
                 errno::EPROTO
             })?;
+            if u32::from(geometry.queue_depth()) > params::max_queue_depth() {
+                pr_err_ratelimited!(
+                    "{}: the server offers {} requests at a time, max_queue_depth is {}\n",
+                    &*self.path,
+                    geometry.queue_depth(),
+                    params::max_queue_depth()
+                );
+                return Err(errno::EPROTO);
+            }
             self.new_rkey.store(accept.new_rkey, Relaxed);
             self.kept.store(accept.kept, Relaxed);
             self.orders_copies.store(accept.orders_copies, Relaxed);

@@ -125,6 +125,15 @@ pub const CASES: &[Case] = &[
         OnConnect::Accept(|msg| put16(msg, 6, 0)),
     ),
     Case::new(
+        "many-chunks",
+        "offers 65535 small chunks, which could be",
+        OnConnect::Accept(|msg| {
+            put16(msg, 6, u16::MAX);
+            put32(msg, 8, 4032);
+            put32(msg, 12, 64);
+        }),
+    ),
+    Case::new(
         "huge-queue-depth",
         "offers more chunks than immediate values can name",
         OnConnect::Accept(|msg| put16(msg, 6, u16::MAX)),
