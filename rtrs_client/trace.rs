@@ -167,7 +167,7 @@ fn c_state(state: State) -> i32 {
     match state {
         State::New | State::Connecting => 0,
         State::Closed(CloseReason::NeverUp) => 1,
-        State::Waiting | State::TearingDown(Then::Retry | Then::Connect) => 2,
+        State::Waiting | State::TearingDown(Then::Retry | Then::Connect | Then::Soon) => 2,
         State::Connected => 3,
         State::TearingDown(Then::Close(_) | Then::Die) => 4,
         State::Closed(_) => 5,

@@ -2,21 +2,25 @@
 
 //! How long to wait before an attempt to reconnect.
 //!
-//! The first attempts after a loss come quickly, since most losses are short: a second apart, then
-//! slowly growing, so that the wait is about a quarter of the time the path has been down, until
-//! the session's reconnect delay is reached. On top comes a random part of up to half the wait, so
-//! that thousands of paths that lost one server do not all come back in the same instant.
+//! The first attempts after a loss come quickly, since most losses are short: about a second apart,
+//! then slowly growing, so that the wait is about a quarter of the time the path has been down,
+//! until the session's reconnect delay is reached. Each wait is a random one of half to one and a
+//! half of that, so that thousands of paths that lost one server do not all come back in the same
+//! instant. For the same reason a path waits a moment when a device or an address comes back.
 
-/// Milliseconds of the first wait, without the random part.
+/// Milliseconds of the first wait, on average.
 const FIRST_MS: u32 = 1000;
 
 /// Attempts after which the wait grows by [`FIRST_MS`].
 const STEP: u32 = 4;
 
+/// Longest wait, in milliseconds, after an event that says that an attempt may do now.
+const SOON_MS: u64 = 500;
+
 /// Milliseconds to wait before attempt number `attempt`, which counts from 1.
 ///
-/// `reconnect_delay_sec` is the longest wait without the random part, at least one second;
-/// `random` is any random number, from which alone the random part follows.
+/// `reconnect_delay_sec` is the longest wait on average, at least one second; `random` is any
+/// random number, from which alone the random part follows.
 pub fn delay_ms(attempt: u32, reconnect_delay_sec: u32, random: u32) -> u64 {
     let longest = u64::from(reconnect_delay_sec.max(1)).saturating_mul(1000);
     let steps = u64::from(attempt.saturating_sub(1) / STEP);
@@ -24,7 +28,12 @@ pub fn delay_ms(attempt: u32, reconnect_delay_sec: u32, random: u32) -> u64 {
         .saturating_mul(steps.saturating_add(1))
         .min(longest);
 
-    wait.saturating_add(scale(wait / 2, random))
+    (wait / 2).saturating_add(scale(wait, random))
+}
+
+/// Milliseconds to wait when something came back that all paths may have waited for.
+pub fn soon_ms(random: u32) -> u64 {
+    scale(SOON_MS, random)
 }
 
 /// A number below `range`, in proportion to `random`.

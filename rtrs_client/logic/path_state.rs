@@ -38,6 +38,8 @@ pub enum Then {
     Retry,
     /// Try again now.
     Connect,
+    /// Try again in a moment.
+    Soon,
     /// Stay without a link.
     Close(CloseReason),
     /// Vanish.
@@ -78,7 +80,7 @@ impl State {
             Self::New => "new",
             Self::Connecting => "connecting",
             Self::Connected => "connected",
-            Self::TearingDown(Then::Retry | Then::Connect) => "reconnecting",
+            Self::TearingDown(Then::Retry | Then::Connect | Then::Soon) => "reconnecting",
             Self::TearingDown(Then::Close(_)) => "closing",
             Self::TearingDown(Then::Die) => "removing",
             Self::Waiting => "waiting",
@@ -162,6 +164,9 @@ pub enum Action {
         /// To be put into the event.
         link: Link,
     },
+    /// Arm the timer, instead of how it is armed, for an attempt in a moment, and send
+    /// [`Event::TimerFired`] with this link.
+    ArmSoon(Link),
     /// Cancel the timer.
     CancelTimer,
     /// Cancel the timer; drop the owner's reference, no event will be looked at any more.
@@ -220,6 +225,8 @@ pub struct PathMachine {
     was_up: bool,
     /// The device is gone: failing is no wonder, attempts do not count.
     device_gone: bool,
+    /// While it waits: an attempt comes in a moment, which no event puts off any more.
+    soon: bool,
 }
 
 impl Default for PathMachine {
@@ -238,6 +245,7 @@ impl PathMachine {
             unknown: 0,
             was_up: false,
             device_gone: false,
+            soon: false,
         }
     }
 
@@ -356,6 +364,7 @@ impl PathMachine {
                 )
             }
             Then::Connect => self.connect(),
+            Then::Soon => self.soon(),
             Then::Close(reason) => self.to(State::Closed(reason), Action::None),
             Then::Die => self.to(State::Dead, Action::Release),
         }
@@ -382,9 +391,9 @@ impl PathMachine {
             ..self
         };
         match self.state {
-            State::Waiting | State::Closed(CloseReason::Exhausted) => back.connect(),
+            State::Waiting | State::Closed(CloseReason::Exhausted) => back.soon(),
             // What was asked while the port was down may never be answered.
-            State::Connecting if self.was_up => back.tear_down(Then::Connect),
+            State::Connecting if self.was_up => back.tear_down(Then::Soon),
             // Nobody lost anything: what is up stays, what an operator closed stays closed.
             _ => Self {
                 device_gone: false,
@@ -398,10 +407,14 @@ impl PathMachine {
         match self.state {
             // Addresses of others come and go as well: if the attempt fails it was none.
             State::Waiting | State::Closed(CloseReason::Exhausted) => Self {
-                attempts: self.attempts.saturating_sub(1),
+                attempts: if self.soon {
+                    self.attempts
+                } else {
+                    self.attempts.saturating_sub(1)
+                },
                 ..self
             }
-            .connect(),
+            .soon(),
             _ => self.stay(Reply::Accepted),
         }
     }
@@ -448,12 +461,25 @@ impl PathMachine {
         }
     }
 
+    /// Waits for a moment, and tries again. Only from states without a link.
+    fn soon(self) -> Transition {
+        if self.state == State::Waiting && self.soon {
+            return self.stay(Reply::Accepted);
+        }
+        Self { soon: true, ..self }.to(State::Waiting, Action::ArmSoon(self.link))
+    }
+
     /// Begins a new link. Only from states without one.
     fn connect(self) -> Transition {
         // 0 means none; after 2^32 - 1 links the count starts over.
         let link = self.link.checked_add(1).unwrap_or(1);
 
-        Self { link, ..self }.to(State::Connecting, Action::Connect(link))
+        Self {
+            link,
+            soon: false,
+            ..self
+        }
+        .to(State::Connecting, Action::Connect(link))
     }
 
     /// Begins to tear the link down. Only from states with one that is not torn down yet.

@@ -336,6 +336,12 @@ impl Path {
                 self.timer.mod_delayed(self, msecs_to_jiffies(ms as u32));
                 None
             }
+            Action::ArmSoon(_) => {
+                // CAST: as above.
+                let ms = backoff::soon_ms(time::random_u32()) as u32;
+                self.timer.mod_delayed(self, msecs_to_jiffies(ms));
+                None
+            }
             Action::CancelTimer | Action::Release => {
                 self.timer.cancel_sync();
                 self.deadline.cancel_sync();

@@ -76,6 +76,10 @@ impl Owner {
                 assert!(attempt >= 1);
                 self.timer = Some(link);
             }
+            Action::ArmSoon(link) => {
+                assert_eq!(link, self.machine.link());
+                self.timer = Some(link);
+            }
             Action::CancelTimer => self.timer = None,
             Action::Release => {
                 assert!(!self.released, "released twice");
@@ -112,6 +116,21 @@ impl Owner {
         if self.tearing {
             self.send(Event::TornDown(self.link.unwrap()));
         }
+    }
+
+    /// Something came back: an attempt comes in a moment.
+    fn soon(&mut self, event: Event) {
+        let link = self.machine.link();
+        self.send(event);
+        assert_eq!(self.machine.state(), State::Waiting);
+        assert_eq!(self.actions.last(), Some(&Action::ArmSoon(link)));
+        let armed = self.actions.len();
+        for _ in 0..10 {
+            self.send(event);
+            assert_eq!(self.actions.len(), armed, "nothing puts it off");
+        }
+        self.send(Event::TimerFired(link));
+        assert_eq!(self.machine.state(), State::Connecting);
     }
 
     /// What must hold at any time.
@@ -307,8 +326,7 @@ fn no_attempts_allowed() {
     owner.send(Event::LinkError(1));
     owner.send(Event::TornDown(1));
     assert_eq!(owner.machine.state(), State::Closed(CloseReason::Exhausted));
-    owner.send(Event::DeviceBack);
-    assert_eq!(owner.machine.state(), State::Connecting);
+    owner.soon(Event::DeviceBack);
 }
 
 #[test]
@@ -399,8 +417,7 @@ fn device_comes_and_goes() {
         owner.send(Event::TornDown(link + 1));
         assert_eq!(owner.machine.state(), State::Waiting);
     }
-    owner.send(Event::DeviceBack);
-    assert_eq!(owner.machine.state(), State::Connecting);
+    owner.soon(Event::DeviceBack);
     owner.send(Event::Established(11));
     owner.send(Event::DeviceBack);
     assert_eq!(owner.machine.state(), State::Connected);
@@ -412,8 +429,13 @@ fn device_comes_and_goes() {
     );
     owner.send(Event::DeviceGone(11));
     owner.send(Event::TornDown(11));
+    owner.soon(Event::DeviceBack);
+    // What was asked of a port that was down is asked again, in a moment as well.
     owner.send(Event::DeviceBack);
-    assert_eq!(owner.machine.state(), State::Connecting, "at once");
+    owner.send(Event::TornDown(12));
+    assert_eq!(owner.actions.last(), Some(&Action::ArmSoon(12)));
+    owner.send(Event::TimerFired(12));
+    assert_eq!(owner.machine.state(), State::Connecting);
 }
 
 #[test]
@@ -422,7 +444,10 @@ fn attempts_that_addresses_cause_are_not_counted() {
     owner.send(Event::LinkError(1));
     owner.send(Event::TornDown(1));
     let fail = |owner: &mut Owner, event, state| {
-        owner.send(event);
+        match event {
+            Event::TimerFired(_) => assert_eq!(owner.send(event), Reply::Accepted),
+            _ => owner.soon(event),
+        }
         assert_eq!(owner.machine.state(), State::Connecting);
         let link = owner.machine.link();
         owner.send(Event::ConnectFailed {
@@ -441,7 +466,7 @@ fn attempts_that_addresses_cause_are_not_counted() {
     fail(&mut owner, Event::TimerFired(13), exhausted);
     // The path's own may come at last.
     fail(&mut owner, Event::AddressChange, exhausted);
-    owner.send(Event::AddressChange);
+    owner.soon(Event::AddressChange);
     owner.send(Event::Established(16));
     assert_eq!(owner.machine.state(), State::Connected);
     owner.send(Event::AddressChange);

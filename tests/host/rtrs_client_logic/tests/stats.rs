@@ -6,24 +6,33 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use proptest::prelude::*;
-use rtrs_client_logic::logic::{backoff::delay_ms, ewma::LatencyAvg, hist::*};
+use rtrs_client_logic::logic::{
+    backoff::{delay_ms, soon_ms},
+    ewma::LatencyAvg,
+    hist::*,
+};
 
 #[test]
 fn waits_grow_to_the_limit() {
     let base: Vec<_> = (1..=10).map(|attempt| delay_ms(attempt, 30, 0)).collect();
     assert_eq!(
         base,
-        [1000, 1000, 1000, 1000, 2000, 2000, 2000, 2000, 3000, 3000]
+        [500, 500, 500, 500, 1000, 1000, 1000, 1000, 1500, 1500]
     );
-    assert_eq!(delay_ms(u32::MAX, 30, 0), 30_000);
-    assert_eq!(delay_ms(0, 30, 0), 1000);
-    assert_eq!(delay_ms(100, 0, 0), 1000, "never less than a second");
+    assert_eq!(delay_ms(1, 30, u32::MAX), 1499);
+    assert_eq!(delay_ms(u32::MAX, 30, 0), 15_000);
+    assert_eq!(delay_ms(0, 30, 0), 500);
+    assert_eq!(delay_ms(100, 0, 0), 500, "never less than half a second");
     assert_eq!(delay_ms(u32::MAX, 30, u32::MAX), 44_999);
     // A thousand paths of one lost server come back spread over seconds.
     let spread: std::collections::HashSet<_> = (0..1000u32)
         .map(|i| delay_ms(200, 30, i.wrapping_mul(0x9e37_79b9)) / 1000)
         .collect();
-    assert!(spread.len() >= 14, "{spread:?}");
+    assert!(spread.len() >= 29, "{spread:?}");
+    assert_eq!(
+        (soon_ms(0), soon_ms(u32::MAX / 2), soon_ms(u32::MAX)),
+        (0, 249, 499)
+    );
 }
 
 /// The rows of a latency in both tables.
@@ -45,7 +54,7 @@ proptest! {
     fn any_wait(attempt: u32, delay: u32, random: u32) {
         let wait = delay_ms(attempt, delay, random);
         let longest = u64::from(delay.max(1)) * 1000;
-        prop_assert!(wait >= 1000);
+        prop_assert!(wait >= 500);
         prop_assert!(wait < longest + longest / 2);
         prop_assert!(delay_ms(attempt, delay, 0) <= wait);
     }
