@@ -55,6 +55,7 @@ use rtrs_bindings::{
     },
     new_wait_queue,
     rcu::RcuCell,
+    time,
     uuid::Uuid,
     wait::WaitQueue,
     workqueue::{
@@ -412,7 +413,7 @@ impl Path {
     /// A heartbeat took so long.
     pub(crate) fn heartbeat_took(&self, ns: u64) {
         if self.inflight() == 0 {
-            self.stats.probed(ns);
+            self.stats.probed(ns, time::now_ns());
         }
     }
 

@@ -200,12 +200,13 @@ impl Stats {
         local.sum_ns.store(0, Relaxed);
         local.samples.store(0, Relaxed);
         local.fed_at.store(now_ns, Relaxed);
-        self.latency.add(sum.checked_div(samples).unwrap_or(ns));
+        self.latency
+            .add(sum.checked_div(samples).unwrap_or(ns), now_ns);
     }
 
-    /// A path without requests in flight was probed, which took `ns`.
-    pub(crate) fn probed(&self, ns: u64) {
-        self.latency.add(ns);
+    /// A path without requests in flight was probed, which took `ns` until `now_ns`.
+    pub(crate) fn probed(&self, ns: u64, now_ns: u64) {
+        self.latency.add(ns, now_ns);
     }
 
     /// Average latency in nanoseconds, 0 if not known.

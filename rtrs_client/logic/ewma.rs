@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A decaying average of latencies that any number of CPUs feed.
+//!
+//! A sample counts for more the longer there was none. A path that was slow once is measured by
+//! heartbeats alone, some seconds apart, if nobody takes it for that: what it was has to be
+//! forgotten after a few of them.
 
 use crate::atomic::{
     Atomic,
     Relaxed, //
 };
 
-/// Weight of a new sample: 1/8, as TCP smooths its round trips.
+/// Weight of a sample that follows another one soon: 1/8, as TCP smooths its round trips.
 const WEIGHT_SHIFT: u32 = 3;
+
+/// Nanoseconds without a sample that add another eighth to the weight of the next.
+const GAP_NS: u64 = 500_000_000;
+
+/// Most eighths: one sample alone may be an accident.
+const MAX_WEIGHT: u64 = 7;
 
 /// Largest sample taken as it is in nanoseconds: a good hour.
 const MAX_SAMPLE: u64 = 1 << 42;
@@ -17,6 +27,8 @@ const MAX_SAMPLE: u64 = 1 << 42;
 pub struct LatencyAvg {
     /// Nanoseconds, times 2^3.
     scaled: Atomic<u64>,
+    /// When the latest sample came.
+    at_ns: Atomic<u64>,
 }
 
 impl LatencyAvg {
@@ -24,28 +36,33 @@ impl LatencyAvg {
     pub fn new() -> Self {
         Self {
             scaled: Atomic::<u64>::new(0),
+            at_ns: Atomic::<u64>::new(0),
         }
     }
 
-    /// Takes a sample in nanoseconds.
+    /// Takes a sample in nanoseconds, which came at `now_ns` of a clock that does not go back.
     ///
     /// Samples taken at the same time on several CPUs may get lost, which an average can bear and
     /// a shared counter on the IO path would pay for with every request.
-    pub fn add(&self, sample_ns: u64) {
+    pub fn add(&self, sample_ns: u64, now_ns: u64) {
         let sample = sample_ns.clamp(1, MAX_SAMPLE);
         let old = self.scaled.load(Relaxed);
+        // CPUs that take samples at the same time may be seen in any order.
+        let gap = now_ns.saturating_sub(self.at_ns.load(Relaxed));
+        let weight = (gap / GAP_NS).saturating_add(1).min(MAX_WEIGHT);
 
         // The first sample is the average.
-        // No overflow, no underflow: a scaled average is at most 2^45, and the eighth taken away
-        // is part of it.
+        // No overflow, no underflow: a scaled average is at most 2^45, of which at most seven
+        // eighths are taken away, and seven samples are below 2^45.
         let new = if old == 0 {
             sample << WEIGHT_SHIFT
         } else {
-            (old - (old >> WEIGHT_SHIFT)).saturating_add(sample)
+            (old - (old >> WEIGHT_SHIFT) * weight).saturating_add(sample * weight)
         };
         if new != old {
             self.scaled.store(new, Relaxed);
         }
+        self.at_ns.store(now_ns, Relaxed);
     }
 
     /// The average in nanoseconds, 0 without samples.

@@ -60,14 +60,16 @@ proptest! {
     }
 
     #[test]
-    fn average_stays_in_range(samples in proptest::collection::vec(1u64..1 << 42, 1..100)) {
+    fn average_stays_in_range(
+        samples in proptest::collection::vec((1u64..1 << 42, 0u64..1 << 63), 1..100),
+    ) {
         let avg = LatencyAvg::new();
         prop_assert_eq!(avg.get(), 0);
-        for &sample in &samples {
-            avg.add(sample);
+        for &(sample, at) in &samples {
+            avg.add(sample, at);
             prop_assert!(avg.get() != 0);
         }
-        let (min, max) = (*samples.iter().min().unwrap(), *samples.iter().max().unwrap());
+        let (min, max) = samples.iter().fold((u64::MAX, 0), |(min, max), &(s, _)| (min.min(s), max.max(s)));
         prop_assert!(avg.get() + 1 >= min && avg.get() <= max + 1);
         avg.reset();
         prop_assert_eq!(avg.get(), 0);
@@ -76,10 +78,10 @@ proptest! {
     #[test]
     fn average_converges(first in 1u64..1 << 42, then in 1000u64..1 << 40) {
         let avg = LatencyAvg::new();
-        avg.add(first);
+        avg.add(first, 0);
         prop_assert_eq!(avg.get(), first);
-        for _ in 0..400 {
-            avg.add(then);
+        for at in 0..400 {
+            avg.add(then, at);
         }
         prop_assert!(avg.get().abs_diff(then) <= then / 50 + 1);
     }
@@ -102,13 +104,33 @@ proptest! {
 #[test]
 fn averages_do_not_overflow() {
     let avg = LatencyAvg::new();
-    for _ in 0..1000 {
-        avg.add(u64::MAX);
+    for at in 0..1000 {
+        avg.add(u64::MAX, at * u64::from(u32::MAX));
     }
     assert_eq!(avg.get(), 1 << 42);
     avg.reset();
-    avg.add(0);
+    avg.add(0, 0);
     assert_eq!(avg.get(), 1);
+}
+
+/// A path that nobody takes, because it was slow, is measured by a heartbeat now and then.
+#[test]
+fn what_was_is_forgotten() {
+    const MS: u64 = 1_000_000;
+    let slow_then = |gap: u64| {
+        let avg = LatencyAvg::new();
+        for ms in 0..100 {
+            avg.add(100 * MS, ms * MS);
+        }
+        let samples = (1..).take_while(|i| {
+            avg.add(MS / 10, 100 * MS + i * gap);
+            avg.get() > MS
+        });
+        samples.count() + 1
+    };
+    assert_eq!(slow_then(5000 * MS), 3, "heartbeats as by default");
+    assert_eq!(slow_then(1000 * MS), 11);
+    assert_eq!(slow_then(MS), 36, "requests, none of which says much");
 }
 
 #[test]
