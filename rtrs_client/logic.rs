@@ -14,4 +14,5 @@ pub mod path_state;
 pub mod policy;
 pub mod polled;
 pub mod silence;
+pub mod trial;
 pub mod unanswered;

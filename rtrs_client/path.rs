@@ -78,6 +78,10 @@ use rtrs_core::{
 };
 
 use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
     link::{
         Link,
         LinkCore, //
@@ -91,6 +95,7 @@ use crate::{
             State, //
         },
         silence::Silence,
+        trial::Record,
         unanswered::Unanswered, //
     },
     request::Io,
@@ -175,6 +180,8 @@ pub(crate) struct Status {
 struct Owner {
     /// The link that is being established.
     link: Option<Link>,
+    /// How links that were up have ended.
+    record: Record,
 }
 
 /// Device and addresses of the latest connection; stays when that is gone.
@@ -193,6 +200,9 @@ pub(crate) struct Path {
     src: Option<SockAddr>,
     dst: SockAddr,
     active: RcuCell<KBox<Link>>,
+    /// Until when it is a last resort, in monotonic nanoseconds; 0 if it is none. Set by the owner
+    /// task when the path comes up, cleared by `beat` and when the path goes down.
+    trial_end_ns: Atomic<u64>,
     stats: Stats,
     /// That of the directory: `<src>@<dst>` as it was when that was made.
     name: SetOnce<CString>,
@@ -294,10 +304,14 @@ impl Path {
                 src,
                 dst,
                 active: RcuCell::empty(),
+                trial_end_ns: Atomic::new(0),
                 stats,
                 name: SetOnce::new(),
                 command <- new_mutex!((), "rtrs_path_command"),
-                owner <- new_mutex!(Owner { link: None }, "rtrs_path_owner"),
+                owner <- new_mutex!(Owner {
+                        link: None,
+                        record: Record::new(),
+                    }, "rtrs_path_owner"),
                 heartbeat <- new_spinlock_irq!(
                     (Heartbeat::new(), Unanswered::new(0)),
                     "rtrs_path_heartbeat"
@@ -323,6 +337,23 @@ impl Path {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Whether it is for what no other path takes; see [`Record`].
+    pub(crate) fn is_on_trial(&self) -> bool {
+        self.trial_end_ns.load(Relaxed) != 0
+    }
+
+    /// Seconds that are left of its trial, rounded up; 0 if it is not on trial. A trial ends with a
+    /// heartbeat, so its last second may be a long one.
+    pub(crate) fn trial_secs(&self) -> u64 {
+        match self.trial_end_ns.load(Relaxed) {
+            0 => 0,
+            end_ns => end_ns
+                .saturating_sub(time::now_ns())
+                .div_ceil(1_000_000_000)
+                .max(1),
+        }
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -228,6 +228,7 @@ fn show_state_full(path: &Path, out: &mut Output<'_>) -> Result {
     let secs = time::now_ns().saturating_sub(since_ns) / 1_000_000_000;
     writeln!(out, "state: {state}\nsince: {secs}")?;
     writeln!(out, "attempts: {attempts}\nlink: {link}")?;
+    writeln!(out, "trial: {}", path.trial_secs())?;
     match last_error {
         Some((errno, why)) => Ok(writeln!(out, "last_error: {errno} {why}")?),
         None => Ok(writeln!(out, "last_error: 0 none")?),

@@ -178,7 +178,7 @@ inflight()
 
 states()
 {
-	matches "$p0/state_full" "state: connected since: [0-9]+ attempts: 0 link: 1 last_error: 0 none "
+	matches "$p0/state_full" "state: connected since: [0-9]+ attempts: 0 link: 1 trial: 0 last_error: 0 none "
 	matches "$SESS/state" "connected 1/1 "
 }
 

@@ -142,6 +142,9 @@ map_slow()
 
 	map nullb1
 	unmap_rnbd "$was"
+	# The path that was lost so often starts anew: one more time and it would be on trial.
+	write "$(path_dir cables "$(path 1)")/reconnect" 1
+	wait_for 20 state_is connected
 }
 
 # asleep SECONDS: the server, all of it, so that no path is heard

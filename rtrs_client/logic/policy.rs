@@ -121,6 +121,9 @@ pub trait Paths {
     /// Whether path `i` takes requests.
     fn connected(&self, i: usize) -> bool;
 
+    /// Whether path `i` is for what no other one takes.
+    fn last_resort(&self, i: usize) -> bool;
+
     /// Requests in flight on path `i`, as far as they are of interest to this one.
     fn inflight(&self, i: usize) -> u64;
 
@@ -168,7 +171,7 @@ impl Choice {
     fn next_of_many(&mut self, paths: &impl Paths) -> Option<usize> {
         let count = paths.len().min(MAX_PATHS);
         let start = self.start.checked_rem(count)?;
-        let mut best: Option<(u64, usize)> = None;
+        let mut best: Option<((bool, u64), usize)> = None;
 
         for i in (start..count).chain(0..start) {
             if self.was_tried(i) || !paths.connected(i) {
@@ -182,9 +185,11 @@ impl Choice {
                     latency => latency,
                 },
             };
+            let last_resort = paths.last_resort(i);
+            let cost = (last_resort, cost);
             if best.is_none_or(|(best_cost, _)| cost < best_cost) {
                 best = Some((cost, i));
-                if self.policy == Policy::RoundRobin {
+                if self.policy == Policy::RoundRobin && !last_resort {
                     break;
                 }
             }

@@ -23,7 +23,10 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     noio,
-    ratelimit::pr_info_ratelimited,
+    ratelimit::{
+        pr_info_ratelimited,
+        pr_warn_ratelimited, //
+    },
     time,
     workqueue::DelayedWorkExt, //
 };
@@ -36,6 +39,7 @@ use super::{
     Path, //
 };
 use crate::{
+    atomic::Relaxed,
     link::Link,
     logic::{
         backoff,
@@ -44,9 +48,11 @@ use crate::{
             Event,
             Failure,
             Notice as Change,
+            Reply,
             State,
             Transition, //
         },
+        trial::Record,
         unanswered::Unanswered,
     },
     params,
@@ -100,6 +106,7 @@ pub(super) fn beat(path: Arc<Path>) {
         HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
     }
     path.look_at_requests(link, rx.io);
+    path.end_trial();
     drop(guard);
     path.arm_heartbeat();
 }
@@ -108,6 +115,13 @@ impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
         let ms = self.session.tuning().heartbeat_interval_ms.get();
         self.beat.mod_delayed(self, msecs_to_jiffies(ms));
+    }
+
+    /// Ends the trial if its time is over. Called by `beat`, which never runs while one begins.
+    fn end_trial(&self) {
+        if self.is_on_trial() && self.trial_end_ns.load(Relaxed) <= time::now_ns() {
+            self.trial_end_ns.store(0, Relaxed);
+        }
     }
 
     /// Does what the notes ask for. Returns whether there was any.
@@ -248,6 +262,8 @@ impl Path {
             Ok(l) => {
                 let heartbeat = rtrs_core::proto::Heartbeat::new();
                 *self.heartbeat.lock() = (heartbeat, Unanswered::new(time::now_ns()));
+                let trial_end_ns = owner.record.came_up(time::now_ns());
+                self.trial_end_ns.store(trial_end_ns, Relaxed);
                 drop(self.active.replace(Some(l)));
                 self.step(owner, Event::Established(link));
             }
@@ -280,10 +296,18 @@ impl Path {
                 status.machine = transition.machine;
                 transition
             };
+            if event == Event::UserReconnect && reply == Reply::Accepted {
+                owner.record = Record::new();
+            }
             match notice {
                 Change::None => {}
-                Change::Up => self.came_up(),
-                Change::Down => self.session.path_down(),
+                Change::Up => self.came_up(owner),
+                Change::Down => {
+                    if let Event::LinkError(_) = event {
+                        owner.record.lost(time::now_ns());
+                    }
+                    self.session.path_down();
+                }
             }
             next = self.act(owner, action);
             if commanded {
@@ -295,9 +319,17 @@ impl Path {
         }
     }
 
-    fn came_up(self: &Arc<Self>) {
+    fn came_up(self: &Arc<Self>, owner: &Owner) {
         self.deadline.cancel_sync();
         pr_info_ratelimited!("{}: connected\n", &**self);
+        if self.is_on_trial() {
+            pr_warn_ratelimited!(
+                "{}: lost {} times soon after it was connected: a last resort for {} s\n",
+                &**self,
+                owner.record.losses(),
+                self.trial_secs()
+            );
+        }
         self.arm_heartbeat();
         self.session.path_up();
     }
@@ -362,6 +394,7 @@ impl Path {
                 None
             } else {
                 self.beat.cancel_sync();
+                self.trial_end_ns.store(0, Relaxed);
                 retired.synchronize()
             }
         };

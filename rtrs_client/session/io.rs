@@ -105,6 +105,10 @@ impl Paths for Candidates<'_> {
         self.set.0.get(i).is_some_and(|path| path.is_connected())
     }
 
+    fn last_resort(&self, i: usize) -> bool {
+        self.set.0.get(i).is_none_or(|path| path.is_on_trial())
+    }
+
     fn inflight(&self, i: usize) -> u64 {
         // Of all connections it would be a cache line of each CPU, for each request.
         self.set

@@ -13,6 +13,7 @@ use rtrs_client_logic::logic::policy::*;
 #[derive(Clone, Debug)]
 struct Path {
     connected: bool,
+    last_resort: bool,
     inflight: u64,
     latency_ns: u64,
 }
@@ -25,6 +26,9 @@ impl Paths for Set {
     }
     fn connected(&self, i: usize) -> bool {
         self.0[i].connected
+    }
+    fn last_resort(&self, i: usize) -> bool {
+        self.0[i].last_resort
     }
     fn inflight(&self, i: usize) -> u64 {
         self.0[i].inflight
@@ -39,6 +43,7 @@ fn set(paths: &[(bool, u64, u64)]) -> Set {
         .iter()
         .map(|&(connected, inflight, latency_ns)| Path {
             connected,
+            last_resort: false,
             inflight,
             latency_ns,
         })
@@ -79,6 +84,20 @@ fn equal_paths_take_turns() {
 }
 
 #[test]
+fn last_resorts_come_last() {
+    let mut paths = set(&[(true, 0, 1), (true, 9, 900), (true, 5, 500), (true, 1, 2)]);
+    paths.0[0].last_resort = true;
+    paths.0[3].last_resort = true;
+    assert_eq!(order(Policy::RoundRobin, 2, &paths), [1, 2, 3, 0]);
+    assert_eq!(order(Policy::MinInflight, 2, &paths), [2, 1, 0, 3]);
+    assert_eq!(order(Policy::MinLatency, 2, &paths), [2, 1, 0, 3]);
+    // Where nothing else is left they are as good as any.
+    paths.0[1].connected = false;
+    paths.0[2].connected = false;
+    assert_eq!(order(Policy::MinInflight, 2, &paths), [0, 3]);
+}
+
+#[test]
 fn no_paths() {
     for policy in [Policy::RoundRobin, Policy::MinInflight, Policy::MinLatency] {
         assert!(order(policy, 0, &set(&[])).is_empty());
@@ -104,6 +123,9 @@ impl Paths for Flapping {
             up[flip] = !up[flip];
         }
         up[i]
+    }
+    fn last_resort(&self, i: usize) -> bool {
+        i % 5 == 3
     }
     fn inflight(&self, i: usize) -> u64 {
         i as u64 * 3 % 7
