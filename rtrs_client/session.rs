@@ -93,7 +93,10 @@ use self::{
     paths::PathSet,
     polled::Polled,
     uevents::Uevents,
-    wait::Waiting, //
+    wait::{
+        Mark,
+        Waiting, //
+    },
 };
 use crate::{
     atomic::{
@@ -151,7 +154,7 @@ struct Tables {
     permits: Pin<KBox<TagQueue>>,
     requests: KVVec<Pending>,
     /// Which requests wait for a path; changed with the lock of `Waiting` held.
-    parked: KVVec<Atomic<bool>>,
+    marks: KVVec<Mark>,
     /// User messages and the protocol's, by permit; every path maps them.
     messages: KVec<Arc<Pages>>,
 }
@@ -424,10 +427,10 @@ impl Session {
         }
         let depth = geometry.queue_depth();
         let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        let mut parked = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let mut marks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
             requests.push(Pending::new(), GFP_KERNEL)?;
-            parked.push(Atomic::new(false), GFP_KERNEL)?;
+            marks.push(Mark::new(), GFP_KERNEL)?;
         }
         let regions = MessageSlot::regions(depth);
         let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
@@ -444,7 +447,7 @@ impl Session {
             room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),
             permits: KBox::pin_init(TagQueue::new(u32::from(depth), NO_NODE), GFP_KERNEL)?,
             requests,
-            parked,
+            marks,
             messages,
         });
         Ok(())

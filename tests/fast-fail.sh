@@ -4,7 +4,7 @@
 # desc: a server that is silent is noticed as fast as told, and nobody waits for a path that will not be
 # topology: pair
 # timeout: 240
-# seconds: 48
+# seconds: 60
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -94,6 +94,24 @@ back()
 	wait_for 60 state_is connected
 }
 
+# The message that closes the device has nowhere to go, and nothing else waits for ever.
+unmap_alone()
+{
+	local t0 t1 rc=0
+	write "$SESS/fast_io_fail_tmo" off
+	vm_control pause server
+	wait_for 20 state_is disconnected || rc=1
+	t0=$(ms_now)
+	[ "$rc" -ne 0 ] || unmap || rc=1
+	t1=$(ms_now)
+	vm_control resume server
+	[ "$rc" = 0 ]
+	echo "unmapped after $((t1 - t0)) ms"
+	[ $((t1 - t0)) -ge 4900 ]
+	[ $((t1 - t0)) -lt 8000 ] || late "that is too long"
+	dmesg_has 'no path for 5 s: 1 messages of the service connection fail'
+}
+
 # It would take 4 s, in which the address is looked for.
 add_nowhere() { printf '%s' "$NOWHERE" >"$SESS/add_path"; }
 
@@ -162,6 +180,8 @@ client_role()
 	check "so is one that comes" address_comes
 	check "a silent server is noticed" silent
 	check "and found again" back
+	check "a device unmaps while its server is silent" unmap_alone
+	must "it maps again" map "${MAP[@]}"
 	check "nobody at an address is known in time" nobody_there
 	check "who waits for a path can be killed" killed
 	check "closing does not wait for a path" close_at_once

@@ -8,6 +8,11 @@
 //! `fast_io_fail_tmo` seconds they are failed, and so is what is submitted after
 //! that, until a path is back.
 //!
+//! A message without data on the service connection, with which a user says that it is
+//! done with something, waits [`BRIEF_MS`] at most, counted from the first of those that
+//! wait: closing a device must not hang because the server is gone. The server closes what
+//! is left when the session ends.
+//!
 //! What may be sent later is limited by what the server remembers. If it has
 //! forgotten the session (all mainline servers do, as soon as the last path is
 //! gone) a request may mean something else to it now: to RNBD, another device.
@@ -16,7 +21,7 @@
 //!
 //! # Locking
 //!
-//! `state` is a spinlock, interrupts off. The parked marks of the session's
+//! `state` is a spinlock, interrupts off. The [`Mark`]s of the session's
 //! requests are changed inside it only; the request itself belongs to whoever
 //! cleared its mark.
 //!
@@ -55,7 +60,10 @@ use crate::{
         Full,
         Relaxed, //
     },
-    request::Turn,
+    request::{
+        Connection,
+        Turn, //
+    },
     trace, //
 };
 
@@ -113,15 +121,51 @@ impl FailAfter {
 /// by its owner task soon.
 const RETRY_MS: u32 = 1;
 
+/// How long a message without data on the service connection waits for a path, in milliseconds.
+const BRIEF_MS: u32 = 5000;
+
+/// Whether a request waits for a path.
+pub(super) struct Mark {
+    parked: Atomic<bool>,
+    /// If it does: for [`BRIEF_MS`] only.
+    brief: Atomic<bool>,
+}
+
+impl Mark {
+    pub(super) fn new() -> Self {
+        Self {
+            parked: Atomic::new(false),
+            brief: Atomic::new(false),
+        }
+    }
+}
+
+/// Some of the parked requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Those that wait for [`BRIEF_MS`] only.
+    Brief,
+}
+
+/// Whole milliseconds from `since_ns` to `now_ns`.
+fn ms_since(since_ns: u64, now_ns: u64) -> u32 {
+    u32::try_from(now_ns.saturating_sub(since_ns) / 1_000_000).unwrap_or(u32::MAX)
+}
+
 #[derive(Default)]
 struct State {
     /// Requests parked.
     count: u32,
+    /// Those of them that wait for [`BRIEF_MS`] only.
+    brief: u32,
+    /// Since when there is one of those, in monotonic nanoseconds.
+    brief_since_ns: u64,
     /// Paths that are up.
     up: u32,
     /// Since when there is none, in monotonic nanoseconds.
     since_ns: Option<u64>,
-    /// The time to wait is over, or the server has forgotten the session.
+    /// The time to wait is over for all, or the server has forgotten the session.
     failing: bool,
     /// The session is being closed.
     closing: bool,
@@ -133,6 +177,15 @@ pub(super) struct Waiting {
     fail_after: Atomic<i32>,
     #[pin]
     state: SpinLockIrq<State>,
+}
+
+impl State {
+    fn count(&self, which: Which) -> u32 {
+        match which {
+            Which::All => self.count,
+            Which::Brief => self.brief,
+        }
+    }
 }
 
 impl Waiting {
@@ -156,7 +209,7 @@ impl Session {
         self.fail_timer.cancel_sync();
         let at_once = {
             let state = self.waiting.state.lock();
-            if state.count > 0 && state.up == 0 {
+            if state.up == 0 {
                 self.arm(&state);
             }
             state.since_ns.is_some() && after == FailAfter::Secs(0)
@@ -167,25 +220,31 @@ impl Session {
         }
     }
 
-    /// Starts the timer for what is left of the time, if there is a time.
+    /// Starts the timer for when the next of those that wait have to be failed, if ever.
     fn arm(self: &Arc<Self>, state: &State) {
-        match self.time_left_ms(state) {
-            Some(ms) if !state.closing => {
+        let brief_ms = (state.brief > 0)
+            .then(|| BRIEF_MS.saturating_sub(ms_since(state.brief_since_ns, time::now_ns())));
+        let next = match (self.time_left_ms(state), brief_ms) {
+            (Some(all), Some(brief)) => Some(all.min(brief)),
+            (all, brief) => all.or(brief),
+        };
+
+        match next {
+            Some(ms) if state.count > 0 && !state.closing => {
                 self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
             }
             _ => {}
         }
     }
 
-    /// Milliseconds until requests are failed, from when there was no path; `None` is
+    /// Milliseconds until all requests are failed, from when there was no path; `None` is
     /// never.
     fn time_left_ms(&self, state: &State) -> Option<u32> {
         match self.fail_after() {
             FailAfter::Secs(secs) => {
                 let now = time::now_ns();
-                let waited = now.saturating_sub(state.since_ns.unwrap_or(now));
+                let waited_ms = ms_since(state.since_ns.unwrap_or(now), now);
                 let ms = secs.min(FailAfter::MAX_SECS).saturating_mul(1000);
-                let waited_ms = u32::try_from(waited / 1_000_000).unwrap_or(u32::MAX);
                 Some(ms.saturating_sub(waited_ms))
             }
             FailAfter::Never => None,
@@ -211,9 +270,7 @@ impl Session {
             return false;
         }
         state.since_ns = Some(time::now_ns());
-        if state.count > 0 {
-            self.arm(&state);
-        }
+        self.arm(&state);
         true
     }
 
@@ -236,16 +293,24 @@ impl Session {
         } else {
             true
         };
-        let Some(mark) = self.parked_mark(id).filter(|_| may_wait) else {
+        let Some(mark) = self.mark(id).filter(|_| may_wait) else {
             return Err((errno::ECONNABORTED, turn));
         };
+        let brief = turn.connection == Connection::Admin && turn.loan.is_empty();
         turn.lend();
-        mark.store(true, Relaxed);
+        mark.parked.store(true, Relaxed);
+        mark.brief.store(brief, Relaxed);
         state.count = state.count.saturating_add(1);
+        if brief {
+            if state.brief == 0 {
+                state.brief_since_ns = time::now_ns();
+            }
+            state.brief = state.brief.saturating_add(1);
+        }
         trace::park(self, id, state.up);
         if state.up > 0 {
             self.retry.mod_delayed(self, msecs_to_jiffies(RETRY_MS));
-        } else if state.count == 1 {
+        } else if state.count == 1 || brief && state.brief == 1 {
             self.arm(&state);
         }
         Ok(())
@@ -263,32 +328,36 @@ impl Session {
         self.waiting.state.lock().count
     }
 
-    fn parked_mark(&self, id: u16) -> Option<&Atomic<bool>> {
-        self.tables.as_ref()?.parked.get(usize::from(id))
+    fn mark(&self, id: u16) -> Option<&Mark> {
+        self.tables.as_ref()?.marks.get(usize::from(id))
     }
 
-    /// Takes request `id` if it is parked: it is the caller's then.
-    fn unpark(&self, id: u16) -> Option<Turn<'_>> {
+    /// Takes request `id` if it is parked and one of `which`: it is the caller's then.
+    fn unpark(&self, id: u16, which: Which) -> Option<Turn<'_>> {
         {
             let mut state = self.waiting.state.lock();
-            let mark = self.parked_mark(id)?;
-            if !mark.load(Relaxed) {
+            let mark = self.mark(id)?;
+            let brief = mark.brief.load(Relaxed);
+            if !mark.parked.load(Relaxed) || which == Which::Brief && !brief {
                 return None;
             }
-            mark.store(false, Relaxed);
+            mark.parked.store(false, Relaxed);
             state.count = state.count.saturating_sub(1);
+            if brief {
+                state.brief = state.brief.saturating_sub(1);
+            }
         }
         self.resume_turn(id)
     }
 
-    /// Calls `f` with the requests that are parked, each of which is its own then,
+    /// Calls `f` with those of the requests that are parked, each of which is its own then,
     /// until that returns false.
-    fn each_parked(&self, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
+    fn each_parked(&self, which: Which, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
         for id in 0..self.depth() {
-            if self.waiting.state.lock().count == 0 {
+            if self.waiting.state.lock().count(which) == 0 {
                 return;
             }
-            if let Some(turn) = self.unpark(id) {
+            if let Some(turn) = self.unpark(id, which) {
                 if !f(id, turn) {
                     return;
                 }
@@ -298,7 +367,7 @@ impl Session {
 
     /// Sends what is parked, as far as paths take it. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        self.each_parked(|id, turn| {
+        self.each_parked(Which::All, |id, turn| {
             trace::resume(self, id, 0);
             match self.issue_again(id, turn) {
                 Ok(()) => true,
@@ -323,37 +392,60 @@ impl Session {
 
     /// Completes what is parked with an error.
     pub(super) fn fail_waiting(&self) {
+        self.fail_parked(Which::All);
+    }
+
+    /// The same for some of them.
+    fn fail_parked(&self, which: Which) {
         let error = errno::ECONNABORTED.to_errno();
-        self.each_parked(|id, turn| {
+        self.each_parked(which, |id, turn| {
             trace::resume(self, id, error);
             self.complete(turn, error);
             true
         });
     }
 
-    /// The timer: the time may be over.
+    /// The timer: the time may be over, for all or for those that wait briefly.
     pub(super) fn waiting_timeout(self: &Arc<Self>) {
-        let count = {
+        let (which, count) = {
             let mut state = self.waiting.state.lock();
             if state.up > 0 {
                 return;
             }
-            if self.time_left_ms(&state).is_none_or(|ms| ms > 0) {
+            if self.time_left_ms(&state) == Some(0) {
+                state.failing = true;
+                (Which::All, state.count)
+            } else if state.brief > 0 && ms_since(state.brief_since_ns, time::now_ns()) >= BRIEF_MS
+            {
+                (Which::Brief, state.brief)
+            } else {
                 // The time was changed.
                 self.arm(&state);
                 return;
             }
-            state.failing = true;
-            state.count
         };
-        pr_warn_ratelimited!(
-            "{}: no path for {} s: {} requests fail\n",
-            self.name(),
-            self.fail_after().to_int(),
-            count
-        );
-        self.fail_waiting();
-        self.note_failing();
+        match which {
+            Which::All => {
+                pr_warn_ratelimited!(
+                    "{}: no path for {} s: {} requests fail\n",
+                    self.name(),
+                    self.fail_after().to_int(),
+                    count
+                );
+                self.fail_waiting();
+                self.note_failing();
+            }
+            Which::Brief => {
+                pr_warn_ratelimited!(
+                    "{}: no path for {} s: {} messages of the service connection fail\n",
+                    self.name(),
+                    BRIEF_MS / 1000,
+                    count
+                );
+                self.fail_parked(Which::Brief);
+                self.arm(&self.waiting.state.lock());
+            }
+        }
     }
 
     /// The server has forgotten the session: what was made for it is not to be sent, wherever it
