@@ -64,6 +64,7 @@ mod slot;
 
 pub(crate) use self::slot::Slot;
 use self::slot::{
+    Held,
     Place,
     Todo, //
 };
@@ -73,7 +74,7 @@ use self::slot::{
 struct Stalled {
     /// Its chunk.
     buf_id: u16,
-    /// The connection whose queue it is.
+    /// The connection in whose queue it needs room.
     cid: u16,
 }
 
@@ -195,7 +196,7 @@ impl Live {
                 return Err(Fault::Busy);
             }
         }
-        let ready = self.open(path, slot, &mut place.op, op);
+        let ready = self.open(path, slot, &mut place, op);
         drop(place);
         if let Some(op) = ready {
             self.deliver(op);
@@ -220,7 +221,7 @@ impl Live {
         match core::mem::replace(&mut place.op, Place::Out) {
             Place::Parked(mut op) => {
                 op.set_busy();
-                let ready = self.open(path, slot, &mut place.op, op);
+                let ready = self.open(path, slot, &mut place, op);
                 drop(place);
                 if let Some(op) = ready {
                     self.deliver(op);
@@ -268,7 +269,7 @@ impl Live {
         &self,
         path: &Arc<Path>,
         slot: &Slot,
-        place: &mut Place,
+        place: &mut Held,
         mut op: KBox<Op>,
     ) -> Option<KBox<Op>> {
         let Some(mr) = slot.mr() else {
@@ -281,26 +282,27 @@ impl Live {
         }
         let buf_id = op.buf_id();
 
-        let cid = op.arrival().cid;
-        if let Some(op) = self.post_inval(path, mr, place, op) {
-            *place = Place::Stalled(op, Todo::Invalidate);
+        let cid = place.registered_on.unwrap_or(op.arrival().cid);
+        if let Some(op) = self.post_inval(path, mr, cid, place, op) {
+            place.op = Place::Stalled(op, Todo::Invalidate);
             self.stall(Stalled { buf_id, cid });
         }
         None
     }
 
-    /// Posts the invalidation. The operation is returned if there is no room for it.
+    /// Posts the invalidation on connection `cid`. The operation is returned if there is no room for
+    /// it.
     fn post_inval(
         &self,
         path: &Arc<Path>,
         mr: &Mr,
-        place: &mut Place,
+        cid: u16,
+        place: &mut Held,
         op: KBox<Op>,
     ) -> Option<KBox<Op>> {
         let token = Some(u32::from(op.buf_id()));
-        let cid = op.arrival().cid;
         // The completion waits for the lock of the place.
-        *place = Place::Invalidating(op);
+        place.op = Place::Invalidating(op);
         let result = match self.endpoint(cid).and_then(Endpoint::qp) {
             Some(qp) => Chain::<1>::new(qp).local_inv(mr.rkey()).post(token),
             None => Err(PostError::Invalid),
@@ -308,7 +310,7 @@ impl Live {
 
         match result {
             Ok(()) => None,
-            Err(PostError::Full) => match core::mem::replace(place, Place::Out) {
+            Err(PostError::Full) => match core::mem::replace(&mut place.op, Place::Out) {
                 Place::Invalidating(op) => Some(op),
                 _ => None,
             },

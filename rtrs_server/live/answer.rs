@@ -23,7 +23,6 @@ use rtrs_bindings::{
         Endpoint,
         PostError,
         Remote,
-        Reply,
         Source, //
     },
     lock::SpinLockIrqGuard,
@@ -70,7 +69,7 @@ impl Live {
         };
         let mut place = slot.place.lock();
 
-        match self.post_answer(path, slot, &mut place.reply, &op, errno, Attempt::First) {
+        match self.post_answer(path, slot, &mut place, &op, errno, Attempt::First) {
             Err(PostError::Full) => {
                 let cid = op.arrival().cid;
                 place.op = Place::Stalled(op, Todo::Answer(errno));
@@ -127,7 +126,7 @@ impl Live {
         &self,
         path: &Path,
         slot: &Slot,
-        reply: &mut Reply,
+        place: &mut Held,
         op: &Op,
         errno: i32,
         attempt: Attempt,
@@ -181,7 +180,10 @@ impl Live {
             body,
             imm: imm.encode().map_err(|_| PostError::Invalid)?,
         };
-        reply.post(qp, register, &answer)?;
+        place.reply.post(qp, register, &answer)?;
+        if register.is_some() {
+            place.registered_on = Some(op.arrival().cid);
+        }
         trace::answered(path, request, op.buf_id(), qp, errno);
         Ok(())
     }
@@ -256,7 +258,7 @@ impl Live {
         match core::mem::replace(&mut place.op, Place::Out) {
             Place::Stalled(op, Todo::Invalidate) => {
                 let left = match slot.mr() {
-                    Some(mr) => self.post_inval(path, mr, &mut place.op, op),
+                    Some(mr) => self.post_inval(path, mr, stalled.cid, &mut place, op),
                     // Without a key to invalidate it would not be here.
                     None => Some(op),
                 };
@@ -268,7 +270,7 @@ impl Live {
                 self.stalled_len.fetch_sub(1, Full);
             }
             Place::Stalled(op, Todo::Answer(errno)) => {
-                match self.post_answer(path, slot, &mut place.reply, &op, errno, Attempt::Again) {
+                match self.post_answer(path, slot, &mut place, &op, errno, Attempt::Again) {
                     Err(PostError::Full) => {
                         place.op = Place::Stalled(op, Todo::Answer(errno));
                         self.push_stalled(stalled);

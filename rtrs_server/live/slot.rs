@@ -62,6 +62,11 @@ pub(crate) enum Todo {
 pub(crate) struct Held {
     pub(super) op: Place,
     pub(super) reply: Reply,
+    /// The connection on whose queue the chunk's key was last registered; `None` if that was before
+    /// the path was started, and is over. The key is invalidated there: on another queue that could
+    /// come before the registration, if the client lets the first one wait, and the key would be
+    /// valid while the user has the data.
+    pub(super) registered_on: Option<u16>,
 }
 
 impl Held {
@@ -106,6 +111,7 @@ impl Slot {
         let held = Held {
             reply: Reply::new(&chunk, private, body)?,
             op: Place::Idle(op),
+            registered_on: None,
         };
         KBox::pin_init(
             pin_init!(Self {

@@ -29,7 +29,7 @@ const QUEUES: QueueSize = QueueSize {
 };
 
 /// Receives posted, each of [`RECV_SIZE`] bytes.
-const RECVS: usize = 64;
+const RECVS: usize = 96;
 const RECV_SIZE: usize = 64;
 
 /// Token of the answer with the chunks.
@@ -354,8 +354,17 @@ impl Session {
         Ok(())
     }
 
-    /// Asks for the chunks, and gets them.
+    /// Asks for the chunks, and gets them; answers can come on all connections.
     pub fn start(&mut self, question: &[u8]) -> Result<()> {
+        self.get_chunks(question)?;
+        for con in &self.cons {
+            con.post_recvs()?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the chunks, and gets them; answers to requests have to wait for receives.
+    pub fn get_chunks(&mut self, question: &[u8]) -> Result<()> {
         let size = InfoRsp::size(self.geometry.queue_depth());
         let service = self.con(0)?;
         let mr = service.domain().memory(size)?;
@@ -381,9 +390,6 @@ impl Session {
             })
             .map_err(proto)?;
         self.chunks = chunks;
-        for con in &self.cons {
-            con.post_recvs()?;
-        }
         Ok(())
     }
 
@@ -459,6 +465,18 @@ impl Session {
 
     /// A read of `len` bytes with such a message for the user.
     pub fn send_read(&mut self, cid: usize, buf_id: u16, usr: &[u8], len: usize) -> Result<()> {
+        self.send_read_by(cid, buf_id, buf_id, usr, len)
+    }
+
+    /// The same with a value that names chunk `named`, while its message goes to chunk `buf_id`.
+    pub fn send_read_by(
+        &mut self,
+        cid: usize,
+        buf_id: u16,
+        named: u16,
+        usr: &[u8],
+        len: usize,
+    ) -> Result<()> {
         let size = usr.len();
         let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
         msg[..size].copy_from_slice(usr);
@@ -470,7 +488,7 @@ impl Session {
             }),
         };
         read.write(&mut msg[size..]).map_err(proto)?;
-        let imm = self.imm(u32::from(buf_id), (len + size) as u32);
+        let imm = self.imm(u32::from(named), (len + size) as u32);
         self.write_imm(cid, buf_id, len, &msg, imm)
     }
 

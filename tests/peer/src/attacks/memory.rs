@@ -8,6 +8,7 @@ use anyhow::{bail, Context, Result};
 
 use super::{case, Attack, Case};
 use crate::{
+    client::Session,
     proto::RemoteBuf,
     verbs::{Remote, Send},
 };
@@ -112,6 +113,11 @@ pub(super) const CASES: &[Case] = &[
         behind_user,
     ),
     case(
+        "same-behind-answer",
+        "names a chunk again, elsewhere, while the answer with its key has to wait",
+        behind_answer,
+    ),
+    case(
         "foreign-key",
         "writes with the key of another session",
         |a| {
@@ -162,13 +168,12 @@ const SLOW_INFLIGHT: &str = "/sys/block/nullb1/inflight";
 const RNBD_OPEN: u16 = 2;
 const RNBD_IO: u16 = 4;
 
-/// What the client writes meanwhile must not come back as what the disk has read.
-fn behind_user(a: &mut Attack<'_>) -> Result<()> {
-    let mut s = a.start()?;
-    // Type, mode of access (read and write), name.
+/// The message to RNBD for a read of `len` bytes of the slow disk, which this opens.
+fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
+    // Type, mode of access (to read: another session may still have it), name.
     let mut open = [0; 264];
     open[..2].copy_from_slice(&RNBD_OPEN.to_le_bytes());
-    open[4] = 1;
+    open[4] = 0;
     open[6..6 + SLOW_DISK.len()].copy_from_slice(SLOW_DISK);
     s.send_read(0, 4, &open, 256)?;
     let answer = s.answer(0, a.job.patience)?.context("no answer")?;
@@ -181,23 +186,38 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     let mut io = [0; 32];
     io[..2].copy_from_slice(&RNBD_IO.to_le_bytes());
     io[4..8].copy_from_slice(&device[4..8]);
-    io[20..24].copy_from_slice(&(COPY_MAX as u32).to_le_bytes());
+    // CAST: a few pages.
+    io[20..24].copy_from_slice(&(len as u32).to_le_bytes());
+    Ok(io)
+}
+
+/// Waits until the slow disk has a read, or has none.
+fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
+    let end = Instant::now() + a.job.patience;
+    while std::fs::read_to_string(SLOW_INFLIGHT)?
+        .split_whitespace()
+        .next()
+        != Some(count)
+    {
+        if Instant::now() >= end {
+            bail!("the disk never had {count} reads");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// What the client writes meanwhile must not come back as what the disk has read.
+fn behind_user(a: &mut Attack<'_>) -> Result<()> {
+    let mut s = a.start()?;
+    let io = slow_read(a, &mut s, COPY_MAX)?;
     s.fill(COPY_MAX, 0xa5)?;
     let chunk = s.chunk(5)?;
     let to = whole(chunk);
     s.post(1, Send::Write(to), &[0x5a; COPY_MAX])?;
     s.send_read(1, 5, &io, COPY_MAX)?;
     // The disk has copied what it reads when it has taken the request, which it then keeps.
-    let end = Instant::now() + a.job.patience;
-    while !std::fs::read_to_string(SLOW_INFLIGHT)?
-        .trim_start()
-        .starts_with('1')
-    {
-        if Instant::now() >= end {
-            bail!("the disk never had the request");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    disk_has(a, "1")?;
     if s.answer(1, Duration::ZERO)?.is_some() {
         bail!("the disk is not slow");
     }
@@ -211,6 +231,50 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     a.report.fact("changed", wrong);
     if wrong != 0 {
         a.report.wrong(format!("{wrong} bytes are not the disk's"));
+    }
+    a.alive(&mut s)
+}
+
+/// The answer has the chunk's key made valid. On another connection the invalidation must not come
+/// before that, whoever lets the answer wait: it would fail here, and on other devices leave the
+/// key valid while the user has the chunk.
+fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
+    /// Its answer is behind those that find no receive, with more than is copied.
+    const CHUNK: u16 = 8;
+    const LEN: usize = 2 * COPY_MAX;
+    /// Each of their answers is two packets. Soft RoCE registers what is behind a message that it
+    /// has to send again, twice, and fails over that, unless 128 packets keep it from getting there.
+    const OTHERS: core::ops::Range<u16> = 10..80;
+    let who = a.identity();
+    let mut s = Session::connect(a.job.addr, &who, a.job.patience)?;
+    s.get_chunks(&who.question())?;
+    for cid in [0, 2] {
+        s.con(cid)?.post_recvs()?;
+    }
+    let io = slow_read(a, &mut s, LEN)?;
+    // Its key has been invalidated when the disk has it, so that this is not what waits.
+    s.send_read(1, CHUNK, &io, LEN)?;
+    disk_has(a, "1")?;
+    for chunk in OTHERS {
+        s.send_honest(1, chunk)?;
+    }
+    disk_has(a, "0")?;
+    std::thread::sleep(a.job.patience / 50);
+    // Its message is still there; what is written goes to a chunk that is free.
+    s.send_read_by(2, 0, CHUNK, &[0; 32], LEN)?;
+    if let Some(answer) = s.answer(2, a.job.patience / 5)? {
+        bail!("{answer:?} before the key could be invalidated");
+    }
+    if !s.failed.is_empty() || s.cons[2].is_gone()? {
+        bail!("the path is gone: {:?}", s.failed);
+    }
+    s.con(1)?.post_recvs()?;
+    let answers = OTHERS.chain([CHUNK]).map(|chunk| (1, chunk));
+    for (cid, chunk) in answers.chain([(2, CHUNK)]) {
+        let answer = s.answer(cid, a.job.patience)?.context("no answer")?;
+        if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
+            bail!("{answer:?} for chunk {chunk}");
+        }
     }
     a.alive(&mut s)
 }
