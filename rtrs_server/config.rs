@@ -22,7 +22,10 @@ use rtrs_bindings::{
     },
     param::module_params, //
 };
-use rtrs_core::proto::Geometry;
+use rtrs_core::{
+    addr::Addr,
+    proto::Geometry, //
+};
 
 use crate::logic::{
     linger::Linger,
@@ -31,7 +34,11 @@ use crate::logic::{
         ListenError,
         Overrides, //
     },
-    quota::Resource, //
+    quota::Resource,
+    source::{
+        Prefixes,
+        Source, //
+    },
 };
 
 module_params! {
@@ -72,6 +79,27 @@ module_params! {
         |secs| match secs {
             0..=86_400 => Ok(()),
             _ => Err("must be 0 to 86400"),
+        };
+    /// How many bits of an IPv4 address say where a client comes from.
+    static SOURCE_PREFIX_V4: int = "source_prefix_v4", 32,
+        "IPv4 clients whose addresses begin with the same number of bits are one source for the shares of a source: 0 to 32 (default: 32)",
+        |bits| match bits {
+            0..=32 => Ok(()),
+            _ => Err("must be 0 to 32"),
+        };
+    /// How many bits of an IPv6 address say where a client comes from.
+    static SOURCE_PREFIX_V6: int = "source_prefix_v6", 64,
+        "The same for IPv6, but for link-local addresses, each of which is one: 0 to 128 (default: 64)",
+        |bits| match bits {
+            0..=128 => Ok(()),
+            _ => Err("must be 0 to 128"),
+        };
+    /// How often a path of one source may be started.
+    static MAX_STARTS_PER_SOURCE: int = "max_starts_per_source", 64,
+        "Paths that one source may start in a second, on average; so many as in 16 s at once, 0: no limit (default: 64)",
+        |count| match count {
+            0..=65536 => Ok(()),
+            _ => Err("must be 0 to 65536"),
         };
     /// How long a client may take to connect a path.
     static HANDSHAKE_TIMEOUT_MS: int = "handshake_timeout_ms", 30_000,
@@ -143,6 +171,26 @@ pub(crate) fn ack_timeout() -> Option<u8> {
 /// Time that a client has for the handshake of a path, in milliseconds.
 pub(crate) fn handshake_timeout_ms() -> u32 {
     HANDSHAKE_TIMEOUT_MS.get().unsigned_abs()
+}
+
+/// Where a client comes from, as far as shares are concerned.
+pub(crate) fn source_of(addr: Option<Addr>) -> Source {
+    let prefixes = Prefixes {
+        v4: SOURCE_PREFIX_V4.get().unsigned_abs(),
+        v6: SOURCE_PREFIX_V6.get().unsigned_abs(),
+    };
+    Source::new(addr, prefixes)
+}
+
+/// Paths of one source that may be started in a second, on average; 0 is any number.
+pub(crate) fn starts_per_source() -> u32 {
+    MAX_STARTS_PER_SOURCE.get().unsigned_abs()
+}
+
+/// What is left of its time, in nanoseconds, to a client that has taken a thirtieth of it: one that
+/// takes longer gives way to others when there is no room.
+pub(crate) fn deadline_of_late_ns() -> u64 {
+    u64::from(handshake_timeout_ms() / 30 * 29).saturating_mul(1_000_000)
 }
 
 const MIB: u64 = 1 << 20;

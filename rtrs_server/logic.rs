@@ -14,4 +14,6 @@ pub mod linger;
 pub mod listen;
 pub mod path_state;
 pub mod quota;
+pub mod rate;
 pub mod ring;
+pub mod source;

@@ -14,6 +14,7 @@
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
 //!   mutexes nest inside; event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
+//! * `handshake` (spinlock, interrupts off): the path is closed inside, nothing else is done.
 //! * `state`, `info`, `expected` (spinlocks, interrupts off): leaves.
 //! * `live` (RCU): what the path has while it carries IO; see [`crate::live`].
 
@@ -98,7 +99,8 @@ use crate::{
             CloseReason,
             ServerPathState, //
         },
-        ring::Ring, //
+        ring::Ring,
+        source::Source, //
     },
     op::Op,
     session::Session,
@@ -107,6 +109,7 @@ use crate::{
     trace, //
 };
 
+mod account;
 mod close;
 pub(crate) mod connect;
 mod fault;
@@ -133,8 +136,6 @@ struct Info {
 
 /// What belongs to the owner task alone.
 struct Owner {
-    /// Until the handshake is over, if it counts in the total.
-    handshake: Option<Share>,
     /// The name of the session was claimed.
     claimed: bool,
     /// The path is up in the view of session and sysfs.
@@ -166,6 +167,8 @@ pub(crate) struct Path {
     addrs: AddrPair,
     /// The same, as sysfs has it.
     cname: CString,
+    /// The part of the client's address by which shares are counted.
+    source: Source,
     /// End of the handshake, in nanoseconds of the monotonic clock.
     deadline: u64,
 
@@ -202,6 +205,9 @@ pub(crate) struct Path {
     registered: Completion,
     #[pin]
     state: SpinLockIrq<ServerPathState>,
+    /// Until the handshake is over, if it counts in the total.
+    #[pin]
+    handshake: SpinLockIrq<Option<Share>>,
     #[pin]
     info: SpinLockIrq<Info>,
     #[pin]
@@ -305,6 +311,7 @@ impl Path {
                 keeps_keys: req.keeps_keys,
                 path_wait: req.path_wait,
                 addrs: *addrs,
+                source: config::source_of(addrs.src),
                 cname: CString::try_from_fmt(fmt!("{}", *addrs))?,
                 deadline,
                 hca: SetOnce::new(),
@@ -325,6 +332,7 @@ impl Path {
                 registered_ok: Atomic::new(false),
                 registered <- Completion::new(),
                 state <- new_spinlock_irq!(ServerPathState::Handshaking, "rtrs_srv_state"),
+                handshake <- new_spinlock_irq!(handshake, "rtrs_srv_handshake"),
                 info <- new_spinlock_irq!(
                     Info {
                         region: None,
@@ -345,7 +353,6 @@ impl Path {
                 ),
                 owner <- new_mutex!(
                     Owner {
-                        handshake,
                         claimed: false,
                         dir: None,
                         told: false,
@@ -419,33 +426,6 @@ impl Path {
         } else {
             self.cid_num
         }
-    }
-
-    /// Bytes that count for its source: of queues those of all connections that were announced, of
-    /// chunks those that there are. Any context.
-    pub(crate) fn counted_memory(&self) -> u64 {
-        let queues = if self.drained.load(Relaxed) {
-            0
-        } else {
-            self.queue_memory
-        };
-        queues.saturating_add(self.chunk_memory.load(Relaxed))
-    }
-
-    /// Bytes were taken of the quota for its chunks. The registry is locked.
-    pub(crate) fn set_chunk_memory(&self, bytes: u64) {
-        self.chunk_memory.store(bytes, Relaxed);
-    }
-
-    /// Whether it counts as one that is in its handshake. Any context.
-    pub(crate) fn is_in_handshake(&self) -> bool {
-        self.in_handshake.load(Relaxed)
-    }
-
-    /// The handshake is over, one way or the other. Called by the owner.
-    fn end_handshake(&self, owner: &mut Owner) {
-        self.in_handshake.store(false, Relaxed);
-        owner.handshake = None;
     }
 
     pub(crate) fn addrs(&self) -> &AddrPair {

@@ -11,7 +11,10 @@
 //! nothing is allocated, created, freed or waited for under it, and no user is called. The
 //! spinlock of a session's paths nests inside.
 
-use core::fmt;
+use core::{
+    fmt,
+    num::NonZeroU32, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -23,14 +26,14 @@ use kernel::{
 
 use rtrs_bindings::{
     rcu::RcuCell,
-    time::now_ns,
+    time::{
+        now_ns,
+        random_u32, //
+    },
     uuid::Uuid, //
 };
 use rtrs_core::{
-    addr::{
-        Addr,
-        AddrPair, //
-    },
+    addr::AddrPair,
     proto::{
         errno,
         ConnReq,
@@ -40,6 +43,7 @@ use rtrs_core::{
 };
 
 use crate::{
+    config,
     context::Context,
     limits::{
         Limits,
@@ -59,10 +63,17 @@ use crate::{
             OverQuota,
             Resource, //
         },
+        rate::Rate,
+        source::Source, //
     },
     path::Path,
     session::Session, //
 };
+
+mod room;
+
+/// Rates of starts that are kept apart: two sources may share one.
+const RATES: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
 /// How often an attempt to add something may find that something else was added meanwhile. Each
 /// time something was, so this only ends what somebody does on purpose.
@@ -84,9 +95,15 @@ impl Drop for RegistryGuard {
 pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
     let room = *Resource::Sessions.range().end();
     let sessions = KVVec::with_capacity(usize::try_from(room)?, GFP_KERNEL)?;
+    let mut starts = KVVec::with_capacity(RATES.get() as usize, GFP_KERNEL)?;
+    for _ in 0..RATES.get() {
+        starts.push(Rate::new(), GFP_KERNEL)?;
+    }
     let registry = Arc::pin_init(
         try_pin_init!(Registry {
             limits: Limits::from_params()?,
+            starts,
+            seed: random_u32(),
             sessions <- new_mutex!(sessions, "rtrs_srv_registry"),
         }),
         GFP_KERNEL,
@@ -183,7 +200,7 @@ enum Step {
     NeedPath(Arc<Session>),
 }
 
-/// What the paths of one source address have.
+/// What the paths of one source have.
 #[derive(Default)]
 struct Taken {
     handshakes: usize,
@@ -193,12 +210,12 @@ struct Taken {
 
 impl Taken {
     /// Of `source`, as of now.
-    fn by(sessions: &[Arc<Session>], source: Option<Addr>) -> Self {
+    fn by(sessions: &[Arc<Session>], source: Source) -> Self {
         let mut taken = Self::default();
 
         for session in sessions {
             session.each(|p| {
-                if p.addrs().src == source {
+                if p.source() == source {
                     taken.add(p);
                 }
             });
@@ -219,6 +236,10 @@ impl Taken {
 #[pin_data]
 pub(crate) struct Registry {
     limits: Arc<Limits>,
+    /// How often paths are started, by [`Source::place`].
+    starts: KVVec<Rate>,
+    /// Which source has which place is not for clients to know.
+    seed: u32,
     /// With room for as many as there may ever be.
     #[pin]
     sessions: Mutex<KVVec<Arc<Session>>>,
@@ -245,13 +266,21 @@ impl Registry {
     ) -> Result<Arc<Path>, Refusal> {
         let mut made = Made::default();
         let memory = ctx.config().chunk_memory().saturating_add(queues);
+        let source = config::source_of(addrs.src);
 
         for _ in 0..MAX_TRIES {
-            match self.try_admit(ctx, req, addrs, memory, &made)? {
+            let step = match self.try_admit(ctx, req, addrs, memory, &made) {
+                Err(Refusal::Quota(over)) if over.resource == Resource::Sessions => {
+                    self.make_room(source, over)?;
+                    continue;
+                }
+                step => step?,
+            };
+            match step {
                 Step::Done(path) => return Ok(path),
                 Step::NeedSession => {
                     let uuid = Uuid::from_bytes(req.session_uuid);
-                    made.session = Some(Session::new(ctx, uuid, addrs.src)?);
+                    made.session = Some(Session::new(ctx, uuid, source)?);
                 }
                 Step::NeedPath(session) => {
                     // Not taken yet, as a client that stops here shall not have it; but who would
@@ -262,7 +291,13 @@ impl Registry {
                     let share = if session.is_kept() {
                         None
                     } else {
-                        Some(self.limits.take(Resource::Handshakes, 1)?)
+                        match self.limits.take(Resource::Handshakes, 1) {
+                            Ok(share) => Some(share),
+                            Err(over) => {
+                                self.make_room(source, over)?;
+                                continue;
+                            }
+                        }
                     };
                     made.path = Some(Path::new(&session, req, addrs, queues, share)?);
                 }
@@ -281,6 +316,7 @@ impl Registry {
         made: &Made,
     ) -> Result<Step, Refusal> {
         let uuid = Uuid::from_bytes(req.session_uuid);
+        let source = config::source_of(addrs.src);
         // Before the lock, and so dropped after it: it may be the last reference by then.
         let old;
         let mut sessions = self.sessions.lock();
@@ -323,10 +359,10 @@ impl Registry {
             return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
         }
         if known.is_none() {
-            let count = sessions.iter().filter(|s| s.source() == addrs.src).count();
+            let count = sessions.iter().filter(|s| s.source() == source).count();
             self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
         }
-        let taken = Taken::by(&sessions, addrs.src);
+        let taken = Taken::by(&sessions, source);
         self.allows(
             Resource::HandshakesPerSource,
             taken.handshakes.saturating_add(1),
@@ -349,8 +385,9 @@ impl Registry {
         if known.is_none() && sessions.len() >= sessions.capacity() {
             return Err(RejectErrno::from_kernel(-errno::EUSERS).into());
         }
-        if known.is_none() {
-            session.set_share(self.limits.take(Resource::Sessions, 1)?);
+        // Or it is known, and all its paths had to give way.
+        if !session.is_counted() {
+            session.set_share(Some(self.limits.take(Resource::Sessions, 1)?));
         }
         session.add(path).map_err(|_| Refusal::RESET)?;
         if known.is_none() {
@@ -375,7 +412,7 @@ impl Registry {
     pub(crate) fn take_chunks(&self, path: &Path, bytes: u64) -> Result<Share, OverQuota> {
         // Until the path says that it has them: its source may be asking for another one.
         let sessions = self.sessions.lock();
-        let taken = Taken::by(&sessions, path.addrs().src);
+        let taken = Taken::by(&sessions, path.source());
 
         self.limits
             .quota(Resource::MemoryPerSource)
@@ -522,13 +559,13 @@ impl Registry {
         self.of_a_source(|session, note| {
             session.each(|p| match what(p) {
                 0 => (),
-                amount => note(p.addrs().src, amount),
+                amount => note(p.source(), amount),
             });
         })
     }
 
     /// What the source has that has most, of all that `of` notes of each session.
-    fn of_a_source(&self, of: impl Fn(&Session, &mut dyn FnMut(Option<Addr>, u64))) -> Result<u64> {
+    fn of_a_source(&self, of: impl Fn(&Session, &mut dyn FnMut(Source, u64))) -> Result<u64> {
         loop {
             let mut count = 0usize;
             for session in self.sessions.lock().iter() {

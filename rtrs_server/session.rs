@@ -10,7 +10,7 @@
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
 //!   slots and queue pairs nest inside, since who ends an operation hands the chunk to another
 //!   path. Never taken with a slot's lock held.
-//! * `sources` (spinlock, interrupts off): a leaf.
+//! * `sources` and `share` (spinlocks, interrupts off): leaves.
 //! * Paths are added, and the session is removed from the registry, with that locked as well,
 //!   which comes first.
 
@@ -71,7 +71,8 @@ use crate::{
             End,
             Incarnation, //
         },
-        path_state::CloseReason, //
+        path_state::CloseReason,
+        source::Source, //
     },
     path::Path,
     sysfs::SessionDir, //
@@ -112,7 +113,7 @@ pub struct Session {
     /// One for each chunk, for all paths; from when the first one comes up.
     words: SetOnce<KVVec<ChunkState>>,
     /// Where its first connection came from.
-    source: Option<Addr>,
+    source: Source,
     /// Given with the first info request.
     name: SetOnce<SessionName>,
     /// Paths that use the name, in the view of others who want it.
@@ -138,8 +139,9 @@ pub struct Session {
     /// Where paths that were up came from.
     #[pin]
     sources: SpinLockIrq<Sources<Addr, KEPT_SOURCES>>,
-    /// Of the server's sessions, once it is one.
-    share: SetOnce<Share>,
+    /// Of the server's sessions, while it is one. Changed with the registry locked.
+    #[pin]
+    share: SpinLockIrq<Option<Share>>,
     /// For how long requests wait at the client; see [`PathWait::to_secs`].
     path_wait: Atomic<u32>,
     /// The end of the time a session without paths is kept.
@@ -149,7 +151,7 @@ pub struct Session {
 
 impl Session {
     /// A session without paths, whose first connection comes from `source`. May sleep.
-    pub(crate) fn new(ctx: &Arc<Context>, uuid: Uuid, source: Option<Addr>) -> Result<Arc<Self>> {
+    pub(crate) fn new(ctx: &Arc<Context>, uuid: Uuid, source: Source) -> Result<Arc<Self>> {
         let paths = KVec::with_capacity(PATHS_ROOM, GFP_KERNEL)?;
 
         Arc::pin_init(
@@ -179,7 +181,7 @@ impl Session {
                 left: Atomic::new(false),
                 question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
-                share: SetOnce::new(),
+                share <- new_spinlock_irq!(None, "rtrs_srv_share"),
                 path_wait: Atomic::new(0),
                 expiry <- new_delayed_work!("rtrs_srv_expiry"),
             }),
@@ -218,9 +220,15 @@ impl Session {
         &self.ctx
     }
 
-    /// It is added to the server's sessions.
-    pub(crate) fn set_share(&self, share: Share) {
-        self.share.populate(share);
+    /// It counts as one of the server's sessions, or does not any more. The registry is locked.
+    pub(crate) fn set_share(&self, share: Option<Share>) {
+        let old = core::mem::replace(&mut *self.share.lock(), share);
+        drop(old);
+    }
+
+    /// Whether it counts as one of the server's sessions. The registry is locked.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.share.lock().is_some()
     }
 
     /// Whether it is a client of that server.
@@ -229,7 +237,7 @@ impl Session {
     }
 
     /// Where its first connection came from.
-    pub(crate) fn source(&self) -> Option<Addr> {
+    pub(crate) fn source(&self) -> Source {
         self.source
     }
 
@@ -387,8 +395,8 @@ impl Session {
     }
 
     /// Looks at all paths.
-    pub(crate) fn each(&self, look: impl FnMut(&Path)) {
-        self.paths.lock().iter().map(|path| &**path).for_each(look);
+    pub(crate) fn each(&self, look: impl FnMut(&Arc<Path>)) {
+        self.paths.lock().iter().for_each(look);
     }
 
     /// Paths for which `test` is true.

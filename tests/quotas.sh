@@ -40,7 +40,8 @@ bad_parameters()
 	for p in max_sessions=0 max_sessions=4097 max_sessions_per_source=0 max_handshakes=0 \
 		max_handshakes_per_source=65537 max_paths_per_session=129 max_cons=1 \
 		max_cons_per_path=4097 max_cons_per_source=1 max_memory=-1 \
-		max_memory_per_source=-1 listen=x listen=1234:x=1 \
+		max_memory_per_source=-1 max_starts_per_source=-1 source_prefix_v4=33 \
+		source_prefix_v6=129 listen=x listen=1234:x=1 \
 		listen=1234:sess_queue_depth=0 listen=1234:max_chunk_size=100000 \
 		listen=1234,1234; do
 		dmesg -C

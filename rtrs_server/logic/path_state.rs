@@ -23,6 +23,9 @@ pub enum CloseReason {
     Deadline,
     /// The client came back under the same identity.
     TakeOver,
+    /// Somebody else needed the place, and this client had been connecting for longer, or others
+    /// from where it comes.
+    GaveWay,
     /// The user of the server refused the session, or something could not be allocated.
     Refused,
     /// An administrator asked for it.
@@ -43,6 +46,7 @@ impl CloseReason {
             Self::Heartbeat => "heartbeat missed",
             Self::Deadline => "handshake timed out",
             Self::TakeOver => "client reconnected",
+            Self::GaveWay => "gave way to another client",
             Self::Refused => "refused",
             Self::Operator => "disconnected by the operator",
             Self::DeviceGone => "device removed",

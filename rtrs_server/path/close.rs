@@ -88,7 +88,7 @@ impl Path {
         drop(domain);
         drop(shares);
         self.drained.store(true, Relaxed);
-        self.end_handshake(owner);
+        self.end_handshake();
 
         match before {
             ServerPathState::Connected => {

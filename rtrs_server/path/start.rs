@@ -82,7 +82,16 @@ impl Path {
             pr_warn_ratelimited!("{}: cannot be served: {:?}\n", self.label(), e);
             CloseReason::Refused
         };
-        self.end_handshake(owner);
+        self.end_handshake();
+        if self.is_closing() {
+            // It may have given way to another client: its session is not to be told of.
+            return Err(CloseReason::ConnError);
+        }
+        // Before memory is made for it: a client that comes and goes costs most of all here.
+        if !self.session().context().registry().may_start(self.source()) {
+            pr_warn_ratelimited!("{}: too many paths in short time\n", self.label());
+            return Err(CloseReason::Refused);
+        }
         let live = self.make_live().map_err(refused)?;
         let dir = self
             .session()

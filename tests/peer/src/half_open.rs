@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     rc::Rc,
     sync::{
@@ -63,12 +63,27 @@ pub struct Job {
     pub seed: u64,
     /// How many of them.
     pub count: u64,
+    /// The address the first one comes from, if it matters.
+    pub from: Option<Ipv4Addr>,
+    /// From how many addresses, from that one on, they are to come in turn.
+    pub sources: u32,
     /// How many begin at a time.
     pub workers: u64,
+    /// How long each of these waits before the next one.
+    pub pause: Duration,
     /// How long after its acceptance a client may still be connected.
     pub deadline: Duration,
     /// Nobody goes before this file is there.
     pub hold: Option<PathBuf>,
+}
+
+impl Job {
+    /// Where client `number` comes from.
+    fn source(&self, number: u32) -> Option<SocketAddr> {
+        let first = u32::from(self.from?);
+        let ip = Ipv4Addr::from(first.wrapping_add(number % self.sources.max(1)));
+        Some(SocketAddr::new(IpAddr::V4(ip), 0))
+    }
 }
 
 #[derive(Default)]
@@ -192,6 +207,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
                 n as u32,
             )?;
         }
+        thread::sleep(job.pause);
     }
     // Whoever asked last still has to be answered, and each has its own time.
     let waits = |link: &Link| match link.state {
@@ -223,6 +239,9 @@ fn begin(
     number: u32,
 ) -> Result<()> {
     let mut id = Id::new(channel)?;
+    if let Some(from) = job.source(number) {
+        id.bind(from)?;
+    }
     id.resolve_addr(job.addr, RESOLVE)?;
     expect(channel, links, tally, &id, EventKind::AddrResolved)?;
     id.resolve_route(RESOLVE)?;

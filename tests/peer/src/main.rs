@@ -28,7 +28,7 @@ use source::proto;
 use std::{
     fs,
     io::Write,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
@@ -247,6 +247,18 @@ struct HalfOpenArgs {
     #[arg(long, default_value_t = 1000)]
     count: u64,
 
+    /// IPv4 address the first one comes from
+    #[arg(long)]
+    from: Option<Ipv4Addr>,
+
+    /// Milliseconds between two that do not begin at the same time
+    #[arg(long, default_value_t = 0)]
+    pause: u64,
+
+    /// From how many addresses, from that one on, they are to come in turn
+    #[arg(long, default_value_t = 1)]
+    sources: u32,
+
     /// How many begin at a time
     #[arg(long, default_value_t = 4)]
     workers: u64,
@@ -383,6 +395,9 @@ fn run(role: Role) -> Result<bool> {
                 addr: SocketAddr::new(args.addr, args.port),
                 seed: args.seed,
                 count: args.count,
+                from: args.from,
+                sources: args.sources,
+                pause: Duration::from_millis(args.pause),
                 workers: args.workers,
                 deadline: Duration::from_secs(args.deadline),
                 hold: args.hold,

@@ -106,13 +106,14 @@ proptest! {
     }
 }
 
-const REASONS: [CloseReason; 10] = [
+const REASONS: [CloseReason; 11] = [
     CloseReason::Peer,
     CloseReason::Violation,
     CloseReason::ConnError,
     CloseReason::Heartbeat,
     CloseReason::Deadline,
     CloseReason::TakeOver,
+    CloseReason::GaveWay,
     CloseReason::Refused,
     CloseReason::Operator,
     CloseReason::DeviceGone,

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where a client comes from, as far as shares are concerned, and which of those that have not
+//! finished to connect gives way when there are too many.
+//!
+//! A host can have as many addresses as it likes. What it cannot choose freely is the network it is
+//! in, so addresses of one prefix count as one source.
+
+use core::num::NonZeroU32;
+
+use rtrs_core::addr::Addr;
+
+/// How many bits of an address count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefixes {
+    /// Of IPv4, at most 32.
+    pub v4: u32,
+    /// Of IPv6, at most 128. Of a link-local address all count, as the prefix says nothing.
+    pub v6: u32,
+}
+
+/// What quotas of one source are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    family: u8,
+    prefix: u128,
+}
+
+impl Source {
+    /// The source of what comes from `addr`. What has no address is one source.
+    ///
+    /// A GID of InfiniBand counts as a whole: its prefix is that of the subnet.
+    pub fn new(addr: Option<Addr>, prefixes: Prefixes) -> Self {
+        let (family, prefix) = match addr {
+            None => (0, 0),
+            Some(Addr::V4(ip)) => (
+                4,
+                u128::from(u32::from_be_bytes(ip)) & leading(prefixes.v4, 32),
+            ),
+            Some(Addr::V6 { ip, .. }) => {
+                let ip = u128::from_be_bytes(ip);
+                (6, ip & leading(v6_bits(ip, prefixes), 128))
+            }
+            Some(Addr::Gid(gid)) => (1, u128::from_be_bytes(gid)),
+        };
+        Self { family, prefix }
+    }
+
+    /// A number below `range`, the same for the same source and `seed`.
+    pub fn place(self, seed: u32, range: NonZeroU32) -> usize {
+        // FNV-1a, and a last step that moves what differs to the upper bits.
+        let start = 0xcbf2_9ce4_8422_2325 ^ u64::from(seed);
+        let bytes = self.prefix.to_be_bytes();
+        let all = bytes.iter().chain(core::iter::once(&self.family));
+        let hash = all.fold(start, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+
+        // CAST: the upper half; then less than `range`.
+        ((u64::from((hash >> 32) as u32) * u64::from(range.get())) >> 32) as usize
+    }
+}
+
+fn v6_bits(ip: u128, prefixes: Prefixes) -> u32 {
+    const LINK_LOCAL: u128 = 0xfe80 << 112;
+
+    if ip & leading(10, 128) == LINK_LOCAL {
+        128
+    } else {
+        prefixes.v6
+    }
+}
+
+/// A mask for the first `bits` of an address of `size` bits.
+fn leading(bits: u32, size: u32) -> u128 {
+    let rest = size.saturating_sub(bits);
+
+    u128::MAX.checked_shl(rest).unwrap_or(0)
+}
+
+/// Which of `crowd`, of whom `key` gives source and time of coming, has to give way to a newcomer
+/// from `newcomer`.
+///
+/// Who came before `late` takes too long: the first of those. If there is none it is the first one
+/// of the source with most of them, if those are more than there are of the newcomer's own, and of
+/// several such sources the first one of all: not a host that has much to connect and is quick,
+/// while others, each from an address of its own, are slow.
+///
+/// Changes the order; the result is an index in the new one. Takes time with their number and that
+/// of different sources.
+pub fn gives_way<T>(
+    crowd: &mut [T],
+    newcomer: Source,
+    late: u64,
+    key: impl Fn(&T) -> (Source, u64),
+) -> Option<usize> {
+    let came = |(_, one): &(usize, &T)| key(one).1;
+    if let Some((index, _)) = crowd
+        .iter()
+        .enumerate()
+        .min_by_key(came)
+        .filter(|c| came(c) < late)
+    {
+        return Some(index);
+    }
+    let mut own = 0;
+    // Most, when the first of them came, where that one is.
+    let mut worst: Option<(usize, u64, usize)> = None;
+    let mut at = 0usize;
+    let mut rest = crowd;
+
+    while let Some(source) = rest.first().map(|one| key(one).0) {
+        // Those of one source come first, and of them the one that came first.
+        let (mut count, mut since) = (0usize, u64::MAX);
+        for index in 0..rest.len() {
+            let Some((_, came)) = rest.get(index).map(&key).filter(|k| k.0 == source) else {
+                continue;
+            };
+            rest.swap(count, index);
+            if came < since {
+                since = came;
+                rest.swap(0, count);
+            }
+            count = count.saturating_add(1);
+        }
+        if source == newcomer {
+            own = count;
+        } else if worst
+            .is_none_or(|(most, first, _)| count > most || count == most && since < first)
+        {
+            worst = Some((count, since, at));
+        }
+        at = at.saturating_add(count);
+        rest = rest
+            .split_at_mut_checked(count)
+            .map_or(&mut [], |(_, rest)| rest);
+    }
+    worst
+        .filter(|(most, ..)| *most > own)
+        .map(|(_, _, index)| index)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who counts as one source, who gives way in a crowd, and rates.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use core::num::NonZeroU32;
+
+use proptest::prelude::*;
+use rtrs_core::addr::Addr;
+use rtrs_server_logic::logic::{
+    rate::{Rate, BURST_SECS},
+    source::{gives_way, Prefixes, Source},
+};
+
+const USUAL: Prefixes = Prefixes { v4: 32, v6: 64 };
+const SEC: u64 = 1_000_000_000;
+
+fn addr(text: &str) -> Option<Addr> {
+    Some(Addr::parse(text).unwrap())
+}
+
+fn same(a: &str, b: &str, prefixes: Prefixes) -> bool {
+    Source::new(addr(a), prefixes) == Source::new(addr(b), prefixes)
+}
+
+#[test]
+fn a_prefix_is_a_source() {
+    let wide = Prefixes { v4: 24, v6: 48 };
+    assert!(!same("ip:10.9.0.1", "ip:10.9.0.2", USUAL));
+    assert!(same("ip:10.9.0.1", "ip:10.9.0.2", wide));
+    assert!(!same("ip:10.9.0.1", "ip:10.9.1.1", wide));
+    assert!(same(
+        "ip:10.9.0.1",
+        "ip:99.9.0.1",
+        Prefixes { v4: 0, v6: 0 }
+    ));
+    assert!(same("ip:fd00::1", "ip:fd00::ffff:1", USUAL));
+    assert!(!same("ip:fd00::1", "ip:fd00:0:0:1::1", USUAL));
+    assert!(same("ip:fd00::1", "ip:fd00:0:0:1::1", wide));
+    assert!(!same(
+        "ip:fd00::1",
+        "ip:fd00::2",
+        Prefixes { v4: 32, v6: 128 }
+    ));
+    assert!(!same("gid:fe80::1", "gid:fe80::2", USUAL));
+    // Not a V4 address by accident.
+    assert_ne!(
+        Source::new(addr("ip:0.0.0.0"), USUAL),
+        Source::new(None, USUAL)
+    );
+    let local = |ip: u8| {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&[0xfe, 0x80]);
+        bytes[15] = ip;
+        let scope = match Addr::parse("ip:fd00::1").unwrap() {
+            Addr::V6 { scope, .. } => scope,
+            _ => unreachable!(),
+        };
+        Source::new(Some(Addr::V6 { ip: bytes, scope }), USUAL)
+    };
+    assert_ne!(local(1), local(2));
+}
+
+fn v4(host: u32) -> Source {
+    Source::new(Some(Addr::V4(host.to_be_bytes())), USUAL)
+}
+
+#[test]
+fn places_are_spread() {
+    let range = NonZeroU32::new(256).unwrap();
+    let mut count = [0u32; 256];
+    for host in 0..25_600 {
+        count[v4(0x0a00_0000 + host).place(7, range)] += 1;
+    }
+    assert!(count.iter().all(|&n| (50..200).contains(&n)), "{count:?}");
+    let moved = (0..1000).filter(|&host| v4(host).place(1, range) != v4(host).place(2, range));
+    assert!(moved.count() > 900);
+}
+
+#[test]
+fn the_largest_source_gives_way() {
+    let way = |crowd: &[(u32, u64)], newcomer| {
+        let mut crowd = crowd.to_vec();
+        let index = gives_way(&mut crowd, v4(newcomer), 0, |c| (v4(c.0), c.1));
+        index.map(|index| crowd[index])
+    };
+    assert_eq!(way(&[], 1), None);
+    // Hundreds of sources with one each: the oldest.
+    assert_eq!(way(&[(1, 30), (2, 10), (3, 20)], 4), Some((2, 10)));
+    assert_eq!(
+        way(&[(1, 5), (2, 10), (2, 9), (3, 1)], 4),
+        Some((2, 9)),
+        "who has most"
+    );
+    // Nobody gives way to somebody with as much.
+    assert_eq!(way(&[(1, 30), (2, 10), (4, 20)], 4), None);
+    assert_eq!(way(&[(4, 30), (4, 10), (1, 20)], 4), None);
+    assert_eq!(way(&[(4, 30), (1, 10), (1, 20)], 4), Some((1, 10)));
+}
+
+#[test]
+fn who_takes_long_goes_first() {
+    // A host with two quick ones, and others with one slow one each; whoever the newcomer is.
+    let crowd = [(1, 90), (1, 91), (2, 10), (3, 9), (4, 80)];
+    for newcomer in 0..5 {
+        let mut crowd = crowd;
+        let index = gives_way(&mut crowd, v4(newcomer), 50, |c| (v4(c.0), c.1));
+        assert_eq!(index.map(|index| crowd[index]), Some((3, 9)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn nobody_gives_way_to_a_larger_one(
+        crowd in proptest::collection::vec((0u32..6, any::<u64>()), 0..50), newcomer in 0u32..8,
+    ) {
+        let of = |source| crowd.iter().filter(|c| c.0 == source).count();
+        let most = (0..6).filter(|&s| s != newcomer).map(of).max().unwrap();
+        let mut sorted = crowd.clone();
+        let index = gives_way(&mut sorted, v4(newcomer), 0, |c| (v4(c.0), c.1));
+        prop_assert_eq!(index.is_some(), most > of(newcomer));
+        if let Some(index) = index {
+            let (source, since) = sorted[index];
+            prop_assert_eq!(of(source), most);
+            prop_assert!(source != newcomer);
+            prop_assert!(crowd.iter().all(|c| c.0 != source || c.1 >= since));
+        }
+    }
+
+    #[test]
+    fn rates_hold(per_sec in 1u32..2000, gaps in proptest::collection::vec(0u64..SEC, 1..500)) {
+        let rate = Rate::new();
+        let mut now = 7 * SEC;
+        let begin = now;
+        let mut count = 0u64;
+        for gap in gaps {
+            now += gap;
+            count += u64::from(rate.allows(per_sec, now));
+            let most = (now - begin) / (SEC / u64::from(per_sec)) + BURST_SECS * u64::from(per_sec);
+            // A step is cut to whole nanoseconds.
+            prop_assert!(count <= most + most / 1000 + 1, "{count} {most}");
+        }
+    }
+}
+
+#[test]
+fn a_rate_recovers() {
+    let rate = Rate::new();
+    let burst = |now| (0..10_000).filter(|_| rate.allows(10, now)).count();
+    assert_eq!(burst(SEC), 160);
+    assert_eq!(burst(SEC), 0);
+    assert_eq!(burst(2 * SEC), 10);
+    assert_eq!(burst(100 * SEC), 160);
+    assert!((0..10_000).all(|_| rate.allows(0, 1)));
+}

@@ -1,0 +1,205 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: one host with hundreds of addresses cannot keep others from connecting, nor start paths without end
+# topology: single
+# timeout: 300
+# seconds: 60
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/peer.sh"
+
+# The attacker has 10.9.64.0 and what follows; newcomers come from these. A port with more than 256
+# addresses cannot use them: the verbs have eight bits for it.
+SOURCES=240
+HERE=10.9.0.2
+ELSEWHERE=10.9.0.3
+# A newcomer has to be connected after so many milliseconds.
+SOON=5000
+
+load()
+{
+	load_test sess_queue_depth=8 max_chunk_size=65536 session_linger=0 \
+		handshake_timeout_ms=$((15000 * RTRS_TIME_SCALE)) max_memory=16384 "$@"
+	rt serve
+}
+
+many_addresses()
+{
+	local i
+
+	for ((i = 0; i < SOURCES; i++)); do
+		echo "addr add 10.9.64.$i/32 dev drxe0"
+	done >"$TMP/addresses"
+	ip -batch "$TMP/addresses"
+}
+
+# crowd COUNT SEED: clients that begin, each from the next address, and never go on; in the
+# background. More of them come than are let in, for as long as is looked at.
+crowd()
+{
+	"$RTRS_PEER" half-open --addr 10.9.0.1 --from 10.9.64.0 --sources "$SOURCES" --count "$1" \
+		--workers 4 --pause $((60 * RTRS_TIME_SCALE)) --seed "$2" --deadline $((60 * RTRS_TIME_SCALE)) >"$TMP/half" 2>&1 &
+	CROWD=$!
+}
+
+crowd_goes()
+{
+	kill "$CROWD"
+	! wait "$CROWD" || return
+	# Some never confirmed that they are connected: of those it hears no more.
+	wait_for 40 in_use handshakes 0
+}
+
+refused() { quota "$1" refused; }
+
+# full RESOURCE: there is no room, but for what is just changing hands.
+full() { [ "$(quota "$1" current)" -ge $(($(quota "$1" max) * 7 / 8)) ] && [ "$(refused "$1")" -gt 0 ]; }
+
+# under_attack RESOURCE COMMAND...: more of them come all the time meanwhile.
+under_attack()
+{
+	local resource=$1 before
+	shift
+
+	full "$resource"
+	before=$(refused "$resource")
+	"$@"
+	full "$resource"
+	[ "$(refused "$resource")" -gt $((before + 16)) ]
+	kill -0 "$CROWD"
+	echo "$(($(refused "$resource") - before)) times there was no room"
+}
+
+# open_soon COUNT ADDRESS: as many sessions from there, one after the other, each in time
+open_soon()
+{
+	local i t0 took longest=0
+
+	for ((i = 0; i < $1; i++)); do
+		t0=$(ms_now)
+		rt open name="new$i" path="ip:$2@ip:10.9.0.1"
+		took=$(($(ms_now) - t0))
+		[ "$took" -le "$longest" ] || longest=$took
+	done
+	echo "the longest of $1 took $longest ms"
+	[ "$longest" -le $((SOON * RTRS_TIME_SCALE)) ] || late "that is too long"
+}
+
+close_new()
+{
+	local i
+
+	for ((i = 0; i < $1; i++)); do
+		rt close name="new$i"
+	done
+}
+
+# There is no room, for which somebody goes; and those who came keep theirs.
+served()
+{
+	under_attack "$1" open_soon 16 "$HERE"
+	dmesg_has 'handshake ended: gave way to another client'
+	[ "$(cat /sys/class/rtrs-client/new0/paths/*/state)" = connected ]
+	close_new 16
+}
+
+at_once()
+{
+	local i
+
+	for ((i = 0; i < 16; i++)); do
+		rt_start open name="new$i" path="ip:$HERE@ip:10.9.0.1"
+	done
+	rt_wait
+	close_new 16
+}
+
+# With a prefix all of them are one source, and this one is not.
+one_source()
+{
+	wait_for 30 full handshakes_per_source
+	[ "$(quota handshakes current)" -le 8 ]
+	open_soon 1 "$HERE"
+	close_new 1
+	not dmesg_has 'gave way'
+}
+
+# come_and_go COUNT: says how many got in.
+come_and_go()
+{
+	local i in=0
+
+	for ((i = 0; i < $1; i++)); do
+		if rt open name=comes path="ip:$ELSEWHERE@ip:10.9.0.1" 2>/dev/null; then
+			in=$((in + 1))
+			rt close name=comes
+		fi
+	done
+	echo "$in"
+}
+
+# Sixteen at once, one in a second; who comes from elsewhere has a rate of its own.
+limited()
+{
+	local t0 in most
+
+	t0=$(ms_now)
+	in=$(come_and_go 60)
+	most=$((16 + ($(ms_now) - t0) / 1000 + 1))
+	echo "$in of 60, $most allowed"
+	[ "$in" -ge 16 ] && [ "$in" -le "$most" ]
+	[ "$in" -lt 60 ] || late "they came at a lower rate"
+	dmesg_has 'too many paths in short time'
+	# One address in 256 shares its rate with another one.
+	open_soon 1 "$HERE" || open_soon 1 10.9.64.0
+	close_new 1
+	# It comes back with time.
+	wait_for 10 eval "[ \$(come_and_go 1) = 1 ]"
+}
+
+not_limited()
+{
+	local in
+
+	in=$(come_and_go 100)
+	echo "$in of 100"
+	[ "$in" = 100 ]
+}
+
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/16 "$HERE/16" "$ELSEWHERE/16"
+defer rxe_down rxe0
+peer_require
+must "with $SOURCES addresses more" many_addresses
+resource_snapshot
+defer unload_modules
+
+must "modules load" load max_handshakes=256
+crowd 20000 1
+check "a crowd has all handshakes" wait_for 60 full handshakes
+check "newcomers connect, one after the other" served handshakes
+check "and at once" under_attack handshakes at_once
+check "the crowd goes" crowd_goes
+check "the modules unload" unload_modules
+
+must "modules load for few sessions" load max_sessions=256
+crowd 20000 2
+check "a crowd has all sessions" wait_for 60 full sessions
+check "newcomers have theirs" served sessions
+check "the crowd goes again" crowd_goes
+check "the modules unload again" unload_modules
+
+must "modules load with a prefix" load max_handshakes_per_source=8 source_prefix_v4=24
+dmesg_mark
+crowd 20000 3
+check "addresses that begin alike are one source" one_source
+check "the crowd goes once more" crowd_goes
+check "a hundred who come and go are let in" not_limited
+check "the modules unload once more" unload_modules
+
+must "modules load with a limit" load max_starts_per_source=1
+check "paths of one source are started at a rate" limited
+check "all was given back" wait_for 10 in_use memory 0
+check "the modules unload at last" unload_modules
+finish
