@@ -218,16 +218,22 @@ confused()
 state_since() { sed -n 's/^since: *//p' "$TWO/paths/$1/state_full" | tr -dc 0-9; }
 
 # Requests that are not answered by a server that lives: with 1 s in place of two minutes.
+# What else finds a server out that is slow to answer heartbeats, as this one is on a busy machine,
+# must not be faster.
 impatient()
 {
 	write "$1/heartbeat_interval_ms" 200
+	write "$1/heartbeat_limit" 100
+	write "$1/silent_path_ms" 60000
 	write "$1/request_timeout_ms" $((1000 * RTRS_TIME_SCALE))
 }
 
 patient()
 {
-	write "$1/heartbeat_interval_ms" 5000
 	write "$1/request_timeout_ms" 120000
+	write "$1/silent_path_ms" $((800 * RTRS_TIME_SCALE))
+	write "$1/heartbeat_limit" 5
+	write "$1/heartbeat_interval_ms" 5000
 }
 
 # unanswered CASE: the only path
