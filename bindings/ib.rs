@@ -49,11 +49,15 @@ pub use self::{
         CmEvent,
         ConnParam,
         ConnectRequest,
+        Decide,
+        Decision,
         InterfaceName,
         Listen,
         Listener,
         PendingConnection,
-        PortSpace, //
+        PendingSlot,
+        PortSpace,
+        RejectMessage, //
     },
     consumer::{
         Consumer,

@@ -204,6 +204,15 @@ impl Queue {
         unsafe { kernel::workqueue::Queue::from_raw(self.raw.as_ptr()) }
     }
 
+    /// Queues the item of `owner`, unless it is pending already. Any context.
+    pub(crate) fn run<T>(&self, owner: Arc<T>)
+    where
+        T: WorkItem<Pointer = Arc<T>> + HasWork<T> + Send + Sync + 'static,
+    {
+        // What is refused is pending, which is all that is asked for.
+        let _ = self.get().enqueue(owner);
+    }
+
     /// Sleeps until all items that are queued now have run. Not to be called by
     /// an item of this queue.
     pub fn flush(&self) {

@@ -8,19 +8,18 @@
 //! nobody else's for them.
 
 use kernel::{
-    new_mutex,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Arc, //
 };
 
 use rtrs_bindings::{
     ib::{
         ConnectRequest,
+        Decide,
+        Decision,
         Listen,
-        PendingConnection,
+        PendingSlot,
+        RejectMessage,
         SockAddr, //
     },
     ratelimit::pr_info_ratelimited,
@@ -28,7 +27,6 @@ use rtrs_bindings::{
         impl_has_work,
         new_work,
         Work,
-        WorkExt,
         WorkItem, //
     },
 };
@@ -56,12 +54,12 @@ use crate::{
 };
 
 /// The private data of a reject.
-pub(crate) fn reject_message(errno: RejectErrno) -> [u8; ConnReject::SIZE] {
+pub(crate) fn reject_message(errno: RejectErrno) -> RejectMessage {
     let mut message = [0; ConnReject::SIZE];
 
     // It is exactly as large as it has to be.
     let _ = ConnReject { errno }.write(&mut message);
-    message
+    RejectMessage::new(&message)
 }
 
 /// A socket address as the operator sees it. The connection manager has no others than these.
@@ -74,9 +72,8 @@ fn show_addr(addr: &SockAddr) -> Addr {
 pub(crate) struct Handshake {
     ctx: Arc<Context>,
     req: ConnReq,
-    /// Locked below the handler mutex of the listener, for a moment.
     #[pin]
-    pending: Mutex<Option<PendingConnection>>,
+    pending: PendingSlot,
     #[pin]
     work: Work<Handshake>,
 }
@@ -97,9 +94,7 @@ impl WorkItem for Handshake {
             },
             Err(refusal) => refusal,
         };
-        // Not in the condition: it is rejected without the lock.
-        let pending = this.pending.lock().take();
-        if let Some(pending) = pending {
+        if let Some(pending) = this.pending.take() {
             let addrs = addrs(&pending.peer(), &pending.local());
             pending.reject(&reject_message(refusal.errno()));
             log_refused(&addrs, &this.req, refusal);
@@ -108,18 +103,25 @@ impl WorkItem for Handshake {
     }
 }
 
+impl Decide for Handshake {
+    fn slot(&self) -> &PendingSlot {
+        &self.pending
+    }
+}
+
 impl Handshake {
     /// Finds or makes its path. May sleep.
     fn admit(&self) -> Result<Arc<Path>, Refusal> {
-        let (addrs, queues) = {
-            let pending = self.pending.lock();
-            let pending = pending.as_ref().ok_or(Refusal::RESET)?;
-            let device = pending.device().ok_or(Refusal::RESET)?;
-            (
-                addrs(&pending.peer(), &pending.local()),
-                path_queue_memory(self.ctx.config(), device, self.req.cid_num)?,
-            )
-        };
+        let (addrs, queues) = self
+            .pending
+            .look(|pending| -> Result<_, Refusal> {
+                let device = pending.device().ok_or(Refusal::RESET)?;
+                Ok((
+                    addrs(&pending.peer(), &pending.local()),
+                    path_queue_memory(self.ctx.config(), device, self.req.cid_num)?,
+                ))
+            })
+            .ok_or(Refusal::RESET)??;
 
         self.ctx
             .registry()
@@ -128,8 +130,7 @@ impl Handshake {
 
     /// The turn of this one has come at the path it belongs to. May sleep.
     pub(crate) fn connect(&self, path: &Arc<Path>) {
-        let pending = self.pending.lock().take();
-        if let Some(pending) = pending {
+        if let Some(pending) = self.pending.take() {
             let addrs = addrs(&pending.peer(), &pending.local());
             // It rejects by itself, since that needs what has become of the request.
             if let Err(refusal) = path.connect(&self.req, pending) {
@@ -158,12 +159,12 @@ fn log_refused(addrs: &AddrPair, req: &ConnReq, refusal: Refusal) {
     );
 }
 
-/// Rejects what nobody has looked at yet.
-fn refuse(request: ConnectRequest<'_>, req: &ConnReq, refusal: Refusal) {
-    let addrs = addrs(&request.peer(), &request.local());
+/// Rejects a request at once.
+fn refuse(request: &ConnectRequest<'_>, req: &ConnReq, refusal: Refusal) -> Decision<Handshake> {
+    let message = reject_message(refusal.errno());
 
-    request.reject(&reject_message(refusal.errno()));
-    log_refused(&addrs, req, refusal);
+    log_refused(&addrs(&request.peer(), &request.local()), req, refusal);
+    Decision::Reject(message)
 }
 
 /// Takes the requests of one listening address.
@@ -179,7 +180,9 @@ impl Acceptor {
 }
 
 impl Listen for Acceptor {
-    fn connect_request(&self, request: ConnectRequest<'_>) {
+    type Task = Handshake;
+
+    fn connect_request(&self, request: &ConnectRequest<'_>) -> Decision<Handshake> {
         let req = match ConnReq::parse(request.private_data()) {
             Ok(req) => req,
             Err(e) => {
@@ -189,34 +192,27 @@ impl Listen for Acceptor {
                     show_addr(&request.peer()),
                     e.as_str()
                 );
-                request.reject(&reject_message(RejectErrno::from_kernel(e.to_errno())));
-                return;
+                let errno = RejectErrno::from_kernel(e.to_errno());
+                return Decision::Reject(reject_message(errno));
             }
         };
         if let Err(refusal) = self.ctx.take_pending() {
-            refuse(request, &req, refusal);
-            return;
+            return refuse(request, &req, refusal);
         }
-        // Made before the request is taken away: from then on it must not be dropped here.
         let handshake = Arc::pin_init(
             pin_init!(Handshake {
                 ctx: self.ctx.clone(),
                 req,
-                pending <- new_mutex!(None, "rtrs_srv_pending"),
+                pending <- PendingSlot::new(),
                 work <- new_work!("rtrs_srv_handshake"),
             }),
             GFP_KERNEL,
         );
         match handshake {
-            Ok(handshake) => {
-                *handshake.pending.lock() = Some(request.detach());
-                handshake
-                    .work
-                    .enqueue(self.ctx.handshake_queue(), &handshake);
-            }
+            Ok(handshake) => Decision::Later(handshake, self.ctx.handshake_queue().clone()),
             Err(e) => {
                 self.ctx.drop_pending();
-                refuse(request, &req, e.into());
+                refuse(request, &req, e.into())
             }
         }
     }

@@ -3,22 +3,22 @@
 //! The connection manager: events, ids that nobody has accepted yet, and
 //! listeners.
 
-use core::{
-    cell::Cell,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     error::{
         from_err_ptr,
         to_result, //
     },
-    ffi,
+    ffi, new_mutex,
     prelude::*,
     str::{
         CStr,
         CStrExt, //
     },
-    sync::Arc,
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
 
 use super::{
@@ -28,7 +28,12 @@ use super::{
 };
 use crate::{
     name::Name,
-    raw, //
+    raw,
+    workqueue::{
+        HasWork,
+        Queue,
+        WorkItem, //
+    },
 };
 
 /// RDMA port spaces.
@@ -176,7 +181,8 @@ unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
 /// Valid, and destroyed by nobody else.
 ///
 /// Not to be dropped in its own event handler, nor in that of its listener: they hold the lock that
-/// this waits for.
+/// this waits for. A handler has no id, and what a listener takes over only comes out of its
+/// [`PendingSlot`] in a task.
 pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
 // SAFETY: the connection manager synchronises calls on an id.
@@ -283,13 +289,9 @@ impl Drop for CmId {
 }
 
 /// A connection request that arrived, for the time of the callback.
-///
-/// Dropped as it is, the id is destroyed by the connection manager, which
-/// rejects the request without a message.
 pub struct ConnectRequest<'a> {
     id: NonNull<raw::rdma_cm_id>,
     private_data: &'a [u8],
-    taken: &'a Cell<bool>,
 }
 
 impl<'a> ConnectRequest<'a> {
@@ -300,54 +302,52 @@ impl<'a> ConnectRequest<'a> {
 
     /// The client's address.
     pub fn peer(&self) -> SockAddr {
-        // SAFETY: the id is valid for the time of the callback.
+        // SAFETY: The id is valid for the time of the callback.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.id.as_ptr())) }
     }
 
     /// The address at which the client wants to connect.
     pub fn local(&self) -> SockAddr {
-        // SAFETY: the id is valid for the time of the callback.
+        // SAFETY: The id is valid for the time of the callback.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.id.as_ptr())) }
-    }
-
-    /// Rejects with a message.
-    pub fn reject<const N: usize>(self, message: &[u8; N]) {
-        reject(self.id, message);
-    }
-
-    /// Takes the request away, to be accepted or rejected later by somebody
-    /// who may take their time. Not within [`Listen::connect_request`]: it holds the lock that
-    /// the end of the result, and [`PendingConnection::reject`], wait for.
-    pub fn detach(self) -> PendingConnection {
-        self.taken.set(true);
-        // SAFETY: the id is valid, and we run in its handler, which serialises
-        // this with its events. No context is needed by `pending_event`.
-        unsafe {
-            raw::rtrs_helper_cm_set_context(
-                self.id.as_ptr(),
-                core::ptr::null_mut(),
-                Some(pending_event),
-            );
-        }
-        // INVARIANT: with `taken` set the connection manager leaves it to us.
-        PendingConnection { id: CmId(self.id) }
     }
 }
 
 /// Bytes that a reject has room for, see `ib_send_cm_rej()`.
 const REJECT_ROOM: usize = 148;
 
-pub(super) fn reject<const N: usize>(id: NonNull<raw::rdma_cm_id>, message: &[u8; N]) {
-    const {
-        assert!(N <= REJECT_ROOM);
+/// The message of a reject.
+pub struct RejectMessage {
+    bytes: [u8; REJECT_ROOM],
+    len: u8,
+}
+
+impl RejectMessage {
+    /// A message of `N` bytes, which are at most 148.
+    pub fn new<const N: usize>(message: &[u8; N]) -> Self {
+        const {
+            assert!(N <= REJECT_ROOM);
+        }
+        let mut bytes = [0; REJECT_ROOM];
+        for (to, from) in bytes.iter_mut().zip(message) {
+            *to = *from;
+        }
+        Self {
+            bytes,
+            // CAST: Checked above.
+            len: N as u8,
+        }
     }
-    // CAST: the reason of a consumer is 28 in the IB specification's table, all
-    // reasons fit in a byte.
-    const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
-    // SAFETY: The id is valid, `N` bytes are readable. A failure means that
-    // the request is gone already.
-    // CAST: Checked above.
-    unsafe { raw::rdma_reject(id.as_ptr(), message.as_ptr().cast(), N as u8, REASON) };
+
+    /// Rejects the request of `id`, which is valid.
+    pub(super) fn send(&self, id: NonNull<raw::rdma_cm_id>) {
+        // CAST: The reason of a consumer is 28 in the IB specification's table, all
+        // reasons fit in a byte.
+        const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
+        // SAFETY: The id is valid, `len` bytes are readable. A failure means that the request is
+        // gone already.
+        unsafe { raw::rdma_reject(id.as_ptr(), self.bytes.as_ptr().cast(), self.len, REASON) };
+    }
 }
 
 /// Events of an id that waits for a decision: it stays for its owner to find.
@@ -362,8 +362,12 @@ unsafe extern "C" fn pending_event(
     0
 }
 
-/// A connection request that waits for its decision. Dropping it refuses
-/// without a message; may sleep, and not within [`Listen::connect_request`].
+/// A connection request that waits for its decision. Dropping it refuses the request without a
+/// message; may sleep.
+///
+/// Its end, and [`PendingConnection::reject`], wait for the lock that is held while the listener is
+/// called. So there is none in that call: it comes out of a [`PendingSlot`] in the task for which
+/// the listener has [left](Decision::Later) the request.
 pub struct PendingConnection {
     id: CmId,
 }
@@ -389,10 +393,10 @@ impl PendingConnection {
         self.id.src()
     }
 
-    /// Refuses with a message. May sleep; not within [`Listen::connect_request`].
-    pub fn reject<const N: usize>(self, message: &[u8; N]) {
+    /// Refuses with a message. May sleep.
+    pub fn reject(self, message: &RejectMessage) {
         self.id
-            .with_handler_lock(|| reject(self.id.as_nonnull(), message));
+            .with_handler_lock(|| message.send(self.id.as_nonnull()));
     }
 
     pub(super) fn into_id(self) -> CmId {
@@ -400,11 +404,87 @@ impl PendingConnection {
     }
 }
 
-/// Somebody who takes connection requests.
+/// Room for one connection request that waits for its decision.
+#[pin_data]
+pub struct PendingSlot {
+    /// Locked below the handler mutex of the listener: nothing is dropped inside.
+    #[pin]
+    pending: Mutex<Option<PendingConnection>>,
+}
+
+impl PendingSlot {
+    /// Without a request.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            pending <- new_mutex!(None, "rtrs_cm_pending"),
+        })
+    }
+
+    /// Takes the request out. May sleep.
+    pub fn take(&self) -> Option<PendingConnection> {
+        self.pending.lock().take()
+    }
+
+    /// Looks at the request. May sleep.
+    pub fn look<R>(&self, look: impl FnOnce(&PendingConnection) -> R) -> Option<R> {
+        self.pending.lock().as_ref().map(look)
+    }
+
+    /// Whether there is none; one may have come since. May sleep.
+    pub fn is_empty(&self) -> bool {
+        self.pending.lock().is_none()
+    }
+
+    /// Takes a request over from the connection manager, unless there is one. Returns whether it did.
+    ///
+    /// # Safety
+    ///
+    /// Only for the handler of a connect request, and its id: the handler has to return 0 then, as
+    /// the connection manager destroys the id otherwise.
+    unsafe fn fill(&self, id: NonNull<raw::rdma_cm_id>) -> bool {
+        let mut pending = self.pending.lock();
+        if pending.is_some() {
+            return false;
+        }
+        // SAFETY: The id is valid, and this is its handler, which serialises this with its events.
+        // `pending_event` needs no context.
+        unsafe {
+            raw::rtrs_helper_cm_set_context(
+                id.as_ptr(),
+                core::ptr::null_mut(),
+                Some(pending_event),
+            );
+        }
+        // INVARIANT: By the function's requirement the connection manager leaves it to us.
+        *pending = Some(PendingConnection { id: CmId(id) });
+        true
+    }
+}
+
+/// A task that decides about a connection request: a work item of the structure that has the
+/// request.
+pub trait Decide: WorkItem<Pointer = Arc<Self>> + HasWork<Self> + Send + Sync + Sized {
+    /// Where the request is, from before the item runs.
+    fn slot(&self) -> &PendingSlot;
+}
+
+/// What becomes of a connection request.
+pub enum Decision<T> {
+    /// It is rejected with a message.
+    Reject(RejectMessage),
+    /// It is left in the slot of the task, which is queued. If the slot has a request already then
+    /// this one is refused without a message.
+    Later(Arc<T>, Queue),
+}
+
+/// Takes connection requests.
 pub trait Listen: Send + Sync + 'static {
-    /// A request arrived. May sleep, but holds up every other request on that
-    /// device: decide what costs nothing, detach the rest.
-    fn connect_request(&self, request: ConnectRequest<'_>);
+    /// What decides about those that take longer.
+    type Task: Decide + 'static;
+
+    /// A request arrived. May sleep, but holds up every other request on that device: decides what
+    /// costs nothing, and leaves the rest to a task.
+    fn connect_request(&self, request: &ConnectRequest<'_>) -> Decision<Self::Task>;
 }
 
 /// A listening address. Dropping it stops the listening, and waits for
@@ -462,22 +542,29 @@ unsafe extern "C" fn listen_event<L: Listen>(
         return 0;
     }
     let Some(id) = NonNull::new(id) else { return 0 };
-    let taken = Cell::new(false);
-    // SAFETY: a new id inherits the context of its listener, whose invariant
+    // SAFETY: A new id inherits the context of its listener, whose invariant
     // says what it is; the listener's destruction waits for this handler.
     let listen = unsafe { &*raw::rtrs_helper_cm_context(id.as_ptr()).cast::<L>() };
-    listen.connect_request(ConnectRequest {
+    let decision = listen.connect_request(&ConnectRequest {
         id,
-        // SAFETY: a connect request has connection parameters.
+        // SAFETY: A connect request has connection parameters.
         private_data: unsafe { private_data(ev) },
-        taken: &taken,
     });
-    if taken.get() {
-        0
-    } else {
-        // The connection manager destroys the id.
-        -(raw::ECONNREFUSED as ffi::c_int)
+    match decision {
+        Decision::Reject(message) => message.send(id),
+        Decision::Later(task, queue) => {
+            // SAFETY: This is the handler, and returns 0 if the id was taken over.
+            let filled = unsafe { task.slot().fill(id) };
+            // In any case: this may be the last reference, and the slot have a request, which must
+            // not be dropped here.
+            queue.run(task);
+            if filled {
+                return 0;
+            }
+        }
     }
+    // The connection manager destroys the id.
+    -(raw::ECONNREFUSED as ffi::c_int)
 }
 
 /// The name of a network interface.

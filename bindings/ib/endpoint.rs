@@ -29,7 +29,8 @@ use super::{
         ConnParam,
         InterfaceName,
         PendingConnection,
-        PortSpace, //
+        PortSpace,
+        RejectMessage, //
     },
     consumer::{
         Consumer,
@@ -433,9 +434,9 @@ impl<'a, H: Handler> Locked<'a, H> {
     }
 
     /// Refuses the request the endpoint was made from.
-    pub fn reject<const N: usize>(&self, message: &[u8; N]) {
+    pub fn reject(&self, message: &RejectMessage) {
         if let Ok(id) = self.0.id() {
-            super::cm::reject(id.as_nonnull(), message);
+            message.send(id.as_nonnull());
         }
     }
 }

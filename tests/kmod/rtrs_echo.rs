@@ -6,7 +6,7 @@
 //! `addr` names. One says something, the other one says it again, and loading succeeds if that comes
 //! back unchanged. It uses nothing but the wrappers; what it does is numbered in this order:
 //!
-//! 1. somebody listens, and takes a request to connect away to where it may sleep;
+//! 1. one end listens, and leaves a request to connect to a task, which may sleep;
 //! 2. the other one asks for the way: events carry it on, one step each;
 //! 3. a side that knows its device makes what it needs there: a protection domain, memory that is
 //!    mapped for the device, a queue pair, and a receive before there can be a message;
@@ -29,9 +29,7 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        new_mutex,
         Arc,
-        Mutex,
         SetOnce, //
     },
     time::msecs_to_jiffies, //
@@ -43,6 +41,8 @@ use rtrs_bindings::{
         CmEvent,
         ConnParam,
         ConnectRequest,
+        Decide,
+        Decision,
         Direction,
         Domain,
         Endpoint,
@@ -51,7 +51,7 @@ use rtrs_bindings::{
         Listener,
         Locked,
         OwnedConsumer,
-        PendingConnection,
+        PendingSlot,
         PollContext,
         PortSpace,
         QueueConfig,
@@ -66,7 +66,16 @@ use rtrs_bindings::{
     noio::Gfp,
     pages::Pages,
     param::module_params,
-    wait::Completion, //
+    wait::Completion,
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Options,
+        OwnedQueue,
+        Queue,
+        Work,
+        WorkItem, //
+    },
 };
 
 const OWNER: &CStr = c"rtrs_echo";
@@ -211,20 +220,46 @@ impl Handler for Side {
     }
 }
 
-/// Step 1: where requests to connect are left.
+/// Step 1: a request to connect, and the task that it is left to.
 #[pin_data]
-struct Door {
+struct Knock {
     #[pin]
-    pending: Mutex<Option<PendingConnection>>,
+    pending: PendingSlot,
+    #[pin]
+    work: Work<Knock>,
     #[pin]
     knocked: Completion,
 }
 
+impl_has_work! {
+    impl HasWork<Self> for Knock { self.work }
+}
+
+impl WorkItem for Knock {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.knocked.complete_all();
+    }
+}
+
+impl Decide for Knock {
+    fn slot(&self) -> &PendingSlot {
+        &self.pending
+    }
+}
+
+struct Door {
+    knock: Arc<Knock>,
+    queue: Queue,
+}
+
 impl Listen for Door {
-    fn connect_request(&self, request: ConnectRequest<'_>) {
-        // Accepting takes its time, and dropping a connection waits for this function.
-        *self.pending.lock() = Some(request.detach());
-        self.knocked.complete_all();
+    type Task = Knock;
+
+    fn connect_request(&self, _: &ConnectRequest<'_>) -> Decision<Knock> {
+        // Accepting takes its time, and this function holds up all other requests.
+        Decision::Later(self.knock.clone(), self.queue.clone())
     }
 }
 
@@ -233,6 +268,7 @@ struct Echo {
     _asking: Pin<KBox<Endpoint<Side>>>,
     _answering: Pin<KBox<Endpoint<Side>>>,
     _listener: Listener<Door>,
+    _queue: OwnedQueue,
     _consumer: OwnedConsumer,
 }
 
@@ -243,21 +279,27 @@ impl kernel::Module for Echo {
         let owned = OwnedConsumer::new(OWNER)?;
         let consumer = owned.handle();
 
-        let door = Arc::pin_init(
-            pin_init!(Door {
-                pending <- new_mutex!(None, "rtrs_echo_pending"),
+        let queue = OwnedQueue::new(c"rtrs_echo", Options::UNBOUND)?;
+        let knock = Arc::pin_init(
+            pin_init!(Knock {
+                pending <- PendingSlot::new(),
+                work <- new_work!("rtrs_echo_knock"),
                 knocked <- Completion::new(),
             }),
             GFP_KERNEL,
         )?;
-        let listener = Listener::new(&addr, 1, door.clone(), &consumer)?;
+        let door = Door {
+            knock: knock.clone(),
+            queue: queue.handle(),
+        };
+        let listener = Listener::new(&addr, 1, Arc::new(door, GFP_KERNEL)?, &consumer)?;
 
         let (one, other) = (Side::new(false)?, Side::new(true)?);
         let mut asking = Endpoint::new(one.clone(), 0, PortSpace::of(&addr), &consumer)?;
         asking.as_mut().resolve_addr(None, &addr, PATIENCE_MS)?;
 
-        door.knocked.wait_timeout(patience)?;
-        let pending = door.pending.lock().take().ok_or(EINVAL)?;
+        knock.knocked.wait_timeout(patience)?;
+        let pending = knock.pending.take().ok_or(EINVAL)?;
         let answering =
             Endpoint::from_pending(other.clone(), 0, pending, &consumer).map_err(|(_, e)| e)?;
         answering.locked(|ep| other.prepare(&ep).and_then(|()| ep.accept(PARAM)))??;
@@ -271,6 +313,7 @@ impl kernel::Module for Echo {
             _asking: asking,
             _answering: answering,
             _listener: listener,
+            _queue: queue,
             _consumer: owned,
         })
     }
