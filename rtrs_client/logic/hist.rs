@@ -26,37 +26,44 @@ const US_TOP: u32 = 23;
 /// Rows of the microsecond table.
 pub const US_ROWS: usize = rows(US_TOP);
 
-/// Bits of the longest latency in microseconds that is in a table: 65536 ms.
-const LATENCY_BITS: u32 = 27;
+/// Bits of the longest latency in nanoseconds that is in a table: 65536 ms.
+const LATENCY_BITS: u32 = 36;
+
+/// Bits of the latencies, in nanoseconds, that are in the first row: less than 1 us.
+const FIRST_BITS: u32 = 9;
 
 /// Counters of latencies, per direction: both tables are sums of them.
 // CAST: a small constant.
-pub const LATENCY_ROWS: usize = 2 * (LATENCY_BITS as usize + 1);
+pub const LATENCY_ROWS: usize = 3 * (LATENCY_BITS - FIRST_BITS + 1) as usize;
 
-/// Bits of microseconds from which on there are milliseconds.
-const MS_BITS: u32 = 10;
+/// The part of a power of two of nanoseconds, shifted to the highest bit, from which on it is the
+/// next power of two of milliseconds, and of microseconds.
+const MS_PART: u64 = 1_000_000 << 44;
+const US_PART: u64 = 1000 << 54;
 
 /// Counter of a latency of `ns` nanoseconds; below [`LATENCY_ROWS`].
 ///
-/// There are two for each power of two of microseconds: what is less than a power of two of
-/// milliseconds, and what is not. No more than one of these lies between two of those.
+/// There are three for each power of two of nanoseconds: in each a power of two of milliseconds
+/// begins, and then one of microseconds.
 #[inline(always)]
 pub const fn latency_row(ns: u64) -> usize {
-    let us = ns / 1000;
-    let bits = u64::BITS - us.leading_zeros();
-    if bits > LATENCY_BITS {
-        return LATENCY_ROWS - 1;
+    let zeros = (ns | ((1 << FIRST_BITS) - 1)).leading_zeros();
+    let part = ns << zeros;
+    // No overflow: 9 bits at least. CAST: small numbers.
+    let octave = (u64::BITS - FIRST_BITS).wrapping_sub(zeros) as usize;
+    let row = 3 * octave + (part >= MS_PART) as usize + (part >= US_PART) as usize;
+    if row < LATENCY_ROWS {
+        row
+    } else {
+        LATENCY_ROWS - 1
     }
-    let upper = bits >= MS_BITS && us >= 1000 << (bits - MS_BITS);
-    // CAST: small numbers.
-    2 * bits as usize + upper as usize
 }
 
 /// The row of the microsecond table of a counter.
 pub const fn us_row_of(latency_row: usize) -> usize {
-    let bits = latency_row / 2;
-    if bits < US_ROWS {
-        bits
+    let row = (latency_row / 3 + (latency_row % 3 == 2) as usize).saturating_sub(US_SHIFT);
+    if row < US_ROWS {
+        row
     } else {
         US_ROWS - 1
     }
@@ -64,14 +71,18 @@ pub const fn us_row_of(latency_row: usize) -> usize {
 
 /// The row of the millisecond table of a counter.
 pub const fn ms_row_of(latency_row: usize) -> usize {
-    // CAST: a small constant.
-    let row = (latency_row / 2 + latency_row % 2).saturating_sub(MS_BITS as usize);
+    let row = (latency_row / 3 + (latency_row % 3 != 0) as usize).saturating_sub(MS_SHIFT);
     if row < MS_ROWS {
         row
     } else {
         MS_ROWS - 1
     }
 }
+
+/// Powers of two of nanoseconds, of those that are counted apart, before the one in which the first
+/// of microseconds begins, and of milliseconds.
+const US_SHIFT: usize = 1;
+const MS_SHIFT: usize = 11;
 
 /// Counts of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,6 +162,8 @@ const SG_LIMITS: [u32; SG_BINS - 1] = [0, 1, 2, 4, 8, 16, 32, 64, 128];
 pub fn sg_bin(entries: u32) -> usize {
     match entries {
         0 => 0,
+        // As a rule.
+        1 => 1,
         // CAST: at most 32. Two limits stand before the powers of two.
         n => ((u32::BITS - (n - 1).leading_zeros()) as usize)
             .saturating_add(1)
