@@ -52,11 +52,15 @@ pub struct SqLedger<S> {
 }
 
 /// The posting side, to be kept in the lock that serializes posting.
+///
+/// As a rule there is room without a look at the ledger, and nothing is to be signaled.
 pub struct SqProducer {
     /// Work requests reserved.
     reserved: u32,
-    /// Of these, the last ones not yet covered by a signaled one.
-    unsignaled: u32,
+    /// There was room up to here when the ledger was looked at; not behind `reserved`.
+    until: u32,
+    /// Less than so many work requests may follow before one has to be signaled.
+    left: u32,
 }
 
 /// Room that was reserved.
@@ -65,8 +69,6 @@ pub struct SqProducer {
 pub struct Ticket {
     /// Number of work requests.
     count: u32,
-    /// State before, for [`SqProducer::undo`].
-    unsignaled_before: u32,
     signal: bool,
 }
 
@@ -125,7 +127,8 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         };
         let producer = SqProducer {
             reserved: 0,
-            unsignaled: 0,
+            until: depth,
+            left: interval,
         };
         Some((ledger, producer))
     }
@@ -211,18 +214,36 @@ impl SqProducer {
         count: u32,
         signal: bool,
     ) -> Result<Ticket, SqError> {
+        // `left` is a quarter of the queue at most: such a chain is not too long.
+        let room = self.until.wrapping_sub(self.reserved);
+        if count == 0 || signal || count >= self.left || count > room {
+            return self.look(ledger, count, signal);
+        }
+        self.reserved = self.reserved.wrapping_add(count);
+        // No overflow: see above.
+        self.left = self.left.wrapping_sub(count);
+        Ok(Ticket { count, signal })
+    }
+
+    /// The same, with a look at the ledger.
+    #[inline(never)]
+    fn look<S: AsRef<[Atomic<u32>]>>(
+        &mut self,
+        ledger: &SqLedger<S>,
+        count: u32,
+        signal: bool,
+    ) -> Result<Ticket, SqError> {
         if count == 0 || count > ledger.max_chain() {
             return Err(SqError::TooLong);
         }
-        if count > ledger.available(self) {
+        let available = ledger.available(self);
+        self.until = self.reserved.wrapping_add(available);
+        if count > available {
             return Err(SqError::Full);
         }
 
-        // No overflow: both are at most the depth.
-        let unsignaled = self.unsignaled.saturating_add(count);
-        let signal = signal || unsignaled >= ledger.interval();
+        let signal = signal || count >= self.left;
         let reserved = self.reserved.wrapping_add(count);
-
         if signal {
             let pos = ledger.notes_in.load(Relaxed);
             // Pairs with the store in `retire`: the entry is not in use any more.
@@ -236,15 +257,13 @@ impl SqProducer {
             // Pairs with the load in `retire`.
             ledger.notes_in.store(pos.wrapping_add(1), Release);
         }
-
-        let ticket = Ticket {
-            count,
-            unsignaled_before: self.unsignaled,
-            signal,
-        };
         self.reserved = reserved;
-        self.unsignaled = if signal { 0 } else { unsignaled };
-        Ok(ticket)
+        self.left = match signal {
+            true => ledger.interval(),
+            // No overflow: less.
+            false => self.left.wrapping_sub(count),
+        };
+        Ok(Ticket { count, signal })
     }
 
     /// Takes back the latest reservation, after posting failed without posting any of it.
@@ -252,12 +271,15 @@ impl SqProducer {
     /// Must be called under the same hold of the lock as [`SqProducer::reserve`]. If a part of the
     /// chain was posted, the queue has to be given up instead.
     pub fn undo<S: AsRef<[Atomic<u32>]>>(&mut self, ledger: &SqLedger<S>, ticket: Ticket) {
-        if ticket.signal {
+        self.left = if ticket.signal {
             // The completion cannot come, since nothing was posted; the consumer is not there.
             let pos = ledger.notes_in.load(Relaxed);
             ledger.notes_in.store(pos.wrapping_sub(1), Release);
-        }
+            // How many before are not covered is not known any more: the next chain is.
+            0
+        } else {
+            self.left.saturating_add(ticket.count)
+        };
         self.reserved = self.reserved.wrapping_sub(ticket.count);
-        self.unsignaled = ticket.unsignaled_before;
     }
 }
