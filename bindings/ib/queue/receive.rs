@@ -6,7 +6,10 @@
 //!
 //! `rq` of the queue pair serialises posting, in any context; the driver's own locks nest inside.
 
-use core::mem::MaybeUninit;
+use core::{
+    mem::MaybeUninit,
+    ptr::null_mut, //
+};
 
 use kernel::prelude::*;
 
@@ -35,8 +38,11 @@ pub(super) struct ReceiveQueue {
     posted: u32,
     /// By token.
     receives: KVVec<Receive>,
-    /// Those that are posted at a time: a token may be among them several times.
+    /// Those that are posted at a time, linked, if they are not neighbours: a token may be among
+    /// them several times.
     batch: [MaybeUninit<raw::ib_recv_wr>; MAX_BATCH],
+    /// All of `batch` are linked, and those of this token, as it was last posted by itself.
+    batch_of: Option<u32>,
 }
 
 // SAFETY: The pointers are to what the queue pair owns, and used with its lock held.
@@ -49,8 +55,45 @@ impl ReceiveQueue {
             posted: 0,
             receives,
             batch: [const { MaybeUninit::uninit() }; MAX_BATCH],
+            batch_of: None,
         }
     }
+
+    /// Links the receives of `tokens`, as many as a batch has at most; returns the first.
+    fn link(&mut self, tokens: &[Atomic<u32>]) -> Result<*mut raw::ib_recv_wr, PostError> {
+        let batch = self
+            .batch
+            .get_mut(..tokens.len())
+            .ok_or(PostError::Invalid)?;
+        let token = |token: &Atomic<u32>| token.load(Relaxed);
+        let first = tokens.first().map(token).ok_or(PostError::Invalid)?;
+        let same = batch.len() == MAX_BATCH && tokens.iter().all(|t| token(t) == first);
+        let mut next = null_mut();
+        if same && self.batch_of == Some(first) {
+            // They are there, from when that was so last.
+            return batch
+                .first_mut()
+                .map(MaybeUninit::as_mut_ptr)
+                .ok_or(PostError::Invalid);
+        }
+        self.batch_of = None;
+        // From the last one to the first.
+        for (t, place) in tokens.iter().zip(batch).rev() {
+            let receive = self.receives.get(token(t) as usize);
+            let receive = receive.ok_or(PostError::Invalid)?;
+            next = place.write(raw::ib_recv_wr { next, ..receive.wr });
+        }
+        self.batch_of = same.then_some(first);
+        Ok(next)
+    }
+}
+
+/// The one after the last of those, if each comes right behind the one before.
+fn behind(tokens: &[Atomic<u32>]) -> Option<u32> {
+    tokens.iter().try_fold(None, |next, token| {
+        let token = token.load(Relaxed);
+        (next.is_none() || next == Some(token)).then(|| token.checked_add(1))
+    })?
 }
 
 /// Receives that have completed, and wait to be posted again with others. Changed by the handler of
@@ -78,7 +121,8 @@ impl Withheld {
 /// # Invariants
 ///
 /// `wr` names the completion slot of its token, and `sge`, or no element. If it names `sge` then
-/// that is of the domain of the queue pair. Neither is moved.
+/// that is of the domain of the queue pair. Neither is moved. `wr.next` is that of the next token,
+/// or null for the last one.
 pub(super) struct Receive {
     wr: raw::ib_recv_wr,
     sge: raw::ib_sge,
@@ -90,17 +134,22 @@ impl Receive {
         let mut receives = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
         for token in 0..n {
             let wr_cqe = slots.get(token).ok_or(EINVAL)?;
-            // INVARIANT: No element.
+            // INVARIANT: No element, and linked below.
             let receive = Self {
                 wr: raw::ib_recv_wr {
-                    next: core::ptr::null_mut(),
+                    next: null_mut(),
                     __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 { wr_cqe },
-                    sg_list: core::ptr::null_mut(),
+                    sg_list: null_mut(),
                     num_sge: 0,
                 },
                 sge: raw::ib_sge::default(),
             };
             receives.push(receive, GFP_KERNEL)?;
+        }
+        let mut next = null_mut();
+        for receive in receives.iter_mut().rev() {
+            receive.wr.next = next;
+            next = &raw mut receive.wr;
         }
         Ok(receives)
     }
@@ -118,6 +167,7 @@ impl QueuePair {
             return Err(PostError::Invalid);
         }
         let mut rq = self.rq.lock();
+        rq.batch_of = None;
         let receive = rq
             .receives
             .get_mut(token as usize)
@@ -128,7 +178,7 @@ impl QueuePair {
                 receive.sge = sge.as_raw();
                 (&raw mut receive.sge, 1)
             }
-            None => (core::ptr::null_mut(), 0),
+            None => (null_mut(), 0),
         };
         self.post_receive(&mut rq, token)
     }
@@ -173,27 +223,18 @@ impl QueuePair {
             return Err(PostError::Closed);
         }
         // The entry beyond is the drain's.
-        let outstanding = rq.posted.wrapping_sub(self.received.load(Acquire));
-        if outstanding.saturating_add(n) > self.recv_room {
+        if self.outstanding(rq).saturating_add(n) > self.recv_room {
             return Err(PostError::Full);
         }
         let tokens = self.withheld.tokens.get(..n as usize);
-        let batch = rq.batch.get_mut(..n as usize);
-        let (Some(tokens), Some(batch)) = (tokens, batch) else {
-            return Err(PostError::Invalid);
+        let tokens = tokens.ok_or(PostError::Invalid)?;
+        // They complete in the order in which they were posted: as a rule they are neighbours.
+        let first = tokens.first().map(|token| token.load(Relaxed));
+        let ret = match (first, behind(tokens)) {
+            (Some(first), Some(behind)) => self.post_run(rq, first, behind.wrapping_sub(1))?,
+            // SAFETY: They are linked, and stay while the lock is held.
+            _ => unsafe { self.post_linked(rq.link(tokens)?) },
         };
-        let mut next = core::ptr::null_mut();
-        // From the last one to the first.
-        for (token, place) in tokens.iter().zip(batch).rev() {
-            let receive = rq.receives.get(token.load(Relaxed) as usize);
-            let receive = receive.ok_or(PostError::Invalid)?;
-            next = place.write(raw::ib_recv_wr { next, ..receive.wr });
-        }
-        let mut bad = core::ptr::null();
-        // SAFETY: As for `post()` of `Room`, with the gate of the receive queue. By the invariant of
-        // `Receive` the slots are ours, and the memory stays as long as the domain; the requests
-        // stay while the lock is held.
-        let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), next, &mut bad) };
         if ret != 0 {
             // Some may be.
             rq.open = false;
@@ -203,24 +244,60 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Receives that are posted and not complete.
+    #[inline(always)]
+    fn outstanding(&self, rq: &ReceiveQueue) -> u32 {
+        // CAST: Modulo 2^32, as those that were posted are counted.
+        rq.posted.wrapping_sub(self.received.load(Acquire) as u32)
+    }
+
     #[inline(always)]
     fn post_receive(&self, rq: &mut ReceiveQueue, token: u32) -> Result<(), PostError> {
-        let receive = rq.receives.get(token as usize).ok_or(PostError::Invalid)?;
         if !rq.open {
             return Err(PostError::Closed);
         }
         // The entry beyond is the drain's.
-        if rq.posted.wrapping_sub(self.received.load(Acquire)) >= self.recv_room {
+        if self.outstanding(rq) >= self.recv_room {
             return Err(PostError::Full);
         }
-        let mut bad = core::ptr::null();
-        // SAFETY: As for `post_linked()`, with the gate of the receive queue. By the invariant of
-        // `Receive` its slot is ours, and its memory stays as long as the domain.
-        let ret = unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), &receive.wr, &mut bad) };
+        let ret = self.post_run(rq, token, token)?;
         if ret != 0 {
             return Err(PostError::Refused(ret));
         }
         rq.posted = rq.posted.wrapping_add(1);
         Ok(())
+    }
+
+    /// Posts the receives from token `first` to token `last`, as they are linked; returns what the
+    /// driver says.
+    fn post_run(&self, rq: &mut ReceiveQueue, first: u32, last: u32) -> Result<i32, PostError> {
+        let receives = &mut rq.receives;
+        if first > last || first as usize >= receives.len() {
+            return Err(PostError::Invalid);
+        }
+        let end = receives.get_mut(last as usize).ok_or(PostError::Invalid)?;
+        let next = core::mem::replace(&mut end.wr.next, null_mut());
+        let wr = receives.as_ptr().wrapping_add(first as usize);
+        // SAFETY: By the invariant of `Receive` each one links to the next, up to the last one, which
+        // was just made so; they stay while the lock is held.
+        let ret = unsafe { self.post_linked(&raw const (*wr).wr) };
+        if let Some(end) = receives.get_mut(last as usize) {
+            end.wr.next = next;
+        }
+        Ok(ret)
+    }
+
+    /// Posts receives; returns what the driver says.
+    ///
+    /// # Safety
+    ///
+    /// They must be initialised and linked, of the queue pair, and stay until this returns; the gate
+    /// of the receive queue must be open, and its lock held.
+    #[inline(always)]
+    unsafe fn post_linked(&self, first: *const raw::ib_recv_wr) -> i32 {
+        let mut bad = core::ptr::null();
+        // SAFETY: As for `post()` of `Room`, with the gate of the receive queue. By the invariant of
+        // `Receive` the slots are ours, and the memory stays as long as the domain.
+        unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), first, &mut bad) }
     }
 }
