@@ -87,7 +87,7 @@ pub use self::{
         InFlight,
         Landing,
         Needs,
-        Posted,
+        Unposted,
         Violation,
         MAX_SGES, //
     },

@@ -31,9 +31,11 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// With a callback, `sgl` is null, or a valid list of `nents` entries, at least one and at most
-/// `i32::MAX`, with its memory, that nothing but the request uses until the call is made or done
-/// without; and the invariants of [`Callback`] hold.
+/// `sgl` is null, as it is without a callback, or a valid list of `nents` entries, at least one and
+/// at most `i32::MAX`, of `len` bytes, with its memory, that nothing but the request uses until the
+/// call is made or done without; and the invariants of [`Callback`] hold. With a callback, but without
+/// a list, `len` is 0. `lent`, which is only there with a callback, was lent for it, and stays until
+/// its `func` or `forget` is called.
 pub struct Loan {
     callback: Option<Callback>,
     sgl: *mut raw::scatterlist,
@@ -41,6 +43,8 @@ pub struct Loan {
     len: usize,
     /// The flight that has it, by its address; 0 for none.
     borrower: usize,
+    /// Whose list it is, of a user in Rust.
+    lent: Option<NonNull<SgBuffer>>,
 }
 
 // SAFETY: Memory that is the request's alone, by the invariant, in whatever thread that is.
@@ -61,13 +65,14 @@ pub trait Request: Send + Sync + 'static {
 
 impl Loan {
     /// Of no request.
-    // INVARIANT: Without a callback.
+    // INVARIANT: Without a list.
     pub const NONE: Self = Self {
         callback: None,
         sgl: null_mut(),
         nents: 0,
         len: 0,
         borrower: 0,
+        lent: None,
     };
 
     /// A loan of a user in C.
@@ -89,30 +94,33 @@ impl Loan {
         /// None: does nothing.
         unsafe fn nothing(_: *mut c_void) {}
 
-        let mut sgl = sgl.cast::<raw::scatterlist>();
-        let mut len = 0;
-        if nents == 0 || i32::try_from(nents).is_err() {
-            sgl = null_mut();
-        }
-        if !sgl.is_null() {
+        let sgl = sgl.cast::<raw::scatterlist>();
+        // CAST: A constant.
+        let len = if sgl.is_null() || nents.wrapping_sub(1) >= i32::MAX as u32 {
+            0
+        } else {
             // SAFETY: By the function's requirement.
-            len = unsafe { raw::rtrs_helper_sg_total(sgl, nents) };
-            if len == 0 {
-                sgl = null_mut();
+            unsafe {
+                match nents {
+                    // CAST: `usize` has at least 32 bits.
+                    1 => (*sgl).length as usize,
+                    _ => raw::rtrs_helper_sg_total(sgl, nents),
+                }
             }
-        }
+        };
+        let sgl = if len == 0 { null_mut() } else { sgl };
         // INVARIANT: By the function's requirement.
         Self {
             callback: Some(Callback {
                 func,
                 forget: nothing,
                 arg,
-                lent: None,
             }),
             sgl,
             nents,
             len,
             borrower: 0,
+            lent: None,
         }
     }
 
@@ -152,12 +160,12 @@ impl Loan {
                 func: trampoline::<T>,
                 forget: forget::<T>,
                 arg: Arc::into_raw(request).cast_mut().cast(),
-                lent,
             }),
             sgl: if len == 0 { null_mut() } else { sgl },
             nents,
             len,
             borrower: 0,
+            lent,
         })
     }
 
@@ -176,7 +184,7 @@ impl Loan {
     /// Whether there is no data.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.sgl.is_null()
     }
 
     /// Entries of the list.
@@ -194,21 +202,31 @@ impl Loan {
     #[inline(always)]
     pub fn end(&mut self) -> Option<Callback> {
         if self.borrower != 0 {
-            return Self::still_borrowed();
+            still_borrowed();
+            return None;
         }
+        if self.lent.is_some() {
+            self.give_list_back();
+        }
+        // INVARIANT: The list goes with the callback.
+        self.sgl = null_mut();
         self.callback.take()
     }
 
-    #[cold]
-    fn still_borrowed() -> Option<Callback> {
-        kernel::pr_warn_once!("a request ends whose data is in flight: it is never told\n");
-        None
+    /// Another request may use the list.
+    #[inline(never)]
+    fn give_list_back(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            // SAFETY: There by the type invariant, as the callback still is, and lent for this
+            // request, which is over.
+            unsafe { lent.as_ref().give_back() };
+        }
     }
 
     /// The list.
     #[inline(always)]
     pub(crate) fn list(&self) -> Option<(*mut raw::scatterlist, u32)> {
-        (self.callback.is_some() && !self.sgl.is_null()).then_some((self.sgl, self.nents))
+        (!self.sgl.is_null()).then_some((self.sgl, self.nents))
     }
 
     /// Notes that the flight `id` has the list; `false` if one has it.
@@ -230,47 +248,36 @@ impl Loan {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn still_borrowed() {
+    kernel::pr_warn_once!("a request ends whose data is in flight: it is never told\n");
+}
+
 /// A call somebody waits for, made once. Nothing uses the request's data any more.
 ///
 /// # Invariants
 ///
 /// `func` may be called with `arg`, once, from any context.
-///
-/// `lent`, if there is one, was lent for this call's request, and stays until
-/// `func` or `forget` is called with `arg`.
 #[must_use]
 pub struct Callback {
     func: unsafe extern "C" fn(*mut c_void, c_int),
     /// What to do with `arg` if the call is never made.
     forget: unsafe fn(*mut c_void),
     arg: *mut c_void,
-    /// Whose list the request has.
-    lent: Option<NonNull<SgBuffer>>,
 }
 
 impl Callback {
     /// Makes the call.
     #[inline(always)]
     pub fn call(self, result: i32) {
-        self.give_back();
         // SAFETY: by the type invariant; `self` is gone afterwards.
         unsafe { (self.func)(self.arg, result) };
     }
 
     /// Does without the call.
     pub fn cancel(self) {
-        self.give_back();
         // SAFETY: by the type invariant; `self` is gone afterwards.
         unsafe { (self.forget)(self.arg) };
-    }
-
-    /// Right before the call is made, or done without.
-    #[inline(always)]
-    fn give_back(&self) {
-        if let Some(lent) = self.lent {
-            // SAFETY: there by the type invariant, as neither function was called
-            // yet, and lent for this request, which is over.
-            unsafe { lent.as_ref().give_back() };
-        }
     }
 }

@@ -10,7 +10,8 @@ use core::{
 };
 use kernel::{
     page::PAGE_SIZE,
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 
 use crate::{
@@ -139,6 +140,52 @@ impl Pages {
             Some(end) if end <= self.len() => Ok(unsafe { self.as_ptr().add(off) }.cast()),
             _ => Err(EINVAL),
         }
+    }
+}
+
+/// `N` bytes of [`Pages`], which are kept for it.
+///
+/// # Invariants
+///
+/// `at` is the start of `N` bytes in `pages`.
+pub struct Part<const N: usize> {
+    at: NonNull<u8>,
+    _pages: Arc<Pages>,
+}
+
+// SAFETY: As for `Pages`.
+unsafe impl<const N: usize> Send for Part<N> {}
+// SAFETY: As for `Pages`.
+unsafe impl<const N: usize> Sync for Part<N> {}
+
+impl<const N: usize> Part<N> {
+    /// The part at `off`. `EINVAL` if there are not so many bytes.
+    pub fn new(pages: &Arc<Pages>, off: usize) -> Result<Self> {
+        let at = NonNull::new(pages.range(off, N)?.cast()).ok_or(EINVAL)?;
+        // INVARIANT: As was checked.
+        Ok(Self {
+            at,
+            _pages: pages.clone(),
+        })
+    }
+
+    /// Copies `bytes` to offset `off`; returns where they end. `None`, and nothing written, if
+    /// they do not fit.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn write(&self, off: usize, bytes: &[u8]) -> Option<usize> {
+        if bytes.len() > N.checked_sub(off)? {
+            return None;
+        }
+        // SAFETY: By the invariant there are so many bytes, which are no part of `bytes`, as for
+        // `Pages::write()`.
+        unsafe {
+            let to = self.at.as_ptr().add(off);
+            raw::rtrs_helper_copy(to.cast(), bytes.as_ptr().cast(), bytes.len());
+        }
+        // No overflow: at most `N`.
+        Some(off.wrapping_add(bytes.len()))
     }
 }
 

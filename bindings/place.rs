@@ -3,16 +3,15 @@
 //! A value that goes from hand to hand.
 //!
 //! One word says whose turn it is. The value is reached through a [`Turn`], of which there is one
-//! at a time. A place is taken by a holder, the holder's turns alternate with those of whoever the
-//! value is lent to, and at last the holder gives the place up:
+//! at a time. A place is occupied by a holder, the holder's turns alternate with those of whoever
+//! the value is lent to, and at last the holder gives the place up:
 //!
 //! ```text
-//!          claim            begin
-//!   Idle ---------> (turn) <-------- Held
-//!     ^              | | |  finish
-//!     +--------------+ | +----------> Held
-//!          leave       +------------> Lent ---resume--> (turn)
-//!                         lend
+//!        occupy            begin
+//!   Idle ------> Held ------------> (turn)
+//!    ^            | ^                | |
+//!    +------------+ +----------------+ +---> Lent ---resume--> (turn)
+//!       give_up           finish       lend
 //! ```
 //!
 //! Nobody waits: a turn that is another one's is refused.
@@ -30,6 +29,7 @@ use core::{
 use crate::atomic::{
     Acquire,
     Atomic,
+    Full,
     Relaxed,
     Release, //
 };
@@ -76,14 +76,21 @@ impl<T> Place<T> {
         })
     }
 
-    /// The caller becomes the holder, with the first turn; `None` if there is one.
+    /// The place gets a holder, with the value as `set` leaves it.
+    ///
+    /// # Safety
+    ///
+    /// The place must be idle, and nobody else call this until it is idle again.
     #[inline(always)]
-    pub fn claim(&self) -> Option<Turn<'_, T>> {
-        self.take(IDLE)
+    pub unsafe fn occupy(&self, set: impl FnOnce(&mut T)) {
+        // SAFETY: In an idle place nobody has the value, and no turn can begin.
+        set(unsafe { &mut *self.value.get() });
+        // No more than a store: by the requirement nobody else changes the word of an idle place.
+        self.word.store(HELD, Release);
     }
 
     /// A turn of the holder; `None` if the value is lent, or there is no holder.
-    #[inline]
+    #[inline(always)]
     pub fn begin(&self) -> Option<Turn<'_, T>> {
         self.take(HELD)
     }
@@ -96,6 +103,7 @@ impl<T> Place<T> {
 
     /// The same, if the holder has left.
     #[cold]
+    #[inline(never)]
     fn resume_for_nobody(&self) -> Option<Turn<'_, T>> {
         // INVARIANT: As in `take()`.
         let taken = self.word.cmpxchg(LENT | GONE, TURN | GONE, Acquire);
@@ -105,22 +113,39 @@ impl<T> Place<T> {
         })
     }
 
-    /// The holder gives the place up: the last turn, to be [left](Turn::leave). While the value is
-    /// lent there is none; then it comes with the end of the turn in which the value is back, see
+    /// The holder gives the place up, which is idle then. While there is a turn, or the value is
+    /// lent, it is not yet: it becomes so with the end of the turn in which the value is back, see
     /// [`Turn::finish`].
     #[inline(always)]
-    pub fn give_up(&self) -> Option<Turn<'_, T>> {
-        self.begin().or_else(|| self.abandon())
+    pub fn give_up(&self) -> Option<Left<'_, T>> {
+        self.leave().or_else(|| self.abandon())
+    }
+
+    /// The value is back, of a holder that is gone.
+    #[cold]
+    #[inline(never)]
+    fn left(&self) -> Option<Left<'_, T>> {
+        self.leave()
+    }
+
+    #[inline(always)]
+    fn leave(&self) -> Option<Left<'_, T>> {
+        // ORDERING: Full: what was done in all turns, by whomever, is done.
+        self.word
+            .cmpxchg(HELD, IDLE, Full)
+            .ok()
+            .map(|_| Left { place: self })
     }
 
     #[cold]
-    fn abandon(&self) -> Option<Turn<'_, T>> {
+    #[inline(never)]
+    fn abandon(&self) -> Option<Left<'_, T>> {
         loop {
             match self.word.load(Relaxed) {
                 // It is back.
                 HELD => {
-                    if let Some(turn) = self.begin() {
-                        return Some(turn);
+                    if let Some(left) = self.leave() {
+                        return Some(left);
                     }
                 }
                 old @ (TURN | LENT) => {
@@ -137,6 +162,19 @@ impl<T> Place<T> {
     /// Whether there is no holder; one may have come since.
     pub fn is_idle(&self) -> bool {
         self.word.load(Relaxed) == IDLE
+    }
+}
+
+/// A place that was given up, and is idle.
+#[must_use = "who knows what the place belongs to has to be told"]
+pub struct Left<'a, T> {
+    place: &'a Place<T>,
+}
+
+impl<'a, T> Left<'a, T> {
+    /// The place.
+    pub fn place(&self) -> &'a Place<T> {
+        self.place
     }
 }
 
@@ -167,12 +205,12 @@ impl<'a, T> Turn<'a, T> {
         }
     }
 
-    /// The value is back. If the holder has given the place up meanwhile then this is the last turn.
+    /// The value is back. If the holder has given the place up meanwhile then it is idle now.
     #[inline(always)]
-    pub fn finish(self) -> Option<Self> {
+    pub fn finish(self) -> Option<Left<'a, T>> {
         let this = ManuallyDrop::new(self);
         match this.back() {
-            true => this.place.begin(),
+            true => this.place.left(),
             false => None,
         }
     }
@@ -182,12 +220,6 @@ impl<'a, T> Turn<'a, T> {
     fn back(&self) -> bool {
         // What was done in this turn is seen in the next one.
         self.place.word.xchg(HELD, Release) & GONE != 0
-    }
-
-    /// The holder leaves: the place is idle.
-    #[inline(always)]
-    pub fn leave(self) {
-        ManuallyDrop::new(self).place.word.store(IDLE, Release);
     }
 }
 

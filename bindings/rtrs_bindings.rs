@@ -14,7 +14,7 @@
 //! | [`debugfs`] | debugfs directories and files |
 //! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
-//! | [`pages`], [`sbitmap`], [`noio`] | memory, tags, allocation scopes |
+//! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, what there is one of for each tag, allocation scopes |
 //! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
 //! | [`compat`] | what differs between kernels |
 
@@ -35,6 +35,7 @@ pub mod pages;
 pub mod param;
 pub mod percpu;
 pub mod place;
+pub mod places;
 pub mod ratelimit;
 #[cfg_attr(not(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES), allow(unknown_lints))]
 #[allow(unnecessary_transmutes)]

@@ -32,8 +32,8 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// `bitmap` is initialised with `depth` bits. Bits are cleared by giving up the
-/// [`Tag`] of the same number only.
+/// `bitmap` is initialised with `depth` bits. The bit of a tag is set from when somebody gets it
+/// until they return it, and is nobody else's to clear.
 #[pin_data(PinnedDrop)]
 pub struct TagQueue {
     #[pin]
@@ -43,33 +43,6 @@ pub struct TagQueue {
     wait: WaitQueue,
     closed: Atomic<bool>,
     depth: u32,
-    /// What tells it from others, of before as well: an address comes again.
-    number: u64,
-}
-
-/// Queues made so far.
-static QUEUES: Atomic<u64> = Atomic::new(0);
-
-/// A tag of a [`TagQueue`]. To be returned with [`TagQueue::put`]; a tag that
-/// is dropped is lost.
-///
-/// # Invariants
-///
-/// There is one `Tag` with this number for the queue it comes from, which has the number `queue`.
-#[must_use = "a tag that is dropped is lost"]
-#[derive(Debug)]
-pub struct Tag {
-    nr: u32,
-    queue: u64,
-}
-
-impl Tag {
-    /// Its number, smaller than the depth of the queue.
-    #[inline]
-    pub fn index(&self) -> usize {
-        // CAST: `usize` has at least 32 bits.
-        self.nr as usize
-    }
 }
 
 // SAFETY: an `sbitmap` can be used and freed by every thread.
@@ -97,7 +70,6 @@ impl TagQueue {
             wait <- WaitQueue::new(lock_name!("TagQueue::wait"), static_lock_class!()),
             closed: Atomic::new(false),
             depth,
-            number: QUEUES.fetch_add(1, Relaxed),
         })
     }
 
@@ -107,24 +79,21 @@ impl TagQueue {
         self.depth as usize
     }
 
-    /// A tag, unless all are taken or the queue is closed. Any context.
-    #[inline]
-    pub fn try_get(&self) -> Option<Tag> {
+    /// A tag, unless all are taken or the queue is closed: nobody else gets it until it is
+    /// [returned](Self::put). Any context.
+    #[inline(always)]
+    pub fn try_get(&self) -> Option<u32> {
         // SAFETY: initialised by the type invariant; `closed` is a `bool`.
         let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
-        // INVARIANT: the bit was clear, so there was no `Tag` with this number.
-        let nr = u32::try_from(nr).ok()?;
-        Some(Tag {
-            nr,
-            queue: self.number,
-        })
+        // CAST: Not negative.
+        (nr >= 0).then_some(nr as u32)
     }
 
     /// A tag, as soon as one is free; [`None`] when the queue is closed.
     ///
     /// Sleeps, whatever happens. Waiters get their turn in the order they came,
     /// but who does not have to wait may overtake them.
-    pub fn get(&self) -> Option<Tag> {
+    pub fn get(&self) -> Option<u32> {
         if let Some(tag) = self.try_get() {
             return Some(tag);
         }
@@ -137,16 +106,16 @@ impl TagQueue {
 
     /// Returns a tag. Any context.
     ///
-    /// What was done with the tag before is visible to who takes it next. A tag
-    /// of another queue is refused: it is lost.
-    #[inline]
-    pub fn put(&self, tag: Tag) {
-        if tag.queue != self.number || tag.nr >= self.depth {
-            return;
-        }
-        // SAFETY: both are initialised by the type invariant; the number is in
-        // range.
-        unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag.nr, self.wait.as_raw()) }
+    /// What was done with the tag before is visible to who takes it next.
+    ///
+    /// # Safety
+    ///
+    /// The caller must have it, and not use it afterwards.
+    #[inline(always)]
+    pub unsafe fn put(&self, tag: u32) {
+        // SAFETY: both are initialised by the type invariant; by the function's requirement the
+        // number is one of the bitmap's.
+        unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag, self.wait.as_raw()) }
     }
 
     /// Closes the queue for good: who waits gets no tag and nobody takes one

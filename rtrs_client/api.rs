@@ -37,10 +37,10 @@ use rtrs_core::{
 
 use crate::{
     client,
+    request::Permits,
     session::{
         Options,
-        Permit as InnerPermit,
-        Session as Inner, //
+        Ready, //
     },
 };
 pub use crate::{
@@ -80,26 +80,26 @@ pub enum Wait {
 
 /// A session. Dropping it closes it: that sleeps, waits for permits that are
 /// held, and fails requests that are in flight.
-pub struct Session(Arc<Inner>);
+pub struct Session(Ready);
 
 /// The right to have one request in flight, of one session. Dropping it gives it
 /// back; if its request is not complete then that does.
 pub struct Permit {
-    session: Arc<Inner>,
-    permit: InnerPermit,
+    permits: Arc<Permits>,
+    id: u16,
 }
 
 impl Permit {
     /// Its number, smaller than the session's queue depth: for a table of the
     /// user's own.
     pub fn id(&self) -> u16 {
-        self.permit.id()
+        self.id
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.session.put_permit(self.permit.id());
+        self.permits.put(usize::from(self.id));
     }
 }
 
@@ -136,31 +136,36 @@ impl Session {
             poll_cons: u32::from(config.poll_queues),
             events,
         };
-        Ok(Self(client::open(options, addrs.into_iter())?))
+        let session = client::open(options, addrs.into_iter())?;
+        let Some(ready) = session.ready() else {
+            client::close(&session);
+            return Err(EINVAL);
+        };
+        Ok(Self(ready))
     }
 
     /// The session's limits.
     pub fn limits(&self) -> Option<Limits> {
-        self.0.limits()
+        self.0.session().limits()
     }
 
     /// Whether some path is connected.
     pub fn is_connected(&self) -> bool {
-        self.0.is_connected()
+        self.0.session().is_connected()
     }
 
     /// Whether requests fail at once, for want of a path or because the session is being closed.
     /// While there is no path, but time to wait for one, they do not.
     pub fn is_failing(&self) -> bool {
-        self.0.is_failing()
+        self.0.session().is_failing()
     }
 
     /// Takes a permit.
     pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
-        let permit = self.0.get_permit(connection, wait == Wait::Yes)?;
+        let (id, _) = self.0.get_permit(connection, wait == Wait::Yes)?;
         Some(Permit {
-            session: self.0.clone(),
-            permit,
+            permits: self.0.permits().clone(),
+            id,
         })
     }
 
@@ -170,7 +175,7 @@ impl Session {
     ///
     /// A queue that nobody polls is looked after, once in a jiffy.
     pub fn poll(&self, queue: u16) -> u32 {
-        self.0.poll(queue)
+        self.0.session().poll(queue)
     }
 
     /// Sends a request with a user message and all of its data. When
@@ -190,7 +195,7 @@ impl Session {
         message: Message<'_>,
         request: Arc<R>,
     ) -> Result {
-        if !Arc::ptr_eq(&permit.session, &self.0) {
+        if !self.0.has(&permit.permits) {
             return Err(EINVAL);
         }
         self.submit_loan(permit, dir, message, Loan::of_request(request)?)
@@ -223,6 +228,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        client::close(&self.0);
+        client::close(self.0.session());
     }
 }

@@ -45,7 +45,7 @@ use crate::{
         Events,
         LinkEvent,
         Options,
-        Session, //
+        Ready, //
     },
 };
 
@@ -103,7 +103,7 @@ const WRITE: c_int = 1;
 
 /// `struct rtrs_clt_sess`: a session and what its C user sees of permits.
 pub(crate) struct RtrsCltSess {
-    session: Arc<Session>,
+    ready: Ready,
     /// The `struct rtrs_permit`s with their space, as words for alignment.
     memory: KVVec<u64>,
     /// Bytes from one to the next.
@@ -111,8 +111,8 @@ pub(crate) struct RtrsCltSess {
 }
 
 impl RtrsCltSess {
-    fn new(session: Arc<Session>, pdu_sz: usize) -> Result<Self> {
-        let depth = usize::from(session.limits().ok_or(EINVAL)?.queue_depth);
+    fn new(ready: Ready, pdu_sz: usize) -> Result<Self> {
+        let depth = ready.permits().len();
         let stride = size_of::<RtrsPermit>()
             .checked_add(pdu_sz)
             .and_then(|n| n.checked_next_multiple_of(size_of::<u64>()))
@@ -124,13 +124,14 @@ impl RtrsCltSess {
         let mut memory = KVVec::with_capacity(words, GFP_KERNEL)?;
         memory.extend_with(words, 0u64, GFP_KERNEL)?;
         Ok(Self {
-            session,
+            ready,
             memory,
             stride,
         })
     }
 
     /// Where the C permit `id` is.
+    #[inline(always)]
     fn permit_ptr(&self, id: u16) -> *mut RtrsPermit {
         self.memory
             .as_ptr()
@@ -142,17 +143,16 @@ impl RtrsCltSess {
 
     /// The number of a C permit, if it is one of these. It says itself which one, unless its user
     /// has written over that: then it is not where that one is.
+    ///
+    /// # Safety
+    ///
+    /// `permit` must be readable.
     #[inline(always)]
-    fn id_of(&self, permit: *const RtrsPermit) -> Option<u16> {
-        let memory = self.memory.as_ptr().addr();
-        let offset = permit.addr().checked_sub(memory)?;
-        let last = size_of_val(&*self.memory).checked_sub(size_of::<RtrsPermit>())?;
-        if offset > last || !permit.is_aligned() {
-            return None;
-        }
-        // SAFETY: Aligned, and inside `memory`. Volatile, as what is not a permit may be changing.
+    unsafe fn id_of(&self, permit: *const RtrsPermit) -> Option<u16> {
+        // SAFETY: By the function's requirement. Volatile, as what is not a permit may be changing.
         let id = unsafe { (&raw const (*permit).mem_id).read_volatile() };
-        let id = u16::try_from(id).ok()?;
+        // CAST: What is cut off is not the number of one that is there.
+        let id = id as u16;
         core::ptr::eq(self.permit_ptr(id), permit).then_some(id)
     }
 }
@@ -228,7 +228,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
             },
             addrs.into_iter(),
         )?;
-        let made = RtrsCltSess::new(session.clone(), pdu_sz)
+        let made = session
+            .ready()
+            .ok_or(EINVAL)
+            .and_then(|ready| RtrsCltSess::new(ready, pdu_sz))
             .and_then(|sess| Ok(KBox::new(sess, GFP_KERNEL)?));
         if made.is_err() {
             client::close(&session);
@@ -246,7 +249,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
 pub(crate) unsafe extern "C" fn rtrs_clt_close(sess: *mut RtrsCltSess) {
     // SAFETY: by the function's requirement.
     let sess = unsafe { KBox::from_raw(sess) };
-    client::close(&sess.session);
+    client::close(sess.ready.session());
 }
 
 /// Takes a permit; null if there is none. Any context without `wait`, else
@@ -267,13 +270,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
         RTRS_ADMIN_CON => Connection::Admin,
         _ => Connection::Io,
     };
-    let permit = sess
-        .session
-        .get_permit(connection, wait != RTRS_PERMIT_NOWAIT);
-    let Some(permit) = permit else {
+    let wait = wait != RTRS_PERMIT_NOWAIT;
+    let Some((id, cpu)) = sess.ready.get_permit(connection, wait) else {
         return core::ptr::null_mut();
     };
-    let (id, cpu) = (permit.id(), permit.cpu());
     let ptr = sess.permit_ptr(id);
     // SAFETY: inside `memory`, aligned, and by the permit nobody else's.
     unsafe {
@@ -291,7 +291,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
 ///
 /// # Safety
 ///
-/// `sess` must come from `rtrs_clt_open()`.
+/// `sess` must come from `rtrs_clt_open()`, `permit` from `rtrs_clt_get_permit()` of a session that
+/// is not closed.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
     sess: *mut RtrsCltSess,
@@ -299,8 +300,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
 ) {
     // SAFETY: by the function's requirement.
     let sess = unsafe { &*sess };
-    if let Some(id) = sess.id_of(permit) {
-        sess.session.put_permit(id);
+    // SAFETY: by the function's requirement.
+    if let Some(id) = unsafe { sess.id_of(permit) } {
+        sess.ready.put_permit(id);
     }
 }
 
@@ -327,7 +329,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
 ) -> c_int {
     // SAFETY: by the function's requirement.
     let (ops, sess, message) = unsafe { (&*ops, &*sess, Message::from_raw(vec, nr)) };
-    let (Some(conf_fn), Some(id)) = (ops.conf_fn, sess.id_of(permit)) else {
+    // SAFETY: by the function's requirement.
+    let (Some(conf_fn), Some(id)) = (ops.conf_fn, unsafe { sess.id_of(permit) }) else {
         return EINVAL.to_errno();
     };
     let dir = match dir {
@@ -335,14 +338,14 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         WRITE => Dir::Write,
         _ => return EINVAL.to_errno(),
     };
-    let mut turn = match sess.session.begin(id) {
+    let mut turn = match sess.ready.begin(id) {
         Ok(turn) => turn,
         Err(e) => return e.to_errno(),
     };
     // What the list describes; `_len` says the same, if the caller is right.
     // SAFETY: by the function's requirement.
     turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt) };
-    match sess.session.submit(id, turn, dir, message) {
+    match sess.ready.submit(id, turn, dir, message) {
         Ok(()) => 0,
         Err(e) => e.to_errno(),
     }
@@ -364,7 +367,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
     index: c_uint,
 ) -> c_int {
     // SAFETY: by the function's requirement.
-    let session = unsafe { &(*sess).session };
+    let session = unsafe { (*sess).ready.session() };
     let Some(queue) = index.checked_rem(u32::from(session.poll_cons())) else {
         return 0;
     };
@@ -386,7 +389,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_query(
     attr: *mut RtrsAttrs,
 ) -> c_int {
     // SAFETY: by the function's requirement.
-    let session = unsafe { &(*sess).session };
+    let session = unsafe { (*sess).ready.session() };
     match session.limits() {
         // A path that is lost for a moment is no reason: requests wait for it, and RNBD, which asks
         // while it makes its devices anew, never asks again.

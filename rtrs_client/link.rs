@@ -24,8 +24,6 @@ mod inspect;
 mod io;
 mod setup;
 
-pub(crate) use self::io::Sent;
-
 use kernel::{
     prelude::*,
     sync::{
@@ -64,6 +62,10 @@ use crate::{
         Notice,
         Path, //
     },
+    request::{
+        Cons,
+        Permits, //
+    },
     stats::Stamp,
 };
 
@@ -94,7 +96,10 @@ struct Chunk {
 
 /// What a connected link has.
 struct Tables {
-    room: Room,
+    /// If requests are limited more than by the session.
+    narrower: Option<Room>,
+    /// The session's.
+    permits: Arc<Permits>,
     /// By permit.
     slots: KVVec<Slot>,
     /// The session's message store is mapped for them.
@@ -105,21 +110,12 @@ struct Tables {
     recv: KVec<Region>,
 }
 
-/// What is counted for each connection. A cache line of its own: connections belong to CPUs.
-#[repr(align(64))]
-struct ConState {
-    /// Requests in flight that went out on this connection.
-    inflight: Atomic<i32>,
-}
-
 /// What the connections of a link share.
 pub(crate) struct LinkCore {
     /// Number of the link in its path's life, for events.
     pub(crate) number: u32,
     pub(crate) path: Arc<Path>,
-    cons: KVec<ConState>,
-    /// How many of them are polled; the last ones.
-    poll_cons: u16,
+    cons: Cons,
     geometry: SetOnce<Geometry>,
     new_rkey: Atomic<bool>,
     /// The server was told that it need not send keys that have not changed.
@@ -150,22 +146,12 @@ pub(crate) struct Link {
 
 impl LinkCore {
     fn new(path: Arc<Path>, number: u32) -> Result<Arc<Self>> {
-        let (cons, poll_cons) = (path.session().con_count(), path.session().poll_cons());
-        let mut states = KVec::with_capacity(usize::from(cons), GFP_KERNEL)?;
-        for _ in 0..cons {
-            states.push(
-                ConState {
-                    inflight: Atomic::new(0),
-                },
-                GFP_KERNEL,
-            )?;
-        }
+        let cons = path.session().cons();
         Ok(Arc::new(
             Self {
                 number,
                 path,
-                cons: states,
-                poll_cons,
+                cons,
                 geometry: SetOnce::new(),
                 new_rkey: Atomic::new(false),
                 keeps_keys: params::keep_keys(),
@@ -195,75 +181,9 @@ impl LinkCore {
         self.kept.load(Relaxed)
     }
 
-    /// Connections of the link, the service connection included.
-    fn con_count(&self) -> u16 {
-        // CAST: created from a `u16`.
-        self.cons.len() as u16
-    }
-
-    /// Connections for IO whose completions come with interrupts.
-    fn io_cons(&self) -> u16 {
-        self.con_count()
-            .saturating_sub(1)
-            .saturating_sub(self.poll_cons)
-    }
-
-    /// The connection of a polled queue.
-    fn polled_con(&self, queue: u16) -> Option<u16> {
-        let nth = queue.checked_rem(self.poll_cons)?;
-        Some(self.io_cons().saturating_add(1).saturating_add(nth))
-    }
-
-    fn is_polled(&self, con: u16) -> bool {
-        con > self.io_cons()
-    }
-
-    /// Requests in flight. Any context; a sum, not a snapshot.
-    pub(crate) fn inflight(&self) -> u64 {
-        Self::inflight_of(&self.cons)
-    }
-
-    /// Of these, those on one connection.
-    fn inflight_on(&self, con: u16) -> u64 {
-        self.cons
-            .get(usize::from(con))
-            .map_or(0, |con| Self::inflight_of(core::slice::from_ref(con)))
-    }
-
-    /// Of these, those on polled connections.
-    pub(crate) fn polled_inflight(&self) -> u64 {
-        let first = usize::from(self.io_cons()).saturating_add(1);
-        self.cons.get(first..).map_or(0, Self::inflight_of)
-    }
-
-    /// Whether requests for IO are in flight. Any context.
-    pub(crate) fn waits_for_io(&self) -> bool {
-        self.inflight() > self.inflight_on(0)
-    }
-
     /// Whether a request that is sent again does not execute beside its first copy. Any context.
     pub(crate) fn orders_copies(&self) -> bool {
         self.orders_copies.load(Relaxed)
-    }
-
-    /// Whether an administrative request is in flight: a C server answers no heartbeats, on the same
-    /// connection, while its user looks at one of those. Any context.
-    pub(crate) fn waits_for_admin(&self) -> bool {
-        self.inflight_on(0) > 0
-    }
-
-    fn inflight_of(cons: &[ConState]) -> u64 {
-        let sum: i64 = cons
-            .iter()
-            .map(|con| i64::from(con.inflight.load(Relaxed)))
-            .sum();
-        sum.max(0).unsigned_abs()
-    }
-
-    fn count_inflight(&self, con: u16, by: i32) {
-        if let Some(con) = self.cons.get(usize::from(con)) {
-            con.inflight.add(by, Relaxed);
-        }
     }
 
     /// The link is of no use any more; its owner is told once. Any context.
@@ -319,15 +239,51 @@ impl Link {
         self.core
     }
 
+    /// Requests in flight. Any context; a sum, not a snapshot.
+    pub(crate) fn inflight(&self) -> u64 {
+        Self::inflight_of(&self.endpoints)
+    }
+
+    /// Of these, those on one connection.
+    pub(crate) fn inflight_on(&self, con: u16) -> u64 {
+        self.endpoints
+            .get(usize::from(con))
+            .map_or(0, |ep| Self::inflight_of(core::slice::from_ref(ep)))
+    }
+
+    /// Of these, those on polled connections.
+    pub(crate) fn polled_inflight(&self) -> u64 {
+        let polled = usize::from(self.core.cons.polled());
+        let first = self.endpoints.len().saturating_sub(polled);
+        self.endpoints.get(first..).map_or(0, Self::inflight_of)
+    }
+
+    fn inflight_of(endpoints: &[Pin<KBox<Endpoint<LinkCore>>>]) -> u64 {
+        endpoints.iter().map(|ep| u64::from(ep.in_flight())).sum()
+    }
+
+    /// Whether requests for IO are in flight. Any context.
+    pub(crate) fn waits_for_io(&self) -> bool {
+        self.inflight() > self.inflight_on(0)
+    }
+
+    /// Whether an administrative request is in flight: a C server answers no heartbeats, on the same
+    /// connection, while its user looks at one of those. Any context.
+    pub(crate) fn waits_for_admin(&self) -> bool {
+        self.inflight_on(0) > 0
+    }
+
     /// Handles completions of a polled queue.
     pub(crate) fn poll(&self, queue: u16, budget: u32) -> u32 {
         self.core
-            .polled_con(queue)
+            .cons
+            .of_queue(queue)
             .and_then(|con| self.endpoint(con))
             .and_then(Endpoint::qp)
             .map_or(0, |qp| qp.poll(budget))
     }
 
+    #[inline(always)]
     pub(crate) fn endpoint(&self, con: u16) -> Option<&Endpoint<LinkCore>> {
         self.endpoints
             .get(usize::from(con))

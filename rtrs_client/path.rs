@@ -408,6 +408,7 @@ impl Path {
     }
 
     /// The link, for as long as the RCU section lasts.
+    #[inline(always)]
     pub(crate) fn link<'a>(&'a self, guard: &'a rcu::Guard) -> Option<&'a Link> {
         self.active.read(guard)
     }
@@ -415,13 +416,13 @@ impl Path {
     /// Requests in flight. Any context.
     pub(crate) fn inflight(&self) -> u64 {
         let guard = rcu::read_lock();
-        self.link(&guard).map_or(0, |link| link.core.inflight())
+        self.link(&guard).map_or(0, |link| link.inflight())
     }
 
     /// Requests in flight on the connection that `io` would go out on. Any context.
     pub(crate) fn inflight_beside(&self, io: &Io) -> u64 {
         let guard = rcu::read_lock();
-        self.link(&guard).map_or(0, |link| link.inflight_beside(io))
+        self.link(&guard).map_or(0, |link| link.inflight_on(io.con))
     }
 
     /// The name of the path's directory, empty before it has one. Any context.

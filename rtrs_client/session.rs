@@ -35,7 +35,10 @@ pub use self::events::{
     Events,
     LinkEvent, //
 };
-pub(crate) use self::io::Permit;
+pub(crate) use self::io::{
+    complete,
+    Ready, //
+};
 pub(crate) use self::tuning::{
     Knob,
     Tuning, //
@@ -62,11 +65,13 @@ use rtrs_bindings::{
         Region, //
     },
     noio::Gfp,
-    pages::Pages,
+    pages::{
+        Pages,
+        Part, //
+    },
     percpu,
     ratelimit::pr_err_ratelimited,
     rcu::RcuCell,
-    sbitmap::TagQueue,
     uuid::Uuid,
     workqueue::{
         impl_has_delayed_work,
@@ -81,7 +86,9 @@ use rtrs_bindings::{
     },
 };
 use rtrs_core::proto::{
+    Dir,
     Geometry,
+    Layout,
     Room,
     SessionName,
     MAX_CONS_PER_PATH,
@@ -109,8 +116,10 @@ use crate::{
     },
     path::Path,
     request::{
+        Cons,
+        Io,
         MessageSlot,
-        Pending, //
+        Permits, //
     },
     sysfs::SessionFiles,
 };
@@ -151,8 +160,7 @@ pub struct Limits {
 struct Tables {
     geometry: Geometry,
     room: Room,
-    permits: Pin<KBox<TagQueue>>,
-    requests: KVVec<Pending>,
+    permits: Arc<Permits>,
     /// Which requests wait for a path; changed with the lock of `Waiting` held.
     marks: KVVec<Mark>,
     /// User messages and the protocol's, by permit; every path maps them.
@@ -168,7 +176,7 @@ pub(crate) struct Session {
     rdma: Consumer,
     options: Options,
     uuid: Uuid,
-    con_count: u16,
+    cons: Cons,
     max_reconnect_attempts: Atomic<i32>,
     policy: Atomic<u32>,
     /// Changes when the server has forgotten the session: a request of before is not sent after.
@@ -299,8 +307,11 @@ impl Session {
         let cons = nr_cpu_ids().saturating_add(1).min(max);
         // As many as there are CPUs to poll, at most, and as fit.
         let poll_cons = options.poll_cons.min(nr_cpu_ids()).min(max - cons);
-        let polled = Polled::new(u16::try_from(poll_cons)?)?;
-        let cons = cons.saturating_add(poll_cons);
+        let polled = Polled::new()?;
+        let cons = Cons::new(
+            u16::try_from(cons.saturating_sub(1))?,
+            u16::try_from(poll_cons)?,
+        );
         let max_reconnect_attempts = options.max_reconnect_attempts;
         let fail_after = options.fail_after;
         let user = options.events.take();
@@ -314,8 +325,7 @@ impl Session {
                 rdma,
                 options,
                 uuid: Uuid::random(),
-                // CAST: limited above.
-                con_count: cons as u16,
+                cons,
                 max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
                 policy: Atomic::new(Policy::MinInflight.number()),
                 epoch: Atomic::new(0),
@@ -358,9 +368,19 @@ impl Session {
         &self.uuid
     }
 
-    /// Connections of each path, those that are polled included.
-    pub(crate) fn con_count(&self) -> u16 {
-        self.con_count
+    /// Connections of each path.
+    pub(crate) fn cons(&self) -> Cons {
+        self.cons
+    }
+
+    /// The requests, once a server has told how many.
+    pub(crate) fn permits(&self) -> Option<&Arc<Permits>> {
+        self.tables.as_ref().map(|tables| &tables.permits)
+    }
+
+    /// What requests may have at most, once a server has told that.
+    pub(crate) fn room(&self) -> Option<&Room> {
+        self.tables.as_ref().map(|tables| &tables.room)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -426,10 +446,8 @@ impl Session {
                 });
         }
         let depth = geometry.queue_depth();
-        let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         let mut marks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
-            requests.push(Pending::new(), GFP_KERNEL)?;
             marks.push(Mark::new(), GFP_KERNEL)?;
         }
         let regions = MessageSlot::regions(depth);
@@ -442,11 +460,19 @@ impl Session {
             )?;
             messages.push(Arc::new(pages, GFP_KERNEL)?, GFP_KERNEL)?;
         }
+        let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
+        // Of no request yet.
+        let layout = Layout::new(&room, Dir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
+        let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for id in 0..depth {
+            let (region, offset) = MessageSlot::of(id);
+            let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
+            requests.push(Io::new(layout, message), GFP_KERNEL)?;
+        }
         self.tables.populate(Tables {
             geometry: *geometry,
-            room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),
-            permits: KBox::pin_init(TagQueue::new(u32::from(depth), NO_NODE), GFP_KERNEL)?,
-            requests,
+            room,
+            permits: Arc::pin_init(Permits::new(requests, NO_NODE)?, GFP_KERNEL)?,
             marks,
             messages,
         });

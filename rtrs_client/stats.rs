@@ -16,10 +16,7 @@ mod files;
 
 pub(crate) use self::files::STATS_FILES;
 
-use kernel::{
-    cpu::CpuId,
-    prelude::*, //
-};
+use kernel::prelude::*;
 use rtrs_bindings::percpu::{
     Counters,
     PerCpu, //
@@ -38,6 +35,7 @@ use crate::{
         ewma::LatencyAvg,
         hist, //
     },
+    request::Io,
 };
 
 /// Counters of requests, bytes and latencies, read and write one after the other.
@@ -150,23 +148,36 @@ impl Stats {
         })
     }
 
-    /// A request went out, of `bytes` bytes of data and user message together and
-    /// a scatter list of `entries`.
-    #[inline]
-    pub(crate) fn issued(&self, dir: Dir, bytes: u32, entries: u32, failover: bool) {
-        let dir = dir_index(dir);
-        self.counters.add(REQUESTS + dir, 1);
-        self.counters.add(BYTES + dir, u64::from(bytes));
-        self.counters.add(SG + hist::sg_bin(entries), 1);
-        if failover {
+    /// A request is about to go out.
+    #[inline(always)]
+    pub(crate) fn issued(&self, io: &Io) {
+        self.count_issued(io, 1, u64::from(io.layout.off()));
+        if io.failover {
             self.counters.add(FAILOVER, 1);
         }
     }
 
-    /// A request is complete, `ns` after it went out. The completion was expected
-    /// on CPU `expected`, if on one.
-    #[inline]
-    pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64, expected: Option<u32>) {
+    /// It did not.
+    #[cold]
+    pub(crate) fn not_issued(&self, io: &Io) {
+        // Counters wrap.
+        self.count_issued(io, u64::MAX, u64::from(io.layout.off()).wrapping_neg());
+        if io.failover {
+            self.counters.add(FAILOVER, u64::MAX);
+        }
+    }
+
+    #[inline(always)]
+    fn count_issued(&self, io: &Io, by: u64, bytes: u64) {
+        let dir = dir_index(io.layout.dir());
+        self.counters.add(REQUESTS + dir, by);
+        self.counters.add(BYTES + dir, bytes);
+        self.counters.add(SG + hist::sg_bin(io.loan.entries()), by);
+    }
+
+    /// A request is complete, `ns` after it went out.
+    #[inline(always)]
+    pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64) {
         let dir = dir_index(dir);
         self.counters
             .add(LATENCY + dir + 2 * hist::latency_row(ns), 1);
@@ -177,31 +188,39 @@ impl Stats {
             }
         }
         self.feed(local, ns, now_ns);
-        if let Some(expected) = expected {
-            if expected != CpuId::current().as_u32() {
-                self.counters.add(MIGRATED_TO, 1);
-                if let Some(from) = self.migrated_from.get(expected) {
-                    from.add(1, Relaxed);
-                }
-            }
+    }
+
+    /// A completion was handled here that was expected on CPU `expected`.
+    pub(crate) fn migrated(&self, expected: u32) {
+        self.counters.add(MIGRATED_TO, 1);
+        if let Some(from) = self.migrated_from.get(expected) {
+            from.add(1, Relaxed);
         }
     }
 
     /// Adds to what the average latency is made of.
-    #[inline]
+    #[inline(always)]
     fn feed(&self, local: &Local, ns: u64, now_ns: u64) {
-        let sum = local.sum_ns.load(Relaxed).saturating_add(ns);
-        let samples = local.samples.load(Relaxed).saturating_add(1);
-        if now_ns.wrapping_sub(local.fed_at.load(Relaxed)) < FEED_INTERVAL_NS {
-            local.sum_ns.store(sum, Relaxed);
-            local.samples.store(samples, Relaxed);
-            return;
+        // No overflow: there are not so many in an interval.
+        let sum = local.sum_ns.load(Relaxed).wrapping_add(ns);
+        let samples = local.samples.load(Relaxed).wrapping_add(1);
+        local.sum_ns.store(sum, Relaxed);
+        local.samples.store(samples, Relaxed);
+        if now_ns.wrapping_sub(local.fed_at.load(Relaxed)) >= FEED_INTERVAL_NS {
+            self.tell(local, now_ns);
         }
+    }
+
+    /// Tells what was collected to the path.
+    #[inline(never)]
+    fn tell(&self, local: &Local, now_ns: u64) {
+        let (sum, samples) = (local.sum_ns.load(Relaxed), local.samples.load(Relaxed));
         local.sum_ns.store(0, Relaxed);
         local.samples.store(0, Relaxed);
         local.fed_at.store(now_ns, Relaxed);
-        self.latency
-            .add(sum.checked_div(samples).unwrap_or(ns), now_ns);
+        if let Some(average) = sum.checked_div(samples) {
+            self.latency.add(average, now_ns);
+        }
     }
 
     /// A path without requests in flight was probed, which took `ns` until `now_ns`.

@@ -15,10 +15,7 @@ use kernel::{
 use rtrs_bindings::trace::tracepoints;
 
 use crate::{
-    link::{
-        LinkCore,
-        Sent, //
-    },
+    link::LinkCore,
     logic::path_state::{
         CloseReason,
         PathMachine,
@@ -29,6 +26,7 @@ use crate::{
         Path,
         PathName, //
     },
+    request::Io,
     session::Session,
     stats::dir_index,
 };
@@ -69,28 +67,29 @@ fn names(core: &LinkCore) -> (&CStr, &CStr) {
     )
 }
 
-/// A request was posted.
+/// A request is about to be posted.
 #[inline(always)]
-pub(crate) fn issue(core: &LinkCore, con: u16, id: u16, sent: &Sent) {
+pub(crate) fn issue(core: &LinkCore, id: u16, io: &Io) {
     #[cold]
-    fn fire(core: &LinkCore, con: u16, id: u16, sent: &Sent) {
+    #[inline(never)]
+    fn fire(core: &LinkCore, id: u16, io: &Io) {
         let (sess, path) = names(core);
-        let usr_len = u32::from(sent.usr_len);
+        let layout = &io.layout;
         // CAST: a direction is 0 or 1.
         rtrs_clt_issue::fire(
             sess,
             path,
-            con.into(),
+            io.con.into(),
             id.into(),
-            dir_index(sent.dir) as u32,
-            u64::from(sent.bytes.saturating_sub(usr_len)),
-            usr_len,
-            sent.failover,
+            dir_index(layout.dir()) as u32,
+            layout.data_len().into(),
+            layout.usr_len().into(),
+            io.failover,
         )
     }
 
     if rtrs_clt_issue::enabled() {
-        fire(core, con, id, sent);
+        fire(core, id, io);
     }
 }
 
@@ -98,6 +97,7 @@ pub(crate) fn issue(core: &LinkCore, con: u16, id: u16, sent: &Sent) {
 #[inline(always)]
 pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
     #[cold]
+    #[inline(never)]
     fn fire(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
         let (sess, path) = names(core);
         rtrs_clt_response::fire(sess, path, con.into(), id, result, inval)
@@ -112,6 +112,7 @@ pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: b
 #[inline(always)]
 pub(crate) fn complete(core: &LinkCore, con: u16, id: u16, dir: usize, result: i32, ns: u64) {
     #[cold]
+    #[inline(never)]
     fn fire(core: &LinkCore, con: u16, id: u16, dir: usize, result: i32, ns: u64) {
         let (sess, path) = names(core);
         // CAST: a direction is 0 or 1.

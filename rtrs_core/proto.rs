@@ -49,6 +49,7 @@ pub use self::{
     imm::{
         Imm,
         ImmCodec,
+        IoRsp,
         IoTarget, //
     },
     info::{

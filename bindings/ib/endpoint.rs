@@ -121,6 +121,8 @@ pub struct Endpoint<H: Handler> {
     /// Where the id waits for its port in the end.
     place: Option<KBox<Farewell>>,
     index: u16,
+    /// Flights that were over, modulo 2^32; written by who handles completions.
+    landed: Atomic<u32>,
     /// Dropped last: its module goes after that.
     consumer: Consumer,
     #[pin]
@@ -142,6 +144,7 @@ impl<H: Handler> Endpoint<H> {
                 removed: Atomic::new(false),
                 place,
                 index,
+                landed: Atomic::new(0),
                 consumer,
                 _pin: core::marker::PhantomPinned,
             }),
@@ -220,6 +223,23 @@ impl<H: Handler> Endpoint<H> {
     #[inline]
     pub fn index(&self) -> u16 {
         self.index
+    }
+
+    /// Flights that were posted here, and are neither over nor collected. Any context.
+    pub fn in_flight(&self) -> u32 {
+        let landed = self.landed.load(Relaxed);
+        let flown = self.qp().map_or(0, QueuePair::flown);
+        // CAST: The difference, modulo 2^32, of counts that are close to each other.
+        let left = flown.wrapping_sub(landed) as i32;
+        // One of both may be newer than the other.
+        left.max(0).unsigned_abs()
+    }
+
+    /// A flight is over. By the one that handles completions.
+    #[inline(always)]
+    pub(super) fn count_landed(&self) {
+        self.landed
+            .store(self.landed.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     fn id(&self) -> Result<&CmId> {

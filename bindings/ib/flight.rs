@@ -36,7 +36,7 @@ mod word;
 pub use self::{
     building::{
         Building,
-        Posted, //
+        Unposted, //
     },
     landing::Landing,
     word::{
@@ -96,33 +96,39 @@ pub const MAX_SGES: usize = 8;
 /// The element of the message: the last one, what goes out before it lies before it.
 const MESSAGE: usize = MAX_SGES - 1;
 
+/// What was done with the data of a flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// There are none, or nothing yet.
+    None,
+    /// They are in the bounce buffer, from where they go out.
+    Along,
+    /// What comes is in the bounce buffer, from where it is copied in the end.
+    Back,
+    /// They are mapped.
+    Mapped,
+    /// And described to the region, to be registered.
+    Described,
+}
+
 /// Data of a flight.
 struct Data {
-    /// Null for none.
+    what: What,
+    /// The list that they are in.
     sgl: *mut raw::scatterlist,
     nents: u32,
     /// DMA segments.
     mapped: u32,
     dir: Direction,
-    /// Bytes that go by way of the bounce buffer; nothing is mapped then.
-    copied: u32,
-    /// Described to the region, and to be registered for this.
-    access: Option<Access>,
-    /// Address and length of what the region describes.
-    iova: u64,
+    access: Access,
+    /// Bytes that go by way of the bounce buffer, or are described to the region.
     len: u32,
+    /// Their address for the region.
+    iova: u64,
     /// The part of the region's key that consumers choose.
     key: u8,
     /// Bytes of the message.
     message_len: u32,
-}
-
-impl Data {
-    /// Whether there is none.
-    #[inline(always)]
-    fn is_none(&self) -> bool {
-        self.sgl.is_null() && self.copied == 0
-    }
 }
 
 /// Work requests of a flight, as they are posted again and again. What never changes is set when
@@ -135,7 +141,7 @@ struct WorkRequests {
     sges: [raw::ib_sge; MAX_SGES],
 }
 
-/// A place for one request in flight.
+/// A place for one request in flight, seven cache lines.
 ///
 /// # Invariants
 ///
@@ -149,9 +155,10 @@ struct WorkRequests {
 pub struct Flight<H: Handler> {
     word: Word,
     /// Receives that the queue pair had completed when the flight began.
-    began: Atomic<u32>,
+    began: Atomic<u64>,
     /// The key of the registration.
     rkey: Atomic<u32>,
+    index: u16,
     data: UnsafeCell<Data>,
     wrs: UnsafeCell<WorkRequests>,
     // What follows is set when it is made.
@@ -159,7 +166,6 @@ pub struct Flight<H: Handler> {
     message: NonNull<u8>,
     message_dma: u64,
     message_room: u32,
-    index: u16,
     /// Bytes of the bounce buffer, 0 for none.
     bounce_room: u32,
     bounce: *mut u8,
@@ -310,15 +316,16 @@ impl<H: Handler> Flight<H> {
             word: Word::new(),
             began: Atomic::new(0),
             rkey: Atomic::new(0),
+            index,
             data: UnsafeCell::new(Data {
+                what: What::None,
                 sgl: null_mut(),
                 nents: 0,
                 mapped: 0,
                 dir: Direction::ToDevice,
-                copied: 0,
-                access: None,
-                iova: 0,
+                access: Access::LOCAL_READ,
                 len: 0,
+                iova: 0,
                 // SAFETY: The region is valid.
                 // CAST: The low byte is the part that consumers choose.
                 key: unsafe { raw::rtrs_helper_ib_mr_rkey(mr.as_ptr()) } as u8,
@@ -338,7 +345,6 @@ impl<H: Handler> Flight<H> {
             message,
             message_dma,
             message_room,
-            index,
             bounce_room: 0,
             bounce: null_mut(),
             bounce_dma: 0,
@@ -404,17 +410,28 @@ impl<H: Handler> Flight<H> {
         self.word.build().then(|| Building::new(self))
     }
 
-    /// The peer's answer came over `ep`, which is `lane`, with `result` 0 or a negative errno.
-    /// `returned` is what the peer says of the key: that it was invalidated. It is believed if the
-    /// queue pair has received that, right before, and after the flight began; otherwise the key is
-    /// invalidated here. By the handler of the queue pair's completions.
+    /// The peer's answer came over `ep`, which is `lane`, with `result` 0 or a negative errno. The
+    /// landing if that is all that the flight needs, which is so as a rule; otherwise nothing has
+    /// changed, and [`answered`](Self::answered) finds out what it means. By the handler of the
+    /// queue pair's completions.
+    #[inline(always)]
+    pub fn land(&self, ep: &Endpoint<H>, lane: u16, result: i32) -> Option<Landing<'_, H>> {
+        if !self.word.land_by_answer(lane) {
+            return None;
+        }
+        ep.count_landed();
+        Some(Landing::new(self, result))
+    }
+
+    /// The same for any flight. `returned` is what the peer says of the key: that it was invalidated.
+    /// It is believed if that is what the queue pair has received last, after the flight began;
+    /// otherwise the key is invalidated here.
     ///
     /// Returns the landing, if nothing else is to come.
     ///
     /// # Errors
     ///
     /// See [`AnswerError`].
-    #[inline(always)]
     pub fn answered(
         &self,
         ep: &Endpoint<H>,
@@ -423,16 +440,15 @@ impl<H: Handler> Flight<H> {
         returned: bool,
     ) -> Result<Option<Landing<'_, H>>, AnswerError> {
         let qp = ep.qp().ok_or(AnswerError::Post(PostError::Closed))?;
-        let returned = qp.take_invalidated().filter(|_| returned);
         let proven = || {
-            returned.is_some_and(|(rkey, at)| {
-                // CAST: The difference, modulo 2^32, of counts that are close to each other.
-                let since = at.wrapping_sub(self.began.load(Relaxed)) as i32;
-                rkey == self.rkey.load(Relaxed) && since > 0
-            })
+            let (rkey, at) = qp.invalidated();
+            returned && rkey == self.rkey.load(Relaxed) && at > self.began.load(Relaxed)
         };
         match self.word.answered(lane, result, proven) {
-            Ok(Answered::Over(result)) => Ok(Some(Landing::new(self, result))),
+            Ok(Answered::Over(result)) => {
+                ep.count_landed();
+                Ok(Some(Landing::new(self, result)))
+            }
             Ok(Answered::Needs(needs)) => {
                 if needs.has_invalidated() {
                     self.invalidate(qp).map_err(AnswerError::Post)?;
@@ -451,13 +467,13 @@ impl<H: Handler> Flight<H> {
         }
         let wrs = self.wrs.get();
         let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
-        let mut room = qp.reserve(1, true)?;
+        let room = qp.reserve(1, true)?;
         // SAFETY: By the invariant of the flight `inval` is ours: we handle its only answer. It is
         // linked, and names nothing but the key.
         unsafe {
             let wr = &raw mut (*wrs).inval;
             (*wr).ex.invalidate_rkey = self.rkey.load(Relaxed);
-            room.post(wr, wr, cqe)
+            room.post(wr, wr, cqe).map_err(PostError::from)
         }
     }
 }
@@ -487,44 +503,39 @@ impl<H: Handler> Flight<H> {
     #[inline(always)]
     unsafe fn unmap(&self, good: bool) {
         // SAFETY: The flight is the caller's.
-        let data = unsafe { &mut *self.data.get() };
-        if data.sgl.is_null() {
-            return;
+        let data = unsafe { &*self.data.get() };
+        match data.what {
+            What::None | What::Along => {}
+            What::Back if good => self.take_out(data),
+            What::Back => {}
+            // SAFETY: Mapped with these arguments, in `borrow()`, from a loan that is not given back
+            // yet. CAST: As there.
+            What::Mapped | What::Described => unsafe {
+                raw::rtrs_helper_ib_dma_unmap_sg(
+                    self.domain().device().as_raw(),
+                    data.sgl,
+                    data.nents as i32,
+                    data.dir.as_raw(),
+                );
+            },
         }
-        if data.copied != 0 {
-            if good {
-                // SAFETY: The list was borrowed in `copy_back()`, from a loan that is not given
-                // back yet, and has as many bytes; the buffer was checked to have them, and is no
-                // part of the list. The peer may be writing to it: what is copied is whatever is
-                // there, as if it had written that before.
-                unsafe {
-                    raw::rtrs_helper_ib_dma_sync_for_cpu(
-                        self.domain().device().as_raw(),
-                        self.bounce_dma,
-                        data.copied as usize,
-                        Direction::Bidirectional.as_raw(),
-                    );
-                    raw::sg_copy_from_buffer(
-                        data.sgl,
-                        data.nents,
-                        self.bounce.cast(),
-                        data.copied as usize,
-                    );
-                }
-            }
-            data.sgl = null_mut();
-            return;
-        }
-        // SAFETY: Mapped with these arguments, in `borrow()`, from a loan that is not given back yet.
-        // CAST: As there.
+    }
+
+    /// Copies what has come.
+    #[inline(always)]
+    fn take_out(&self, data: &Data) {
+        // SAFETY: The list was borrowed in `copy_back()`, from a loan that is not given back yet, and
+        // has as many bytes; the buffer was checked to have them, and is no part of the list. The
+        // peer may be writing to it: what is copied is whatever is there, as if it had written that
+        // before.
         unsafe {
-            raw::rtrs_helper_ib_dma_unmap_sg(
+            raw::rtrs_helper_ib_dma_sync_for_cpu(
                 self.domain().device().as_raw(),
-                data.sgl,
-                data.nents as i32,
-                data.dir.as_raw(),
+                self.bounce_dma,
+                data.len as usize,
+                Direction::Bidirectional.as_raw(),
             );
+            raw::sg_copy_from_buffer(data.sgl, data.nents, self.bounce.cast(), data.len as usize);
         }
-        data.sgl = null_mut();
     }
 }

@@ -51,7 +51,6 @@ use super::{
     },
     polls::PollTracker,
     sendq::{
-        SqError,
         SqLedger,
         SqProducer,
         Ticket, //
@@ -60,7 +59,8 @@ use super::{
 use crate::{
     atomic::{
         Atomic,
-        Full, //
+        Full,
+        Relaxed, //
     },
     errno,
     lock::{
@@ -199,12 +199,14 @@ pub struct QueuePair {
     silent: KBox<raw::ib_cqe>,
     recv_slots: Slots,
     callbacks: Callbacks,
-    /// Receives completed so far, modulo 2^32; written by who handles completions.
-    received: Atomic<u32>,
+    /// Receives completed so far; written by who handles completions.
+    received: Atomic<u64>,
     /// The key that the last receive has invalidated, 0 for none, and which receive that was.
     invalidated: Atomic<u32>,
-    invalidated_by: Atomic<u32>,
+    invalidated_by: Atomic<u64>,
     ledger: SqLedger<Ring>,
+    /// Flights that were posted, modulo 2^32. Written with `sq` locked.
+    flown: Atomic<u32>,
     polls: PollTracker,
     max_sges: u32,
     recv_room: u32,
@@ -230,7 +232,18 @@ pub(super) struct Room<'q> {
     ticket: Ticket,
 }
 
-impl Room<'_> {
+impl<'q> Room<'q> {
+    /// Counts a flight that is about to be posted.
+    #[inline(always)]
+    pub(super) fn count_flight(&self) {
+        self.qp.count_flown(1);
+    }
+
+    /// It was not.
+    pub(super) fn uncount_flight(&self) {
+        self.qp.count_flown(u32::MAX);
+    }
+
     /// Posts the requests from `first` to `last`, as many as there is room for, of which that one
     /// completes at `cqe`. To be called once.
     ///
@@ -245,11 +258,11 @@ impl Room<'_> {
     /// its own, or those of flights with the handler of its endpoint.
     #[inline(always)]
     pub(super) unsafe fn post(
-        &mut self,
+        self,
         first: *mut raw::ib_send_wr,
         last: *mut raw::ib_send_wr,
         cqe: *mut raw::ib_cqe,
-    ) -> Result<(), PostError> {
+    ) -> Result<(), Refused<'q>> {
         // SAFETY: By the function's requirement `last` is initialised, and the caller's to write.
         unsafe {
             // Always: a chain may have been tried with another token.
@@ -264,20 +277,35 @@ impl Room<'_> {
         // the lock of, was closed. The rest is the function's requirement.
         let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.qp.as_ptr(), first, &mut bad) };
         if ret == 0 {
+            drop(self);
             return Ok(());
         }
         Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
     }
 
     #[cold]
-    fn refused(&mut self, ret: i32, nothing_posted: bool) -> PostError {
-        if nothing_posted {
+    #[inline(never)]
+    fn refused(mut self, ret: i32, nothing_posted: bool) -> Refused<'q> {
+        let error = if nothing_posted {
             self.sq.posted.undo(&self.qp.ledger, self.ticket);
             PostError::Refused(ret)
         } else {
             self.sq.open = false;
             PostError::Partial(ret)
-        }
+        };
+        Refused { room: self, error }
+    }
+}
+
+/// What the driver has refused, with the queue still locked.
+pub(super) struct Refused<'q> {
+    pub(super) room: Room<'q>,
+    pub(super) error: PostError,
+}
+
+impl From<Refused<'_>> for PostError {
+    fn from(refused: Refused<'_>) -> Self {
+        refused.error
     }
 }
 
@@ -420,6 +448,7 @@ impl QueuePair {
                 invalidated: Atomic::new(0),
                 invalidated_by: Atomic::new(0),
                 ledger,
+                flown: Atomic::new(0),
                 polls: PollTracker::new(),
                 max_sges,
                 recv_room: cfg.recv_wrs,
@@ -491,6 +520,18 @@ impl QueuePair {
             .saturating_sub(self.ledger.available(&self.sq.lock().posted))
     }
 
+    /// Flights that were posted, modulo 2^32. Any context.
+    pub(super) fn flown(&self) -> u32 {
+        self.flown.load(Relaxed)
+    }
+
+    /// One more is posted, or one less: with the send queue locked.
+    #[inline(always)]
+    fn count_flown(&self, by: u32) {
+        self.flown
+            .store(self.flown.load(Relaxed).wrapping_add(by), Relaxed);
+    }
+
     /// Work requests that fit on the send queue.
     pub fn send_depth(&self) -> u32 {
         self.ledger.depth()
@@ -527,17 +568,28 @@ impl QueuePair {
     #[inline(always)]
     pub(super) fn reserve(&self, n: u32, signal: bool) -> Result<Room<'_>, PostError> {
         let mut sq = self.sq.lock();
-        if !sq.open {
-            return Err(PostError::Closed);
+        if sq.open {
+            if let Ok(ticket) = sq.posted.reserve(&self.ledger, n, signal) {
+                return Ok(Room {
+                    qp: self,
+                    sq,
+                    ticket,
+                });
+            }
         }
-        match sq.posted.reserve(&self.ledger, n, signal) {
-            Ok(ticket) => Ok(Room {
-                qp: self,
-                sq,
-                ticket,
-            }),
-            Err(SqError::Full) => Err(PostError::Full),
-            Err(SqError::TooLong) => Err(PostError::Invalid),
+        Err(self.no_room(sq, n))
+    }
+
+    /// Why there is none.
+    #[cold]
+    #[inline(never)]
+    fn no_room(&self, sq: SpinLockIrqGuard<'_, SendQueue>, n: u32) -> PostError {
+        if !sq.open {
+            PostError::Closed
+        } else if n == 0 || n > self.ledger.max_chain() {
+            PostError::Invalid
+        } else {
+            PostError::Full
         }
     }
 

@@ -313,10 +313,10 @@ impl Reply {
         // SAFETY: The work request is ours.
         unsafe { links.push(&raw mut self.end.wr, cqe) };
 
-        let mut room = qp.reserve(links.n, false)?;
+        let room = qp.reserve(links.n, false)?;
         // SAFETY: They are initialised and linked, and ours while `self` is borrowed; `next` of the
         // last one is null since it was made. What they name is of the domain, see above, and
         // the entry the queue pair's.
-        unsafe { room.post(links.first, links.last, cqe) }
+        unsafe { room.post(links.first, links.last, cqe) }.map_err(PostError::from)
     }
 }

@@ -136,6 +136,19 @@ impl Success {
         }
     }
 
+    /// The immediate, in host order, of an RDMA write of the peer, if that has arrived.
+    #[inline(always)]
+    pub fn written(&self) -> Option<u32> {
+        let wc = self.raw();
+        // CAST: as below.
+        let has_imm = wc.wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0;
+        if wc.opcode != raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM || !has_imm {
+            return None;
+        }
+        // SAFETY: the flag says that this member of the union was written.
+        Some(u32::from_be(unsafe { wc.ex.imm_data }))
+    }
+
     /// Bytes received.
     #[inline]
     pub fn byte_len(&self) -> usize {

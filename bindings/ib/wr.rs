@@ -306,12 +306,12 @@ impl<'q, const N: usize> Chain<'q, N> {
         let (qp, n) = (self.qp, self.len);
         let (cqe, signal) = qp.entry_of(token)?;
         let (first, last) = self.link().ok_or(PostError::Invalid)?;
-        let mut room = qp.reserve(n, signal)?;
+        let room = qp.reserve(n, signal)?;
         // SAFETY: `link()` has linked what `push()` has initialised, and `self` stays where it is
         // until this returns. What the requests name is of the domain of `qp`, or `belong_to()`
         // had made a chain that cannot be linked; their completion entries are those of `qp`, from
         // `base()`.
-        unsafe { room.post(first, last, cqe) }
+        unsafe { room.post(first, last, cqe) }.map_err(PostError::from)
     }
 
     /// Links the requests for the driver; returns the first and the last. `None` when the chain

@@ -15,7 +15,10 @@
 //! says that it was invalidated; otherwise we invalidate it ourselves. All else
 //! that arrives is a violation, and the end of the link.
 
-use kernel::prelude::*;
+use kernel::{
+    cpu::CpuId,
+    prelude::*, //
+};
 use rtrs_bindings::{
     errno,
     ib::{
@@ -33,21 +36,31 @@ use rtrs_bindings::{
         WcOpcode,
         WcStatus, //
     },
+    place::Place,
     ratelimit::pr_err_ratelimited,
     time,
 };
 use rtrs_core::proto::{
     Imm,
+    IoRsp,
     RkeyRsp, //
 };
 
 use super::{
     LinkCore,
+    Tables,
     ACK_TOKEN,
     INFO_TOKEN,
     RECV_SIZE, //
 };
-use crate::{atomic::Relaxed, path::Notice, request::Turn, stats::dir_index, trace};
+use crate::{
+    atomic::Relaxed,
+    path::Notice,
+    request::Turn,
+    session::complete,
+    stats::dir_index,
+    trace, //
+};
 
 /// What is wrong with a message.
 struct Bad(&'static str);
@@ -79,23 +92,39 @@ impl Handler for LinkCore {
 
     #[inline(always)]
     fn landed(&self, ep: &Endpoint<Self>, landing: Landing<'_, Self>) {
-        self.over(ep.index(), landing);
+        if let Some(tables) = self.tables.as_ref() {
+            self.over(tables, ep.index(), landing);
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
         let Some(wc) = wc.success() else {
             return self.completion_failed(ep, wc, "receive");
         };
-        self.liveness.received(ep.index());
-        if let Err(Bad(what)) = self.received(ep, qp, token, wc) {
-            self.violated(ep.index(), what);
+        let con = ep.index();
+        self.liveness.received(con);
+        // As a rule a request is answered that nothing else has to come for.
+        let rsp = wc.written().filter(|_| con != 0).and_then(IoRsp::decode);
+        if let (Some(rsp), Some(tables)) = (rsp, self.tables.as_ref()) {
+            if self.keeps_keys || !self.new_rkey.load(Relaxed) {
+                if let Some(flight) = tables.flights.get(rsp.msg_id as usize) {
+                    let result = rsp.errno.to_kernel();
+                    if let Some(landing) = flight.land(ep, con, result) {
+                        trace::response(self, con, rsp.msg_id, result, rsp.inval);
+                        self.over(tables, con, landing);
+                        return self.post_again(qp, token);
+                    }
+                }
+            }
         }
+        self.received_else(ep, qp, token, wc);
     }
 }
 
 impl LinkCore {
     #[cold]
+    #[inline(never)]
     fn violated(&self, con: u16, what: &'static str) {
         trace::violation(self, con, what);
         // The first one is the reason; what follows has no meaning any more.
@@ -106,6 +135,7 @@ impl LinkCore {
     }
 
     #[cold]
+    #[inline(never)]
     fn completion_failed(&self, ep: &Endpoint<Self>, wc: &Wc, what: &'static str) {
         // Flushed requests follow what was noticed before.
         if wc.status() != WcStatus::FLUSHED && !self.has_failed() {
@@ -123,20 +153,46 @@ impl LinkCore {
     /// The CPU that should handle the completions of a connection; the service
     /// connection and those that are polled belong to none.
     pub(super) fn cpu_of(&self, con: u16) -> Option<u32> {
-        if self.is_polled(con) {
+        if self.cons.is_polled(con) {
             return None;
         }
         u32::from(con).checked_sub(1)
     }
 
+    /// Whatever else was received.
+    #[inline(never)]
+    fn received_else(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+        match self.received(ep, qp, token, wc) {
+            Ok(true) => self.post_again(qp, token),
+            Ok(false) => {}
+            Err(Bad(what)) => self.violated(ep.index(), what),
+        }
+    }
+
+    /// Posts a receive again.
     #[inline(always)]
+    fn post_again(&self, qp: &QueuePair, token: u32) {
+        match qp.post_recv_again(token) {
+            Ok(()) | Err(PostError::Closed) => (),
+            // The server would wait for it for ever.
+            Err(e) => self.not_posted_again(e),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_posted_again(&self, e: PostError) {
+        self.fail("posting a receive", Error::from(e).to_errno());
+    }
+
+    /// Returns whether the receive is to be posted again.
     fn received(
         &self,
         ep: &Endpoint<Self>,
         qp: &QueuePair,
         token: u32,
         wc: &Success,
-    ) -> Result<(), Bad> {
+    ) -> Result<bool, Bad> {
         let con = ep.index();
         if con == 0 && token == INFO_TOKEN {
             if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
@@ -146,7 +202,8 @@ impl LinkCore {
                 link: self.number,
                 len: wc.byte_len(),
             });
-            return Ok(());
+            // There is one.
+            return Ok(false);
         }
 
         match (wc.opcode(), wc.imm()) {
@@ -188,13 +245,7 @@ impl LinkCore {
             (WcOpcode::Recv, None) if wc.invalidated_rkey().is_some() => {}
             _ => return Err(Bad("message out of place")),
         }
-
-        match qp.post_recv_again(token) {
-            Ok(()) | Err(PostError::Closed) => (),
-            // The server would wait for it for ever.
-            Err(e) => self.fail("posting a receive", Error::from(e).to_errno()),
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// The answer has the chunk's new key with it.
@@ -224,7 +275,6 @@ impl LinkCore {
     }
 
     /// The server says that request `msg_id` is done.
-    #[inline(always)]
     fn answered(
         &self,
         ep: &Endpoint<Self>,
@@ -238,7 +288,7 @@ impl LinkCore {
         let con = ep.index();
         trace::response(self, con, msg_id, result, inval);
         match flight.answered(ep, con, result, inval) {
-            Ok(Some(landing)) => self.over(con, landing),
+            Ok(Some(landing)) => self.over(tables, con, landing),
             Ok(None) => {}
             Err(AnswerError::Violation(v)) => return Err(v.into()),
             // The request is looked after when the link is torn down.
@@ -250,22 +300,37 @@ impl LinkCore {
     }
 
     /// A request is over.
-    fn over(&self, con: u16, landing: Landing<'_, Self>) {
+    #[inline(always)]
+    fn over(&self, tables: &Tables, con: u16, landing: Landing<'_, Self>) {
         let id = landing.flight().index();
-        let result = landing.result();
+        let index = usize::from(id);
         let now = time::now_ns();
-        let slots = self.tables.as_ref().map(|tables| &tables.slots);
-        if let Some(slot) = slots.and_then(|slots| slots.get(usize::from(id))) {
-            let (dir, ns) = slot.stamp.get(now);
-            self.path.stats().completed(dir, ns, now, self.cpu_of(con));
-            trace::complete(self, con, id, dir_index(dir), result, ns);
+        let (Some(slot), Some(place)) = (tables.slots.get(index), tables.permits.at(index)) else {
+            return not_ours(landing);
+        };
+        let (dir, ns) = slot.stamp.get(now);
+        self.path.stats().completed(dir, ns, now);
+        trace::complete(self, con, id, dir_index(dir), landing.result(), ns);
+        let cpu = CpuId::current().as_u32();
+        // As a rule that is where it was expected.
+        if u32::from(con) != cpu.wrapping_add(1) {
+            self.migrated(con, cpu);
         }
-        self.count_inflight(con, -1);
-        let session = self.path.session();
-        if let Some(mut turn) = session.resume_turn(id) {
-            // The place is free before the user is told, who may use the permit at once.
-            landing.give_back(&mut turn.loan);
-            session.complete(turn, result);
+        let Some(mut turn) = place.resume() else {
+            return not_ours(landing);
+        };
+        let result = landing.result();
+        // Before the user is told, who may use the permit at once.
+        landing.give_back(&mut turn.loan);
+        complete(&tables.permits, turn, result);
+    }
+
+    /// A completion on connection `con` is handled on `cpu`, which may not be the one that it was
+    /// expected on.
+    #[inline(never)]
+    fn migrated(&self, con: u16, cpu: u32) {
+        if let Some(expected) = self.cpu_of(con).filter(|&expected| expected != cpu) {
+            self.path.stats().migrated(expected);
         }
     }
 
@@ -276,13 +341,12 @@ impl LinkCore {
         let Some(tables) = self.tables.as_ref() else {
             return;
         };
-        let session = self.path.session();
         let collected = tables.flights.collect(|landing, left| {
             let id = landing.flight().index();
             let answered = !left.needs.has_answer();
-            self.count_inflight(left.lane, -1);
             trace::failover(self, left.lane, id, answered);
-            if let Some(mut turn) = session.resume_turn(id) {
+            let place = tables.permits.at(usize::from(id));
+            if let Some(mut turn) = place.and_then(Place::resume) {
                 landing.give_back(&mut turn.loan);
                 f(id, turn, answered.then_some(left.result));
             }
@@ -296,4 +360,11 @@ impl LinkCore {
             );
         }
     }
+}
+
+/// Of a request that we do not know of.
+#[cold]
+#[inline(never)]
+fn not_ours(landing: Landing<'_, LinkCore>) {
+    drop(landing);
 }

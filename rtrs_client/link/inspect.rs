@@ -13,7 +13,6 @@ use rtrs_core::table::{
 };
 
 use super::Link;
-use crate::atomic::Relaxed;
 
 /// What a request waits for that the server has not answered.
 const ANSWER: &str = "answer";
@@ -26,9 +25,8 @@ impl Link {
 
     /// Calls `f` with each connection.
     pub(crate) fn for_each_connection(&self, mut f: impl FnMut(Connection)) {
-        for (ep, con) in self.endpoints.iter().zip(self.core.cons.iter()) {
-            let inflight = u64::try_from(con.inflight.load(Relaxed)).unwrap_or(0);
-            if let Some(con) = Connection::new(ep, inflight) {
+        for (ep, con) in self.endpoints.iter().zip(0..) {
+            if let Some(con) = Connection::new(ep, self.inflight_on(con)) {
                 f(con);
             }
         }

@@ -8,15 +8,17 @@
 
 use kernel::prelude::*;
 use rtrs_bindings::{
+    errno,
     ib::{
         Access,
         Building,
         Direction,
         Endpoint,
         PostError,
-        Posted,
-        Remote, //
+        Remote,
+        Unposted, //
     },
+    place::Place,
     time,
 };
 use rtrs_core::proto::{
@@ -25,6 +27,7 @@ use rtrs_core::proto::{
     Layout,
     ReadDest,
     ReadMsg,
+    Room,
     SgDesc,
     WriteMsg, //
 };
@@ -36,73 +39,52 @@ use super::{
 use crate::{
     atomic::Relaxed,
     request::{
-        Connection,
+        unsent,
         Io,
-        IssueError,
-        Turn, //
+        Turn,
+        Unsent, //
     },
     trace,
 };
 
 impl Link {
-    /// The connection for a request: the service connection, a polled one, or the one
-    /// of the CPU that took the permit.
-    #[inline(always)]
-    fn con_of(&self, io: &Io) -> u16 {
-        if let Some(con) = io.polled.and_then(|queue| self.core.polled_con(queue)) {
-            return con;
-        }
-        let io_cons = self.core.io_cons();
-        match (io.connection, io_cons) {
-            (Connection::Admin, _) | (_, 0) => 0,
-            // CAST: Less than `io_cons`. A division is for CPUs that have no connection.
-            (_, n) if io.cpu < u32::from(n) => 1 + io.cpu as u16,
-            (_, n) => 1 + (io.cpu % u32::from(n)) as u16,
-        }
-    }
-
-    /// Requests in flight on the connection for `io`. Any context.
-    pub(crate) fn inflight_beside(&self, io: &Io) -> u64 {
-        self.core.inflight_on(self.con_of(io))
-    }
-
     /// Sends request `id`. When it returns without error the completion will
     /// come, or has come already.
     ///
     /// # Errors
     ///
-    /// Why not, and the turn.
+    /// It does not: the turn, with the reason.
     #[inline(always)]
-    pub(crate) fn issue<'t>(
-        &self,
-        id: u16,
-        mut turn: Turn<'t>,
-    ) -> Result<(), (IssueError, Turn<'t>)> {
+    pub(crate) fn issue<'t>(&self, id: u16, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let core = &*self.core;
-        let con = self.con_of(&turn);
-        let (Some(tables), Some(ep)) = (core.tables.as_ref(), self.endpoint(con)) else {
-            return Err((IssueError::Link, turn));
+        let con = turn.con;
+        let Some(tables) = core.tables.as_ref() else {
+            return Err(unsent(turn, Unsent::NoPath));
+        };
+        let Some(ep) = self.endpoint(con) else {
+            return Err(unsent(turn, Unsent::NoPath));
         };
         let index = usize::from(id);
-        let (Some(slot), Some(flight)) = (tables.slots.get(index), tables.flights.get(index))
-        else {
-            return Err((IssueError::Request(EINVAL), turn));
+        let Some(slot) = tables.slots.get(index) else {
+            return Err(unsent(turn, Unsent::Request(EINVAL)));
         };
-        let layout = match Layout::new(&tables.room, turn.dir, turn.loan.len(), turn.usr_len) {
-            Ok(layout) => layout,
-            Err(e) => {
-                let e = Error::from_errno(e.to_errno());
-                return Err((IssueError::Request(e), turn));
+        let Some(flight) = tables.flights.get(index) else {
+            return Err(unsent(turn, Unsent::Request(EINVAL)));
+        };
+        if let Some(room) = &tables.narrower {
+            if !fits(&turn, room) {
+                return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
             }
-        };
-        let Some(mut building) = flight.build() else {
-            return Err((IssueError::Request(EBUSY), turn));
-        };
-        let direct_segments = core.direct_segments.load(Relaxed);
-        if let Err(e) = prepare(&mut building, &mut turn, &layout, direct_segments) {
-            building.cancel(&mut turn.loan);
-            return Err((IssueError::Request(e), turn));
         }
+        let Some(mut building) = flight.build() else {
+            return Err(unsent(turn, Unsent::Request(EBUSY)));
+        };
+        if let Err(e) = prepare(&mut building, &mut turn, core) {
+            building.cancel(&mut turn.loan);
+            return Err(unsent(turn, Unsent::Request(e)));
+        }
+        // The request may be over before the post returns.
+        let layout = turn.layout;
         let to = Remote {
             addr: slot
                 .chunk
@@ -111,37 +93,15 @@ impl Link {
                 .wrapping_add(u64::from(layout.write_off())),
             rkey: slot.chunk.rkey.load(Relaxed),
         };
-        // What is needed of the request when it may be over.
-        let sent = Sent {
-            dir: turn.dir,
-            bytes: layout.off(),
-            usr_len: layout.usr_len(),
-            entries: turn.loan.entries(),
-            failover: turn.failover,
-        };
-        slot.stamp.set(sent.dir, time::now_ns());
-        core.count_inflight(con, 1);
+        trace::issue(core, id, &turn);
+        core.path.stats().issued(&turn);
+        slot.stamp.set(layout.dir(), time::now_ns());
         let place = turn.place();
         turn.lend();
         match building.post(ep, con, to, layout.imm(slot.imm)) {
-            Ok(Posted::All) => {}
-            // A part is on its way: the request is looked after with the others in flight.
-            Ok(Posted::Broken(e)) => core.fail("posting a request", e_to_errno(e)),
-            Err((e, building)) => {
-                core.count_inflight(con, -1);
-                // It was lent to nobody.
-                let Some(mut turn) = place.resume() else {
-                    return Ok(());
-                };
-                building.cancel(&mut turn.loan);
-                return Err((core.not_posted(e), turn));
-            }
+            Ok(()) => Ok(()),
+            Err(e) => core.not_posted(place, e),
         }
-        trace::issue(core, con, id, &sent);
-        core.path
-            .stats()
-            .issued(sent.dir, sent.bytes, sent.entries, sent.failover);
-        Ok(())
     }
 
     /// Sends a heartbeat, on the service connection, unless one is on its way. The link fails if
@@ -158,54 +118,58 @@ impl Link {
     }
 }
 
-/// What was sent.
-pub(crate) struct Sent {
-    pub(crate) dir: Dir,
-    /// Of data and user message.
-    pub(crate) bytes: u32,
-    pub(crate) usr_len: u16,
-    /// Of the scatter list.
-    pub(crate) entries: u32,
-    /// Another path had it before.
-    pub(crate) failover: bool,
+/// Whether a request fits on a path whose limits are not those of the session.
+#[cold]
+#[inline(never)]
+fn fits(io: &Io, room: &Room) -> bool {
+    let (len, usr_len) = (io.loan.len(), usize::from(io.layout.usr_len()));
+    Layout::new(room, io.layout.dir(), len, usr_len).is_ok()
 }
 
 /// Lends the data to the device, or has them copied if they are few, and writes the protocol's
 /// message behind the user's.
 #[inline(always)]
-fn prepare(
-    building: &mut Building<'_, LinkCore>,
-    io: &mut Io,
-    layout: &Layout,
-    direct_segments: u32,
-) -> Result {
-    let (usr_len, len) = (layout.usr_len(), layout.data_len());
+fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
+    let (usr_len, len) = (io.layout.usr_len(), io.layout.data_len());
     let at = u32::from(usr_len);
-    let copies = len != 0 && building.can_copy(len as usize);
-    match layout.dir() {
-        Dir::Write if copies => {
-            building.copy_along(&io.loan)?;
-            building.end_message(at, WriteMsg { usr_len }.to_bytes())
+    match io.layout.dir() {
+        Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len)),
+        Dir::Read => {
+            let copies = building.can_copy(io.loan.len());
+            let remote = match copies {
+                true => building.copy_back(&mut io.loan)?,
+                false => describe(building, io)?,
+            };
+            building.end_message(at, read_to(usr_len, remote, len, !copies))
         }
         Dir::Write => {
-            // The common case: no registration, one work request, and nobody but our own device ever
-            // reads the memory.
-            if building.borrow(&mut io.loan, Direction::ToDevice)? > direct_segments {
-                building.describe(SEGMENT_SIZE, len, Access::LOCAL_READ)?;
+            if len != 0 {
+                match building.can_copy(io.loan.len()) {
+                    true => building.copy_along(&io.loan)?,
+                    false => send_mapped(building, io, core)?,
+                }
             }
             building.end_message(at, WriteMsg { usr_len }.to_bytes())
         }
-        Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len)),
-        Dir::Read if copies => {
-            let remote = building.copy_back(&mut io.loan)?;
-            building.end_message(at, read_to(usr_len, remote, len, false))
-        }
-        Dir::Read => {
-            building.borrow(&mut io.loan, Direction::FromDevice)?;
-            let remote = building.describe(SEGMENT_SIZE, len, Access::REMOTE_WRITE)?;
-            building.end_message(at, read_to(usr_len, remote, len, true))
-        }
     }
+}
+
+/// Has the peer write the data to where they go.
+#[inline(never)]
+fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote> {
+    building.borrow(&mut io.loan, Direction::FromDevice)?;
+    building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::REMOTE_WRITE)
+}
+
+/// Sends the data from where they are. The common case: no registration, one work request, and nobody
+/// but our own device ever reads the memory.
+#[inline(never)]
+fn send_mapped(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
+    let segments = building.borrow(&mut io.loan, Direction::ToDevice)?;
+    if segments > core.direct_segments.load(Relaxed) {
+        building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::LOCAL_READ)?;
+    }
+    Ok(())
 }
 
 /// The message of a read of `len` bytes.
@@ -220,13 +184,33 @@ fn read_to(usr_len: u16, to: Remote, len: u32, need_inval: bool) -> [u8; ReadMsg
 }
 
 impl LinkCore {
-    /// A request was not posted: what that means for the link.
+    /// The request that was lent at `place` was not posted, or a part of it: what that means for the
+    /// link.
     #[cold]
-    fn not_posted(&self, e: PostError) -> IssueError {
+    #[inline(never)]
+    fn not_posted<'t>(
+        &self,
+        place: &'t Place<Io>,
+        why: Unposted<'_, Self>,
+    ) -> Result<(), Turn<'t>> {
+        let (e, building) = match why {
+            Unposted::Not(e, building) => (e, building),
+            // It is looked after with the others in flight.
+            Unposted::Broken(e) => {
+                self.fail("posting a request", e_to_errno(e));
+                return Ok(());
+            }
+        };
+        // It was lent to nobody.
+        let Some(mut turn) = place.resume() else {
+            return Ok(());
+        };
+        building.cancel(&mut turn.loan);
+        self.path.stats().not_issued(&turn);
         if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
             self.fail("posting a request", e_to_errno(e));
         }
-        e.into()
+        Err(unsent(turn, e.into()))
     }
 }
 

@@ -119,7 +119,7 @@ impl Link {
     pub(crate) fn start(path: &Arc<Path>, number: u32) -> Result<Self> {
         let core = LinkCore::new(path.clone(), number)?;
         let mut link = Self {
-            endpoints: KVec::with_capacity(core.cons.len(), GFP_KERNEL)?,
+            endpoints: KVec::with_capacity(usize::from(core.cons.count()), GFP_KERNEL)?,
             core,
         };
         link.add_endpoint()?;
@@ -129,7 +129,7 @@ impl Link {
     /// Starts one more connection.
     fn add_endpoint(&mut self) -> Result {
         let path = &self.core.path;
-        // CAST: at most `con_count()`.
+        // CAST: at most `cons.count()`.
         let index = self.endpoints.len() as u16;
         let ep = Endpoint::new(
             self.core.clone(),
@@ -157,7 +157,7 @@ impl Link {
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session().prepare(geometry, &core.path)?;
         core.make_tables(geometry)?;
-        for _ in 1..core.con_count() {
+        for _ in 1..core.cons.count() {
             self.add_endpoint()?;
         }
         Ok(())
@@ -225,7 +225,7 @@ impl Link {
             })?;
 
         let mut sges = MAX_SGES;
-        for con in 0..core.con_count() {
+        for con in 0..core.cons.count() {
             self.post_receives(con, geometry)?;
             let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
             sges = sges.min(qp.max_sges());
@@ -301,7 +301,7 @@ impl LinkCore {
         }
         let mut recv = KVec::new();
         if self.new_rkey.load(Relaxed) {
-            for con in 0..self.con_count() {
+            for con in 0..self.cons.count() {
                 let len = recv_count(con, geometry) as usize * RECV_SIZE;
                 recv.push(new_region(domain, len, Direction::FromDevice)?, GFP_KERNEL)?;
             }
@@ -313,8 +313,13 @@ impl LinkCore {
             Err(e) if e == ENOMEM => None,
             bounce => bounce?,
         };
+        let session = self.path.session();
+        let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
+        // A request fits if it is within the limits of the session, as a rule.
+        let fits = |least: &Room| room.header() >= least.header() && room.data() >= least.data();
         let tables = Tables {
-            room: Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE),
+            narrower: (!session.room().is_some_and(fits)).then_some(room),
+            permits: session.permits().ok_or(EINVAL)?.clone(),
             slots,
             flights: Flights::new(
                 domain,
@@ -369,7 +374,7 @@ impl LinkCore {
             // Drivers do not tell which CPU the interrupt of a vector goes to (the
             // core has no call for it any more): by default they spread them in order.
             comp_vector: self.cpu_of(con).unwrap_or(0),
-            poll: if self.is_polled(con) {
+            poll: if self.cons.is_polled(con) {
                 PollContext::Direct
             } else {
                 PollContext::Softirq
@@ -409,7 +414,7 @@ impl LinkCore {
         self.presumed.store(presumed, Relaxed);
         ConnReq {
             cid: ep.index(),
-            cid_num: self.con_count(),
+            cid_num: self.cons.count(),
             // CAST: the field has 16 bits, the server only compares it.
             recon_cnt: self.number as u16,
             path_uuid: *path.uuid().as_bytes(),
@@ -459,7 +464,7 @@ impl LinkCore {
         if up == 1 {
             self.path.notify(Notice::ServiceUp(self.number));
         }
-        if up == u32::from(self.con_count()) {
+        if up == u32::from(self.cons.count()) {
             self.path.notify(Notice::AllUp(self.number));
         }
         Ok(())

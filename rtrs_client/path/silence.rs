@@ -20,11 +20,12 @@ impl Path {
     /// take requests.
     pub(crate) fn end_interval(&self) -> Option<(Seen, Silence)> {
         let guard = rcu::read_lock();
-        let core = &self.link(&guard)?.core;
+        let link = self.link(&guard)?;
+        let core = &link.core;
         let seen = Seen {
             heard: core.liveness.heard(),
-            waits: core.inflight() > 0,
-            excused: core.waits_for_admin(),
+            waits: link.inflight() > 0,
+            excused: link.waits_for_admin(),
         };
         let mut known = self.silence.lock();
         if known.0 != core.number {

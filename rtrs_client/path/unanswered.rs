@@ -33,7 +33,7 @@ impl Path {
         let timeout = in_a_row.timeout_ns(self.session.tuning().request_timeout_ms.get());
         let now = time::now_ns();
         let due = {
-            let waits = link.core.waits_for_io();
+            let waits = link.waits_for_io();
             let mut known = self.heartbeat.lock();
             known.1.interval(now, answered, waits, timeout)
         };

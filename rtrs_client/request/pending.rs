@@ -6,19 +6,16 @@
 //!
 //! Any.
 
-use core::ops::Deref;
-
 use kernel::prelude::*;
 use rtrs_bindings::{
+    errno,
     ib::PostError,
     loan::Loan,
-    place::{
-        self,
-        Place, //
-    },
-    sbitmap::Tag, //
+    pages::Part,
+    place,
+    places::Places, //
 };
-use rtrs_core::proto::Dir;
+use rtrs_core::proto::Layout;
 
 /// Which connection of a path a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,104 +29,173 @@ pub enum Connection {
     Polled(u16),
 }
 
+/// Connections of a path, the same for all of a session's: the service connection, those of CPUs,
+/// those that are polled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cons {
+    io: u16,
+    polled: u16,
+}
+
+impl Cons {
+    /// So many besides the service connection.
+    pub(crate) fn new(io: u16, polled: u16) -> Self {
+        Self { io, polled }
+    }
+
+    /// All of them.
+    pub(crate) fn count(self) -> u16 {
+        self.io.saturating_add(self.polled).saturating_add(1)
+    }
+
+    /// Those that are polled.
+    pub(crate) fn polled(self) -> u16 {
+        self.polled
+    }
+
+    /// Whether connection `con` is polled.
+    pub(crate) fn is_polled(self, con: u16) -> bool {
+        con > self.io
+    }
+
+    /// The connection of a polled queue.
+    pub(crate) fn of_queue(self, queue: u16) -> Option<u16> {
+        let nth = queue.checked_rem(self.polled)?;
+        Some(self.io.saturating_add(1).saturating_add(nth))
+    }
+
+    /// The connection for requests of CPU `cpu`.
+    #[inline(always)]
+    pub(crate) fn of_cpu(self, cpu: u32) -> u16 {
+        if cpu < u32::from(self.io) {
+            // CAST: Less than a `u16`.
+            return cpu as u16 + 1;
+        }
+        self.shared(cpu)
+    }
+
+    /// The same for CPUs that have none of their own.
+    #[cold]
+    #[inline(never)]
+    fn shared(self, cpu: u32) -> u16 {
+        // CAST: Less than a `u16`.
+        cpu.checked_rem(u32::from(self.io))
+            .map_or(0, |nth| nth as u16 + 1)
+    }
+
+    /// The connection for requests of a permit that was taken on CPU `cpu`.
+    #[inline(always)]
+    pub(crate) fn of(self, connection: Connection, cpu: u32) -> u16 {
+        match connection {
+            Connection::Admin => 0,
+            Connection::Io => self.of_cpu(cpu),
+            Connection::Polled(queue) => self.of_queue(queue).unwrap_or(self.of_cpu(cpu)),
+        }
+    }
+}
+
+/// Bytes for the user's message and the protocol's.
+const SLOT_SIZE: usize = MessageSlot::SIZE as usize;
+
 /// A request, as it has to be known to send it, and to send it again.
 pub(crate) struct Io {
-    /// What keeps the permit, while it is held.
-    pub(crate) tag: Option<Tag>,
-    /// The permit's connection.
+    /// The data, and the call that ends the request.
+    pub(crate) loan: Loan,
+    /// What the permit was taken for.
     pub(crate) connection: Connection,
     /// The CPU on which it was taken.
     pub(crate) cpu: u32,
-    pub(crate) dir: Dir,
-    /// The polled queue it goes out on.
-    pub(crate) polled: Option<u16>,
-    /// The data, and the call that ends the request.
-    pub(crate) loan: Loan,
-    /// Bytes of the user's message.
-    pub(crate) usr_len: usize,
+    /// Direction and lengths, by the limits of the session.
+    pub(crate) layout: Layout,
+    /// The connection of a path that it goes out on.
+    pub(crate) con: u16,
     /// Another path had it before.
     pub(crate) failover: bool,
     /// The driver of a path refused it.
     pub(crate) refused: bool,
     /// Of the session as the server knew it when the request was made.
     pub(crate) epoch: u32,
+    /// Why it was not sent, if it was not.
+    pub(crate) unsent: Unsent,
+    /// The user's message, and the protocol's behind it.
+    pub(crate) message: Part<SLOT_SIZE>,
 }
 
-/// The request of a permit. A cache line of its own: neighbours belong to other CPUs.
-#[repr(align(64))]
-pub(crate) struct Pending(Place<Io>);
+impl Io {
+    /// Of a permit that nobody holds.
+    pub(crate) fn new(layout: Layout, message: Part<SLOT_SIZE>) -> Self {
+        Self {
+            loan: Loan::NONE,
+            connection: Connection::Io,
+            cpu: 0,
+            layout,
+            con: 0,
+            failover: false,
+            refused: false,
+            epoch: 0,
+            unsent: Unsent::NoPath,
+            message,
+        }
+    }
+}
+
+/// The requests of a session, by permit.
+pub(crate) type Permits = Places<Io>;
 
 /// The right to a request.
 pub(crate) type Turn<'a> = place::Turn<'a, Io>;
 
-impl Pending {
-    /// Of a permit that nobody holds.
-    pub(crate) fn new() -> Self {
-        Self(Place::new(Io {
-            tag: None,
-            connection: Connection::Io,
-            cpu: 0,
-            dir: Dir::Read,
-            polled: None,
-            loan: Loan::NONE,
-            usr_len: 0,
-            failover: false,
-            refused: false,
-            epoch: 0,
-        }))
-    }
-}
-
-impl Deref for Pending {
-    type Target = Place<Io>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Place<Io> {
-        &self.0
-    }
-}
-
-/// Why a request did not go out on a link.
+/// Why a link, or no path at all, took a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IssueError {
-    /// This link is no use, another one may be.
-    Link,
+pub(crate) enum Unsent {
+    /// None is connected; or this link is of no use, another one may be.
+    NoPath,
+    /// There is no room, or no memory to map it, for the moment.
+    Full,
+    /// The server has forgotten the session since.
+    Forgotten,
     /// The driver refused it: the end of this link, and of the request, if the driver of another
     /// link says the same.
     Refused(Error),
-    /// This link's queue is full for the moment.
-    Full,
     /// The request, or the moment, is no good: the caller gets this.
     Request(Error),
 }
 
-impl From<PostError> for IssueError {
+impl Unsent {
+    /// For the user.
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Self::NoPath | Self::Forgotten => errno::ECONNABORTED,
+            Self::Full => ENOMEM,
+            Self::Refused(e) | Self::Request(e) => e,
+        }
+    }
+}
+
+/// The turn of a request that was not sent, and why. Away from what is executed for each request.
+#[cold]
+#[inline(never)]
+pub(crate) fn unsent(mut turn: Turn<'_>, why: Unsent) -> Turn<'_> {
+    turn.unsent = why;
+    turn
+}
+
+impl From<PostError> for Unsent {
     fn from(e: PostError) -> Self {
         match e {
             PostError::Refused(e) if e == ENOMEM.to_errno() => Self::Full,
             // A device that is broken, whatever it is asked.
-            PostError::Refused(e) if e == EIO.to_errno() || e == ENODEV.to_errno() => Self::Link,
+            PostError::Refused(e) if e == EIO.to_errno() || e == ENODEV.to_errno() => Self::NoPath,
             PostError::Refused(e) => Self::Refused(Error::from_errno(e)),
-            PostError::Closed | PostError::Partial(_) => Self::Link,
+            PostError::Closed | PostError::Partial(_) => Self::NoPath,
             PostError::Full => Self::Full,
             PostError::Invalid => Self::Request(EINVAL),
         }
     }
 }
 
-impl From<Error> for IssueError {
-    fn from(e: Error) -> Self {
-        Self::Request(e)
-    }
-}
-
-/// Where the message of a permit is kept.
-pub(crate) struct MessageSlot {
-    /// Which region of the message store.
-    pub(crate) region: usize,
-    /// Where in it, in bytes.
-    pub(crate) offset: usize,
-}
+/// Where the messages of permits are kept.
+pub(crate) struct MessageSlot;
 
 impl MessageSlot {
     /// Bytes for the user's message and the protocol's.
@@ -145,13 +211,12 @@ impl MessageSlot {
         usize::from(depth).div_ceil(Self::PER_REGION)
     }
 
-    /// The slot of permit `id`.
-    #[inline(always)]
-    pub(crate) fn of(id: u16) -> Self {
+    /// The region of permit `id`, and where in it its slot is, in bytes.
+    pub(crate) fn of(id: u16) -> (usize, usize) {
         let id = usize::from(id);
-        Self {
-            region: id / Self::PER_REGION,
-            offset: id % Self::PER_REGION * Self::SIZE as usize,
-        }
+        (
+            id / Self::PER_REGION,
+            id % Self::PER_REGION * Self::SIZE as usize,
+        )
     }
 }

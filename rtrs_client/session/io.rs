@@ -20,13 +20,13 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     Dir,
-    Layout, //
+    Layout,
+    Room, //
 };
 
 use super::{
     PathSet,
-    Session,
-    Tables, //
+    Session, //
 };
 use crate::{
     atomic::Relaxed,
@@ -35,59 +35,21 @@ use crate::{
         Paths, //
     },
     request::{
+        unsent,
         Connection,
         Io,
-        IssueError,
-        MessageSlot,
-        Pending,
-        Turn, //
+        Permits,
+        Turn,
+        Unsent, //
     },
 };
 
-/// The right to have one request in flight. Given back with
-/// [`Session::put_permit`].
-#[must_use]
-pub(crate) struct Permit {
-    id: u16,
-    cpu: u32,
-}
-
-impl Permit {
-    /// Its number, which is also that of the server's chunk.
-    #[inline(always)]
-    pub(crate) fn id(&self) -> u16 {
-        self.id
-    }
-
-    /// The CPU it was taken on.
-    #[inline(always)]
-    pub(crate) fn cpu(&self) -> u32 {
-        self.cpu
-    }
-}
-
-/// Why no path took a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unsent {
-    /// None is connected.
-    NoPath,
-    /// Those that are have no room, or no memory to map it, for the moment.
-    Full,
-    /// The server has forgotten the session since.
-    Forgotten,
-    /// It is the request's fault.
-    Request(Error),
-}
-
-impl Unsent {
-    /// For the user.
-    pub(super) fn error(self) -> Error {
-        match self {
-            Self::NoPath | Self::Forgotten => errno::ECONNABORTED,
-            Self::Full => ENOMEM,
-            Self::Request(e) => e,
-        }
-    }
+/// A session that knows its size: what users send requests with.
+#[derive(Clone)]
+pub(crate) struct Ready {
+    session: Arc<Session>,
+    permits: Arc<Permits>,
+    room: Room,
 }
 
 /// What a policy sees for one request.
@@ -122,53 +84,43 @@ impl Paths for Candidates<'_> {
     }
 }
 
-impl Session {
-    /// Takes a permit; `None` if there is none, or, when told to wait (which
-    /// sleeps), if the session is being closed.
+impl Ready {
+    /// The session.
     #[inline(always)]
-    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<Permit> {
-        let tables = self.tables.as_ref()?;
-        let permits = &tables.permits;
-        let tag = if wait {
-            permits.get()
-        } else {
-            permits.try_get()
-        }?;
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Whether `permits` are those of the session.
+    pub(crate) fn has(&self, permits: &Arc<Permits>) -> bool {
+        Arc::ptr_eq(&self.permits, permits)
+    }
+
+    /// The permits, to put one back.
+    pub(crate) fn permits(&self) -> &Arc<Permits> {
+        &self.permits
+    }
+
+    /// Takes a permit: the right to have one request in flight; returns its number, which is also
+    /// that of the server's chunk, and the CPU it was taken on. `None` if there is none, or, when
+    /// told to wait (which sleeps), if the session is being closed.
+    #[inline(always)]
+    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<(u16, u32)> {
+        let mut cpu = 0;
+        let id = self.permits.get(wait, |io| {
+            cpu = CpuId::current().as_u32();
+            io.connection = connection;
+            io.cpu = cpu;
+            io.con = self.session.cons.of(connection, cpu);
+        })?;
         // CAST: less than the queue depth.
-        let id = tag.index() as u16;
-        let cpu = CpuId::current().as_u32();
-        // Who has the tag is the only one: nobody holds the place.
-        let mut turn = tables.requests.get(usize::from(id))?.claim()?;
-        turn.tag = Some(tag);
-        turn.connection = connection;
-        turn.cpu = cpu;
-        // Nobody else has a place that is just being claimed.
-        let _ = turn.finish();
-        Some(Permit { id, cpu })
+        Some((id as u16, cpu))
     }
 
     /// Gives permit `id` back. If its request is not complete then that is what gives it back.
     #[inline(always)]
     pub(crate) fn put_permit(&self, id: u16) {
-        if let Some(turn) = self.pending(id).and_then(|pending| pending.give_up()) {
-            self.release(turn);
-        }
-    }
-
-    /// Nobody holds the permit any more, whose last turn this is.
-    #[inline(always)]
-    fn release(&self, mut turn: Turn<'_>) {
-        let tag = turn.tag.take();
-        turn.leave();
-        if let (Some(tag), Some(tables)) = (tag, self.tables.as_ref()) {
-            tables.permits.put(tag);
-        }
-    }
-
-    /// The request of permit `id`.
-    #[inline(always)]
-    pub(crate) fn pending(&self, id: u16) -> Option<&Pending> {
-        self.tables.as_ref()?.requests.get(usize::from(id))
+        self.permits.put(usize::from(id));
     }
 
     /// The turn of the holder of permit `id`.
@@ -178,11 +130,21 @@ impl Session {
     /// `EBUSY` while its request is not complete, `EINVAL` if nobody holds it.
     #[inline(always)]
     pub(crate) fn begin(&self, id: u16) -> Result<Turn<'_>> {
-        let pending = self.pending(id).ok_or(EINVAL)?;
-        match pending.begin() {
-            Some(turn) => Ok(turn),
-            None if pending.is_idle() => Err(EINVAL),
-            None => Err(EBUSY),
+        let Some(place) = self.permits.at(usize::from(id)) else {
+            return Err(self.not_begun(id));
+        };
+        let Some(turn) = place.begin() else {
+            return Err(self.not_begun(id));
+        };
+        Ok(turn)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_begun(&self, id: u16) -> Error {
+        match self.permits.at(usize::from(id)) {
+            Some(place) if !place.is_idle() => EBUSY,
+            _ => EINVAL,
         }
     }
 
@@ -196,26 +158,100 @@ impl Session {
     /// later. The loan is given back without the call then.
     #[inline(always)]
     pub(crate) fn submit(
-        self: &Arc<Self>,
+        &self,
         id: u16,
         mut turn: Turn<'_>,
         dir: Dir,
         message: Message<'_>,
     ) -> Result {
-        let sent = match self.fill_in(id, &mut turn, dir, message) {
-            Ok(()) => self.issue(id, turn),
-            Err(e) => Err((Unsent::Request(e), turn)),
+        let session = &self.session;
+        if !self.fill_in(&mut turn, dir, message) {
+            return session.not_sent(id, unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+        }
+        turn.epoch = session.epoch.load(Relaxed);
+        let sent = match session.cons.polled() {
+            0 => session.issue(id, turn),
+            _ => session.issue_new(id, turn),
         };
         match sent {
             Ok(()) => Ok(()),
-            Err((unsent, turn)) => self.not_sent(id, unsent, turn),
+            Err(turn) => session.not_sent(id, turn),
         }
+    }
+
+    /// Fills in what is known of a new request, and copies the user's message to its place; `false`
+    /// if message or data are too long.
+    #[inline(always)]
+    fn fill_in(&self, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
+        // The turn is ours: nobody reads the message of an earlier request any more.
+        let mut usr_len = 0;
+        for piece in message.pieces() {
+            match io.message.write(usr_len, piece) {
+                Some(end) => usr_len = end,
+                None => return false,
+            }
+        }
+        // The session's limits, those of its first path; a path whose own are narrower is passed
+        // over later.
+        let (room, len) = (&self.room, io.loan.len());
+        // No overflow: at most what there is room for at `message`.
+        let header = usr_len.wrapping_add(Layout::message_len(dir, len));
+        if header > room.header() as usize || len > room.data() as usize {
+            return false;
+        }
+        // So it is: as the compiler sees now.
+        let Ok(layout) = Layout::new(room, dir, len, usr_len) else {
+            return false;
+        };
+        io.layout = layout;
+        io.failover = false;
+        io.refused = false;
+        true
+    }
+}
+
+impl Session {
+    /// What users send requests with, once a server has told the size of the session.
+    pub(crate) fn ready(self: &Arc<Self>) -> Option<Ready> {
+        let tables = self.tables.as_ref()?;
+        Some(Ready {
+            session: self.clone(),
+            permits: tables.permits.clone(),
+            room: tables.room,
+        })
+    }
+
+    /// Sends a new request of a session that has connections which are polled.
+    #[inline(never)]
+    fn issue_new<'t>(self: &Arc<Self>, id: u16, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
+        if turn.connection == Connection::Io {
+            let queue = self.hinted_queue();
+            let con = queue.and_then(|queue| self.cons.of_queue(queue));
+            turn.con = con.unwrap_or(self.cons.of_cpu(turn.cpu));
+        }
+        self.issue_again(id, turn)
+    }
+
+    /// Sends a request of whatever session.
+    #[inline(never)]
+    pub(super) fn issue_again<'t>(
+        self: &Arc<Self>,
+        id: u16,
+        turn: Turn<'t>,
+    ) -> Result<(), Turn<'t>> {
+        let polled = self.cons.is_polled(turn.con);
+        self.issue(id, turn)?;
+        if polled {
+            self.guard_polled();
+        }
+        Ok(())
     }
 
     /// No path took a new request.
     #[cold]
-    fn not_sent(self: &Arc<Self>, id: u16, unsent: Unsent, turn: Turn<'_>) -> Result {
-        let (e, mut turn) = match unsent {
+    #[inline(never)]
+    fn not_sent(self: &Arc<Self>, id: u16, turn: Turn<'_>) -> Result {
+        let (e, mut turn) = match turn.unsent {
             // No path: wait for one, unless that is not wanted.
             Unsent::NoPath => match self.park(id, turn) {
                 Ok(()) => return Ok(()),
@@ -231,106 +267,55 @@ impl Session {
         Err(e)
     }
 
-    /// Fills in what is known of a new request, and copies the user's message to its place.
-    #[inline(always)]
-    fn fill_in(&self, id: u16, io: &mut Io, dir: Dir, message: Message<'_>) -> Result {
-        let tables = self.tables.as_ref().ok_or(errno::ECONNABORTED)?;
-        let usr_len = message.size();
-        // The session's limits, those of its first path; a path whose own are narrower is passed
-        // over later.
-        if Layout::new(&tables.room, dir, io.loan.len(), usr_len).is_err() {
-            return Err(errno::EMSGSIZE);
-        }
-        io.dir = dir;
-        io.polled = match io.connection {
-            Connection::Admin => None,
-            Connection::Io => self.hinted_queue(),
-            Connection::Polled(queue) => Some(queue),
-        };
-        io.usr_len = usr_len;
-        io.failover = false;
-        io.refused = false;
-        io.epoch = self.epoch.load(Relaxed);
-        // The turn is ours: nobody reads the message of an earlier request any more.
-        self.store_message(tables, id, message)
-    }
-
-    /// Copies the user's message to the slot of permit `id`, whose size was checked.
-    #[inline(always)]
-    fn store_message(&self, tables: &Tables, id: u16, message: Message<'_>) -> Result {
-        let slot = MessageSlot::of(id);
-        let pages = tables.messages.get(slot.region).ok_or(EINVAL)?;
-        let mut offset = slot.offset;
-        for piece in message.pieces() {
-            pages.write(offset, piece)?;
-            // No overflow: the sum was checked.
-            offset = offset.wrapping_add(piece.len());
-        }
-        Ok(())
-    }
-
     /// Offers the request to the paths, in the order of the policy, until one
     /// takes it.
     ///
     /// # Errors
     ///
-    /// Why none does, and the turn.
+    /// None does: the turn, with the reason.
     #[inline(always)]
-    fn issue<'t>(self: &Arc<Self>, id: u16, turn: Turn<'t>) -> Result<(), (Unsent, Turn<'t>)> {
-        let polled = turn.polled.is_some();
+    fn issue<'t>(&self, id: u16, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let guard = rcu::read_lock();
         // Here, see `lost()`: no path that this section finds came after the session was lost.
         if turn.epoch != self.epoch.load(Relaxed) {
-            return Err((Unsent::Forgotten, turn));
+            return Err(unsent(turn, Unsent::Forgotten));
         }
         let Some(set) = self.paths.read(&guard) else {
-            return Err((Unsent::NoPath, turn));
+            return Err(unsent(turn, Unsent::NoPath));
         };
         // One path leaves no choice, and its request none of the state of one.
-        match &*set.0 {
-            [path] => {
-                let Some(link) = path.link(&guard) else {
-                    return Err((Unsent::NoPath, turn));
-                };
-                link.issue(id, turn)
-                    .map_err(|(e, turn)| Self::not_on_the_only(e, turn))?;
-            }
-            _ => self.issue_by_choice(id, turn, &set, &guard)?,
+        let [path] = &*set.0 else {
+            return self.issue_by_choice(id, turn, &set, &guard);
+        };
+        let Some(link) = path.link(&guard) else {
+            return Err(unsent(turn, Unsent::NoPath));
+        };
+        match link.issue(id, turn) {
+            Ok(()) => Ok(()),
+            Err(turn) => Err(Self::not_on_the_only(turn)),
         }
-        if polled {
-            self.guard_polled();
-        }
-        Ok(())
-    }
-
-    /// The same for a request that has waited, or was on another path.
-    #[inline(never)]
-    pub(super) fn issue_again<'t>(
-        self: &Arc<Self>,
-        id: u16,
-        turn: Turn<'t>,
-    ) -> Result<(), (Unsent, Turn<'t>)> {
-        self.issue(id, turn)
     }
 
     #[cold]
-    fn not_on_the_only(e: IssueError, mut turn: Turn<'_>) -> (Unsent, Turn<'_>) {
+    #[inline(never)]
+    fn not_on_the_only(mut turn: Turn<'_>) -> Turn<'_> {
         let mut failure = Unsent::NoPath;
-        match Self::not_on_this(&mut turn, e, &mut failure) {
-            Ok(()) => (failure, turn),
-            Err(unsent) => (unsent, turn),
-        }
+        turn.unsent = match Self::not_on_this(&mut turn, &mut failure) {
+            Ok(()) => failure,
+            Err(unsent) => unsent,
+        };
+        turn
     }
 
     /// The same for several paths.
     #[inline(never)]
     fn issue_by_choice<'t>(
-        self: &Arc<Self>,
+        &self,
         id: u16,
         mut turn: Turn<'t>,
         set: &PathSet,
         guard: &rcu::Guard,
-    ) -> Result<(), (Unsent, Turn<'t>)> {
+    ) -> Result<(), Turn<'t>> {
         // Where this runs does not matter, only that CPUs spread.
         let last = self.last_path.this();
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
@@ -345,59 +330,54 @@ impl Session {
                     last.store(i as u32, Relaxed);
                     return Ok(());
                 }
-                Err((e, mut turn)) => match Self::not_on_this(&mut turn, e, &mut failure) {
+                Err(mut turn) => match Self::not_on_this(&mut turn, &mut failure) {
                     Ok(()) => turn,
-                    Err(unsent) => return Err((unsent, turn)),
+                    Err(why) => return Err(unsent(turn, why)),
                 },
             };
         }
-        Err((failure, turn))
+        Err(unsent(turn, failure))
     }
 
     /// A path did not take the request. Notes why, or returns why no other one is to be tried.
     #[cold]
-    fn not_on_this(io: &mut Io, e: IssueError, failure: &mut Unsent) -> Result<(), Unsent> {
-        match e {
-            IssueError::Link => {}
+    fn not_on_this(io: &mut Io, failure: &mut Unsent) -> Result<(), Unsent> {
+        match io.unsent {
+            Unsent::NoPath | Unsent::Forgotten => {}
             // Once may be the fault of the link, twice it is the request's: it
             // is not to take down one path after the other.
-            IssueError::Refused(e) if io.refused => return Err(Unsent::Request(e)),
-            IssueError::Refused(_) => io.refused = true,
-            IssueError::Full => *failure = Unsent::Full,
+            Unsent::Refused(e) if io.refused => return Err(Unsent::Request(e)),
+            Unsent::Refused(_) => io.refused = true,
+            Unsent::Full => *failure = Unsent::Full,
             // Of what mapping takes: as for the queue, it may do in a moment.
-            IssueError::Request(e) if e == ENOMEM => *failure = Unsent::Full,
+            Unsent::Request(e) if e == ENOMEM => *failure = Unsent::Full,
             // This path's limits, not the session's.
-            IssueError::Request(e) if e == errno::EMSGSIZE => {
+            Unsent::Request(e) if e == errno::EMSGSIZE => {
                 if *failure == Unsent::NoPath {
                     *failure = Unsent::Request(e);
                 }
             }
-            IssueError::Request(e) => return Err(Unsent::Request(e)),
+            Unsent::Request(e) => return Err(Unsent::Request(e)),
         }
         Ok(())
     }
 
-    /// The turn of a request that was lent to a link or to those that wait: it is over there.
-    #[inline(always)]
-    pub(crate) fn resume_turn(&self, id: u16) -> Option<Turn<'_>> {
-        self.pending(id)?.resume()
+    /// The turn of a request that waits for a path: it does not any more.
+    pub(super) fn resume_turn(&self, id: u16) -> Option<Turn<'_>> {
+        self.tables.as_ref()?.permits.at(usize::from(id))?.resume()
     }
 
     /// A request is complete. Softirq, or the owner task of a path.
-    #[inline(always)]
-    pub(crate) fn complete(&self, mut turn: Turn<'_>, result: i32) {
-        let callback = turn.loan.end();
-        self.finish(turn);
-        if let Some(callback) = callback {
-            callback.call(result);
+    pub(crate) fn complete(&self, turn: Turn<'_>, result: i32) {
+        if let Some(tables) = self.tables.as_ref() {
+            complete(&tables.permits, turn, result);
         }
     }
 
     /// The permit's holder has the place again, or nobody.
-    #[inline(always)]
     fn finish(&self, turn: Turn<'_>) {
-        if let Some(last) = turn.finish() {
-            self.release(last);
+        if let (Some(left), Some(tables)) = (turn.finish(), self.tables.as_ref()) {
+            tables.permits.put_left(left);
         }
     }
 
@@ -405,11 +385,27 @@ impl Session {
     /// wait for one. Sleeps.
     pub(crate) fn reissue(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) {
         turn.failover = true;
-        match self.issue_again(id, turn) {
-            Ok(()) => {}
+        let Err(turn) = self.issue_again(id, turn) else {
+            return;
+        };
+        match turn.unsent {
             // Queues that are full for a moment are no reason to fail it.
-            Err((Unsent::NoPath | Unsent::Full, turn)) => self.park_or_fail(id, turn),
-            Err((e, turn)) => self.complete(turn, e.error().to_errno()),
+            Unsent::NoPath | Unsent::Full => self.park_or_fail(id, turn),
+            e => self.complete(turn, e.error().to_errno()),
         }
+    }
+}
+
+/// The request of one of `permits` is complete. Softirq, or the owner task of a path.
+#[inline(always)]
+pub(crate) fn complete(permits: &Permits, mut turn: Turn<'_>, result: i32) {
+    let callback = turn.loan.end();
+    // The permit's holder has the place again, or nobody; before the user is told, who may use
+    // the permit at once.
+    if let Some(left) = turn.finish() {
+        permits.put_left(left);
+    }
+    if let Some(callback) = callback {
+        callback.call(result);
     }
 }

@@ -49,17 +49,14 @@ const GUARD_DELAY: Jiffies = 1;
 
 /// What a session has for it.
 pub(super) struct Polled {
-    /// Polled connections of each path.
-    cons: u16,
     hints: PerCpu<PollHint>,
     /// The guard is queued, or about to look.
     guarded: Atomic<bool>,
 }
 
 impl Polled {
-    pub(super) fn new(cons: u16) -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            cons,
             hints: PerCpu::new(|_| PollHint::new())?,
             guarded: Atomic::new(false),
         })
@@ -69,20 +66,11 @@ impl Polled {
 impl Session {
     /// Polled connections of each path; the last ones of all.
     pub(crate) fn poll_cons(&self) -> u16 {
-        self.polled.cons
+        self.cons.polled()
     }
 
     /// The polled queue for a request that is submitted here and now.
-    #[inline(always)]
     pub(super) fn hinted_queue(&self) -> Option<u16> {
-        if self.polled.cons == 0 {
-            return None;
-        }
-        self.hint()
-    }
-
-    #[inline(never)]
-    fn hint(&self) -> Option<u16> {
         self.polled.hints.this().queue(time::now_ns())
     }
 
@@ -117,7 +105,7 @@ impl Session {
     pub(super) fn look_after_polled(self: &Arc<Self>) {
         self.polled.guarded.store(false, Relaxed);
         smp_mb();
-        for queue in 0..self.polled.cons {
+        for queue in 0..self.poll_cons() {
             // Each in an RCU section of its own.
             for _ in 0..ROUNDS {
                 if self.poll(queue) < BUDGET {
@@ -139,7 +127,7 @@ impl Session {
         let guard = rcu::read_lock();
         self.paths.read(&guard).map_or(0, |set| {
             let links = set.0.iter().filter_map(|path| path.link(&guard));
-            links.map(|link| link.core.polled_inflight()).sum()
+            links.map(|link| link.polled_inflight()).sum()
         })
     }
 }

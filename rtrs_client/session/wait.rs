@@ -50,10 +50,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::PathWait;
 
-use super::{
-    io::Unsent,
-    Session, //
-};
+use super::Session;
 use crate::{
     atomic::{
         Atomic,
@@ -62,7 +59,8 @@ use crate::{
     },
     request::{
         Connection,
-        Turn, //
+        Turn,
+        Unsent, //
     },
     trace, //
 };
@@ -369,13 +367,15 @@ impl Session {
     pub(super) fn resume(self: &Arc<Self>) {
         self.each_parked(Which::All, |id, turn| {
             trace::resume(self, id, 0);
-            match self.issue_again(id, turn) {
-                Ok(()) => true,
-                Err((Unsent::NoPath | Unsent::Full, turn)) => {
+            let Err(turn) = self.issue_again(id, turn) else {
+                return true;
+            };
+            match turn.unsent {
+                Unsent::NoPath | Unsent::Full => {
                     self.park_or_fail(id, turn);
                     false
                 }
-                Err((e, turn)) => {
+                e => {
                     self.complete(turn, e.error().to_errno());
                     true
                 }

@@ -7,9 +7,11 @@ use core::mem::ManuallyDrop;
 use kernel::prelude::*;
 
 use super::{
+    word::Flown,
     Data,
     Flight,
     Needs,
+    What,
     MESSAGE, //
 };
 use crate::{
@@ -24,7 +26,11 @@ use crate::{
             self,
             Access, //
         },
-        queue::PostError,
+        queue::{
+            PostError,
+            QueuePair,
+            Refused, //
+        },
         wr::Remote, //
     },
     loan::Loan,
@@ -38,14 +44,20 @@ pub struct Building<'f, H: Handler> {
     flight: &'f Flight<H>,
 }
 
-/// How a post ended that was not refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Posted {
-    /// All is on its way.
-    All,
-    /// A part is, or the peer has answered what it never got: the flight stays until it is
+/// Why a flight was not posted as a whole.
+pub enum Unposted<'f, H: Handler> {
+    /// Nothing was, and the flight is as it was.
+    Not(PostError, Building<'f, H>),
+    /// A part was, or the peer has answered what it never got: the flight stays until it is
     /// [collected](super::Flights::collect), the connection has to end.
     Broken(PostError),
+}
+
+/// `e`, away from what is executed for each request.
+#[cold]
+#[inline(never)]
+fn refused(e: Error) -> Error {
+    e
 }
 
 impl<'f, H: Handler> Building<'f, H> {
@@ -53,9 +65,8 @@ impl<'f, H: Handler> Building<'f, H> {
     #[inline(always)]
     pub(super) fn new(flight: &'f Flight<H>) -> Self {
         let mut this = Self { flight };
-        let data = this.data();
-        data.access = None;
-        data.copied = 0;
+        this.data().what = What::None;
+        this.take_along(0);
         this
     }
 
@@ -79,8 +90,8 @@ impl<'f, H: Handler> Building<'f, H> {
         let Some((sgl, nents)) = loan.list() else {
             return Ok(0);
         };
-        if !data.is_none() || !loan.borrow_by(flight.id()) {
-            return Err(EBUSY);
+        if data.what != What::None || !loan.borrow_by(flight.id()) {
+            return Err(refused(EBUSY));
         }
         let dev = flight.domain().device().as_raw();
         // SAFETY: The device is valid. By the invariant of the loan the list is valid and nobody
@@ -90,8 +101,9 @@ impl<'f, H: Handler> Building<'f, H> {
             unsafe { raw::rtrs_helper_ib_dma_map_sg(dev, sgl, nents as i32, dir.as_raw()) };
         if mapped <= 0 {
             loan.give_back(flight.id());
-            return Err(ENOMEM);
+            return Err(refused(ENOMEM));
         }
+        data.what = What::Mapped;
         data.sgl = sgl;
         data.nents = nents;
         // CAST: Positive.
@@ -116,19 +128,18 @@ impl<'f, H: Handler> Building<'f, H> {
     #[inline(always)]
     pub fn copy_along(&mut self, loan: &Loan) -> Result {
         let flight = self.flight;
-        let (sgl, nents) = loan.list().ok_or(EINVAL)?;
         let len = loan.len();
-        if !flight.can_copy(len) {
-            return Err(EINVAL);
-        }
-        if !self.data().is_none() {
-            return Err(EBUSY);
+        let Some((sgl, nents)) = loan.list().filter(|_| flight.can_copy(len)) else {
+            return Err(refused(EINVAL));
+        };
+        if self.data().what != What::None {
+            return Err(refused(EBUSY));
         }
         // SAFETY: By the invariant of the loan the list is valid. The buffer has room for `len`
         // bytes, is no part of the list, and no reference to it exists.
         let copied = unsafe { raw::sg_copy_to_buffer(sgl, nents, flight.bounce.cast(), len) };
         if copied != len {
-            return Err(EINVAL);
+            return Err(refused(EINVAL));
         }
         // SAFETY: The device is valid, and the buffer mapped for it, as long as the domain.
         unsafe {
@@ -139,8 +150,11 @@ impl<'f, H: Handler> Building<'f, H> {
                 Direction::Bidirectional.as_raw(),
             );
         }
+        self.data().what = What::Along;
+        // The buffer stays: the answer is enough.
         // CAST: `bounce_room` bounds it.
-        self.data().copied = len as u32;
+        self.put_before(flight.bounce_dma, len as u32, flight.domain().lkey());
+        self.take_along(1);
         Ok(())
     }
 
@@ -155,19 +169,18 @@ impl<'f, H: Handler> Building<'f, H> {
     pub fn copy_back(&mut self, loan: &mut Loan) -> Result<Remote> {
         let flight = self.flight;
         let data = self.data();
-        let (sgl, nents) = loan.list().ok_or(EINVAL)?;
         let len = loan.len();
-        if !flight.can_copy(len) {
-            return Err(EINVAL);
+        let Some((sgl, nents)) = loan.list().filter(|_| flight.can_copy(len)) else {
+            return Err(refused(EINVAL));
+        };
+        if data.what != What::None || !loan.borrow_by(flight.id()) {
+            return Err(refused(EBUSY));
         }
-        if !data.is_none() || !loan.borrow_by(flight.id()) {
-            return Err(EBUSY);
-        }
+        data.what = What::Back;
         data.sgl = sgl;
         data.nents = nents;
-        data.dir = Direction::FromDevice;
         // CAST: `bounce_room` bounds it.
-        data.copied = len as u32;
+        data.len = len as u32;
         Ok(flight.bounce_remote)
     }
 
@@ -181,7 +194,7 @@ impl<'f, H: Handler> Building<'f, H> {
     pub fn describe(&mut self, page_size: u32, len: u32, access: Access) -> Result<Remote> {
         let flight = self.flight;
         let data = self.data();
-        if data.sgl.is_null() || data.copied != 0 {
+        if data.what != What::Mapped {
             return Err(EINVAL);
         }
         let mr = flight.mr;
@@ -190,7 +203,8 @@ impl<'f, H: Handler> Building<'f, H> {
         data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, page_size) }?;
         data.len = len;
         data.key = data.key.wrapping_add(1);
-        data.access = Some(access);
+        data.access = access;
+        data.what = What::Described;
         // SAFETY: As above.
         let rkey = unsafe {
             raw::rtrs_helper_ib_mr_set_key(mr.as_ptr(), data.key);
@@ -214,7 +228,7 @@ impl<'f, H: Handler> Building<'f, H> {
         // CAST: A few bytes.
         let end = at.saturating_add(N as u32);
         if end > flight.message_room {
-            return Err(EINVAL);
+            return Err(refused(EINVAL));
         }
         self.data().message_len = end;
         // SAFETY: Inside the flight's part of pages that are mapped for the device, of which nobody
@@ -239,108 +253,176 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// # Errors
     ///
-    /// Why nothing was posted, with the flight as it was.
+    /// [`Unposted`].
     #[inline(always)]
     pub fn post(
-        self,
+        mut self,
         ep: &Endpoint<H>,
         lane: u16,
         to: Remote,
         imm: u32,
-    ) -> Result<Posted, (PostError, Self)> {
-        let Some(qp) = ep.qp().filter(|qp| qp.is_of(self.flight.domain())) else {
-            return Err((PostError::Closed, self));
+    ) -> Result<(), Unposted<'f, H>> {
+        let flight = self.flight;
+        let Some(qp) = ep.qp().filter(|qp| qp.is_of(flight.domain())) else {
+            return Err(self.not_posted(PostError::Closed));
         };
-        let mut this = ManuallyDrop::new(self);
-        let flight = this.flight;
-        let data = this.data();
+        let Data {
+            what, message_len, ..
+        } = *self.data();
         let wrs = flight.wrs.get();
-        let mut needs = Needs::answer();
-        // What goes out before the message.
-        let mut before = 0;
         // SAFETY: By the invariant of the flight the work requests are ours. One by one, as a driver
         // may still look at `next` of the last one.
-        unsafe {
-            let sges = &raw mut (*wrs).sges;
+        let write = unsafe {
             let write = &raw mut (*wrs).write;
-            if data.sgl.is_null() {
-                if data.copied != 0 {
-                    // The buffer stays: the answer is enough.
-                    before = 1;
-                    (*sges)[MESSAGE - 1] = raw::ib_sge {
-                        addr: flight.bounce_dma,
-                        length: data.copied,
-                        lkey: flight.domain().lkey(),
-                    };
+            (*wrs).sges[MESSAGE].length = message_len;
+            (*write).wr.ex.imm_data = imm.to_be();
+            (*write).remote_addr = to.addr;
+            (*write).rkey = to.rkey;
+            write
+        };
+        if matches!(what, What::Mapped | What::Described) {
+            return self.post_mapped(qp, lane);
+        }
+        // SAFETY: As above.
+        let wr = unsafe { &raw mut (*write).wr };
+        self.send(qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
+    }
+
+    /// The same for data that are mapped, when the write is filled in but for them.
+    #[inline(never)]
+    fn post_mapped(mut self, qp: &QueuePair, lane: u16) -> Result<(), Unposted<'f, H>> {
+        let flight = self.flight;
+        let wrs = flight.wrs.get();
+        let mut needs = Needs::answer();
+        let data = self.data();
+        let (what, dir, iova, len) = (data.what, data.dir, data.iova, data.len);
+        let (sgl, mapped, access) = (data.sgl, data.mapped, data.access);
+        let rkey = flight.rkey.load(Relaxed);
+        let mut before = 0;
+        if dir != Direction::FromDevice {
+            needs = needs.and_sent();
+            if what == What::Described {
+                // The local key of a fast registration is its remote key.
+                self.put_before(iova, len, rkey);
+                before = 1;
+            } else {
+                before = mapped as usize;
+                if before > MESSAGE || before >= qp.max_sges() {
+                    return Err(self.not_posted(PostError::Invalid));
                 }
-            } else if data.dir != Direction::FromDevice {
-                needs = needs.and_sent();
-                if data.access.is_some() {
-                    before = 1;
-                    // The local key of a fast registration is its remote key.
-                    (*sges)[MESSAGE - 1] = raw::ib_sge {
-                        addr: data.iova,
-                        length: data.len,
-                        lkey: flight.rkey.load(Relaxed),
-                    };
-                } else {
-                    before = data.mapped as usize;
-                    if before > MESSAGE || before >= qp.max_sges() {
-                        return Err((PostError::Invalid, ManuallyDrop::into_inner(this)));
-                    }
+                // SAFETY: By the invariant of the flight the elements are ours, of which so many are
+                // before that of the message; the list is mapped.
+                // CAST: A few.
+                unsafe {
                     raw::rtrs_helper_ib_sg_dma_list(
-                        data.sgl,
-                        data.mapped as i32,
-                        sges.cast::<raw::ib_sge>().add(MESSAGE - before),
-                        data.mapped,
+                        sgl,
+                        mapped as i32,
+                        (&raw mut (*wrs).sges)
+                            .cast::<raw::ib_sge>()
+                            .add(MESSAGE - before),
+                        mapped,
                         flight.domain().lkey(),
                     );
                 }
             }
-            (*sges)[MESSAGE].length = data.message_len;
-            (*write).wr.sg_list = sges.cast::<raw::ib_sge>().add(MESSAGE - before);
-            // CAST: At most `MAX_SGES`.
-            (*write).wr.num_sge = before as i32 + 1;
-            (*write).wr.ex.imm_data = imm.to_be();
-            (*write).remote_addr = to.addr;
-            (*write).rkey = to.rkey;
         }
-        // SAFETY: As above.
-        let last = unsafe { &raw mut (*wrs).write.wr };
-        let (mut first, mut n) = (last, 1);
-        if let Some(access) = data.access {
-            needs = needs.and_invalidated();
-            // SAFETY: As above.
-            unsafe {
-                let reg = &raw mut (*wrs).reg;
-                (*reg).key = flight.rkey.load(Relaxed);
-                (*reg).access = access.as_raw();
-                first = &raw mut (*reg).wr;
-            }
-            n = 2;
-        }
+        self.take_along(before);
         let cqe = match needs.has_sent() {
             true => &flight.sent,
             false => &flight.failed,
         };
-        let mut room = match qp.reserve(n, needs.has_sent()) {
+        // SAFETY: By the invariant of the flight the work requests are ours.
+        let last = unsafe { &raw mut (*wrs).write.wr };
+        if what != What::Described {
+            return self.send(qp, last, last, 1, cqe, lane, needs);
+        }
+        needs = needs.and_invalidated();
+        // SAFETY: As above.
+        let first = unsafe {
+            let reg = &raw mut (*wrs).reg;
+            (*reg).key = rkey;
+            (*reg).access = access.as_raw();
+            &raw mut (*reg).wr
+        };
+        self.send(qp, first, last, 2, cqe, lane, needs)
+    }
+
+    /// The element right before that of the message.
+    #[inline(always)]
+    fn put_before(&mut self, addr: u64, length: u32, lkey: u32) {
+        // SAFETY: By the invariant of the flight the elements are ours.
+        unsafe {
+            (*self.flight.wrs.get()).sges[MESSAGE - 1] = raw::ib_sge { addr, length, lkey };
+        }
+    }
+
+    /// The write takes `before` elements along with the message, [`MESSAGE`] at most.
+    #[inline(always)]
+    fn take_along(&mut self, before: usize) {
+        let wrs = self.flight.wrs.get();
+        // SAFETY: By the invariant of the flight the write and the elements are ours.
+        unsafe {
+            let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
+            (*wrs).write.wr.sg_list = sges.add(MESSAGE - before);
+            // CAST: At most `MAX_SGES`.
+            (*wrs).write.wr.num_sge = before as i32 + 1;
+        }
+    }
+
+    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
+    // Each of them is something else, and known where this is inlined.
+    #[expect(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn send(
+        self,
+        qp: &QueuePair,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        n: u32,
+        cqe: &raw::ib_cqe,
+        lane: u16,
+        needs: Needs,
+    ) -> Result<(), Unposted<'f, H>> {
+        let flight = self.flight;
+        let room = match qp.reserve(n, needs.has_sent()) {
             Ok(room) => room,
-            Err(e) => return Err((e, ManuallyDrop::into_inner(this))),
+            Err(e) => return Err(self.not_posted(e)),
         };
         // With the queue locked: a peer may answer what it has not got yet, and the key must not be
         // invalidated before it was registered.
-        flight.began.store(qp.received(), Relaxed);
-        let flown = flight.word.fly(lane, needs);
-        // SAFETY: The requests are linked, and stay. What they name is the domain's: message and
-        // region for good, the data until the flight is over. Their completion entries are those of
-        // endpoints with this handler, as `ep` is.
-        match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
-            Ok(()) => Ok(Posted::All),
-            Err(e @ PostError::Partial(_)) => Ok(Posted::Broken(e)),
-            // Still locked, see `take_back()`.
-            Err(e) if flight.word.take_back(flown) => Err((e, ManuallyDrop::into_inner(this))),
-            Err(e) => Ok(Posted::Broken(e)),
+        if needs.has_invalidated() {
+            flight.began.store(qp.received(), Relaxed);
         }
+        room.count_flight();
+        let this = ManuallyDrop::new(self);
+        let flown = flight.word.fly(lane, needs);
+        // SAFETY: The requests are linked, and stay. What they name is the domain's, which is that
+        // of the queue pair: message and region for good, the data until the flight is over. Their
+        // completion entries are those of endpoints with this handler, as `post()` got one.
+        match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(ManuallyDrop::into_inner(this).not_flown(flown, refused)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_posted(self, e: PostError) -> Unposted<'f, H> {
+        Unposted::Not(e, self)
+    }
+
+    /// The device has refused it, or a part of it; the queue is still locked.
+    #[cold]
+    #[inline(never)]
+    fn not_flown(self, flown: Flown, refused: Refused<'_>) -> Unposted<'f, H> {
+        let Refused { room, error } = refused;
+        if !error.is_partial() && self.flight.word.take_back(flown) {
+            room.uncount_flight();
+            return Unposted::Not(error, self);
+        }
+        // It is not ours any more.
+        core::mem::forget(self);
+        Unposted::Broken(error)
     }
 
     /// Undoes what was done, and gives `loan` back, if it was [borrowed](Self::borrow).

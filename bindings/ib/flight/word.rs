@@ -204,6 +204,15 @@ impl Word {
         self.0.cmpxchg(flown.0, BUILDING, Full).is_ok()
     }
 
+    /// The peer's answer came over `lane`, and is all that the flight needs: InFlight to Landing, and
+    /// the flight is the caller's. `false` if that is not so: nothing has changed then.
+    #[inline(always)]
+    pub fn land_by_answer(&self, lane: u16) -> bool {
+        let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | Needs::ANSWER;
+        // ORDERING: Full, so that the one who lands the flight sees what all others did to it.
+        self.0.cmpxchg(flown, LANDING, Full).is_ok()
+    }
+
     /// The peer's answer came over `lane`, with `result` 0 or a negative errno. If the key is needed
     /// back then `returned` says whether there is proof that it is invalid; it is asked when
     /// the flight is known to be the one that the answer is about.
@@ -211,7 +220,6 @@ impl Word {
     /// # Errors
     ///
     /// [`Violation`].
-    #[inline(always)]
     pub fn answered(
         &self,
         over: u16,
@@ -237,7 +245,7 @@ impl Word {
             if needs == 0 {
                 new |= LANDING;
             }
-            // ORDERING: Full, so that the one who lands the flight sees what all others did to it.
+            // ORDERING: As in `land_by_answer()`.
             if self.0.cmpxchg(old, new, Full).is_ok() {
                 return Ok(match needs {
                     0 => Answered::Over(self::result(new)),
@@ -265,7 +273,7 @@ impl Word {
             if over {
                 new |= LANDING;
             }
-            // ORDERING: As for `answered()`.
+            // ORDERING: As in `land_by_answer()`.
             if self.0.cmpxchg(old, new, Full).is_ok() {
                 return over.then(|| result(new));
             }

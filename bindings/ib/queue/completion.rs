@@ -179,21 +179,17 @@ impl QueuePair {
         }
     }
 
-    /// Receives that have completed, modulo 2^32.
+    /// Receives that have completed.
     #[inline(always)]
-    pub(in super::super) fn received(&self) -> u32 {
+    pub(in super::super) fn received(&self) -> u64 {
         self.received.load(Relaxed)
     }
 
-    /// The key that was invalidated by a receive since this was last asked, and which receive that
-    /// was. By the one that handles completions.
+    /// The key that was invalidated last by a receive, 0 for none, and which receive that was. By
+    /// the one that handles completions.
     #[inline(always)]
-    pub(in super::super) fn take_invalidated(&self) -> Option<(u32, u32)> {
-        let rkey = self.invalidated.load(Relaxed);
-        if rkey == 0 {
-            return None;
-        }
-        self.invalidated.store(0, Relaxed);
-        Some((rkey, self.invalidated_by.load(Relaxed)))
+    pub(in super::super) fn invalidated(&self) -> (u32, u64) {
+        let by = self.invalidated_by.load(Relaxed);
+        (self.invalidated.load(Relaxed), by)
     }
 }

@@ -26,15 +26,23 @@ impl Watched {
     }
 }
 
+/// A place with a holder.
 fn place() -> Arc<Place<Watched>> {
-    Arc::new(Place::new(Watched(UnsafeCell::new(0))))
+    let place = Arc::new(Place::new(Watched(UnsafeCell::new(0))));
+    occupy(&place);
+    place
+}
+
+fn occupy(place: &Place<Watched>) {
+    assert!(place.is_idle());
+    // SAFETY: It is, and nobody else has a way to it that does this.
+    unsafe { place.occupy(|_| ()) };
 }
 
 #[test]
 fn turns_are_ordered() {
     loom::model(|| {
         let place = place();
-        let _ = place.claim().expect("idle").finish();
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let place = place.clone();
@@ -60,7 +68,7 @@ fn turns_are_ordered() {
 fn one_of_two_has_what_was_lent() {
     loom::model(|| {
         let place = place();
-        let mut turn = place.claim().expect("idle");
+        let mut turn = place.begin().expect("held");
         turn.increment();
         turn.lend();
         let threads: Vec<_> = (0..2)
@@ -85,30 +93,51 @@ fn one_of_two_has_what_was_lent() {
     });
 }
 
-/// The holder leaves while the value comes back: exactly one of the two has the last turn.
+/// The holder leaves while the value comes back: exactly one of the two finds the place idle, and
+/// then what was done in all turns is done.
 #[test]
-fn one_has_the_last_turn() {
+fn one_finds_it_idle() {
     loom::model(|| {
         let place = place();
-        place.claim().expect("idle").lend();
+        place.begin().expect("held").lend();
         let other = {
             let place = place.clone();
             thread::spawn(move || {
                 let mut turn = place.resume().expect("nobody else resumes");
                 turn.increment();
-                turn.finish().map_or(0, |mut last| {
-                    last.increment();
-                    last.leave();
-                    1
-                })
+                let left = turn.finish().is_some();
+                if left {
+                    occupy(&place);
+                    place.begin().expect("held").increment();
+                }
+                left
             })
         };
-        let here = place.give_up().map_or(0, |mut last| {
-            last.increment();
-            last.leave();
-            1
-        });
-        assert_eq!(here + other.join().expect("no panic"), 1);
-        assert_eq!(place.claim().expect("idle").value(), 2);
+        let here = place.give_up().is_some();
+        if here {
+            occupy(&place);
+            place.begin().expect("held").increment();
+        }
+        assert_ne!(here, other.join().expect("no panic"));
+        assert_eq!(place.begin().expect("held").value(), 2);
+    });
+}
+
+/// The place is given up twice, which is wrong, while the value comes back: its end is told once.
+#[test]
+fn given_up_once() {
+    loom::model(|| {
+        let place = place();
+        place.begin().expect("held").lend();
+        let other = {
+            let place = place.clone();
+            thread::spawn(move || u32::from(place.give_up().is_some()))
+        };
+        let mut turn = place.resume().expect("nobody else resumes");
+        turn.increment();
+        let here = u32::from(turn.finish().is_some());
+        let again = u32::from(place.give_up().is_some());
+        assert_eq!(here + again + other.join().expect("no panic"), 1);
+        assert!(place.is_idle());
     });
 }

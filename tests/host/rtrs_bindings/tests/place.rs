@@ -8,6 +8,13 @@ use std::sync::Arc;
 
 use rtrs_bindings::place::Place;
 
+/// Gives an idle place a holder.
+fn occupy<T>(place: &Place<T>) {
+    assert!(place.is_idle());
+    // SAFETY: It is, and there is one thread.
+    unsafe { place.occupy(|_| ()) };
+}
+
 #[test]
 fn from_hand_to_hand() {
     let place = Place::new(String::new());
@@ -16,51 +23,73 @@ fn from_hand_to_hand() {
     assert!(place.resume().is_none());
     assert!(place.give_up().is_none());
 
-    let mut turn = place.claim().expect("idle");
-    assert!(place.claim().is_none());
+    // SAFETY: It is idle, and there is one thread.
+    unsafe { place.occupy(|value| value.push('a')) };
+    assert!(!place.is_idle(), "it has a holder");
+    assert!(place.resume().is_none(), "it is not lent");
+    let mut turn = place.begin().expect("held");
     assert!(place.begin().is_none(), "one turn at a time");
-    turn.push('a');
+    turn.push('b');
     assert!(turn.finish().is_none());
-    assert!(place.claim().is_none(), "it has a holder");
+    assert!(!place.is_idle(), "it has a holder");
 
     let mut turn = place.begin().expect("held");
-    turn.push('b');
+    turn.push('c');
     turn.lend();
     assert!(place.begin().is_none(), "it is lent");
     let mut turn = place.resume().expect("lent");
     assert!(place.resume().is_none());
-    turn.push('c');
+    turn.push('d');
     drop(turn);
 
-    let last = place.give_up().expect("it is back");
-    assert_eq!(*last, "abc");
-    last.leave();
+    assert_eq!(*place.begin().expect("it is back"), "abcd");
+    assert!(place.give_up().is_some());
     assert!(place.is_idle());
+    assert!(place.give_up().is_none(), "it was given up");
 }
 
 #[test]
 fn given_up_while_lent() {
     let place = Place::new(0);
-    place.claim().expect("idle").lend();
+    occupy(&place);
+    place.begin().expect("held").lend();
     assert!(place.give_up().is_none());
     let mut turn = place.resume().expect("lent");
     assert!(place.give_up().is_none());
     *turn = 1;
-    let last = turn.finish().expect("the holder has left");
-    assert_eq!(*last, 1);
-    last.leave();
+    assert!(!place.is_idle());
+    let left = turn.finish().expect("the holder has left");
+    assert!(core::ptr::eq(left.place(), &place));
+    assert!(place.is_idle());
 
     // The next holder has nothing to do with that.
-    place.claim().expect("idle").lend();
+    occupy(&place);
+    let turn = place.begin().expect("held");
+    assert_eq!(*turn, 1);
+    turn.lend();
     assert!(place.resume().expect("lent").finish().is_none());
     assert!(!place.is_idle());
+}
+
+#[test]
+fn given_up_in_a_turn_that_is_lent_then() {
+    let place = Place::new(0);
+    occupy(&place);
+    let turn = place.begin().expect("held");
+    assert!(place.give_up().is_none());
+    turn.lend();
+    assert!(place.begin().is_none());
+    let turn = place.resume().expect("lent");
+    assert!(turn.finish().is_some());
+    assert!(place.is_idle());
 }
 
 #[test]
 fn the_value_is_dropped_once() {
     let value = Arc::new(());
     let place = Place::new(Some(value.clone()));
-    drop(place.claim().expect("idle").take());
+    occupy(&place);
+    drop(place.begin().expect("held").take());
     assert_eq!(Arc::strong_count(&value), 1);
     *place.begin().expect("held") = Some(value.clone());
     drop(place);

@@ -38,6 +38,37 @@ fn answer_alone() {
 }
 
 #[test]
+fn landed_by_the_answer() {
+    let word = Word::new();
+    assert!(!word.land_by_answer(3), "nothing is in flight");
+    fly(&word, 3, Needs::answer());
+    assert!(!word.land_by_answer(2), "on another lane");
+    assert!(word.land_by_answer(3));
+    assert!(!word.land_by_answer(3), "it has landed");
+    assert_eq!(word.answered(3, 0, || true), Err(Violation::NotInFlight));
+    assert!(!word.build(), "it is not idle yet");
+    word.land();
+
+    for needs in [
+        Needs::answer().and_sent(),
+        Needs::answer().and_invalidated(),
+    ] {
+        fly(&word, 3, needs);
+        assert!(!word.land_by_answer(3), "more has to come");
+        assert!(word.peek().is_some_and(|found| found.needs == needs));
+        assert!(word.collect().is_some());
+        assert!(!word.land_by_answer(3));
+        word.land();
+    }
+    // What has come without the answer leaves the answer to come.
+    fly(&word, 3, Needs::answer().and_sent());
+    assert_eq!(word.completed(Own::Sent), None);
+    assert!(word.land_by_answer(3));
+    word.land();
+    assert!(word.build());
+}
+
+#[test]
 fn any_order_of_answer_and_send() {
     let word = Word::new();
     let needs = Needs::answer().and_sent();

@@ -49,6 +49,10 @@ impl Flight {
     }
 
     fn answered(&self, lane: u16, returned: bool) -> u32 {
+        // As who handles completions does it.
+        if self.word.land_by_answer(lane) {
+            return self.land(true);
+        }
         let answered = self.word.answered(lane, -5, || returned);
         self.land(matches!(answered, Ok(Answered::Over(_))))
     }
