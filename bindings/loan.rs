@@ -281,3 +281,120 @@ impl Callback {
         unsafe { (self.forget)(self.arg) };
     }
 }
+
+/// Looks at the answer to a request before its user does.
+pub trait Inspector: Send + 'static {
+    /// The request is over, with 0 or a negative errno, or it was not sent (`None`), and then there
+    /// is no answer. What this returns is the result that the user is told.
+    ///
+    /// Context: softirq or process; must not sleep.
+    fn inspect(self, answer: &mut Answer<'_>, result: Option<i32>) -> i32;
+}
+
+/// What a request has brought: its data, from the beginning.
+///
+/// # Invariants
+///
+/// As those of [`Loan`] for `sgl` and `nents`, with a callback.
+pub struct Answer<'a> {
+    sgl: *mut raw::scatterlist,
+    nents: u32,
+    _loan: core::marker::PhantomData<&'a mut Loan>,
+}
+
+impl Answer<'_> {
+    /// Copies the beginning, as far as there is something; how many bytes.
+    pub fn read(&self, buf: &mut [u8]) -> usize {
+        if self.sgl.is_null() {
+            return 0;
+        }
+        // SAFETY: By the type invariant; `buf` has so many bytes.
+        unsafe { raw::sg_copy_to_buffer(self.sgl, self.nents, buf.as_mut_ptr().cast(), buf.len()) }
+    }
+
+    /// Replaces the beginning.
+    pub fn write(&mut self, bytes: &[u8]) {
+        if !self.sgl.is_null() {
+            // SAFETY: By the type invariant; `bytes` are read only.
+            unsafe {
+                raw::sg_copy_from_buffer(self.sgl, self.nents, bytes.as_ptr().cast(), bytes.len())
+            };
+        }
+    }
+}
+
+/// A request that somebody looks at before its user does.
+struct Inspected<I> {
+    by: I,
+    callback: Callback,
+    sgl: *mut raw::scatterlist,
+    nents: u32,
+}
+
+impl<I: Inspector> Inspected<I> {
+    /// # Safety
+    ///
+    /// `arg` must come from `KBox::<Self>::into_raw`, and not be used again; nothing else must use
+    /// the list.
+    unsafe fn finish(arg: *mut c_void, result: Option<i32>) -> (Callback, i32) {
+        // SAFETY: By the function's requirement.
+        let this = KBox::into_inner(unsafe { KBox::from_raw(arg.cast::<Self>()) });
+        // INVARIANT: As those of the loan were when this was made; the call was not made yet.
+        let mut answer = Answer {
+            sgl: this.sgl,
+            nents: this.nents,
+            _loan: core::marker::PhantomData,
+        };
+        let result = this.by.inspect(&mut answer, result);
+        (this.callback, result)
+    }
+
+    /// # Safety
+    ///
+    /// As for `finish`.
+    unsafe extern "C" fn call(arg: *mut c_void, result: c_int) {
+        // SAFETY: By the function's requirement.
+        let (callback, result) = unsafe { Self::finish(arg, Some(result)) };
+        callback.call(result);
+    }
+
+    /// # Safety
+    ///
+    /// As for `finish`.
+    unsafe fn forget(arg: *mut c_void) {
+        // SAFETY: By the function's requirement.
+        let (callback, _) = unsafe { Self::finish(arg, None) };
+        callback.cancel();
+    }
+}
+
+impl Loan {
+    /// Has `by` look at the answer first. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and then it does not; `EINVAL` if there is no request.
+    #[cold]
+    pub fn inspect_by<I: Inspector>(&mut self, by: I) -> Result {
+        let place = KBox::<Inspected<I>>::new_uninit(GFP_ATOMIC)?;
+        let callback = self.callback.take().ok_or(EINVAL)?;
+        let inspected = KBox::write(
+            place,
+            Inspected {
+                by,
+                callback,
+                sgl: self.sgl,
+                nents: self.nents,
+            },
+        );
+        // INVARIANT: The box belongs to the callback, and `I` is `Send`. What `callback` has been
+        // lent is given back by itself.
+        self.callback = Some(Callback {
+            func: Inspected::<I>::call,
+            forget: Inspected::<I>::forget,
+            arg: KBox::into_raw(inspected).cast(),
+            lent: None,
+        });
+        Ok(())
+    }
+}
