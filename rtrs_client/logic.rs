@@ -8,11 +8,15 @@
 //! No function in here allocates, locks, sleeps or panics.
 
 pub mod backoff;
+pub mod devices;
+pub mod epoch;
 pub mod ewma;
 pub mod hist;
 pub mod path_state;
 pub mod policy;
 pub mod polled;
+pub mod restore;
+pub mod rnbd;
 pub mod silence;
 pub mod trial;
 pub mod unanswered;

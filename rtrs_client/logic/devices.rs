@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The devices that RNBD has open in a session.
+//!
+//! A device has two numbers: the *user's*, which RNBD puts into its messages and which stays for as
+//! long as RNBD has the device, and the *server's*, by which the server of now knows it. They are the
+//! same until a server that was restarted has given others. Then the session is *shifted*, and the
+//! user's number of each message is replaced by the server's.
+//!
+//! A device with a volatile cache may lose with the power what it has acknowledged and not flushed.
+//! How much the session had written when the device was flushed last tells whether there can be such
+//! a thing. If there was when the server lost the session, the device *owes* an error: its next flush
+//! fails, also if RNBD has opened it anew since.
+
+use super::rnbd::{
+    Difference,
+    Open,
+    Opened, //
+};
+
+/// Devices that a session can have open with this; beyond that it does without.
+pub const MAX_DEVICES: usize = 128;
+
+/// Numbers of devices are less than this; beyond that it does without.
+pub const MAX_IDS: usize = 256;
+
+/// The server's number of a device that it does not have.
+pub const NO_ID: u32 = u32::MAX;
+
+/// What a session has written so far: never less, and more with each request.
+pub type Written = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The entry is of no device.
+    Free,
+    /// Of one that is not open, and owes an error.
+    Owing,
+    Open,
+    /// RNBD has asked for it to be closed.
+    Closing,
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    state: State,
+    open: Open,
+    opened: Opened,
+    user_id: u32,
+    server_id: u32,
+    /// What was written when it was flushed last, if that says everything.
+    clean_at: Option<Written>,
+    owes: bool,
+}
+
+impl Device {
+    /// An entry of no device.
+    pub const FREE: Self = Self {
+        state: State::Free,
+        open: Open::NONE,
+        opened: Opened::NONE,
+        user_id: NO_ID,
+        server_id: NO_ID,
+        clean_at: None,
+        owes: false,
+    };
+
+    /// What opened it.
+    pub const fn open(&self) -> &Open {
+        &self.open
+    }
+
+    /// The user's number.
+    pub const fn user_id(&self) -> u32 {
+        self.user_id
+    }
+
+    /// Whether an acknowledged write may be lost with the power.
+    fn has_volatile_cache(&self) -> bool {
+        self.opened.has_volatile_cache() && !self.open.is_read_only()
+    }
+
+    /// Whether there may be such a write.
+    fn is_dirty(&self, written: Written) -> bool {
+        self.has_volatile_cache() && self.clean_at != Some(written)
+    }
+
+    fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    fn is_there(&self) -> bool {
+        matches!(self.state, State::Open | State::Closing)
+    }
+}
+
+/// Why a device cannot be taken note of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The devices of a session, in no order.
+#[derive(Debug)]
+pub struct Devices<'a>(pub &'a mut [Device]);
+
+impl Devices<'_> {
+    /// The server has opened a device, maybe one that was open; when it was asked to, so much had been
+    /// `written`. Returns the user's number, which is the server's unless the session is `shifted`.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it, or its number is too large: it is not noted.
+    pub fn opened(
+        &mut self,
+        open: &Open,
+        opened: &Opened,
+        shifted: bool,
+        written: Written,
+    ) -> Result<u32, Full> {
+        let server_id = opened.id();
+        if usize::try_from(server_id).map_or(true, |id| id >= MAX_IDS) {
+            return Err(Full);
+        }
+        let known = self
+            .0
+            .iter()
+            .position(|d| d.is_there() && d.open.name() == open.name());
+        // A number that the server gives is free there: what was behind it is not open any more.
+        for (i, device) in self.0.iter_mut().enumerate() {
+            if device.is_there() && device.server_id == server_id && Some(i) != known {
+                *device = Device::FREE;
+            }
+        }
+        // RNBD is about to close one of that number, which this server never had.
+        let leaving = |d: &Device| d.is_there() && d.user_id == server_id && d.server_id == NO_ID;
+        if !shifted && self.0.iter().any(leaving) {
+            return Err(Full);
+        }
+        let kept = known.and_then(|i| self.0.get(i)).copied();
+        let user_id = match kept {
+            _ if !shifted => server_id,
+            Some(device) => device.user_id,
+            None => self.free_user_id(server_id).ok_or(Full)?,
+        };
+        let owing = |d: &Device| d.state == State::Owing && d.open.name() == open.name();
+        let i = known
+            .or_else(|| self.0.iter().position(owing))
+            .or_else(|| self.0.iter().position(|d| d.state == State::Free))
+            // What is owed by others is forgotten before anything else.
+            .or_else(|| self.0.iter().position(|d| !d.is_there()));
+        let place = i.and_then(|i| self.0.get_mut(i)).ok_or(Full)?;
+        *place = Device {
+            state: State::Open,
+            open: *open,
+            opened: *opened,
+            user_id,
+            server_id,
+            clean_at: kept.map_or(Some(written), |device| device.clean_at),
+            owes: place.owes && place.open.name() == open.name(),
+        };
+        Ok(user_id)
+    }
+
+    /// A device is to be flushed.
+    pub fn flush(&mut self, user_id: u32) -> Flush {
+        match self.by_user_id(user_id) {
+            Some(device) if device.owes => {
+                device.owes = false;
+                Flush::Fails
+            }
+            Some(device) if device.has_volatile_cache() => Flush::Matters,
+            _ => Flush::Whatever,
+        }
+    }
+
+    /// It was, and what had been acknowledged before was all of what was `written`.
+    pub fn flushed(&mut self, user_id: u32, written: Written) {
+        if let Some(device) = self.by_user_id(user_id) {
+            device.clean_at = Some(written);
+        }
+    }
+
+    /// What is written is not counted any more as it was.
+    pub fn count_anew(&mut self) {
+        for device in self.0.iter_mut() {
+            device.clean_at = None;
+        }
+    }
+
+    /// A number that RNBD does not use: `wish`, if that is so.
+    fn free_user_id(&self, wish: u32) -> Option<u32> {
+        let used = |id: u32| self.0.iter().any(|d| d.is_there() && d.user_id == id);
+        if !used(wish) {
+            return Some(wish);
+        }
+        // CAST: a few hundred.
+        (0..MAX_IDS as u32).find(|&id| !used(id))
+    }
+
+    fn by_user_id(&mut self, id: u32) -> Option<&mut Device> {
+        self.0.iter_mut().find(|d| d.is_there() && d.user_id == id)
+    }
+
+    /// RNBD wants a device closed: it is not opened again.
+    pub fn closing(&mut self, user_id: u32) {
+        if let Some(device) = self.by_user_id(user_id) {
+            device.state = State::Closing;
+        }
+    }
+
+    /// That is over, however it ended; unless RNBD has opened the device anew meanwhile.
+    pub fn closed(&mut self, user_id: u32) {
+        if let Some(device) = self.by_user_id(user_id) {
+            if device.state == State::Closing {
+                *device = Device::FREE;
+            }
+        }
+    }
+
+    /// None is open any more. Those that may have lost something owe an error, unless it is known
+    /// that caches survive (`None`).
+    pub fn forget_all(&mut self, written: Option<Written>) {
+        for device in self.0.iter_mut() {
+            let dirty = written.is_some_and(|written| device.is_dirty(written));
+            let open = *device.open();
+            let owes = device.owes || device.is_open() && dirty;
+            *device = Device::FREE;
+            if owes {
+                device.state = State::Owing;
+                device.open = open;
+                device.owes = true;
+            }
+        }
+    }
+
+    /// Of the devices that are open the one with the smallest user's number of at least `from`. In
+    /// this order a server that has just begun gives the numbers 0, 1, 2, ...: the same as before if
+    /// there were no gaps.
+    pub fn next(&self, from: u32) -> Option<&Device> {
+        self.0
+            .iter()
+            .filter(|d| d.is_open() && d.user_id >= from)
+            .min_by_key(|d| d.user_id)
+    }
+
+    /// The first that is open and may lose something with the power.
+    pub fn dirty(&self, written: Written) -> Option<&Device> {
+        self.0.iter().find(|d| d.is_open() && d.is_dirty(written))
+    }
+
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.0.iter().filter(|d| d.is_open()).count()
+    }
+
+    /// A server that does not know the session begins to open the devices: it has none of them.
+    pub fn begin_again(&mut self) {
+        for device in self.0.iter_mut() {
+            device.server_id = NO_ID;
+        }
+    }
+
+    /// The new server has opened the device with this user's number.
+    ///
+    /// # Errors
+    ///
+    /// It is not what it was.
+    pub fn opened_again(&mut self, user_id: u32, opened: &Opened) -> Result<(), Unlike> {
+        let server_id = opened.id();
+        let taken = self
+            .0
+            .iter()
+            .any(|d| d.is_there() && d.user_id != user_id && d.server_id == server_id);
+        if taken || usize::try_from(server_id).map_or(true, |id| id >= MAX_IDS) {
+            return Err(Unlike::Number);
+        }
+        let device = self.by_user_id(user_id).ok_or(Unlike::Number)?;
+        if let Some(difference) = device.opened.difference(opened) {
+            return Err(Unlike::Device(difference));
+        }
+        device.server_id = server_id;
+        Ok(())
+    }
+
+    /// Whether the server has other numbers than the user.
+    pub fn is_shifted(&self) -> bool {
+        self.0
+            .iter()
+            .any(|d| d.is_there() && d.server_id != NO_ID && d.user_id != d.server_id)
+    }
+
+    /// Fills in the server's number of each device, by the user's; [`NO_ID`] where there is none.
+    pub fn fill_in(&self, ids: &mut [u32]) {
+        ids.fill(NO_ID);
+        for device in self.0.iter().filter(|d| d.is_there()) {
+            let place = usize::try_from(device.user_id)
+                .ok()
+                .and_then(|id| ids.get_mut(id));
+            if let Some(place) = place {
+                *place = device.server_id;
+            }
+        }
+    }
+}
+
+/// What a flush is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Nothing that would not be safe anyway.
+    Whatever,
+    /// Something that may be lost.
+    Matters,
+    /// Something that may have been lost: it fails.
+    Fails,
+}
+
+/// Why a device that was opened again does not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlike {
+    /// It is another one.
+    Device(Difference),
+    /// The server's number for it makes no sense, or is that of another one.
+    Number,
+}

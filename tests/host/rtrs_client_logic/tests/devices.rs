@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RNBD's devices, and what they become when a server is restarted: against a model of a server that
+//! gives the smallest free number, or any.
+
+use proptest::prelude::*;
+use rtrs_client_logic::logic::{
+    devices::{Device, Devices, Flush, Full, Unlike, MAX_IDS, NO_ID},
+    rnbd::{Difference, Open, Opened, OPENED_SIZE, OPEN_SIZE},
+};
+use std::collections::BTreeMap;
+
+fn open(name: u8) -> Open {
+    let mut bytes = [0; OPEN_SIZE];
+    bytes[0] = 2;
+    bytes[4] = 1;
+    bytes[6] = name;
+    Open::parse(&bytes).unwrap()
+}
+
+fn opened(id: u32, size: u8) -> Opened {
+    let mut bytes = [0; OPENED_SIZE];
+    bytes[0] = 3;
+    bytes[4..8].copy_from_slice(&id.to_le_bytes());
+    bytes[8] = size;
+    Opened::parse(&bytes).unwrap()
+}
+
+fn ids(devices: &Devices<'_>) -> Vec<u32> {
+    let mut ids = vec![0; MAX_IDS];
+    devices.fill_in(&mut ids);
+    ids
+}
+
+/// Opens all again with a server that numbers from 0.
+fn restart(devices: &mut Devices<'_>) {
+    devices.begin_again();
+    let (mut from, mut id) = (0, 0);
+    while let Some(device) = devices.next(from) {
+        let user_id = device.user_id();
+        devices.opened_again(user_id, &opened(id, 1)).unwrap();
+        from = user_id + 1;
+        id += 1;
+    }
+}
+
+#[test]
+fn numbers_move_up_when_one_in_the_middle_is_closed() {
+    let mut table = [Device::FREE; 8];
+    let mut devices = Devices(&mut table);
+    for id in 0..3 {
+        assert_eq!(
+            devices.opened(&open(b'a' + id), &opened(u32::from(id), 1), false, 0),
+            Ok(u32::from(id))
+        );
+    }
+    devices.closing(1);
+    devices.closed(1);
+    assert!(!devices.is_shifted());
+    restart(&mut devices);
+    assert!(devices.is_shifted());
+    assert_eq!(ids(&devices)[..4], [0, NO_ID, 1, NO_ID]);
+    // The server's 2 is RNBD's 2 already.
+    assert_eq!(devices.opened(&open(b'd'), &opened(2, 1), true, 0), Ok(1));
+    assert_eq!(ids(&devices)[..4], [0, 2, 1, NO_ID]);
+    // Opening what is open changes nothing.
+    assert_eq!(devices.opened(&open(b'c'), &opened(1, 1), true, 0), Ok(2));
+    assert_eq!(ids(&devices)[..4], [0, 2, 1, NO_ID]);
+}
+
+#[test]
+fn one_that_is_being_closed_is_not_opened_again() {
+    let mut table = [Device::FREE; 8];
+    let mut devices = Devices(&mut table);
+    devices
+        .opened(&open(b'a'), &opened(0, 1), false, 0)
+        .unwrap();
+    devices
+        .opened(&open(b'b'), &opened(1, 1), false, 0)
+        .unwrap();
+    devices.closing(0);
+    restart(&mut devices);
+    assert_eq!(ids(&devices)[..2], [NO_ID, 0]);
+    assert_eq!(devices.count(), 1);
+    devices.closed(0);
+    devices.closed(1);
+    assert_eq!(ids(&devices)[..2], [NO_ID, 0]);
+}
+
+#[test]
+fn another_disk_under_the_old_name_does_not_do() {
+    let mut table = [Device::FREE; 8];
+    let mut devices = Devices(&mut table);
+    devices
+        .opened(&open(b'a'), &opened(0, 1), false, 0)
+        .unwrap();
+    devices.begin_again();
+    let size = Err(Unlike::Device(Difference::Size));
+    assert_eq!(devices.opened_again(0, &opened(0, 2)), size);
+    assert_eq!(ids(&devices)[0], NO_ID);
+}
+
+#[test]
+fn a_server_cannot_give_one_number_twice_nor_a_wild_one() {
+    let mut table = [Device::FREE; 2];
+    let mut devices = Devices(&mut table);
+    devices
+        .opened(&open(b'a'), &opened(0, 1), false, 0)
+        .unwrap();
+    devices
+        .opened(&open(b'b'), &opened(1, 1), false, 0)
+        .unwrap();
+    assert_eq!(
+        devices.opened(&open(b'c'), &opened(2, 1), false, 0),
+        Err(Full)
+    );
+    assert_eq!(
+        devices.opened(&open(b'c'), &opened(MAX_IDS as u32, 1), true, 0),
+        Err(Full)
+    );
+    devices.begin_again();
+    devices.opened_again(0, &opened(0, 1)).unwrap();
+    assert_eq!(devices.opened_again(1, &opened(0, 1)), Err(Unlike::Number));
+    assert_eq!(
+        devices.opened_again(1, &opened(u32::MAX, 1)),
+        Err(Unlike::Number)
+    );
+    assert_eq!(devices.opened_again(5, &opened(1, 1)), Err(Unlike::Number));
+}
+
+#[test]
+fn a_number_on_its_way_out_is_not_given_anew() {
+    let mut table = [Device::FREE; 4];
+    let mut devices = Devices(&mut table);
+    devices
+        .opened(&open(b'a'), &opened(0, 1), false, 0)
+        .unwrap();
+    devices.closing(0);
+    restart(&mut devices);
+    assert_eq!(
+        devices.opened(&open(b'b'), &opened(0, 1), false, 0),
+        Err(Full)
+    );
+    devices.closed(0);
+    assert_eq!(devices.opened(&open(b'b'), &opened(0, 1), false, 0), Ok(0));
+}
+
+/// With a volatile cache.
+fn volatile(id: u32) -> Opened {
+    let mut bytes = [0; OPENED_SIZE];
+    bytes[0] = 3;
+    bytes[4..8].copy_from_slice(&id.to_le_bytes());
+    bytes[45] = 2;
+    Opened::parse(&bytes).unwrap()
+}
+
+#[test]
+fn what_was_flushed_is_clean_until_something_is_written() {
+    let mut table = [Device::FREE; 4];
+    let mut devices = Devices(&mut table);
+    devices.opened(&open(b'a'), &volatile(0), false, 7).unwrap();
+    devices
+        .opened(&open(b'b'), &opened(1, 1), false, 7)
+        .unwrap();
+    assert!(devices.dirty(7).is_none());
+    assert!(devices.dirty(8).is_some());
+    assert_eq!(devices.flush(0), Flush::Matters);
+    assert_eq!(devices.flush(1), Flush::Whatever);
+    assert_eq!(devices.flush(2), Flush::Whatever);
+    devices.flushed(0, 8);
+    assert!(devices.dirty(8).is_none());
+    assert!(devices.dirty(9).is_some());
+    // To open it again does not make it clean.
+    devices.opened(&open(b'a'), &volatile(0), false, 9).unwrap();
+    assert!(devices.dirty(9).is_some());
+    devices.flushed(0, 9);
+    devices.count_anew();
+    assert!(devices.dirty(9).is_some());
+}
+
+#[test]
+fn what_is_only_read_is_clean() {
+    let mut table = [Device::FREE; 4];
+    let mut devices = Devices(&mut table);
+    let mut bytes = *open(b'a').bytes();
+    bytes[4] = 0;
+    let open = Open::parse(&bytes).unwrap();
+    devices.opened(&open, &volatile(0), false, 0).unwrap();
+    assert!(devices.dirty(1).is_none());
+    assert_eq!(devices.flush(0), Flush::Whatever);
+}
+
+#[test]
+fn a_device_that_may_have_lost_something_fails_one_flush() {
+    let mut table = [Device::FREE; 4];
+    let mut devices = Devices(&mut table);
+    devices.opened(&open(b'a'), &volatile(0), false, 0).unwrap();
+    devices.opened(&open(b'b'), &volatile(1), false, 1).unwrap();
+    devices
+        .opened(&open(b'c'), &opened(2, 1), false, 0)
+        .unwrap();
+    devices.forget_all(Some(1));
+    assert_eq!(devices.count(), 0);
+    assert_eq!(ids(&devices)[..3], [NO_ID; 3]);
+    // Not by its number, but by its name.
+    devices.opened(&open(b'b'), &volatile(0), false, 1).unwrap();
+    devices.opened(&open(b'a'), &volatile(1), false, 1).unwrap();
+    assert_eq!(devices.flush(0), Flush::Matters);
+    // And not before RNBD has flushed it, however often the server goes.
+    devices.forget_all(Some(1));
+    devices.opened(&open(b'a'), &volatile(0), false, 1).unwrap();
+    assert_eq!(devices.flush(0), Flush::Fails);
+    assert_eq!(devices.flush(0), Flush::Matters);
+    // Nobody else has its place meanwhile.
+    devices.forget_all(Some(2));
+    for (i, name) in [b'x', b'y', b'z'].into_iter().enumerate() {
+        devices
+            .opened(&open(name), &opened(i as u32, 1), false, 2)
+            .unwrap();
+    }
+    assert_eq!(devices.opened(&open(b'a'), &volatile(3), false, 2), Ok(3));
+    assert_eq!(devices.flush(3), Flush::Fails);
+    devices.forget_all(None);
+    devices.opened(&open(b'a'), &volatile(0), false, 2).unwrap();
+    assert_eq!(devices.flush(0), Flush::Matters);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Open(u8, u8),
+    Close(u8),
+    Restart(Vec<u8>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (b'a'..=b'j', any::<u8>()).prop_map(|(name, salt)| Step::Open(name, salt)),
+        2 => (b'a'..=b'j').prop_map(Step::Close),
+        1 => proptest::collection::vec(any::<u8>(), 16).prop_map(Step::Restart),
+    ];
+    proptest::collection::vec(step, 0..200)
+}
+
+/// The number that a server gives: often the smallest free one.
+fn number(disks: &BTreeMap<u32, u8>, salt: u8) -> u32 {
+    let free = |id: &u32| !disks.contains_key(id);
+    let skip = if salt < 200 { 0 } else { usize::from(salt % 5) };
+    (0..).filter(free).nth(skip).unwrap()
+}
+
+proptest! {
+    /// Whatever is opened and closed, and however often the server is restarted and gives whichever
+    /// numbers: what RNBD says of a device reaches the disk of its name.
+    #[test]
+    fn each_number_of_the_users_stays_with_its_disk(steps in steps()) {
+        let mut table = [Device::FREE; 32];
+        let mut devices = Devices(&mut table);
+        // What RNBD has: number by name. What the server has: name by number.
+        let mut rnbd = BTreeMap::<u8, u32>::new();
+        let mut server = BTreeMap::<u32, u8>::new();
+        let mut shifted = false;
+        for step in steps {
+            match step {
+                Step::Open(name, salt) => {
+                    let there = server.iter().find(|(_, n)| **n == name).map(|(id, _)| *id);
+                    let id = there.unwrap_or_else(|| number(&server, salt));
+                    server.insert(id, name);
+                    let told = devices.opened(&open(name), &opened(id, name), shifted, 0).unwrap();
+                    let before = rnbd.insert(name, told);
+                    prop_assert!(before.is_none() || before == Some(told));
+                    prop_assert!(shifted || told == id);
+                }
+                Step::Close(name) => {
+                    if let Some(user_id) = rnbd.remove(&name) {
+                        devices.closing(user_id);
+                        let mut ids = vec![0; MAX_IDS];
+                        devices.fill_in(&mut ids);
+                        prop_assert_eq!(server.remove(&ids[user_id as usize]), Some(name));
+                        devices.closed(user_id);
+                    }
+                }
+                Step::Restart(salts) => {
+                    server.clear();
+                    devices.begin_again();
+                    let mut from = 0;
+                    let mut salts = salts.into_iter().cycle();
+                    while let Some(device) = devices.next(from) {
+                        let (user_id, name) = (device.user_id(), device.open().name()[0]);
+                        let id = number(&server, salts.next().unwrap());
+                        server.insert(id, name);
+                        devices.opened_again(user_id, &opened(id, name)).unwrap();
+                        from = user_id + 1;
+                    }
+                    shifted = devices.is_shifted();
+                    prop_assert_eq!(server.len(), rnbd.len());
+                }
+            }
+            let ids = ids(&devices);
+            for (name, user_id) in &rnbd {
+                prop_assert_eq!(server.get(&ids[*user_id as usize]), Some(name));
+                prop_assert!(shifted || ids[*user_id as usize] == *user_id);
+            }
+            prop_assert_eq!(devices.count(), rnbd.len());
+        }
+    }
+}

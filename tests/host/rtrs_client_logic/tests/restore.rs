@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The steps of opening again, and the marks of requests.
+
+use proptest::prelude::*;
+use rtrs_client_logic::logic::{
+    devices,
+    epoch::Epoch,
+    restore::{Event, State, Why, DEVICE_MS},
+};
+
+fn run(events: &[Event]) -> State {
+    events
+        .iter()
+        .fold(State::Clearing, |state, &event| state.next(event))
+}
+
+fn refused(since_ms: u64) -> Event {
+    Event::Refused {
+        errno: -2,
+        since_ms,
+    }
+}
+
+#[test]
+fn all_is_opened_one_after_the_other() {
+    use Event::*;
+    assert_eq!(run(&[Clear, Greeted]), State::Opening(0));
+    assert_eq!(
+        run(&[Clear, Greeted, Opened(0), Opened(2)]),
+        State::Opening(3)
+    );
+    assert_eq!(
+        run(&[Clear, Greeted, Opened(0), Opened(2), NoneLeft]),
+        State::Done
+    );
+}
+
+#[test]
+fn nothing_is_sent_before_the_last_server_is_out_of_the_way() {
+    use Event::*;
+    assert_eq!(run(&[Greeted, Opened(0), NoneLeft]), State::Clearing);
+}
+
+#[test]
+fn a_device_that_is_refused_gets_its_time_and_no_more() {
+    use Event::*;
+    let late = [
+        Clear,
+        Greeted,
+        Opened(0),
+        refused(0),
+        Rested,
+        refused(DEVICE_MS - 1),
+    ];
+    assert_eq!(run(&late), State::Resting(1));
+    assert_eq!(run(&late).next(Rested), State::Opening(1));
+    assert_eq!(run(&late).next(Rested).next(Opened(1)), State::Opening(2));
+    let never = run(&late).next(Rested).next(refused(DEVICE_MS));
+    assert_eq!(never, State::GivenUp(Why::Refused(-2)));
+}
+
+#[test]
+fn what_is_not_the_same_is_not_tried_again() {
+    use Event::*;
+    let other = run(&[Clear, Greeted, Event::Unlike(devices::Unlike::Number)]);
+    assert_eq!(other, State::GivenUp(Why::Unlike(devices::Unlike::Number)));
+    assert_eq!(run(&[Clear, OtherVersion]), State::GivenUp(Why::Version));
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::Clear),
+        Just(Event::Greeted),
+        Just(Event::OtherVersion),
+        (0u32..4).prop_map(Event::Opened),
+        Just(Event::NoneLeft),
+        (0..2 * DEVICE_MS).prop_map(refused),
+        Just(Event::Unlike(devices::Unlike::Number)),
+        Just(Event::Rested),
+        Just(Event::LinkLost),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn an_end_is_an_end(events in proptest::collection::vec(event(), 0..50)) {
+        let mut state = State::Clearing;
+        for event in events {
+            let next = state.next(event);
+            prop_assert!(!state.is_final() || next == state);
+            prop_assert!(event != Event::LinkLost || next.is_final());
+            // Nothing is done but by way of the server's word for it.
+            prop_assert!(next != State::Done || state == State::Done || event == Event::NoneLeft);
+            state = next;
+        }
+    }
+
+    /// A session over many lives of its server: what a new request is marked with, and what is
+    /// known of it later.
+    #[test]
+    fn marks_tell_lives_and_numbers(lives in proptest::collection::vec(any::<bool>(), 1..50), start in any::<u32>()) {
+        let mut present = Epoch::from_word(start & !(3 << 30));
+        let first = present;
+        let mut marks = vec![];
+        for shifted in lives {
+            present = present.following(shifted);
+            let new = present.of_new();
+            prop_assert_eq!(present.is_shifted(), shifted);
+            // A new request goes out as it is just if the numbers are the server's.
+            prop_assert_eq!(new == present, !shifted);
+            prop_assert!(new.has_user_id());
+            // One that was translated has the server's.
+            prop_assert_eq!(present.has_user_id(), !shifted);
+            prop_assert_ne!(new, Epoch::OURS);
+            marks.push((present, new));
+        }
+        for (i, (life, _)) in marks.iter().enumerate() {
+            for (j, (sent, new)) in marks.iter().enumerate() {
+                prop_assert_eq!(sent.is_since(*life, present), j >= i);
+                prop_assert_eq!(new.is_since(*life, present), j >= i);
+            }
+            prop_assert!(!first.is_since(*life, present));
+            prop_assert!(!Epoch::OURS.is_since(*life, present));
+        }
+    }
+}
