@@ -402,6 +402,11 @@ impl Path {
         self.status(|s| s.machine.state())
     }
 
+    /// Whether it does not try to connect any more. Any context.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(self.state(), State::Closed(_) | State::Dead)
+    }
+
     /// Whether the path takes requests. Any context.
     pub(crate) fn is_connected(&self) -> bool {
         !self.active.is_empty()

@@ -45,6 +45,7 @@ use crate::{
         backoff,
         path_state::{
             Action,
+            CloseReason,
             Event,
             Failure,
             Notice as Change,
@@ -283,6 +284,7 @@ impl Path {
             let max = self.session.max_reconnect_attempts();
             self.observe(event, max);
             let Transition {
+                machine,
                 action,
                 reply,
                 notice,
@@ -298,6 +300,9 @@ impl Path {
             };
             if event == Event::UserReconnect && reply == Reply::Accepted {
                 owner.record = Record::new();
+            }
+            if machine.state() == State::Closed(CloseReason::Incompatible) {
+                self.session.fail_if_hopeless();
             }
             match notice {
                 Change::None => {}

@@ -448,6 +448,31 @@ impl Session {
         }
     }
 
+    /// A path was given up for good, as its server has become another one. If there is none left that
+    /// tries, nothing waits any longer. Owner task of the path.
+    pub(crate) fn fail_if_hopeless(self: &Arc<Self>) {
+        let mut hopeless = true;
+        self.for_each_path(|path| hopeless &= path.is_given_up());
+        if !hopeless {
+            return;
+        }
+        let count = {
+            let mut state = self.waiting.state.lock();
+            if state.up > 0 || state.since_ns.is_none() || state.failing {
+                return;
+            }
+            state.failing = true;
+            state.count
+        };
+        pr_warn_ratelimited!(
+            "{}: the server has become another one: {} requests fail\n",
+            self.name(),
+            count
+        );
+        self.fail_waiting();
+        self.note_failing();
+    }
+
     /// The server has forgotten the session: what was made for it is not to be sent, wherever it
     /// is now, and the user has to know before anything else is. Sleeps until they do, and until
     /// nobody sends who does not know. No path is up.
