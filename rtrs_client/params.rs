@@ -14,8 +14,8 @@ use crate::session::{
 
 module_params! {
     /// How long requests of new sessions wait for a path, in seconds.
-    static FAST_IO_FAIL_TMO: int_or_off = "fast_io_fail_tmo", 30,
-        "seconds a request waits for a path, 0: fail at once, off: for ever (default: 30)",
+    static FAST_IO_FAIL_TMO: int_or_off = "fast_io_fail_tmo", 180,
+        "seconds a request waits for a path, 0: fail at once, off: for ever (default: 180)",
         |secs| if (0..=FailAfter::MAX_SECS as i32).contains(&secs) {
             Ok(())
         } else {

@@ -41,8 +41,8 @@ params()
 	local p=/sys/module/rtrs_client/parameters
 	[ "$(cat $p/heartbeat_interval_ms)" = 5000 ]
 	[ "$(cat $p/heartbeat_limit)" = 5 ]
-	[ "$(cat $p/fast_io_fail_tmo)" = 30 ]
-	[ "$(cat "$SESS/fast_io_fail_tmo")" = 30 ]
+	[ "$(cat $p/fast_io_fail_tmo)" = 180 ]
+	[ "$(cat "$SESS/fast_io_fail_tmo")" = 180 ]
 	[ "$(cat $p/silent_path_ms)" = "$(cat "$SESS/silent_path_ms")" ]
 	# The debug kernel gets others, see load_rtrs.
 	[ "$RTRS_TIME_SCALE" -gt 1 ] || [ "$(cat $p/ack_timeout) $(cat $p/silent_path_ms)" = "0 800" ]

@@ -16,7 +16,7 @@ SRV=/sys/class/rtrs-server/linger
 GRACE=60
 # Seconds for which the server is told to keep sessions whose client says nothing.
 LINGER=2
-MAX=200
+MAX=300
 
 map() { map_rnbd linger /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
@@ -72,7 +72,7 @@ defer unload_modules
 
 must "modules load" load_server_with $LINGER $MAX
 must "a device maps" map
-check "the server knows how long the client waits" kept $((30 + GRACE))
+check "the server knows how long the client waits" kept $((180 + GRACE))
 check "a longer time-out is told with the next connection" told 120 $((120 + GRACE))
 check "a client that does not wait gets what the server gives anyway" told 0 $LINGER
 check "one that waits for ever gets no more than is allowed" told off $MAX
