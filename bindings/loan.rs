@@ -373,9 +373,13 @@ impl Loan {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and then it does not; `EINVAL` if there is no request.
+    /// `ENOMEM`, and then it does not; `EINVAL` if there is no request, or for one of
+    /// [`of_request`](Self::of_request), whose list may be another one's when it is over.
     #[cold]
     pub fn inspect_by<I: Inspector>(&mut self, by: I) -> Result {
+        if self.lent.is_some() {
+            return Err(EINVAL);
+        }
         let place = KBox::<Inspected<I>>::new_uninit(GFP_ATOMIC)?;
         let callback = self.callback.take().ok_or(EINVAL)?;
         let inspected = KBox::write(
@@ -387,13 +391,12 @@ impl Loan {
                 nents: self.nents,
             },
         );
-        // INVARIANT: The box belongs to the callback, and `I` is `Send`. What `callback` has been
-        // lent is given back by itself.
+        // INVARIANT: The box belongs to the callback, and `I` is `Send`. The list stays until
+        // `callback` is called, which the box does after it was looked at.
         self.callback = Some(Callback {
             func: Inspected::<I>::call,
             forget: Inspected::<I>::forget,
             arg: KBox::into_raw(inspected).cast(),
-            lent: None,
         });
         Ok(())
     }

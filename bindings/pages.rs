@@ -187,6 +187,22 @@ impl<const N: usize> Part<N> {
         // No overflow: at most `N`.
         Some(off.wrapping_add(bytes.len()))
     }
+
+    /// Copies from offset `off`. `None`, and nothing read, if there are not so many bytes.
+    ///
+    /// Any context.
+    pub fn read(&self, off: usize, bytes: &mut [u8]) -> Option<()> {
+        if bytes.len() > N.checked_sub(off)? {
+            return None;
+        }
+        // SAFETY: By the invariant there are so many bytes, which are no part of `bytes`, as for
+        // `Pages::read()`.
+        unsafe {
+            let from = self.at.as_ptr().add(off);
+            raw::rtrs_helper_copy(bytes.as_mut_ptr().cast(), from.cast(), bytes.len());
+        }
+        Some(())
+    }
 }
 
 /// The memory of this machine that the kernel can give to anybody, in bytes. Any

@@ -207,6 +207,17 @@ impl<const N: usize> Counters<N> {
         possible_cpus().fold(0, |sum: u64, cpu| sum.wrapping_add(self.get(cpu, index)))
     }
 
+    /// What was added to counter `index` on all CPUs, reset or not. 0 if there is no such counter.
+    /// Any context.
+    pub fn total(&self, index: usize) -> u64 {
+        possible_cpus().fold(0, |sum: u64, cpu| {
+            let now = self
+                .slot(cpu, index)
+                .map_or(0, |(now, _)| now.load(Relaxed));
+            sum.wrapping_add(now)
+        })
+    }
+
     /// What was added to counter `index` on `cpu`. 0 if there is no such
     /// counter or CPU. Any context.
     pub fn get(&self, cpu: u32, index: usize) -> u64 {

@@ -135,6 +135,7 @@ impl Session {
             fail_after: crate::params::fail_after(),
             poll_cons: u32::from(config.poll_queues),
             events,
+            may_be_rnbd: false,
         };
         let session = client::open(options, addrs.into_iter())?;
         let Some(ready) = session.ready() else {

@@ -225,6 +225,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
                 fail_after: crate::params::fail_after(),
                 poll_cons: nr_poll_queues,
                 events,
+                may_be_rnbd: true,
             },
             addrs.into_iter(),
         )?;
@@ -345,7 +346,12 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     // What the list describes; `_len` says the same, if the caller is right.
     // SAFETY: by the function's requirement.
     turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt) };
-    match sess.ready.submit(id, turn, dir, message) {
+    // Messages of the service connection, and those without data, are looked at first.
+    let sent = match sg_cnt == 0 || turn.connection == Connection::Admin {
+        true => sess.ready.submit_observed(id, turn, dir, message),
+        false => sess.ready.submit(id, turn, dir, message),
+    };
+    match sent {
         Ok(()) => 0,
         Err(e) => e.to_errno(),
     }

@@ -57,6 +57,9 @@ module_params! {
     /// Servers need not send keys that have not changed.
     static KEEP_KEYS: bool = "keep_keys", true,
         "tell servers of new links that an answer without a key leaves it as it was (default: Y)";
+    /// Power cuts of servers cost no acknowledged write.
+    static WRITE_CACHE_SURVIVES: bool = "write_cache_survives", false,
+        "what servers have in volatile write caches survives their restart: go on with such devices as well (default: N)";
     /// Exponent of the ack time-out of new sessions.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "an unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
@@ -113,6 +116,11 @@ pub(crate) fn max_queue_depth() -> u32 {
 /// Whether servers of new links need not send keys that have not changed.
 pub(crate) fn keep_keys() -> bool {
     KEEP_KEYS.get()
+}
+
+/// Whether devices with a volatile write cache are what they were after their server was restarted.
+pub(crate) fn write_cache_survives() -> bool {
+    WRITE_CACHE_SURVIVES.get()
 }
 
 /// Exponent of the ack time-out of a new session.

@@ -402,9 +402,21 @@ impl Path {
         self.status(|s| s.machine.state())
     }
 
+    /// Whether a link is being torn down, what was on it not yet collected. Any context.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self.state(), State::TearingDown(_))
+    }
+
     /// Whether it does not try to connect any more. Any context.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self.state(), State::Closed(_) | State::Dead)
+    }
+
+    /// Whether there is a note for the owner task, besides those of its link, that does not wait.
+    /// Any context.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let inbox = self.inbox.lock();
+        inbox.command.is_some() || inbox.device_gone.is_some()
     }
 
     /// Whether the path takes requests. Any context.

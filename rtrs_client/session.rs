@@ -22,9 +22,12 @@
 //! owner task, after nothing can complete it any more.
 
 mod events;
+mod flush;
 mod io;
 mod paths;
 mod polled;
+mod restart;
+mod restore;
 mod tuning;
 mod uevents;
 mod wait;
@@ -99,6 +102,7 @@ use self::{
     events::LinkEvents,
     paths::PathSet,
     polled::Polled,
+    restart::Restart,
     uevents::Uevents,
     wait::{
         Mark,
@@ -111,6 +115,7 @@ use crate::{
         Relaxed, //
     },
     logic::{
+        epoch::Epoch,
         policy::Policy,
         unanswered::InARow, //
     },
@@ -140,6 +145,8 @@ pub(crate) struct Options {
     pub(crate) poll_cons: u32,
     /// Is told when the session loses its last path, and gets one back.
     pub(crate) events: Option<Arc<dyn Events>>,
+    /// The user may be RNBD, whose devices can be opened again: see [`restart`].
+    pub(crate) may_be_rnbd: bool,
 }
 
 /// Limits for the user of a session.
@@ -179,8 +186,14 @@ pub(crate) struct Session {
     cons: Cons,
     max_reconnect_attempts: Atomic<i32>,
     policy: Atomic<u32>,
-    /// Changes when the server has forgotten the session: a request of before is not sent after.
+    /// Changes when the server has forgotten the session: a request of before is not sent after
+    /// unless it was translated. See [`Epoch`](crate::logic::epoch::Epoch) for this and the next.
     epoch: Atomic<u32>,
+    /// What new requests are marked with: the same, unless all of them are to be translated.
+    epoch_of_new: Atomic<u32>,
+    /// Requests of before this one cannot be translated.
+    oldest: Atomic<u32>,
+    restart: Option<Arc<Restart>>,
     tuning: Tuning,
     unanswered: InARow,
     polled: Polled,
@@ -318,6 +331,10 @@ impl Session {
         let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
         let last_path = percpu::PerCpu::new(|_| Atomic::new(0))?;
         let uevents = Uevents::new(uevents)?;
+        let restart = options
+            .may_be_rnbd
+            .then(|| Restart::new(options.name))
+            .transpose()?;
         Arc::pin_init(
             pin_init!(Self {
                 queue,
@@ -328,7 +345,10 @@ impl Session {
                 cons,
                 max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
                 policy: Atomic::new(Policy::MinInflight.number()),
-                epoch: Atomic::new(0),
+                epoch: Atomic::new(Epoch::FIRST.to_word()),
+                epoch_of_new: Atomic::new(Epoch::FIRST.to_word()),
+                oldest: Atomic::new(Epoch::FIRST.to_word()),
+                restart,
                 tuning: Tuning::from_params(),
                 unanswered: InARow::new(),
                 polled,
@@ -561,6 +581,7 @@ impl Session {
         self.stop_guard();
         self.stop_watch();
         self.close_events();
+        self.end_restart();
         if let Some(tables) = self.tables.as_ref() {
             tables.permits.close_and_wait();
         }

@@ -175,6 +175,15 @@ impl Stats {
         self.counters.add(SG + hist::sg_bin(io.loan.entries()), by);
     }
 
+    /// Writes that were answered since the path was made, whatever was reset. Any context.
+    pub(crate) fn writes_answered(&self) -> u64 {
+        let row = |row| {
+            self.counters
+                .total(LATENCY + dir_index(Dir::Write) + 2 * row)
+        };
+        (0..hist::LATENCY_ROWS).fold(0, |sum: u64, n| sum.wrapping_add(row(n)))
+    }
+
     /// A request is complete, `ns` after it went out.
     #[inline(always)]
     pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64) {

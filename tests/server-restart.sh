@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server's modules are reloaded, its machine loses power, all under load: IO goes on by itself, all that was acknowledged is there
+# desc: the server's modules are reloaded, which costs nothing, its machine with a write cache loses power, all under load: IO goes on by itself, all that was acknowledged is there
 # topology: pair
 # timeout: 400
 # seconds: 90
@@ -119,6 +119,22 @@ nothing_hangs()
 	[ "$(cat "$TMP/stopped")" -lt $((10000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
+# RNBD's device is opened again, and what waited goes out.
+none_failed()
+{
+	awk '$2 > 1' "$TMP"/acked.* >"$TMP/retried"
+	not grep . "$TMP/retried"
+	not grep -E 'err= *[1-9]' "$TMP/fio"
+	not dmesg_has "restart: the server does not know the session any more"
+}
+
+# A loop device has a write cache, and nobody knows what was in it.
+said_why()
+{
+	dmesg_has "restart: $(get disk) has a volatile write cache, and may have lost what it acknowledged"
+	dmesg_has "restart: the server does not know the session any more"
+}
+
 said() { grep -E '^(IO went on|[0-9]+ blocks|the load)' "$TMP/case.log" | sed 's/^/# /'; }
 
 connected() { has_words "$SESS/state" "connected 2/2"; }
@@ -217,9 +233,11 @@ client_role()
 	client_ready
 	must "a device maps" map /dev/nullb0
 	trouble "reload" reload
+	check "reload: not a request failed" none_failed
 	check "the device unmaps" unmap
 	must "a device that survives maps" map "$(get disk)"
 	trouble "power cut" power_cut
+	check "power cut: the log says what may be lost" said_why
 	check "the device unmaps" unmap
 	check "the client modules unload" unload_modules
 	barrier unmapped

@@ -345,6 +345,11 @@ impl LinkCore {
             let id = landing.flight().index();
             let answered = !left.needs.has_answer();
             trace::failover(self, left.lane, id, answered);
+            if let Some(slot) = tables.slots.get(usize::from(id)).filter(|_| answered) {
+                let now = time::now_ns();
+                let (dir, ns) = slot.stamp.get(now);
+                self.path.stats().completed(dir, ns, now);
+            }
             let place = tables.permits.at(usize::from(id));
             if let Some(mut turn) = place.and_then(Place::resume) {
                 landing.give_back(&mut turn.loan);

@@ -27,7 +27,7 @@ pub const MAX_IDS: usize = 256;
 /// The server's number of a device that it does not have.
 pub const NO_ID: u32 = u32::MAX;
 
-/// What a session has written so far: never less, and more with each request.
+/// Writes of a session that are over: never less, and more with each one.
 pub type Written = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -258,7 +258,12 @@ impl Path {
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
         let session = self.session.clone();
-        let _turn = session.take_turn(l.core.is_kept());
+        let (_turn, usable) = session.take_turn(&l);
+        if !usable {
+            owner.link = Some(l);
+            let errno = errno::ECONNABORTED.to_errno();
+            return self.failed(owner, link, errno, "opening devices again");
+        }
         match KBox::new(l, GFP_KERNEL) {
             Ok(l) => {
                 let heartbeat = rtrs_core::proto::Heartbeat::new();
@@ -288,7 +293,6 @@ impl Path {
                 action,
                 reply,
                 notice,
-                ..
             } = {
                 let mut status = self.status.lock();
                 let transition = status.machine.next(event, max);

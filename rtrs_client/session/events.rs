@@ -30,11 +30,13 @@ use rtrs_bindings::{
 };
 
 use super::{
+    restore::Outcome,
     FailAfter,
     Session, //
 };
 use crate::{
     atomic::Relaxed,
+    link::Link,
     path::Path, //
 };
 
@@ -214,21 +216,31 @@ impl Session {
         }
     }
 
-    /// A path is about to be up; when it connected its server had `kept` the session or not. If
-    /// others are up, the server knows it. Owner task of the path; sleeps in the user's callback,
-    /// and for other paths. The path is up, or it is known that it is not, before the guard is
-    /// dropped.
-    pub(crate) fn take_turn(self: &Arc<Self>, kept: bool) -> MutexGuard<'_, ()> {
+    /// A path is about to be up, over `link`; when that connected its server had kept the session or
+    /// not. If others are up, the server knows it. Owner task of the path; sleeps in the user's
+    /// callback, for the server's answers, and for other paths. Returns whether the link can be
+    /// published. It is, or it is known that it is not, before the guard is dropped.
+    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (MutexGuard<'_, ()>, bool) {
         let turn = self.recreate_lock.lock();
-        let lost = {
+        let kept = link.core.is_kept();
+        let (lost, believes) = {
             let mut state = self.events.state.lock();
             let forgotten = core::mem::take(&mut state.forgotten);
-            state.opened && state.up == 0 && (forgotten || !kept)
+            let lost = state.opened && state.up == 0 && (forgotten || !kept);
+            (lost, state.told_up && !state.failing)
         };
-        if lost {
-            self.lost();
+        let outcome = match (lost, believes) {
+            (false, _) => return (turn, true),
+            (true, true) => self.restore(link),
+            // Requests are failing already, and the user is going to begin anew.
+            (true, false) => Outcome::Lost,
+        };
+        match outcome {
+            Outcome::Restored => {}
+            Outcome::Lost => self.lost(),
+            Outcome::LinkLost => self.events.state.lock().forgotten = true,
         }
-        turn
+        (turn, outcome != Outcome::LinkLost)
     }
 
     fn wake_events(self: &Arc<Self>) {

@@ -25,6 +25,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    restart::Translated,
     PathSet,
     Session, //
 };
@@ -165,10 +166,10 @@ impl Ready {
         message: Message<'_>,
     ) -> Result {
         let session = &self.session;
-        if !self.fill_in(&mut turn, dir, message) {
+        if !fill_in(&self.room, &mut turn, dir, message) {
             return session.not_sent(id, unsent(turn, Unsent::Request(errno::EMSGSIZE)));
         }
-        turn.epoch = session.epoch.load(Relaxed);
+        turn.epoch = session.epoch_of_new.load(Relaxed);
         let sent = match session.cons.polled() {
             0 => session.issue(id, turn),
             _ => session.issue_new(id, turn),
@@ -178,36 +179,36 @@ impl Ready {
             Err(turn) => session.not_sent(id, turn),
         }
     }
+}
 
-    /// Fills in what is known of a new request, and copies the user's message to its place; `false`
-    /// if message or data are too long.
-    #[inline(always)]
-    fn fill_in(&self, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
-        // The turn is ours: nobody reads the message of an earlier request any more.
-        let mut usr_len = 0;
-        for piece in message.pieces() {
-            match io.message.write(usr_len, piece) {
-                Some(end) => usr_len = end,
-                None => return false,
-            }
+/// Fills in what is known of a new request, and copies the user's message to its place; `false` if
+/// message or data are too long.
+#[inline(always)]
+pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
+    // The turn is ours: nobody reads the message of an earlier request any more.
+    let mut usr_len = 0;
+    for piece in message.pieces() {
+        match io.message.write(usr_len, piece) {
+            Some(end) => usr_len = end,
+            None => return false,
         }
-        // The session's limits, those of its first path; a path whose own are narrower is passed
-        // over later.
-        let (room, len) = (&self.room, io.loan.len());
-        // No overflow: at most what there is room for at `message`.
-        let header = usr_len.wrapping_add(Layout::message_len(dir, len));
-        if header > room.header() as usize || len > room.data() as usize {
-            return false;
-        }
-        // So it is: as the compiler sees now.
-        let Ok(layout) = Layout::new(room, dir, len, usr_len) else {
-            return false;
-        };
-        io.layout = layout;
-        io.failover = false;
-        io.refused = false;
-        true
     }
+    // The session's limits, those of its first path; a path whose own are narrower is passed
+    // over later.
+    let len = io.loan.len();
+    // No overflow: at most what there is room for at `message`.
+    let header = usr_len.wrapping_add(Layout::message_len(dir, len));
+    if header > room.header() as usize || len > room.data() as usize {
+        return false;
+    }
+    // So it is: as the compiler sees now.
+    let Ok(layout) = Layout::new(room, dir, len, usr_len) else {
+        return false;
+    };
+    io.layout = layout;
+    io.failover = false;
+    io.refused = false;
+    true
 }
 
 impl Session {
@@ -232,15 +233,29 @@ impl Session {
         self.issue_again(id, turn)
     }
 
-    /// Sends a request of whatever session.
+    /// Sends a request of whatever session, one that has waited, was on another path, or has to be
+    /// translated.
     #[inline(never)]
     pub(super) fn issue_again<'t>(
         self: &Arc<Self>,
         id: u16,
-        turn: Turn<'t>,
+        mut turn: Turn<'t>,
     ) -> Result<(), Turn<'t>> {
         let polled = self.cons.is_polled(turn.con);
-        self.issue(id, turn)?;
+        while let Err(failed) = self.issue(id, turn) {
+            if failed.unsent != Unsent::Forgotten {
+                return Err(failed);
+            }
+            turn = match self.translate(id, failed) {
+                // Unless the server was restarted once more, meanwhile.
+                Translated::Fits(turn) => turn,
+                Translated::Over(turn, result) => {
+                    self.complete(turn, result);
+                    return Ok(());
+                }
+                Translated::Lost(turn) => return Err(turn),
+            };
+        }
         if polled {
             self.guard_polled();
         }
@@ -250,8 +265,15 @@ impl Session {
     /// No path took a new request.
     #[cold]
     #[inline(never)]
-    fn not_sent(self: &Arc<Self>, id: u16, turn: Turn<'_>) -> Result {
-        let (e, mut turn) = match turn.unsent {
+    fn not_sent(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) -> Result {
+        if turn.unsent == Unsent::Forgotten {
+            // Numbers of devices have changed, or are just changing.
+            turn = match self.issue_again(id, turn) {
+                Ok(()) => return Ok(()),
+                Err(failed) => failed,
+            };
+        }
+        let (e, turn) = match turn.unsent {
             // No path: wait for one, unless that is not wanted.
             Unsent::NoPath => match self.park(id, turn) {
                 Ok(()) => return Ok(()),
@@ -259,12 +281,18 @@ impl Session {
             },
             unsent => (unsent.error(), turn),
         };
+        self.give_up(turn);
+        Err(e)
+    }
+
+    /// A request is not going to be sent.
+    #[cold]
+    pub(super) fn give_up(&self, mut turn: Turn<'_>) {
         let callback = turn.loan.end();
         self.finish(turn);
         if let Some(callback) = callback {
             callback.cancel();
         }
-        Err(e)
     }
 
     /// Offers the request to the paths, in the order of the policy, until one

@@ -170,6 +170,7 @@ impl Session {
     /// Disconnects a path and forgets it. Sleeps until that is done.
     pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
+        self.count_anew();
         let _guard = self.paths_lock.lock();
         // Fails for lack of memory only; the path stays in the set then, dead,
         // until the session goes.

@@ -16,8 +16,9 @@
 //! What may be sent later is limited by what the server remembers. If it has
 //! forgotten the session (all mainline servers do, as soon as the last path is
 //! gone) a request may mean something else to it now: to RNBD, another device.
-//! Such requests are failed, and the user is told that the session was lost,
-//! before the first new request can go out.
+//! If the user is RNBD its devices are opened again, and requests go on
+//! ([`super::restore`]); else, and if that cannot be, such requests are failed, and
+//! the user is told that the session was lost, before the first new request can go out.
 //!
 //! # Locking
 //!
@@ -54,7 +55,6 @@ use super::Session;
 use crate::{
     atomic::{
         Atomic,
-        Full,
         Relaxed, //
     },
     request::{
@@ -127,6 +127,9 @@ pub(super) struct Mark {
     parked: Atomic<bool>,
     /// If it does: for [`BRIEF_MS`] only.
     brief: Atomic<bool>,
+    /// The user's number of the device that the request is for, if the message has the server's.
+    /// Whoever has the request's turn.
+    user_id: Atomic<u32>,
 }
 
 impl Mark {
@@ -134,6 +137,7 @@ impl Mark {
         Self {
             parked: Atomic::new(false),
             brief: Atomic::new(false),
+            user_id: Atomic::new(0),
         }
     }
 }
@@ -326,6 +330,11 @@ impl Session {
         self.waiting.state.lock().count
     }
 
+    /// Where the user's number of the device is noted that request `id` is for.
+    pub(super) fn user_id_of(&self, id: u16) -> Option<&Atomic<u32>> {
+        self.mark(id).map(|mark| &mark.user_id)
+    }
+
     fn mark(&self, id: u16) -> Option<&Mark> {
         self.tables.as_ref()?.marks.get(usize::from(id))
     }
@@ -492,7 +501,7 @@ impl Session {
         self.flush_events();
         // Not before: who makes a request now knows. Who saw the old number sees no path that is
         // published after this.
-        self.epoch.fetch_add(1, Full);
+        self.forget_user();
         rcu::synchronize();
     }
 

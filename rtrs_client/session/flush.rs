@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Flushes of RNBD's devices: what is known to be safe, should the server lose its power.
+//!
+//! Nothing is noted for a write: when it is over it is counted, for the latency statistics. A flush of
+//! a device with a volatile cache notes how many writes, of all devices, were over before it. If there
+//! are as many when the server is found to have forgotten the session then nothing is lost: writes
+//! that are not over are sent again. Otherwise the session is not continued, and the next flush of the
+//! device fails, which tells whoever relies on it.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rtrs_bindings::{
+    callback::Message,
+    errno,
+    loan::{
+        Answer,
+        Inspector, //
+    },
+    ratelimit::pr_warn_ratelimited,
+};
+use rtrs_core::proto::Dir;
+
+use super::{
+    restart::Restart,
+    Ready,
+    Session, //
+};
+use crate::{
+    logic::{
+        devices::{
+            Flush,
+            Written, //
+        },
+        rnbd, //
+    },
+    request::{
+        Connection,
+        Turn, //
+    },
+};
+
+/// Notes that a device was flushed.
+struct Flushed {
+    restart: Arc<Restart>,
+    user_id: u32,
+    written: Written,
+}
+
+impl Inspector for Flushed {
+    fn inspect(self, _: &mut Answer<'_>, result: Option<i32>) -> i32 {
+        if result == Some(0) {
+            self.restart
+                .with(|known| known.devices().flushed(self.user_id, self.written));
+        }
+        result.unwrap_or(0)
+    }
+}
+
+impl Ready {
+    /// The same as [`submit`](Self::submit) for a message of the service connection, or one without
+    /// data: those that tell what RNBD has open, and what it has flushed. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit`](Self::submit); `EIO` for a flush after writes that may be lost.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn submit_observed(
+        &self,
+        id: u16,
+        mut turn: Turn<'_>,
+        dir: Dir,
+        message: Message<'_>,
+    ) -> Result {
+        let session = self.session();
+        let observed = match (turn.connection, dir) {
+            (Connection::Admin, _) => session.observe(&mut turn, message),
+            (_, Dir::Read) => session.before_flush(&mut turn, message),
+            _ => Ok(()),
+        };
+        if let Err(e) = observed {
+            session.give_up(turn);
+            return Err(e);
+        }
+        self.submit(id, turn, dir, message)
+    }
+}
+
+impl Session {
+    /// If it is a flush.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if something that was acknowledged before may be lost, `ENOMEM`.
+    fn before_flush(&self, turn: &mut Turn<'_>, message: Message<'_>) -> Result {
+        let Some(restart) = self.restart.as_ref() else {
+            return Ok(());
+        };
+        let Some(rnbd::Message::Flush(user_id)) = rnbd::Message::parse(&self.head_of(message))
+        else {
+            return Ok(());
+        };
+        match restart.with(|known| known.devices().flush(user_id)) {
+            Flush::Whatever => Ok(()),
+            Flush::Fails => {
+                pr_warn_ratelimited!(
+                    "{}: a flush fails: what was written before the server was restarted may be lost\n",
+                    self.name()
+                );
+                Err(errno::EIO)
+            }
+            Flush::Matters => {
+                // What is answered from now on may not be flushed, and is counted later.
+                let written = self.written();
+                turn.loan.inspect_by(Flushed {
+                    restart: restart.clone(),
+                    user_id,
+                    written,
+                })
+            }
+        }
+    }
+
+    /// The first bytes of a message, as many as a request's has; empty if it has another length.
+    fn head_of(&self, message: Message<'_>) -> [u8; rnbd::IO_SIZE] {
+        let mut buf = [0xff; rnbd::IO_SIZE];
+        if message.size() != rnbd::IO_SIZE {
+            return buf;
+        }
+        let mut at = 0usize;
+        for piece in message.pieces() {
+            // No overflow: that is the sum at most.
+            let end = at.wrapping_add(piece.len());
+            if let Some(place) = buf.get_mut(at..end) {
+                place.copy_from_slice(piece);
+            }
+            at = end;
+        }
+        buf
+    }
+
+    /// Writes that were answered, on all paths that there are. A write is counted before its user
+    /// is told.
+    pub(super) fn written(&self) -> Written {
+        let mut sum: Written = 0;
+        self.for_each_path(|path| sum = sum.wrapping_add(path.stats().writes_answered()));
+        sum
+    }
+
+    /// A path goes, with what it has counted.
+    pub(super) fn count_anew(&self) {
+        if let Some(restart) = self.restart.as_ref() {
+            restart.with(|known| known.devices().count_anew());
+        }
+    }
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What RNBD has open in a session: to be opened again when the server has forgotten it.
+//!
+//! All of the idea: `Documentation/restart.rst`. RNBD's messages of the service connection are looked
+//! at on their way out and in ([`Session::observe`]); those of the other connections
+//! only if the server's numbers of the devices are not RNBD's any more, or a request has to be sent to
+//! a server that was restarted since it was made ([`Session::translate`]).
+//!
+//! # Locking
+//!
+//! `known` is a spinlock, interrupts off, innermost. `ids` is what it says, for those who do not take
+//! the lock: a number is read after the session's epoch, and sent only if that has not changed.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        Arc, //
+    },
+};
+use rtrs_bindings::{
+    callback::Message,
+    errno,
+    loan::{
+        Answer,
+        Inspector, //
+    },
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    ratelimit::pr_warn_ratelimited,
+    rcu, //
+};
+use rtrs_core::proto::SessionName;
+
+use super::Session;
+use crate::{
+    atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
+    logic::{
+        devices::{
+            Device,
+            Devices,
+            Written,
+            MAX_DEVICES,
+            MAX_IDS,
+            NO_ID, //
+        },
+        epoch::Epoch,
+        rnbd::{
+            self,
+            Info,
+            Open,
+            Opened,
+            INFO_SIZE,
+            OPENED_SIZE,
+            OPEN_SIZE, //
+        },
+    },
+    params,
+    request::{
+        Connection,
+        Io,
+        Turn, //
+    },
+};
+
+/// Whose session it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// Nothing was said yet.
+    Unknown,
+    /// RNBD, as far as can be told.
+    Rnbd,
+    /// Somebody else, or RNBD with more devices than there is room for.
+    Other,
+}
+
+/// What is known of the user.
+pub(super) struct Known {
+    user: User,
+    /// How the session was begun, and the version that the server answered.
+    info: Option<(Info, u8)>,
+    devices: KVVec<Device>,
+    /// A permit of our own: those that wait may have all others.
+    permit: Option<u16>,
+}
+
+impl Known {
+    pub(super) fn devices(&mut self) -> Devices<'_> {
+        Devices(&mut self.devices)
+    }
+
+    pub(super) fn info(&self) -> Option<(Info, u8)> {
+        self.info
+    }
+
+    pub(super) fn take_permit(&mut self) -> Option<u16> {
+        self.permit.take()
+    }
+
+    pub(super) fn keep_permit(&mut self, id: u16) {
+        self.permit = Some(id);
+    }
+
+    /// Whether it can be opened again.
+    pub(super) fn is_restorable(&self) -> bool {
+        self.user == User::Rnbd && self.info.is_some()
+    }
+}
+
+/// The part of a session that knows its user.
+#[pin_data]
+pub(super) struct Restart {
+    name: SessionName,
+    /// The server's number of each device, by the user's.
+    ids: KVVec<Atomic<u32>>,
+    /// Whether these are different.
+    shifted: Atomic<bool>,
+    #[pin]
+    known: SpinLockIrq<Known>,
+}
+
+impl Restart {
+    pub(super) fn new(name: SessionName) -> Result<Arc<Self>> {
+        let mut ids = KVVec::with_capacity(MAX_IDS, GFP_KERNEL)?;
+        for _ in 0..MAX_IDS {
+            ids.push(Atomic::new(NO_ID), GFP_KERNEL)?;
+        }
+        let mut devices = KVVec::with_capacity(MAX_DEVICES, GFP_KERNEL)?;
+        devices.extend_with(MAX_DEVICES, Device::FREE, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                name,
+                ids,
+                shifted: Atomic::new(false),
+                known <- new_spinlock_irq!(
+                    Known {
+                        user: User::Unknown,
+                        info: None,
+                        devices,
+                        permit: None,
+                    },
+                    "rtrs_restart"
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> R {
+        f(&mut self.known.lock())
+    }
+
+    /// Nothing is opened again from now on.
+    fn give_up(&self, why: &'static str) {
+        let was = self.with(|known| core::mem::replace(&mut known.user, User::Other));
+        if was == User::Rnbd {
+            pr_warn_ratelimited!(
+                "{}: {}: devices will not be opened again if the server is restarted\n",
+                &self.name,
+                why
+            );
+        }
+    }
+
+    /// Changes the devices, and with them `ids`.
+    fn change<R>(&self, f: impl FnOnce(&mut Known) -> R) -> R {
+        let mut known = self.known.lock();
+        let result = f(&mut known);
+        let mut ids = [NO_ID; MAX_IDS];
+        known.devices().fill_in(&mut ids);
+        for (place, id) in self.ids.iter().zip(ids) {
+            // What a request was told before it was sent is what it goes by.
+            place.store(id, Release);
+        }
+        result
+    }
+
+    /// The server's number of a device.
+    fn server_id(&self, user_id: u32) -> u32 {
+        self.ids
+            .get(user_id as usize)
+            .map_or(NO_ID, |id| id.load(Acquire))
+    }
+}
+
+/// Looks at the answer to the message that begins the session.
+struct InfoWatch(Arc<Restart>, Info);
+
+impl Inspector for InfoWatch {
+    fn inspect(self, answer: &mut Answer<'_>, result: Option<i32>) -> i32 {
+        let Self(restart, info) = self;
+        if result == Some(0) {
+            let mut buf = [0; INFO_SIZE];
+            let len = answer.read(&mut buf);
+            let version = buf.get(..len).and_then(rnbd::version);
+            match version {
+                Some(version) => restart.with(|known| known.info = Some((info, version))),
+                None => restart.give_up("the server does not speak as RNBD's does"),
+            }
+        }
+        result.unwrap_or(0)
+    }
+}
+
+/// Looks at the answer to a message that opens a device. When that was sent so much had been written.
+struct OpenWatch(Arc<Restart>, Open, Written);
+
+impl Inspector for OpenWatch {
+    fn inspect(self, answer: &mut Answer<'_>, result: Option<i32>) -> i32 {
+        let Self(restart, open, written) = self;
+        match result {
+            Some(0) => restart.opened(&open, written, answer),
+            _ => result.unwrap_or(0),
+        }
+    }
+}
+
+/// Waits for the end of a message that closes a device.
+struct CloseWatch(Arc<Restart>, u32);
+
+impl Inspector for CloseWatch {
+    fn inspect(self, _: &mut Answer<'_>, result: Option<i32>) -> i32 {
+        let Self(restart, id) = self;
+        restart.change(|known| known.devices().closed(id));
+        result.unwrap_or(0)
+    }
+}
+
+impl Restart {
+    /// The server has opened a device: notes it, and has the user see the number that is theirs.
+    /// Returns what the user is told.
+    fn opened(&self, open: &Open, written: Written, answer: &mut Answer<'_>) -> i32 {
+        let mut buf = [0; OPENED_SIZE];
+        let len = answer.read(&mut buf);
+        let shifted = self.shifted.load(Acquire);
+        let noted = buf.get(..len).and_then(Opened::parse).and_then(|opened| {
+            self.change(|known| known.devices().opened(open, &opened, shifted, written))
+                .ok()
+        });
+        match noted {
+            Some(id) if shifted => {
+                let mut head = [0; rnbd::ID_OFFSET + size_of::<u32>()];
+                answer.read(&mut head);
+                if let Some(place) = head.last_chunk_mut() {
+                    *place = id.to_le_bytes();
+                }
+                answer.write(&head);
+                0
+            }
+            Some(_) => 0,
+            // The user's number would be another device's.
+            None if shifted => errno::ENOSPC.to_errno(),
+            None => {
+                self.give_up("more is open than there is room to note");
+                0
+            }
+        }
+    }
+}
+
+/// What becomes of a request that was made for another life of the server.
+pub(super) enum Translated<'t> {
+    /// Its message is one for the server of now.
+    Fits(Turn<'t>),
+    /// There is nothing to be sent: it ends with this result.
+    Over(Turn<'t>, i32),
+    /// It cannot be sent.
+    Lost(Turn<'t>),
+}
+
+impl Session {
+    /// A message of the service connection is about to go out. Any context.
+    ///
+    /// # Errors
+    ///
+    /// No memory to look at the answer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn observe(&self, io: &mut Io, message: Message<'_>) -> Result {
+        let Some(restart) = self.restart.as_ref() else {
+            return Ok(());
+        };
+        let mut buf = [0; OPEN_SIZE];
+        let mut len = 0usize;
+        for piece in message.pieces() {
+            // No overflow: the sum was checked.
+            let end = len.wrapping_add(piece.len());
+            if let Some(place) = buf.get_mut(len..end) {
+                place.copy_from_slice(piece);
+            }
+            len = end;
+        }
+        let message = buf.get(..len).unwrap_or(&[]);
+        let kind = rnbd::Message::parse(message);
+        let user = restart.with(|known| {
+            known.user = match (known.user, kind) {
+                (User::Unknown, Some(rnbd::Message::Info)) => User::Rnbd,
+                (User::Unknown, _) => User::Other,
+                (user, _) => user,
+            };
+            if let Some(rnbd::Message::Close(id)) = kind {
+                known.devices().closing(id);
+            }
+            if known.permit.is_none() && known.user == User::Rnbd {
+                known.permit = self.spare_permit();
+            }
+            known.user
+        });
+        // Numbers that are not the server's remain so.
+        if user != User::Rnbd && !restart.shifted.load(Relaxed) {
+            return Ok(());
+        }
+        let restart = restart.clone();
+        match kind {
+            Some(rnbd::Message::Info) if io.loan.len() == INFO_SIZE => {
+                let info = Info::parse(message).ok_or(EINVAL)?;
+                io.loan.inspect_by(InfoWatch(restart, info))
+            }
+            Some(rnbd::Message::Open) if io.loan.len() == OPENED_SIZE => {
+                let open = Open::parse(message).ok_or(EINVAL)?;
+                io.loan.inspect_by(OpenWatch(restart, open, self.written()))
+            }
+            Some(rnbd::Message::Close(id)) => io.loan.inspect_by(CloseWatch(restart, id)),
+            _ => {
+                restart.give_up("a message is none of RNBD's");
+                Ok(())
+            }
+        }
+    }
+
+    /// A permit to keep, if there are enough.
+    pub(super) fn spare_permit(&self) -> Option<u16> {
+        let permits = &self.tables.as_ref()?.permits;
+        if permits.len() < 2 {
+            return None;
+        }
+        let id = permits.get(false, |io| {
+            io.connection = Connection::Admin;
+            io.con = 0;
+        })?;
+        // CAST: Less than the queue depth.
+        Some(id as u16)
+    }
+
+    /// Gives back the permit that was kept: the session ends.
+    pub(super) fn end_restart(&self) {
+        let (Some(restart), Some(tables)) = (self.restart.as_ref(), self.tables.as_ref()) else {
+            return;
+        };
+        let permit = restart.with(|known| {
+            // Nor is one kept after that.
+            known.user = User::Other;
+            known.take_permit()
+        });
+        if let Some(id) = permit {
+            tables.permits.put(usize::from(id));
+        }
+    }
+
+    /// Makes the message of a request one for the server of now. Its message was made for an earlier
+    /// one, or has the user's number of a device, which is not the server's. Any context.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn translate<'t>(&self, id: u16, mut turn: Turn<'t>) -> Translated<'t> {
+        let Some(restart) = self.restart.as_ref() else {
+            return Translated::Lost(turn);
+        };
+        // Before anything else is looked at, see `restored()`.
+        let present = Epoch::from_word(self.epoch.load(Acquire));
+        let made = Epoch::from_word(turn.epoch);
+        let oldest = Epoch::from_word(self.oldest.load(Acquire));
+        if !made.is_since(oldest, present) {
+            return Translated::Lost(turn);
+        }
+        let (Some(message), Some(user_id)) = (message_of(&turn), self.user_id_of(id)) else {
+            return Translated::Lost(turn);
+        };
+        let (named, closes) = match message {
+            rnbd::Message::Info | rnbd::Message::Open => {
+                turn.epoch = present.to_word();
+                return Translated::Fits(turn);
+            }
+            rnbd::Message::Close(named) => (named, true),
+            rnbd::Message::Io(named) | rnbd::Message::Flush(named) => (named, false),
+        };
+        if made.has_user_id() {
+            user_id.store(named, Relaxed);
+        }
+        match restart.server_id(user_id.load(Relaxed)) {
+            // There is nothing to be closed.
+            NO_ID if closes => Translated::Over(turn, 0),
+            NO_ID => Translated::Over(turn, errno::ECONNABORTED.to_errno()),
+            server_id => match rename(&turn, server_id) {
+                Some(()) => {
+                    turn.epoch = present.to_word();
+                    Translated::Fits(turn)
+                }
+                None => Translated::Lost(turn),
+            },
+        }
+    }
+
+    /// The server is another one than before, and has all that the user had open. What was sent to
+    /// the last one is translated from now on. Sleeps until nobody sends who does not know. No path
+    /// is up.
+    pub(super) fn restored(&self, restart: &Restart) {
+        let shifted = restart.change(|known| known.devices().is_shifted());
+        restart.shifted.store(shifted, Release);
+        self.next_epoch(shifted);
+        rcu::synchronize();
+    }
+
+    /// The user was told that the session was lost, and what they had open is not. No path is up.
+    pub(super) fn forget_user(&self) {
+        if let Some(restart) = self.restart.as_ref() {
+            let written = (!params::write_cache_survives()).then(|| self.written());
+            restart.change(|known| known.devices().forget_all(written));
+            restart.shifted.store(false, Release);
+        }
+        // Before the epoch: who sees that sees this.
+        let next = Epoch::from_word(self.epoch.load(Relaxed)).following(false);
+        self.oldest.store(next.to_word(), Relaxed);
+        self.next_epoch(false);
+    }
+
+    /// Who looks at the epoch first and then at what it stands for, and at the epoch again before a
+    /// request is posted, does not send what is of another one.
+    fn next_epoch(&self, shifted: bool) {
+        let next = Epoch::from_word(self.epoch.load(Relaxed)).following(shifted);
+        self.epoch_of_new.store(next.of_new().to_word(), Relaxed);
+        self.epoch.xchg(next.to_word(), Full);
+    }
+}
+
+/// The user's message of a request, if it is one of RNBD's.
+fn message_of(io: &Io) -> Option<rnbd::Message> {
+    let mut buf = [0; OPEN_SIZE];
+    let buf = buf.get_mut(..usize::from(io.layout.usr_len()))?;
+
+    io.message.read(0, buf)?;
+    rnbd::Message::parse(buf)
+}
+
+/// Puts a server's number of a device into the message of a request.
+fn rename(io: &Io, server_id: u32) -> Option<()> {
+    io.message
+        .write(rnbd::ID_OFFSET, &server_id.to_le_bytes())
+        .map(|_| ())
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Opening again what RNBD had open, with a server that has forgotten the session.
+//!
+//! # Context
+//!
+//! The owner task of the path that has found that, with `recreate_lock`; no path is up, and the link
+//! is not published: nobody sends anything but this. It ends early when the link fails, or somebody
+//! wants something of the path.
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::msecs_to_jiffies, //
+};
+use rtrs_bindings::{
+    callback::{
+        Message,
+        Piece, //
+    },
+    errno,
+    ib::SgBuffer,
+    loan::{
+        Loan,
+        Request, //
+    },
+    ratelimit::{
+        pr_info_ratelimited,
+        pr_warn_ratelimited, //
+    },
+    time,
+    wait::Completion, //
+};
+use rtrs_core::proto::Dir;
+
+use super::{
+    io::fill_in,
+    restart::Restart,
+    Session, //
+};
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    link::Link,
+    logic::{
+        devices::Unlike,
+        epoch::Epoch,
+        restore::{
+            Event,
+            State,
+            Why, //
+        },
+        rnbd::{
+            self,
+            Open,
+            Opened,
+            INFO_SIZE,
+            OPENED_SIZE, //
+        },
+    },
+    params, //
+};
+
+/// How often it is looked whether the link is still of use, in milliseconds.
+const LOOK_MS: u32 = 20;
+
+/// How long a server may take for an answer, in milliseconds: a disk may have to spin up.
+const ANSWER_MS: u64 = 30_000;
+
+/// Pause before a device that was refused is asked for again, in milliseconds.
+const REST_MS: u32 = 200;
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The server has all of it.
+    Restored,
+    /// It has not, and RNBD has to know.
+    Lost,
+    /// The link is of no use.
+    LinkLost,
+}
+
+/// A message of our own.
+#[pin_data]
+struct Call {
+    data: SgBuffer,
+    result: Atomic<i32>,
+    #[pin]
+    done: Completion,
+}
+
+impl Request for Call {
+    fn data(&self) -> Option<&SgBuffer> {
+        Some(&self.data)
+    }
+
+    fn complete(this: Arc<Self>, result: i32) {
+        this.result.store(result, Relaxed);
+        this.done.complete_all();
+    }
+}
+
+/// One attempt to open everything again.
+struct Attempt<'a> {
+    session: &'a Arc<Session>,
+    restart: &'a Restart,
+    link: &'a Link,
+    /// The permit that messages go out with.
+    id: u16,
+    /// The device that is being opened.
+    device: Option<(u32, Open)>,
+    /// When it was refused first, in monotonic nanoseconds.
+    refused_ns: Option<u64>,
+}
+
+impl Session {
+    /// The server that `link` leads to does not know the session. Sleeps.
+    pub(super) fn restore(self: &Arc<Self>, link: &Link) -> Outcome {
+        let Some(restart) = self.restart.as_ref() else {
+            return Outcome::Lost;
+        };
+        let written = self.written();
+        let (usable, dirty, permit) = restart.with(|known| {
+            let dirty = known.devices().dirty(written).map(|device| *device.open());
+            (known.is_restorable(), dirty, known.take_permit())
+        });
+        // What was refused when the permits were all taken may do now.
+        let permit = permit.or_else(|| self.spare_permit());
+        let outcome = match (usable, dirty, permit) {
+            (false, ..) => Outcome::Lost,
+            (_, Some(open), _) if !params::write_cache_survives() => {
+                self.cannot_restore(
+                    &open,
+                    "has a volatile write cache, and may have lost what it acknowledged",
+                );
+                Outcome::Lost
+            }
+            (.., None) => {
+                pr_warn_ratelimited!("{}: no permit to open devices again\n", self.name());
+                Outcome::Lost
+            }
+            (.., Some(id)) => self.try_restore(restart, link, id),
+        };
+        if let (Some(id), Some(tables)) = (permit, self.tables.as_ref()) {
+            match self.closing.load(Relaxed) {
+                true => tables.permits.put(usize::from(id)),
+                false => restart.with(|known| known.keep_permit(id)),
+            }
+        }
+        outcome
+    }
+
+    fn cannot_restore(&self, open: &Open, why: &str) {
+        let name = core::str::from_utf8(open.name()).unwrap_or("?");
+        pr_warn_ratelimited!("{}: {} {}\n", self.name(), name, why);
+    }
+
+    fn try_restore(self: &Arc<Self>, restart: &Restart, link: &Link, id: u16) -> Outcome {
+        let mut attempt = Attempt {
+            session: self,
+            restart,
+            link,
+            id,
+            device: None,
+            refused_ns: None,
+        };
+        let mut state = State::Clearing;
+        while !state.is_final() {
+            state = state.next(attempt.step(state));
+        }
+        match state {
+            State::Done => {
+                self.restored(restart);
+                let count = restart.with(|known| known.devices().count());
+                pr_info_ratelimited!(
+                    "{}: the server did not know the session any more: {} devices opened again\n",
+                    self.name(),
+                    count
+                );
+                Outcome::Restored
+            }
+            State::GivenUp(why) => {
+                attempt.say(why);
+                Outcome::Lost
+            }
+            _ => Outcome::LinkLost,
+        }
+    }
+}
+
+impl Attempt<'_> {
+    /// Does what there is to be done in a state.
+    fn step(&mut self, state: State) -> Event {
+        match state {
+            State::Clearing => self.clear(),
+            State::Greeting => self.greet(),
+            State::Opening(from) => self.open(from),
+            State::Resting(_) => match self.rest(REST_MS) {
+                true => Event::Rested,
+                false => Event::LinkLost,
+            },
+            State::Done | State::GivenUp(_) | State::Abandoned => Event::LinkLost,
+        }
+    }
+
+    /// Whether the link is of use, and nobody wants anything else of the session's paths, of which
+    /// another one may wait for this.
+    fn goes_on(&self) -> bool {
+        let mut wanted = false;
+        self.session
+            .for_each_path(|path| wanted |= path.is_wanted());
+        !wanted && !self.link.core.has_failed() && !self.session.closing.load(Relaxed)
+    }
+
+    /// Sleeps; returns whether to go on.
+    fn rest(&self, ms: u32) -> bool {
+        let end_ns = time::now_ns().saturating_add(u64::from(ms).saturating_mul(1_000_000));
+        while self.goes_on() {
+            if time::now_ns() >= end_ns {
+                return true;
+            }
+            kernel::time::delay::fsleep(kernel::time::Delta::from_millis(i64::from(LOOK_MS)));
+        }
+        false
+    }
+
+    /// Waits until what was in flight on other links has been collected: nothing of the last server
+    /// is answered after this. Their owner tasks do not wait for us meanwhile.
+    fn clear(&self) -> Event {
+        loop {
+            let mut clear = true;
+            self.session
+                .for_each_path(|path| clear &= !path.is_ending());
+            if clear {
+                self.restart.with(|known| known.devices().begin_again());
+                return Event::Clear;
+            }
+            if !self.rest(LOOK_MS) {
+                return Event::LinkLost;
+            }
+        }
+    }
+
+    fn greet(&self) -> Event {
+        let Some((info, version)) = self.restart.with(|known| known.info()) else {
+            return Event::OtherVersion;
+        };
+        let mut answer = [0; INFO_SIZE];
+        match self.call(info.bytes(), &mut answer) {
+            Ok(0) if rnbd::version(&answer) == Some(version) => Event::Greeted,
+            Ok(_) => Event::OtherVersion,
+            Err(()) => Event::LinkLost,
+        }
+    }
+
+    fn open(&mut self, from: u32) -> Event {
+        let next = self
+            .restart
+            .with(|known| known.devices().next(from).map(|d| (d.user_id(), *d.open())));
+        let Some((user_id, open)) = next else {
+            return Event::NoneLeft;
+        };
+        if self.device.map(|(id, _)| id) != Some(user_id) {
+            self.device = Some((user_id, open));
+            self.refused_ns = None;
+        }
+        let mut answer = [0; OPENED_SIZE];
+        match self.call(open.bytes(), &mut answer) {
+            Err(()) => Event::LinkLost,
+            Ok(0) => match Opened::parse(&answer) {
+                None => Event::OtherVersion,
+                Some(opened) => {
+                    let result = self
+                        .restart
+                        .with(|known| known.devices().opened_again(user_id, &opened));
+                    match result {
+                        Ok(()) => Event::Opened(user_id),
+                        Err(unlike) => Event::Unlike(unlike),
+                    }
+                }
+            },
+            Ok(errno) => {
+                let now_ns = time::now_ns();
+                let since_ns = *self.refused_ns.get_or_insert(now_ns);
+                let since_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
+                Event::Refused { errno, since_ms }
+            }
+        }
+    }
+
+    /// Sends a message whose answer is as long as `answer`, and waits for that. Returns the server's
+    /// errno; `Err` if the link is not of use any more.
+    fn call(&self, message: &[u8], answer: &mut [u8]) -> Result<i32, ()> {
+        match self.try_call(message, answer) {
+            Ok(result) if self.goes_on() => Ok(result),
+            Ok(_) => Err(()),
+            Err(e) => {
+                self.link.core.fail("opening devices again", e.to_errno());
+                Err(())
+            }
+        }
+    }
+
+    fn try_call(&self, message: &[u8], answer: &mut [u8]) -> Result<i32> {
+        let data = SgBuffer::new([(0, answer.len())].into_iter())?;
+        let call = Arc::pin_init(
+            pin_init!(Call {
+                data,
+                result: Atomic::new(0),
+                done <- Completion::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        self.session.call_on(
+            self.link,
+            self.id,
+            Message::new(&[Piece::new(message)]),
+            Loan::of_request(call.clone())?,
+        )?;
+        let end_ns = time::now_ns().saturating_add(ANSWER_MS.saturating_mul(1_000_000));
+        while call.done.wait_timeout(msecs_to_jiffies(LOOK_MS)).is_err() {
+            // It is collected with the link.
+            if !self.goes_on() {
+                return Err(errno::ECONNABORTED);
+            }
+            if time::now_ns() >= end_ns {
+                return Err(errno::ETIMEDOUT);
+            }
+        }
+        call.data.read(answer)?;
+        Ok(call.result.load(Relaxed))
+    }
+
+    /// For the log.
+    fn say(&self, why: Why) {
+        let name = self.session.name();
+        let device = self.device.as_ref().map(|(_, open)| open.name());
+        let device = device
+            .and_then(|name| core::str::from_utf8(name).ok())
+            .unwrap_or("?");
+        match why {
+            Why::Version => {
+                pr_warn_ratelimited!("{}: the server speaks another RNBD than before\n", name);
+            }
+            Why::Refused(errno) => {
+                pr_warn_ratelimited!(
+                    "{}: {} cannot be opened again: the server says {}\n",
+                    name,
+                    device,
+                    errno
+                );
+            }
+            Why::Unlike(Unlike::Device(difference)) => {
+                pr_warn_ratelimited!(
+                    "{}: {} is not what it was: it {}\n",
+                    name,
+                    device,
+                    difference.as_str()
+                );
+            }
+            Why::Unlike(Unlike::Number) => {
+                pr_warn_ratelimited!("{}: {} has no number of its own\n", name, device);
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Sends a message of our own on a link that is not published, with permit `id`, which is ours.
+    fn call_on(&self, link: &Link, id: u16, message: Message<'_>, mut loan: Loan) -> Result {
+        let tables = self.tables.as_ref().ok_or(EINVAL)?;
+        let place = tables.permits.at(usize::from(id)).ok_or(EINVAL)?;
+        let Some(mut turn) = place.begin() else {
+            // Of an earlier one, which its link has still; cannot be, as links are cleared first.
+            if let Some(callback) = loan.end() {
+                callback.cancel();
+            }
+            return Err(EBUSY);
+        };
+        turn.loan = loan;
+        turn.epoch = Epoch::OURS.to_word();
+        let sent = match fill_in(&tables.room, &mut turn, Dir::Read, message) {
+            true => link.issue(id, turn),
+            false => Err(turn),
+        };
+        // Whoever lands it gives the place back to its holder, which is us.
+        sent.map_err(|turn| {
+            self.give_up(turn);
+            errno::ECONNABORTED
+        })
+    }
+}
