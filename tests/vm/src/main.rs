@@ -270,7 +270,7 @@ impl Bench {
 }
 
 /// What whoever runs tests may say to all of them.
-const KNOBS: [&str; 11] = [
+const KNOBS: [&str; 12] = [
     "RTRS_LONG",
     "RTRS_CORE",
     "RTRS_SEED",
@@ -281,6 +281,7 @@ const KNOBS: [&str; 11] = [
     "RTRS_RESUME_LIMIT",
     "RTRS_STALL_LIMIT",
     "RTRS_ACK_TIMEOUT",
+    "RTRS_C_FORGETS",
     "RTRS_DEMO_FIO_SECONDS",
 ];
 

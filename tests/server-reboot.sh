@@ -1,0 +1,396 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: the server loses power and boots, its modules are reloaded, it forgets sessions: no IO fails; where one has to, another disk does not get it
+# topology: pair
+# timeout: 500
+# seconds: 200
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require fio rdma mkfs.ext4 e2fsck cmp
+
+# Session "one" has one path and one disk; "many" has two paths and three disks, of which the middle
+# one is unmapped. The server numbers them 0 and 2, and 0 and 1 after it has been restarted.
+DISKS="1 2 3 4"
+MIB=48
+# The disk that is there under the name of disk 4 at last.
+OTHER_MIB=40
+PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair_addr 1 server)")
+# Milliseconds a request may take longer than the server is away.
+LIMIT=$((20000 * RTRS_TIME_SCALE))
+
+#
+# Server
+#
+
+file_of() { echo "$RTRS_SYNC/disk$1"; }
+
+# disk N FILE [CACHE]: /dev/loopN, a file of the host's, which a power cut does not touch. What it
+# acknowledges is there.
+disk()
+{
+	losetup "/dev/loop$1" "$2"
+	echo "${3:-write through}" >"/sys/block/loop$1/queue/write_cache"
+}
+
+disks_up()
+{
+	local n
+
+	modprobe loop max_loop=16
+	for n in $DISKS; do
+		[ -e "$(file_of "$n")" ] || truncate -s ${MIB}M "$(file_of "$n")"
+		disk "$n" "$(file_of "$n")"
+	done
+}
+disks_down() { losetup -D; }
+
+server_modules() { load_rtrs "$1" server "${@:2}" && load_rnbd server; }
+
+# reload NAME rust|c [PARAM=VALUE...]: when the client says so
+reload()
+{
+	local name=$1
+	shift
+
+	get "$name" >/dev/null
+	check "$name: the server modules unload under load" unload_modules
+	sleep 1
+	must "$name: modules load" server_modules "$@"
+	put "$name.done" "$(ms_now)"
+}
+
+server_first()
+{
+	must "disks" disks_up
+	must "server modules load" server_modules rust
+	barrier listening
+	# Ends by power cut.
+	barrier never 300
+}
+
+server_second()
+{
+	must "disks" disks_up
+	must "server modules load" server_modules rust
+	put booted yes
+	reload reload rust session_linger=0
+	get cached >/dev/null
+	must "disk 1 has a cache" eval "echo 'write back' >/sys/block/loop1/queue/write_cache"
+	put cached.done yes
+	# It may not survive the end of a session under load, so this one ends by power cut, too.
+	reload mainline c always_invalidate=N
+	barrier never2 300
+}
+
+server_third()
+{
+	modprobe loop max_loop=16
+	# Another disk has the name of disk 4, and the number.
+	truncate -s ${OTHER_MIB}M "$RTRS_SYNC/other"
+	must "disks" eval "disk 1 $(file_of 1) 'write back' && disk 2 $(file_of 2) && disk 4 $RTRS_SYNC/other"
+	must "server modules load" server_modules rust
+	put booted.again yes
+	barrier failed 120
+	check "not a byte of the old disk's came to the other one" untouched
+	# Less at a time than what the sessions have.
+	reload depth rust sess_queue_depth=64
+	barrier unmapped 120
+	check "the server modules unload" unload_modules
+}
+
+untouched() { cmp -n $((OTHER_MIB << 20)) /dev/loop4 /dev/zero; }
+
+server_role()
+{
+	defer disks_down
+	case ${RTRS_BOOT:-1} in
+	1) server_first ;;
+	2) server_second ;;
+	*) server_third ;;
+	esac
+}
+
+#
+# Client
+#
+
+dev() { cat "$TMP/dev.$1"; }
+map() { map_rnbd "$1" "/dev/loop$2" "${@:3}" >"$TMP/dev.$2"; }
+
+map_all()
+{
+	map one 1 "${PATHS[0]}"
+	map many 2 "${PATHS[@]}"
+	map many 3
+	map many 4
+	unmap_rnbd "$(dev 3)"
+}
+
+# A power cut is told by nobody.
+listen_closely()
+{
+	local s
+
+	for s in one many; do
+		write "$CLT/$s/heartbeat_interval_ms" $((500 * RTRS_TIME_SCALE))
+	done
+}
+
+file_systems()
+{
+	local n
+
+	for n in 1 2; do
+		mkfs.ext4 -q -F "/dev/$(dev $n)"
+		mkdir -p "$TMP/mnt$n"
+		mount "/dev/$(dev $n)" "$TMP/mnt$n"
+	done
+}
+umount_all()
+{
+	local n
+
+	for n in 1 2; do
+		! mountpoint -q "$TMP/mnt$n" || umount "$TMP/mnt$n" || return
+	done
+}
+
+# What the load is on: file systems on disks 1 and 2, and disk 4.
+LOADED="1 2 4"
+
+# load_all: with flushes of the file systems; all is verified.
+load_all()
+{
+	local n
+
+	rm -f "$TMP/fio.rc"
+	cat >"$TMP/job" <<-EOJ
+		[global]
+		ioengine=libaio
+		direct=1
+		rw=randwrite
+		bs=4k
+		iodepth=8
+		size=16M
+		time_based
+		runtime=3600
+		verify=crc32c
+		verify_backlog=64
+		verify_fatal=1
+	EOJ
+	for n in $LOADED; do
+		echo "[disk$n]"
+		case $n in
+		4) echo "filename=/dev/$(dev 4)" ;;
+		*) printf '%s\n' "filename=$TMP/mnt$n/load" fsync=16 ;;
+		esac
+	done >>"$TMP/job"
+	(
+		fio --output-format=normal,terse --terse-version=3 "$TMP/job" >"$TMP/fio" 2>&1 &
+		echo "$!" >"$TMP/fio.pid"
+		wait "$!"
+		echo "$?" >"$TMP/fio.rc"
+	) &
+	# shellcheck disable=SC2034 # load_stop has it
+	LOAD_PID=$!
+}
+
+connected() { has_words "$CLT/one/state" "connected 1/1" && has_words "$CLT/many/state" "connected 2/2"; }
+gone() { has_words "$CLT/one/state" disconnected && has_words "$CLT/many/state" disconnected; }
+
+more_than() { [ "$(ios "$2")" -gt "$1" ]; }
+
+# progress: each disk completes more
+progress()
+{
+	local n before
+
+	for n in $LOADED; do
+		before=$(ios "$(dev "$n")")
+		wait_for 30 more_than $((before + 50)) "$(dev "$n")"
+	done
+}
+
+reopened() { [ "$(dmesg | grep -c "$1: the server did not know the session any more: $2 devices opened again")" -ge "$3" ]; }
+
+stalled()
+{
+	local ms
+
+	ms=$(load_stall | sort -n | tail -n 1)
+	echo "a request took $ms ms at most, the server was away for $1 ms"
+	[ "$ms" -lt $(($1 + LIMIT)) ] || late "that is too long"
+}
+
+all_fine()
+{
+	cat "$TMP/fio"
+	[ "$(cat "$TMP/fio.rc")" = 128 ] || { echo "IO failed, or did not verify"; return 1; }
+	[ "$(awk -F';' '/^3;/ { n += $5 } END { print n + 0 }' "$TMP/fio")" = 0 ] || { echo "IO failed"; return 1; }
+	no_io_error
+	dmesg_since_start >"$TMP/dmesg"
+	not grep -E 'EXT4-fs error|Aborting journal|I/O failed with err|Device disconnected' "$TMP/dmesg"
+}
+
+# clean DISK: its file system is
+clean()
+{
+	umount "$TMP/mnt$1"
+	e2fsck -f -n "/dev/$(dev "$1")"
+}
+
+# trouble WHAT N CMD...: CMD has the server go and come back, for the Nth time, under load
+trouble()
+{
+	local what=$1 n=$2
+	shift 2
+
+	load_all
+	check "$what: IO goes on before" progress
+	AWAY=$(ms_now)
+	"$@"
+	check "$what: the paths are back" wait_for 60 connected
+	AWAY=$(($(ms_now) - AWAY))
+	check "$what: IO goes on" progress
+	load_stop
+	check "$what: no IO failed, all verifies" all_fine
+	check "$what: it took no longer than that" stalled "$AWAY"
+	sed -n '/^a request took/s/^/# /p' "$TMP/case.log"
+	check "$what: devices were opened again" eval "reopened one 1 $n && reopened many 2 $n"
+}
+
+reboot()
+{
+	check "the server loses power" vm_control kill server
+	check "the client knows" wait_for 60 gone
+	check "it gets power again" vm_control start server
+	get "$1" >"$TMP/value"
+}
+
+client_reload()
+{
+	put "$1" now
+	get "$1.done" >"$TMP/value"
+}
+
+# The server does not keep sessions, and is left without a path.
+forgotten()
+{
+	local p
+
+	for p in "$CLT"/*/paths/ip:*; do
+		echo 1 >"$p/disconnect"
+	done
+	check "there is no path" gone
+	sleep 1
+	for p in "$CLT"/*/paths/ip:*; do
+		echo 1 >"$p/reconnect"
+	done
+}
+
+# Disk 1 is mapped again, with a cache. What is written to it is flushed in the end.
+cache()
+{
+	unmap_rnbd "$(dev 1)"
+	put cached now
+	get cached.done >/dev/null
+	map one 1 "${PATHS[0]}"
+	write "$CLT/one/heartbeat_interval_ms" $((500 * RTRS_TIME_SCALE))
+	mount "/dev/$(dev 1)" "$TMP/mnt1"
+	echo text >"$TMP/mnt1/text"
+	umount "$TMP/mnt1"
+}
+
+flushed_is_safe()
+{
+	wait_for 60 connected
+	reopened one 1 4
+	not dmesg_has "one: the server does not know the session any more"
+}
+
+# fails DISK: a write to it, in the background: it waits, and fails then
+fails()
+{
+	dd if=/dev/urandom of="/dev/$(dev "$1")" bs=4k count=1 oflag=direct conv=notrunc status=none 2>"$TMP/dd.$1"
+	echo "$?" >"$TMP/dd.$1.rc"
+}
+
+failed_promptly()
+{
+	local n
+
+	for n in 1 2 4; do
+		wait_for 40 test -s "$TMP/dd.$n.rc"
+		cat "$TMP/dd.$n"
+		[ "$(cat "$TMP/dd.$n.rc")" != 0 ]
+	done
+}
+
+one_flush_fails()
+{
+	not sync "/dev/$(dev 1)"
+	dmesg_has "one: a flush fails: what was written before the server was restarted may be lost"
+	sync "/dev/$(dev 1)"
+}
+
+gave_up()
+{
+	wait_for 20 test -s "$TMP/dd.4.rc"
+	[ "$(cat "$TMP/dd.4.rc")" != 0 ]
+	dmesg_has "many: the server has become another one"
+}
+
+says()
+{
+	dmesg_has "one: /dev/loop1 has a volatile write cache, and may have lost what it acknowledged"
+	dmesg_has "many: /dev/loop4 is not what it was: it has another size"
+	dmesg_has "one: the server does not know the session any more"
+	dmesg_has "many: the server does not know the session any more"
+}
+
+client_role()
+{
+	client_ready
+	must "devices map" map_all
+	defer umount_all
+	must "file systems are made" file_systems
+	must "heartbeats are close" listen_closely
+	trouble "power cut" 1 reboot booted
+	trouble "reload" 2 client_reload reload
+	trouble "forgotten" 3 forgotten
+	check "a file system is clean" clean 1
+	must "its disk gets a cache" cache
+	forgotten
+	check "a cache that was flushed is no reason for an error" flushed_is_safe
+	LOADED="2 4"
+	trouble "reload with mainline's" 5 client_reload mainline
+	[ -z "${RTRS_LONG:-}" ] || trouble "forgotten by mainline's" 6 forgotten
+	check "the other file system is clean" clean 2
+	# Acknowledged, and not flushed.
+	check "something is in the cache" usable "$(dev 1)"
+	check "the server loses power again" vm_control kill server
+	check "the client knows that, too" wait_for 60 gone
+	for n in 1 2 4; do
+		fails "$n" &
+	done
+	sleep 1
+	check "it boots with other disks" vm_control start server
+	get booted.again >"$TMP/value"
+	check "what cannot be as it was fails promptly" failed_promptly
+	check "the log says why" says
+	barrier failed
+	check "the disk with the cache is there again" wait_for 20 usable "$(dev 1)"
+	check "its next flush fails, and no other one" one_flush_fails
+	check "a disk of the same name and another size is taken over" wait_for 20 usable "$(dev 4)"
+	check "the server offers another queue depth" client_reload depth
+	rm "$TMP/dd.4.rc"
+	fails 4 &
+	check "nothing waits for that" gave_up
+	check "the devices unmap" unmap_all_rnbd
+	check "the client modules unload" unload_modules
+	barrier unmapped
+}
+
+pair_main
