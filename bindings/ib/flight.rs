@@ -504,20 +504,21 @@ impl<H: Handler> Flight<H> {
     unsafe fn unmap(&self, good: bool) {
         // SAFETY: The flight is the caller's.
         let data = unsafe { &*self.data.get() };
-        match data.what {
-            What::None | What::Along => {}
-            What::Back if good => self.take_out(data),
-            What::Back => {}
+        if data.what == What::Back {
+            if good {
+                self.take_out(data);
+            }
+        } else if matches!(data.what, What::Mapped | What::Described) {
             // SAFETY: Mapped with these arguments, in `borrow()`, from a loan that is not given back
             // yet. CAST: As there.
-            What::Mapped | What::Described => unsafe {
+            unsafe {
                 raw::rtrs_helper_ib_dma_unmap_sg(
                     self.domain().device().as_raw(),
                     data.sgl,
                     data.nents as i32,
                     data.dir.as_raw(),
                 );
-            },
+            }
         }
     }
 

@@ -103,20 +103,15 @@ impl Handler for LinkCore {
             return self.completion_failed(ep, wc, "receive");
         };
         let con = ep.index();
+        if con == 0 {
+            return self.service_received(ep, qp, token, wc);
+        }
         self.liveness.received(con);
         // As a rule a request is answered that nothing else has to come for.
-        let rsp = wc.written().filter(|_| con != 0).and_then(IoRsp::decode);
-        if let (Some(rsp), Some(tables)) = (rsp, self.tables.as_ref()) {
-            if self.keeps_keys || !self.new_rkey.load(Relaxed) {
-                if let Some(flight) = tables.flights.get(rsp.msg_id as usize) {
-                    let result = rsp.errno.to_kernel();
-                    if let Some(landing) = flight.land(ep, con, result) {
-                        trace::response(self, con, rsp.msg_id, result, rsp.inval);
-                        self.over(tables, con, landing);
-                        return self.post_again(qp, token);
-                    }
-                }
-            }
+        if let Some((tables, landing)) = self.land(ep, wc) {
+            // Nothing was in its memory.
+            self.post_again(qp, token);
+            return self.over(tables, con, landing);
         }
         self.received_else(ep, qp, token, wc);
     }
@@ -157,6 +152,33 @@ impl LinkCore {
             return None;
         }
         u32::from(con).checked_sub(1)
+    }
+
+    /// The request that is over by what was received, and needs nothing else.
+    #[inline(always)]
+    fn land<'a>(
+        &'a self,
+        ep: &Endpoint<Self>,
+        wc: &Success,
+    ) -> Option<(&'a Tables, Landing<'a, Self>)> {
+        let rsp = IoRsp::decode(wc.written()?)?;
+        let tables = self.tables.as_ref()?;
+        // Or the chunk's new key has to come with it.
+        if !self.keeps_keys && self.new_rkey.load(Relaxed) {
+            return None;
+        }
+        let flight = tables.flights.get(rsp.msg_id as usize)?;
+        let result = rsp.errno.to_kernel();
+        let landing = flight.land(ep, ep.index(), result)?;
+        trace::response(self, ep.index(), rsp.msg_id, result, rsp.inval);
+        Some((tables, landing))
+    }
+
+    /// Something was received on the service connection.
+    #[inline(never)]
+    fn service_received(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+        self.liveness.received(0);
+        self.received_else(ep, qp, token, wc);
     }
 
     /// Whatever else was received.

@@ -20,7 +20,6 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     Dir,
-    Layout,
     Room, //
 };
 
@@ -195,17 +194,9 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
     }
     // The session's limits, those of its first path; a path whose own are narrower is passed
     // over later.
-    let len = io.loan.len();
-    // No overflow: at most what there is room for at `message`.
-    let header = usr_len.wrapping_add(Layout::message_len(dir, len));
-    if header > room.header() as usize || len > room.data() as usize {
+    if !io.layout.set(room, dir, io.loan.len(), usr_len) {
         return false;
     }
-    // So it is: as the compiler sees now.
-    let Ok(layout) = Layout::new(room, dir, len, usr_len) else {
-        return false;
-    };
-    io.layout = layout;
     io.failover = false;
     io.refused = false;
     true

@@ -276,6 +276,24 @@ impl Layout {
         })
     }
 
+    /// Lays out another request, in the place of this one; `false`, and as it was, if it does not
+    /// fit. As [`new`](Self::new), for a caller that does not ask what is wrong.
+    #[inline(always)]
+    pub fn set(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
+        let msg_len = Self::message_len(dir, data_len);
+
+        if usr_len.saturating_add(msg_len) > to_usize(room.header) || data_len > to_usize(room.data)
+        {
+            return false;
+        }
+        // INVARIANT, CAST: As for `new()`.
+        self.dir = dir;
+        self.data_len = data_len as u32;
+        self.usr_len = usr_len as u16;
+        self.msg_len = msg_len as u8;
+        true
+    }
+
     /// Bytes of the message of a request with so much data.
     #[inline(always)]
     pub const fn message_len(dir: Dir, data_len: usize) -> usize {

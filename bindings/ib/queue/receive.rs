@@ -88,12 +88,17 @@ impl ReceiveQueue {
     }
 }
 
-/// The one after the last of those, if each comes right behind the one before.
-fn behind(tokens: &[Atomic<u32>]) -> Option<u32> {
-    tokens.iter().try_fold(None, |next, token| {
-        let token = token.load(Relaxed);
-        (next.is_none() || next == Some(token)).then(|| token.checked_add(1))
-    })?
+/// The first and the last of those, if each comes right behind the one before.
+fn run_of(tokens: &[Atomic<u32>]) -> Option<(u32, u32)> {
+    let first = tokens.first()?.load(Relaxed);
+    let mut behind = first;
+    for token in tokens {
+        if token.load(Relaxed) != behind {
+            return None;
+        }
+        behind = behind.wrapping_add(1);
+    }
+    Some((first, behind.wrapping_sub(1)))
 }
 
 /// Receives that have completed, and wait to be posted again with others. Changed by the handler of
@@ -229,11 +234,10 @@ impl QueuePair {
         let tokens = self.withheld.tokens.get(..n as usize);
         let tokens = tokens.ok_or(PostError::Invalid)?;
         // They complete in the order in which they were posted: as a rule they are neighbours.
-        let first = tokens.first().map(|token| token.load(Relaxed));
-        let ret = match (first, behind(tokens)) {
-            (Some(first), Some(behind)) => self.post_run(rq, first, behind.wrapping_sub(1))?,
+        let ret = match run_of(tokens) {
+            Some((first, last)) => self.post_run(rq, first, last)?,
             // SAFETY: They are linked, and stay while the lock is held.
-            _ => unsafe { self.post_linked(rq.link(tokens)?) },
+            None => unsafe { self.post_linked(rq.link(tokens)?) },
         };
         if ret != 0 {
             // Some may be.

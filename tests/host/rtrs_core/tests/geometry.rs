@@ -194,8 +194,13 @@ proptest! {
         let dir = if read { Dir::Read } else { Dir::Write };
         let msg_len = match (read, data_len) { (false, _) => 4, (true, 0) => 8, _ => 24 };
         let fits = usr_len + msg_len <= 4096 && data_len <= 126976;
-        let layout = Layout::new(&Room::new(&geo, 128, 4096), dir, data_len, usr_len);
+        let room = Room::new(&geo, 128, 4096);
+        let layout = Layout::new(&room, dir, data_len, usr_len);
         prop_assert_eq!(layout.is_ok(), fits);
+        let none = Layout::new(&room, Dir::Write, 1, 2).unwrap();
+        let mut set = none;
+        prop_assert_eq!(set.set(&room, dir, data_len, usr_len), fits);
+        prop_assert_eq!(set, layout.unwrap_or(none));
         let Ok(layout) = layout else {
             prop_assert_eq!(layout.unwrap_err().to_errno(), -90);
             return Ok(());
