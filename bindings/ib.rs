@@ -104,6 +104,7 @@ pub use self::{
     },
     reply::{
         Answer,
+        NotPosted,
         Reply,
         Source,
         REPLY_BODY, //

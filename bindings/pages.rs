@@ -86,6 +86,7 @@ impl Pages {
     }
 
     /// The kernel address, for C code.
+    #[inline(always)]
     pub fn as_ptr(&self) -> *mut u8 {
         self.addr.as_ptr()
     }
@@ -101,6 +102,23 @@ impl Pages {
         // nobody can have a `&mut` to memory that this object owns.
         unsafe { raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src, buf.len()) };
         Ok(())
+    }
+
+    /// Reads `N` words from offset `off`, each once, in the order of bytes of this machine; `None` if
+    /// there are not so many. They need not be aligned.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn read_words<const N: usize>(&self, off: usize) -> Option<[[u8; 8]; N]> {
+        #[repr(C, packed)]
+        struct Unaligned([u8; 8]);
+
+        let src: *const Unaligned = self.range(off, N.checked_mul(8)?).ok()?.cast_const().cast();
+        Some(core::array::from_fn(|i| {
+            // SAFETY: `src` is valid for `N` of these. The compiler must not read them again, as
+            // somebody else may write to them.
+            unsafe { src.add(i).read_volatile() }.0
+        }))
     }
 
     /// Copies `buf` to offset `off`. `EINVAL`, and nothing written, if it does

@@ -159,6 +159,49 @@ impl<P: ForeignOwnable> Drop for RcuCell<P> {
     }
 }
 
+/// An [`RcuCell`] whose readers need not keep the cell itself: what it holds is there until the end
+/// of their read-side section, whatever happens to the cell.
+///
+/// Dropping it waits for readers, unless it is empty. Sleeps then.
+pub struct RcuHome<P: ForeignOwnable> {
+    cell: RcuCell<P>,
+}
+
+impl<P: ForeignOwnable> RcuHome<P> {
+    /// An empty one.
+    pub const fn empty() -> Self {
+        Self {
+            cell: RcuCell::empty(),
+        }
+    }
+
+    /// What is there now, valid as long as the guard. Any context.
+    #[inline(always)]
+    pub fn read<'a>(&self, _guard: &'a rcu::Guard) -> Option<P::Borrowed<'a>> {
+        // ORDERING: As in `RcuCell::read()`.
+        let ptr = self.cell.ptr.load(Acquire);
+        if ptr.is_null() {
+            return None;
+        }
+        // SAFETY: By the invariant of the cell `ptr` comes from `into_foreign`. It goes to
+        // `from_foreign` after a grace period that begins after this load, also when this object
+        // is dropped; the guard, alive for `'a`, delays that beyond `'a`.
+        Some(unsafe { P::borrow(ptr) })
+    }
+
+    /// Puts `new` in place of what is there, see [`RcuCell::replace`]. Any context.
+    pub fn replace(&self, new: Option<P>) -> Retired<P> {
+        self.cell.replace(new)
+    }
+}
+
+impl<P: ForeignOwnable> Drop for RcuHome<P> {
+    fn drop(&mut self) {
+        // Before the cell is dropped, which does not wait.
+        drop(self.cell.replace(None));
+    }
+}
+
 /// What was taken out of an [`RcuCell`], which readers may still be using.
 ///
 /// Has to be waited for before it can be used: [`synchronize`](Self::synchronize).

@@ -13,12 +13,14 @@
 //! | [`class`], [`kobject`], [`attribute`] | sysfs classes, devices, directories and files |
 //! | [`debugfs`] | debugfs directories and files |
 //! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
-//! | [`workqueue`], [`wait`], [`lock`], [`handoff`] | owned queues and cancellable work, waiting, irq-safe locks, values with one owner at a time |
+//! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
+//! | [`handoff`], [`place`], [`berth`] | values and boxes with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, what there is one of for each tag, allocation scopes |
 //! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
 //! | [`compat`] | what differs between kernels |
 
 pub mod attribute;
+pub mod berth;
 pub mod callback;
 pub mod class;
 pub mod compat;
@@ -58,6 +60,11 @@ mod atomic {
         Relaxed,
         Release, //
     };
+}
+
+/// The owning pointer, likewise.
+mod boxed {
+    pub(crate) use kernel::prelude::KBox;
 }
 
 /// Prefix of log lines that come from this crate, which is part of rtrs-core.

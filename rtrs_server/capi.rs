@@ -26,7 +26,9 @@ use crate::{
         Service,
         Session, //
     },
+    chunk::Home,
     op::Op,
+    path::Path, //
 };
 
 /// `RTRS_SRV_LINK_EV_CONNECTED`
@@ -78,9 +80,10 @@ impl Service for CUser {
     }
 
     fn request(&self, session: &Session, op: Operation) {
-        let data = op.pages().map_or(core::ptr::null_mut(), |p| p.as_ptr());
-        let (data_len, usr) = (op.data_len(), core::ptr::from_ref(op.usr()));
         let Some(op) = op.into_op() else { return };
+        let Some(request) = op.request() else { return };
+        let (data, data_len) = (op.memory().as_ptr(), request.data_range().len());
+        let usr = core::ptr::from_ref(op.usr());
         let id = KBox::into_raw(op);
         // SAFETY: as for `link_ev`. `data` and `usr` point into `*id`, or what it owns, which we
         // leave alone until the user gives it back. The user owns the operation from here on: it
@@ -97,20 +100,31 @@ impl Service for CUser {
         };
         if ret != 0 {
             // SAFETY: by returning an error the user gives back what it got.
-            unsafe { answer(id, ret) };
+            unsafe { refused(id, ret) };
         }
     }
 }
 
 /// # Safety
 ///
+/// As for [`answer`].
+#[cold]
+#[inline(never)]
+unsafe fn refused(id: *mut Op, errno: c_int) {
+    // SAFETY: by the function's requirement.
+    unsafe { answer(id, errno) }
+}
+
+/// # Safety
+///
 /// `id` must be what [`KBox::into_raw`] returned in `request`, and not be used by anybody else, nor
 /// after this.
+#[inline(always)]
 unsafe fn answer(id: *mut Op, errno: c_int) {
     // SAFETY: by the function's requirement.
     let op = unsafe { KBox::from_raw(id) };
 
-    Operation::new(op).finish(errno);
+    Path::answer(op, errno);
 }
 
 /// Opens a server on `port`. Sleeps. An `ERR_PTR` on failure.

@@ -8,52 +8,49 @@
 //! work item takes them out, one at a time. On the processor where a request arrived it is the next
 //! thing the thread does that has handled the completion, if that is all there is to do.
 //!
+//! A request that waits stays in its chunk; what is here are numbers. So a path that ends takes all
+//! of them back while the user sleeps over another one, see [`Live::give_up`].
+//!
 //! # Locking
 //!
-//! `waiting` (spinlock, interrupts off) is a leaf. If something is in it then the work item is
-//! queued, or runs and is going to look.
+//! None. If there is a number here then the work item is queued, or runs and is going to look.
+//!
+//! [`Live::give_up`]: crate::live::Live::give_up
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        rcu,
+        Arc, //
+    },
 };
 
-use rtrs_bindings::{
-    lock::{
-        new_spinlock_irq,
-        SpinLockIrq, //
-    },
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Queue,
-        Work,
-        WorkExt,
-        WorkItem, //
-    },
+use rtrs_bindings::workqueue::{
+    impl_has_work,
+    new_work,
+    Queue,
+    Work,
+    WorkExt,
+    WorkItem, //
 };
 
 use crate::{
-    logic::ring::Ring,
-    op::{
-        Lease,
-        Op, //
-    },
+    lease::Lease,
+    live::Chunk,
+    logic::pile::Pile,
+    op::Op,
     path::Path, //
 };
 
 /// Requests handed to the user before others get the thread.
 const BUDGET: usize = 64;
 
-type Waiting = Ring<KVVec<Option<KBox<Op>>>>;
-
 /// Requests of one connection that the user has not seen yet.
 #[pin_data]
 pub(crate) struct Inbox {
     path: Arc<Path>,
     queue: Queue,
-    #[pin]
-    waiting: SpinLockIrq<Waiting>,
+    chunks: Pile,
     #[pin]
     work: Work<Inbox>,
     /// Dropped last. The end of the path is not announced while the user's function runs, even if
@@ -70,33 +67,24 @@ impl WorkItem for Inbox {
 
     fn run(this: Arc<Self>) {
         for _ in 0..BUDGET {
-            let op = this.waiting.lock().pop();
-            let Some(op) = op else { return };
+            let Some(op) = this.next() else { return };
             this.path.call_user(op);
         }
-        this.work.enqueue(&this.queue, &this);
+        // If not, whoever lays down the next one queues the item.
+        if this.chunks.is_begun() {
+            this.work.enqueue(&this.queue, &this);
+        }
     }
 }
 
 impl Inbox {
-    /// An inbox of a connection of `path` with room for `depth` requests, which `queue` hands to
-    /// the user. May sleep.
-    pub(crate) fn new(
-        path: &Arc<Path>,
-        queue: &Queue,
-        depth: u16,
-        lease: &Arc<Lease>,
-    ) -> Result<Arc<Self>> {
-        let mut room = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for _ in 0..depth {
-            room.push(None, GFP_KERNEL)?;
-        }
-
+    /// An inbox of a connection of `path`, whose requests `queue` hands to the user. May sleep.
+    pub(crate) fn new(path: &Arc<Path>, queue: &Queue, lease: &Arc<Lease>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 path: path.clone(),
                 queue: queue.clone(),
-                waiting <- new_spinlock_irq!(Ring::new(room), "rtrs_srv_inbox"),
+                chunks: Pile::new(),
                 work <- new_work!("rtrs_srv_inbox"),
                 _lease: lease.clone(),
             }),
@@ -104,24 +92,31 @@ impl Inbox {
         )
     }
 
-    /// Leaves `op`, which owns its chunk, for the user. Any context.
-    pub(crate) fn put(self: &Arc<Self>, op: KBox<Op>) {
-        let mut waiting = self.waiting.lock();
-        let first = waiting.is_empty();
-        let refused = waiting.push(op).err();
-
-        drop(waiting);
-        if first {
-            self.work.enqueue(&self.queue, self);
+    /// The operation of chunk `buf_id` is queued there. Any context.
+    #[inline(always)]
+    pub(crate) fn put(self: &Arc<Self>, buf_id: u16, chunk: &Chunk) {
+        if self.chunks.push(buf_id, chunk.as_ref()) {
+            self.start();
         }
-        // Nobody puts anything into a closed inbox: there is room for all operations there are.
-        drop(refused);
     }
 
-    /// What the user has not seen yet is gone. Nobody may put anything here any more. Any context.
-    pub(crate) fn close(&self) {
-        let left = core::mem::replace(&mut *self.waiting.lock(), Ring::new(KVVec::new()));
+    #[inline(never)]
+    fn start(self: &Arc<Self>) {
+        self.work.enqueue(&self.queue, self);
+    }
 
-        drop(left);
+    /// The next operation; none if the path is being taken down.
+    #[inline(always)]
+    fn next(&self) -> Option<KBox<Op>> {
+        let guard = rcu::read_lock();
+        let live = self.path.live(&guard)?;
+
+        loop {
+            let chunk = self.chunks.pop(|id| live.chunk(id))?;
+            // Unless it was given up.
+            if let Some(op) = chunk.dequeue() {
+                return Some(op);
+            }
+        }
     }
 }

@@ -3,15 +3,14 @@
 //! What a path has while it carries IO: connections, chunks, their operations.
 //!
 //! A [`Live`] is made and unmade by the path's owner task and published by RCU in between. Who
-//! finds it may post on its queue pairs for as long as the read lock is held; what is found in a
-//! slot is owned by who takes it out.
+//! finds it may post on its queue pairs for as long as the read lock is held; an operation that is
+//! found in a [chunk](crate::chunk) is owned by who takes it out.
 //!
 //! # Locking
 //!
-//! `Slot::place` (any context, interrupts off), then `Live::stalled`, then the queue pairs' own.
-//! The slot is locked from before an answer is posted until the session's word for the chunk is
-//! given back: the next request for the chunk, which an answered client may send at once, waits
-//! for that moment.
+//! `Live::stalled` is a leaf (any context, interrupts off). A chunk has no lock. What an answer
+//! gives back, chunk and session's word, is given back with the send queue locked, before the
+//! device is told; nothing is locked in there.
 
 use kernel::{
     prelude::*,
@@ -35,23 +34,24 @@ use rtrs_bindings::{
     time::now_ns,
 };
 use rtrs_core::proto::{
-    Dir,
+    Geometry,
     ProtoError,
-    ReadMsg,
-    Request,
-    WriteMsg, //
+    Request, //
 };
 
 use crate::{
+    chunk::{
+        self,
+        Arrival,
+        Todo,
+        Unparked, //
+    },
     inbox::Inbox,
     logic::{
         chunk_state::Begin,
         ring::Ring, //
     },
-    op::{
-        Arrival,
-        Op, //
-    },
+    op::Op,
     path::{
         Fault,
         Path, //
@@ -60,14 +60,9 @@ use crate::{
 };
 
 mod answer;
-mod slot;
 
-pub(crate) use self::slot::Slot;
-use self::slot::{
-    Held,
-    Place,
-    Todo, //
-};
+/// A chunk of a path.
+pub(crate) type Chunk = chunk::Chunk<Path>;
 
 /// An operation that waits for room in a send queue.
 #[derive(Clone, Copy)]
@@ -86,42 +81,45 @@ pub(crate) struct Live {
     /// By connection id.
     eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
     /// By buffer id.
-    slots: KVVec<Pin<KBox<Slot>>>,
+    chunks: KVVec<Chunk>,
     /// By connection id.
     inboxes: KVVec<Arc<Inbox>>,
-    /// Keys of groups of chunks, if keys do not change.
-    groups: KVec<Mr>,
+    geometry: Geometry,
     /// Bytes of data up to which requests are copied, if keys change; 0 for none.
     copy_max: u32,
-    /// Stalled operations; there is room for all.
-    stalled: Pin<KBox<SpinLockIrq<Waiting>>>,
     /// Operations that are stalled or just being tried again.
     stalled_len: Atomic<u32>,
     /// Counts retired sends while something is stalled.
     progress: Atomic<u32>,
+    /// Keys of groups of chunks, if keys do not change.
+    groups: KVec<Mr>,
+    /// Stalled operations; there is room for all.
+    stalled: Pin<KBox<SpinLockIrq<Waiting>>>,
 }
 
 impl Live {
     /// All that was made. May sleep.
     pub(crate) fn new(
+        geometry: &Geometry,
         eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
-        slots: KVVec<Pin<KBox<Slot>>>,
+        chunks: KVVec<Chunk>,
         inboxes: KVVec<Arc<Inbox>>,
         groups: KVec<Mr>,
         copy_max: u32,
     ) -> Result<KBox<Self>> {
-        let room = Ring::new(KVVec::from_elem(None, slots.len(), GFP_KERNEL)?);
+        let room = Ring::new(KVVec::from_elem(None, chunks.len(), GFP_KERNEL)?);
 
         Ok(KBox::new(
             Self {
                 eps,
-                slots,
+                chunks,
                 inboxes,
-                groups,
+                geometry: *geometry,
                 copy_max,
-                stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
                 stalled_len: Atomic::new(0),
                 progress: Atomic::new(0),
+                groups,
+                stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
             },
             GFP_KERNEL,
         )?)
@@ -133,8 +131,8 @@ impl Live {
     }
 
     /// The chunks, by buffer id.
-    pub(crate) fn slots(&self) -> &[Pin<KBox<Slot>>] {
-        &self.slots
+    pub(crate) fn chunks(&self) -> &[Chunk] {
+        &self.chunks
     }
 
     /// Keys of groups of chunks, if keys do not change.
@@ -142,69 +140,84 @@ impl Live {
         &self.groups
     }
 
-    fn slot(&self, buf_id: u16) -> Result<&Slot, Fault> {
-        match self.slots.get(usize::from(buf_id)) {
-            Some(slot) => Ok(slot),
-            None => Err(Fault::Proto(ProtoError::BufId)),
-        }
+    /// A chunk.
+    #[inline(always)]
+    pub(crate) fn chunk(&self, buf_id: u16) -> Option<&Chunk> {
+        self.chunks.get(usize::from(buf_id))
     }
 
+    #[inline(always)]
     fn endpoint(&self, cid: u16) -> Option<&Endpoint<Path>> {
         self.eps.get(usize::from(cid)).map(|ep| &**ep)
     }
 
     /// Leaves an operation that owns its chunk for the user. Any context.
-    fn deliver(&self, op: KBox<Op>) {
+    #[inline(always)]
+    fn deliver(&self, chunk: &Chunk, op: KBox<Op>) {
+        let buf_id = op.buf_id();
+
         // There is an inbox for each connection.
         if let Some(inbox) = self.inboxes.get(usize::from(op.arrival().cid)) {
-            inbox.put(op);
+            chunk.queue(op);
+            inbox.put(buf_id, chunk);
         }
     }
 
-    /// A request for chunk `buf_id` arrived.
+    /// A request arrived over connection `cid`: `payload` says where it is, and `byte_len` how much was
+    /// written.
+    #[inline(always)]
     pub(crate) fn arrived(
         &self,
         path: &Arc<Path>,
-        buf_id: u16,
-        arrival: Arrival,
+        cid: u16,
+        payload: u32,
+        byte_len: u32,
     ) -> Result<(), Fault> {
-        let slot = self.slot(buf_id)?;
-        let mut place = slot.place.lock();
+        let target = self.geometry.codec().decode(payload)?;
+        let (buf_id, off) = (target.buf_id, target.off);
+        let chunk = self.chunk(buf_id).ok_or(ProtoError::BufId)?;
+        let mut op = chunk.claim().ok_or(Fault::Busy)?;
 
-        let mut op = match core::mem::replace(&mut place.op, Place::Out) {
-            Place::Idle(op) => op,
-            other => {
-                place.op = other;
-                return Err(Fault::Busy);
-            }
-        };
-        let now = now_ns();
-        op.arrive(arrival, now);
-        slot.came(arrival.cid, now);
+        chunk.came(cid, now_ns());
+        op.arrive(Arrival { cid, off, byte_len });
         trace::recv(path, &op);
-        match path.session().begin(buf_id, path.incarnation()) {
-            Some(Begin::Run) => op.set_busy(),
-            Some(Begin::Parked(other) | Begin::Replaced(other)) => {
-                trace::parked(path, &op);
-                place.op = Place::Parked(op);
-                drop(place);
-                path.session().given_up(other, buf_id);
-                return Ok(());
-            }
-            Some(Begin::Violation) | None => {
-                place.op = Place::Idle(op);
-                return Err(Fault::Busy);
-            }
-        }
-        let ready = self.open(path, slot, &mut place, op);
-        drop(place);
-        if let Some(op) = ready {
-            self.deliver(op);
-        }
-        if self.is_stalled() {
+        let op = match path.session().begin(buf_id, path.incarnation()) {
+            Some(Begin::Run) => op,
+            other => match self.not_free(path, chunk, op, other)? {
+                Some(op) => op,
+                None => return Ok(()),
+            },
+        };
+        if !self.open(path, chunk, op) && self.is_stalled() {
             self.make_room(path);
         }
         Ok(())
+    }
+
+    /// What follows if another operation has the chunk. One that runs nevertheless is returned.
+    #[cold]
+    fn not_free(
+        &self,
+        path: &Arc<Path>,
+        chunk: &Chunk,
+        op: KBox<Op>,
+        begin: Option<Begin>,
+    ) -> Result<Option<KBox<Op>>, Fault> {
+        let buf_id = op.buf_id();
+
+        match begin {
+            Some(Begin::Run) => Ok(Some(op)),
+            Some(Begin::Parked(other) | Begin::Replaced(other)) => {
+                trace::parked(path, &op);
+                let left = chunk.park(op).err();
+                path.session().given_up(other, buf_id);
+                Ok(left)
+            }
+            Some(Begin::Violation) | None => {
+                chunk.rest(op);
+                Err(Fault::Busy)
+            }
+        }
     }
 
     /// The chunk's operation on another path is over: ours, which was parked, runs.
@@ -213,178 +226,129 @@ impl Live {
     /// [stalled](Live::is_stalled) afterwards then [`Live::make_room`] has to follow, in a task: this
     /// is called with the session's list of paths locked.
     pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> bool {
-        let Ok(slot) = self.slot(buf_id) else {
+        let Some(chunk) = self.chunk(buf_id) else {
             return false;
         };
-        let mut place = slot.place.lock();
 
-        match core::mem::replace(&mut place.op, Place::Out) {
-            Place::Parked(mut op) => {
-                op.set_busy();
-                let ready = self.open(path, slot, &mut place, op);
-                drop(place);
-                if let Some(op) = ready {
-                    self.deliver(op);
-                }
+        match chunk.unpark() {
+            Unparked::Op(op) => {
+                self.open(path, chunk, op);
                 true
             }
-            other => {
-                place.op = other;
-                false
-            }
+            Unparked::Called => true,
+            Unparked::None => false,
         }
     }
 
-    /// Whether the chunk has an operation here that is not answered. An answer that is just being
-    /// posted is waited for: its client may be faster than we are.
+    /// Whether the chunk has an operation here that is not answered.
     pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
-        self.slot(buf_id)
-            .is_ok_and(|slot| !matches!(slot.place.lock().op, Place::Idle(_)))
+        self.chunk(buf_id).is_some_and(|chunk| chunk.is_under_way())
     }
 
     /// Gives the chunks' words back that belong to operations which nobody is going to execute. For
     /// when nobody finds this any more: the client has sent them over another path, where they
     /// wait.
-    pub(crate) fn give_up(&self, path: &Path) {
-        for inbox in self.inboxes.iter() {
-            inbox.close();
-        }
-        for slot in self.slots.iter() {
-            let busy = match &mut slot.place.lock().op {
-                Place::Idle(_) | Place::Out => None,
-                Place::Parked(op) | Place::Invalidating(op) | Place::Stalled(op, _) => {
-                    op.take_busy().then(|| op.buf_id())
-                }
-            };
-            if let Some(buf_id) = busy {
-                path.session().end(buf_id, path.incarnation());
-            }
+    pub(crate) fn give_up(&self) {
+        for chunk in self.chunks.iter() {
+            drop(chunk.give_up());
         }
     }
 
     /// Makes sure that the client cannot change what the user gets, if that is the mode: few data are
-    /// copied, the key of others is invalidated. An operation that nothing has to be waited for
-    /// is returned.
-    fn open(
-        &self,
-        path: &Arc<Path>,
-        slot: &Slot,
-        place: &mut Held,
-        mut op: KBox<Op>,
-    ) -> Option<KBox<Op>> {
-        let Some(mr) = slot.mr() else {
-            return Some(op);
+    /// copied, the key of others is invalidated. Returns whether the user is going to get it,
+    /// without anything more to wait for.
+    #[inline(always)]
+    fn open(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
+        op.set_busy();
+        let copies = chunk.mr().is_some();
+        let most = match copies {
+            true if op.has_private() => self.copy_max,
+            true => 0,
+            false => u32::MAX,
         };
-        let most = self.copy_max;
         // What is wrong with a message is found when it cannot be changed any more.
-        if most != 0 && parse(path, slot, &op).is_ok_and(|request| op.make_private(request, most)) {
-            return Some(op);
+        if most != 0 {
+            if let Ok(request) = chunk.parse(&self.geometry, op.arrival()) {
+                if request.data_len() <= most && Op::has_room(&request) {
+                    if copies {
+                        op.make_private();
+                    }
+                    // Does not fail: there is room.
+                    if op.begin(request).is_ok() {
+                        self.deliver(chunk, op);
+                        return true;
+                    }
+                }
+            }
         }
-        let buf_id = op.buf_id();
-
-        let cid = place.registered_on.unwrap_or(op.arrival().cid);
-        if let Some(op) = self.post_inval(path, mr, cid, place, op) {
-            place.op = Place::Stalled(op, Todo::Invalidate);
-            self.stall(Stalled { buf_id, cid });
-        }
-        None
+        self.open_later(path, chunk, op)
     }
 
-    /// Posts the invalidation on connection `cid`. The operation is returned if there is no room for
-    /// it.
+    /// What cannot be had at once.
+    #[inline(never)]
+    fn open_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
+        // Parsed again.
+        let arrival = op.arrival();
+        op.arrive(arrival);
+        let Some(mr) = chunk.mr() else {
+            self.deliver(chunk, op);
+            return true;
+        };
+        let (buf_id, cid) = (op.buf_id(), op.invalidate_on());
+
+        if let Err(op) = self.post_inval(path, chunk, mr, cid, op) {
+            self.stall(chunk, op, Todo::Invalidate, Stalled { buf_id, cid });
+        }
+        false
+    }
+
+    /// Posts the invalidation on connection `cid`.
+    ///
+    /// # Errors
+    ///
+    /// The operation, if there is no room.
     fn post_inval(
         &self,
         path: &Arc<Path>,
+        chunk: &Chunk,
         mr: &Mr,
         cid: u16,
-        place: &mut Held,
         op: KBox<Op>,
-    ) -> Option<KBox<Op>> {
+    ) -> Result<(), KBox<Op>> {
         let token = Some(u32::from(op.buf_id()));
-        // The completion waits for the lock of the place.
-        place.op = Place::Invalidating(op);
+        // The completion may come before this returns.
+        chunk.wait_for_key(op);
         let result = match self.endpoint(cid).and_then(Endpoint::qp) {
             Some(qp) => Chain::<1>::new(qp).local_inv(mr.rkey()).post(token),
             None => Err(PostError::Invalid),
         };
 
         match result {
-            Ok(()) => None,
-            Err(PostError::Full) => match core::mem::replace(&mut place.op, Place::Out) {
-                Place::Invalidating(op) => Some(op),
-                _ => None,
-            },
-            // Torn down already: the operation goes with its slot.
-            Err(PostError::Closed) => None,
+            // If torn down already the operation goes with its chunk.
+            Ok(()) | Err(PostError::Closed) => Ok(()),
+            Err(PostError::Full) => chunk.end_wait_for_key().map_or(Ok(()), Err),
             Err(e) => {
                 path.post_failed(e);
-                None
+                Ok(())
             }
         }
     }
 
     /// The chunk's key is invalid now.
     pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<(), Fault> {
-        let mut place = self.slot(buf_id)?.place.lock();
+        let chunk = self.chunk(buf_id).ok_or(ProtoError::BufId)?;
 
-        match core::mem::replace(&mut place.op, Place::Out) {
-            Place::Invalidating(op) => {
-                drop(place);
-                trace::invalidated(path, &op);
-                self.deliver(op);
-            }
-            other => place.op = other,
+        if let Some(op) = chunk.end_wait_for_key() {
+            trace::invalidated(path, &op);
+            self.deliver(chunk, op);
         }
         Ok(())
     }
 
     /// Parses the request of an operation that owns its chunk.
-    pub(crate) fn parse(&self, path: &Path, op: &Op) -> Result<Request, Fault> {
-        parse(path, self.slot(op.buf_id())?, op)
+    pub(crate) fn parse(&self, op: &Op) -> Result<Request, Fault> {
+        let chunk = self.chunk(op.buf_id()).ok_or(ProtoError::BufId)?;
+
+        Ok(chunk.parse(&self.geometry, op.arrival())?)
     }
-}
-
-/// Parses the request of an operation that owns the chunk of `slot`.
-#[inline(always)]
-fn parse(path: &Path, slot: &Slot, op: &Op) -> Result<Request, Fault> {
-    let geometry = path.geometry();
-    let arrival = op.arrival();
-    let mut message = [0; Request::MAX_MSG];
-
-    let range = Request::msg_range(geometry, arrival.off)?;
-    // All of it, as a rule, which is copied by words; less is left at the end of a chunk.
-    let (read, message) = if range.len() == Request::MAX_MSG {
-        (slot.chunk.read(range.start, &mut message), &message[..])
-    } else {
-        let rest = message
-            .get_mut(..range.len())
-            .ok_or(Fault::Proto(ProtoError::Length))?;
-        (slot.chunk.read(range.start, rest), &*rest)
-    };
-    read.map_err(|_| Fault::Proto(ProtoError::Offset))?;
-    let request = Request::parse(geometry, arrival.off, message)?;
-    // What was written has to be what the immediate value says was written.
-    if written_len(&request) != to_usize(arrival.byte_len) {
-        return Err(Fault::Proto(ProtoError::Length));
-    }
-    slot.chunk.sync_for_cpu(0, to_usize(request.total_len()));
-    slot.wants(request.dir());
-    Ok(request)
-}
-
-/// Bytes that the client of a request has written to the chunk.
-fn written_len(request: &Request) -> usize {
-    let (data, message) = match (request.dir(), request.dest()) {
-        (Dir::Write, _) => (request.data_range().len(), WriteMsg::SIZE),
-        (Dir::Read, Some(_)) => (0, ReadMsg::MAX_SIZE),
-        (Dir::Read, None) => (0, ReadMsg::SIZE_NO_DESC),
-    };
-
-    data.saturating_add(usize::from(request.usr_len()))
-        .saturating_add(message)
-}
-
-fn to_usize(len: u32) -> usize {
-    // CAST: `usize` has at least 32 bits wherever there is RDMA.
-    len as usize
 }

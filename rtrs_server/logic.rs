@@ -13,6 +13,7 @@ pub mod chunk_state;
 pub mod linger;
 pub mod listen;
 pub mod path_state;
+pub mod pile;
 pub mod quota;
 pub mod rate;
 pub mod ring;

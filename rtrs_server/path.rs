@@ -49,7 +49,7 @@ use rtrs_bindings::{
         SpinLockIrq, //
     },
     ratelimit::pr_warn_ratelimited,
-    rcu::RcuCell,
+    rcu::RcuHome,
     time::{
         msecs_to_jiffies,
         now_ns, //
@@ -84,8 +84,10 @@ use rtrs_core::{
 };
 
 use crate::{
+    chunk::Home,
     config,
     handshake::Handshake,
+    lease::Lease,
     limits::Share,
     live::Live,
     logic::{
@@ -192,7 +194,7 @@ pub(crate) struct Path {
     /// It has, or is about to get, its directory in sysfs.
     has_dir: Atomic<bool>,
 
-    live: RcuCell<KBox<Live>>,
+    live: RcuHome<KBox<Live>>,
     liveness: Liveness,
     stats: Stats,
     /// Bytes of memory that devices and clients reach, from when it comes up.
@@ -324,7 +326,7 @@ impl Path {
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
-                live: RcuCell::empty(),
+                live: RcuHome::empty(),
                 liveness: Liveness::new(),
                 stats: Stats::new()?,
                 memory: Atomic::new(0),
@@ -530,19 +532,33 @@ impl Path {
         self.kick();
     }
 
-    /// Answers a request, unless the path is gone: then the operation is returned. Any context.
-    pub(crate) fn answer(
-        self: &Arc<Self>,
-        op: KBox<Op>,
-        errno: i32,
-        guard: &rcu::Guard,
-    ) -> Option<KBox<Op>> {
-        self.stats.done();
-        trace::done(self, &op, errno);
-        match self.live.read(guard) {
-            Some(live) => live.answer(self, op, errno),
-            None => Some(op),
+    /// What the path has while it carries IO. Any context.
+    #[inline(always)]
+    pub(crate) fn live<'a>(&self, guard: &'a rcu::Guard) -> Option<&'a Live> {
+        self.live.read(guard)
+    }
+}
+
+impl Home for Path {
+    type Lease = Lease;
+
+    /// Answers a request, unless the path is gone.
+    #[inline(always)]
+    fn answer(op: KBox<Op>, errno: i32) {
+        let guard = rcu::read_lock();
+        let path = op.home();
+
+        path.stats.done();
+        trace::done(path, &op, errno);
+        match path.live(&guard) {
+            Some(live) => live.answer(op, errno),
+            // The last one does not free the path: its lease has a reference.
+            None => drop(op),
         }
+    }
+
+    fn abandoned(&self, buf_id: u16) {
+        self.session.end(buf_id, self.incarnation);
     }
 }
 

@@ -14,8 +14,10 @@
 //! | `session` | one client, over all its paths |
 //! | `path` | one way to a client, its owner task and connections |
 //! | `live` | what a path has while it carries IO |
+//! | `chunk` | one chunk: memory, registration, operation, answer |
 //! | `inbox` | requests on their way to the user |
-//! | `op` | one request and its answer |
+//! | `op` | a request in the hands of the user |
+//! | `lease` | what all operations of a path share |
 //! | `stats`, `sysfs`, `debugfs`, `trace` | what is to be seen of all that |
 //! | [`logic`] | decisions that need no kernel |
 //!
@@ -25,11 +27,13 @@ use kernel::prelude::*;
 
 pub mod api;
 mod capi;
+mod chunk;
 mod config;
 mod context;
 mod debugfs;
 mod handshake;
 mod inbox;
+mod lease;
 mod limits;
 mod live;
 pub mod logic;

@@ -8,8 +8,7 @@
 //!   its paths and by its own timer, and held while the user's link callbacks run; nobody else
 //!   waits for it. The registry nests inside.
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
-//!   slots and queue pairs nest inside, since who ends an operation hands the chunk to another
-//!   path. Never taken with a slot's lock held.
+//!   queue pairs nest inside, since who ends an operation hands the chunk to another path.
 //! * `sources` and `share` (spinlocks, interrupts off): leaves.
 //! * Paths are added, and the session is removed from the registry, with that locked as well,
 //!   which comes first.
@@ -276,6 +275,7 @@ impl Session {
     // Chunks
     //
 
+    #[inline(always)]
     fn word(&self, buf_id: u16) -> Option<&ChunkState> {
         self.words.as_ref()?.get(usize::from(buf_id))
     }
@@ -301,12 +301,14 @@ impl Session {
 
     /// A request for chunk `buf_id` came over a path in its life `inc`. `None` if there is no such
     /// chunk.
+    #[inline(always)]
     pub(crate) fn begin(&self, buf_id: u16, inc: Incarnation) -> Option<Begin> {
         Some(self.word(buf_id)?.try_begin(inc))
     }
 
     /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without
     /// a lock.
+    #[inline(always)]
     pub(crate) fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
         match self.word(buf_id) {
             Some(word) => word.end(inc),

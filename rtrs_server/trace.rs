@@ -15,7 +15,6 @@ use kernel::{
 };
 use rtrs_bindings::{
     ib::QueuePair,
-    time::now_ns,
     trace::tracepoints, //
 };
 use rtrs_core::proto::Request;
@@ -106,7 +105,7 @@ fn fire_work(fire: FireWork, path: &Path, op: &Op, result: i32) {
         data_len(request),
         request.usr_len().into(),
         result,
-        now_ns().saturating_sub(op.since()),
+        path.age_of_request(op.buf_id()),
     );
 }
 
@@ -140,18 +139,20 @@ fn c_state(state: ServerPathState) -> i32 {
     }
 }
 
-/// An answer was posted on `qp`.
+/// It is about to be answered on `qp`.
 #[inline(always)]
-pub(crate) fn answered(path: &Path, request: &Request, buf_id: u16, qp: &QueuePair, errno: i32) {
+pub(crate) fn answer(path: &Path, op: &Op, qp: &QueuePair, errno: i32) {
     #[cold]
-    fn fire(path: &Path, request: &Request, buf_id: u16, qp: &QueuePair, errno: i32) {
+    fn fire(path: &Path, op: &Op, qp: &QueuePair, errno: i32) {
+        let Some(request) = op.request() else { return };
+
         send_io_resp_imm::fire(
             path.session().cname(),
             path.cname(),
             request.dir() as u32,
             request.inval_rkey().is_some(),
             path.session().context().config().always_invalidate,
-            buf_id.into(),
+            op.buf_id().into(),
             i32::try_from(qp.send_used()).unwrap_or(i32::MAX),
             qp.signal_interval(),
             c_state(path.state()),
@@ -160,7 +161,7 @@ pub(crate) fn answered(path: &Path, request: &Request, buf_id: u16, qp: &QueuePa
     }
 
     if send_io_resp_imm::enabled() {
-        fire(path, request, buf_id, qp, errno);
+        fire(path, op, qp, errno);
     }
 }
 

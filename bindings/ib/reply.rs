@@ -2,10 +2,10 @@
 
 //! Answers to a peer: memory of ours that goes out, and keys that change.
 //!
-//! A [`Reply`] has the work requests of an answer, of which a few words are written for each. What
-//! it may consist of, in this order: data, by RDMA write; a registration; an invalidation of the
-//! peer's key; and always the answer itself, a word and perhaps a few bytes. Data and a word
-//! alone are one message.
+//! A [`Reply`] knows what is the same for all answers of one user. What an answer may consist of, in
+//! this order: data, by RDMA write; a registration; an invalidation of the peer's key; and always
+//! the answer itself, a word and perhaps a few bytes. Data and a word alone are one message, and
+//! one work request.
 //!
 //! # Context
 //!
@@ -36,17 +36,26 @@ use super::{
     },
     wr::Remote, //
 };
-use crate::raw;
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    raw, //
+};
 
 /// Bytes that an answer can carry besides its word.
 pub const REPLY_BODY: usize = 8;
 
 /// Where the body of answers is.
+///
+/// # Invariants
+///
+/// `at` is aligned, and in pages of the domain, of which nobody has a reference.
 struct Body {
-    /// In pages of the domain, of which nobody has a reference.
-    at: NonNull<[u8; REPLY_BODY]>,
+    at: NonNull<u64>,
     dma: u64,
-    dir: Direction,
+    dir: raw::dma_data_direction,
 }
 
 /// Which of its memory an answer's data come from.
@@ -63,45 +72,44 @@ pub enum Source {
 struct Memory {
     dma: u64,
     len: u32,
-    dir: Direction,
+    dir: raw::dma_data_direction,
 }
 
 impl Memory {
-    const NONE: Self = Self {
-        dma: 0,
-        len: 0,
-        dir: Direction::ToDevice,
-    };
-
     fn of(region: &Region) -> Result<Self> {
         Ok(Self {
             dma: region.dma(),
             len: u32::try_from(region.len())?,
-            dir: region.direction(),
+            dir: region.direction().as_raw(),
         })
+    }
+
+    fn none() -> Self {
+        Self {
+            dma: 0,
+            len: 0,
+            dir: Direction::ToDevice.as_raw(),
+        }
     }
 }
 
-/// The answers of one user, one at a time.
+/// What the answers of one user are made of.
 ///
 /// # Invariants
 ///
-/// `memory` and `body` are in regions of `domain`.
+/// `memory` and `body` are in regions of `domain`, and `lkey` is its key.
 pub struct Reply {
-    write: raw::ib_rdma_wr,
-    reg: raw::ib_reg_wr,
-    inval: raw::ib_send_wr,
-    end: raw::ib_rdma_wr,
-    data: raw::ib_sge,
-    body_sge: raw::ib_sge,
-    body: Option<Body>,
     /// By [`Source`].
     memory: [Memory; 2],
+    lkey: u32,
+    body: Option<Body>,
     domain: Arc<Domain>,
 }
 
-// SAFETY: What it points to may be used from any thread, by one at a time.
+// SAFETY: What it points to may be used from any thread.
 unsafe impl Send for Reply {}
+// SAFETY: What it points to is written by atomic stores only.
+unsafe impl Sync for Reply {}
 
 /// What an answer is to say.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +123,14 @@ pub struct Answer {
     pub body: Option<[u8; REPLY_BODY]>,
     /// The word.
     pub imm: u32,
+}
+
+/// Why an answer was not posted.
+pub enum NotPosted<T, R> {
+    /// Nothing was done: what was to be given away is here.
+    Kept(PostError, T),
+    /// It was given away before the driver refused.
+    Given(PostError, R),
 }
 
 /// Work requests that are linked one behind the other.
@@ -158,165 +174,245 @@ impl Reply {
         body: Option<(&Region, usize)>,
     ) -> Result<Self> {
         let domain = data.domain();
-        let lkey = domain.lkey();
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
             return Err(EINVAL);
         }
         let body = match body {
             Some((region, offset)) => {
                 let end = offset.checked_add(REPLY_BODY).ok_or(EINVAL)?;
-                if !Arc::ptr_eq(region.domain(), domain) || end > region.len() {
+                if !Arc::ptr_eq(region.domain(), domain)
+                    || end > region.len()
+                    || offset % REPLY_BODY != 0
+                {
                     return Err(EINVAL);
                 }
                 let at = region.pages().as_ptr().wrapping_add(offset).cast();
+                // INVARIANT: Pages are aligned, and so is the offset.
                 Some(Body {
                     at: NonNull::new(at).ok_or(EINVAL)?,
                     // CAST: `usize` has at most 64 bits.
                     dma: region.dma() + offset as u64,
-                    dir: region.direction(),
+                    dir: region.direction().as_raw(),
                 })
             }
             None => None,
         };
-        let mut this = Self {
-            write: raw::ib_rdma_wr::default(),
-            reg: raw::ib_reg_wr::default(),
-            inval: raw::ib_send_wr::default(),
-            end: raw::ib_rdma_wr::default(),
-            data: raw::ib_sge {
-                addr: 0,
-                length: 0,
-                lkey,
-            },
-            body_sge: raw::ib_sge {
-                addr: body.as_ref().map_or(0, |body| body.dma),
-                // CAST: 8.
-                length: REPLY_BODY as u32,
-                lkey,
-            },
-            body,
+        // INVARIANT: Checked above.
+        Ok(Self {
             memory: [
                 Memory::of(data)?,
-                second.map_or(Ok(Memory::NONE), Memory::of)?,
+                second.map_or_else(|| Ok(Memory::none()), Memory::of)?,
             ],
+            lkey: domain.lkey(),
+            body,
             domain: domain.clone(),
-        };
-        this.write.wr.opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
-        this.write.wr.num_sge = 1;
-        this.reg.wr.opcode = raw::ib_wr_opcode_IB_WR_REG_MR;
-        this.reg.access = Access::REMOTE_WRITE.as_raw();
-        this.inval.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
-        Ok(this)
+        })
     }
 
-    /// Posts `answer` on `qp`, all of it or nothing. With `register` the region is registered before
-    /// the word, for the peer to write to, under its current key.
+    /// Posts an answer on `qp` that is one message: data, if any, and the word.
+    ///
+    /// Once there is room, and before the device is told, `give` gives `what` away: whatever the peer
+    /// does because of the answer comes after that. It is called with the send queue locked, and
+    /// must not post. What is posted because of what it does comes after the answer.
     ///
     /// # Errors
     ///
-    /// See [`PostError`]; it is `Invalid` for more data than there is, for a body without a place, or
-    /// a queue pair or region of another domain.
+    /// See [`NotPosted`] and [`PostError`]; that is `Invalid` for more data than there is, or a queue
+    /// pair of another domain.
     #[inline(always)]
-    pub fn post(
-        &mut self,
+    pub fn post_message<T, R>(
+        &self,
+        qp: &QueuePair,
+        data: Option<(Source, u32, Remote)>,
+        imm: u32,
+        what: T,
+        give: impl FnOnce(T) -> R,
+    ) -> Result<R, NotPosted<T, R>> {
+        if !qp.is_of(&self.domain) {
+            return Err(NotPosted::Kept(PostError::Invalid, what));
+        }
+        let mut element = raw::ib_sge::default();
+        let mut end = self.end(qp, imm);
+        if let Some((source, len, to)) = data {
+            element = match self.data(source, len) {
+                Ok(element) => element,
+                Err(e) => return Err(NotPosted::Kept(e, what)),
+            };
+            end.wr.num_sge = 1;
+            end.remote_addr = to.addr;
+            end.rkey = to.rkey;
+        }
+        end.wr.sg_list = &raw mut element;
+        let room = match qp.reserve(1, false) {
+            Ok(room) => room,
+            Err(e) => return Err(NotPosted::Kept(e, what)),
+        };
+        let given = give(what);
+        let wr = &raw mut end.wr;
+        // SAFETY: It is initialised, and stays until this returns, as does the element. What it
+        // names is of the domain, see above, and the entry the queue pair's.
+        match unsafe { room.post(wr, wr, qp.silent()) }.map_err(PostError::from) {
+            Ok(()) => Ok(given),
+            Err(e) => Err(NotPosted::Given(e, given)),
+        }
+    }
+
+    /// Posts `answer` on `qp`, all of it or nothing, as [`post_message`](Self::post_message) does. With
+    /// `register` the region is registered before the word, for the peer to write to, under its
+    /// current key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_message`](Self::post_message); `Invalid` also for a body without a place, or a
+    /// region of another domain.
+    pub fn post<T, R>(
+        &self,
         qp: &QueuePair,
         register: Option<&Mr>,
         answer: &Answer,
-    ) -> Result<(), PostError> {
-        if !qp.is_of(&self.domain) {
-            return Err(PostError::Invalid);
+        what: T,
+        give: impl FnOnce(T) -> R,
+    ) -> Result<R, NotPosted<T, R>> {
+        if register.is_none() && answer.invalidate.is_none() && answer.body.is_none() {
+            return self.post_message(qp, answer.data, answer.imm, what, give);
         }
-        let dev = self.domain.device().as_raw();
+        if !qp.is_of(&self.domain) || register.is_some_and(|mr| !qp.is_of(mr.domain())) {
+            return Err(NotPosted::Kept(PostError::Invalid, what));
+        }
         let cqe = qp.silent();
         let mut links = Links {
             first: null_mut(),
             last: null_mut(),
             n: 0,
         };
-        // Nothing of an answer before.
-        self.end.wr.num_sge = 0;
-        (self.end.remote_addr, self.end.rkey) = (0, 0);
+        let (mut write, mut inval, mut reg) = (
+            raw::ib_rdma_wr::default(),
+            raw::ib_send_wr::default(),
+            raw::ib_reg_wr::default(),
+        );
+        let mut data;
         if let Some((source, len, to)) = answer.data {
-            let memory = match source {
-                Source::First => &self.memory[0],
-                Source::Second => &self.memory[1],
+            data = match self.data(source, len) {
+                Ok(data) => data,
+                Err(e) => return Err(NotPosted::Kept(e, what)),
             };
-            if len > memory.len {
-                return Err(PostError::Invalid);
-            }
-            self.data.addr = memory.dma;
-            self.data.length = len;
-            // SAFETY: The device is valid, and the data in a region of the domain.
-            unsafe {
-                raw::rtrs_helper_ib_dma_sync_for_device(
-                    dev,
-                    memory.dma,
-                    len as usize,
-                    memory.dir.as_raw(),
-                );
-            }
-            // Nothing comes between data and word: they are one message.
-            if answer.body.is_none() && answer.invalidate.is_none() && register.is_none() {
-                self.end.wr.num_sge = 1;
-                self.end.wr.sg_list = &raw mut self.data;
-                self.end.remote_addr = to.addr;
-                self.end.rkey = to.rkey;
-            } else {
-                self.write.wr.sg_list = &raw mut self.data;
-                self.write.remote_addr = to.addr;
-                self.write.rkey = to.rkey;
-                // SAFETY: The work request is ours.
-                unsafe { links.push(&raw mut self.write.wr, cqe) };
-            }
+            write.wr.opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
+            write.wr.num_sge = 1;
+            write.wr.sg_list = &raw mut data;
+            write.remote_addr = to.addr;
+            write.rkey = to.rkey;
+            // SAFETY: The work request is ours.
+            unsafe { links.push(&raw mut write.wr, cqe) };
         }
+        inval.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+        inval.ex.invalidate_rkey = answer.invalidate.unwrap_or(0);
         // The order that is on the wire since ever, whatever its reason: an invalidation comes first
         // if there is no data.
-        let before = answer.invalidate.filter(|_| answer.data.is_none());
-        let after = answer.invalidate.filter(|_| answer.data.is_some());
-        if let Some(rkey) = before {
-            self.inval.ex.invalidate_rkey = rkey;
+        if answer.invalidate.is_some() && answer.data.is_none() {
             // SAFETY: The work request is ours.
-            unsafe { links.push(&raw mut self.inval, cqe) };
+            unsafe { links.push(&raw mut inval, cqe) };
         }
         if let Some(mr) = register {
-            if !qp.is_of(mr.domain()) {
-                return Err(PostError::Invalid);
-            }
-            self.reg.mr = mr.as_raw();
-            self.reg.key = mr.rkey();
+            reg.wr.opcode = raw::ib_wr_opcode_IB_WR_REG_MR;
+            reg.access = Access::REMOTE_WRITE.as_raw();
+            reg.mr = mr.as_raw();
+            reg.key = mr.rkey();
             // SAFETY: The work request is ours.
-            unsafe { links.push(&raw mut self.reg.wr, cqe) };
+            unsafe { links.push(&raw mut reg.wr, cqe) };
         }
-        if let Some(rkey) = after {
-            self.inval.ex.invalidate_rkey = rkey;
+        if answer.invalidate.is_some() && answer.data.is_some() {
             // SAFETY: The work request is ours.
-            unsafe { links.push(&raw mut self.inval, cqe) };
+            unsafe { links.push(&raw mut inval, cqe) };
         }
-        self.end.wr.opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        let mut end = self.end(qp, answer.imm);
+        let mut body;
         if let Some(bytes) = answer.body {
-            let body = self.body.as_ref().ok_or(PostError::Invalid)?;
-            self.end.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
-            self.end.wr.num_sge = 1;
-            self.end.wr.sg_list = &raw mut self.body_sge;
-            // SAFETY: By the invariant.
-            unsafe {
-                body.at.as_ptr().write_unaligned(bytes);
-                raw::rtrs_helper_ib_dma_sync_for_device(
-                    dev,
-                    body.dma,
-                    REPLY_BODY,
-                    body.dir.as_raw(),
-                );
-            }
+            body = match self.body(bytes) {
+                Ok(body) => body,
+                Err(e) => return Err(NotPosted::Kept(e, what)),
+            };
+            end.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+            end.wr.num_sge = 1;
+            end.wr.sg_list = &raw mut body;
         }
-        self.end.wr.ex.imm_data = answer.imm.to_be();
         // SAFETY: The work request is ours.
-        unsafe { links.push(&raw mut self.end.wr, cqe) };
+        unsafe { links.push(&raw mut end.wr, cqe) };
 
-        let room = qp.reserve(links.n, false)?;
-        // SAFETY: They are initialised and linked, and ours while `self` is borrowed; `next` of the
-        // last one is null since it was made. What they name is of the domain, see above, and
-        // the entry the queue pair's.
-        unsafe { room.post(links.first, links.last, cqe) }.map_err(PostError::from)
+        let room = match qp.reserve(links.n, false) {
+            Ok(room) => room,
+            Err(e) => return Err(NotPosted::Kept(e, what)),
+        };
+        let given = give(what);
+        // SAFETY: They are initialised and linked, and stay until this returns, as do the elements;
+        // `next` of the last one is null. What they name is of the domain, see above, and the
+        // entry the queue pair's.
+        match unsafe { room.post(links.first, links.last, cqe) }.map_err(PostError::from) {
+            Ok(()) => Ok(given),
+            Err(e) => Err(NotPosted::Given(e, given)),
+        }
+    }
+
+    /// The element of `len` bytes of data, which are handed to the device.
+    #[inline(always)]
+    fn data(&self, source: Source, len: u32) -> Result<raw::ib_sge, PostError> {
+        let memory = match source {
+            Source::First => &self.memory[0],
+            Source::Second => &self.memory[1],
+        };
+        if len > memory.len {
+            return Err(PostError::Invalid);
+        }
+        self.sync(memory.dma, len as usize, memory.dir);
+        Ok(raw::ib_sge {
+            addr: memory.dma,
+            length: len,
+            lkey: self.lkey,
+        })
+    }
+
+    /// The element of the body, which is `bytes`.
+    fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
+        let body = self.body.as_ref().ok_or(PostError::Invalid)?;
+        // SAFETY: By the invariants it is there, and written here alone.
+        let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
+        at.store(u64::from_ne_bytes(bytes), Relaxed);
+        self.sync(body.dma, REPLY_BODY, body.dir);
+        Ok(raw::ib_sge {
+            addr: body.dma,
+            // CAST: 8.
+            length: REPLY_BODY as u32,
+            lkey: self.lkey,
+        })
+    }
+
+    /// Hands memory of the regions to the device.
+    #[inline(always)]
+    fn sync(&self, dma: u64, len: usize, dir: raw::dma_data_direction) {
+        // SAFETY: The device is valid, and the memory in a region of the domain.
+        unsafe {
+            raw::rtrs_helper_ib_dma_sync_for_device(self.domain.device().as_raw(), dma, len, dir);
+        }
+    }
+
+    /// The word, with a write of nothing to nowhere.
+    #[inline(always)]
+    fn end(&self, qp: &QueuePair, imm: u32) -> raw::ib_rdma_wr {
+        raw::ib_rdma_wr {
+            wr: raw::ib_send_wr {
+                next: null_mut(),
+                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 {
+                    wr_cqe: qp.silent(),
+                },
+                sg_list: null_mut(),
+                num_sge: 0,
+                opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
+                send_flags: 0,
+                ex: raw::ib_send_wr__bindgen_ty_2 {
+                    imm_data: imm.to_be(),
+                },
+            },
+            remote_addr: 0,
+            rkey: 0,
+        }
     }
 }

@@ -122,11 +122,13 @@ impl Request {
     }
 
     /// Length of the data in bytes.
+    #[inline(always)]
     pub const fn data_len(&self) -> u32 {
         self.data_len
     }
 
     /// Length of the user message in bytes.
+    #[inline(always)]
     pub const fn usr_len(&self) -> u16 {
         self.usr_len
     }
@@ -168,6 +170,20 @@ impl Request {
 
         // No overflow: within the chunk.
         start..start.saturating_add(usize::from(self.usr_len))
+    }
+
+    /// Bytes that its client has written: all but the place of a read's data.
+    #[inline(always)]
+    pub const fn written(&self) -> u32 {
+        let (data, message) = match (self.dir, self.dest) {
+            (Dir::Write, _) => (self.data_len, WriteMsg::SIZE),
+            (Dir::Read, Dest::None) => (0, ReadMsg::SIZE_NO_DESC),
+            (Dir::Read, _) => (0, ReadMsg::MAX_SIZE),
+        };
+
+        // CAST: Widening, and at most 24. No overflow: within the chunk.
+        data.wrapping_add(self.usr_len as u32)
+            .wrapping_add(message as u32)
     }
 
     /// Data and user message, in bytes: what the statistics count.

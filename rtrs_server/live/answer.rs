@@ -19,180 +19,79 @@ use kernel::{
 use rtrs_bindings::{
     compat::smp_mb,
     ib::{
-        Answer,
         Endpoint,
+        NotPosted,
         PostError,
-        Remote,
-        Source, //
+        QueuePair, //
     },
-    lock::SpinLockIrqGuard,
-};
-use rtrs_core::proto::{
-    Imm,
-    IoErrno,
-    RkeyRsp, //
 };
 
 use super::{
-    slot::{
-        Held,
-        Place,
-        Slot,
-        Todo, //
-    },
+    Chunk,
     Live,
     Stalled, //
 };
 use crate::{
+    chunk::{
+        Attempt,
+        Todo, //
+    },
     logic::chunk_state::End,
     op::Op,
     path::Path,
     trace, //
 };
 
-/// Of posting an answer.
-#[derive(Clone, Copy)]
-enum Attempt {
-    First,
-    /// There was no room before.
-    Again,
-}
-
 impl Live {
     /// Answers the request of `op`; its chunk is free for the next one.
     ///
-    /// An operation that cannot be answered is returned.
-    pub(crate) fn answer(&self, path: &Arc<Path>, op: KBox<Op>, errno: i32) -> Option<KBox<Op>> {
-        let buf_id = op.buf_id();
-        let Ok(slot) = self.slot(buf_id) else {
-            return Some(op);
+    /// An operation that cannot be answered is dropped.
+    #[inline(always)]
+    pub(crate) fn answer(&self, mut op: KBox<Op>, errno: i32) {
+        let (buf_id, cid) = (op.buf_id(), op.arrival().cid);
+        let (Some(chunk), Some(ep)) = (self.chunk(buf_id), self.endpoint(cid)) else {
+            return;
         };
-        let mut place = slot.place.lock();
+        let (path, Some(qp)) = (ep.handler(), ep.qp()) else {
+            return;
+        };
 
-        match self.post_answer(path, slot, &mut place, &op, errno, Attempt::First) {
-            Err(PostError::Full) => {
+        op.forget_message();
+        trace::answer(path, &op, qp, errno);
+        match post_answer(path, chunk, qp, op, errno, Attempt::First) {
+            Ok(end) => path.session().after_end(buf_id, end),
+            Err(e) => self.not_answered(path, chunk, buf_id, e, errno),
+        }
+    }
+
+    #[cold]
+    fn not_answered(
+        &self,
+        path: &Arc<Path>,
+        chunk: &Chunk,
+        buf_id: u16,
+        e: NotPosted<KBox<Op>, End>,
+        errno: i32,
+    ) {
+        match e {
+            NotPosted::Kept(PostError::Full, op) => {
                 let cid = op.arrival().cid;
-                place.op = Place::Stalled(op, Todo::Answer(errno));
-                self.stall(Stalled { buf_id, cid });
-                drop(place);
+                self.stall(chunk, op, Todo::Answer(errno), Stalled { buf_id, cid });
                 // The room may have come between the attempt and the entry in the list, and there
                 // may be nothing on the queue any more that announces more.
                 self.make_room(path);
-                None
             }
-            result => self.answered(path, place, op, result),
+            e => lost(path, buf_id, e),
         }
     }
 
-    /// What follows an attempt to post an answer. An operation that was not answered is returned.
-    fn answered(
-        &self,
-        path: &Arc<Path>,
-        mut place: SpinLockIrqGuard<'_, Held>,
-        mut op: KBox<Op>,
-        result: Result<(), PostError>,
-    ) -> Option<KBox<Op>> {
-        let buf_id = op.buf_id();
-
-        match result {
-            Ok(()) => {
-                let busy = op.take_busy();
-                op.rest();
-                place.put(Place::Idle(op));
-                // Still locked: see the top of this file.
-                let end = if busy {
-                    path.session().end_word(buf_id, path.incarnation())
-                } else {
-                    End::NotBusy
-                };
-                // What follows may be about any other path.
-                drop(place);
-                path.session().after_end(buf_id, end);
-                None
-            }
-            Err(e) => {
-                drop(place);
-                if e != PostError::Closed {
-                    path.post_failed(e);
-                }
-                Some(op)
-            }
-        }
-    }
-
-    /// Posts the answer, all of it or nothing.
-    #[inline(always)]
-    fn post_answer(
-        &self,
-        path: &Path,
-        slot: &Slot,
-        place: &mut Held,
-        op: &Op,
-        errno: i32,
-        attempt: Attempt,
-    ) -> Result<(), PostError> {
-        let request = op.request().ok_or(PostError::Invalid)?;
-        let qp = self
-            .endpoint(op.arrival().cid)
-            .and_then(Endpoint::qp)
-            .ok_or(PostError::Invalid)?;
-        let status = IoErrno::from_kernel(errno);
-        let invalidate = request.inval_rkey();
-        let imm = Imm::IoRsp {
-            msg_id: u32::from(op.buf_id()),
-            errno: status,
-            inval: invalidate.is_some(),
-        };
-        let source = match op.is_private() {
-            true => Source::Second,
-            false => Source::First,
-        };
-        let buf_id = op.buf_id();
-        let told = |rkey| RkeyRsp { buf_id, rkey }.to_bytes();
-        let (register, body) = match slot.mr() {
-            // The key was not invalidated.
-            Some(mr) if op.is_private() => (None, (!path.keeps_keys()).then(|| told(mr.rkey()))),
-            Some(mr) => {
-                // One new key for each answer: keys come round after 256, and who made us try that
-                // often would have the old one again.
-                let rkey = match attempt {
-                    Attempt::First => mr.next_rkey().map_err(|_| PostError::Invalid)?,
-                    Attempt::Again => mr.rkey(),
-                };
-                (Some(mr), Some(told(rkey)))
-            }
-            None => (None, None),
-        };
-        let answer = Answer {
-            // No more than was asked for: the descriptor is as long as the data.
-            data: match request.dest() {
-                Some(dest) if status.is_success() => Some((
-                    source,
-                    request.data_len(),
-                    Remote {
-                        addr: dest.desc.addr,
-                        rkey: dest.desc.rkey,
-                    },
-                )),
-                _ => None,
-            },
-            invalidate,
-            body,
-            imm: imm.encode().map_err(|_| PostError::Invalid)?,
-        };
-        place.reply.post(qp, register, &answer)?;
-        if register.is_some() {
-            place.registered_on = Some(op.arrival().cid);
-        }
-        trace::answered(path, request, op.buf_id(), qp, errno);
-        Ok(())
-    }
-
-    /// Notes that an operation waits for room. Its slot is locked.
+    /// An operation waits for room.
     ///
-    /// [`Live::make_room`] has to follow when it is not: there may be room already, and nothing on the
-    /// queue any more that would announce it.
-    pub(super) fn stall(&self, stalled: Stalled) {
+    /// [`Live::make_room`] has to follow: there may be room already, and nothing on the queue any more
+    /// that would announce it.
+    pub(super) fn stall(&self, chunk: &Chunk, mut op: KBox<Op>, todo: Todo, stalled: Stalled) {
+        op.set_todo(todo);
+        chunk.stall(op);
         self.stalled_len.fetch_add(1, Full);
         self.push_stalled(stalled);
     }
@@ -250,43 +149,87 @@ impl Live {
 
     /// Tries again what was stalled; `false` if there is still no room, and it is back in the list.
     fn unstall(&self, path: &Arc<Path>, stalled: Stalled) -> bool {
-        let Ok(slot) = self.slot(stalled.buf_id) else {
-            return true;
+        let full = match self.chunk(stalled.buf_id) {
+            Some(chunk) => self.go_on(path, chunk, stalled.cid).map(|op| (chunk, op)),
+            None => None,
         };
-        let mut place = slot.place.lock();
 
-        match core::mem::replace(&mut place.op, Place::Out) {
-            Place::Stalled(op, Todo::Invalidate) => {
-                let left = match slot.mr() {
-                    Some(mr) => self.post_inval(path, mr, stalled.cid, &mut place, op),
-                    // Without a key to invalidate it would not be here.
-                    None => Some(op),
-                };
-                if let Some(op) = left {
-                    place.op = Place::Stalled(op, Todo::Invalidate);
-                    self.push_stalled(stalled);
-                    return false;
-                }
-                self.stalled_len.fetch_sub(1, Full);
+        match full {
+            Some((chunk, op)) => {
+                chunk.stall(op);
+                self.push_stalled(stalled);
+                false
             }
-            Place::Stalled(op, Todo::Answer(errno)) => {
-                match self.post_answer(path, slot, &mut place, &op, errno, Attempt::Again) {
-                    Err(PostError::Full) => {
-                        place.op = Place::Stalled(op, Todo::Answer(errno));
-                        self.push_stalled(stalled);
-                        return false;
-                    }
-                    result => {
-                        self.stalled_len.fetch_sub(1, Full);
-                        drop(self.answered(path, place, op, result));
-                    }
-                }
-            }
-            other => {
-                place.op = other;
+            None => {
                 self.stalled_len.fetch_sub(1, Full);
+                true
             }
         }
-        true
+    }
+
+    /// What a stalled operation was about to do; the operation, if there is still no room.
+    fn go_on(&self, path: &Arc<Path>, chunk: &Chunk, cid: u16) -> Option<KBox<Op>> {
+        let op = chunk.unstall()?;
+        let buf_id = op.buf_id();
+
+        match op.todo() {
+            Todo::Invalidate => match chunk.mr() {
+                Some(mr) => self.post_inval(path, chunk, mr, cid, op).err(),
+                // Without a key to invalidate it would not be here.
+                None => None,
+            },
+            Todo::Answer(errno) => {
+                let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
+                match post_answer(path, chunk, qp, op, errno, Attempt::Again) {
+                    Ok(end) => path.session().after_end(buf_id, end),
+                    Err(NotPosted::Kept(PostError::Full, op)) => return Some(op),
+                    Err(e) => lost(path, buf_id, e),
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Posts an answer, and gives back chunk and session's word before.
+#[inline(always)]
+fn post_answer(
+    path: &Arc<Path>,
+    chunk: &Chunk,
+    qp: &QueuePair,
+    op: KBox<Op>,
+    errno: i32,
+    attempt: Attempt,
+) -> Result<End, NotPosted<KBox<Op>, End>> {
+    let buf_id = op.buf_id();
+
+    chunk.answer(
+        qp,
+        op,
+        errno,
+        path.keeps_keys(),
+        attempt,
+        |busy| match busy {
+            true => path.session().end_word(buf_id, path.incarnation()),
+            false => End::NotBusy,
+        },
+    )
+}
+
+/// An answer is not going to be posted.
+#[cold]
+fn lost(path: &Arc<Path>, buf_id: u16, e: NotPosted<KBox<Op>, End>) {
+    match e {
+        NotPosted::Kept(e, op) => {
+            if e != PostError::Closed {
+                path.post_failed(e);
+            }
+            drop(op);
+        }
+        NotPosted::Given(e, end) => {
+            // The chunk is free already.
+            path.post_failed(e);
+            path.session().after_end(buf_id, end);
+        }
     }
 }

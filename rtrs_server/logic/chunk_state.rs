@@ -78,6 +78,7 @@ impl Users {
         }
     }
 
+    #[inline(always)]
     fn to_word(self) -> u64 {
         let half = |user: Option<Incarnation>| user.map_or(0, |user| u64::from(user.get()));
 
@@ -97,7 +98,26 @@ impl ChunkState {
     ///
     /// Whatever [`ChunkState::end`] needs to run the request must be in place before, as it may be
     /// handed over before this returns.
+    #[inline(always)]
     pub fn try_begin(&self, inc: Incarnation) -> Begin {
+        let free = Users {
+            busy: None,
+            parked: None,
+        };
+        let ours = Users {
+            busy: Some(inc),
+            ..free
+        };
+
+        // As a rule. ORDERING: As in `update()`.
+        match self.word.cmpxchg(free.to_word(), ours.to_word(), Full) {
+            Ok(_) => Begin::Run,
+            Err(_) => self.begin_in_use(inc),
+        }
+    }
+
+    #[cold]
+    fn begin_in_use(&self, inc: Incarnation) -> Begin {
         self.update(|users| match users {
             Users { busy: None, .. } => (
                 Some(Users {
@@ -124,10 +144,26 @@ impl ChunkState {
 
     /// The operation of `inc` is over: nothing touches the chunk for it any more.
     ///
-    /// With the answer the client may send the next request for this chunk over the same path: that
-    /// must not get to [`ChunkState::try_begin`] before this has returned. The server posts the
-    /// answer and calls this with the chunk's slot locked.
+    /// With the answer the client may send the next request for this chunk: that must not get to
+    /// [`ChunkState::try_begin`] before this has returned. The server calls this when there is room
+    /// for the answer, before it is posted.
+    #[inline(always)]
     pub fn end(&self, inc: Incarnation) -> End {
+        let ours = Users {
+            busy: Some(inc),
+            parked: None,
+        };
+        let free = Users { busy: None, ..ours };
+
+        // As a rule. ORDERING: As in `update()`.
+        match self.word.cmpxchg(ours.to_word(), free.to_word(), Full) {
+            Ok(_) => End::Free,
+            Err(_) => self.end_of_several(inc),
+        }
+    }
+
+    #[cold]
+    fn end_of_several(&self, inc: Incarnation) -> End {
         self.update(|users| match users {
             Users { busy, parked } if busy == Some(inc) => (
                 Some(Users {

@@ -71,8 +71,8 @@ impl Path {
         // another path, however long the next step takes. What was parked on another path's
         // operation is not parked any more.
         if let Some(live) = &live {
-            drop_parked(self, live.slots().len());
-            live.give_up(self);
+            drop_parked(self, live.chunks().len());
+            live.give_up();
         }
 
         // 4. Connections: drained, destroyed. Those of a handshake are here; those of a path that

@@ -49,18 +49,29 @@ impl Path {
         };
         let now = now_ns();
 
-        for (id, slot) in live.slots().iter().enumerate() {
-            let Some(waits_for) = slot.waits_for() else {
+        for (id, chunk) in live.chunks().iter().enumerate() {
+            let Some(waits_for) = chunk.waits_for() else {
                 continue;
             };
-            let (cid, dir, since) = slot.stamp();
+            let (cid, dir) = chunk.stamp();
             f(Flying {
                 id,
                 cid,
                 dir,
-                age_ns: now.saturating_sub(since),
+                age_ns: now.saturating_sub(chunk.since()),
                 waits_for,
             });
         }
+    }
+
+    /// Nanoseconds since the last request for a chunk came; 0 if the path is being taken down. Any
+    /// context.
+    pub(crate) fn age_of_request(&self, buf_id: u16) -> u64 {
+        let guard = rcu::read_lock();
+        let chunks = self.live.read(&guard).map(|live| live.chunks());
+
+        chunks
+            .and_then(|chunks| chunks.get(usize::from(buf_id)))
+            .map_or(0, |chunk| now_ns().saturating_sub(chunk.since()))
     }
 }

@@ -49,12 +49,12 @@ use super::{
     Path, //
 };
 use crate::{
+    chunk::Home,
     logic::path_state::{
         CloseReason,
         ServerPathState, //
     },
     op::{
-        Arrival,
         Op,
         Operation, //
     },
@@ -104,7 +104,7 @@ impl Handler for Path {
         let Some(token) = token else { return };
         let depth = u32::from(self.geometry().queue_depth());
         match token.checked_sub(depth) {
-            // An operation whose invalidation failed goes with its slot.
+            // An operation whose invalidation failed goes with its chunk.
             None if ok => {
                 if let Err(fault) = self.invalidated(token) {
                     path.fault(fault);
@@ -214,14 +214,9 @@ impl Path {
         }
         match Imm::decode(imm)? {
             Imm::IoReq { payload } => {
-                let target = self.geometry().codec().decode(payload)?;
-                let arrival = Arrival {
-                    cid,
-                    off: target.off,
-                    // A length that does not fit is longer than any chunk.
-                    byte_len: u32::try_from(wc.byte_len()).unwrap_or(u32::MAX),
-                };
-                self.recv_request(target.buf_id, arrival)
+                // A length that does not fit is longer than any chunk.
+                let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
+                self.recv_request(cid, payload, byte_len)
             }
             Imm::Hb if cid == 0 => {
                 self.ack_heartbeat(qp);
@@ -237,13 +232,13 @@ impl Path {
         }
     }
 
-    fn recv_request(self: &Arc<Self>, buf_id: u16, arrival: Arrival) -> Result<(), Fault> {
+    #[inline(always)]
+    fn recv_request(self: &Arc<Self>, cid: u16, payload: u32, byte_len: u32) -> Result<(), Fault> {
         let guard = rcu::read_lock();
 
-        self.live
-            .read(&guard)
+        self.live(&guard)
             .ok_or(Fault::Unexpected("request before the info answer"))?
-            .arrived(self, buf_id, arrival)
+            .arrived(self, cid, payload, byte_len)
     }
 
     /// The key of a chunk is invalid.
@@ -296,37 +291,47 @@ impl Path {
 
     /// Hands the request of `op` to the user, unless the path is closing. May sleep, as the user
     /// may.
+    #[inline(always)]
     pub(crate) fn call_user(self: &Arc<Self>, mut op: KBox<Op>) {
         if self.is_closing() {
             return;
         }
-        let begun = if op.is_private() {
-            op.take_data()
-        } else {
-            let parsed = {
-                let guard = rcu::read_lock();
-                match self.live.read(&guard) {
-                    Some(live) => live.parse(self, &op),
-                    None => return,
-                }
-            };
-            match parsed {
-                Ok(request) => op.begin(request),
-                Err(fault) => return self.fault(fault),
-            }
+        let begun = match op.request() {
+            Some(_) => op.take_data(),
+            None => match self.begin(&mut op) {
+                Some(begun) => begun,
+                None => return,
+            },
         };
 
         if let Some(request) = op.request() {
             self.stats.started(request.dir(), request.total_len());
         }
         trace::submit(self, &op);
-        let mut operation = Operation::new(op);
         match begun {
             Ok(()) => {
                 let session = self.session();
+                let operation = Operation::new(op);
                 session.context().service().request(session, operation);
             }
-            Err(e) => operation.finish(e.to_errno()),
+            Err(e) => not_begun(op, e),
+        }
+    }
+
+    /// Parses a request that was not when it arrived; `None` if that ends the path, or it has ended.
+    #[inline(never)]
+    fn begin(self: &Arc<Self>, op: &mut Op) -> Option<Result> {
+        let parsed = {
+            let guard = rcu::read_lock();
+            self.live(&guard)?.parse(op)
+        };
+
+        match parsed {
+            Ok(request) => Some(op.begin(request)),
+            Err(fault) => {
+                self.fault(fault);
+                None
+            }
         }
     }
 
@@ -371,4 +376,11 @@ impl Path {
             self.post_failed(e);
         }
     }
+}
+
+/// The user cannot be given what it needs.
+#[cold]
+#[inline(never)]
+fn not_begun(op: KBox<Op>, e: Error) {
+    Path::answer(op, e.to_errno());
 }

@@ -57,15 +57,13 @@ use super::{
 };
 use crate::{
     inbox::Inbox,
+    lease::Lease,
     live::{
-        Live,
-        Slot, //
+        Chunk,
+        Live, //
     },
     logic::path_state::CloseReason,
-    op::{
-        Lease,
-        Op, //
-    },
+    op::Op,
     sysfs::PathDir, //
 };
 
@@ -166,17 +164,17 @@ impl Path {
         }
 
         let depth = self.geometry().queue_depth();
-        let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let mut regions = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         // CAST: at most 4 MiB.
         let size = self.geometry().chunk_size() as usize;
         for _ in 0..depth {
-            chunks.push(map(&domain, size, Direction::Bidirectional)?, GFP_KERNEL)?;
+            regions.push(map(&domain, size, Direction::Bidirectional)?, GFP_KERNEL)?;
         }
         let always_invalidate = self.session().context().config().always_invalidate;
         let groups = if always_invalidate {
             KVec::new()
         } else {
-            self.group(&domain, &chunks)?
+            self.group(&domain, &regions)?
         };
         let copy_max = self.session().context().config().copy_max;
         let mut private = KVVec::new();
@@ -198,17 +196,18 @@ impl Path {
 
         let lease = Lease::new(self, memory)?;
         self.ops_out.store(true, Release);
-        let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for (buf_id, chunk) in (0..depth).zip(chunks) {
+        let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        for (buf_id, region) in (0..depth).zip(regions) {
             let mr = if always_invalidate {
-                Some(Mr::of(&domain, core::slice::from_ref(&chunk))?)
+                Some(Mr::of(&domain, core::slice::from_ref(&region))?)
             } else {
                 None
             };
             let own = private.get(usize::from(buf_id));
             let pages = own.map(|own| own.pages().clone());
-            let op = Op::new(self, buf_id, chunk.pages().clone(), pages, &lease)?;
-            slots.push(Slot::new(chunk, own, mr, rkeys.as_ref(), op)?, GFP_KERNEL)?;
+            let op = Op::new(self, buf_id, region.pages().clone(), pages, &lease)?;
+            let chunk = Chunk::new(region, own, mr, rkeys.as_ref(), op)?;
+            chunks.push(chunk, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
         for ep in eps.iter() {
@@ -217,16 +216,16 @@ impl Path {
                 0 => context.slow_queue(),
                 _ => context.io_queue(),
             };
-            inboxes.push(Inbox::new(self, queue, depth, &lease)?, GFP_KERNEL)?;
+            inboxes.push(Inbox::new(self, queue, &lease)?, GFP_KERNEL)?;
         }
-        let chunks = slots.iter().map(|slot| slot.region());
+        let regions = chunks.iter().map(|chunk| chunk.region());
         let own = Iterator::chain(private.iter(), rkeys.iter());
-        let bytes = Iterator::chain(chunks, own).fold(0usize, |sum, region| {
+        let bytes = Iterator::chain(regions, own).fold(0usize, |sum, region| {
             sum.saturating_add(region.pages().len())
         });
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
-        Live::new(eps, slots, inboxes, groups, copy_max)
+        Live::new(self.geometry(), eps, chunks, inboxes, groups, copy_max)
     }
 
     /// The connections, of which there have to be all.
@@ -274,7 +273,7 @@ impl Path {
             .and_then(|ep| ep.qp())
             .ok_or(EINVAL)?;
         let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_REG);
-        let own = live.slots().iter().filter_map(|slot| slot.mr());
+        let own = live.chunks().iter().filter_map(|chunk| chunk.mr());
         let mut mrs = Iterator::chain(own, live.groups());
 
         loop {
@@ -299,8 +298,8 @@ impl Path {
     fn info_answer(&self, live: &Live) -> Result<(Region, usize)> {
         let chunk_size = self.geometry().chunk_size();
         let mut descs = KVVec::new();
-        for slot in live.slots() {
-            if let Some(mr) = slot.mr() {
+        for chunk in live.chunks() {
+            if let Some(mr) = chunk.mr() {
                 descs.push(describe(mr, chunk_size)?, GFP_KERNEL)?;
             }
         }
@@ -318,7 +317,7 @@ impl Path {
         let count = u16::try_from(descs.len())?;
         let mut message = KVVec::from_elem(0, InfoRsp::size(count), GFP_KERNEL)?;
         let len = InfoRsp::write(descs.iter().copied(), &mut message).map_err(|_| EINVAL)?;
-        let domain = live.slots().first().ok_or(EINVAL)?.region().domain();
+        let domain = live.chunks().first().ok_or(EINVAL)?.region().domain();
         let region = map(domain, message.len(), Direction::ToDevice)?;
         region.write(0, &message)?;
         Ok((region, len))

@@ -5,8 +5,18 @@
 
 #![no_std]
 
+extern crate alloc;
+
 #[path = "../../shim/atomic.rs"]
 pub mod atomic;
+
+/// The owning pointer, under the name by which the sources find it.
+pub mod boxed {
+    pub use alloc::boxed::Box as KBox;
+}
+
+#[path = "../../../../bindings/berth.rs"]
+pub mod berth;
 
 #[path = "../../../../bindings/handoff.rs"]
 pub mod handoff;

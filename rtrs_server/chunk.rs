@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One chunk of a path: its memory, its registration, its operation, the answer.
+//!
+//! Nothing in here knows paths or sessions: those are the [`Home`] of the chunks.
+//!
+//! # The operation
+//!
+//! Each chunk has exactly one [`Op`], made with it. Whoever has the box executes the request. While
+//! nobody does it is in the chunk, and the word of the chunk's berth says what for ([`Stay`]):
+//!
+//! ```text
+//!   Idle --claim--> (arriving) -----------------------------------> Queued --dequeue--> (user)
+//!    ^                |  ^  \--wait--> Invalidating --invalidated--^                      |
+//!    |                |  |                ^ |                                             |
+//!    |              park unpark           | stall                                         |
+//!    |                v  |                | v                                             |
+//!    |               Parked              Stalled <--stall-- (answering) <-----------------+
+//!    +-------------------------------------------------rest--/
+//! ```
+//!
+//! In brackets: away, in a box that somebody owns. So there is never a second operation for one
+//! chunk, a request is answered once, and there is nothing to lock.
+//!
+//! A chunk rests when there is room for its answer, before the device is told about that: a client
+//! that has the answer finds the chunk free. One that does not wait for it harms itself: what it
+//! sends too early gets the same memory that it has a key to.
+
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+
+use rtrs_bindings::{
+    berth::Berth,
+    ib::{
+        Mr,
+        Region,
+        Reply,
+        REPLY_BODY, //
+    },
+};
+use rtrs_core::proto::Dir;
+
+use crate::logic::pile::Link;
+
+mod answer;
+mod arrival;
+mod op;
+
+pub(crate) use self::{
+    answer::Attempt,
+    arrival::Arrival,
+    op::{
+        Op,
+        Todo, //
+    }, //
+};
+
+/// What chunks belong to.
+pub(crate) trait Home: Send + Sync + Sized + 'static {
+    /// What an operation keeps for as long as it exists.
+    type Lease: Send + Sync;
+
+    /// The user has answered. Any context.
+    fn answer(op: KBox<Op<Self>>, errno: i32);
+
+    /// An operation is over that is not going to be answered. Any context.
+    fn abandoned(&self, buf_id: u16);
+}
+
+/// What the operation of a chunk is in the chunk for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Stay {
+    /// Nothing runs.
+    Idle = 1,
+    /// Until the chunk's operation on another path is over.
+    Parked,
+    /// Until the chunk's key is invalid.
+    Invalidating,
+    /// Until the send queue has room.
+    Stalled,
+    /// Until the user has time for it.
+    Queued,
+}
+
+// As the word of a berth has them.
+const IDLE: u8 = Stay::Idle as u8;
+const PARKED: u8 = Stay::Parked as u8;
+const INVALIDATING: u8 = Stay::Invalidating as u8;
+const STALLED: u8 = Stay::Stalled as u8;
+const QUEUED: u8 = Stay::Queued as u8;
+
+const READ: u32 = Dir::Read as u32;
+const WRITE: u32 = Dir::Write as u32;
+/// The message was not read yet.
+const DIR_UNKNOWN: u32 = 0xff;
+/// The direction is above the connection.
+const DIR_SHIFT: u32 = 16;
+
+/// What became of an attempt to unpark.
+pub(crate) enum Unparked<H: Home> {
+    /// The operation that was parked.
+    Op(KBox<Op<H>>),
+    /// It is just about to be parked; who does goes on with it instead.
+    Called,
+    /// There is none.
+    None,
+}
+
+/// One chunk of a path. The word first: what a request touches is in the first two lines.
+#[repr(align(64))]
+pub(crate) struct Chunk<H: Home> {
+    op: Berth<Op<H>>,
+    /// Where it is among those that wait for the user.
+    link: Link,
+    /// Of its last request, for who looks on: connection, direction; when it came.
+    stamp: Atomic<u32>,
+    since: Atomic<u64>,
+    /// The chunk's own key, if that changes with each request.
+    mr: Option<Mr>,
+    reply: Reply,
+    region: Region,
+}
+
+impl<H: Home> AsRef<Link> for Chunk<H> {
+    #[inline(always)]
+    fn as_ref(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl<H: Home> Chunk<H> {
+    /// A chunk and its operation. Answers to copied requests send from `private`. If its key changes
+    /// with each request then answers carry the new one, which is in `rkeys` for all chunks. May
+    /// sleep.
+    pub(crate) fn new(
+        region: Region,
+        private: Option<&Region>,
+        mr: Option<Mr>,
+        rkeys: Option<&Region>,
+        op: KBox<Op<H>>,
+    ) -> Result<Self> {
+        let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
+
+        Ok(Self {
+            op: Berth::new::<IDLE>(op),
+            link: Link::new(),
+            stamp: Atomic::new(0),
+            since: Atomic::new(0),
+            mr,
+            reply: Reply::new(&region, private, body)?,
+            region,
+        })
+    }
+
+    /// The chunk's own key, if that changes with each request.
+    #[inline(always)]
+    pub(crate) fn mr(&self) -> Option<&Mr> {
+        self.mr.as_ref()
+    }
+
+    /// The chunk's memory.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    //
+    // Ways of the operation.
+    //
+
+    /// A request came: its operation, unless that is under way.
+    #[inline(always)]
+    pub(crate) fn claim(&self) -> Option<KBox<Op<H>>> {
+        self.op.take::<IDLE>()
+    }
+
+    /// The request is over.
+    #[inline(always)]
+    pub(crate) fn rest(&self, op: KBox<Op<H>>) {
+        self.op.put::<IDLE>(op);
+    }
+
+    /// The request waits for the chunk's operation on another path. The operation is returned if
+    /// that is over meanwhile.
+    pub(crate) fn park(&self, op: KBox<Op<H>>) -> Result<(), KBox<Op<H>>> {
+        self.op.park::<PARKED>(op)
+    }
+
+    /// The chunk's operation on another path is over.
+    pub(crate) fn unpark(&self) -> Unparked<H> {
+        // Once more if it was parked in between.
+        for _ in 0..2 {
+            if let Some(op) = self.op.take::<PARKED>() {
+                return Unparked::Op(op);
+            }
+            if self.op.call() {
+                return Unparked::Called;
+            }
+        }
+        Unparked::None
+    }
+
+    /// The request waits for the user.
+    #[inline(always)]
+    pub(crate) fn queue(&self, op: KBox<Op<H>>) {
+        self.op.put::<QUEUED>(op);
+    }
+
+    /// The user has time for it; `None` if it was given up.
+    #[inline(always)]
+    pub(crate) fn dequeue(&self) -> Option<KBox<Op<H>>> {
+        self.op.take::<QUEUED>()
+    }
+
+    /// The request waits for its key to be invalid.
+    pub(crate) fn wait_for_key(&self, op: KBox<Op<H>>) {
+        self.op.put::<INVALIDATING>(op);
+    }
+
+    /// The key is invalid, or is not going to be.
+    pub(crate) fn end_wait_for_key(&self) -> Option<KBox<Op<H>>> {
+        self.op.take::<INVALIDATING>()
+    }
+
+    /// The operation waits for room in a send queue.
+    pub(crate) fn stall(&self, op: KBox<Op<H>>) {
+        self.op.put::<STALLED>(op);
+    }
+
+    /// There may be room.
+    pub(crate) fn unstall(&self) -> Option<KBox<Op<H>>> {
+        self.op.take::<STALLED>()
+    }
+
+    /// What waits here for anything, when nobody is going to execute it.
+    pub(crate) fn give_up(&self) -> Option<KBox<Op<H>>> {
+        self.op.take_unless::<IDLE>()
+    }
+
+    /// Whether it has an operation that is not answered. Any context.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.op.tag() != Some(IDLE)
+    }
+
+    //
+    // For who looks on.
+    //
+
+    /// A request came over connection `cid`, at `now` nanoseconds.
+    #[inline(always)]
+    pub(crate) fn came(&self, cid: u16, now: u64) {
+        self.since.store(now, Relaxed);
+        self.stamp
+            .store(u32::from(cid) | DIR_UNKNOWN << DIR_SHIFT, Relaxed);
+    }
+
+    /// What it wants is known.
+    #[inline(always)]
+    fn wants(&self, cid: u16, dir: Dir) {
+        self.stamp
+            .store(u32::from(cid) | (dir as u32) << DIR_SHIFT, Relaxed);
+    }
+
+    /// When the last request came, in nanoseconds.
+    pub(crate) fn since(&self) -> u64 {
+        self.since.load(Relaxed)
+    }
+
+    /// Connection and direction of the last request.
+    pub(crate) fn stamp(&self) -> (u16, Option<Dir>) {
+        let stamp = self.stamp.load(Relaxed);
+        let dir = match stamp >> DIR_SHIFT {
+            READ => Some(Dir::Read),
+            WRITE => Some(Dir::Write),
+            _ => None,
+        };
+
+        // CAST: The low half.
+        (stamp as u16, dir)
+    }
+
+    /// What the request of the chunk waits for; `None` if there is none. Any context.
+    pub(crate) fn waits_for(&self) -> Option<&'static str> {
+        match self.op.tag() {
+            Some(IDLE) => None,
+            Some(PARKED) => Some("other path"),
+            Some(INVALIDATING) => Some("invalidation"),
+            Some(STALLED) => Some("send queue"),
+            _ => Some("user"),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a client is told, and the end of an operation.
+
+use kernel::prelude::*;
+
+use rtrs_bindings::ib::{
+    Answer,
+    NotPosted,
+    PostError,
+    QueuePair,
+    Remote,
+    Source, //
+};
+use rtrs_core::proto::{
+    Imm,
+    IoErrno,
+    Request,
+    RkeyRsp, //
+};
+
+use super::{
+    Chunk,
+    Home,
+    Op, //
+};
+
+/// Of posting an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    First,
+    /// There was no room before.
+    Again,
+}
+
+impl<H: Home> Chunk<H> {
+    /// Posts the answer to the request of `op`, all of it or nothing: 0 or a negative errno, and the
+    /// data of a read. If nothing changes about the chunk's key then a client that `keeps_keys` is
+    /// not told about it.
+    ///
+    /// When there is room for it the operation rests, and `over` is called, if it was
+    /// [busy](Op::set_busy) with true: all that the client needs for its next request. It must not
+    /// post.
+    ///
+    /// # Errors
+    ///
+    /// See [`Reply::post`](rtrs_bindings::ib::Reply::post).
+    #[inline(always)]
+    pub(crate) fn answer<R>(
+        &self,
+        qp: &QueuePair,
+        op: KBox<Op<H>>,
+        errno: i32,
+        keeps_keys: bool,
+        attempt: Attempt,
+        over: impl FnOnce(bool) -> R,
+    ) -> Result<R, NotPosted<KBox<Op<H>>, R>> {
+        let Some(request) = op.request() else {
+            return Err(NotPosted::Kept(PostError::Invalid, op));
+        };
+        let data = data(request, op.is_private(), errno);
+        let Some(imm) = word(op.buf_id(), errno, request.inval_rkey().is_some()) else {
+            return Err(NotPosted::Kept(PostError::Invalid, op));
+        };
+        let key_is_told = self.mr().is_some() && !(op.is_private() && keeps_keys);
+        if key_is_told || request.inval_rkey().is_some() {
+            let answer = Answer {
+                data,
+                invalidate: request.inval_rkey(),
+                body: None,
+                imm,
+            };
+            return self.answer_with_keys(qp, op, key_is_told, answer, attempt, over);
+        }
+
+        self.reply.post_message(qp, data, imm, op, |mut op| {
+            let busy = op.take_busy();
+            self.rest(op);
+            over(busy)
+        })
+    }
+
+    /// An answer with which a key changes, or is told.
+    #[inline(never)]
+    fn answer_with_keys<R>(
+        &self,
+        qp: &QueuePair,
+        op: KBox<Op<H>>,
+        key_is_told: bool,
+        mut answer: Answer,
+        attempt: Attempt,
+        over: impl FnOnce(bool) -> R,
+    ) -> Result<R, NotPosted<KBox<Op<H>>, R>> {
+        let buf_id = op.buf_id();
+        let mr = self.mr().filter(|_| key_is_told);
+        // What is private was not invalidated.
+        let register = mr.filter(|_| !op.is_private());
+        // One new key for each answer: keys come round after 256, and who made us try that often
+        // would have the old one again.
+        if let (Some(mr), Attempt::First) = (register, attempt) {
+            if mr.next_rkey().is_err() {
+                return Err(NotPosted::Kept(PostError::Invalid, op));
+            }
+        }
+        answer.body = mr.map(|mr| {
+            RkeyRsp {
+                buf_id,
+                rkey: mr.rkey(),
+            }
+            .to_bytes()
+        });
+
+        self.reply.post(qp, register, &answer, op, |mut op| {
+            let busy = op.take_busy();
+            if register.is_some() {
+                op.note_registered();
+            }
+            self.rest(op);
+            over(busy)
+        })
+    }
+}
+
+/// What goes to the client, and where from.
+#[inline(always)]
+fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32, Remote)> {
+    let source = match is_private {
+        true => Source::Second,
+        false => Source::First,
+    };
+    let to = request.dest()?.desc;
+
+    // No more than was asked for: the descriptor is as long as the data.
+    (errno == 0).then_some((
+        source,
+        to.len,
+        Remote {
+            addr: to.addr,
+            rkey: to.rkey,
+        },
+    ))
+}
+
+/// The word that says what became of the request of a chunk.
+#[inline(always)]
+fn word(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
+    let errno = match errno {
+        0 => IoErrno::SUCCESS,
+        _ => IoErrno::from_kernel(errno),
+    };
+    let imm = Imm::IoRsp {
+        msg_id: u32::from(buf_id),
+        errno,
+        inval,
+    };
+
+    imm.encode().ok()
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all operations of a path share.
+//!
+//! # Context
+//!
+//! Any, but to make one: dropping only queues work.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use rtrs_bindings::{
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkExt,
+        WorkItem, //
+    },
+};
+
+use crate::{
+    limits::Share,
+    path::Path, //
+};
+
+/// What all operations of a path share: when it goes, they are gone.
+pub(crate) struct Lease {
+    end: Arc<OpsEnd>,
+    queue: Queue,
+    /// Of the chunks, whose pages the operations have.
+    _memory: Share,
+}
+
+impl Lease {
+    /// A lease of `path`, whose chunks are counted by `memory`. May sleep.
+    pub(crate) fn new(path: &Arc<Path>, memory: Share) -> Result<Arc<Self>> {
+        let end = Arc::pin_init(
+            pin_init!(OpsEnd {
+                path <- new_spinlock_irq!(Some(path.clone()), "rtrs_srv_lease"),
+                work <- new_work!("rtrs_srv_ops_end"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let queue = path.session().queue().clone();
+        let lease = Self {
+            end,
+            queue,
+            _memory: memory,
+        };
+        Ok(Arc::new(lease, GFP_KERNEL)?)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.end.work.enqueue(&self.queue, &self.end);
+    }
+}
+
+/// Tells the path from a task that its operations are gone. It has a reference of its own to the
+/// path, so that the last operation, in an interrupt perhaps, never frees that.
+#[pin_data]
+struct OpsEnd {
+    #[pin]
+    path: SpinLockIrq<Option<Arc<Path>>>,
+    #[pin]
+    work: Work<OpsEnd>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for OpsEnd { self.work }
+}
+
+impl WorkItem for OpsEnd {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let path = this.path.lock().take();
+        if let Some(path) = path {
+            path.ops_ended();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A box that is there or away, under all interleavings.
+
+#![cfg(loom)]
+
+use loom::{
+    cell::UnsafeCell,
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        Arc,
+    },
+    thread, //
+};
+use rtrs_bindings::berth::Berth;
+
+const IDLE: u8 = 1;
+const PARKED: u8 = 2;
+const QUEUED: u8 = 5;
+
+/// A value of which loom sees each access, and whether anything orders it against the others.
+#[repr(align(8))]
+struct Watched(UnsafeCell<u32>);
+
+impl Watched {
+    fn increment(&mut self) {
+        // SAFETY: There is a unique reference. That it really is unique is what loom checks.
+        self.0.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+fn berth<const TAG: u8>() -> Arc<Berth<Watched>> {
+    Arc::new(Berth::new::<TAG>(Box::new(Watched(UnsafeCell::new(0)))))
+}
+
+#[test]
+fn one_has_it_at_a_time() {
+    loom::model(|| {
+        let berth = berth::<IDLE>();
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let berth = berth.clone();
+                thread::spawn(move || {
+                    if let Some(mut value) = berth.take::<IDLE>() {
+                        value.increment();
+                        berth.put::<IDLE>(value);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        berth.take::<IDLE>().expect("it is back").increment();
+    });
+}
+
+#[test]
+fn given_up_or_taken_once() {
+    loom::model(|| {
+        let berth = berth::<QUEUED>();
+        let had = Arc::new(AtomicU32::new(0));
+        let worker = {
+            let (berth, had) = (berth.clone(), had.clone());
+            thread::spawn(move || {
+                if let Some(mut value) = berth.take::<QUEUED>() {
+                    value.increment();
+                    had.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        if let Some(mut value) = berth.take_unless::<IDLE>() {
+            value.increment();
+            had.fetch_add(1, Ordering::Relaxed);
+        }
+        worker.join().expect("no panic");
+        assert_eq!(had.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// Whoever calls and whoever parks: one of both goes on with the box, whatever comes first.
+#[test]
+fn parked_or_called() {
+    loom::model(|| {
+        let berth = berth::<IDLE>();
+        let mut value = berth.take::<IDLE>().expect("there");
+        let ran = Arc::new(AtomicU32::new(0));
+        let caller = {
+            let (berth, ran) = (berth.clone(), ran.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    if let Some(mut value) = berth.take::<PARKED>() {
+                        value.increment();
+                        ran.fetch_add(1, Ordering::Relaxed);
+                        return true;
+                    }
+                    if berth.call() {
+                        return true;
+                    }
+                }
+                false
+            })
+        };
+        value.increment();
+        if let Err(mut value) = berth.park::<PARKED>(value) {
+            value.increment();
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(caller.join().expect("no panic"));
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
