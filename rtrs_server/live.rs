@@ -154,11 +154,11 @@ impl Live {
     /// Leaves an operation that owns its chunk for the user. Any context.
     #[inline(always)]
     fn deliver(&self, chunk: &Chunk, op: KBox<Op>) {
-        let buf_id = op.buf_id();
+        let (buf_id, cid) = (op.buf_id(), op.arrival().cid);
 
-        // There is an inbox for each connection.
-        if let Some(inbox) = self.inboxes.get(usize::from(op.arrival().cid)) {
-            chunk.queue(op);
+        chunk.queue(op);
+        // There is one for each connection.
+        if let Some(inbox) = self.inboxes.get(usize::from(cid)) {
             inbox.put(buf_id, chunk);
         }
     }

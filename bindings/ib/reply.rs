@@ -231,17 +231,15 @@ impl Reply {
         if !qp.is_of(&self.domain) {
             return Err(NotPosted::Kept(PostError::Invalid, what));
         }
-        let mut element = raw::ib_sge::default();
-        let mut end = self.end(qp, imm);
-        if let Some((source, len, to)) = data {
-            element = match self.data(source, len) {
-                Ok(element) => element,
+        let (mut element, n, to) = match data {
+            Some((source, len, to)) => match self.data(source, len) {
+                Ok(element) => (element, 1, to),
                 Err(e) => return Err(NotPosted::Kept(e, what)),
-            };
-            end.wr.num_sge = 1;
-            end.remote_addr = to.addr;
-            end.rkey = to.rkey;
-        }
+            },
+            None => (raw::ib_sge::default(), 0, Remote { addr: 0, rkey: 0 }),
+        };
+        let mut end = self.end(qp, imm, to);
+        end.wr.num_sge = n;
         end.wr.sg_list = &raw mut element;
         let room = match qp.reserve(1, false) {
             Ok(room) => room,
@@ -324,7 +322,7 @@ impl Reply {
             // SAFETY: The work request is ours.
             unsafe { links.push(&raw mut inval, cqe) };
         }
-        let mut end = self.end(qp, answer.imm);
+        let mut end = self.end(qp, answer.imm, Remote { addr: 0, rkey: 0 });
         let mut body;
         if let Some(bytes) = answer.body {
             body = match self.body(bytes) {
@@ -394,9 +392,9 @@ impl Reply {
         }
     }
 
-    /// The word, with a write of nothing to nowhere.
+    /// The word, with a write to `to` that has no elements yet.
     #[inline(always)]
-    fn end(&self, qp: &QueuePair, imm: u32) -> raw::ib_rdma_wr {
+    fn end(&self, qp: &QueuePair, imm: u32, to: Remote) -> raw::ib_rdma_wr {
         raw::ib_rdma_wr {
             wr: raw::ib_send_wr {
                 next: null_mut(),
@@ -411,8 +409,8 @@ impl Reply {
                     imm_data: imm.to_be(),
                 },
             },
-            remote_addr: 0,
-            rkey: 0,
+            remote_addr: to.addr,
+            rkey: to.rkey,
         }
     }
 }

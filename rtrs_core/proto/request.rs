@@ -79,6 +79,21 @@ impl Request {
     /// violation: an honest client makes none.
     #[inline(always)]
     pub fn parse(geometry: &Geometry, off: u32, msg: &[u8]) -> Result<Self, ProtoError> {
+        Ok(Self::parse_written(geometry, off, msg)?.0)
+    }
+
+    /// [`Request::parse`], and how many bytes the client of such a request has written: all but the
+    /// place of a read's data.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Request::parse`].
+    #[inline(always)]
+    pub fn parse_written(
+        geometry: &Geometry,
+        off: u32,
+        msg: &[u8],
+    ) -> Result<(Self, u32), ProtoError> {
         let room = geometry
             .chunk_size()
             .checked_sub(off)
@@ -89,9 +104,9 @@ impl Request {
         let data_len = off
             .checked_sub(u32::from(message.usr_len))
             .ok_or(ProtoError::UserLen)?;
-        if usize::from(message.usr_len).saturating_add(message.size)
-            > to_usize(geometry.max_hdr_size())
-        {
+        // CAST: At most 24. No overflow: 16 bits, and 24.
+        let header = u32::from(message.usr_len).wrapping_add(message.size as u32);
+        if header > geometry.max_hdr_size() {
             return Err(ProtoError::UserLen);
         }
         match message.dest {
@@ -104,16 +119,22 @@ impl Request {
             _ => (),
         }
 
+        let written = match message.dir {
+            Dir::Read => header,
+            // No overflow: within the chunk.
+            Dir::Write => header.wrapping_add(data_len),
+        };
         // INVARIANT: the message was parsed out of what the chunk holds from `off`, the rest was
         // checked above.
-        Ok(Self {
+        let this = Self {
             addr: message.addr,
             rkey: message.rkey,
             data_len,
             usr_len: message.usr_len,
             dir: message.dir,
             dest: message.dest,
-        })
+        };
+        Ok((this, written))
     }
 
     /// Direction of the data.
@@ -170,20 +191,6 @@ impl Request {
 
         // No overflow: within the chunk.
         start..start.saturating_add(usize::from(self.usr_len))
-    }
-
-    /// Bytes that its client has written: all but the place of a read's data.
-    #[inline(always)]
-    pub const fn written(&self) -> u32 {
-        let (data, message) = match (self.dir, self.dest) {
-            (Dir::Write, _) => (self.data_len, WriteMsg::SIZE),
-            (Dir::Read, Dest::None) => (0, ReadMsg::SIZE_NO_DESC),
-            (Dir::Read, _) => (0, ReadMsg::MAX_SIZE),
-        };
-
-        // CAST: Widening, and at most 24. No overflow: within the chunk.
-        data.wrapping_add(self.usr_len as u32)
-            .wrapping_add(message as u32)
     }
 
     /// Data and user message, in bytes: what the statistics count.

@@ -5,8 +5,7 @@
 use rtrs_core::proto::{
     Geometry,
     ProtoError,
-    Request,
-    WriteMsg, //
+    Request, //
 };
 
 use super::{
@@ -44,18 +43,14 @@ impl<H: Home> Chunk<H> {
         arrival: Arrival,
     ) -> Result<Request, ProtoError> {
         let off = to_usize(arrival.off);
-        // From the first byte that was written to the last that the message may have.
-        let start = off
-            .saturating_add(WriteMsg::SIZE)
-            .saturating_sub(to_usize(arrival.byte_len));
-        let end = self.region.len().min(off.saturating_add(Request::MAX_MSG));
-        self.region.sync_for_cpu(start, end.saturating_sub(start));
 
-        let request = match self.region.pages().read_words::<WORDS>(off) {
-            Some(message) => Request::parse(geometry, arrival.off, message.as_flattened())?,
+        self.region
+            .sync_for_cpu(0, off.wrapping_add(Request::MAX_MSG));
+        let (request, written) = match self.region.pages().read_words::<WORDS>(off) {
+            Some(message) => Request::parse_written(geometry, arrival.off, message.as_flattened())?,
             None => self.parse_at_end(geometry, arrival.off)?,
         };
-        if request.written() != arrival.byte_len {
+        if written != arrival.byte_len {
             return Err(ProtoError::Length);
         }
         self.wants(arrival.cid, request.dir());
@@ -64,16 +59,17 @@ impl<H: Home> Chunk<H> {
 
     /// Less than the longest message is left at the end of the chunk.
     #[cold]
-    fn parse_at_end(&self, geometry: &Geometry, off: u32) -> Result<Request, ProtoError> {
+    fn parse_at_end(&self, geometry: &Geometry, off: u32) -> Result<(Request, u32), ProtoError> {
         let range = Request::msg_range(geometry, off)?;
         let mut message = [0; Request::MAX_MSG];
         let message = message.get_mut(..range.len()).ok_or(ProtoError::Length)?;
 
+        self.region.sync_for_cpu(0, range.end);
         self.region
             .pages()
             .read(range.start, message)
             .map_err(|_| ProtoError::Offset)?;
-        Request::parse(geometry, off, message)
+        Request::parse_written(geometry, off, message)
     }
 }
 

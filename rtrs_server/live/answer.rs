@@ -58,7 +58,7 @@ impl Live {
 
         op.forget_message();
         trace::answer(path, &op, qp, errno);
-        match post_answer(path, chunk, qp, op, errno, Attempt::First) {
+        match post_answer::<false>(path, chunk, qp, op, errno) {
             Ok(end) => path.session().after_end(buf_id, end),
             Err(e) => self.not_answered(path, chunk, buf_id, e, errno),
         }
@@ -180,7 +180,7 @@ impl Live {
             },
             Todo::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
-                match post_answer(path, chunk, qp, op, errno, Attempt::Again) {
+                match post_answer::<true>(path, chunk, qp, op, errno) {
                     Ok(end) => path.session().after_end(buf_id, end),
                     Err(NotPosted::Kept(PostError::Full, op)) => return Some(op),
                     Err(e) => lost(path, buf_id, e),
@@ -191,17 +191,21 @@ impl Live {
     }
 }
 
-/// Posts an answer, and gives back chunk and session's word before.
+/// Posts an answer, and gives back chunk and session's word before. `AGAIN` if there was no room
+/// before: a function of its own, so that the compiler inlines all of the other one.
 #[inline(always)]
-fn post_answer(
+fn post_answer<const AGAIN: bool>(
     path: &Arc<Path>,
     chunk: &Chunk,
     qp: &QueuePair,
     op: KBox<Op>,
     errno: i32,
-    attempt: Attempt,
 ) -> Result<End, NotPosted<KBox<Op>, End>> {
     let buf_id = op.buf_id();
+    let attempt = match AGAIN {
+        false => Attempt::First,
+        true => Attempt::Again,
+    };
 
     chunk.answer(
         qp,

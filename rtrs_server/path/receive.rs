@@ -156,6 +156,7 @@ impl Handler for Path {
 }
 
 impl Path {
+    #[cold]
     fn connection_failed(
         &self,
         path: &Arc<Self>,
@@ -181,6 +182,7 @@ impl Path {
     }
 
     /// The first message on the service connection.
+    #[cold]
     fn recv_info(&self, path: &Arc<Self>, wc: &Success) -> Result<(), Fault> {
         if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
             return Err(Fault::Unexpected("first message is no info request"));
@@ -218,6 +220,13 @@ impl Path {
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
                 self.recv_request(cid, payload, byte_len)
             }
+            other => self.recv_other(cid, qp, other),
+        }
+    }
+
+    #[cold]
+    fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: Imm) -> Result<(), Fault> {
+        match imm {
             Imm::Hb if cid == 0 => {
                 self.ack_heartbeat(qp);
                 Ok(())
@@ -228,7 +237,7 @@ impl Path {
                 Ok(())
             }
             Imm::Hb | Imm::HbAck => Err(Fault::Unexpected("heartbeat on an IO connection")),
-            Imm::IoRsp { .. } => Err(Fault::Unexpected("answer from a client")),
+            Imm::IoReq { .. } | Imm::IoRsp { .. } => Err(Fault::Unexpected("answer from a client")),
         }
     }
 
