@@ -104,6 +104,7 @@ pub use self::{
     },
     reply::{
         Answer,
+        Give,
         NotPosted,
         Reply,
         Source,

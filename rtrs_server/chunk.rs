@@ -52,7 +52,10 @@ mod arrival;
 mod op;
 
 pub(crate) use self::{
-    answer::Attempt,
+    answer::{
+        Attempt,
+        NotAnswered, //
+    },
     arrival::Arrival,
     op::{
         Op,
@@ -65,8 +68,15 @@ pub(crate) trait Home: Send + Sync + Sized + 'static {
     /// What an operation keeps for as long as it exists.
     type Lease: Send + Sync;
 
+    /// What follows the end of an operation.
+    type End;
+
     /// The user has answered. Any context.
     fn answer(op: KBox<Op<Self>>, errno: i32);
+
+    /// An operation is over, which is about to be told its client; `busy` if it was
+    /// [busy](Op::set_busy). With a send queue locked.
+    fn end(&self, buf_id: u16, busy: bool) -> Self::End;
 
     /// An operation is over that is not going to be answered. Any context.
     fn abandoned(&self, buf_id: u16);
@@ -251,15 +261,19 @@ impl<H: Home> Chunk<H> {
     // For who looks on.
     //
 
-    /// A request came over connection `cid`, at `now` nanoseconds.
+    /// A request came, at `now` nanoseconds.
     #[inline(always)]
-    pub(crate) fn came(&self, cid: u16, now: u64) {
+    pub(crate) fn came(&self, now: u64) {
         self.since.store(now, Relaxed);
+    }
+
+    /// It came over connection `cid`; what it wants is not known.
+    pub(crate) fn wants_something(&self, cid: u16) {
         self.stamp
             .store(u32::from(cid) | DIR_UNKNOWN << DIR_SHIFT, Relaxed);
     }
 
-    /// What it wants is known.
+    /// It came over connection `cid`, and what it wants is known.
     #[inline(always)]
     fn wants(&self, cid: u16, dir: Dir) {
         self.stamp

@@ -178,7 +178,7 @@ impl Live {
         let chunk = self.chunk(buf_id).ok_or(ProtoError::BufId)?;
         let mut op = chunk.claim().ok_or(Fault::Busy)?;
 
-        chunk.came(cid, now_ns());
+        chunk.came(now_ns());
         op.arrive(Arrival { cid, off, byte_len });
         trace::recv(path, &op);
         let op = match path.session().begin(buf_id, path.incarnation()) {
@@ -205,6 +205,7 @@ impl Live {
     ) -> Result<Option<KBox<Op>>, Fault> {
         let buf_id = op.buf_id();
 
+        chunk.wants_something(op.arrival().cid);
         match begin {
             Some(Begin::Run) => Ok(Some(op)),
             Some(Begin::Parked(other) | Begin::Replaced(other)) => {
@@ -290,6 +291,7 @@ impl Live {
         // Parsed again.
         let arrival = op.arrival();
         op.arrive(arrival);
+        chunk.wants_something(arrival.cid);
         let Some(mr) = chunk.mr() else {
             self.deliver(chunk, op);
             return true;

@@ -96,7 +96,10 @@ use crate::{
             Join,
             Known, //
         },
-        chunk_state::Incarnation,
+        chunk_state::{
+            End,
+            Incarnation, //
+        },
         path_state::{
             CloseReason,
             ServerPathState, //
@@ -541,6 +544,7 @@ impl Path {
 
 impl Home for Path {
     type Lease = Lease;
+    type End = End;
 
     /// Answers a request, unless the path is gone.
     #[inline(always)]
@@ -554,6 +558,14 @@ impl Home for Path {
             Some(live) => live.answer(op, errno),
             // The last one does not free the path: its lease has a reference.
             None => drop(op),
+        }
+    }
+
+    #[inline(always)]
+    fn end(&self, buf_id: u16, busy: bool) -> End {
+        match busy {
+            true => self.session.end_word(buf_id, self.incarnation),
+            false => End::NotBusy,
         }
     }
 

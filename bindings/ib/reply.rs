@@ -125,12 +125,23 @@ pub struct Answer {
     pub imm: u32,
 }
 
+/// What is given away with an answer, once there is room for it and before the device is told:
+/// whatever the peer does because of the answer comes after that.
+pub trait Give {
+    /// What is left of it.
+    type Given;
+
+    /// Gives it away. The send queue is locked, so that what is posted because of what this does comes
+    /// after the answer. Must not post, nor sleep.
+    fn give(self) -> Self::Given;
+}
+
 /// Why an answer was not posted.
-pub enum NotPosted<T, R> {
+pub enum NotPosted<G: Give> {
     /// Nothing was done: what was to be given away is here.
-    Kept(PostError, T),
+    Kept(PostError, G),
     /// It was given away before the driver refused.
-    Given(PostError, R),
+    Given(PostError, G::Given),
 }
 
 /// Work requests that are linked one behind the other.
@@ -209,25 +220,21 @@ impl Reply {
         })
     }
 
-    /// Posts an answer on `qp` that is one message: data, if any, and the word.
-    ///
-    /// Once there is room, and before the device is told, `give` gives `what` away: whatever the peer
-    /// does because of the answer comes after that. It is called with the send queue locked, and
-    /// must not post. What is posted because of what it does comes after the answer.
+    /// Posts an answer on `qp` that is one message: data, if any, and the word. [Gives](Give) `what`
+    /// away.
     ///
     /// # Errors
     ///
     /// See [`NotPosted`] and [`PostError`]; that is `Invalid` for more data than there is, or a queue
     /// pair of another domain.
     #[inline(always)]
-    pub fn post_message<T, R>(
+    pub fn post_message<G: Give>(
         &self,
         qp: &QueuePair,
         data: Option<(Source, u32, Remote)>,
         imm: u32,
-        what: T,
-        give: impl FnOnce(T) -> R,
-    ) -> Result<R, NotPosted<T, R>> {
+        what: G,
+    ) -> Result<G::Given, NotPosted<G>> {
         if !qp.is_of(&self.domain) {
             return Err(NotPosted::Kept(PostError::Invalid, what));
         }
@@ -245,7 +252,7 @@ impl Reply {
             Ok(room) => room,
             Err(e) => return Err(NotPosted::Kept(e, what)),
         };
-        let given = give(what);
+        let given = what.give();
         let wr = &raw mut end.wr;
         // SAFETY: It is initialised, and stays until this returns, as does the element. What it
         // names is of the domain, see above, and the entry the queue pair's.
@@ -263,16 +270,15 @@ impl Reply {
     ///
     /// As for [`post_message`](Self::post_message); `Invalid` also for a body without a place, or a
     /// region of another domain.
-    pub fn post<T, R>(
+    pub fn post<G: Give>(
         &self,
         qp: &QueuePair,
         register: Option<&Mr>,
         answer: &Answer,
-        what: T,
-        give: impl FnOnce(T) -> R,
-    ) -> Result<R, NotPosted<T, R>> {
+        what: G,
+    ) -> Result<G::Given, NotPosted<G>> {
         if register.is_none() && answer.invalidate.is_none() && answer.body.is_none() {
-            return self.post_message(qp, answer.data, answer.imm, what, give);
+            return self.post_message(qp, answer.data, answer.imm, what);
         }
         if !qp.is_of(&self.domain) || register.is_some_and(|mr| !qp.is_of(mr.domain())) {
             return Err(NotPosted::Kept(PostError::Invalid, what));
@@ -340,7 +346,7 @@ impl Reply {
             Ok(room) => room,
             Err(e) => return Err(NotPosted::Kept(e, what)),
         };
-        let given = give(what);
+        let given = what.give();
         // SAFETY: They are initialised and linked, and stay until this returns, as do the elements;
         // `next` of the last one is null. What they name is of the domain, see above, and the
         // entry the queue pair's.

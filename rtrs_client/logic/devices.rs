@@ -49,6 +49,8 @@ pub struct Device {
     opened: Opened,
     user_id: u32,
     server_id: u32,
+    /// Of the next server, as long as devices are being opened again.
+    next_id: u32,
     /// What was written when it was flushed last, if that says everything.
     clean_at: Option<Written>,
     owes: bool,
@@ -62,6 +64,7 @@ impl Device {
         opened: Opened::NONE,
         user_id: NO_ID,
         server_id: NO_ID,
+        next_id: NO_ID,
         clean_at: None,
         owes: false,
     };
@@ -155,6 +158,7 @@ impl Devices<'_> {
             opened: *opened,
             user_id,
             server_id,
+            next_id: NO_ID,
             clean_at: kept.map_or(Some(written), |device| device.clean_at),
             owes: place.owes && place.open.name() == open.name(),
         };
@@ -256,7 +260,15 @@ impl Devices<'_> {
     /// A server that does not know the session begins to open the devices: it has none of them.
     pub fn begin_again(&mut self) {
         for device in self.0.iter_mut() {
-            device.server_id = NO_ID;
+            device.next_id = NO_ID;
+        }
+    }
+
+    /// It has all that it is going to have: from now on its numbers count. What it was not asked for
+    /// has none.
+    pub fn go_over(&mut self) {
+        for device in self.0.iter_mut() {
+            device.server_id = device.next_id;
         }
     }
 
@@ -270,7 +282,7 @@ impl Devices<'_> {
         let taken = self
             .0
             .iter()
-            .any(|d| d.is_there() && d.user_id != user_id && d.server_id == server_id);
+            .any(|d| d.is_there() && d.user_id != user_id && d.next_id == server_id);
         if taken || usize::try_from(server_id).map_or(true, |id| id >= MAX_IDS) {
             return Err(Unlike::Number);
         }
@@ -278,7 +290,7 @@ impl Devices<'_> {
         if let Some(difference) = device.opened.difference(opened) {
             return Err(Unlike::Device(difference));
         }
-        device.server_id = server_id;
+        device.next_id = server_id;
         Ok(())
     }
 

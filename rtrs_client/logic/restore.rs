@@ -56,7 +56,7 @@ pub enum Event {
     Clear,
     /// The server has answered the beginning as before.
     Greeted,
-    /// The answer is not what it was.
+    /// The answer is not what it was, or none.
     OtherVersion,
     /// The device with this user's number was opened, and is the same.
     Opened(u32),
@@ -86,7 +86,7 @@ impl State {
             (_, Event::LinkLost) => Self::Abandoned,
             (Self::Clearing, Event::Clear) => Self::Greeting,
             (Self::Greeting, Event::Greeted) => Self::Opening(0),
-            (Self::Greeting, Event::OtherVersion) => Self::GivenUp(Why::Version),
+            (Self::Greeting | Self::Opening(_), Event::OtherVersion) => Self::GivenUp(Why::Version),
             (Self::Opening(_), Event::Opened(id)) => Self::Opening(id.saturating_add(1)),
             (Self::Opening(_), Event::NoneLeft) => Self::Done,
             (Self::Opening(_), Event::Unlike(unlike)) => Self::GivenUp(Why::Unlike(unlike)),

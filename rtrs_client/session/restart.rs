@@ -107,8 +107,13 @@ impl Known {
         self.permit.take()
     }
 
-    pub(super) fn keep_permit(&mut self, id: u16) {
+    /// Keeps one, and gives it back if there is one by now.
+    pub(super) fn keep_permit(&mut self, id: u16) -> Option<u16> {
+        if self.permit.is_some() {
+            return Some(id);
+        }
         self.permit = Some(id);
+        None
     }
 
     /// Whether it can be opened again.
@@ -414,7 +419,11 @@ impl Session {
     /// the last one is translated from now on. Sleeps until nobody sends who does not know. No path
     /// is up.
     pub(super) fn restored(&self, restart: &Restart) {
-        let shifted = restart.change(|known| known.devices().is_shifted());
+        let shifted = restart.change(|known| {
+            let mut devices = known.devices();
+            devices.go_over();
+            devices.is_shifted()
+        });
         restart.shifted.store(shifted, Release);
         self.next_epoch(shifted);
         rcu::synchronize();

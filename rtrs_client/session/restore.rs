@@ -145,9 +145,12 @@ impl Session {
             (.., Some(id)) => self.try_restore(restart, link, id),
         };
         if let (Some(id), Some(tables)) = (permit, self.tables.as_ref()) {
-            match self.closing.load(Relaxed) {
-                true => tables.permits.put(usize::from(id)),
+            let spare = match self.closing.load(Relaxed) {
+                true => Some(id),
                 false => restart.with(|known| known.keep_permit(id)),
+            };
+            if let Some(id) = spare {
+                tables.permits.put(usize::from(id));
             }
         }
         outcome

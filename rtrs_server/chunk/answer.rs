@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use rtrs_bindings::ib::{
     Answer,
+    Give,
     NotPosted,
     PostError,
     QueuePair,
@@ -33,73 +34,103 @@ pub(crate) enum Attempt {
     Again,
 }
 
+/// An operation that is answered, and what it is going to give back.
+pub(crate) struct Answered<'a, H: Home> {
+    chunk: &'a Chunk<H>,
+    home: &'a H,
+    pub(crate) op: KBox<Op<H>>,
+    /// The chunk's key is registered with the answer.
+    registered: bool,
+}
+
+impl<H: Home> Give for Answered<'_, H> {
+    type Given = H::End;
+
+    #[inline(always)]
+    fn give(self) -> H::End {
+        let mut op = self.op;
+        let (buf_id, busy) = (op.buf_id(), op.take_busy());
+
+        if self.registered {
+            op.note_registered();
+        }
+        self.chunk.rest(op);
+        self.home.end(buf_id, busy)
+    }
+}
+
+/// Why an answer was not posted.
+pub(crate) type NotAnswered<'a, H> = NotPosted<Answered<'a, H>>;
+
 impl<H: Home> Chunk<H> {
     /// Posts the answer to the request of `op`, all of it or nothing: 0 or a negative errno, and the
     /// data of a read. If nothing changes about the chunk's key then a client that `keeps_keys` is
     /// not told about it.
     ///
-    /// When there is room for it the operation rests, and `over` is called, if it was
-    /// [busy](Op::set_busy) with true: all that the client needs for its next request. It must not
-    /// post.
+    /// When there is room for it the operation rests, and [`home`](Home::end) is told: that is all
+    /// that the client needs for its next request.
     ///
     /// # Errors
     ///
     /// See [`Reply::post`](rtrs_bindings::ib::Reply::post).
     #[inline(always)]
-    pub(crate) fn answer<R>(
-        &self,
+    pub(crate) fn answer<'a>(
+        &'a self,
+        home: &'a H,
         qp: &QueuePair,
         op: KBox<Op<H>>,
         errno: i32,
         keeps_keys: bool,
         attempt: Attempt,
-        over: impl FnOnce(bool) -> R,
-    ) -> Result<R, NotPosted<KBox<Op<H>>, R>> {
+    ) -> Result<H::End, NotAnswered<'a, H>> {
+        let answered = Answered {
+            chunk: self,
+            home,
+            op,
+            registered: false,
+        };
+        let op = &answered.op;
         let Some(request) = op.request() else {
-            return Err(NotPosted::Kept(PostError::Invalid, op));
+            return Err(NotPosted::Kept(PostError::Invalid, answered));
         };
         let data = data(request, op.is_private(), errno);
-        let Some(imm) = word(op.buf_id(), errno, request.inval_rkey().is_some()) else {
-            return Err(NotPosted::Kept(PostError::Invalid, op));
+        let invalidate = request.inval_rkey();
+        let Some(imm) = word(op.buf_id(), errno, invalidate.is_some()) else {
+            return Err(NotPosted::Kept(PostError::Invalid, answered));
         };
         let key_is_told = self.mr().is_some() && !(op.is_private() && keeps_keys);
-        if key_is_told || request.inval_rkey().is_some() {
+        if key_is_told || invalidate.is_some() {
             let answer = Answer {
                 data,
-                invalidate: request.inval_rkey(),
+                invalidate,
                 body: None,
                 imm,
             };
-            return self.answer_with_keys(qp, op, key_is_told, answer, attempt, over);
+            return self.answer_with_keys(qp, answered, key_is_told, answer, attempt);
         }
 
-        self.reply.post_message(qp, data, imm, op, |mut op| {
-            let busy = op.take_busy();
-            self.rest(op);
-            over(busy)
-        })
+        self.reply.post_message(qp, data, imm, answered)
     }
 
     /// An answer with which a key changes, or is told.
     #[inline(never)]
-    fn answer_with_keys<R>(
-        &self,
+    fn answer_with_keys<'a>(
+        &'a self,
         qp: &QueuePair,
-        op: KBox<Op<H>>,
+        mut answered: Answered<'a, H>,
         key_is_told: bool,
         mut answer: Answer,
         attempt: Attempt,
-        over: impl FnOnce(bool) -> R,
-    ) -> Result<R, NotPosted<KBox<Op<H>>, R>> {
-        let buf_id = op.buf_id();
+    ) -> Result<H::End, NotAnswered<'a, H>> {
+        let buf_id = answered.op.buf_id();
         let mr = self.mr().filter(|_| key_is_told);
         // What is private was not invalidated.
-        let register = mr.filter(|_| !op.is_private());
+        let register = mr.filter(|_| !answered.op.is_private());
         // One new key for each answer: keys come round after 256, and who made us try that often
         // would have the old one again.
         if let (Some(mr), Attempt::First) = (register, attempt) {
             if mr.next_rkey().is_err() {
-                return Err(NotPosted::Kept(PostError::Invalid, op));
+                return Err(NotPosted::Kept(PostError::Invalid, answered));
             }
         }
         answer.body = mr.map(|mr| {
@@ -109,15 +140,9 @@ impl<H: Home> Chunk<H> {
             }
             .to_bytes()
         });
+        answered.registered = register.is_some();
 
-        self.reply.post(qp, register, &answer, op, |mut op| {
-            let busy = op.take_busy();
-            if register.is_some() {
-                op.note_registered();
-            }
-            self.rest(op);
-            over(busy)
-        })
+        self.reply.post(qp, register, &answer, answered)
     }
 }
 

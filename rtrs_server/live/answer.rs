@@ -21,8 +21,7 @@ use rtrs_bindings::{
     ib::{
         Endpoint,
         NotPosted,
-        PostError,
-        QueuePair, //
+        PostError, //
     },
 };
 
@@ -34,9 +33,9 @@ use super::{
 use crate::{
     chunk::{
         Attempt,
+        NotAnswered,
         Todo, //
     },
-    logic::chunk_state::End,
     op::Op,
     path::Path,
     trace, //
@@ -58,7 +57,7 @@ impl Live {
 
         op.forget_message();
         trace::answer(path, &op, qp, errno);
-        match post_answer::<false>(path, chunk, qp, op, errno) {
+        match chunk.answer(path, qp, op, errno, path.keeps_keys(), Attempt::First) {
             Ok(end) => path.session().after_end(buf_id, end),
             Err(e) => self.not_answered(path, chunk, buf_id, e, errno),
         }
@@ -70,11 +69,12 @@ impl Live {
         path: &Arc<Path>,
         chunk: &Chunk,
         buf_id: u16,
-        e: NotPosted<KBox<Op>, End>,
+        e: NotAnswered<'_, Path>,
         errno: i32,
     ) {
         match e {
-            NotPosted::Kept(PostError::Full, op) => {
+            NotPosted::Kept(PostError::Full, answered) => {
+                let op = answered.op;
                 let cid = op.arrival().cid;
                 self.stall(chunk, op, Todo::Answer(errno), Stalled { buf_id, cid });
                 // The room may have come between the attempt and the entry in the list, and there
@@ -180,9 +180,9 @@ impl Live {
             },
             Todo::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
-                match post_answer::<true>(path, chunk, qp, op, errno) {
+                match chunk.answer(path, qp, op, errno, path.keeps_keys(), Attempt::Again) {
                     Ok(end) => path.session().after_end(buf_id, end),
-                    Err(NotPosted::Kept(PostError::Full, op)) => return Some(op),
+                    Err(NotPosted::Kept(PostError::Full, answered)) => return Some(answered.op),
                     Err(e) => lost(path, buf_id, e),
                 }
                 None
@@ -191,44 +191,15 @@ impl Live {
     }
 }
 
-/// Posts an answer, and gives back chunk and session's word before. `AGAIN` if there was no room
-/// before: a function of its own, so that the compiler inlines all of the other one.
-#[inline(always)]
-fn post_answer<const AGAIN: bool>(
-    path: &Arc<Path>,
-    chunk: &Chunk,
-    qp: &QueuePair,
-    op: KBox<Op>,
-    errno: i32,
-) -> Result<End, NotPosted<KBox<Op>, End>> {
-    let buf_id = op.buf_id();
-    let attempt = match AGAIN {
-        false => Attempt::First,
-        true => Attempt::Again,
-    };
-
-    chunk.answer(
-        qp,
-        op,
-        errno,
-        path.keeps_keys(),
-        attempt,
-        |busy| match busy {
-            true => path.session().end_word(buf_id, path.incarnation()),
-            false => End::NotBusy,
-        },
-    )
-}
-
 /// An answer is not going to be posted.
 #[cold]
-fn lost(path: &Arc<Path>, buf_id: u16, e: NotPosted<KBox<Op>, End>) {
+fn lost(path: &Arc<Path>, buf_id: u16, e: NotAnswered<'_, Path>) {
     match e {
-        NotPosted::Kept(e, op) => {
+        NotPosted::Kept(e, answered) => {
             if e != PostError::Closed {
                 path.post_failed(e);
             }
-            drop(op);
+            drop(answered);
         }
         NotPosted::Given(e, end) => {
             // The chunk is free already.

@@ -68,6 +68,30 @@ fn what_is_not_the_same_is_not_tried_again() {
     assert_eq!(run(&[Clear, OtherVersion]), State::GivenUp(Why::Version));
 }
 
+#[test]
+fn whatever_a_server_says_leads_on() {
+    use Event::*;
+    let opening = [
+        OtherVersion,
+        Opened(3),
+        NoneLeft,
+        refused(0),
+        refused(DEVICE_MS),
+        Event::Unlike(devices::Unlike::Number),
+    ];
+    let answers: [(State, &[Event]); 4] = [
+        (State::Clearing, &[Clear]),
+        (State::Greeting, &[Greeted, OtherVersion]),
+        (State::Opening(3), &opening),
+        (State::Resting(3), &[Rested]),
+    ];
+    for (state, events) in answers {
+        for event in events {
+            assert_ne!(state.next(*event), state, "{event:?}");
+        }
+    }
+}
+
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Clear),
