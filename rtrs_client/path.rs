@@ -26,6 +26,7 @@ mod observe;
 mod operator;
 mod owner;
 mod silence;
+mod trial;
 mod unanswered;
 
 use core::fmt;
@@ -78,10 +79,7 @@ use rtrs_core::{
 };
 
 use crate::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
+    atomic::Atomic,
     link::{
         Link,
         LinkCore, //
@@ -337,23 +335,6 @@ impl Path {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Whether it is for what no other path takes; see [`Record`].
-    pub(crate) fn is_on_trial(&self) -> bool {
-        self.trial_end_ns.load(Relaxed) != 0
-    }
-
-    /// Seconds that are left of its trial, rounded up; 0 if it is not on trial. A trial ends with a
-    /// heartbeat, so its last second may be a long one.
-    pub(crate) fn trial_secs(&self) -> u64 {
-        match self.trial_end_ns.load(Relaxed) {
-            0 => 0,
-            end_ns => end_ns
-                .saturating_sub(time::now_ns())
-                .div_ceil(1_000_000_000)
-                .max(1),
-        }
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -14,6 +14,7 @@
 mod completion;
 mod direct;
 mod receive;
+mod room;
 
 use core::ptr::NonNull;
 use kernel::{
@@ -32,6 +33,10 @@ use kernel::{
 
 pub(super) use self::completion::send_done;
 pub use self::completion::QpEvent;
+pub(super) use self::room::{
+    Refused,
+    Room, //
+};
 use self::{
     completion::{
         Callbacks,
@@ -52,8 +57,7 @@ use super::{
     polls::PollTracker,
     sendq::{
         SqLedger,
-        SqProducer,
-        Ticket, //
+        SqProducer, //
     },
 };
 use crate::{
@@ -222,91 +226,6 @@ pub struct QueuePair {
     #[pin]
     rq: SpinLockIrq<ReceiveQueue>,
     domain: Arc<Domain>,
-}
-
-/// Room on a send queue, which is locked until this is dropped: whatever is posted because of what
-/// is done meanwhile comes after what is posted here.
-pub(super) struct Room<'q> {
-    qp: &'q QueuePair,
-    sq: SpinLockIrqGuard<'q, SendQueue>,
-    ticket: Ticket,
-}
-
-impl<'q> Room<'q> {
-    /// Counts a flight that is about to be posted.
-    #[inline(always)]
-    pub(super) fn count_flight(&self) {
-        self.qp.count_flown(1);
-    }
-
-    /// It was not.
-    pub(super) fn uncount_flight(&self) {
-        self.qp.count_flown(u32::MAX);
-    }
-
-    /// Posts the requests from `first` to `last`, as many as there is room for, of which that one
-    /// completes at `cqe`. To be called once.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    ///
-    /// # Safety
-    ///
-    /// They must be initialised, linked in this order, and stay until the call returns. What they
-    /// name must be of the domain of the queue pair, and their completion entries, `cqe` as well,
-    /// its own, or those of flights with the handler of its endpoint.
-    #[inline(always)]
-    pub(super) unsafe fn post(
-        self,
-        first: *mut raw::ib_send_wr,
-        last: *mut raw::ib_send_wr,
-        cqe: *mut raw::ib_cqe,
-    ) -> Result<(), Refused<'q>> {
-        // SAFETY: By the function's requirement `last` is initialised, and the caller's to write.
-        unsafe {
-            // Always: a chain may have been tried with another token.
-            (*last).__bindgen_anon_1.wr_cqe = cqe;
-            (*last).send_flags = match self.ticket.signal() {
-                true => raw::ib_send_flags_IB_SEND_SIGNALED,
-                false => 0,
-            };
-        }
-        let mut bad = core::ptr::null();
-        // SAFETY: `qp` is valid by the invariant, and not destroyed before the gate, which we hold
-        // the lock of, was closed. The rest is the function's requirement.
-        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.qp.as_ptr(), first, &mut bad) };
-        if ret == 0 {
-            drop(self);
-            return Ok(());
-        }
-        Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refused(mut self, ret: i32, nothing_posted: bool) -> Refused<'q> {
-        let error = if nothing_posted {
-            self.sq.posted.undo(&self.qp.ledger, self.ticket);
-            PostError::Refused(ret)
-        } else {
-            self.sq.open = false;
-            PostError::Partial(ret)
-        };
-        Refused { room: self, error }
-    }
-}
-
-/// What the driver has refused, with the queue still locked.
-pub(super) struct Refused<'q> {
-    pub(super) room: Room<'q>,
-    pub(super) error: PostError,
-}
-
-impl From<Refused<'_>> for PostError {
-    fn from(refused: Refused<'_>) -> Self {
-        refused.error
-    }
 }
 
 // SAFETY: verbs may be called from any thread; what is mutable is behind locks.
@@ -570,11 +489,7 @@ impl QueuePair {
         let mut sq = self.sq.lock();
         if sq.open {
             if let Ok(ticket) = sq.posted.reserve(&self.ledger, n, signal) {
-                return Ok(Room {
-                    qp: self,
-                    sq,
-                    ticket,
-                });
+                return Ok(Room::new(self, sq, ticket));
             }
         }
         Err(self.no_room(sq, n))

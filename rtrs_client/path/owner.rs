@@ -39,7 +39,6 @@ use super::{
     Path, //
 };
 use crate::{
-    atomic::Relaxed,
     link::Link,
     logic::{
         backoff,
@@ -116,13 +115,6 @@ impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
         let ms = self.session.tuning().heartbeat_interval_ms.get();
         self.beat.mod_delayed(self, msecs_to_jiffies(ms));
-    }
-
-    /// Ends the trial if its time is over. Called by `beat`, which never runs while one begins.
-    fn end_trial(&self) {
-        if self.is_on_trial() && self.trial_end_ns.load(Relaxed) <= time::now_ns() {
-            self.trial_end_ns.store(0, Relaxed);
-        }
     }
 
     /// Does what the notes ask for. Returns whether there was any.
@@ -268,8 +260,7 @@ impl Path {
             Ok(l) => {
                 let heartbeat = rtrs_core::proto::Heartbeat::new();
                 *self.heartbeat.lock() = (heartbeat, Unanswered::new(time::now_ns()));
-                let trial_end_ns = owner.record.came_up(time::now_ns());
-                self.trial_end_ns.store(trial_end_ns, Relaxed);
+                self.begin_trial(&mut owner.record);
                 drop(self.active.replace(Some(l)));
                 self.step(owner, Event::Established(link));
             }
@@ -403,7 +394,7 @@ impl Path {
                 None
             } else {
                 self.beat.cancel_sync();
-                self.trial_end_ns.store(0, Relaxed);
+                self.no_trial();
                 retired.synchronize()
             }
         };
