@@ -439,7 +439,8 @@ impl<H: Handler> Flight<H> {
         result: i32,
         returned: bool,
     ) -> Result<Option<Landing<'_, H>>, AnswerError> {
-        let qp = ep.qp().ok_or(AnswerError::Post(PostError::Closed))?;
+        let qp = ep.qp().filter(|qp| qp.is_of(self.domain()));
+        let qp = qp.ok_or(AnswerError::Post(PostError::Closed))?;
         let proven = || {
             let (rkey, at) = qp.invalidated();
             returned && rkey == self.rkey.load(Relaxed) && at > self.began.load(Relaxed)

@@ -2,7 +2,10 @@
 
 //! A flight until it is posted.
 
-use core::mem::ManuallyDrop;
+use core::{
+    mem::ManuallyDrop,
+    ptr::null_mut, //
+};
 
 use kernel::prelude::*;
 
@@ -270,21 +273,48 @@ impl<'f, H: Handler> Building<'f, H> {
             what, message_len, ..
         } = *self.data();
         let wrs = flight.wrs.get();
-        // SAFETY: By the invariant of the flight the work requests are ours. One by one, as a driver
-        // may still look at `next` of the last one.
-        let write = unsafe {
-            let write = &raw mut (*wrs).write;
-            (*wrs).sges[MESSAGE].length = message_len;
-            (*write).wr.ex.imm_data = imm.to_be();
-            (*write).remote_addr = to.addr;
-            (*write).rkey = to.rkey;
-            write
-        };
         if matches!(what, What::Mapped | What::Described) {
+            // SAFETY: By the invariant of the flight the work requests are ours. One by one, as a
+            // driver may still look at `next` of the last one.
+            unsafe {
+                let write = &raw mut (*wrs).write;
+                (*wrs).sges[MESSAGE].length = message_len;
+                (*write).wr.ex.imm_data = imm.to_be();
+                (*write).remote_addr = to.addr;
+                (*write).rkey = to.rkey;
+            }
             return self.post_mapped(qp, lane);
         }
-        // SAFETY: As above.
-        let wr = unsafe { &raw mut (*write).wr };
+        // The answer alone ends this flight, also one that the peer makes up before it has got
+        // anything. The next request writes to the work requests of the flight then, while the
+        // driver may still read: what it reads is on the stack.
+        // SAFETY: By the invariant of the flight the elements are ours.
+        let (mut sges, num_sge) = unsafe {
+            (
+                [(*wrs).sges[MESSAGE - 1], (*wrs).sges[MESSAGE]],
+                (*wrs).write.wr.num_sge,
+            )
+        };
+        let [_, message] = &mut sges;
+        message.length = message_len;
+        // One element or two, see `take_along()`.
+        let first = usize::from(num_sge < 2);
+        let mut write = raw::ib_rdma_wr {
+            wr: raw::ib_send_wr {
+                next: null_mut(),
+                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: null_mut() },
+                sg_list: (&raw mut sges).cast::<raw::ib_sge>().wrapping_add(first),
+                num_sge,
+                opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
+                send_flags: 0,
+                ex: raw::ib_send_wr__bindgen_ty_2 {
+                    imm_data: imm.to_be(),
+                },
+            },
+            remote_addr: to.addr,
+            rkey: to.rkey,
+        };
+        let wr = &raw mut write.wr;
         self.send(qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
     }
 
@@ -396,9 +426,11 @@ impl<'f, H: Handler> Building<'f, H> {
         room.count_flight();
         let this = ManuallyDrop::new(self);
         let flown = flight.word.fly(lane, needs);
-        // SAFETY: The requests are linked, and stay. What they name is the domain's, which is that
-        // of the queue pair: message and region for good, the data until the flight is over. Their
-        // completion entries are those of endpoints with this handler, as `post()` got one.
+        // SAFETY: The requests are linked, and stay: they are the caller's, or those of a flight that
+        // is not over before a completion of this queue, which is locked. What they name is the
+        // domain's, which is that of the queue pair: message and region for good, the data until the
+        // flight is over. Their completion entries are those of endpoints with this handler, as
+        // `post()` got one.
         match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
             Ok(()) => Ok(()),
             Err(refused) => Err(ManuallyDrop::into_inner(this).not_flown(flown, refused)),
