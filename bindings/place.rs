@@ -121,11 +121,13 @@ impl<T> Place<T> {
         self.leave().or_else(|| self.abandon())
     }
 
-    /// The value is back, of a holder that is gone.
+    /// The value is back, of a holder that is gone. For the caller's turn, which ends.
     #[cold]
     #[inline(never)]
-    fn left(&self) -> Option<Left<'_, T>> {
-        self.leave()
+    fn gone(&self) -> Left<'_, T> {
+        // ORDERING: As in `leave()`. Nobody but the holder changes the word of a turn.
+        self.word.xchg(IDLE, Full);
+        Left { place: self }
     }
 
     #[inline(always)]
@@ -208,26 +210,22 @@ impl<'a, T> Turn<'a, T> {
     /// The value is back. If the holder has given the place up meanwhile then it is idle now.
     #[inline(always)]
     pub fn finish(self) -> Option<Left<'a, T>> {
-        let this = ManuallyDrop::new(self);
-        match this.back() {
-            true => this.place.left(),
-            false => None,
-        }
-    }
-
-    /// Returns whether the holder is gone.
-    #[inline(always)]
-    fn back(&self) -> bool {
+        let place = ManuallyDrop::new(self).place;
         // What was done in this turn is seen in the next one.
-        self.place.word.xchg(HELD, Release) & GONE != 0
+        match place.word.cmpxchg(TURN, HELD, Release) {
+            Ok(_) => None,
+            // Nothing but the mark can have changed it.
+            Err(_) => Some(place.gone()),
+        }
     }
 }
 
 impl<T> Drop for Turn<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Without a holder nobody gets it any more.
-        self.back();
+        // What was done in this turn is seen in the next one. Without a holder nobody gets the place
+        // any more.
+        self.place.word.xchg(HELD, Release);
     }
 }
 
