@@ -125,13 +125,14 @@ impl Live {
         }
         loop {
             let progress = self.progress.load(Acquire);
-            // Connections without room, by the number of their bit; some share one.
+            // Connections without room, by the number of their bit. Those beyond have none, and are
+            // tried each time.
             let mut full = 0u64;
             // Each is taken out and put back, so the order stays.
             for _ in 0..self.stalled_len.load(Relaxed) {
                 let next = self.stalled.lock().pop();
                 let Some(next) = next else { break };
-                let bit = 1u64 << (next.cid % 64);
+                let bit = 1u64.checked_shl(next.cid.into()).unwrap_or(0);
                 if full & bit != 0 {
                     self.push_stalled(next);
                 } else if !self.unstall(path, next) {
