@@ -207,14 +207,16 @@ impl<const N: usize> Counters<N> {
         possible_cpus().fold(0, |sum: u64, cpu| sum.wrapping_add(self.get(cpu, index)))
     }
 
-    /// What was added to counter `index` on all CPUs, reset or not. 0 if there is no such counter.
-    /// Any context.
-    pub fn total(&self, index: usize) -> u64 {
+    /// What was added to some counters on all CPUs, reset or not. Any context.
+    pub fn total_of(&self, indices: impl Iterator<Item = usize> + Clone) -> u64 {
+        // The numbers of one CPU are neighbours.
         possible_cpus().fold(0, |sum: u64, cpu| {
-            let now = self
-                .slot(cpu, index)
-                .map_or(0, |(now, _)| now.load(Relaxed));
-            sum.wrapping_add(now)
+            indices.clone().fold(sum, |sum, index| {
+                let now = self
+                    .slot(cpu, index)
+                    .map_or(0, |(now, _)| now.load(Relaxed));
+                sum.wrapping_add(now)
+            })
         })
     }
 

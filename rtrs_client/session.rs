@@ -194,6 +194,8 @@ pub(crate) struct Session {
     /// Requests of before this one cannot be translated.
     oldest: Atomic<u32>,
     restart: Option<Arc<Restart>>,
+    /// Writes that were answered on paths that are gone; changed with `paths_lock` held.
+    written_by_gone: Atomic<u64>,
     tuning: Tuning,
     unanswered: InARow,
     polled: Polled,
@@ -349,6 +351,7 @@ impl Session {
                 epoch_of_new: Atomic::new(Epoch::FIRST.to_word()),
                 oldest: Atomic::new(Epoch::FIRST.to_word()),
                 restart,
+                written_by_gone: Atomic::new(0),
                 tuning: Tuning::from_params(),
                 unanswered: InARow::new(),
                 polled,

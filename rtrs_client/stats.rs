@@ -177,11 +177,9 @@ impl Stats {
 
     /// Writes that were answered since the path was made, whatever was reset. Any context.
     pub(crate) fn writes_answered(&self) -> u64 {
-        let row = |row| {
-            self.counters
-                .total(LATENCY + dir_index(Dir::Write) + 2 * row)
-        };
-        (0..hist::LATENCY_ROWS).fold(0, |sum: u64, n| sum.wrapping_add(row(n)))
+        let row = |row| LATENCY + dir_index(Dir::Write) + 2 * row;
+
+        self.counters.total_of((0..hist::LATENCY_ROWS).map(row))
     }
 
     /// A request is complete, `ns` after it went out.

@@ -3,7 +3,7 @@
 #
 # desc: the server loses power and boots, its modules are reloaded, it forgets sessions: no IO fails; where one has to, another disk does not get it
 # topology: pair
-# timeout: 500
+# timeout: 700
 # seconds: 200
 
 . "$(dirname "$0")/lib/common.sh"
@@ -54,7 +54,7 @@ reload()
 	local name=$1
 	shift
 
-	get "$name" >/dev/null
+	get "$name" 180 >/dev/null
 	check "$name: the server modules unload under load" unload_modules
 	sleep 1
 	must "$name: modules load" server_modules "$@"
@@ -76,7 +76,7 @@ server_second()
 	must "server modules load" server_modules rust
 	put booted yes
 	reload reload rust session_linger=0
-	get cached >/dev/null
+	get cached 180 >/dev/null
 	must "disk 1 has a cache" eval "echo 'write back' >/sys/block/loop1/queue/write_cache"
 	put cached.done yes
 	# It does not always survive the end of a session under load, least of all with
@@ -267,13 +267,13 @@ reboot()
 	check "the server loses power" vm_control kill server
 	check "the client knows" wait_for 60 gone
 	check "it gets power again" vm_control start server
-	get "$1" >"$TMP/value"
+	get "$1" 180 >"$TMP/value"
 }
 
 client_reload()
 {
 	put "$1" now
-	get "$1.done" >"$TMP/value"
+	get "$1.done" 180 >"$TMP/value"
 }
 
 # The server does not keep sessions, and is left without a path.
@@ -296,7 +296,7 @@ cache()
 {
 	unmap_rnbd "$(dev 1)"
 	put cached now
-	get cached.done >/dev/null
+	get cached.done 180 >/dev/null
 	map one 1 "${PATHS[0]}"
 	write "$CLT/one/heartbeat_interval_ms" $((500 * RTRS_TIME_SCALE))
 	mount "/dev/$(dev 1)" "$TMP/mnt1"
@@ -379,7 +379,7 @@ client_role()
 	done
 	sleep 1
 	check "it boots with other disks" vm_control start server
-	get booted.again >"$TMP/value"
+	get booted.again 180 >"$TMP/value"
 	check "what cannot be as it was fails promptly" failed_promptly
 	check "the log says why" says
 	barrier failed

@@ -187,7 +187,7 @@ power_cut()
 	sleep 2
 	check "it gets power again" vm_control start server
 	# Said by the second boot.
-	get booted >"$TMP/value"
+	get booted 180 >"$TMP/value"
 	check "the client knows" wait_for 60 noticed
 }
 

@@ -34,8 +34,8 @@ pub type Written = u64;
 enum State {
     /// The entry is of no device.
     Free,
-    /// Of one that is not open, and owes an error.
-    Owing,
+    /// Of one that is not open: what it has not flushed, or owes, counts if it is opened again.
+    Remembered,
     Open,
     /// RNBD has asked for it to be closed.
     Closing,
@@ -145,13 +145,14 @@ impl Devices<'_> {
             Some(device) => device.user_id,
             None => self.free_user_id(server_id).ok_or(Full)?,
         };
-        let owing = |d: &Device| d.state == State::Owing && d.open.name() == open.name();
+        let remembered = |d: &Device| d.state == State::Remembered && d.open.name() == open.name();
         let i = known
-            .or_else(|| self.0.iter().position(owing))
+            .or_else(|| self.0.iter().position(remembered))
             .or_else(|| self.0.iter().position(|d| d.state == State::Free))
-            // What is owed by others is forgotten before anything else.
+            // What is remembered of others is forgotten before anything else.
             .or_else(|| self.0.iter().position(|d| !d.is_there()));
         let place = i.and_then(|i| self.0.get_mut(i)).ok_or(Full)?;
+        let same = place.state != State::Free && place.open.name() == open.name();
         *place = Device {
             state: State::Open,
             open: *open,
@@ -159,8 +160,9 @@ impl Devices<'_> {
             user_id,
             server_id,
             next_id: NO_ID,
-            clean_at: kept.map_or(Some(written), |device| device.clean_at),
-            owes: place.owes && place.open.name() == open.name(),
+            // To open it again does not make it clean.
+            clean_at: if same { place.clean_at } else { Some(written) },
+            owes: same && place.owes,
         };
         Ok(user_id)
     }
@@ -180,14 +182,8 @@ impl Devices<'_> {
     /// It was, and what had been acknowledged before was all of what was `written`.
     pub fn flushed(&mut self, user_id: u32, written: Written) {
         if let Some(device) = self.by_user_id(user_id) {
-            device.clean_at = Some(written);
-        }
-    }
-
-    /// What is written is not counted any more as it was.
-    pub fn count_anew(&mut self) {
-        for device in self.0.iter_mut() {
-            device.clean_at = None;
+            // Two flushes may overtake each other.
+            device.clean_at = device.clean_at.max(Some(written));
         }
     }
 
@@ -215,7 +211,15 @@ impl Devices<'_> {
     /// That is over, however it ended; unless RNBD has opened the device anew meanwhile.
     pub fn closed(&mut self, user_id: u32) {
         if let Some(device) = self.by_user_id(user_id) {
-            if device.state == State::Closing {
+            if device.state != State::Closing {
+                return;
+            }
+            if device.has_volatile_cache() {
+                device.state = State::Remembered;
+                device.user_id = NO_ID;
+                device.server_id = NO_ID;
+                device.next_id = NO_ID;
+            } else {
                 *device = Device::FREE;
             }
         }
@@ -227,10 +231,10 @@ impl Devices<'_> {
         for device in self.0.iter_mut() {
             let dirty = written.is_some_and(|written| device.is_dirty(written));
             let open = *device.open();
-            let owes = device.owes || device.is_open() && dirty;
+            let owes = device.owes || device.state != State::Free && dirty;
             *device = Device::FREE;
             if owes {
-                device.state = State::Owing;
+                device.state = State::Remembered;
                 device.open = open;
                 device.owes = true;
             }
@@ -265,10 +269,15 @@ impl Devices<'_> {
     }
 
     /// It has all that it is going to have: from now on its numbers count. What it was not asked for
-    /// has none.
-    pub fn go_over(&mut self) {
+    /// has none, and owes an error if it may have lost something, unless it is known that caches survive
+    /// (`None`).
+    pub fn go_over(&mut self, written: Option<Written>) {
         for device in self.0.iter_mut() {
             device.server_id = device.next_id;
+            let dirty = written.is_some_and(|written| device.is_dirty(written));
+            if matches!(device.state, State::Remembered | State::Closing) && dirty {
+                device.owes = true;
+            }
         }
     }
 
@@ -286,7 +295,10 @@ impl Devices<'_> {
         if taken || usize::try_from(server_id).map_or(true, |id| id >= MAX_IDS) {
             return Err(Unlike::Number);
         }
-        let device = self.by_user_id(user_id).ok_or(Unlike::Number)?;
+        // RNBD has closed it meanwhile. The server does when the session ends.
+        let Some(device) = self.by_user_id(user_id) else {
+            return Ok(());
+        };
         if let Some(difference) = device.opened.difference(opened) {
             return Err(Unlike::Device(difference));
         }

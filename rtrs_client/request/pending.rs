@@ -113,6 +113,8 @@ pub(crate) struct Io {
     pub(crate) failover: bool,
     /// The driver of a path refused it.
     pub(crate) refused: bool,
+    /// The message has the server's number of a device in place of the user's.
+    pub(crate) renamed: bool,
     /// Of the session as the server knew it when the request was made.
     pub(crate) epoch: u32,
     /// Why it was not sent, if it was not.
@@ -132,6 +134,7 @@ impl Io {
             con: 0,
             failover: false,
             refused: false,
+            renamed: false,
             epoch: 0,
             unsent: Unsent::NoPath,
             message,

@@ -10,7 +10,13 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Acquire,
+            Release, //
+        },
+        Arc, //
+    },
 };
 use rtrs_bindings::{
     callback::Message,
@@ -29,6 +35,7 @@ use super::{
     Session, //
 };
 use crate::{
+    atomic::Relaxed,
     logic::{
         devices::{
             Flush,
@@ -36,6 +43,8 @@ use crate::{
         },
         rnbd, //
     },
+    params,
+    path::Path,
     request::{
         Connection,
         Turn, //
@@ -142,18 +151,28 @@ impl Session {
         buf
     }
 
-    /// Writes that were answered, on all paths that there are. A write is counted before its user
-    /// is told.
+    /// Writes that were answered. A write is counted before its user is told. While a path goes this may
+    /// be less: then too little is taken for flushed. Any context.
     pub(super) fn written(&self) -> Written {
-        let mut sum: Written = 0;
+        let mut sum: Written = self.written_by_gone.load(Acquire);
         self.for_each_path(|path| sum = sum.wrapping_add(path.stats().writes_answered()));
         sum
     }
 
-    /// A path goes, with what it has counted.
-    pub(super) fn count_anew(&self) {
-        if let Some(restart) = self.restart.as_ref() {
-            restart.with(|known| known.devices().count_anew());
+    /// The same, exactly, when nothing is counted any more; `None` if it does not matter, as caches
+    /// survive. Sleeps; not with `paths_lock` held.
+    pub(super) fn written_at_the_end(&self) -> Option<Written> {
+        if params::write_cache_survives() {
+            return None;
         }
+        let _guard = self.paths_lock.lock();
+        Some(self.written())
+    }
+
+    /// A path is gone, with what it has counted. `paths_lock` is held.
+    pub(super) fn note_written(&self, path: &Path) {
+        let gone = self.written_by_gone.load(Relaxed);
+        let sum = gone.wrapping_add(path.stats().writes_answered());
+        self.written_by_gone.store(sum, Release);
     }
 }

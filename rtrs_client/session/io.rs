@@ -10,6 +10,7 @@ use kernel::{
     cpu::CpuId,
     prelude::*,
     sync::{
+        atomic::Acquire,
         rcu,
         Arc, //
     },
@@ -168,7 +169,8 @@ impl Ready {
         if !fill_in(&self.room, &mut turn, dir, message) {
             return session.not_sent(id, unsent(turn, Unsent::Request(errno::EMSGSIZE)));
         }
-        turn.epoch = session.epoch_of_new.load(Relaxed);
+        // Before the epoch, see `next_epoch()`.
+        turn.epoch = session.epoch_of_new.load(Acquire);
         let sent = match session.cons.polled() {
             0 => session.issue(id, turn),
             _ => session.issue_new(id, turn),
@@ -199,6 +201,7 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
     }
     io.failover = false;
     io.refused = false;
+    io.renamed = false;
     true
 }
 

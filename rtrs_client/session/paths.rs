@@ -170,7 +170,6 @@ impl Session {
     /// Disconnects a path and forgets it. Sleeps until that is done.
     pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
-        self.count_anew();
         let _guard = self.paths_lock.lock();
         // Fails for lack of memory only; the path stays in the set then, dead,
         // until the session goes.
@@ -180,8 +179,9 @@ impl Session {
             }
             Ok(())
         });
-        if removed == Err(ENOMEM) {
-            pr_warn!("{}: no memory to forget a path\n", &**path);
+        match removed {
+            Err(e) if e == ENOMEM => pr_warn!("{}: no memory to forget a path\n", &**path),
+            _ => self.note_written(path),
         }
         if !self.has_paths() {
             // Nothing will come for what waits, nor for what would.

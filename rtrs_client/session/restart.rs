@@ -65,7 +65,6 @@ use crate::{
             OPEN_SIZE, //
         },
     },
-    params,
     request::{
         Connection,
         Io,
@@ -398,7 +397,8 @@ impl Session {
             rnbd::Message::Close(named) => (named, true),
             rnbd::Message::Io(named) | rnbd::Message::Flush(named) => (named, false),
         };
-        if made.has_user_id() {
+        // A message that was renamed for a server that is gone meanwhile has that one's number.
+        if made.has_user_id() && !turn.renamed {
             user_id.store(named, Relaxed);
         }
         match restart.server_id(user_id.load(Relaxed)) {
@@ -407,6 +407,7 @@ impl Session {
             NO_ID => Translated::Over(turn, errno::ECONNABORTED.to_errno()),
             server_id => match rename(&turn, server_id) {
                 Some(()) => {
+                    turn.renamed = true;
                     turn.epoch = present.to_word();
                     Translated::Fits(turn)
                 }
@@ -419,9 +420,10 @@ impl Session {
     /// the last one is translated from now on. Sleeps until nobody sends who does not know. No path
     /// is up.
     pub(super) fn restored(&self, restart: &Restart) {
+        let written = self.written_at_the_end();
         let shifted = restart.change(|known| {
             let mut devices = known.devices();
-            devices.go_over();
+            devices.go_over(written);
             devices.is_shifted()
         });
         restart.shifted.store(shifted, Release);
@@ -432,7 +434,12 @@ impl Session {
     /// The user was told that the session was lost, and what they had open is not. No path is up.
     pub(super) fn forget_user(&self) {
         if let Some(restart) = self.restart.as_ref() {
-            let written = (!params::write_cache_survives()).then(|| self.written());
+            let mut ending = false;
+            self.for_each_path(|path| ending |= path.is_ending());
+            // Links that are torn down may have answers that are not counted yet: then nothing is
+            // known to be clean.
+            let written = self.written_at_the_end();
+            let written = written.map(|written| if ending { Written::MAX } else { written });
             restart.change(|known| known.devices().forget_all(written));
             restart.shifted.store(false, Release);
         }
@@ -446,8 +453,9 @@ impl Session {
     /// request is posted, does not send what is of another one.
     fn next_epoch(&self, shifted: bool) {
         let next = Epoch::from_word(self.epoch.load(Relaxed)).following(shifted);
-        self.epoch_of_new.store(next.of_new().to_word(), Relaxed);
+        // In this order: what is marked as before is translated, what is marked too early would be lost.
         self.epoch.xchg(next.to_word(), Full);
+        self.epoch_of_new.store(next.of_new().to_word(), Release);
     }
 }
 

@@ -128,14 +128,11 @@ impl Session {
             (known.is_restorable(), dirty, known.take_permit())
         });
         // What was refused when the permits were all taken may do now.
-        let permit = permit.or_else(|| self.spare_permit());
+        let permit = permit.or_else(|| if usable { self.spare_permit() } else { None });
         let outcome = match (usable, dirty, permit) {
             (false, ..) => Outcome::Lost,
             (_, Some(open), _) if !params::write_cache_survives() => {
-                self.cannot_restore(
-                    &open,
-                    "has a volatile write cache, and may have lost what it acknowledged",
-                );
+                self.may_have_lost(&open);
                 Outcome::Lost
             }
             (.., None) => {
@@ -145,7 +142,7 @@ impl Session {
             (.., Some(id)) => self.try_restore(restart, link, id),
         };
         if let (Some(id), Some(tables)) = (permit, self.tables.as_ref()) {
-            let spare = match self.closing.load(Relaxed) {
+            let spare = match !usable || self.closing.load(Relaxed) {
                 true => Some(id),
                 false => restart.with(|known| known.keep_permit(id)),
             };
@@ -156,9 +153,12 @@ impl Session {
         outcome
     }
 
-    fn cannot_restore(&self, open: &Open, why: &str) {
-        let name = core::str::from_utf8(open.name()).unwrap_or("?");
-        pr_warn_ratelimited!("{}: {} {}\n", self.name(), name, why);
+    fn may_have_lost(&self, open: &Open) {
+        pr_warn_ratelimited!(
+            "{}: {} has a volatile write cache, and may have lost what it acknowledged\n",
+            self.name(),
+            core::str::from_utf8(open.name()).unwrap_or("?")
+        );
     }
 
     fn try_restore(self: &Arc<Self>, restart: &Restart, link: &Link, id: u16) -> Outcome {
@@ -176,6 +176,14 @@ impl Session {
         }
         match state {
             State::Done => {
+                // Links that have ended may have had answers, which are counted by now.
+                let dirty = self.written_at_the_end().and_then(|written| {
+                    restart.with(|known| known.devices().dirty(written).map(|d| *d.open()))
+                });
+                if let Some(open) = dirty {
+                    self.may_have_lost(&open);
+                    return Outcome::Lost;
+                }
                 self.restored(restart);
                 let count = restart.with(|known| known.devices().count());
                 pr_info_ratelimited!(

@@ -115,7 +115,7 @@ barrier()
 	done
 }
 
-# put NAME TEXT, get NAME: hand a value to the other guest.
+# put NAME TEXT, get NAME [SECONDS]: hand a value to the other guest.
 put()
 {
 	printf '%s\n' "$2" >"$RTRS_SYNC/.$1.tmp" && mv "$RTRS_SYNC/.$1.tmp" "$RTRS_SYNC/$1.value"
@@ -123,7 +123,7 @@ put()
 
 get()
 {
-	local end=$((SECONDS + 60 * RTRS_TIME_SCALE))
+	local end=$((SECONDS + ${2:-60} * RTRS_TIME_SCALE))
 
 	until [ -e "$RTRS_SYNC/$1.value" ]; do
 		if peer_failed || [ "$SECONDS" -ge "$end" ]; then
