@@ -113,7 +113,7 @@ impl TagQueue {
     /// The caller must have it, and not use it afterwards.
     #[inline(always)]
     pub unsafe fn put(&self, tag: u32) {
-        // SAFETY: both are initialised by the type invariant; by the function's requirement the
+        // SAFETY: Both are initialised by the type invariant; by the function's requirement the
         // number is one of the bitmap's.
         unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag, self.wait.as_raw()) }
     }

@@ -186,7 +186,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
     if path_cnt == 0 {
         return EINVAL.to_ptr();
     }
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let (ops, name, paths) = unsafe {
         (
             &*ops,
@@ -198,7 +198,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
         let name = SessionName::new(name.to_bytes()).map_err(|_| EINVAL)?;
         let events: Option<Arc<dyn Events>> = match ops.link_ev {
             Some(link_ev) => {
-                // SAFETY: by the function's requirement.
+                // SAFETY: By the function's requirement.
                 let notifier = unsafe { Notifier::from_raw(link_ev, ops.private) };
                 Some(Arc::new(LinkEv(notifier), GFP_KERNEL)?)
             }
@@ -209,10 +209,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
             let src = if path.src.is_null() {
                 None
             } else {
-                // SAFETY: by the function's requirement.
+                // SAFETY: By the function's requirement.
                 Some(unsafe { SockAddr::from_raw(path.src) }?)
             };
-            // SAFETY: by the function's requirement.
+            // SAFETY: By the function's requirement.
             let dst = unsafe { SockAddr::from_raw(path.dst) }?;
             addrs.push((src, dst), GFP_KERNEL)?;
         }
@@ -248,7 +248,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
 /// `sess` must come from `rtrs_clt_open()`, and not be used afterwards.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn rtrs_clt_close(sess: *mut RtrsCltSess) {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let sess = unsafe { KBox::from_raw(sess) };
     client::close(sess.ready.session());
 }
@@ -265,7 +265,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
     con_type: c_uint,
     wait: c_uint,
 ) -> *mut RtrsPermit {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let sess = unsafe { &*sess };
     let connection = match con_type {
         RTRS_ADMIN_CON => Connection::Admin,
@@ -299,9 +299,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
     sess: *mut RtrsCltSess,
     permit: *mut RtrsPermit,
 ) {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let sess = unsafe { &*sess };
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     if let Some(id) = unsafe { sess.id_of(permit) } {
         sess.ready.put_permit(id);
     }
@@ -328,9 +328,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     sg: *mut c_void,
     sg_cnt: c_uint,
 ) -> c_int {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let (ops, sess, message) = unsafe { (&*ops, &*sess, Message::from_raw(vec, nr)) };
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let (Some(conf_fn), Some(id)) = (ops.conf_fn, unsafe { sess.id_of(permit) }) else {
         return EINVAL.to_errno();
     };
@@ -344,7 +344,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         Err(e) => return e.to_errno(),
     };
     // What the list describes; `_len` says the same, if the caller is right.
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt) };
     // Messages of the service connection, and those without data, are looked at first.
     let sent = match sg_cnt == 0 || turn.connection == Connection::Admin {
@@ -372,7 +372,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
     sess: *mut RtrsCltSess,
     index: c_uint,
 ) -> c_int {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let session = unsafe { (*sess).ready.session() };
     let Some(queue) = index.checked_rem(u32::from(session.poll_cons())) else {
         return 0;
@@ -394,13 +394,13 @@ pub(crate) unsafe extern "C" fn rtrs_clt_query(
     sess: *mut RtrsCltSess,
     attr: *mut RtrsAttrs,
 ) -> c_int {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let session = unsafe { (*sess).ready.session() };
     match session.limits() {
         // A path that is lost for a moment is no reason: requests wait for it, and RNBD, which asks
         // while it makes its devices anew, never asks again.
         Some(limits) if !session.is_failing() => {
-            // SAFETY: by the function's requirement.
+            // SAFETY: By the function's requirement.
             unsafe {
                 attr.write(RtrsAttrs {
                     queue_depth: u32::from(limits.queue_depth),

@@ -111,7 +111,7 @@ impl Service for CUser {
 #[cold]
 #[inline(never)]
 unsafe fn refused(id: *mut Op, errno: c_int) {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     unsafe { answer(id, errno) }
 }
 
@@ -121,7 +121,7 @@ unsafe fn refused(id: *mut Op, errno: c_int) {
 /// after this.
 #[inline(always)]
 unsafe fn answer(id: *mut Op, errno: c_int) {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let op = unsafe { KBox::from_raw(id) };
 
     Path::answer(op, errno);
@@ -135,7 +135,7 @@ unsafe fn answer(id: *mut Op, errno: c_int) {
 /// [`rtrs_srv_close`] has returned.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_open(ops: *const Ops, port: u16) -> *mut Server {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let ops = unsafe { *ops };
 
     let open = || {
@@ -160,7 +160,7 @@ unsafe extern "C" fn rtrs_srv_open(ops: *const Ops, port: u16) -> *mut Server {
 /// `ctx` must come from [`rtrs_srv_open`], and not be used after this.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_close(ctx: *mut Server) {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     drop(unsafe { KBox::from_raw(ctx) });
 }
 
@@ -174,7 +174,7 @@ unsafe extern "C" fn rtrs_srv_close(ctx: *mut Server) {
 /// not have been answered.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_resp_rdma(id: *mut Op, errno: c_int) -> bool {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     unsafe { answer(id, errno) };
     true
 }
@@ -186,7 +186,7 @@ unsafe extern "C" fn rtrs_srv_resp_rdma(id: *mut Op, errno: c_int) -> bool {
 /// `sess` must be a session of whose end the user was not told.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_set_sess_priv(sess: *const Session, private: *mut c_void) {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     unsafe { (*sess).set_private(private) };
 }
 
@@ -203,7 +203,7 @@ unsafe extern "C" fn rtrs_srv_get_path_name(
     pathname: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let name = unsafe { (*sess).name() }.as_bytes();
     let Some(room) = len.checked_sub(1) else {
         return EINVAL.to_errno();
@@ -228,6 +228,6 @@ unsafe extern "C" fn rtrs_srv_get_path_name(
 /// As for [`rtrs_srv_set_sess_priv`].
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_get_queue_depth(sess: *const Session) -> c_int {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     c_int::from(unsafe { (*sess).queue_depth() })
 }

@@ -140,12 +140,12 @@ impl Success {
     #[inline(always)]
     pub fn written(&self) -> Option<u32> {
         let wc = self.raw();
-        // CAST: as below.
+        // CAST: As below.
         let has_imm = wc.wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0;
         if wc.opcode != raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM || !has_imm {
             return None;
         }
-        // SAFETY: the flag says that this member of the union was written.
+        // SAFETY: The flag says that this member of the union was written.
         Some(u32::from_be(unsafe { wc.ex.imm_data }))
     }
 
@@ -160,7 +160,7 @@ impl Success {
     pub fn imm(&self) -> Option<u32> {
         // CAST: flags are an `int` in the structure.
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0 {
-            // SAFETY: the flag says that this member of the union was written.
+            // SAFETY: The flag says that this member of the union was written.
             Some(u32::from_be(unsafe { self.raw().ex.imm_data }))
         } else {
             None
@@ -171,7 +171,7 @@ impl Success {
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<u32> {
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0 {
-            // SAFETY: the flag says that this member of the union was written.
+            // SAFETY: The flag says that this member of the union was written.
             Some(unsafe { self.raw().ex.invalidate_rkey })
         } else {
             None

@@ -129,7 +129,7 @@ impl Link {
     /// Starts one more connection.
     fn add_endpoint(&mut self) -> Result {
         let path = &self.core.path;
-        // CAST: at most `cons.count()`.
+        // CAST: At most `cons.count()`.
         let index = self.endpoints.len() as u16;
         let ep = Endpoint::new(
             self.core.clone(),

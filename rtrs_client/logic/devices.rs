@@ -193,7 +193,7 @@ impl Devices<'_> {
         if !used(wish) {
             return Some(wish);
         }
-        // CAST: a few hundred.
+        // CAST: A few hundred.
         (0..MAX_IDS as u32).find(|&id| !used(id))
     }
 

@@ -114,7 +114,7 @@ impl Ready {
             io.cpu = cpu;
             io.con = self.session.cons.of(connection, cpu);
         })?;
-        // CAST: less than the queue depth.
+        // CAST: Less than the queue depth.
         Some((id as u16, cpu))
     }
 

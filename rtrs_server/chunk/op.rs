@@ -134,7 +134,7 @@ impl<H: Home> Op<H> {
     /// The chunk.
     #[inline(always)]
     pub(crate) fn buf_id(&self) -> u16 {
-        // CAST: it was made from one.
+        // CAST: It was made from one.
         self.buf_id as u16
     }
 

@@ -57,7 +57,7 @@ impl Source {
         });
         let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
 
-        // CAST: the upper half; then less than `range`.
+        // CAST: The upper half; then less than `range`.
         ((u64::from((hash >> 32) as u32) * u64::from(range.get())) >> 32) as usize
     }
 }

@@ -186,7 +186,7 @@ fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
     let mut io = [0; 32];
     io[..2].copy_from_slice(&RNBD_IO.to_le_bytes());
     io[4..8].copy_from_slice(&device[4..8]);
-    // CAST: a few pages.
+    // CAST: A few pages.
     io[20..24].copy_from_slice(&(len as u32).to_le_bytes());
     Ok(io)
 }
