@@ -3,8 +3,8 @@
 //! A place for a box, which is there or away.
 //!
 //! One word says which: the address of the box, with a *tag* in its low bits that says what the
-//! box is there for. To take the box out is one compare-exchange, and whoever does has it as any
-//! other box: by value, and nobody else. To put it back is a store.
+//! box is there for. Taking the box out is one compare-exchange, which gives it to the caller by
+//! value, and to nobody else. Putting it back is a store.
 //!
 //! ```text
 //!             take

@@ -16,8 +16,8 @@
 //!
 //! # Requests
 //!
-//! Who holds a permit owns the slot of its number in `ios`: the submitter until
-//! the request is out, the link it is on until it is complete. A request in
+//! The place of a permit, with its request, belongs to the permit's holder until the
+//! request is out, and to the link it is on until it is complete. A request in
 //! flight on a link that ends is handed to [`Session::reissue`] by the path's
 //! owner task, after nothing can complete it any more.
 
