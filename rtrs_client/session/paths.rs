@@ -173,15 +173,17 @@ impl Session {
         let _guard = self.paths_lock.lock();
         // Fails for lack of memory only; the path stays in the set then, dead,
         // until the session goes.
+        let mut found = false;
         let removed = self.change_paths(|paths| {
             if let Some(i) = paths.iter().position(|p| Arc::ptr_eq(p, path)) {
-                let _ = paths.remove(i);
+                found = paths.remove(i).is_ok();
             }
             Ok(())
         });
-        match removed {
-            Err(e) if e == ENOMEM => pr_warn!("{}: no memory to forget a path\n", &**path),
-            _ => self.note_written(path),
+        if removed == Err(ENOMEM) {
+            pr_warn!("{}: no memory to forget a path\n", &**path);
+        } else if found {
+            self.note_written(path);
         }
         if !self.has_paths() {
             // Nothing will come for what waits, nor for what would.
