@@ -442,9 +442,8 @@ impl Path {
 
     /// A heartbeat took so long.
     pub(crate) fn heartbeat_took(&self, ns: u64) {
-        if self.inflight() == 0 {
-            self.stats.probed(ns, time::now_ns());
-        }
+        self.stats
+            .heartbeat_took(ns, time::now_ns(), self.inflight() == 0);
     }
 
     /// The service connection is up, over this device and from this address.

@@ -126,7 +126,10 @@ pub(crate) struct Stats {
     /// Answers that were expected on a CPU and handled on another one. Changed by
     /// whoever handles them, for one connection one at a time.
     migrated_from: PerCpu<Atomic<u64>>,
+    /// Of requests, and of heartbeats while there are none.
     latency: LatencyAvg,
+    /// What the latest heartbeat took, in nanoseconds; 0 before the first.
+    heartbeat_ns: Atomic<u64>,
     /// Completions found at a time.
     pub(crate) polls: PollStats,
     /// Successful connects, from -1: the first is no reconnect.
@@ -142,6 +145,7 @@ impl Stats {
             local: PerCpu::new(|_| Local::new())?,
             migrated_from: PerCpu::new(|_| Atomic::new(0))?,
             latency: LatencyAvg::new(),
+            heartbeat_ns: Atomic::new(0),
             polls: PollStats::new()?,
             connects: Atomic::new(-1),
             failures: Atomic::new(0),
@@ -230,9 +234,17 @@ impl Stats {
         }
     }
 
-    /// A path without requests in flight was probed, which took `ns` until `now_ns`.
-    pub(crate) fn probed(&self, ns: u64, now_ns: u64) {
-        self.latency.add(ns, now_ns);
+    /// A heartbeat took `ns` until `now_ns`. It stands in for requests on an `idle` path.
+    pub(crate) fn heartbeat_took(&self, ns: u64, now_ns: u64, idle: bool) {
+        self.heartbeat_ns.store(ns, Relaxed);
+        if idle {
+            self.latency.add(ns, now_ns);
+        }
+    }
+
+    /// Round trip of the latest heartbeat in nanoseconds, 0 if not known.
+    pub(crate) fn heartbeat_ns(&self) -> u64 {
+        self.heartbeat_ns.load(Relaxed)
     }
 
     /// Average latency in nanoseconds, 0 if not known.
@@ -250,6 +262,7 @@ impl Stats {
             local.sum_ns.store(0, Relaxed);
         }
         self.latency.reset();
+        self.heartbeat_ns.store(0, Relaxed);
     }
 
     /// An attempt to reconnect failed.

@@ -86,7 +86,8 @@ attributes! {
         "dst_addr" => ro(|path, out| show_addr(out, path.dst_addr())),
         "hca_name" => ro(show_hca_name),
         "hca_port" => ro(show_hca_port),
-        "cur_latency" => ro(show_latency),
+        "cur_latency" => ro(|path, out| show_ns(out, path.stats().heartbeat_ns())),
+        "request_latency" => ro(|path, out| show_ns(out, path.latency())),
         "reconnect" => rw_self(show_reconnect, store_reconnect),
         "disconnect" => rw_self(show_disconnect, store_disconnect),
         "remove_path" => rw_self(show_remove, store_remove),
@@ -255,8 +256,8 @@ fn show_hca_port(path: &Path, out: &mut Output<'_>) -> Result {
     Ok(writeln!(out, "{}", path.via().map_or(0, |via| via.port))?)
 }
 
-fn show_latency(path: &Path, out: &mut Output<'_>) -> Result {
-    Ok(writeln!(out, "{} ns", path.latency())?)
+fn show_ns(out: &mut Output<'_>, ns: u64) -> Result {
+    Ok(writeln!(out, "{ns} ns")?)
 }
 
 fn show_reconnect(_: &Path, out: &mut Output<'_>) -> Result {

@@ -62,7 +62,7 @@ read_only()
 {
 	local f
 
-	for f in state src_addr dst_addr hca_name hca_port cur_latency; do
+	for f in state src_addr dst_addr hca_name hca_port cur_latency request_latency; do
 		expect_error "" write "$P/$f" 1
 	done
 }

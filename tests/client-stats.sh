@@ -56,6 +56,7 @@ formats()
 	matches "$p0/stats/wc_completion" "$n $n "
 	matches "$p0/stats/reset_all" "echo 1 to reset all statistics "
 	matches "$p0/cur_latency" "$n ns "
+	matches "$p0/request_latency" "$n ns "
 }
 
 # Everything that is submitted is counted once, in all tables.
@@ -87,7 +88,26 @@ counts()
 	[ "$max" -gt 0 ]
 	[ "$(nth "$p0/stats/wc_completion" 1)" -ge "$(nth "$p0/stats/wc_completion" 2)" ]
 	[ "$(nth "$p0/stats/wc_completion" 2)" -ge 1 ]
-	[ "$(nth "$p0/cur_latency" 1)" -gt 0 ]
+	[ "$(nth "$p0/request_latency" 1)" -gt 0 ]
+}
+
+beats() { [ "$(nth "$p0/cur_latency" 1)" -gt 0 ]; }
+
+# Requests that the slow disk has for seconds count in one average; what is measured by heartbeats
+# meanwhile knows nothing of them.
+latencies()
+{
+	local -i beat request
+
+	write "$SESS/heartbeat_interval_ms" 100
+	fio --name=slow --filename="/dev/$(cat "$TMP/slow")" --direct=1 --ioengine=libaio --rw=randread \
+		--bs=4k --iodepth=1 --number_ios=1 --size=32M >"$TMP/fio"
+	wait_for 10 beats
+	beat=$(nth "$p0/cur_latency" 1) request=$(nth "$p0/request_latency" 1)
+	write "$SESS/heartbeat_interval_ms" 5000
+	echo "a heartbeat takes $beat ns, a request $request ns"
+	[ "$beat" -lt $((SLOW / 2)) ]
+	[ "$request" -gt "$beat" ]
 }
 
 # What CPU 0 submits is expected back there. Soft RoCE answers where its work items run: that is
@@ -309,22 +329,22 @@ connections()
 
 	debugfs_up rtrs_client
 	cat "$DEBUG/connections"
-	same "connections" "$(awk '$6 == "stats" && $1 == "rxe0"' "$DEBUG/connections" | wc -l)" $((2 * cons))
-	awk '$6 == "stats" { print $8 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
+	same "connections" "$(awk '$10 == "stats" && $2 == "rxe0"' "$DEBUG/connections" | wc -l)" $((2 * cons))
+	awk '$10 == "stats" { print $12 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
 	qp_numbers rtrs_client >"$TMP/theirs"
 	diff "$TMP/ours" "$TMP/theirs"
-	awk -v sources="ip:10.9.0.2 ip:10.9.0.3" '$6 == "stats" {
-			if ($2 != 1 || $3 != "drxe0" || !index(sources, $4) || $5 != "ip:10.9.0.1" ||
-			    $9 != "connected" || $10 !~ /^[0-9]+$/ || $11 !~ /^[0-9]+\/[0-9]+$/)
+	awk -v sources="ip:10.9.0.2 ip:10.9.0.3" '$10 == "stats" {
+			if ($1 != "RoCEv2" || $6 < 1024 || $8 != 1234 || $9 != "TCP" || $3 != 1 || $4 != "drxe0" || !index(sources, $5) || $7 != "ip:10.9.0.1" ||
+			    $13 != "connected" || $14 !~ /^[0-9]+$/ || $15 !~ /^[0-9]+\/[0-9]+$/)
 				bad = 1
-			split($11, sendq, "/")
+			split($15, sendq, "/")
 			if (sendq[1] + 0 > sendq[2] + 0)
 				bad = 1
 		}
 		END { exit bad }' "$DEBUG/connections"
-	same "connections by number" "$(awk '$6 == "stats" { print $4, $7 }' "$DEBUG/connections" | sort -u |
+	same "connections by number" "$(awk '$10 == "stats" { print $5, $11 }' "$DEBUG/connections" | sort -u |
 		wc -l)" $((2 * cons))
-	same "the last number" "$(awk '$6 == "stats" && $7 > max { max = $7 } END { print max }' \
+	same "the last number" "$(awk '$10 == "stats" && $11 > max { max = $11 } END { print max }' \
 		"$DEBUG/connections")" $((cons - 1))
 }
 
@@ -445,6 +465,7 @@ must "devices map" map "${PATHS[0]}"
 check "files have the documented formats" formats
 check "states are shown" states
 check "requests are counted" counts
+check "heartbeats and requests have latencies of their own" latencies
 check "so are those that are answered on another CPU" migrations
 check "0 and 1 reset" resets
 check "other values do not" bad_resets

@@ -33,7 +33,7 @@ read_only() { files ! -perm /222; }
 state()
 {
 	files
-	files ! -name wc_completion ! -name 'cpu_migration*' ! -name cur_latency |
+	files ! -name wc_completion ! -name 'cpu_migration*' ! -name '*_latency' |
 		xargs -d '\n' grep -H '' | grep -v '/state_full:since'
 	ls /sys/block
 }
@@ -52,7 +52,7 @@ reads()
 			return 1
 		}
 		case $f in
-		*/state_full | */cur_latency | */stats/*)
+		*/state_full | */*_latency | */stats/*)
 			# Never twice the same, but it has to be read without an error.
 			dd if="$f" of=/dev/null bs=3 status=none
 			continue

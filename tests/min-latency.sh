@@ -20,7 +20,7 @@ map() { map_rnbd latency /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
 # latency LINK: average of the path, in milliseconds
-latency() { awk '{ printf "%d\n", $1 / 1000000 }' "$(dir "$1")/cur_latency"; }
+latency() { awk '{ printf "%d\n", $1 / 1000000 }' "$(dir "$1")/request_latency"; }
 
 # slow LINK: from now on, and the other one is not.
 slow()

@@ -92,13 +92,14 @@ path_files()
 	equal "$d/hca_name" "$3"
 	equal "$d/hca_port" 1
 	grep -qxE '[0-9]+ ns' "$d/cur_latency"
+	grep -qxE '[0-9]+ ns' "$d/request_latency"
 	equal "$d/reconnect" "Usage: echo 1 > reconnect"
 	equal "$d/disconnect" "Usage: echo 1 > disconnect"
 	equal "$d/remove_path" "Usage: echo 1 > remove_path"
 	for f in reconnect disconnect remove_path; do
 		equal_mode "$d/$f" 644
 	done
-	for f in state src_addr dst_addr hca_name hca_port cur_latency; do
+	for f in state src_addr dst_addr hca_name hca_port cur_latency request_latency; do
 		equal_mode "$d/$f" 444
 	done
 }
