@@ -125,6 +125,14 @@ void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned i
 	sg_set_buf(sg, addr, len);
 }
 
+/* Flags of a port, RDMA_CORE_CAP_PROT_* among them; 0 for one that the device does not have. */
+u32 rtrs_helper_ib_port_flags(struct ib_device *dev, u32 port)
+{
+	if (!rdma_is_port_valid(dev, port))
+		return 0;
+	return dev->port_data[port].immutable.core_cap_flags;
+}
+
 bool rtrs_helper_ib_port_is_active(struct ib_device *dev, u32 port)
 {
 	struct net_device *ndev = ib_device_get_netdev(dev, port);

@@ -16,6 +16,7 @@ bool rtrs_helper_ib_device_try_get(struct ib_device *dev);
 void rtrs_helper_ib_device_name(struct ib_device *dev, char *name);
 int rtrs_helper_ib_device_node(struct ib_device *dev);
 u32 rtrs_helper_ib_device_comp_vectors(struct ib_device *dev);
+u32 rtrs_helper_ib_port_flags(struct ib_device *dev, u32 port);
 bool rtrs_helper_ib_port_is_active(struct ib_device *dev, u32 port);
 
 void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_device *dev,

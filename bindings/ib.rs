@@ -67,7 +67,8 @@ pub use self::{
         Device,
         DeviceAttrs,
         DeviceName,
-        DeviceRef, //
+        DeviceRef,
+        Transport, //
     },
     domain::{
         Direction,

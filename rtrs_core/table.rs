@@ -12,7 +12,10 @@ use rtrs_bindings::{
     ib::{
         Endpoint,
         Handler,
-        InterfaceName, //
+        InterfaceName,
+        PortSpace,
+        SockAddr,
+        Transport, //
     },
 };
 
@@ -46,12 +49,17 @@ impl fmt::Display for ConnectionHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<12} {:>4} {:<15} {:<24} {:<24} {:<20} {:>4} {:>8} {:<13} {:>8} {:>11}",
+            "{:<6} {:<12} {:>4} {:<15} {:<24} {:>5} {:<24} {:>5} {:<5} {:<20} {:>4} {:>8} {:<13} \
+             {:>8} {:>11}",
+            "Type",
             "Device",
             "Port",
             "Netdev",
             "Source",
+            "SPort",
             "Destination",
+            "DPort",
+            "Space",
             "Session",
             "CID",
             "QPN",
@@ -78,8 +86,24 @@ pub struct PathCells<'a> {
     pub state: &'a str,
 }
 
+/// Which namespace of the connection manager a port is in, as it is shown.
+fn space(addr: &SockAddr) -> &'static str {
+    match PortSpace::of(addr) {
+        PortSpace::Tcp => "TCP",
+        PortSpace::Ib => "IB",
+    }
+}
+
 /// A connection.
 pub struct Connection {
+    /// What carries its messages.
+    pub transport: Transport,
+    /// Port of the client's address.
+    pub src_port: u16,
+    /// Port of the server's address.
+    pub dst_port: u16,
+    /// Namespace of the ports.
+    pub space: &'static str,
     /// Its number on the path.
     pub cid: u16,
     /// The number of the queue pair.
@@ -93,11 +117,31 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// What `ep` is now, if it has a queue pair.
-    pub fn new<H: Handler>(ep: &Endpoint<H>, inflight: u64) -> Option<Self> {
+    /// What `ep`, which the client has, is now, if it has a queue pair.
+    pub fn connected<H: Handler>(ep: &Endpoint<H>, inflight: u64) -> Option<Self> {
+        Self::new(ep, inflight, ep.local(), ep.peer())
+    }
+
+    /// What `ep`, which the server has, is now, if it has a queue pair.
+    pub fn accepted<H: Handler>(ep: &Endpoint<H>, inflight: u64) -> Option<Self> {
+        Self::new(ep, inflight, ep.peer(), ep.local())
+    }
+
+    fn new<H: Handler>(
+        ep: &Endpoint<H>,
+        inflight: u64,
+        src: Option<SockAddr>,
+        dst: Option<SockAddr>,
+    ) -> Option<Self> {
         let qp = ep.qp()?;
 
         Some(Self {
+            transport: ep
+                .device()
+                .map_or(Transport::Other, |device| device.transport(ep.port())),
+            src_port: src.as_ref().map_or(0, SockAddr::port),
+            dst_port: dst.as_ref().map_or(0, SockAddr::port),
+            space: dst.as_ref().map_or("-", space),
             cid: ep.index(),
             qp: qp.number(),
             inflight,
@@ -124,15 +168,19 @@ impl fmt::Display for ConnectionRow<'_> {
         match &self.1 {
             None => writeln!(
                 f,
-                "{device:<12} {port:>4} {:<15} {src:<24} {dst:<24} {session:<20} {:>4} {:>8} \
-                 {state:<13} {:>8} {:>11}",
-                "-", "-", "-", "-", "-"
+                "{:<6} {device:<12} {port:>4} {:<15} {src:<24} {:>5} {dst:<24} {:>5} {:<5} \
+                 {session:<20} {:>4} {:>8} {state:<13} {:>8} {:>11}",
+                "-", "-", "-", "-", "-", "-", "-", "-", "-"
             ),
             Some(con) => writeln!(
                 f,
-                "{device:<12} {port:>4} {:<15} {src:<24} {dst:<24} {session:<20} {:>4} {:>8} \
-                 {state:<13} {:>8} {:>5}/{:<5}",
+                "{:<6} {device:<12} {port:>4} {:<15} {src:<24} {:>5} {dst:<24} {:>5} {:<5} \
+                 {session:<20} {:>4} {:>8} {state:<13} {:>8} {:>5}/{:<5}",
+                con.transport.as_str(),
                 con.interface.as_ref().map_or("-", |name| name.as_str()),
+                con.src_port,
+                con.dst_port,
+                con.space,
                 con.cid,
                 con.qp,
                 con.inflight,
@@ -140,6 +188,34 @@ impl fmt::Display for ConnectionRow<'_> {
                 con.send.1
             ),
         }
+    }
+}
+
+/// An address where connections are accepted, in the same table.
+pub struct ListenRow<'a>(pub &'a SockAddr);
+
+impl fmt::Display for ListenRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<6} {:<12} {:>4} {:<15} {:<24} {:>5} {:<24} {:>5} {:<5} {:<20} {:>4} {:>8} {:<13} \
+             {:>8} {:>11}",
+            "-",
+            "-",
+            "-",
+            "-",
+            "*",
+            self.0.port(),
+            "*",
+            "*",
+            space(self.0),
+            "-",
+            "-",
+            "-",
+            "listening",
+            "-",
+            "-"
+        )
     }
 }
 

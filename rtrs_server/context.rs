@@ -48,6 +48,7 @@ use crate::{
     logic::quota::Resource,
     registry::{
         self,
+        Listening,
         Refusal,
         Registry, //
     },
@@ -190,7 +191,7 @@ impl Context {
 // Field order is teardown order, after `drop()`. The context has a handle of each queue, so the
 // first one to go waits for the last user of the context, which may be an item of a later one.
 pub struct Server {
-    listeners: KVec<Listener<Acceptor>>,
+    listeners: KVec<(Listener<Acceptor>, Listening)>,
     ctx: Option<Arc<Context>>,
     /// Empty when the last request is decided, which `drop()` waits for.
     _handshake_queue: OwnedQueue,
@@ -284,10 +285,16 @@ impl Server {
         let acceptor = Acceptor::new(ctx)?;
         // CAST: 64.
         let backlog = LISTEN_BACKLOG as i32;
-        let ip = Listener::new(&SockAddr::any(port), backlog, acceptor.clone(), ctx.rdma())?;
+        let any = SockAddr::any(port);
+        let ip = Listener::new(&any, backlog, acceptor.clone(), ctx.rdma())?;
+        let ip = (ip, Listening::new(&ctx.registry, any)?);
         self.listeners.push(ip, GFP_KERNEL)?;
-        match Listener::new(&SockAddr::gid([0; 16], port), backlog, acceptor, ctx.rdma()) {
-            Ok(ib) => self.listeners.push(ib, GFP_KERNEL)?,
+        let any = SockAddr::gid([0; 16], port);
+        match Listener::new(&any, backlog, acceptor, ctx.rdma()) {
+            Ok(ib) => {
+                let ib = (ib, Listening::new(&ctx.registry, any)?);
+                self.listeners.push(ib, GFP_KERNEL)?;
+            }
             Err(e) => pr_info!("port {port}: not listening for GID addresses: {e:?}\n"),
         }
         Ok(())

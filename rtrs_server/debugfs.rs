@@ -2,7 +2,8 @@
 
 //! `/sys/kernel/debug/rtrs_server`: what is on the wire, for humans.
 //!
-//! * `connections`: all connections, those of handshakes too, and the paths that have none.
+//! * `connections`: where servers listen; all connections, those of handshakes too; and the paths
+//!   that have none.
 //! * `requests`: all requests that are not answered, with their age. Those in an inbox count as the
 //!   user's.
 
@@ -19,6 +20,7 @@ use rtrs_bindings::{
 use rtrs_core::table::{
     ConnectionHead,
     ConnectionRow,
+    ListenRow,
     PathCells,
     RequestHead,
     RequestRow,
@@ -52,6 +54,15 @@ fn for_each_path(mut f: impl FnMut(&Arc<Path>) -> Result) -> fmt::Result {
 
 fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{ConnectionHead}")?;
+    let mut result = Ok(());
+    registry::get()
+        .map_err(|_| fmt::Error)?
+        .each_listening(|addr| {
+            if result.is_ok() {
+                result = write!(f, "{}", ListenRow(addr));
+            }
+        });
+    result?;
     for_each_path(|path| {
         let src = match &path.addrs().src {
             Some(src) => CString::try_from_fmt(fmt!("{}", src))?,

@@ -25,6 +25,7 @@ use kernel::{
 };
 
 use rtrs_bindings::{
+    ib::SockAddr,
     rcu::RcuCell,
     time::{
         now_ns,
@@ -70,7 +71,10 @@ use crate::{
     session::Session, //
 };
 
+mod listening;
 mod room;
+
+pub(crate) use self::listening::Listening;
 
 /// Rates of starts that are kept apart: two sources may share one.
 const RATES: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
@@ -104,6 +108,7 @@ pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
             limits: Limits::from_params()?,
             starts,
             seed: random_u32(),
+            listening <- new_mutex!(KVec::new(), "rtrs_srv_listening"),
             sessions <- new_mutex!(sessions, "rtrs_srv_registry"),
         }),
         GFP_KERNEL,
@@ -240,6 +245,9 @@ pub(crate) struct Registry {
     starts: KVVec<Rate>,
     /// Which source has which place is not for clients to know.
     seed: u32,
+    /// Where servers listen.
+    #[pin]
+    listening: Mutex<KVec<Arc<SockAddr>>>,
     /// With room for as many as there may ever be.
     #[pin]
     sessions: Mutex<KVVec<Arc<Session>>>,

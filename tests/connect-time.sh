@@ -49,7 +49,7 @@ connect()
 		t0=$(ms_now)
 		write "$CLT/$1/add_path" "$(path 1)"
 		ms=$(($(ms_now) - t0))
-		n=$(awk -v sess="$1" -v dst="ip:$(pair_addr 1 server)" '$6 == sess && $5 == dst' \
+		n=$(awk -v sess="$1" -v dst="ip:$(pair_addr 1 server)" '$10 == sess && $7 == dst' \
 			/sys/kernel/debug/rtrs_client/connections | wc -l)
 		echo "$n connections in $ms ms"
 		[ "$n" -eq "$2" ]

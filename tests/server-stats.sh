@@ -170,7 +170,7 @@ inflight()
 		"$(grep -cE '^watched +ip:10.9.0.2@ip:10.9.0.1 +[0-9]+ +[0-9]+ +read +[0-9]+ user$' \
 			"$TMP/requests")" 8
 	same "the same, by connection" \
-		"$(awk '$6 == "watched" { n += $10 } END { print n }' "$TMP/connections")" 8
+		"$(awk '$10 == "watched" { n += $14 } END { print n }' "$TMP/connections")" 8
 	same "in flight" "$(nth "$TMP/rdma" 5)" 8
 	wait "$fio"
 	same "in flight afterwards" "$(nth "$p0/stats/rdma" 5)" 0
@@ -184,13 +184,27 @@ connections()
 	cons=$(($(nproc --all) + 1))
 
 	cat "$DEBUG/connections"
-	same "connections" "$(awk '$6 == "watched" && $1 == "rxe0" && $3 == "drxe0" &&
-		$4 == "ip:10.9.0.2" && $5 == "ip:10.9.0.1" && $9 == "connected"' \
+	same "connections" "$(awk '$10 == "watched" && $2 == "rxe0" && $4 == "drxe0" &&
+		$5 == "ip:10.9.0.2" && $7 == "ip:10.9.0.1" && $13 == "connected"' \
 		"$DEBUG/connections" | wc -l)" "$cons"
-	awk '$6 == "watched" { print $8 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
+	awk '$10 == "watched" { print $12 }' "$DEBUG/connections" | sort -n >"$TMP/ours"
 	qp_numbers rtrs_server >"$TMP/theirs"
 	diff "$TMP/ours" "$TMP/theirs"
 	same "queue pairs" "$(wc -l <"$TMP/theirs")" "$cons"
+	# One end of a connection has the same two ports as the other one.
+	debugfs_up rtrs_client
+	awk '$10 == "watched" { print $1, $6, $8, $9 }' "$DEBUG/connections" | sort >"$TMP/ours"
+	awk '$10 == "watched" { print $1, $6, $8, $9 }' "${DEBUG%server}client/connections" | sort >"$TMP/theirs"
+	diff "$TMP/ours" "$TMP/theirs"
+	grep -Exc 'RoCEv2 [0-9]+ 1234 TCP' "$TMP/ours" | grep -qx "$cons"
+}
+
+# Where the server listens is there without any client.
+listening()
+{
+	awk '$13 == "listening" { print $5, $6, $7, $9 }' "$DEBUG/connections" >"$TMP/listening"
+	# For IP addresses and for GIDs.
+	printf '* 1234 * %s\n' TCP IB | diff - "$TMP/listening"
 }
 
 # trace_of BS INVALIDATED: of requests of so many bytes, whose chunk's key is invalidated, or which
@@ -355,6 +369,7 @@ check "0 and 1 reset" resets
 check "what makes no sense is EINVAL" garbage
 check "requests in flight are counted and listed" inflight
 check "debugfs lists connections" connections
+check "debugfs tells where the server listens" listening
 check "rdma resource names the owner" owned_by rtrs_server
 check "tracepoints show every stage of a request" trace_requests
 check "uevents tell of paths and session" told

@@ -50,6 +50,48 @@ pub struct DeviceAttrs {
     pub mem_mgt_extensions: bool,
 }
 
+/// What carries the messages of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// InfiniBand.
+    Ib,
+    /// RDMA over converged Ethernet, version 1.
+    Roce,
+    /// The same over UDP, version 2. A port that has both versions counts as this one.
+    RoceUdp,
+    /// RDMA over TCP.
+    Iwarp,
+    /// Something else, or not known.
+    Other,
+}
+
+impl Transport {
+    fn from_raw(flags: u32) -> Self {
+        if flags & raw::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP != 0 {
+            Self::RoceUdp
+        } else if flags & raw::RDMA_CORE_CAP_PROT_ROCE != 0 {
+            Self::Roce
+        } else if flags & raw::RDMA_CORE_CAP_PROT_IWARP != 0 {
+            Self::Iwarp
+        } else if flags & raw::RDMA_CORE_CAP_PROT_IB != 0 {
+            Self::Ib
+        } else {
+            Self::Other
+        }
+    }
+
+    /// As it is shown: `IB`, `RoCE`, `RoCEv2`, `iWARP`, or `-`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ib => "IB",
+            Self::Roce => "RoCE",
+            Self::RoceUdp => "RoCEv2",
+            Self::Iwarp => "iWARP",
+            Self::Other => "-",
+        }
+    }
+}
+
 impl Device {
     /// # Safety
     ///
@@ -99,6 +141,12 @@ impl Device {
                 & raw::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64
                 != 0,
         }
+    }
+
+    /// What carries the messages of a port. Any context.
+    pub fn transport(&self, port: u32) -> Transport {
+        // SAFETY: The device is valid; the helper checks the port.
+        Transport::from_raw(unsafe { raw::rtrs_helper_ib_port_flags(self.as_raw(), port) })
     }
 
     /// Whether a port can send and receive. True if it is not known. Any context.

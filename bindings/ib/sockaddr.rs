@@ -194,13 +194,16 @@ impl SockAddr {
         self.family() == AF_IB
     }
 
-    /// Port of an IP address; 0 for others.
+    /// The port: of an IP address, or in the service id of an InfiniBand address.
     pub fn port(&self) -> u16 {
         match self.family() {
             // SAFETY: the family says so.
             AF_INET => u16::from_be(unsafe { self.part::<raw::sockaddr_in>() }.sin_port),
             // SAFETY: the family says so.
             AF_INET6 => u16::from_be(unsafe { self.part::<raw::sockaddr_in6>() }.sin6_port),
+            // SAFETY: the family says so.
+            // CAST: the port is in the last 16 bits of the id.
+            AF_IB => u64::from_be(unsafe { self.part::<raw::sockaddr_ib>() }.sib_sid) as u16,
             _ => 0,
         }
     }

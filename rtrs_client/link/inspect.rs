@@ -26,7 +26,7 @@ impl Link {
     /// Calls `f` with each connection.
     pub(crate) fn for_each_connection(&self, mut f: impl FnMut(Connection)) {
         for (ep, con) in self.endpoints.iter().zip(0..) {
-            if let Some(con) = Connection::new(ep, self.inflight_on(con)) {
+            if let Some(con) = Connection::connected(ep, self.inflight_on(con)) {
                 f(con);
             }
         }

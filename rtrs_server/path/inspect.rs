@@ -26,14 +26,14 @@ impl Path {
         });
         // Of a handshake, which is over when there is a `Live`.
         for ep in self.setup.lock().eps.iter().flatten() {
-            if let Some(con) = Connection::new(ep, 0) {
+            if let Some(con) = Connection::accepted(ep, 0) {
                 f(con);
             }
         }
         let guard = rcu::read_lock();
         if let Some(live) = self.live.read(&guard) {
             for (ep, inflight) in live.endpoints().iter().zip(inflight.iter()) {
-                if let Some(con) = Connection::new(ep, *inflight) {
+                if let Some(con) = Connection::accepted(ep, *inflight) {
                     f(con);
                 }
             }
