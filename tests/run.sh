@@ -6,7 +6,7 @@
 # Usage: tests/run.sh [OPTION...] [NAME...]	('*' in a name stands for anything;
 #						without a name all tests run)
 #   --debug	on the debug kernel
-#   --here	directly on this machine, with its RDMA device: see README.md
+#   --here ...	between this machine and another one, over their RDMA devices: "--here --help"
 #   --list	only list the tests
 #   --platform DIR	on the kernel of kernel.sh --guest or debug-kernel.sh; without it the one
 #		that RTRS_SERIES, RTRS_FLAVOUR and ARCH choose
@@ -18,20 +18,6 @@
 set -euo pipefail
 # shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
-
-# On the machine itself: a real RDMA host, or inside a guest.
-run_here()
-{
-	local name rc=0
-
-	[ "$#" -gt 0 ] || die "--here wants names of tests"
-	for name in "$@"; do
-		name=$(basename "$name" .sh)
-		[ -f "$RTRS_REPO/tests/$name.sh" ] || die "no test $name"
-		"$RTRS_REPO/tests/$name.sh" || rc=1
-	done
-	exit "$rc"
-}
 
 # the_platform [--debug]
 the_platform()
@@ -46,12 +32,15 @@ the_platform()
 main()
 {
 	export RTRS_STALE=yes
-	local here=no build=yes console=no list=no debug='' platform='' names=() opts=() vm rc=0 f
+	local build=yes console=no list=no debug='' platform='' names=() opts=() vm rc=0 f
 
 	while [ "$#" -gt 0 ]; do
 		case $1 in
 		--debug) debug=--debug ;;
-		--here) here=yes ;;
+		--here)
+			shift
+			exec "$RTRS_REPO/tests/here/run.sh" "$@"
+			;;
 		--no-build) build=no ;;
 		--console) console=yes ;;
 		--list) list=yes ;;
@@ -75,7 +64,6 @@ main()
 		shift
 	done
 
-	[ "$here" = no ] || run_here "${names[@]}"
 	need_root
 
 	vm=$("$RTRS_ENV/vm.sh")
