@@ -46,6 +46,14 @@ distclean: clean
 rustfmt rustfmtcheck checkpatch shellcheck:
 	@tests/env/style.sh $@
 
+.PHONY: htmldocs cleandocs
+htmldocs:
+	@tests/env/htmldocs.sh
+
+distclean: cleandocs
+cleandocs:
+	@rm -rf Documentation/output
+
 test-env:
 	@tests/all.sh --set-up
 
@@ -109,4 +117,5 @@ help:
 	@echo '  rustfmtcheck      tell whether it is formatted'
 	@echo '  checkpatch        check the C code with checkpatch.pl'
 	@echo '  shellcheck        check the shell scripts'
+	@echo '  htmldocs          make Documentation/output/index.html; warnings are errors'
 	@echo '  rust-analyzer     make rust-project.json for editors'

@@ -108,6 +108,7 @@ style()
 	one_line rustfmt "Rust code is formatted" "$RTRS_ENV/style.sh" rustfmtcheck
 	one_line shellcheck "shell scripts pass shellcheck" "$RTRS_ENV/style.sh" shellcheck
 	one_line checkpatch "C code passes checkpatch" "$RTRS_ENV/style.sh" checkpatch
+	one_line htmldocs "documentation makes HTML without a warning" "$RTRS_ENV/htmldocs.sh"
 }
 
 # cargo_tests NAME DIR [OPTION...]: results count test by test. A crate that
@@ -263,6 +264,7 @@ fetch_all()
 		RTRS_SERIES=$s platform >/dev/null || say "kernel $s cannot be had"
 	done
 	platform --debug >/dev/null
+	"$RTRS_ENV/htmldocs.sh" --tools
 	# shellcheck disable=SC2016 # for the inner shell
 	"$RTRS_ENV/enter.sh" sh -c 'for d; do cargo fetch --locked --manifest-path "$d/Cargo.toml" || exit; done' sh \
 		"$RTRS_REPO"/tests/{bench,host,peer,vm}
