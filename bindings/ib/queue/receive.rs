@@ -59,17 +59,14 @@ impl ReceiveQueue {
         }
     }
 
-    /// Links the receives of `tokens`, as many as a batch has at most; returns the first.
-    fn link(&mut self, tokens: &[Atomic<u32>]) -> Result<*mut raw::ib_recv_wr, PostError> {
-        let batch = self
-            .batch
-            .get_mut(..tokens.len())
-            .ok_or(PostError::Invalid)?;
-        let token = |token: &Atomic<u32>| token.load(Relaxed);
-        let first = tokens.first().map(token).ok_or(PostError::Invalid)?;
-        let same = batch.len() == MAX_BATCH && tokens.iter().all(|t| token(t) == first);
+    /// Links `n` receives of one `token`, as many as a batch has at most; returns the first.
+    fn link_same(&mut self, token: u32, n: u32) -> Result<*mut raw::ib_recv_wr, PostError> {
+        // CAST: `usize` has at least 32 bits.
+        let batch = self.batch.get_mut(..n as usize);
+        let batch = batch.ok_or(PostError::Invalid)?;
+        let all = batch.len() == MAX_BATCH;
         let mut next = null_mut();
-        if same && self.batch_of == Some(first) {
+        if all && self.batch_of == Some(token) {
             // They are there, from when that was so last.
             return batch
                 .first_mut()
@@ -77,13 +74,29 @@ impl ReceiveQueue {
                 .ok_or(PostError::Invalid);
         }
         self.batch_of = None;
+        let receive = self.receives.get(token as usize);
+        let receive = receive.ok_or(PostError::Invalid)?;
+        for place in batch.iter_mut().rev() {
+            next = place.write(raw::ib_recv_wr { next, ..receive.wr });
+        }
+        self.batch_of = all.then_some(token);
+        Ok(next)
+    }
+
+    /// Links the receives of `tokens`, as many as a batch has at most; returns the first.
+    fn link(&mut self, tokens: &[Atomic<u32>]) -> Result<*mut raw::ib_recv_wr, PostError> {
+        let batch = self
+            .batch
+            .get_mut(..tokens.len())
+            .ok_or(PostError::Invalid)?;
+        let mut next = null_mut();
+        self.batch_of = None;
         // From the last one to the first.
-        for (t, place) in tokens.iter().zip(batch).rev() {
-            let receive = self.receives.get(token(t) as usize);
+        for (token, place) in tokens.iter().zip(batch).rev() {
+            let receive = self.receives.get(token.load(Relaxed) as usize);
             let receive = receive.ok_or(PostError::Invalid)?;
             next = place.write(raw::ib_recv_wr { next, ..receive.wr });
         }
-        self.batch_of = same.then_some(first);
         Ok(next)
     }
 }
@@ -106,6 +119,8 @@ fn run_of(tokens: &[Atomic<u32>]) -> Option<(u32, u32)> {
 pub(super) struct Withheld {
     tokens: [Atomic<u32>; MAX_BATCH],
     len: Atomic<u32>,
+    /// How many more there are of one token, see [`QueuePair::post_recv_like`].
+    like: Atomic<u32>,
     /// So many are posted at a time.
     batch: Atomic<u32>,
 }
@@ -116,6 +131,7 @@ impl Withheld {
         Self {
             tokens: [const { Atomic::new(0) }; MAX_BATCH],
             len: Atomic::new(0),
+            like: Atomic::new(0),
             batch: Atomic::new(1),
         }
     }
@@ -219,9 +235,54 @@ impl QueuePair {
         self.post_withheld(len)
     }
 
+    /// A receive has completed: posts another one, of `token` as it was last, now or with others that
+    /// [may wait](Self::may_withhold). For a queue where almost all are of the same token: it is that
+    /// of the last one whose receives are posted. By the handler of completions.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](Self::post_recv).
+    #[inline(always)]
+    pub fn post_recv_like(&self, token: u32) -> Result<(), PostError> {
+        let withheld = &self.withheld;
+        let len = withheld.like.load(Relaxed).wrapping_add(1);
+        if len < withheld.batch.load(Relaxed) {
+            withheld.like.store(len, Relaxed);
+            return Ok(());
+        }
+        withheld.like.store(0, Relaxed);
+        self.post_several(len, move |qp, rq| {
+            let first = rq.link_same(token, len)?;
+            // SAFETY: They are linked, and stay while the lock is held.
+            Ok(unsafe { qp.post_linked(first) })
+        })
+    }
+
     /// Posts the first `n` of those that are withheld.
     #[inline(never)]
     fn post_withheld(&self, n: u32) -> Result<(), PostError> {
+        let tokens = self.withheld.tokens.get(..n as usize);
+        let tokens = tokens.ok_or(PostError::Invalid)?;
+        self.post_several(n, |qp, rq| {
+            // They complete in the order in which they were posted: as a rule they are neighbours.
+            match run_of(tokens) {
+                Some((first, last)) => qp.post_run(rq, first, last),
+                None => {
+                    let first = rq.link(tokens)?;
+                    // SAFETY: They are linked, and stay while the lock is held.
+                    Ok(unsafe { qp.post_linked(first) })
+                }
+            }
+        })
+    }
+
+    /// Posts `n` receives, by `post`, if there is room for them.
+    #[inline(never)]
+    fn post_several(
+        &self,
+        n: u32,
+        post: impl FnOnce(&Self, &mut ReceiveQueue) -> Result<i32, PostError>,
+    ) -> Result<(), PostError> {
         let mut guard = self.rq.lock();
         let rq = &mut *guard;
         if !rq.open {
@@ -231,14 +292,7 @@ impl QueuePair {
         if self.outstanding(rq).saturating_add(n) > self.recv_room {
             return Err(PostError::Full);
         }
-        let tokens = self.withheld.tokens.get(..n as usize);
-        let tokens = tokens.ok_or(PostError::Invalid)?;
-        // They complete in the order in which they were posted: as a rule they are neighbours.
-        let ret = match run_of(tokens) {
-            Some((first, last)) => self.post_run(rq, first, last)?,
-            // SAFETY: They are linked, and stay while the lock is held.
-            None => unsafe { self.post_linked(rq.link(tokens)?) },
-        };
+        let ret = post(self, rq)?;
         if ret != 0 {
             // Some may be.
             rq.open = false;
