@@ -7,10 +7,7 @@
 //! Counting: any but NMI. All else: any.
 
 use kernel::prelude::*;
-use rtrs_bindings::percpu::{
-    Counters,
-    PerCpu, //
-};
+use rtrs_bindings::percpu::Counters;
 
 use crate::atomic::{
     Atomic,
@@ -25,9 +22,9 @@ const COUNTERS: usize = 2;
 /// Counts of completions, by whether they were the first that a poll found. Per CPU.
 pub struct PollStats {
     counters: Counters<COUNTERS>,
-    /// Most completions found by a poll. Changed on the CPU itself; what gets lost when a task
-    /// moves is one sample.
-    most: PerCpu<Atomic<u32>>,
+    /// Most completions found by a poll, if it is more than one. Rarely written; if two do at the same
+    /// time then what gets lost is one sample.
+    most: Atomic<u32>,
 }
 
 impl PollStats {
@@ -35,7 +32,7 @@ impl PollStats {
     pub fn new() -> Result<Self> {
         Ok(Self {
             counters: Counters::new()?,
-            most: PerCpu::new(|_| Atomic::<u32>::new(0))?,
+            most: Atomic::<u32>::new(0),
         })
     }
 
@@ -47,19 +44,15 @@ impl PollStats {
             return self.counters.add(POLLS, 1);
         }
         self.counters.add(MORE, 1);
-        let most = self.most.this();
-        if position > most.load(Relaxed) {
-            most.store(position, Relaxed);
+        if position > self.most.load(Relaxed) {
+            self.most.store(position, Relaxed);
         }
     }
 
     /// Most completions found by one poll.
     pub fn most(&self) -> u32 {
         let one = u32::from(self.polls() != 0);
-        self.most
-            .iter()
-            .map(|(_, most)| most.load(Relaxed))
-            .fold(one, u32::max)
+        self.most.load(Relaxed).max(one)
     }
 
     /// All completions.
@@ -77,8 +70,6 @@ impl PollStats {
     pub fn reset(&self) {
         self.counters.reset(POLLS);
         self.counters.reset(MORE);
-        for (_, most) in self.most.iter() {
-            most.store(0, Relaxed);
-        }
+        self.most.store(0, Relaxed);
     }
 }
