@@ -104,6 +104,25 @@ impl Pages {
         Ok(())
     }
 
+    /// Copies the `buf.len()` bytes in front of offset `end`. `EINVAL`, and `buf` as it was, if there
+    /// are not so many.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn read_before(&self, end: usize, buf: &mut [u8]) -> Result {
+        let off = end.checked_sub(buf.len()).ok_or(EINVAL)?;
+        if end > self.len() {
+            return Err(EINVAL);
+        }
+        // SAFETY: `off` is within the memory, or just behind it, and so are `buf.len()` bytes from
+        // there, which are no part of `buf`, as in `read()`.
+        unsafe {
+            let src = self.as_ptr().add(off);
+            raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src.cast(), buf.len());
+        }
+        Ok(())
+    }
+
     /// Reads `N` words from offset `off`, each once, in the order of bytes of this machine; `None` if
     /// there are not so many. They need not be aligned.
     ///

@@ -72,6 +72,7 @@ pub use self::{
     },
     request::{
         ChunkImm,
+        Kind,
         Layout,
         Request,
         Room, //

@@ -105,6 +105,17 @@ impl Imm {
         }
     }
 
+    /// The payload of [`Imm::IoReq`], if it is one.
+    #[inline(always)]
+    pub const fn request(raw: u32) -> Option<u32> {
+        const { assert!(TYPE_IO_REQ == 0) };
+        if raw <= PAYLOAD_MASK {
+            Some(raw)
+        } else {
+            None
+        }
+    }
+
     /// Encodes into host order.
     ///
     /// # Errors
@@ -169,6 +180,8 @@ pub struct ImmCodec {
     queue_depth: u16,
     chunk_size: u32,
     off_bits: u32,
+    /// As many bits.
+    off_mask: u32,
 }
 
 impl ImmCodec {
@@ -191,12 +204,14 @@ impl ImmCodec {
             return Err(ProtoError::ImmBits);
         }
 
+        // No underflow: a 16-bit number has at most 16 index bits.
+        let off_bits = PAYLOAD_BITS - buf_bits;
         // INVARIANT: checked above.
         Ok(Self {
             queue_depth,
             chunk_size,
-            // No underflow: a 16-bit number has at most 16 index bits.
-            off_bits: PAYLOAD_BITS - buf_bits,
+            off_bits,
+            off_mask: (1 << off_bits) - 1,
         })
     }
 
@@ -230,8 +245,7 @@ impl ImmCodec {
             return Err(ProtoError::ImmBits);
         }
 
-        let buf_id = payload >> self.off_bits;
-        let off = payload & ((1 << self.off_bits) - 1);
+        let (buf_id, off) = self.split(payload);
         if buf_id >= self.queue_depth as u32 {
             return Err(ProtoError::BufId);
         }
@@ -244,6 +258,14 @@ impl ImmCodec {
             buf_id: buf_id as u16,
             off,
         })
+    }
+
+    /// Takes a received payload apart, for a caller that looks whether there is such a chunk, and
+    /// such an offset in it.
+    #[inline(always)]
+    pub const fn split(&self, payload: u32) -> (u32, u32) {
+        // No overflow: 12 to 28 bits.
+        (payload.wrapping_shr(self.off_bits), payload & self.off_mask)
     }
 
     /// Queue depth of the session.

@@ -4,6 +4,7 @@
 
 use super::{
     error::ProtoError,
+    request::Kind,
     wire, //
 };
 
@@ -144,6 +145,24 @@ impl Message {
         }
         Ok(this)
     }
+}
+
+/// What the usual requests are about, by the first word of their message: those with data, and
+/// writes. Flags other than the one we know are ignored.
+#[inline(always)]
+pub(super) fn usual(head: u64) -> Option<Kind> {
+    const READ_ONE: u32 = (MSG_READ as u32) << 16 | 1;
+    // CAST: The type and, in the lower half, the number of descriptors.
+    let type_and_count = head.rotate_left(16) as u32;
+
+    if type_and_count == READ_ONE {
+        return Some(match head >> 32 & u64::from(FLAG_NEED_INVAL) {
+            0 => Kind::Read,
+            _ => Kind::ReadInval,
+        });
+    }
+    // CAST: The type.
+    (head as u16 == MSG_WRITE).then_some(Kind::Write)
 }
 
 /// Word `n` of a message.

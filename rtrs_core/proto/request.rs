@@ -13,6 +13,7 @@ use super::{
     geometry::Geometry,
     imm::Imm,
     io::{
+        usual,
         Dest,
         Dir,
         Message,
@@ -29,7 +30,7 @@ use super::{
 ///
 /// `data_len + usr_len + message` is at most the chunk size, `usr_len + message` at most the
 /// header size. If there is a destination then the direction is a read, and it is as long as the
-/// data; a read without one has no data.
+/// data; a read without one has no data. Without a destination address and key are 0.
 // Plain fields: it is kept, and options in options are stored byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -37,13 +38,110 @@ pub struct Request {
     rkey: u32,
     data_len: u32,
     usr_len: u16,
-    dir: Dir,
-    dest: Dest,
+    kind: Kind,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A read. The key of where it goes stays valid.
+    Read = 0,
+    /// A read. The key of where it goes is to be invalidated with the answer.
+    ReadInval = 1,
+    /// A write.
+    Write = 2,
+    /// A read without data.
+    ReadNothing = 3,
+}
+
+impl Kind {
+    const fn of(dir: Dir, dest: Dest) -> Self {
+        match (dir, dest) {
+            (Dir::Write, _) => Self::Write,
+            (Dir::Read, Dest::None) => Self::ReadNothing,
+            (Dir::Read, Dest::Keep) => Self::Read,
+            (Dir::Read, Dest::Invalidate) => Self::ReadInval,
+        }
+    }
+
+    /// Direction of the data.
+    #[inline(always)]
+    pub const fn dir(self) -> Dir {
+        match self {
+            Self::Write => Dir::Write,
+            _ => Dir::Read,
+        }
+    }
 }
 
 impl Request {
     /// Most bytes of a message that have to be copied for [`Request::parse`].
     pub const MAX_MSG: usize = ReadMsg::MAX_SIZE;
+
+    /// A read of nothing.
+    // INVARIANT: There is neither data nor a destination.
+    pub const NOTHING: Self = Self {
+        addr: 0,
+        rkey: 0,
+        data_len: 0,
+        usr_len: 0,
+        kind: Kind::ReadNothing,
+    };
+
+    /// What [`Request::parse_written`] makes of the usual requests, writes and reads of data, if
+    /// `written` is what their client has written. `message` is a copy of [`Request::MAX_MSG`]
+    /// bytes, found at `off`, all of them in the chunk.
+    ///
+    /// `None` for all others, the wrong ones among them.
+    #[inline(always)]
+    pub fn parse_usual(
+        geometry: &Geometry,
+        off: u32,
+        written: u32,
+        message: [[u8; 8]; Self::MAX_MSG / 8],
+    ) -> Option<Self> {
+        let [head, addr, key_and_len] = message.map(u64::from_le_bytes);
+        // CAST: The two fields that come first.
+        let usr_len = head as u32 >> 16;
+        let data_len = off.checked_sub(usr_len)?;
+        let kind = usual(head)?;
+
+        // INVARIANT: As in `parse_written()`.
+        if kind != Kind::Write {
+            // No overflow: 16 bits, and 24.
+            // CAST: 24. The upper half.
+            let header = usr_len.wrapping_add(ReadMsg::MAX_SIZE as u32);
+            if header != written
+                || header > geometry.max_hdr_size()
+                || data_len == 0
+                || (key_and_len >> 32) as u32 != data_len
+            {
+                return None;
+            }
+            return Some(Self {
+                addr,
+                // CAST: The lower half.
+                rkey: key_and_len as u32,
+                data_len,
+                // CAST: 16 bits.
+                usr_len: usr_len as u16,
+                kind,
+            });
+        }
+        // No overflow: 16 bits, and 4; and within the chunk.
+        // CAST: 4. 16 bits.
+        let header = usr_len.wrapping_add(WriteMsg::SIZE as u32);
+        if off.wrapping_add(WriteMsg::SIZE as u32) != written || header > geometry.max_hdr_size() {
+            return None;
+        }
+        Some(Self {
+            data_len,
+            usr_len: usr_len as u16,
+            kind: Kind::Write,
+            ..Self::NOTHING
+        })
+    }
 
     /// Where in the chunk the message at `off` may be: up to [`Request::MAX_MSG`] bytes, fewer at
     /// the end of the chunk.
@@ -131,15 +229,21 @@ impl Request {
             rkey: message.rkey,
             data_len,
             usr_len: message.usr_len,
-            dir: message.dir,
-            dest: message.dest,
+            kind: Kind::of(message.dir, message.dest),
         };
         Ok((this, written))
     }
 
     /// Direction of the data.
+    #[inline(always)]
     pub const fn dir(&self) -> Dir {
-        self.dir
+        self.kind.dir()
+    }
+
+    /// What it is about.
+    #[inline(always)]
+    pub const fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Length of the data in bytes.
@@ -157,10 +261,10 @@ impl Request {
     /// Where a read's data goes; `None` for writes, and for reads without data.
     #[inline(always)]
     pub fn dest(&self) -> Option<ReadDest> {
-        let need_inval = match self.dest {
-            Dest::None => return None,
-            Dest::Keep => false,
-            Dest::Invalidate => true,
+        let need_inval = match self.kind {
+            Kind::Write | Kind::ReadNothing => return None,
+            Kind::Read => false,
+            Kind::ReadInval => true,
         };
         Some(ReadDest {
             desc: SgDesc {
@@ -172,10 +276,21 @@ impl Request {
         })
     }
 
+    /// Bytes of data that go to the client, and their address and key there: all 0 if it wants none.
+    #[inline(always)]
+    pub fn wanted(&self) -> (u32, u64, u32) {
+        // Without data there are none.
+        let len = match self.kind {
+            Kind::Write => 0,
+            _ => self.data_len,
+        };
+        (len, self.addr, self.rkey)
+    }
+
     /// The key to invalidate with the answer.
     pub const fn inval_rkey(&self) -> Option<u32> {
-        match self.dest {
-            Dest::Invalidate => Some(self.rkey),
+        match self.kind {
+            Kind::ReadInval => Some(self.rkey),
             _ => None,
         }
     }
@@ -190,13 +305,14 @@ impl Request {
         let start = to_usize(self.data_len);
 
         // No overflow: within the chunk.
-        start..start.saturating_add(usize::from(self.usr_len))
+        start..start.wrapping_add(usize::from(self.usr_len))
     }
 
     /// Data and user message, in bytes: what the statistics count.
+    #[inline(always)]
     pub const fn total_len(&self) -> u32 {
         // CAST: widening. No overflow: within the chunk.
-        self.data_len.saturating_add(self.usr_len as u32)
+        self.data_len.wrapping_add(self.usr_len as u32)
     }
 }
 

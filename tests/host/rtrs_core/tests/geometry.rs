@@ -273,6 +273,41 @@ proptest! {
         }
     }
 
+    // The short way finds what the long one does, if it is usual.
+    #[test]
+    fn usual_request(off in 0u32..8169, kind in 1u16..5, usr_len in 0u16..5000, flags in 0u16..4,
+                     cnt in 0u16..3, addr: u64, rkey: u32, exact: bool, len: u32, right: bool,
+                     written: u32) {
+        let geo = Geometry::server(8, 8192, 4096).unwrap();
+        let usr_len = if exact { usr_len.min(off as u16) } else { usr_len };
+        let len = if exact { off.wrapping_sub(usr_len.into()) } else { len };
+        let mut msg = [0; 24];
+        for (i, v) in [kind, usr_len, flags, cnt].into_iter().enumerate() {
+            msg[2 * i..2 * i + 2].copy_from_slice(&v.to_le_bytes());
+        }
+        msg[8..16].copy_from_slice(&addr.to_le_bytes());
+        msg[16..20].copy_from_slice(&rkey.to_le_bytes());
+        msg[20..].copy_from_slice(&len.to_le_bytes());
+
+        let long = Request::parse_written(&geo, off, &msg).ok();
+        let written = match long {
+            Some((_, written)) if right => written,
+            _ => written,
+        };
+        let words = core::array::from_fn(|i| msg[8 * i..8 * i + 8].try_into().unwrap());
+        let usual = long.filter(|(request, all)| {
+            *all == written && (request.dir() == Dir::Write || request.dest().is_some())
+        });
+        let short = Request::parse_usual(&geo, off, written, words);
+        prop_assert_eq!(short, usual.map(|(request, _)| request));
+        if let Some(request) = short {
+            let wanted = request.dest().map_or((0, 0, 0), |to| {
+                (to.desc.len, to.desc.addr, to.desc.rkey)
+            });
+            prop_assert_eq!(request.wanted(), wanted);
+        }
+    }
+
     #[test]
     fn any_device(wr: u32, cqe: u32, sge: u32, qd: u16, per in 0u32..40, want_sge in 0u32..40) {
         let limits = QpLimits { max_qp_wr: wr, max_cqe: cqe, max_send_sge: sge };
