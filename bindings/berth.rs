@@ -76,10 +76,14 @@ impl<T> Berth<T> {
 
     /// # Safety
     ///
-    /// `word` must come from [`Self::word_of`], and the box be the caller's.
+    /// `word` must come from [`Self::word_of`] with `tag`, and the box be the caller's.
     #[inline(always)]
-    unsafe fn box_of(word: usize) -> KBox<T> {
-        let raw = core::ptr::with_exposed_provenance_mut(word & !MASK);
+    unsafe fn box_of(word: usize, tag: usize) -> KBox<T> {
+        // Not masked: the compiler knows more of a difference.
+        let address = word.wrapping_sub(tag);
+        // SAFETY: By the function's requirement it is the address of a box.
+        unsafe { core::hint::assert_unchecked(address != 0) };
+        let raw = core::ptr::with_exposed_provenance_mut(address);
         // SAFETY: By the function's requirement this is what `into_raw()` returned.
         unsafe { KBox::from_raw(raw) }
     }
@@ -94,7 +98,8 @@ impl<T> Berth<T> {
         if word & MASK != usize::from(TAG) {
             return None;
         }
-        self.take_word(word)
+        // SAFETY: It was found here, with that tag.
+        unsafe { self.take_word(word, usize::from(TAG)) }
     }
 
     /// Takes the box out, if it is there for anything but `TAG`.
@@ -104,19 +109,24 @@ impl<T> Berth<T> {
         if tag == 0 || tag == usize::from(TAG) {
             return None;
         }
-        self.take_word(word)
+        // SAFETY: It was found here, with that tag.
+        unsafe { self.take_word(word, tag) }
     }
 
-    /// Takes the box out that `word` says is there: it has a tag.
+    /// Takes the box out that `word` says is there.
+    ///
+    /// # Safety
+    ///
+    /// `word` must have been found here, with the tag `tag`, which is not 0.
     #[inline(always)]
-    fn take_word(&self, word: usize) -> Option<KBox<T>> {
+    unsafe fn take_word(&self, word: usize, tag: usize) -> Option<KBox<T>> {
         // Pairs with the store that has put it here.
         if self.word.cmpxchg(word, AWAY, Acquire).is_err() {
             return None;
         }
-        // SAFETY: By the invariant it was the berth's, as the word had a tag, and this call alone
+        // SAFETY: By the invariant it was the berth's, as the word had that tag, and this call alone
         // has taken it out.
-        Some(unsafe { Self::box_of(word) })
+        Some(unsafe { Self::box_of(word, tag) })
     }
 
     /// Puts the box here, for what `TAG` says. One that is here already is lost.
@@ -140,7 +150,7 @@ impl<T> Berth<T> {
         }
         self.word.store(AWAY, Relaxed);
         // SAFETY: It was given away above, to nobody.
-        Err(unsafe { Self::box_of(word) })
+        Err(unsafe { Self::box_of(word, usize::from(TAG)) })
     }
 
     /// Calls for the box. `false` if it is not away, or was called for.
@@ -164,7 +174,7 @@ impl<T> Drop for Berth<T> {
         let word = self.word.load(Relaxed);
         if word & MASK != 0 {
             // SAFETY: By the invariant; there is no other reference to the berth.
-            drop(unsafe { Self::box_of(word) });
+            drop(unsafe { Self::box_of(word, word & MASK) });
         }
     }
 }

@@ -75,6 +75,12 @@ void rtrs_helper_ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, 
 	ib_dma_unmap_sg(dev, sg, nents, dir);
 }
 
+/* Of memory that is mapped now: it stays so until it is unmapped. */
+bool rtrs_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
 void rtrs_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
 				     enum dma_data_direction dir)
 {

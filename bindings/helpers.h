@@ -44,6 +44,7 @@ int rtrs_helper_ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg, int
 			      enum dma_data_direction dir);
 void rtrs_helper_ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, int nents,
 				 enum dma_data_direction dir);
+bool rtrs_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr);
 void rtrs_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
 				     enum dma_data_direction dir);
 void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,

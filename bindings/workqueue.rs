@@ -230,6 +230,9 @@ pub trait WorkExt<T, const ID: u64> {
     /// somebody [cancels](Self::cancel_sync) it is not queued.
     fn enqueue(&self, queue: &Queue, owner: &Arc<T>) -> bool;
 
+    /// The same, for a caller that has a reference to give away.
+    fn enqueue_owned(&self, queue: &Queue, owner: Arc<T>) -> bool;
+
     /// Makes it not pending and sleeps until it is not running. Whether it was
     /// pending.
     ///
@@ -246,7 +249,11 @@ where
     T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID> + Send + Sync + 'static,
 {
     fn enqueue(&self, queue: &Queue, owner: &Arc<T>) -> bool {
-        queue.get().enqueue(owner.clone()).is_ok()
+        self.enqueue_owned(queue, owner.clone())
+    }
+
+    fn enqueue_owned(&self, queue: &Queue, owner: Arc<T>) -> bool {
+        queue.get().enqueue(owner).is_ok()
     }
 
     fn cancel_sync(&self) -> bool {

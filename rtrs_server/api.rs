@@ -19,7 +19,10 @@
 //! let server = Server::open(Arc::new(Disk, GFP_KERNEL)?, &ServerConfig::new(1234))?;
 //! ```
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 pub use crate::{
     config::ServerConfig,
@@ -58,4 +61,19 @@ pub trait Service: Send + Sync + 'static {
     /// What is in the request was written by the client: its lengths agree with each other, the
     /// contents may be anything.
     fn request(&self, session: &Session, op: Operation);
+}
+
+impl<S: Service> Service for Arc<S> {
+    fn link_up(&self, session: &Session) -> Result {
+        (**self).link_up(session)
+    }
+
+    fn link_down(&self, session: &Session) {
+        (**self).link_down(session);
+    }
+
+    #[inline]
+    fn request(&self, session: &Session, op: Operation) {
+        (**self).request(session, op);
+    }
 }

@@ -81,8 +81,7 @@ impl Service for CUser {
 
     fn request(&self, session: &Session, op: Operation) {
         let Some(op) = op.into_op() else { return };
-        let Some(request) = op.request() else { return };
-        let (data, data_len) = (op.memory().as_ptr(), request.data_range().len());
+        let (data, data_len) = (op.memory().as_ptr(), op.request().data_range().len());
         let usr = core::ptr::from_ref(op.usr());
         let id = KBox::into_raw(op);
         // SAFETY: as for `link_ev`. `data` and `usr` point into `*id`, or what it owns, which we

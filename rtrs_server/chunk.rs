@@ -45,22 +45,30 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::Dir;
 
-use crate::logic::pile::Link;
+use crate::logic::{
+    chunk_state::Begin,
+    pile::Link, //
+};
 
 mod answer;
 mod arrival;
 mod op;
+mod turn;
 
 pub(crate) use self::{
     answer::{
         Attempt,
         NotAnswered, //
     },
-    arrival::Arrival,
+    arrival::{
+        Arrival,
+        Usual, //
+    },
     op::{
         Op,
         Todo, //
-    }, //
+    },
+    turn::Turn, //
 };
 
 /// What chunks belong to.
@@ -68,15 +76,8 @@ pub(crate) trait Home: Send + Sync + Sized + 'static {
     /// What an operation keeps for as long as it exists.
     type Lease: Send + Sync;
 
-    /// What follows the end of an operation.
-    type End;
-
     /// The user has answered. Any context.
     fn answer(op: KBox<Op<Self>>, errno: i32);
-
-    /// An operation is over, which is about to be told its client; `busy` if it was
-    /// [busy](Op::set_busy). With a send queue locked.
-    fn end(&self, buf_id: u16, busy: bool) -> Self::End;
 
     /// An operation is over that is not going to be answered. Any context.
     fn abandoned(&self, buf_id: u16);
@@ -122,19 +123,20 @@ pub(crate) enum Unparked<H: Home> {
     None,
 }
 
-/// One chunk of a path. The word first: what a request touches is in the first two lines.
-#[repr(align(64))]
+/// One chunk of a path. What each request touches is in the first two lines.
+#[repr(C, align(64))]
 pub(crate) struct Chunk<H: Home> {
     op: Berth<Op<H>>,
+    turn: Turn,
+    /// Of its last request, for who looks on: when it came; connection, direction.
+    since: Atomic<u64>,
+    stamp: Atomic<u32>,
     /// Where it is among those that wait for the user.
     link: Link,
-    /// Of its last request, for who looks on: connection, direction; when it came.
-    stamp: Atomic<u32>,
-    since: Atomic<u64>,
+    region: Region,
+    reply: Reply,
     /// The chunk's own key, if that changes with each request.
     mr: Option<Mr>,
-    reply: Reply,
-    region: Region,
 }
 
 impl<H: Home> AsRef<Link> for Chunk<H> {
@@ -145,10 +147,11 @@ impl<H: Home> AsRef<Link> for Chunk<H> {
 }
 
 impl<H: Home> Chunk<H> {
-    /// A chunk and its operation. Answers to copied requests send from `private`. If its key changes
+    /// A chunk and its operation, for the session's word that `turn` is of. Answers to copied requests send from `private`. If its key changes
     /// with each request then answers carry the new one, which is in `rkeys` for all chunks. May
     /// sleep.
     pub(crate) fn new(
+        turn: Turn,
         region: Region,
         private: Option<&Region>,
         mr: Option<Mr>,
@@ -156,20 +159,26 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
     ) -> Result<Self> {
         let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
+        let plain = answer::word(op.buf_id(), 0, false).ok_or(EINVAL)?;
 
         Ok(Self {
             op: Berth::new::<IDLE>(op),
+            turn,
             link: Link::new(),
             stamp: Atomic::new(0),
             since: Atomic::new(0),
             mr,
-            reply: Reply::new(&region, private, body)?,
+            reply: Reply::new(&region, private, body, plain)?,
             region,
         })
     }
 
+    /// Its number.
+    pub(crate) fn buf_id(&self) -> u16 {
+        self.turn.buf_id()
+    }
+
     /// The chunk's own key, if that changes with each request.
-    #[inline(always)]
     pub(crate) fn mr(&self) -> Option<&Mr> {
         self.mr.as_ref()
     }
@@ -177,6 +186,12 @@ impl<H: Home> Chunk<H> {
     /// The chunk's memory.
     pub(crate) fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// A request came, see [`Turn::begin`].
+    #[inline(always)]
+    pub(crate) fn begin(&self) -> Begin {
+        self.turn.begin()
     }
 
     //
@@ -274,7 +289,6 @@ impl<H: Home> Chunk<H> {
     }
 
     /// It came over connection `cid`, and what it wants is known.
-    #[inline(always)]
     fn wants(&self, cid: u16, dir: Dir) {
         self.stamp
             .store(u32::from(cid) | (dir as u32) << DIR_SHIFT, Relaxed);

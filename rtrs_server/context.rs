@@ -71,7 +71,8 @@ const HANDSHAKES_AT_A_TIME: u16 = 32;
 /// What clients of one server share.
 #[pin_data]
 pub(crate) struct Context {
-    service: Arc<dyn Service>,
+    // Not an `Arc`: where the contents of that are depends on what they are.
+    service: KBox<dyn Service>,
     config: Config,
     queue: Queue,
     /// For connection requests.
@@ -214,7 +215,8 @@ impl Server {
     /// `EINVAL` for sizes that do not go together; `EADDRNOTAVAIL` if something else has the port,
     /// which is how the connection manager puts it for an address of every device, or whatever
     /// else comes from there; `ENOMEM`.
-    pub fn open(service: Arc<dyn Service>, config: &ServerConfig) -> Result<Self> {
+    pub fn open(service: Arc<impl Service>, config: &ServerConfig) -> Result<Self> {
+        let service: KBox<dyn Service> = KBox::new(service, GFP_KERNEL)?;
         let port = config.port;
         let config = Config::new(config)?;
         let owned = OwnedQueue::new(

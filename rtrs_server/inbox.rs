@@ -21,7 +21,8 @@ use kernel::{
     prelude::*,
     sync::{
         rcu,
-        Arc, //
+        Arc,
+        ArcBorrow, //
     },
 };
 
@@ -36,8 +37,14 @@ use rtrs_bindings::workqueue::{
 
 use crate::{
     lease::Lease,
-    live::Chunk,
-    logic::pile::Pile,
+    live::{
+        Chunk,
+        Live, //
+    },
+    logic::pile::{
+        Batch,
+        Pile, //
+    },
     op::Op,
     path::Path, //
 };
@@ -66,13 +73,27 @@ impl WorkItem for Inbox {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        let path: &Path = &this.path;
+        let mut batch = this.chunks.rest();
+        let was_left = !batch.is_empty();
+
+        if !was_left {
+            batch = this.take();
+        }
         for _ in 0..BUDGET {
-            let Some(op) = this.next() else { return };
-            this.path.call_user(op);
+            if batch.is_empty() {
+                break;
+            }
+            let Some(op) = next(path, &mut batch) else {
+                batch = Batch::none();
+                break;
+            };
+            path.call_user(op);
         }
         // If not, whoever lays down the next one queues the item.
-        if this.chunks.is_begun() {
-            this.work.enqueue(&this.queue, &this);
+        if was_left || !batch.is_empty() {
+            this.chunks.leave(batch);
+            Self::start(this.as_arc_borrow());
         }
     }
 }
@@ -94,29 +115,39 @@ impl Inbox {
 
     /// The operation of chunk `buf_id` is queued there. Any context.
     #[inline(always)]
-    pub(crate) fn put(self: &Arc<Self>, buf_id: u16, chunk: &Chunk) {
+    pub(crate) fn put(self: ArcBorrow<'_, Self>, buf_id: u16, chunk: &Chunk) {
         if self.chunks.push(buf_id, chunk.as_ref()) {
-            self.start();
+            Self::start(self);
         }
     }
 
     #[inline(never)]
-    fn start(self: &Arc<Self>) {
-        self.work.enqueue(&self.queue, self);
+    fn start(this: ArcBorrow<'_, Self>) {
+        this.work.enqueue_owned(&this.queue, this.into());
     }
 
-    /// The next operation; none if the path is being taken down.
+    /// What there is.
     #[inline(always)]
-    fn next(&self) -> Option<KBox<Op>> {
+    fn take(&self) -> Batch {
         let guard = rcu::read_lock();
-        let live = self.path.live(&guard)?;
 
-        loop {
-            let chunk = self.chunks.pop(|id| live.chunk(id))?;
-            // Unless it was given up.
-            if let Some(op) = chunk.dequeue() {
-                return Some(op);
-            }
+        // If the path is being taken down they are given up where they are.
+        let chunks = self.path.live(&guard).map_or(&[][..], Live::chunks);
+        self.chunks.take(|id| chunks.get(id as usize))
+    }
+}
+
+/// The next operation, if there is one: none any more if the path is being taken down.
+#[inline(always)]
+fn next(path: &Path, batch: &mut Batch) -> Option<KBox<Op>> {
+    let guard = rcu::read_lock();
+    let chunks = path.live(&guard)?.chunks();
+
+    loop {
+        let chunk = batch.pop(|id| chunks.get(id as usize))?;
+        // Unless it was given up.
+        if let Some(op) = chunk.dequeue() {
+            return Some(op);
         }
     }
 }

@@ -30,11 +30,11 @@ use rtrs_bindings::{
     lock::{
         new_spinlock_irq,
         SpinLockIrq, //
-    },
-    time::now_ns,
+    }, //
 };
 use rtrs_core::proto::{
     Geometry,
+    IoTarget,
     ProtoError,
     Request, //
 };
@@ -44,7 +44,8 @@ use crate::{
         self,
         Arrival,
         Todo,
-        Unparked, //
+        Unparked,
+        Usual, //
     },
     inbox::Inbox,
     logic::{
@@ -76,6 +77,13 @@ struct Stalled {
 /// Stalled operations, who waits longest first.
 type Waiting = Ring<KVVec<Option<Stalled>>>;
 
+/// A request came for a chunk whose request is not answered.
+#[cold]
+#[inline(never)]
+fn busy(path: &Arc<Path>) {
+    path.fault(Fault::Busy);
+}
+
 /// Dropped in this order: queue pairs are drained and destroyed before what they use.
 pub(crate) struct Live {
     /// By connection id.
@@ -85,6 +93,8 @@ pub(crate) struct Live {
     /// By connection id.
     inboxes: KVVec<Arc<Inbox>>,
     geometry: Geometry,
+    /// What is read as it arrives.
+    usual: Usual,
     /// Bytes of data up to which requests are copied, if keys change; 0 for none.
     copy_max: u32,
     /// Operations that are stalled or just being tried again.
@@ -105,6 +115,7 @@ impl Live {
         chunks: KVVec<Chunk>,
         inboxes: KVVec<Arc<Inbox>>,
         groups: KVec<Mr>,
+        usual: Usual,
         copy_max: u32,
     ) -> Result<KBox<Self>> {
         let room = Ring::new(KVVec::from_elem(None, chunks.len(), GFP_KERNEL)?);
@@ -115,6 +126,7 @@ impl Live {
                 chunks,
                 inboxes,
                 geometry: *geometry,
+                usual,
                 copy_max,
                 stalled_len: Atomic::new(0),
                 progress: Atomic::new(0),
@@ -153,18 +165,19 @@ impl Live {
 
     /// Leaves an operation that owns its chunk for the user. Any context.
     #[inline(always)]
-    fn deliver(&self, chunk: &Chunk, op: KBox<Op>) {
-        let (buf_id, cid) = (op.buf_id(), op.arrival().cid);
+    fn deliver(&self, chunk: &Chunk, op: KBox<Op>, cid: u16) {
+        let buf_id = op.buf_id();
 
         chunk.queue(op);
         // There is one for each connection.
         if let Some(inbox) = self.inboxes.get(usize::from(cid)) {
-            inbox.put(buf_id, chunk);
+            inbox.as_arc_borrow().put(buf_id, chunk);
         }
     }
 
-    /// A request arrived over connection `cid`: `payload` says where it is, and `byte_len` how much was
-    /// written.
+    /// A request arrived over connection `cid`, at `now` nanoseconds: `payload` says where it is, and
+    /// `byte_len` how much was written. A fault is told to the path.
+    // No results on the usual way: they are passed in memory.
     #[inline(always)]
     pub(crate) fn arrived(
         &self,
@@ -172,51 +185,100 @@ impl Live {
         cid: u16,
         payload: u32,
         byte_len: u32,
-    ) -> Result<(), Fault> {
-        let target = self.geometry.codec().decode(payload)?;
-        let (buf_id, off) = (target.buf_id, target.off);
-        let chunk = self.chunk(buf_id).ok_or(ProtoError::BufId)?;
-        let mut op = chunk.claim().ok_or(Fault::Busy)?;
+        now: u64,
+    ) {
+        let (buf_id, off) = self.geometry.codec().split(payload);
+        if !self.usual.can_be_at(off) {
+            return self.unusual(path, cid, payload, byte_len, now);
+        }
+        // CAST: `usize` has at least 32 bits.
+        let Some(chunk) = self.chunks.get(buf_id as usize) else {
+            return self.unusual(path, cid, payload, byte_len, now);
+        };
+        let Some(mut op) = chunk.claim() else {
+            return busy(path);
+        };
+        let arrival = Arrival { cid, off, byte_len };
 
-        chunk.came(now_ns());
-        op.arrive(Arrival { cid, off, byte_len });
+        chunk.came(now);
+        op.arrive(arrival);
         trace::recv(path, &op);
-        let op = match path.session().begin(buf_id, path.incarnation()) {
-            Some(Begin::Run) => op,
-            other => match self.not_free(path, chunk, op, other)? {
+        match chunk.begin() {
+            Begin::Run => (),
+            other => return self.go_in(chunk, op, other),
+        }
+        if chunk.read_usual(&self.geometry, &self.usual, arrival, &mut op) {
+            return self.deliver(chunk, op, cid);
+        }
+        self.go_in(chunk, op, Begin::Run);
+    }
+
+    /// The same for a place where no usual request is.
+    #[inline(never)]
+    fn unusual(&self, path: &Arc<Path>, cid: u16, payload: u32, byte_len: u32, now: u64) {
+        let IoTarget { buf_id, off } = match self.geometry.codec().decode(payload) {
+            Ok(target) => target,
+            Err(e) => return path.fault(e.into()),
+        };
+        let Some(chunk) = self.chunk(buf_id) else {
+            return path.fault(ProtoError::BufId.into());
+        };
+        let Some(mut op) = chunk.claim() else {
+            return busy(path);
+        };
+        let arrival = Arrival { cid, off, byte_len };
+
+        chunk.came(now);
+        op.arrive(arrival);
+        trace::recv(path, &op);
+        let begin = chunk.begin();
+        self.go_in(chunk, op, begin);
+    }
+
+    /// Goes on with a request that was not read, when the session has said whether its turn `begins`.
+    #[inline(never)]
+    fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, begin: Begin) {
+        // It came over that connection.
+        let Some(path) = self.endpoint(op.cid()).map(Endpoint::handler) else {
+            return;
+        };
+        op.forget_request();
+        let op = match begin {
+            Begin::Run => op,
+            other => match self.not_free(path, chunk, op, other) {
                 Some(op) => op,
-                None => return Ok(()),
+                None => return,
             },
         };
         if !self.open(path, chunk, op) && self.is_stalled() {
             self.make_room(path);
         }
-        Ok(())
     }
 
-    /// What follows if another operation has the chunk. One that runs nevertheless is returned.
+    /// What follows if another operation has the chunk. Ours is returned if it runs nevertheless.
     #[cold]
     fn not_free(
         &self,
         path: &Arc<Path>,
         chunk: &Chunk,
         op: KBox<Op>,
-        begin: Option<Begin>,
-    ) -> Result<Option<KBox<Op>>, Fault> {
+        begin: Begin,
+    ) -> Option<KBox<Op>> {
         let buf_id = op.buf_id();
 
-        chunk.wants_something(op.arrival().cid);
+        chunk.wants_something(op.cid());
         match begin {
-            Some(Begin::Run) => Ok(Some(op)),
-            Some(Begin::Parked(other) | Begin::Replaced(other)) => {
+            Begin::Run => Some(op),
+            Begin::Parked(other) | Begin::Replaced(other) => {
                 trace::parked(path, &op);
                 let left = chunk.park(op).err();
                 path.session().given_up(other, buf_id);
-                Ok(left)
+                left
             }
-            Some(Begin::Violation) | None => {
+            Begin::Violation => {
                 chunk.rest(op);
-                Err(Fault::Busy)
+                busy(path);
+                None
             }
         }
     }
@@ -258,7 +320,6 @@ impl Live {
     /// Makes sure that the client cannot change what the user gets, if that is the mode: few data are
     /// copied, the key of others is invalidated. Returns whether the user is going to get it,
     /// without anything more to wait for.
-    #[inline(always)]
     fn open(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
         op.set_busy();
         let copies = chunk.mr().is_some();
@@ -271,12 +332,13 @@ impl Live {
         if most != 0 {
             if let Ok(request) = chunk.parse(&self.geometry, op.arrival()) {
                 if request.data_len() <= most && Op::has_room(&request) {
-                    if copies {
-                        op.make_private();
-                    }
                     // Does not fail: there is room.
                     if op.begin(request).is_ok() {
-                        self.deliver(chunk, op);
+                        if copies {
+                            op.make_private();
+                        }
+                        let cid = op.cid();
+                        self.deliver(chunk, op, cid);
                         return true;
                     }
                 }
@@ -286,14 +348,13 @@ impl Live {
     }
 
     /// What cannot be had at once.
-    #[inline(never)]
     fn open_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
         // Parsed again.
+        op.forget_request();
         let arrival = op.arrival();
-        op.arrive(arrival);
         chunk.wants_something(arrival.cid);
         let Some(mr) = chunk.mr() else {
-            self.deliver(chunk, op);
+            self.deliver(chunk, op, arrival.cid);
             return true;
         };
         let (buf_id, cid) = (op.buf_id(), op.invalidate_on());
@@ -342,7 +403,8 @@ impl Live {
 
         if let Some(op) = chunk.end_wait_for_key() {
             trace::invalidated(path, &op);
-            self.deliver(chunk, op);
+            let cid = op.cid();
+            self.deliver(chunk, op, cid);
         }
         Ok(())
     }

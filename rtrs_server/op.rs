@@ -47,7 +47,7 @@ impl Operation {
     }
 
     fn request(&self) -> Option<&Request> {
-        self.op.as_ref()?.request()
+        self.op.as_ref().map(|op| op.request())
     }
 
     /// Direction of the data, as the client sees it: a read wants data from us.

@@ -96,10 +96,7 @@ use crate::{
             Join,
             Known, //
         },
-        chunk_state::{
-            End,
-            Incarnation, //
-        },
+        chunk_state::Incarnation,
         path_state::{
             CloseReason,
             ServerPathState, //
@@ -544,28 +541,20 @@ impl Path {
 
 impl Home for Path {
     type Lease = Lease;
-    type End = End;
 
     /// Answers a request, unless the path is gone.
     #[inline(always)]
     fn answer(op: KBox<Op>, errno: i32) {
         let guard = rcu::read_lock();
-        let path = op.home();
+        let path: &Self = op.home();
+        let live = path.live(&guard);
 
         path.stats.done();
-        trace::done(path, &op, errno);
-        match path.live(&guard) {
+        trace::done(&op, errno);
+        match live {
             Some(live) => live.answer(op, errno),
             // The last one does not free the path: its lease has a reference.
             None => drop(op),
-        }
-    }
-
-    #[inline(always)]
-    fn end(&self, buf_id: u16, busy: bool) -> End {
-        match busy {
-            true => self.session.end_word(buf_id, self.incarnation),
-            false => End::NotBusy,
         }
     }
 

@@ -65,7 +65,6 @@ use crate::{
             Sources, //
         },
         chunk_state::{
-            Begin,
             ChunkState,
             End,
             Incarnation, //
@@ -110,7 +109,7 @@ pub struct Session {
     ctx: Arc<Context>,
     uuid: Uuid,
     /// One for each chunk, for all paths; from when the first one comes up.
-    words: SetOnce<KVVec<ChunkState>>,
+    words: SetOnce<KVVec<Arc<ChunkState>>>,
     /// Where its first connection came from.
     source: Source,
     /// Given with the first info request.
@@ -275,8 +274,8 @@ impl Session {
     // Chunks
     //
 
-    #[inline(always)]
-    fn word(&self, buf_id: u16) -> Option<&ChunkState> {
+    /// The word of chunk `buf_id`, once they are there.
+    pub(crate) fn word(&self, buf_id: u16) -> Option<&Arc<ChunkState>> {
         self.words.as_ref()?.get(usize::from(buf_id))
     }
 
@@ -285,31 +284,26 @@ impl Session {
         self.words.as_ref().map_or(0, |words| words.len())
     }
 
-    /// Makes the words, unless they are there. `link` is locked, so that nobody else does.
-    fn make_words(&self) -> Result {
+    /// Makes the words, unless they are there. May sleep for as long as the user likes.
+    pub(crate) fn make_words(&self) -> Result {
+        // Nobody else does.
+        let _link = self.link.lock();
+
         if self.words.as_ref().is_some() {
             return Ok(());
         }
         let depth = self.queue_depth();
         let mut words = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
-            words.push(ChunkState::new(), GFP_KERNEL)?;
+            words.push(Arc::new(ChunkState::new(), GFP_KERNEL)?, GFP_KERNEL)?;
         }
         self.words.populate(words);
         Ok(())
     }
 
-    /// A request for chunk `buf_id` came over a path in its life `inc`. `None` if there is no such
-    /// chunk.
-    #[inline(always)]
-    pub(crate) fn begin(&self, buf_id: u16, inc: Incarnation) -> Option<Begin> {
-        Some(self.word(buf_id)?.try_begin(inc))
-    }
-
     /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without
     /// a lock.
-    #[inline(always)]
-    pub(crate) fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
+    fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
         match self.word(buf_id) {
             Some(word) => word.end(inc),
             None => End::NotBusy,
@@ -449,7 +443,6 @@ impl Session {
     ) -> Result<R> {
         let mut link = self.link.lock();
 
-        self.make_words()?;
         if link.dir.is_none() {
             link.dir = Some(SessionDir::new(self)?);
         }

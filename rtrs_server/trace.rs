@@ -11,7 +11,8 @@
 use core::ffi::CStr;
 use kernel::{
     prelude::*,
-    str::CString, //
+    str::CString,
+    sync::Arc, //
 };
 use rtrs_bindings::{
     ib::QueuePair,
@@ -67,7 +68,7 @@ fn fire_arrival(fire: FireArrival, path: &Path, op: &Op) {
 
 /// A request was received.
 #[inline(always)]
-pub(crate) fn recv(path: &Path, op: &Op) {
+pub(crate) fn recv(path: &Arc<Path>, op: &Op) {
     if rtrs_srv_recv::enabled() {
         fire_arrival(rtrs_srv_recv::fire, path, op);
     }
@@ -93,13 +94,13 @@ pub(crate) fn invalidated(path: &Path, op: &Op) {
 type FireWork = fn(&CStr, &CStr, u32, u32, u32, u32, u32, i32, u64);
 
 #[cold]
-fn fire_work(fire: FireWork, path: &Path, op: &Op, result: i32) {
-    let Some(request) = op.request() else { return };
+fn fire_work(fire: FireWork, op: &Op, result: i32) {
+    let (path, request) = (op.home(), op.request());
 
     fire(
         path.session().cname(),
         path.cname(),
-        op.arrival().cid.into(),
+        op.cid().into(),
         op.buf_id().into(),
         request.dir() as u32,
         data_len(request),
@@ -115,17 +116,17 @@ fn data_len(request: &Request) -> u32 {
 
 /// A request goes to the user.
 #[inline(always)]
-pub(crate) fn submit(path: &Path, op: &Op) {
+pub(crate) fn submit(op: &Op) {
     if rtrs_srv_submit::enabled() {
-        fire_work(rtrs_srv_submit::fire, path, op, 0);
+        fire_work(rtrs_srv_submit::fire, op, 0);
     }
 }
 
 /// The user has answered it.
 #[inline(always)]
-pub(crate) fn done(path: &Path, op: &Op, result: i32) {
+pub(crate) fn done(op: &Op, result: i32) {
     if rtrs_srv_done::enabled() {
-        fire_work(rtrs_srv_done::fire, path, op, result);
+        fire_work(rtrs_srv_done::fire, op, result);
     }
 }
 
@@ -141,10 +142,10 @@ fn c_state(state: ServerPathState) -> i32 {
 
 /// It is about to be answered on `qp`.
 #[inline(always)]
-pub(crate) fn answer(path: &Path, op: &Op, qp: &QueuePair, errno: i32) {
+pub(crate) fn answer(op: &Op, qp: &QueuePair, errno: i32) {
     #[cold]
-    fn fire(path: &Path, op: &Op, qp: &QueuePair, errno: i32) {
-        let Some(request) = op.request() else { return };
+    fn fire(op: &Op, qp: &QueuePair, errno: i32) {
+        let (path, request) = (op.home(), op.request());
 
         send_io_resp_imm::fire(
             path.session().cname(),
@@ -161,7 +162,7 @@ pub(crate) fn answer(path: &Path, op: &Op, qp: &QueuePair, errno: i32) {
     }
 
     if send_io_resp_imm::enabled() {
-        fire(path, op, qp, errno);
+        fire(op, qp, errno);
     }
 }
 

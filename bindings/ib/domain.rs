@@ -179,11 +179,14 @@ impl Domain {
             GFP_KERNEL,
         )?;
         drop(owned);
+        // SAFETY: the device is valid, and has just mapped this.
+        let needs_sync = unsafe { raw::rtrs_helper_ib_dma_need_sync(dev, dma) };
         Ok(Region {
             domain: self.clone(),
             pages,
             dma,
             dir,
+            needs_sync,
         })
     }
 
@@ -272,6 +275,9 @@ pub struct Region {
     pages: Arc<Pages>,
     dma: u64,
     dir: Direction,
+    /// Device and processor do not see by themselves what the other one has written. It stays so for
+    /// as long as the memory is mapped.
+    needs_sync: bool,
 }
 
 impl Region {
@@ -288,6 +294,11 @@ impl Region {
     /// The address the device knows the region by.
     pub(super) fn dma(&self) -> u64 {
         self.dma
+    }
+
+    /// Whether the device has to be told of what the CPU has written.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.needs_sync
     }
 
     /// Which way data moves.
@@ -351,6 +362,13 @@ impl Region {
     /// ignored.
     #[inline(always)]
     pub fn sync_for_cpu(&self, offset: usize, len: usize) {
+        if self.needs_sync {
+            self.give_to_cpu(offset, len);
+        }
+    }
+
+    #[inline(never)]
+    fn give_to_cpu(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
             // SAFETY: the device is valid, the range is inside the mapping.
             // No overflow: the range has an address.
@@ -369,6 +387,13 @@ impl Region {
     /// device. A range outside the region is ignored.
     #[inline(always)]
     pub fn sync_for_device(&self, offset: usize, len: usize) {
+        if self.needs_sync {
+            self.give_to_device(offset, len);
+        }
+    }
+
+    #[inline(never)]
+    fn give_to_device(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
             // SAFETY: the device is valid, the range is inside the mapping.
             // No overflow: the range has an address.

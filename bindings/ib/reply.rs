@@ -55,7 +55,7 @@ pub const REPLY_BODY: usize = 8;
 struct Body {
     at: NonNull<u64>,
     dma: u64,
-    dir: raw::dma_data_direction,
+    dir: Direction,
 }
 
 /// Which of its memory an answer's data come from.
@@ -72,7 +72,8 @@ pub enum Source {
 struct Memory {
     dma: u64,
     len: u32,
-    dir: raw::dma_data_direction,
+    needs_sync: bool,
+    dir: Direction,
 }
 
 impl Memory {
@@ -80,7 +81,8 @@ impl Memory {
         Ok(Self {
             dma: region.dma(),
             len: u32::try_from(region.len())?,
-            dir: region.direction().as_raw(),
+            needs_sync: region.needs_sync(),
+            dir: region.direction(),
         })
     }
 
@@ -88,7 +90,8 @@ impl Memory {
         Self {
             dma: 0,
             len: 0,
-            dir: Direction::ToDevice.as_raw(),
+            needs_sync: false,
+            dir: Direction::ToDevice,
         }
     }
 }
@@ -97,13 +100,19 @@ impl Memory {
 ///
 /// # Invariants
 ///
-/// `memory` and `body` are in regions of `domain`, and `lkey` is its key.
+/// `memory`, `plain` and `body` are in regions of `domain`, and `lkey` is its key.
+// What plain answers need comes first.
+#[repr(C)]
 pub struct Reply {
+    domain: Arc<Domain>,
+    /// Where the data of plain answers come from: one of those below.
+    plain: Memory,
+    /// The word of plain answers, as it is sent.
+    plain_imm: u32,
+    lkey: u32,
     /// By [`Source`].
     memory: [Memory; 2],
-    lkey: u32,
     body: Option<Body>,
-    domain: Arc<Domain>,
 }
 
 // SAFETY: What it points to may be used from any thread.
@@ -174,7 +183,8 @@ impl Links {
 
 impl Reply {
     /// Answers with data from the start of `data`, or of a second region, and with bytes that are
-    /// kept at an offset of a region: a multiple of their number.
+    /// kept at an offset of a region: a multiple of their number. Plain ones say `plain_imm`, and
+    /// have data from the second region if there is one.
     ///
     /// # Errors
     ///
@@ -183,6 +193,7 @@ impl Reply {
         data: &Region,
         second: Option<&Region>,
         body: Option<(&Region, usize)>,
+        plain_imm: u32,
     ) -> Result<Self> {
         let domain = data.domain();
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
@@ -203,7 +214,7 @@ impl Reply {
                     at: NonNull::new(at).ok_or(EINVAL)?,
                     // CAST: `usize` has at most 64 bits.
                     dma: region.dma() + offset as u64,
-                    dir: region.direction().as_raw(),
+                    dir: region.direction(),
                 })
             }
             None => None,
@@ -214,10 +225,60 @@ impl Reply {
                 Memory::of(data)?,
                 second.map_or_else(|| Ok(Memory::none()), Memory::of)?,
             ],
+            plain: Memory::of(second.unwrap_or(data))?,
+            plain_imm: plain_imm.to_be(),
             lkey: domain.lkey(),
             body,
             domain: domain.clone(),
         })
+    }
+
+    /// Posts a plain answer on `qp`: one message, with `len` bytes of data, which may be 0, to `to`.
+    /// [Gives](Give) `what` away.
+    ///
+    /// If it cannot be posted then `failed` is told as [`post_message`](Self::post_message) would
+    /// say, and the result is `None`.
+    #[inline(always)]
+    pub fn post_plain<G: Give>(
+        &self,
+        qp: &QueuePair,
+        len: u32,
+        to: Remote,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        let memory = &self.plain;
+        if !qp.is_of(&self.domain) || len > memory.len {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        }
+        let mut data = raw::ib_sge {
+            addr: memory.dma,
+            length: len,
+            lkey: self.lkey,
+        };
+        let mut end = Self::end(qp, self.plain_imm, to);
+        end.wr.num_sge = i32::from(len != 0);
+        end.wr.sg_list = &raw mut data;
+        if memory.needs_sync {
+            self.sync(memory.dma, len as usize, memory.dir);
+        }
+        let room = match qp.reserve(1, false) {
+            Ok(room) => room,
+            Err(e) => {
+                failed(NotPosted::Kept(e, what));
+                return None;
+            }
+        };
+        let given = what.give();
+        // SAFETY: As in `post_message()`; `end()` has made it complete.
+        match unsafe { room.post_one(&raw mut end.wr) } {
+            Ok(()) => Some(given),
+            Err(refused) => {
+                failed(NotPosted::Given(refused.into(), given));
+                None
+            }
+        }
     }
 
     /// Posts an answer on `qp` that is one message: data, if any, and the word. [Gives](Give) `what`
@@ -227,7 +288,6 @@ impl Reply {
     ///
     /// See [`NotPosted`] and [`PostError`]; that is `Invalid` for more data than there is, or a queue
     /// pair of another domain.
-    #[inline(always)]
     pub fn post_message<G: Give>(
         &self,
         qp: &QueuePair,
@@ -245,7 +305,7 @@ impl Reply {
             },
             None => (raw::ib_sge::default(), 0, Remote { addr: 0, rkey: 0 }),
         };
-        let mut end = self.end(qp, imm, to);
+        let mut end = Self::end(qp, imm.to_be(), to);
         end.wr.num_sge = n;
         end.wr.sg_list = &raw mut element;
         let room = match qp.reserve(1, false) {
@@ -328,7 +388,7 @@ impl Reply {
             // SAFETY: The work request is ours.
             unsafe { links.push(&raw mut inval, cqe) };
         }
-        let mut end = self.end(qp, answer.imm, Remote { addr: 0, rkey: 0 });
+        let mut end = Self::end(qp, answer.imm.to_be(), Remote { addr: 0, rkey: 0 });
         let mut body;
         if let Some(bytes) = answer.body {
             body = match self.body(bytes) {
@@ -357,7 +417,6 @@ impl Reply {
     }
 
     /// The element of `len` bytes of data, which are handed to the device.
-    #[inline(always)]
     fn data(&self, source: Source, len: u32) -> Result<raw::ib_sge, PostError> {
         let memory = match source {
             Source::First => &self.memory[0],
@@ -366,7 +425,9 @@ impl Reply {
         if len > memory.len {
             return Err(PostError::Invalid);
         }
-        self.sync(memory.dma, len as usize, memory.dir);
+        if memory.needs_sync {
+            self.sync(memory.dma, len as usize, memory.dir);
+        }
         Ok(raw::ib_sge {
             addr: memory.dma,
             length: len,
@@ -390,17 +451,22 @@ impl Reply {
     }
 
     /// Hands memory of the regions to the device.
-    #[inline(always)]
-    fn sync(&self, dma: u64, len: usize, dir: raw::dma_data_direction) {
+    #[inline(never)]
+    fn sync(&self, dma: u64, len: usize, dir: Direction) {
         // SAFETY: The device is valid, and the memory in a region of the domain.
         unsafe {
-            raw::rtrs_helper_ib_dma_sync_for_device(self.domain.device().as_raw(), dma, len, dir);
+            raw::rtrs_helper_ib_dma_sync_for_device(
+                self.domain.device().as_raw(),
+                dma,
+                len,
+                dir.as_raw(),
+            );
         }
     }
 
-    /// The word, with a write to `to` that has no elements yet.
+    /// The word, big endian, with a write to `to` that has no elements yet.
     #[inline(always)]
-    fn end(&self, qp: &QueuePair, imm: u32, to: Remote) -> raw::ib_rdma_wr {
+    fn end(qp: &QueuePair, imm: u32, to: Remote) -> raw::ib_rdma_wr {
         raw::ib_rdma_wr {
             wr: raw::ib_send_wr {
                 next: null_mut(),
@@ -411,9 +477,7 @@ impl Reply {
                 num_sge: 0,
                 opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
                 send_flags: 0,
-                ex: raw::ib_send_wr__bindgen_ty_2 {
-                    imm_data: imm.to_be(),
-                },
+                ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: imm },
             },
             remote_addr: to.addr,
             rkey: to.rkey,

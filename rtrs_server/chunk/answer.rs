@@ -25,6 +25,7 @@ use super::{
     Home,
     Op, //
 };
+use crate::logic::chunk_state::End;
 
 /// Of posting an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,25 +38,24 @@ pub(crate) enum Attempt {
 /// An operation that is answered, and what it is going to give back.
 pub(crate) struct Answered<'a, H: Home> {
     chunk: &'a Chunk<H>,
-    home: &'a H,
     pub(crate) op: KBox<Op<H>>,
     /// The chunk's key is registered with the answer.
     registered: bool,
 }
 
 impl<H: Home> Give for Answered<'_, H> {
-    type Given = H::End;
+    type Given = End;
 
     #[inline(always)]
-    fn give(self) -> H::End {
+    fn give(self) -> End {
         let mut op = self.op;
-        let (buf_id, busy) = (op.buf_id(), op.take_busy());
 
+        op.clear_busy();
         if self.registered {
             op.note_registered();
         }
         self.chunk.rest(op);
-        self.home.end(buf_id, busy)
+        self.chunk.turn.end()
     }
 }
 
@@ -67,32 +67,33 @@ impl<H: Home> Chunk<H> {
     /// data of a read. If nothing changes about the chunk's key then a client that `keeps_keys` is
     /// not told about it.
     ///
-    /// When there is room for it the operation rests, and [`home`](Home::end) is told: that is all
-    /// that the client needs for its next request.
+    /// When there is room for it the operation rests, and the session's word ends: that is all that
+    /// the client needs for its next request. What follows is [`Session::after_end`].
     ///
     /// # Errors
     ///
     /// See [`Reply::post`](rtrs_bindings::ib::Reply::post).
-    #[inline(always)]
+    ///
+    /// [`Session::after_end`]: crate::session::Session::after_end
     pub(crate) fn answer<'a>(
         &'a self,
-        home: &'a H,
         qp: &QueuePair,
-        op: KBox<Op<H>>,
+        mut op: KBox<Op<H>>,
         errno: i32,
         keeps_keys: bool,
         attempt: Attempt,
-    ) -> Result<H::End, NotAnswered<'a, H>> {
+    ) -> Result<End, NotAnswered<'a, H>> {
+        op.forget_message();
         let answered = Answered {
             chunk: self,
-            home,
             op,
             registered: false,
         };
         let op = &answered.op;
-        let Some(request) = op.request() else {
+        if !op.is_read() {
             return Err(NotPosted::Kept(PostError::Invalid, answered));
-        };
+        }
+        let request = op.request();
         let data = data(request, op.is_private(), errno);
         let invalidate = request.inval_rkey();
         let Some(imm) = word(op.buf_id(), errno, invalidate.is_some()) else {
@@ -112,8 +113,28 @@ impl<H: Home> Chunk<H> {
         self.reply.post_message(qp, data, imm, answered)
     }
 
+    /// The same for a request that was [read as it arrived](Chunk::read_usual), was carried out, and
+    /// whose answer changes no key, nor tells one: what there is to post is as good as ready. If it
+    /// cannot be posted then `failed` is called.
+    #[inline(always)]
+    pub(crate) fn answer_plain<'a>(
+        &'a self,
+        qp: &QueuePair,
+        op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let (len, addr, rkey) = op.request().wanted();
+        let to = Remote { addr, rkey };
+        let answered = Answered {
+            chunk: self,
+            op,
+            registered: false,
+        };
+
+        self.reply.post_plain(qp, len, to, answered, failed)
+    }
+
     /// An answer with which a key changes, or is told.
-    #[inline(never)]
     fn answer_with_keys<'a>(
         &'a self,
         qp: &QueuePair,
@@ -121,7 +142,7 @@ impl<H: Home> Chunk<H> {
         key_is_told: bool,
         mut answer: Answer,
         attempt: Attempt,
-    ) -> Result<H::End, NotAnswered<'a, H>> {
+    ) -> Result<End, NotAnswered<'a, H>> {
         let buf_id = answered.op.buf_id();
         let mr = self.mr().filter(|_| key_is_told);
         // What is private was not invalidated.
@@ -147,7 +168,6 @@ impl<H: Home> Chunk<H> {
 }
 
 /// What goes to the client, and where from.
-#[inline(always)]
 fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32, Remote)> {
     let source = match is_private {
         true => Source::Second,
@@ -167,8 +187,7 @@ fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32,
 }
 
 /// The word that says what became of the request of a chunk.
-#[inline(always)]
-fn word(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
+pub(super) fn word(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
     let errno = match errno {
         0 => IoErrno::SUCCESS,
         _ => IoErrno::from_kernel(errno),

@@ -38,7 +38,7 @@ use super::{
 /// The longest message of RNBD fits. What follows a shorter one is zero, since RNBD looks for the
 /// end of a string in its messages without looking at their length. A longer one is followed by
 /// one zero.
-const USR_ROOM: usize = 320;
+pub(super) const USR_ROOM: usize = 320;
 
 /// What a stalled operation was about to post.
 #[derive(Clone, Copy)]
@@ -47,6 +47,58 @@ pub(crate) enum Todo {
     Invalidate,
     /// The answer, with this errno (negative or 0).
     Answer(i32),
+}
+
+/// What the user works on, and what has to be done before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// The chunk.
+    Chunk = 0,
+    /// Private pages, that is, those the client has no key to.
+    Private = 1,
+    /// The chunk, when the message was read.
+    Unread = 2,
+    /// Private pages, when the data of a write were copied there.
+    Empty = 3,
+}
+
+impl Stage {
+    /// Whether nothing has to be done before.
+    #[inline(always)]
+    fn is_ready(self) -> bool {
+        // CAST: The number.
+        (self as u8) < Self::Unread as u8
+    }
+
+    /// Whether the user works on private pages.
+    #[inline(always)]
+    fn is_private(self) -> bool {
+        // CAST: The number.
+        self as u8 & 1 != 0
+    }
+}
+
+/// What is said of a request with one store.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Marks {
+    pub(super) dir: Dir,
+    /// The session's word for this chunk says that we run; to be given back.
+    pub(super) busy: bool,
+    pub(super) stage: Stage,
+    /// If there is no error then the answer is [plain](super::Chunk::answer_plain).
+    pub(super) plain: bool,
+}
+
+impl Marks {
+    /// Of a request of which nothing is known.
+    const UNREAD: Self = Self {
+        dir: Dir::Read,
+        busy: false,
+        stage: Stage::Unread,
+        plain: false,
+    };
 }
 
 /// One chunk's request.
@@ -58,22 +110,18 @@ pub(crate) enum Todo {
 pub(crate) struct Op<H: Home> {
     home: Arc<H>,
     buf_id: u32,
-    dir: u8,
-    /// The session's word for this chunk says that we run; to be given back.
-    busy: bool,
-    /// The user works on `private`.
-    is_private: bool,
+    marks: Marks,
+    /// Nothing, until it was read.
+    request: Request,
     arrival: Arrival,
     /// Bytes of `usr` from its start that may not be zero.
     written: u16,
-    request: Option<Request>,
-    /// Of the chunk.
-    pages: Arc<Pages>,
-    /// Pages that the client never had a key to, for few data.
-    private: Option<Arc<Pages>>,
+    /// Of the chunk; and those that the client never had a key to, for few data, if there are any.
+    pages: [Arc<Pages>; 2],
     usr: [u8; USR_ROOM],
     /// User message that does not leave a zero in `usr`, and a zero.
     long_usr: KVec<u8>,
+    has_private: bool,
     todo: Todo,
     /// The connection on whose queue the chunk's key was last registered; `None` if that was before
     /// the path was started, and is over. The key is invalidated there: on another queue that could
@@ -89,7 +137,8 @@ impl<H: Home> Op<H> {
     const LAYOUT: () = {
         assert!(offset_of!(Self, home) == 0);
         assert!(offset_of!(Self, buf_id) == size_of::<usize>());
-        assert!(offset_of!(Self, dir) == size_of::<usize>() + 4);
+        assert!(offset_of!(Self, marks) == size_of::<usize>() + 4);
+        assert!(offset_of!(Marks, dir) == 0);
         assert!(offset_of!(Self, pages) <= 64);
     };
 
@@ -103,20 +152,20 @@ impl<H: Home> Op<H> {
         lease: &Arc<H::Lease>,
     ) -> Result<KBox<Self>> {
         const { Self::LAYOUT };
+        let has_private = private.is_some();
+        let private = private.unwrap_or_else(|| pages.clone());
         Ok(KBox::new(
             Self {
                 home: home.clone(),
                 buf_id: u32::from(buf_id),
-                dir: Dir::Read as u8,
-                busy: false,
-                is_private: false,
+                marks: Marks::UNREAD,
+                request: Request::NOTHING,
                 arrival: Arrival::default(),
                 written: 0,
-                request: None,
-                pages,
-                private,
+                pages: [pages, private],
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
+                has_private,
                 todo: Todo::Answer(0),
                 registered_on: None,
                 lease: lease.clone(),
@@ -138,98 +187,123 @@ impl<H: Home> Op<H> {
         self.buf_id as u16
     }
 
-    /// Where the current request came from.
+    /// The connection that the current request came over.
     #[inline(always)]
+    pub(crate) fn cid(&self) -> u16 {
+        self.arrival.cid
+    }
+
+    /// Where the current request is.
     pub(crate) fn arrival(&self) -> Arrival {
         self.arrival
     }
 
-    /// The current request, once it was parsed.
+    /// The current request; nothing, until it was read.
     #[inline(always)]
-    pub(crate) fn request(&self) -> Option<&Request> {
-        self.request.as_ref()
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Direction of the data of a request that was read.
+    #[inline(always)]
+    pub(crate) fn dir(&self) -> Dir {
+        self.marks.dir
+    }
+
+    /// Whether the current request was read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.marks.stage != Stage::Unread
+    }
+
+    /// Whether the user can have it.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.marks.stage.is_ready()
+    }
+
+    /// Whether the answer, if there is no error, is [plain](super::Chunk::answer_plain).
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.marks.plain
     }
 
     /// A request arrived for the chunk.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         self.arrival = arrival;
-        self.request = None;
-        self.is_private = false;
+    }
+
+    /// It is read later.
+    pub(crate) fn forget_request(&mut self) {
+        self.request = Request::NOTHING;
+        self.marks = Marks {
+            busy: self.marks.busy,
+            ..Marks::UNREAD
+        };
     }
 
     /// Whether the user works on pages that the client has no key to.
-    #[inline(always)]
     pub(crate) fn is_private(&self) -> bool {
-        self.is_private
+        self.marks.stage.is_private()
     }
 
-    /// Whether [`begin`](Op::begin) of a request allocates nothing, and does not fail.
-    #[inline(always)]
-    pub(crate) fn has_room(request: &Request) -> bool {
-        usize::from(request.usr_len()) < USR_ROOM
-    }
-
-    /// Whether there are private pages for the data of a request with so many bytes.
-    #[inline(always)]
+    /// Whether there are private pages.
     pub(crate) fn has_private(&self) -> bool {
-        self.private.is_some()
+        self.has_private
     }
 
     /// The user is to work on the private pages. [`Op::take_data`] has to follow.
-    #[inline(always)]
     pub(crate) fn make_private(&mut self) {
-        self.is_private = true;
+        self.marks.stage = match self.request.dir() {
+            Dir::Read => Stage::Private,
+            Dir::Write => Stage::Empty,
+        };
     }
 
-    /// If the user works on private pages: copies the data of a write there. Does not sleep.
+    /// Whether the data of a write are to be copied to the private pages.
+    #[inline(always)]
+    pub(crate) fn lacks_data(&self) -> bool {
+        self.marks.stage == Stage::Empty
+    }
+
+    /// Copies the data of a write to the private pages, if the user is to work on those. Does not
+    /// sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there are none, or they are too few.
+    /// `EINVAL` if they are too few.
     #[inline(always)]
-    pub(crate) fn take_data(&self) -> Result {
-        match &self.request {
-            Some(request) if self.is_private && request.dir() == Dir::Write => {
-                let private = self.private.as_ref().ok_or(EINVAL)?;
-                private.copy_from(&self.pages, request.data_range().len())
-            }
-            _ => Ok(()),
+    pub(crate) fn take_data(&mut self) -> Result {
+        if self.marks.stage == Stage::Empty {
+            let [chunk, private] = &self.pages;
+            private.copy_from(chunk, self.request.data_range().len())?;
+            self.marks.stage = Stage::Private;
         }
+        Ok(())
     }
 
     /// The memory that the user works on.
     #[inline(always)]
     pub(crate) fn memory(&self) -> &Arc<Pages> {
-        match &self.private {
-            Some(private) if self.is_private => private,
-            _ => &self.pages,
-        }
+        // PANIC: A bool is 0 or 1.
+        &self.pages[usize::from(self.marks.stage.is_private())]
     }
 
-    /// The request was answered: nothing is kept of it that takes memory.
-    #[inline(always)]
+    /// The request was answered: nothing is kept of it that takes memory. Not needed for one with
+    /// [room](Op::has_room).
     pub(crate) fn forget_message(&mut self) {
-        if !self.long_usr.is_empty() {
-            self.drop_long();
-        }
-    }
-
-    #[cold]
-    fn drop_long(&mut self) {
         self.long_usr = KVec::new();
     }
 
     /// The session's word says that this operation runs.
-    #[inline(always)]
     pub(crate) fn set_busy(&mut self) {
-        self.busy = true;
+        self.marks.busy = true;
     }
 
-    /// Takes over the duty to give the session's word back.
+    /// The duty to give the session's word back is the caller's.
     #[inline(always)]
-    pub(crate) fn take_busy(&mut self) -> bool {
-        core::mem::take(&mut self.busy)
+    pub(super) fn clear_busy(&mut self) {
+        self.marks.busy = false;
     }
 
     /// What it is about to post, if it has to wait for room.
@@ -252,31 +326,73 @@ impl<H: Home> Op<H> {
         self.registered_on.unwrap_or(self.arrival.cid)
     }
 
-    /// The request was parsed: copies its user message out of the chunk, where a client that does
+    /// Whether [`begin`](Op::begin) of a request allocates nothing, and does not fail.
+    #[inline(always)]
+    pub(crate) fn has_room(request: &Request) -> bool {
+        usize::from(request.usr_len()) < USR_ROOM
+    }
+
+    /// A request that is read as it arrives, with its message at `off` of `pages`, the chunk's. `false`
+    /// if there is no [room](Op::has_room) for its user message.
+    #[inline(always)]
+    pub(super) fn begin_at_once(
+        &mut self,
+        request: Request,
+        marks: Marks,
+        pages: &Pages,
+        off: usize,
+    ) -> bool {
+        if !Self::has_room(&request) {
+            return false;
+        }
+        self.request = request;
+        self.marks = marks;
+        let len = usize::from(request.usr_len());
+        let Some(message) = self.usr.get_mut(..len) else {
+            return false;
+        };
+        if pages.read_before(off, message).is_err() {
+            return false;
+        }
+        self.clear_behind(&request);
+        true
+    }
+
+    /// Copies the user message to `usr`.
+    fn copy_message(&mut self, request: &Request) -> Result {
+        let len = usize::from(request.usr_len());
+        let message = self.usr.get_mut(..len).ok_or(EINVAL)?;
+
+        self.pages[0].read(request.usr_range().start, message)?;
+        self.clear_behind(request);
+        Ok(())
+    }
+
+    /// Clears what an earlier message has left behind that of `request`.
+    #[inline(always)]
+    fn clear_behind(&mut self, request: &Request) {
+        if self.written > request.usr_len() {
+            self.clear(usize::from(request.usr_len()));
+        }
+        self.written = request.usr_len();
+    }
+
+    /// The request was read: copies its user message out of the chunk, where a client that does
     /// not have its key invalidated could change it later. Does not sleep if there is
     /// [room](Op::has_room), and does not fail then.
     ///
     /// # Errors
     ///
     /// `ENOMEM` for a message that is longer than usual.
-    #[inline(always)]
     pub(crate) fn begin(&mut self, request: Request) -> Result {
-        let range = request.usr_range();
-        let len = usize::from(request.usr_len());
-
-        self.dir = request.dir() as u8;
-        self.request = Some(request);
-        match self.usr.get_mut(..len) {
-            Some(message) if Self::has_room(&request) => {
-                self.pages.read(range.start, message)?;
-                if self.written > request.usr_len() {
-                    self.clear(len);
-                }
-                self.written = request.usr_len();
-                Ok(())
-            }
-            _ => self.begin_long(range.start, len),
+        self.request = request;
+        self.marks.dir = request.dir();
+        self.marks.stage = Stage::Chunk;
+        if Self::has_room(&request) {
+            return self.copy_message(&request);
         }
+        let range = request.usr_range();
+        self.begin_long(range.start, usize::from(request.usr_len()))
     }
 
     /// Zeroes for what an earlier message has left behind one of `len` bytes.
@@ -295,25 +411,29 @@ impl<H: Home> Op<H> {
         // The client's IO may wait for this.
         noio::scope(|| self.long_usr.resize(room, 0, GFP_KERNEL))?;
         let message = self.long_usr.get_mut(..len).ok_or(EINVAL)?;
-        self.pages.read(start, message)
+        self.pages[0].read(start, message)
     }
 
     /// The user message.
     #[inline(always)]
     pub(crate) fn usr(&self) -> &[u8] {
-        let len = self.request.map_or(0, |r| usize::from(r.usr_len()));
-        let message: &[u8] = if self.long_usr.is_empty() {
-            &self.usr
-        } else {
-            &self.long_usr
-        };
-        message.get(..len).unwrap_or_default()
+        let len = usize::from(self.request.usr_len());
+
+        match self.usr.get(..len) {
+            Some(message) if Self::has_room(&self.request) => message,
+            _ => self.long_message(len),
+        }
+    }
+
+    #[cold]
+    fn long_message(&self, len: usize) -> &[u8] {
+        self.long_usr.get(..len).unwrap_or_default()
     }
 }
 
 impl<H: Home> Drop for Op<H> {
     fn drop(&mut self) {
-        if self.take_busy() {
+        if self.marks.busy {
             self.home.abandoned(self.buf_id());
         }
     }

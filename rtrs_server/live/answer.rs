@@ -21,7 +21,8 @@ use rtrs_bindings::{
     ib::{
         Endpoint,
         NotPosted,
-        PostError, //
+        PostError,
+        QueuePair, //
     },
 };
 
@@ -36,6 +37,7 @@ use crate::{
         NotAnswered,
         Todo, //
     },
+    logic::chunk_state::End,
     op::Op,
     path::Path,
     trace, //
@@ -46,36 +48,51 @@ impl Live {
     ///
     /// An operation that cannot be answered is dropped.
     #[inline(always)]
-    pub(crate) fn answer(&self, mut op: KBox<Op>, errno: i32) {
-        let (buf_id, cid) = (op.buf_id(), op.arrival().cid);
-        let (Some(chunk), Some(ep)) = (self.chunk(buf_id), self.endpoint(cid)) else {
+    pub(crate) fn answer(&self, op: KBox<Op>, errno: i32) {
+        let (Some(chunk), Some(ep)) = (self.chunk(op.buf_id()), self.endpoint(op.cid())) else {
             return;
         };
-        let (path, Some(qp)) = (ep.handler(), ep.qp()) else {
+        let Some(qp) = ep.qp() else {
             return;
         };
 
-        op.forget_message();
-        trace::answer(path, &op, qp, errno);
-        match chunk.answer(path, qp, op, errno, path.keeps_keys(), Attempt::First) {
-            Ok(end) => path.session().after_end(buf_id, end),
-            Err(e) => self.not_answered(path, chunk, buf_id, e, errno),
+        trace::answer(&op, qp, errno);
+        if errno != 0 || !op.is_plain() {
+            return self.answer_with_care(chunk, ep.handler(), qp, op, errno);
+        }
+        let end = chunk.answer_plain(qp, op, |e| {
+            self.not_answered(ep.handler(), chunk, e, 0);
+        });
+        if let Some(end @ End::Run(_)) = end {
+            ep.handler().session().after_end(chunk.buf_id(), end);
+        }
+    }
+
+    /// An error, or an answer with which there is more to do.
+    #[inline(never)]
+    fn answer_with_care(
+        &self,
+        chunk: &Chunk,
+        path: &Arc<Path>,
+        qp: &QueuePair,
+        op: KBox<Op>,
+        errno: i32,
+    ) {
+        match chunk.answer(qp, op, errno, path.keeps_keys(), Attempt::First) {
+            Ok(end) => path.session().after_end(chunk.buf_id(), end),
+            Err(e) => self.not_answered(path, chunk, e, errno),
         }
     }
 
     #[cold]
-    fn not_answered(
-        &self,
-        path: &Arc<Path>,
-        chunk: &Chunk,
-        buf_id: u16,
-        e: NotAnswered<'_, Path>,
-        errno: i32,
-    ) {
+    #[inline(never)]
+    fn not_answered(&self, path: &Arc<Path>, chunk: &Chunk, e: NotAnswered<'_, Path>, errno: i32) {
+        let buf_id = chunk.buf_id();
+
         match e {
             NotPosted::Kept(PostError::Full, answered) => {
                 let op = answered.op;
-                let cid = op.arrival().cid;
+                let cid = op.cid();
                 self.stall(chunk, op, Todo::Answer(errno), Stalled { buf_id, cid });
                 // The room may have come between the attempt and the entry in the list, and there
                 // may be nothing on the queue any more that announces more.
@@ -181,7 +198,7 @@ impl Live {
             },
             Todo::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
-                match chunk.answer(path, qp, op, errno, path.keeps_keys(), Attempt::Again) {
+                match chunk.answer(qp, op, errno, path.keeps_keys(), Attempt::Again) {
                     Ok(end) => path.session().after_end(buf_id, end),
                     Err(NotPosted::Kept(PostError::Full, answered)) => return Some(answered.op),
                     Err(e) => lost(path, buf_id, e),

@@ -87,6 +87,9 @@ impl Users {
 }
 
 impl ChunkState {
+    /// Bytes of memory that one takes with a count of who has it.
+    pub const MEMORY: usize = 16;
+
     /// A free chunk.
     pub fn new() -> Self {
         Self {

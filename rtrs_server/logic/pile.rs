@@ -43,8 +43,40 @@ impl Default for Link {
 pub struct Pile {
     /// The last one that came.
     top: Atomic<u32>,
-    /// Those that were taken from there, the first one first. The worker's.
-    first: Atomic<u32>,
+    /// What the worker has left of a [`Batch`].
+    rest: Atomic<u32>,
+}
+
+/// Numbers that were taken from a pile, the first one first. The worker's.
+#[must_use = "what is in it waits"]
+pub struct Batch {
+    next: u32,
+}
+
+impl Batch {
+    /// Nothing.
+    pub fn none() -> Self {
+        Self { next: END }
+    }
+
+    /// Whether there is none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.next == END
+    }
+
+    /// Takes the next one; `find` finds what has a number. The link is read before anybody can have
+    /// what is found.
+    #[inline(always)]
+    pub fn pop<'a, T: AsRef<Link>>(
+        &mut self,
+        find: impl FnOnce(u32) -> Option<&'a T>,
+    ) -> Option<&'a T> {
+        // There is none with the number of the end.
+        let found = find(self.next)?;
+        self.next = found.as_ref().0.load(Relaxed);
+        Some(found)
+    }
 }
 
 impl Pile {
@@ -52,7 +84,7 @@ impl Pile {
     pub fn new() -> Self {
         Self {
             top: Atomic::<u32>::new(END),
-            first: Atomic::<u32>::new(END),
+            rest: Atomic::<u32>::new(END),
         }
     }
 
@@ -72,38 +104,36 @@ impl Pile {
         }
     }
 
-    /// The next one, for the worker; `find` finds what has a number.
+    /// Takes all that came, in its order, for the worker; `find` finds what has a number. Whoever
+    /// lays something down after that tells the worker.
     #[inline(always)]
-    pub fn pop<'a, T: AsRef<Link>>(&self, find: impl Fn(u16) -> Option<&'a T>) -> Option<&'a T> {
-        let mut first = self.first.load(Relaxed);
-        if first == END {
-            first = self.take(&find)?;
-        }
-        // CAST: It was made from one.
-        let found = find(first as u16)?;
-        self.first.store(found.as_ref().0.load(Relaxed), Relaxed);
-        Some(found)
-    }
-
-    /// Takes all that came, and turns it round.
-    #[inline(never)]
-    fn take<'a, T: AsRef<Link> + 'a>(&self, find: &impl Fn(u16) -> Option<&'a T>) -> Option<u32> {
+    pub fn take<'a, T: AsRef<Link> + 'a>(&self, find: impl Fn(u32) -> Option<&'a T>) -> Batch {
         let mut next = self.top.xchg(END, Full);
         let mut first = END;
-        while next != END {
-            // CAST: It was made from one.
-            let link = find(next as u16)?.as_ref();
+        // Turns it round. There is none with the number of the end.
+        while let Some(found) = find(next) {
+            let link = found.as_ref();
             let after = link.0.load(Relaxed);
             link.0.store(first, Relaxed);
             first = next;
             next = after;
         }
-        (first != END).then_some(first)
+        Batch { next: first }
     }
 
-    /// Whether the worker has taken something that it has not popped. For the worker.
-    pub fn is_begun(&self) -> bool {
-        self.first.load(Relaxed) != END
+    /// Leaves what the worker has not got to for another time, when it is to be told.
+    pub fn leave(&self, batch: Batch) {
+        self.rest.store(batch.next, Relaxed);
+    }
+
+    /// What was left. For the worker.
+    #[inline(always)]
+    pub fn rest(&self) -> Batch {
+        let next = self.rest.load(Relaxed);
+        if next != END {
+            self.rest.store(END, Relaxed);
+        }
+        Batch { next }
     }
 }
 

@@ -32,6 +32,7 @@ use rtrs_bindings::{
         WcOpcode, //
     },
     ratelimit::pr_warn_ratelimited,
+    time::now_ns,
     workqueue::WorkExt,
 };
 use rtrs_core::proto::{
@@ -135,6 +136,7 @@ impl Handler for Path {
         }));
     }
 
+    #[inline(always)]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
         let path = ep.handler();
 
@@ -145,12 +147,9 @@ impl Handler for Path {
             return;
         }
         self.liveness.received(ep.index());
-        let result = match token {
-            RECV_INFO => self.recv_info(path, wc),
+        match token {
+            RECV_INFO => self.recv_first(path, wc),
             _ => path.recv_imm(ep.index(), qp, wc),
-        };
-        if let Err(fault) = result {
-            path.fault(fault);
         }
     }
 }
@@ -203,51 +202,74 @@ impl Path {
         Ok(())
     }
 
+    #[cold]
+    fn recv_first(&self, path: &Arc<Self>, wc: &Success) {
+        if let Err(fault) = self.recv_info(path, wc) {
+            path.fault(fault);
+        }
+    }
+
     /// Everything else is an RDMA write with an immediate value.
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Success) -> Result<(), Fault> {
+    #[inline(always)]
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Success) {
         if wc.opcode() != WcOpcode::RecvRdmaWithImm {
-            return Err(Fault::Unexpected("message on a connection for writes"));
+            return self.unexpected("message on a connection for writes");
         }
-        let imm = wc.imm().ok_or(Fault::Unexpected("write without a value"))?;
+        let Some(imm) = wc.imm() else {
+            return self.unexpected("write without a value");
+        };
         // Posted again at once: how much a client can make us do is limited by its chunks.
-        match qp.post_recv_again(RECV_EMPTY) {
-            Ok(()) | Err(PostError::Closed) => (),
-            Err(e) => self.post_failed(e),
+        if let Err(e) = qp.post_recv_like(RECV_EMPTY) {
+            self.recv_not_posted(e);
         }
-        match Imm::decode(imm)? {
-            Imm::IoReq { payload } => {
+        match Imm::request(imm) {
+            Some(payload) => {
                 // A length that does not fit is longer than any chunk.
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
-                self.recv_request(cid, payload, byte_len)
+                self.recv_request(cid, payload, byte_len);
             }
-            other => self.recv_other(cid, qp, other),
+            None => self.recv_other(cid, qp, imm),
         }
     }
 
     #[cold]
-    fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: Imm) -> Result<(), Fault> {
-        match imm {
-            Imm::Hb if cid == 0 => {
-                self.ack_heartbeat(qp);
-                Ok(())
-            }
-            Imm::HbAck if cid == 0 => {
+    #[inline(never)]
+    fn unexpected(self: &Arc<Self>, what: &'static str) {
+        self.fault(Fault::Unexpected(what));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recv_not_posted(self: &Arc<Self>, e: PostError) {
+        if e != PostError::Closed {
+            self.post_failed(e);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32) {
+        match Imm::decode(imm) {
+            Ok(Imm::Hb) if cid == 0 => self.ack_heartbeat(qp),
+            Ok(Imm::HbAck) if cid == 0 => {
                 // Nobody is interested in how long it took on this side.
                 let _ = self.liveness.acked();
-                Ok(())
             }
-            Imm::Hb | Imm::HbAck => Err(Fault::Unexpected("heartbeat on an IO connection")),
-            Imm::IoReq { .. } | Imm::IoRsp { .. } => Err(Fault::Unexpected("answer from a client")),
+            Ok(Imm::Hb | Imm::HbAck) => self.unexpected("heartbeat on an IO connection"),
+            Ok(Imm::IoReq { .. } | Imm::IoRsp { .. }) => self.unexpected("answer from a client"),
+            Err(e) => self.fault(e.into()),
         }
     }
 
     #[inline(always)]
-    fn recv_request(self: &Arc<Self>, cid: u16, payload: u32, byte_len: u32) -> Result<(), Fault> {
+    fn recv_request(self: &Arc<Self>, cid: u16, payload: u32, byte_len: u32) {
+        let now = now_ns();
         let guard = rcu::read_lock();
 
-        self.live(&guard)
-            .ok_or(Fault::Unexpected("request before the info answer"))?
-            .arrived(self, cid, payload, byte_len)
+        match self.live(&guard) {
+            Some(live) => live.arrived(self, cid, payload, byte_len, now),
+            None => self.unexpected("request before the info answer"),
+        }
     }
 
     /// The key of a chunk is invalid.
@@ -301,34 +323,57 @@ impl Path {
     /// Hands the request of `op` to the user, unless the path is closing. May sleep, as the user
     /// may.
     #[inline(always)]
-    pub(crate) fn call_user(self: &Arc<Self>, mut op: KBox<Op>) {
+    pub(crate) fn call_user(&self, op: KBox<Op>) {
         if self.is_closing() {
             return;
         }
-        let begun = match op.request() {
-            Some(_) => op.take_data(),
-            None => match self.begin(&mut op) {
-                Some(begun) => begun,
+        let mut op = op;
+        let ready = op.is_ready() || (op.lacks_data() && op.take_data().is_ok());
+        if !ready {
+            op = match Self::make_ready(op) {
+                Some(op) => op,
                 None => return,
-            },
+            };
+        }
+        self.started(&op);
+        let session = self.session();
+        let operation = Operation::new(op);
+        session.context().service().request(session, operation);
+    }
+
+    /// The user is about to be called.
+    #[inline(always)]
+    fn started(&self, op: &Op) {
+        let request = op.request();
+
+        self.stats.started(op.dir(), request.total_len());
+        trace::submit(op);
+    }
+
+    /// Reads a request that was not read when it arrived, and takes its data out of the chunk if that
+    /// is to be; `None` if that ends the path, if it has ended, or if the user cannot be given what it
+    /// needs, so that the request was answered.
+    #[inline(never)]
+    fn make_ready(mut op: KBox<Op>) -> Option<KBox<Op>> {
+        let ready = match op.is_read() {
+            true => op.take_data(),
+            false => {
+                let path = op.home().clone();
+                path.begin(&mut op)?
+            }
         };
 
-        if let Some(request) = op.request() {
-            self.stats.started(request.dir(), request.total_len());
-        }
-        trace::submit(self, &op);
-        match begun {
-            Ok(()) => {
-                let session = self.session();
-                let operation = Operation::new(op);
-                session.context().service().request(session, operation);
+        match ready {
+            Ok(()) => Some(op),
+            Err(e) => {
+                op.home().started(&op);
+                Path::answer(op, e.to_errno());
+                None
             }
-            Err(e) => not_begun(op, e),
         }
     }
 
     /// Parses a request that was not when it arrived; `None` if that ends the path, or it has ended.
-    #[inline(never)]
     fn begin(self: &Arc<Self>, op: &mut Op) -> Option<Result> {
         let parsed = {
             let guard = rcu::read_lock();
@@ -385,11 +430,4 @@ impl Path {
             self.post_failed(e);
         }
     }
-}
-
-/// The user cannot be given what it needs.
-#[cold]
-#[inline(never)]
-fn not_begun(op: KBox<Op>, e: Error) {
-    Path::answer(op, e.to_errno());
 }

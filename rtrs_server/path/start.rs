@@ -56,6 +56,10 @@ use super::{
     NS_PER_MS, //
 };
 use crate::{
+    chunk::{
+        Turn,
+        Usual, //
+    },
     inbox::Inbox,
     lease::Lease,
     live::{
@@ -163,6 +167,7 @@ impl Path {
             self.hca.populate((domain.device().name(), ep.port()));
         }
 
+        self.session().make_words()?;
         let depth = self.geometry().queue_depth();
         let mut regions = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         // CAST: at most 4 MiB.
@@ -206,7 +211,9 @@ impl Path {
             let own = private.get(usize::from(buf_id));
             let pages = own.map(|own| own.pages().clone());
             let op = Op::new(self, buf_id, region.pages().clone(), pages, &lease)?;
-            let chunk = Chunk::new(region, own, mr, rkeys.as_ref(), op)?;
+            let word = self.session().word(buf_id).ok_or(EINVAL)?;
+            let turn = Turn::new(word, buf_id, self.incarnation());
+            let chunk = Chunk::new(turn, region, own, mr, rkeys.as_ref(), op)?;
             chunks.push(chunk, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
@@ -225,7 +232,17 @@ impl Path {
         });
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
-        Live::new(self.geometry(), eps, chunks, inboxes, groups, copy_max)
+        let copied = always_invalidate.then_some(copy_max);
+        let usual = Usual::new(self.geometry(), copied, self.keeps_keys);
+        Live::new(
+            self.geometry(),
+            eps,
+            chunks,
+            inboxes,
+            groups,
+            usual,
+            copy_max,
+        )
     }
 
     /// The connections, of which there have to be all.

@@ -84,7 +84,8 @@ impl Session {
     /// Bytes of memory that the session holds: what its paths have, and the words of its chunks.
     pub(crate) fn memory(&self) -> u64 {
         // CAST: `usize` has at most 64 bits.
-        let words = (self.word_count().saturating_mul(size_of::<ChunkState>())) as u64;
+        let word = size_of::<Arc<ChunkState>>() + ChunkState::MEMORY;
+        let words = (self.word_count().saturating_mul(word)) as u64;
         let paths = self.paths.lock();
 
         paths

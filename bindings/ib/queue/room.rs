@@ -75,6 +75,37 @@ impl<'q> Room<'q> {
                 false => 0,
             };
         }
+        // SAFETY: By the function's requirement.
+        unsafe { self.hand_over(first) }
+    }
+
+    /// Posts one request, which has its completion entry and no flags.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post).
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn post_one(
+        self,
+        wr: *mut raw::ib_send_wr,
+    ) -> Result<(), Refused<'q>> {
+        if self.ticket.signal() {
+            // SAFETY: By the function's requirement it is initialised, and the caller's to write.
+            unsafe { (*wr).send_flags = raw::ib_send_flags_IB_SEND_SIGNALED };
+        }
+        // SAFETY: By the function's requirement.
+        unsafe { self.hand_over(wr) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post); the last request is signaled as the ticket says.
+    #[inline(always)]
+    unsafe fn hand_over(self, first: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
         let mut bad = core::ptr::null();
         // SAFETY: `qp` is valid by the invariant, and not destroyed before the gate, which we hold
         // the lock of, was closed. The rest is the function's requirement.

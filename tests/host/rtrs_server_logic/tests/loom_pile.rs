@@ -42,16 +42,21 @@ impl Waiting {
         }
     }
 
-    fn pop(&self) -> Option<u16> {
-        let link = self.pile.pop(|n| self.links.get(usize::from(n)))?;
+    fn take(&self) -> Batch {
+        self.pile.take(|n| self.links.get(n as usize))
+    }
+
+    fn pop(&self, batch: &mut Batch) -> Option<u16> {
+        let link = batch.pop(|n| self.links.get(n as usize))?;
         let number = self.links.iter().position(|l| core::ptr::eq(l, link))?;
         u16::try_from(number).ok()
     }
 
     /// One run of the worker; returns what it has found, in order.
     fn run(&self) -> Vec<u16> {
+        let mut batch = self.take();
         let mut found = Vec::new();
-        while let Some(number) = self.pop() {
+        while let Some(number) = self.pop(&mut batch) {
             self.seen[usize::from(number)].fetch_add(1, Ordering::Relaxed);
             found.push(number);
         }
@@ -89,7 +94,7 @@ fn nothing_is_lost() {
         for n in waiting.seen.iter().take(3) {
             assert_eq!(n.load(Ordering::Relaxed), 1);
         }
-        assert!(!waiting.pile.is_begun());
+        assert!(waiting.take().is_empty());
     });
 }
 
@@ -99,13 +104,20 @@ fn same_number_again_after_it_was_popped() {
         let waiting = Waiting::new();
         waiting.put(0);
         waiting.put(1);
-        assert_eq!(waiting.pop(), Some(0));
-        assert!(waiting.pile.is_begun());
+        let mut batch = waiting.take();
+        assert_eq!(waiting.pop(&mut batch), Some(0));
+        assert!(!batch.is_empty());
         let again = {
             let waiting = waiting.clone();
             spawn(move || waiting.put(0))
         };
-        let mut found = waiting.run();
+        // The rest comes first.
+        waiting.pile.leave(batch);
+        let mut batch = waiting.pile.rest();
+        let mut found = Vec::from_iter(waiting.pop(&mut batch));
+        assert!(batch.is_empty());
+        assert!(waiting.pile.rest().is_empty());
+        found.extend(waiting.run());
         again.join().unwrap();
         found.extend(waiting.run());
         assert_eq!(found, [1, 0]);
