@@ -56,6 +56,7 @@ use super::{
     },
     polls::PollTracker,
     sendq::{
+        SqError,
         SqLedger,
         SqProducer, //
     },
@@ -69,8 +70,7 @@ use crate::{
     errno,
     lock::{
         lock_name,
-        SpinLockIrq,
-        SpinLockIrqGuard, //
+        SpinLockIrq, //
     },
     raw, //
 };
@@ -181,8 +181,16 @@ impl AsRef<[Atomic<u32>]> for Ring {
 
 /// The send queue as its lock protects it.
 struct SendQueue {
+    /// If it is not then there is nothing to be had without a look.
     open: bool,
     posted: SqProducer,
+}
+
+impl SendQueue {
+    fn close(&mut self) {
+        self.open = false;
+        self.posted.stop();
+    }
 }
 
 /// A queue pair, its completion queue, and the slots by which completions are
@@ -487,24 +495,24 @@ impl QueuePair {
     #[inline(always)]
     pub(super) fn reserve(&self, n: u32, signal: bool) -> Result<Room<'_>, PostError> {
         let mut sq = self.sq.lock();
-        if sq.open {
-            if let Ok(ticket) = sq.posted.reserve(&self.ledger, n, signal) {
-                return Ok(Room::new(self, sq, ticket));
-            }
-        }
-        Err(self.no_room(sq, n))
+        let signaled = match sq.posted.take(n, signal) {
+            Some(ticket) => ticket.signal().into(),
+            None => self.look(&mut sq, n, signal)?,
+        };
+        Ok(Room::new(self, sq, n, signaled))
     }
 
-    /// Why there is none.
-    #[cold]
+    /// The same, where it takes a look at the queue; returns whether the last request is signaled, as
+    /// a number, which is what fits in registers with an error.
     #[inline(never)]
-    fn no_room(&self, sq: SpinLockIrqGuard<'_, SendQueue>, n: u32) -> PostError {
+    fn look(&self, sq: &mut SendQueue, n: u32, signal: bool) -> Result<u32, PostError> {
         if !sq.open {
-            PostError::Closed
-        } else if n == 0 || n > self.ledger.max_chain() {
-            PostError::Invalid
-        } else {
-            PostError::Full
+            return Err(PostError::Closed);
+        }
+        match sq.posted.reserve(&self.ledger, n, signal) {
+            Ok(ticket) => Ok(ticket.signal().into()),
+            Err(SqError::TooLong) => Err(PostError::Invalid),
+            Err(SqError::Full) => Err(PostError::Full),
         }
     }
 
@@ -517,7 +525,7 @@ impl QueuePair {
     /// Closes the gate: when this returns nothing is being posted any more,
     /// and nothing will be. Any context.
     pub(super) fn close_gate(&self) {
-        self.sq.lock().open = false;
+        self.sq.lock().close();
         self.rq.lock().open = false;
     }
 

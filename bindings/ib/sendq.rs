@@ -53,13 +53,14 @@ pub struct SqLedger<S> {
 
 /// The posting side, to be kept in the lock that serializes posting.
 ///
-/// As a rule there is room without a look at the ledger, and nothing is to be signaled.
+/// As a rule there is room without a look at the ledger, and nothing is to be signaled: what may be
+/// reserved so is one number.
 pub struct SqProducer {
-    /// Work requests reserved.
-    reserved: u32,
-    /// There was room up to here when the ledger was looked at; not behind `reserved`.
-    until: u32,
-    /// Less than so many work requests may follow before one has to be signaled.
+    /// Work requests that can be reserved without a look at the ledger, none of them signaled.
+    free: u32,
+    /// Work requests that are reserved when `free` is used up.
+    end: u32,
+    /// Less than so many work requests may follow then before one has to be signaled.
     left: u32,
 }
 
@@ -73,6 +74,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// A ticket again, of what one has said.
+    #[inline(always)]
+    pub const fn new(count: u32, signal: bool) -> Self {
+        Self { count, signal }
+    }
+
     /// Whether the last work request of the chain has to be posted signaled, and all others
     /// unsignaled.
     pub const fn signal(&self) -> bool {
@@ -125,11 +132,12 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
             notes_in: Atomic::<u32>::new(0),
             ring,
         };
-        let producer = SqProducer {
-            reserved: 0,
-            until: depth,
+        let mut producer = SqProducer {
+            free: 0,
+            end: 0,
             left: interval,
         };
+        producer.set(0, depth, interval);
         Some((ledger, producer))
     }
 
@@ -152,7 +160,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     /// Work requests that could be reserved now; may only grow while the producer does nothing.
     pub fn available(&self, producer: &SqProducer) -> u32 {
         // Pairs with the store in `retire`: what was retired is really free.
-        let used = producer.reserved.wrapping_sub(self.retired.load(Acquire));
+        let used = producer.reserved().wrapping_sub(self.retired.load(Acquire));
 
         self.depth.saturating_sub(used)
     }
@@ -198,6 +206,39 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
 }
 
 impl SqProducer {
+    /// Work requests reserved so far.
+    fn reserved(&self) -> u32 {
+        self.end.wrapping_sub(self.free)
+    }
+
+    /// So many are reserved, with room for `room` more, and less than `left` may follow before one
+    /// has to be signaled.
+    fn set(&mut self, reserved: u32, room: u32, left: u32) {
+        let free = room.min(left.saturating_sub(1));
+
+        self.free = free;
+        self.end = reserved.wrapping_add(free);
+        // No overflow: less.
+        self.left = left.wrapping_sub(free);
+    }
+
+    /// [`reserve`](Self::reserve), if that takes no look at the ledger; otherwise `None`, and nothing
+    /// is reserved.
+    #[inline(always)]
+    pub fn take(&mut self, count: u32, signal: bool) -> Option<Ticket> {
+        if signal || count == 0 || count > self.free {
+            return None;
+        }
+        // No overflow: see above.
+        self.free = self.free.wrapping_sub(count);
+        Some(Ticket { count, signal })
+    }
+
+    /// From now on everything takes a look at the ledger.
+    pub fn stop(&mut self) {
+        self.set(self.reserved(), 0, self.left.saturating_add(self.free));
+    }
+
     /// Reserves room for a chain of `count` work requests, to be posted at once.
     ///
     /// With `signal` the last one is signaled because the caller needs its completion; otherwise
@@ -214,15 +255,10 @@ impl SqProducer {
         count: u32,
         signal: bool,
     ) -> Result<Ticket, SqError> {
-        // `left` is a quarter of the queue at most: such a chain is not too long.
-        let room = self.until.wrapping_sub(self.reserved);
-        if count == 0 || signal || count >= self.left || count > room {
-            return self.look(ledger, count, signal);
+        match self.take(count, signal) {
+            Some(ticket) => Ok(ticket),
+            None => self.look(ledger, count, signal),
         }
-        self.reserved = self.reserved.wrapping_add(count);
-        // No overflow: see above.
-        self.left = self.left.wrapping_sub(count);
-        Ok(Ticket { count, signal })
     }
 
     /// The same, with a look at the ledger.
@@ -236,14 +272,14 @@ impl SqProducer {
         if count == 0 || count > ledger.max_chain() {
             return Err(SqError::TooLong);
         }
+        let left = self.left.saturating_add(self.free);
         let available = ledger.available(self);
-        self.until = self.reserved.wrapping_add(available);
         if count > available {
             return Err(SqError::Full);
         }
 
-        let signal = signal || count >= self.left;
-        let reserved = self.reserved.wrapping_add(count);
+        let signal = signal || count >= left;
+        let reserved = self.reserved().wrapping_add(count);
         if signal {
             let pos = ledger.notes_in.load(Relaxed);
             // Pairs with the store in `retire`: the entry is not in use any more.
@@ -257,12 +293,13 @@ impl SqProducer {
             // Pairs with the load in `retire`.
             ledger.notes_in.store(pos.wrapping_add(1), Release);
         }
-        self.reserved = reserved;
-        self.left = match signal {
+        let left = match signal {
             true => ledger.interval(),
             // No overflow: less.
-            false => self.left.wrapping_sub(count),
+            false => left.wrapping_sub(count),
         };
+        // No overflow: see above.
+        self.set(reserved, available.wrapping_sub(count), left);
         Ok(Ticket { count, signal })
     }
 
@@ -271,15 +308,16 @@ impl SqProducer {
     /// Must be called under the same hold of the lock as [`SqProducer::reserve`]. If a part of the
     /// chain was posted, the queue has to be given up instead.
     pub fn undo<S: AsRef<[Atomic<u32>]>>(&mut self, ledger: &SqLedger<S>, ticket: Ticket) {
-        self.left = if ticket.signal {
+        let left = if ticket.signal {
             // The completion cannot come, since nothing was posted; the consumer is not there.
             let pos = ledger.notes_in.load(Relaxed);
             ledger.notes_in.store(pos.wrapping_sub(1), Release);
             // How many before are not covered is not known any more: the next chain is.
             0
         } else {
-            self.left.saturating_add(ticket.count)
+            let left = self.left.saturating_add(self.free);
+            left.saturating_add(ticket.count)
         };
-        self.reserved = self.reserved.wrapping_sub(ticket.count);
+        self.set(self.reserved().wrapping_sub(ticket.count), 0, left);
     }
 }

@@ -22,18 +22,28 @@ use crate::{
 pub(in crate::ib) struct Room<'q> {
     qp: &'q QueuePair,
     sq: SpinLockIrqGuard<'q, SendQueue>,
-    ticket: Ticket,
+    /// So many requests were reserved.
+    count: u32,
+    /// 1 if the last one is to be signaled, otherwise 0.
+    signaled: u32,
 }
 
 impl<'q> Room<'q> {
-    /// Of a queue that is locked, where `ticket` was reserved.
+    /// Of a queue that is locked, where `count` requests were reserved, the last one to be signaled
+    /// if `signaled` is 1, not if it is 0.
     #[inline(always)]
     pub(super) fn new(
         qp: &'q QueuePair,
         sq: SpinLockIrqGuard<'q, SendQueue>,
-        ticket: Ticket,
+        count: u32,
+        signaled: u32,
     ) -> Self {
-        Self { qp, sq, ticket }
+        Self {
+            qp,
+            sq,
+            count,
+            signaled,
+        }
     }
 
     /// Counts a flight that is about to be posted.
@@ -70,10 +80,9 @@ impl<'q> Room<'q> {
         unsafe {
             // Always: a chain may have been tried with another token.
             (*last).__bindgen_anon_1.wr_cqe = cqe;
-            (*last).send_flags = match self.ticket.signal() {
-                true => raw::ib_send_flags_IB_SEND_SIGNALED,
-                false => 0,
-            };
+            // CAST: A flag. No overflow: 0 or 1 of it.
+            (*last).send_flags =
+                raw::ib_send_flags_IB_SEND_SIGNALED.wrapping_mul(self.signaled as i32);
         }
         // SAFETY: By the function's requirement.
         unsafe { self.hand_over(first) }
@@ -121,10 +130,11 @@ impl<'q> Room<'q> {
     #[inline(never)]
     fn refused(mut self, ret: i32, nothing_posted: bool) -> Refused<'q> {
         let error = if nothing_posted {
-            self.sq.posted.undo(&self.qp.ledger, self.ticket);
+            let ticket = Ticket::new(self.count, self.signaled != 0);
+            self.sq.posted.undo(&self.qp.ledger, ticket);
             PostError::Refused(ret)
         } else {
-            self.sq.open = false;
+            self.sq.close();
             PostError::Partial(ret)
         };
         Refused { room: self, error }

@@ -49,6 +49,23 @@ fn undo_leaves_no_trace() {
         .signal());
 }
 
+#[test]
+fn after_a_stop_nothing_is_had_without_a_look() {
+    let (ledger, mut producer) = SqLedger::new(16, ring(16)).unwrap();
+    assert!(producer.take(1, false).is_some());
+    assert!(producer.take(1, true).is_none());
+    assert!(producer.take(0, false).is_none());
+    producer.stop();
+    assert_eq!(ledger.available(&producer), 15);
+    assert!(producer.take(1, false).is_none());
+    // Those before the stop still count for when one has to be signaled.
+    let signals = (0..ledger.interval() - 1).map(|_| {
+        let ticket = producer.reserve(&ledger, 1, false).unwrap();
+        ticket.signal()
+    });
+    assert_eq!(signals.filter(|&signal| signal).count(), 1);
+}
+
 /// A queue as the device sees it: chains of work requests, and whether the last one of each is
 /// signaled.
 struct Device {
