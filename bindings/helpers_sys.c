@@ -169,19 +169,36 @@ int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
  * wq_has_sleeper(), at no cost where an atomic operation is a barrier.
  *
  * In a section, so that synchronize_rcu() after all tags were seen to be back
- * waits for every caller that is between bit and queue.
+ * waits for every caller that is between bit and queue. If true is returned then
+ * somebody waits, and it goes on: rtrs_helper_tag_wake() has to be called.
  */
-void rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq)
+bool rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq)
 {
+	unsigned int shift;
+
 	tag_enter();
 	/* What was done with the tag, before the bit is found clear. */
 	smp_mb__before_atomic();
-	sbitmap_put(sb, nr);
+	/*
+	 * As sbitmap_put() of a bitmap with a hint, and of one of its tags. The
+	 * mask tells sanitizers what the shift is anyway.
+	 */
+	shift = sb->shift & 31;
+	set_bit(nr & ~(~0U << shift), &sb->map[nr >> shift].cleared);
+	raw_cpu_write(*sb->alloc_hint, nr);
 	/* The bit, before the look at the queue: pairs with prepare_to_wait(). */
 	smp_mb__after_atomic();
 	/* The barrier that waitqueue_active() asks for is the one above. */
 	if (waitqueue_active(wq))
-		__wake_up(wq, TASK_NORMAL, 1, NULL);
+		return true;
+	tag_leave();
+	return false;
+}
+
+/* Ends the section of rtrs_helper_tag_put(). */
+void rtrs_helper_tag_wake(struct wait_queue_head *wq)
+{
+	__wake_up(wq, TASK_NORMAL, 1, NULL);
 	tag_leave();
 }
 

@@ -130,8 +130,10 @@ impl<T> Place<T> {
         Left { place: self }
     }
 
+    /// The holder gives the place up, if it has neither a turn nor lent the value; otherwise it does
+    /// not, see [`give_up`](Self::give_up).
     #[inline(always)]
-    fn leave(&self) -> Option<Left<'_, T>> {
+    pub fn leave(&self) -> Option<Left<'_, T>> {
         // ORDERING: Full: what was done in all turns, by whomever, is done.
         self.word
             .cmpxchg(HELD, IDLE, Full)

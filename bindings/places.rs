@@ -6,7 +6,14 @@
 //! numbers are tags of a [`TagQueue`], and a tag is not kept anywhere: a place that is not idle has
 //! its tag, and the one that makes it idle returns it.
 
-use kernel::prelude::*;
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use crate::{
     place::{
@@ -64,15 +71,26 @@ impl<T> Places<T> {
         self.places.get(number).map(|place| &place.0)
     }
 
+    /// The same for somebody who keeps it.
+    pub fn keep(self: &Arc<Self>, number: usize) -> Option<Kept<T>> {
+        let place = NonNull::from(self.at(number)?);
+        // INVARIANT: As was found.
+        Some(Kept {
+            place,
+            _places: self.clone(),
+        })
+    }
+
     /// Makes the caller the holder of some place, with the value as `set` leaves it; returns its
     /// number. With `wait` as soon as one is idle, which sleeps; otherwise `None` if none is, and
     /// any context will do. `None` when they are [closed](Self::close_and_wait).
     #[inline(always)]
     pub fn get(&self, wait: bool, set: impl FnOnce(&mut T)) -> Option<usize> {
-        let tag = match wait {
-            false => self.tags.try_get(),
-            true => self.tags.get(),
-        }?;
+        let tag = match self.tags.try_get() {
+            Some(tag) => tag,
+            None if wait => self.tags.get()?,
+            None => return None,
+        };
         // CAST: `usize` has at least 32 bits.
         let number = tag as usize;
         // As many as there are tags.
@@ -85,9 +103,23 @@ impl<T> Places<T> {
     /// The holder of place `number` gives it up; now, or when its value is back. Any context.
     #[inline(always)]
     pub fn put(&self, number: usize) {
+        let Some(place) = self.at(number) else {
+            return;
+        };
+        if place.leave().is_none() {
+            return self.put_busy(number);
+        }
+        // SAFETY: The place is one of ours, and has just become idle by this call alone, so that
+        // the tag is ours. CAST: A tag.
+        unsafe { self.tags.put(number as u32) };
+    }
+
+    /// The same for a place that cannot be left just now.
+    #[cold]
+    #[inline(never)]
+    fn put_busy(&self, number: usize) {
         if self.at(number).and_then(Place::give_up).is_some() {
-            // SAFETY: The place is one of ours, and has just become idle by this call alone, so that
-            // the tag is ours. CAST: A tag.
+            // SAFETY: As for `put()`.
             unsafe { self.tags.put(number as u32) };
         }
     }
@@ -107,5 +139,30 @@ impl<T> Places<T> {
     /// visible then.
     pub fn close_and_wait(&self) {
         self.tags.close_and_wait();
+    }
+}
+
+/// One of [`Places`], which are kept for it.
+///
+/// # Invariants
+///
+/// `place` is one of `_places`, which do not move.
+pub struct Kept<T> {
+    place: NonNull<Place<T>>,
+    _places: Arc<Places<T>>,
+}
+
+// SAFETY: A reference that is counted.
+unsafe impl<T: Send> Send for Kept<T> {}
+// SAFETY: As above; it lends `&Place<T>`.
+unsafe impl<T: Send> Sync for Kept<T> {}
+
+impl<T> Deref for Kept<T> {
+    type Target = Place<T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Place<T> {
+        // SAFETY: By the type invariant.
+        unsafe { self.place.as_ref() }
     }
 }

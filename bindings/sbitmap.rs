@@ -85,8 +85,11 @@ impl TagQueue {
     pub fn try_get(&self) -> Option<u32> {
         // SAFETY: initialised by the type invariant; `closed` is a `bool`.
         let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
+        if nr < 0 {
+            return None;
+        }
         // CAST: Not negative.
-        (nr >= 0).then_some(nr as u32)
+        Some(nr as u32)
     }
 
     /// A tag, as soon as one is free; [`None`] when the queue is closed.
@@ -115,7 +118,16 @@ impl TagQueue {
     pub unsafe fn put(&self, tag: u32) {
         // SAFETY: Both are initialised by the type invariant; by the function's requirement the
         // number is one of the bitmap's.
-        unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag, self.wait.as_raw()) }
+        if unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag, self.wait.as_raw()) } {
+            self.wake_one();
+        }
+    }
+
+    /// Somebody waits for the tag that was just returned.
+    #[inline(never)]
+    fn wake_one(&self) {
+        // SAFETY: Initialised by the type invariant; `rtrs_helper_tag_put()` says that it is to be done.
+        unsafe { raw::rtrs_helper_tag_wake(self.wait.as_raw()) }
     }
 
     /// Closes the queue for good: who waits gets no tag and nobody takes one
