@@ -155,52 +155,71 @@ impl Default for HbProbe {
 /// Written by completion handlers on any CPU; read by who runs the ticks.
 pub struct Liveness {
     probe: HbProbe,
-    service: Atomic<bool>,
-    io: Atomic<bool>,
-    lately: Atomic<bool>,
+    /// What was received: [`SERVICE`], [`IO`], [`LATELY`].
+    seen: Atomic<u32>,
     acking: Atomic<bool>,
 }
+
+/// Something on the service connection, in this interval.
+const SERVICE: u32 = 1 << 0;
+/// Something on another one.
+const IO: u32 = 1 << 1;
+/// Anything, since that was asked last.
+const LATELY: u32 = 1 << 2;
 
 impl Liveness {
     /// Nothing received, nothing on its way.
     pub fn new() -> Self {
         Self {
             probe: HbProbe::new(),
-            service: Atomic::<bool>::new(false),
-            io: Atomic::<bool>::new(false),
-            lately: Atomic::<bool>::new(false),
+            seen: Atomic::<u32>::new(0),
             acking: Atomic::<bool>::new(false),
         }
     }
 
     /// Something was received on connection `cid`; 0 is the service connection.
-    #[inline]
+    #[inline(always)]
     pub fn received(&self, cid: u16) {
-        let flag = if cid == 0 { &self.service } else { &self.io };
+        let bits = LATELY | if cid == 0 { SERVICE } else { IO };
 
-        // Only the first one in an interval writes: all CPUs share the flags.
-        for flag in [flag, &self.lately] {
-            if !flag.load(Relaxed) {
-                flag.store(true, Relaxed);
+        // Only the first one in an interval writes: all CPUs share the word.
+        if self.seen.load(Relaxed) & bits != bits {
+            self.mark(bits);
+        }
+    }
+
+    #[inline(never)]
+    fn mark(&self, bits: u32) {
+        self.change(|seen| seen | bits);
+    }
+
+    /// Changes what was received; returns what it was before.
+    fn change(&self, new: impl Fn(u32) -> u32) -> u32 {
+        loop {
+            let old = self.seen.load(Relaxed);
+            if self.seen.cmpxchg(old, new(old), Relaxed).is_ok() {
+                return old;
             }
         }
     }
 
     /// Whether anything was received since this was asked last. Apart from what heartbeats count.
     pub fn heard(&self) -> bool {
-        self.lately.xchg(false, Relaxed)
+        self.change(|seen| seen & !LATELY) & LATELY != 0
     }
 
     /// The same, for one who asks again.
     pub fn was_heard(&self) -> bool {
-        self.lately.load(Relaxed)
+        self.seen.load(Relaxed) & LATELY != 0
     }
 
     /// What was received since this was asked last.
     pub fn take(&self) -> HbRx {
+        let seen = self.change(|seen| seen & LATELY);
+
         HbRx {
-            service: self.service.xchg(false, Relaxed),
-            io: self.io.xchg(false, Relaxed),
+            service: seen & SERVICE != 0,
+            io: seen & IO != 0,
         }
     }
 
