@@ -59,6 +59,22 @@ impl<'a> Piece<'a> {
     }
 }
 
+/// The memory of a piece.
+///
+/// # Safety
+///
+/// `piece` must be valid, and its memory, unless that is null, readable for `'a`.
+#[inline(always)]
+unsafe fn bytes<'a>(piece: *const raw::kvec) -> &'a [u8] {
+    // SAFETY: By the function's requirement.
+    let piece = unsafe { &*piece };
+    if piece.iov_base.is_null() {
+        return &[];
+    }
+    // SAFETY: By the function's requirement.
+    unsafe { core::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
+}
+
 /// A message in pieces: `struct kvec`s of a caller.
 ///
 /// # Invariants
@@ -96,18 +112,22 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// The piece, of a message of one.
+    #[inline(always)]
+    pub fn only(&self) -> Option<&'a [u8]> {
+        match self.nr {
+            // SAFETY: There is one; by the type invariant.
+            1 => Some(unsafe { bytes(self.vec) }),
+            _ => None,
+        }
+    }
+
     /// The pieces.
     #[inline(always)]
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         (0..self.nr).map(|i| {
             // SAFETY: `i` is less than `nr`; by the type invariant.
-            let piece = unsafe { &*self.vec.add(i) };
-            if piece.iov_base.is_null() {
-                &[][..]
-            } else {
-                // SAFETY: by the type invariant.
-                unsafe { core::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
-            }
+            unsafe { bytes(self.vec.add(i)) }
         })
     }
 

@@ -31,11 +31,12 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// `sgl` is null, as it is without a callback, or a valid list of `nents` entries, at least one and
-/// at most `i32::MAX`, of `len` bytes, with its memory, that nothing but the request uses until the
-/// call is made or done without; and the invariants of [`Callback`] hold. With a callback, but without
-/// a list, `len` is 0. `lent`, which is only there with a callback, was lent for it, and stays until
-/// its `func` or `forget` is called.
+/// Unless `len` is 0, as it is without a callback, `sgl` is a valid list of `nents` entries, at least
+/// one and at most `i32::MAX`, of `len` bytes, with its memory, that nothing but the request uses until
+/// the call is made or done without; and the invariants of [`Callback`] hold. With a callback, but
+/// without a list, `nents` is 0. `lent`, which is only there with a callback, was lent for it, and
+/// stays until its `func` or `forget` is called. A list that is borrowed is there, and does not change
+/// meanwhile.
 pub struct Loan {
     callback: Option<Callback>,
     sgl: *mut raw::scatterlist,
@@ -95,20 +96,15 @@ impl Loan {
         unsafe fn nothing(_: *mut c_void) {}
 
         let sgl = sgl.cast::<raw::scatterlist>();
-        // CAST: A constant.
-        let len = if sgl.is_null() || nents.wrapping_sub(1) >= i32::MAX as u32 {
-            0
+        let len = if nents != 1 || sgl.is_null() {
+            // SAFETY: By the function's requirement.
+            unsafe { total(sgl, nents) }
         } else {
             // SAFETY: By the function's requirement.
-            unsafe {
-                match nents {
-                    // CAST: `usize` has at least 32 bits.
-                    1 => (*sgl).length as usize,
-                    _ => raw::rtrs_helper_sg_total(sgl, nents),
-                }
-            }
+            // CAST: `usize` has at least 32 bits.
+            unsafe { (*sgl).length as usize }
         };
-        let sgl = if len == 0 { null_mut() } else { sgl };
+        let nents = if len == 0 { 0 } else { nents };
         // INVARIANT: By the function's requirement.
         Self {
             callback: Some(Callback {
@@ -152,6 +148,7 @@ impl Loan {
             None => (null_mut(), 0),
         };
         let len = data.map_or(0, SgBuffer::len);
+        let nents = if len == 0 { 0 } else { nents };
         let lent = data.map(NonNull::from);
         // INVARIANT: The reference belongs to the callback; `T` is `Send`. The data was lent just
         // now, with a list of its own. It stays with the reference, which `func` and `forget` take.
@@ -161,7 +158,7 @@ impl Loan {
                 forget: forget::<T>,
                 arg: Arc::into_raw(request).cast_mut().cast(),
             }),
-            sgl: if len == 0 { null_mut() } else { sgl },
+            sgl,
             nents,
             len,
             borrower: 0,
@@ -184,17 +181,13 @@ impl Loan {
     /// Whether there is no data.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.sgl.is_null()
+        self.len == 0
     }
 
-    /// Entries of the list.
+    /// Entries of the list; of a loan that has ended, those that it had.
     #[inline(always)]
     pub fn entries(&self) -> u32 {
-        if self.is_empty() {
-            0
-        } else {
-            self.nents
-        }
+        self.nents
     }
 
     /// The call that ends the request; the loan is none then. `None` if there is none, or a flight
@@ -209,7 +202,7 @@ impl Loan {
             self.give_list_back();
         }
         // INVARIANT: The list goes with the callback.
-        self.sgl = null_mut();
+        self.len = 0;
         self.callback.take()
     }
 
@@ -226,26 +219,52 @@ impl Loan {
     /// The list.
     #[inline(always)]
     pub(crate) fn list(&self) -> Option<(*mut raw::scatterlist, u32)> {
-        (!self.sgl.is_null()).then_some((self.sgl, self.nents))
+        (!self.is_empty()).then_some((self.sgl, self.nents))
     }
 
-    /// Notes that the flight `id` has the list; `false` if one has it.
+    /// The list of a loan that is borrowed; of another one nothing in particular.
+    #[inline(always)]
+    pub(crate) fn borrowed_list(&self) -> (*mut raw::scatterlist, u32) {
+        (self.sgl, self.nents)
+    }
+
+    /// Notes that the flight `id` has the list; `false` if one has it, or there is none.
     #[inline(always)]
     pub(crate) fn borrow_by(&mut self, id: usize) -> bool {
-        if self.borrower != 0 {
+        if self.borrower != 0 || self.is_empty() {
             return false;
         }
+        // INVARIANT: There is a list.
         self.borrower = id;
         true
     }
 
-    /// The flight `id` does not use the list any more, if it is the one that had it.
+    /// Whether the flight `id` has the list.
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, id: usize) {
-        if self.borrower == id {
-            self.borrower = 0;
-        }
+    pub(crate) fn is_borrowed_by(&self, id: usize) -> bool {
+        self.borrower == id
     }
+
+    /// No flight uses the list any more. By the one that had it.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self) {
+        self.borrower = 0;
+    }
+}
+
+/// Bytes of a list; 0 if there is none, or it has too many entries.
+///
+/// # Safety
+///
+/// Unless `nents` is 0, `sgl` must be null, or a valid list of at least `nents` entries.
+#[inline(never)]
+unsafe fn total(sgl: *mut raw::scatterlist, nents: u32) -> usize {
+    // CAST: A constant.
+    if sgl.is_null() || nents.wrapping_sub(1) >= i32::MAX as u32 {
+        return 0;
+    }
+    // SAFETY: By the function's requirement.
+    unsafe { raw::rtrs_helper_sg_total(sgl, nents) }
 }
 
 #[cold]
@@ -295,7 +314,7 @@ pub trait Inspector: Send + 'static {
 ///
 /// # Invariants
 ///
-/// As those of [`Loan`] for `sgl` and `nents`, with a callback.
+/// `sgl` is null, or as in those of [`Loan`], with `nents` and a callback.
 pub struct Answer<'a> {
     sgl: *mut raw::scatterlist,
     nents: u32,
@@ -382,13 +401,14 @@ impl Loan {
         }
         let place = KBox::<Inspected<I>>::new_uninit(GFP_ATOMIC)?;
         let callback = self.callback.take().ok_or(EINVAL)?;
+        let (sgl, nents) = self.list().unwrap_or((null_mut(), 0));
         let inspected = KBox::write(
             place,
             Inspected {
                 by,
                 callback,
-                sgl: self.sgl,
-                nents: self.nents,
+                sgl,
+                nents,
             },
         );
         // INVARIANT: The box belongs to the callback, and `I` is `Send`. The list stays until

@@ -189,16 +189,20 @@ impl<const N: usize> Counters<N> {
     /// Adds `value` to counter `index`; nothing if there is no such counter.
     ///
     /// Any context but NMI.
-    #[inline]
+    #[inline(always)]
     pub fn add(&self, index: usize, value: u64) {
-        if index >= N {
-            return;
-        }
+        self.here().add(index, value);
+    }
+
+    /// Where several are added to, found once.
+    #[inline(always)]
+    pub fn here(&self) -> Here<'_, N> {
         // `now` is the first field.
-        let now = self.block.ptr.cast::<u64>();
-        // SAFETY: a per-CPU pointer to one of the `N` numbers of `now`.
-        // It is no address: nothing says that it is in an allocation.
-        unsafe { raw::rtrs_helper_this_cpu_add(now.as_ptr().wrapping_add(index), value) };
+        // INVARIANT: By that of the block.
+        Here {
+            now: self.block.ptr.cast(),
+            _counters: PhantomData,
+        }
     }
 
     /// What was added to counter `index` on all CPUs since the last reset. 0 if
@@ -253,5 +257,32 @@ impl<const N: usize> Counters<N> {
             let start = (&raw mut (*slots).start).cast::<u64>().add(index);
             Some((Atomic::from_ptr(now), Atomic::from_ptr(start)))
         }
+    }
+}
+
+/// [`Counters`], to add to them.
+///
+/// # Invariants
+///
+/// `now` is a per-CPU pointer to `N` numbers, which stay for `'a`.
+#[derive(Clone, Copy)]
+pub struct Here<'a, const N: usize> {
+    now: NonNull<u64>,
+    _counters: PhantomData<&'a Counters<N>>,
+}
+
+impl<const N: usize> Here<'_, N> {
+    /// Adds `value` to counter `index`, on whatever CPU this runs; nothing if there is no such
+    /// counter.
+    ///
+    /// Any context but NMI.
+    #[inline(always)]
+    pub fn add(self, index: usize, value: u64) {
+        if index >= N {
+            return;
+        }
+        // SAFETY: By the type invariant a per-CPU pointer to one of the `N` numbers.
+        // It is no address: nothing says that it is in an allocation.
+        unsafe { raw::rtrs_helper_this_cpu_add(self.now.as_ptr().wrapping_add(index), value) };
     }
 }

@@ -33,6 +33,7 @@ pub mod loan;
 pub mod lock;
 pub mod name;
 pub mod noio;
+mod once;
 pub mod pages;
 pub mod param;
 pub mod percpu;

@@ -164,6 +164,8 @@ impl Session {
     /// Takes a permit.
     pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
         let (id, _) = self.0.get_permit(connection, wait == Wait::Yes)?;
+        // CAST: Less than the queue depth.
+        let id = id as u16;
         Some(Permit {
             permits: self.0.permits().clone(),
             id,
@@ -211,7 +213,7 @@ impl Session {
         message: Message<'_>,
         mut loan: Loan,
     ) -> Result {
-        let id = permit.id();
+        let id = usize::from(permit.id());
         match self.0.begin(id) {
             Ok(mut turn) => {
                 turn.loan = loan;

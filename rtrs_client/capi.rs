@@ -132,27 +132,57 @@ impl RtrsCltSess {
 
     /// Where the C permit `id` is.
     #[inline(always)]
-    fn permit_ptr(&self, id: u16) -> *mut RtrsPermit {
+    fn permit_ptr(&self, id: usize) -> *mut RtrsPermit {
         self.memory
             .as_ptr()
             .cast::<u8>()
-            .wrapping_add(usize::from(id).wrapping_mul(self.stride))
+            .wrapping_add(id.wrapping_mul(self.stride))
             .cast_mut()
             .cast()
     }
 
-    /// The number of a C permit, if it is one of these. It says itself which one, unless its user
-    /// has written over that: then it is not where that one is.
+    /// Takes a permit; null if there is none, see [`Ready::get_permit`].
+    #[inline(always)]
+    fn get(&self, con_type: c_uint, wait: bool) -> *mut RtrsPermit {
+        let connection = match con_type {
+            RTRS_ADMIN_CON => Connection::Admin,
+            _ => Connection::Io,
+        };
+        let Some((id, cpu)) = self.ready.get_permit(connection, wait) else {
+            return core::ptr::null_mut();
+        };
+        let ptr = self.permit_ptr(id);
+        // SAFETY: inside `memory`, aligned, and by the permit nobody else's.
+        unsafe {
+            ptr.write(RtrsPermit {
+                con_type,
+                cpu_id: cpu,
+                // CAST: Less than the queue depth.
+                mem_id: id as u32,
+                mem_off: 0,
+            });
+        }
+        ptr
+    }
+
+    /// The same, of one who waits. Sleeps.
+    #[inline(never)]
+    fn get_waiting(&self, con_type: c_uint) -> *mut RtrsPermit {
+        self.get(con_type, true)
+    }
+
+    /// The number of a C permit, if it is one of these, and perhaps if it is none at all. It says itself
+    /// which one, unless its user has written over that: then it is not where that one is.
     ///
     /// # Safety
     ///
     /// `permit` must be readable.
     #[inline(always)]
-    unsafe fn id_of(&self, permit: *const RtrsPermit) -> Option<u16> {
+    unsafe fn id_of(&self, permit: *const RtrsPermit) -> Option<usize> {
         // SAFETY: By the function's requirement. Volatile, as what is not a permit may be changing.
         let id = unsafe { (&raw const (*permit).mem_id).read_volatile() };
-        // CAST: What is cut off is not the number of one that is there.
-        let id = id as u16;
+        // CAST: `usize` has at least 32 bits.
+        let id = id as usize;
         core::ptr::eq(self.permit_ptr(id), permit).then_some(id)
     }
 }
@@ -267,25 +297,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
 ) -> *mut RtrsPermit {
     // SAFETY: By the function's requirement.
     let sess = unsafe { &*sess };
-    let connection = match con_type {
-        RTRS_ADMIN_CON => Connection::Admin,
-        _ => Connection::Io,
-    };
-    let wait = wait != RTRS_PERMIT_NOWAIT;
-    let Some((id, cpu)) = sess.ready.get_permit(connection, wait) else {
-        return core::ptr::null_mut();
-    };
-    let ptr = sess.permit_ptr(id);
-    // SAFETY: inside `memory`, aligned, and by the permit nobody else's.
-    unsafe {
-        ptr.write(RtrsPermit {
-            con_type,
-            cpu_id: cpu,
-            mem_id: u32::from(id),
-            mem_off: 0,
-        });
+    match wait {
+        RTRS_PERMIT_NOWAIT => sess.get(con_type, false),
+        _ => sess.get_waiting(con_type),
     }
-    ptr
 }
 
 /// Gives a permit back. Any context.

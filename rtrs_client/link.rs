@@ -40,6 +40,7 @@ use rtrs_bindings::{
         Flights,
         Region, //
     },
+    places::Kept,
 };
 use rtrs_core::proto::{
     ChunkImm,
@@ -64,6 +65,7 @@ use crate::{
     },
     request::{
         Cons,
+        Io,
         Permits, //
     },
     stats::Stamp,
@@ -78,10 +80,10 @@ const ACK_TOKEN: u32 = 0;
 /// Bytes of a receive buffer: the largest answer to a request.
 const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
 
-/// What a link has for each permit besides its flight. Read for each request, and written with it:
-/// a cache line of its own.
-#[repr(align(64))]
-struct Slot {
+/// What a link has for each permit, with its flight.
+pub(crate) struct Slot {
+    /// What the session has for the permit.
+    place: Kept<Io>,
     /// When the request was posted.
     stamp: Stamp,
     chunk: Chunk,
@@ -100,9 +102,7 @@ struct Tables {
     narrower: Option<Room>,
     /// The session's.
     permits: Arc<Permits>,
-    /// By permit.
-    slots: KVVec<Slot>,
-    /// The session's message store is mapped for them.
+    /// By permit. The session's message store is mapped for them.
     flights: Flights<LinkCore>,
     /// What data go through that are copied.
     bounce: Option<Bounce>,

@@ -490,7 +490,7 @@ impl Session {
         for id in 0..depth {
             let (region, offset) = MessageSlot::of(id);
             let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
-            requests.push(Io::new(layout, message), GFP_KERNEL)?;
+            requests.push(Io::new(id, layout, message), GFP_KERNEL)?;
         }
         self.tables.populate(Tables {
             geometry: *geometry,

@@ -19,6 +19,7 @@ pub(crate) use self::files::STATS_FILES;
 use kernel::prelude::*;
 use rtrs_bindings::percpu::{
     Counters,
+    Here,
     PerCpu, //
 };
 use rtrs_core::{
@@ -70,7 +71,8 @@ struct Local {
     /// Latencies that the path's average does not know yet.
     sum_ns: Atomic<u64>,
     samples: Atomic<u64>,
-    fed_at: Atomic<u64>,
+    /// When the path is told next.
+    feed_at: Atomic<u64>,
 }
 
 impl Local {
@@ -79,43 +81,41 @@ impl Local {
             max_ns: [Atomic::new(0), Atomic::new(0)],
             sum_ns: Atomic::new(0),
             samples: Atomic::new(0),
-            fed_at: Atomic::new(0),
+            feed_at: Atomic::new(0),
         }
     }
 }
 
-/// When a request went out, and which way its data goes, in one word.
-pub(crate) struct Stamp(Atomic<u64>);
+/// When a request went out, and which way its data goes.
+pub(crate) struct Stamp {
+    at_ns: Atomic<u64>,
+    is_write: Atomic<bool>,
+}
 
 impl Stamp {
-    /// The direction is in the place of the last nanosecond.
-    const WRITE: u64 = 1;
-
     /// Of no request.
     pub(crate) fn new() -> Self {
-        Self(Atomic::new(0))
+        Self {
+            at_ns: Atomic::new(0),
+            is_write: Atomic::new(false),
+        }
     }
 
     /// Sets it, before the request is posted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&self, dir: Dir, now_ns: u64) {
-        let dir = match dir {
-            Dir::Read => 0,
-            Dir::Write => Self::WRITE,
-        };
-        self.0.store(now_ns & !Self::WRITE | dir, Relaxed);
+        self.is_write.store(dir == Dir::Write, Relaxed);
+        self.at_ns.store(now_ns, Relaxed);
     }
 
     /// Direction, and nanoseconds since then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
-        let stamp = self.0.load(Relaxed);
-        let dir = if stamp & Self::WRITE == 0 {
-            Dir::Read
-        } else {
-            Dir::Write
+        let dir = match self.is_write.load(Relaxed) {
+            false => Dir::Read,
+            true => Dir::Write,
         };
-        (dir, now_ns.saturating_sub(stamp))
+        (dir, now_ns.saturating_sub(self.at_ns.load(Relaxed)))
     }
 }
 
@@ -152,31 +152,36 @@ impl Stats {
         })
     }
 
-    /// A request is about to go out.
+    /// A request is about to go out, with data and a user message of `bytes`.
     #[inline(always)]
-    pub(crate) fn issued(&self, io: &Io) {
-        self.count_issued(io, 1, u64::from(io.layout.off()));
+    pub(crate) fn issued(&self, io: &Io, bytes: u32) {
+        let counters = self.counters.here();
+
+        Self::count_issued(counters, io, 1, bytes.into());
         if io.failover {
-            self.counters.add(FAILOVER, 1);
+            counters.add(FAILOVER, 1);
         }
     }
 
     /// It did not.
     #[cold]
     pub(crate) fn not_issued(&self, io: &Io) {
+        let counters = self.counters.here();
+        let bytes = u64::from(io.layout.off());
+
         // Counters wrap.
-        self.count_issued(io, u64::MAX, u64::from(io.layout.off()).wrapping_neg());
+        Self::count_issued(counters, io, u64::MAX, bytes.wrapping_neg());
         if io.failover {
-            self.counters.add(FAILOVER, u64::MAX);
+            counters.add(FAILOVER, u64::MAX);
         }
     }
 
     #[inline(always)]
-    fn count_issued(&self, io: &Io, by: u64, bytes: u64) {
+    fn count_issued(counters: Here<'_, COUNTERS>, io: &Io, by: u64, bytes: u64) {
         let dir = dir_index(io.layout.dir());
-        self.counters.add(REQUESTS + dir, by);
-        self.counters.add(BYTES + dir, bytes);
-        self.counters.add(SG + hist::sg_bin(io.loan.entries()), by);
+        counters.add(REQUESTS + dir, by);
+        counters.add(BYTES + dir, bytes);
+        counters.add(SG + hist::sg_bin(io.loan.entries()), by);
     }
 
     /// Writes that were answered since the path was made, whatever was reset. Any context.
@@ -190,8 +195,8 @@ impl Stats {
     #[inline(always)]
     pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64) {
         let dir = dir_index(dir);
-        self.counters
-            .add(LATENCY + dir + 2 * hist::latency_row(ns), 1);
+        let counters = self.counters.here();
+        counters.add(LATENCY + dir + 2 * hist::latency_row(ns), 1);
         let local = self.local.this();
         if let Some(max) = local.max_ns.get(dir) {
             if ns > max.load(Relaxed) {
@@ -212,12 +217,15 @@ impl Stats {
     /// Adds to what the average latency is made of.
     #[inline(always)]
     fn feed(&self, local: &Local, ns: u64, now_ns: u64) {
-        // No overflow: there are not so many in an interval.
-        let sum = local.sum_ns.load(Relaxed).wrapping_add(ns);
-        let samples = local.samples.load(Relaxed).wrapping_add(1);
-        local.sum_ns.store(sum, Relaxed);
-        local.samples.store(samples, Relaxed);
-        if now_ns.wrapping_sub(local.fed_at.load(Relaxed)) >= FEED_INTERVAL_NS {
+        // No overflow: there are not so many in an interval. One after the other: each is one
+        // instruction then.
+        local
+            .sum_ns
+            .store(local.sum_ns.load(Relaxed).wrapping_add(ns), Relaxed);
+        local
+            .samples
+            .store(local.samples.load(Relaxed).wrapping_add(1), Relaxed);
+        if now_ns >= local.feed_at.load(Relaxed) {
             self.tell(local, now_ns);
         }
     }
@@ -228,7 +236,9 @@ impl Stats {
         let (sum, samples) = (local.sum_ns.load(Relaxed), local.samples.load(Relaxed));
         local.sum_ns.store(0, Relaxed);
         local.samples.store(0, Relaxed);
-        local.fed_at.store(now_ns, Relaxed);
+        local
+            .feed_at
+            .store(now_ns.saturating_add(FEED_INTERVAL_NS), Relaxed);
         if let Some(average) = sum.checked_div(samples) {
             self.latency.add(average, now_ns);
         }

@@ -12,7 +12,11 @@ use kernel::{
     prelude::*,
     str::CString, //
 };
-use rtrs_bindings::trace::tracepoints;
+use rtrs_bindings::{
+    ib::Flight,
+    trace::tracepoints, //
+};
+use rtrs_core::proto::Dir;
 
 use crate::{
     link::LinkCore,
@@ -69,10 +73,10 @@ fn names(core: &LinkCore) -> (&CStr, &CStr) {
 
 /// A request is about to be posted.
 #[inline(always)]
-pub(crate) fn issue(core: &LinkCore, id: u16, io: &Io) {
+pub(crate) fn issue(core: &LinkCore, flight: &Flight<LinkCore>, io: &Io) {
     #[cold]
     #[inline(never)]
-    fn fire(core: &LinkCore, id: u16, io: &Io) {
+    fn fire(core: &LinkCore, flight: &Flight<LinkCore>, io: &Io) {
         let (sess, path) = names(core);
         let layout = &io.layout;
         // CAST: a direction is 0 or 1.
@@ -80,7 +84,7 @@ pub(crate) fn issue(core: &LinkCore, id: u16, io: &Io) {
             sess,
             path,
             io.con.into(),
-            id.into(),
+            flight.index().into(),
             dir_index(layout.dir()) as u32,
             layout.data_len().into(),
             layout.usr_len().into(),
@@ -89,7 +93,7 @@ pub(crate) fn issue(core: &LinkCore, id: u16, io: &Io) {
     }
 
     if rtrs_clt_issue::enabled() {
-        fire(core, id, io);
+        fire(core, flight, io);
     }
 }
 
@@ -110,17 +114,25 @@ pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: b
 
 /// A request is complete.
 #[inline(always)]
-pub(crate) fn complete(core: &LinkCore, con: u16, id: u16, dir: usize, result: i32, ns: u64) {
+pub(crate) fn complete(
+    core: &LinkCore,
+    con: u16,
+    flight: &Flight<LinkCore>,
+    dir: Dir,
+    result: i32,
+    ns: u64,
+) {
     #[cold]
     #[inline(never)]
-    fn fire(core: &LinkCore, con: u16, id: u16, dir: usize, result: i32, ns: u64) {
+    fn fire(core: &LinkCore, con: u16, flight: &Flight<LinkCore>, dir: Dir, result: i32, ns: u64) {
         let (sess, path) = names(core);
+        let (id, dir) = (flight.index(), dir_index(dir));
         // CAST: a direction is 0 or 1.
         rtrs_clt_complete::fire(sess, path, con.into(), id.into(), dir as u32, result, ns)
     }
 
     if rtrs_clt_complete::enabled() {
-        fire(core, con, id, dir, result, ns);
+        fire(core, con, flight, dir, result, ns);
     }
 }
 

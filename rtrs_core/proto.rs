@@ -47,9 +47,9 @@ pub use self::{
         Liveness, //
     },
     imm::{
+        success_of,
         Imm,
         ImmCodec,
-        IoRsp,
         IoTarget, //
     },
     info::{

@@ -45,7 +45,10 @@ use super::{
         QueuePair, //
     },
     sockaddr::SockAddr,
-    wc::Wc,
+    wc::{
+        Success,
+        Wc, //
+    },
 };
 use crate::{
     atomic::{
@@ -54,11 +57,15 @@ use crate::{
         Relaxed,
         Release, //
     },
+    once::OnceBox,
     raw,
 };
 
 /// Somebody who gets what happens at an endpoint.
 pub trait Handler: Send + Sync + Sized + 'static {
+    /// What is kept with each [`Flight`](super::Flight).
+    type Cargo: Send + Sync + 'static;
+
     /// Something happened to the connection. May sleep; must not drop the
     /// endpoint.
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>);
@@ -90,7 +97,10 @@ pub trait Handler: Send + Sync + Sized + 'static {
     }
 
     /// A receive completed. Context: the queue's.
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc);
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success);
+
+    /// A receive failed: nothing more is received. Context: the queue's.
+    fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc);
 
     /// The device says that the peer broke the rules of the transport, perhaps before what was
     /// outstanding fails. Any context.
@@ -106,7 +116,7 @@ pub trait Handler: Send + Sync + Sized + 'static {
 #[pin_data(PinnedDrop)]
 pub struct Endpoint<H: Handler> {
     // Dropped after `shutdown()`.
-    qp: SetOnce<Pin<KBox<QueuePair>>>,
+    qp: OnceBox<QueuePair>,
     /// Taken in the end, after the queue pair was destroyed.
     id: SetOnce<ManuallyDrop<CmId>>,
     handler: Arc<H>,
@@ -135,7 +145,7 @@ impl<H: Handler> Endpoint<H> {
         let consumer = consumer.clone();
         KBox::pin_init(
             pin_init!(Self {
-                qp: SetOnce::new(),
+                qp: OnceBox::new(),
                 id: SetOnce::new(),
                 handler,
                 dying: Atomic::new(false),
@@ -208,9 +218,21 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// The queue pair, once there is one.
-    #[inline]
+    #[inline(always)]
     pub fn qp(&self) -> Option<&QueuePair> {
-        self.qp.as_ref().map(|qp| &**qp)
+        self.qp.get()
+    }
+
+    /// The queue pair.
+    ///
+    /// # Safety
+    ///
+    /// One of its completions must be what the caller is called for: whoever posted the request had
+    /// found the queue pair here.
+    #[inline(always)]
+    pub(super) unsafe fn qp_of_completion(&self) -> &QueuePair {
+        // SAFETY: By the function's requirement.
+        unsafe { self.qp.get_unchecked() }
     }
 
     /// Who gets the events.

@@ -87,6 +87,7 @@ use crate::{
         Atomic,
         Relaxed, //
     },
+    loan::Loan,
     raw, //
 };
 
@@ -97,7 +98,8 @@ pub const MAX_SGES: usize = 8;
 const MESSAGE: usize = MAX_SGES - 1;
 
 /// What was done with the data of a flight.
-#[derive(Clone, Copy, PartialEq, Eq)]
+// Those that are mapped come last: it is one comparison.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum What {
     /// There are none, or nothing yet.
     None,
@@ -109,6 +111,13 @@ enum What {
     Mapped,
     /// And described to the region, to be registered.
     Described,
+}
+
+impl What {
+    #[inline(always)]
+    fn is_mapped(self) -> bool {
+        self >= Self::Mapped
+    }
 }
 
 /// Data of a flight.
@@ -127,8 +136,6 @@ struct Data {
     iova: u64,
     /// The part of the region's key that consumers choose.
     key: u8,
-    /// Bytes of the message.
-    message_len: u32,
 }
 
 /// Work requests of a flight, as they are posted again and again. What never changes is set when
@@ -141,7 +148,7 @@ struct WorkRequests {
     sges: [raw::ib_sge; MAX_SGES],
 }
 
-/// A place for one request in flight, seven cache lines.
+/// A place for one request in flight, with what its user keeps with it.
 ///
 /// # Invariants
 ///
@@ -160,9 +167,8 @@ pub struct Flight<H: Handler> {
     rkey: Atomic<u32>,
     index: u16,
     data: UnsafeCell<Data>,
-    wrs: UnsafeCell<WorkRequests>,
+    cargo: H::Cargo,
     // What follows is set when it is made.
-    mr: NonNull<raw::ib_mr>,
     message: NonNull<u8>,
     message_dma: u64,
     message_room: u32,
@@ -171,13 +177,18 @@ pub struct Flight<H: Handler> {
     bounce: *mut u8,
     bounce_dma: u64,
     bounce_remote: Remote,
+    /// The key of messages and bounce buffers.
+    lkey: u32,
     domain: NonNull<Domain>,
+    /// Of the domain.
+    device: *mut raw::ib_device,
+    mr: NonNull<raw::ib_mr>,
+    wrs: UnsafeCell<WorkRequests>,
     /// Where its work requests complete: those that say something only if they fail, the send, the
     /// invalidation.
     failed: raw::ib_cqe,
     sent: raw::ib_cqe,
     invalidated: raw::ib_cqe,
-    _handler: core::marker::PhantomData<fn(&H)>,
 }
 
 // SAFETY: A flight may be used from any thread: what is not atomic is its owner's.
@@ -212,7 +223,7 @@ impl<H: Handler> Deref for Flights<H> {
 impl<H: Handler> Flights<H> {
     /// `n` flights whose data has up to `pages` pages, and whose messages are in `messages`,
     /// `message_room` bytes each: as many to a region as fit. Those for which there is a place in
-    /// `bounce` can take data along by copy. May sleep.
+    /// `bounce` can take data along by copy. `cargo` makes what is kept with each. May sleep.
     ///
     /// # Errors
     ///
@@ -225,6 +236,7 @@ impl<H: Handler> Flights<H> {
         messages: &[Region],
         message_room: u32,
         bounce: Option<&Bounce>,
+        cargo: impl Fn(u16) -> Result<H::Cargo>,
     ) -> Result<Self> {
         if bounce.is_some_and(|bounce| !bounce.is_of(domain)) {
             return Err(EINVAL);
@@ -250,6 +262,7 @@ impl<H: Handler> Flights<H> {
                 message.ok_or(EINVAL)?,
                 region.dma() + offset as u64,
                 message_room,
+                cargo(index)?,
             );
             if let Some((bounce, place)) = bounce.and_then(|b| Some((b, b.place(index)?))) {
                 flight.bounce_room = bounce.room();
@@ -310,6 +323,7 @@ impl<H: Handler> Flight<H> {
         message: NonNull<u8>,
         message_dma: u64,
         message_room: u32,
+        cargo: H::Cargo,
     ) -> Self {
         // INVARIANT: Idle, and nothing is mapped.
         Self {
@@ -329,7 +343,6 @@ impl<H: Handler> Flight<H> {
                 // SAFETY: The region is valid.
                 // CAST: The low byte is the part that consumers choose.
                 key: unsafe { raw::rtrs_helper_ib_mr_rkey(mr.as_ptr()) } as u8,
-                message_len: 0,
             }),
             wrs: UnsafeCell::new(WorkRequests {
                 reg: raw::ib_reg_wr::default(),
@@ -341,7 +354,7 @@ impl<H: Handler> Flight<H> {
                     lkey: domain.lkey(),
                 }; MAX_SGES],
             }),
-            mr,
+            cargo,
             message,
             message_dma,
             message_room,
@@ -349,7 +362,10 @@ impl<H: Handler> Flight<H> {
             bounce: null_mut(),
             bounce_dma: 0,
             bounce_remote: Remote { addr: 0, rkey: 0 },
+            lkey: domain.lkey(),
             domain: NonNull::from(&**domain),
+            device: domain.device().as_raw(),
+            mr,
             failed: raw::ib_cqe {
                 done: Some(super::queue::send_done::<H>),
             },
@@ -359,7 +375,6 @@ impl<H: Handler> Flight<H> {
             invalidated: raw::ib_cqe {
                 done: Some(landing::done::<H, { landing::INVALIDATED }>),
             },
-            _handler: core::marker::PhantomData,
         }
     }
 
@@ -383,6 +398,12 @@ impl<H: Handler> Flight<H> {
     #[inline(always)]
     pub fn index(&self) -> u16 {
         self.index
+    }
+
+    /// What its user keeps with it.
+    #[inline(always)]
+    pub fn cargo(&self) -> &H::Cargo {
+        &self.cargo
     }
 
     /// Whether `len` bytes of data can go along by copy.
@@ -495,26 +516,22 @@ impl<H: Handler> Flight<H> {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Undoes the mapping, if there is one, or copies what has come: if it has, as `good` says.
+    /// Undoes the mapping, if there is one.
     ///
     /// # Safety
     ///
     /// The flight must be the caller's, and no work request outstanding, or key good, that names
     /// the data.
     #[inline(always)]
-    unsafe fn unmap(&self, good: bool) {
+    unsafe fn unmap(&self) {
         // SAFETY: The flight is the caller's.
         let data = unsafe { &*self.data.get() };
-        if data.what == What::Back {
-            if good {
-                self.take_out(data);
-            }
-        } else if matches!(data.what, What::Mapped | What::Described) {
+        if data.what.is_mapped() {
             // SAFETY: Mapped with these arguments, in `borrow()`, from a loan that is not given back
             // yet. CAST: As there.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_sg(
-                    self.domain().device().as_raw(),
+                    self.device,
                     data.sgl,
                     data.nents as i32,
                     data.dir.as_raw(),
@@ -523,21 +540,29 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Copies what has come.
+    /// Copies what has come to the list of `loan`.
+    ///
+    /// # Safety
+    ///
+    /// The flight must be the caller's, its data [`What::Back`], and the loan borrowed by it.
     #[inline(always)]
-    fn take_out(&self, data: &Data) {
-        // SAFETY: The list was borrowed in `copy_back()`, from a loan that is not given back yet, and
-        // has as many bytes; the buffer was checked to have them, and is no part of the list. The
-        // peer may be writing to it: what is copied is whatever is there, as if it had written that
-        // before.
+    unsafe fn take_out(&self, loan: &Loan) {
+        // SAFETY: The flight is the caller's.
+        // CAST: `usize` has at least 32 bits.
+        let len = unsafe { (*self.data.get()).len } as usize;
+        // SAFETY: The device is valid, and the buffer mapped for it, as long as the domain.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_cpu(
-                self.domain().device().as_raw(),
+                self.device,
                 self.bounce_dma,
-                data.len as usize,
+                len,
                 Direction::Bidirectional.as_raw(),
             );
-            raw::sg_copy_from_buffer(data.sgl, data.nents, self.bounce.cast(), data.len as usize);
         }
+        let (sgl, nents) = loan.borrowed_list();
+        // SAFETY: By the invariant of the loan the list is there, and valid; the copy ends with it. The
+        // buffer was found to have `len` bytes, in `copy_back()`, and is no part of the list. The peer
+        // may be writing to it: what is copied is whatever is there, as if it had written that before.
+        unsafe { raw::sg_copy_from_buffer(sgl, nents, self.bounce.cast(), len) };
     }
 }

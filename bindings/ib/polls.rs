@@ -15,8 +15,12 @@ use crate::atomic::{
 /// polls. A cache line of its own, as it is written with each completion.
 #[repr(align(64))]
 pub(super) struct PollTracker {
+    /// The completion that was taken last.
     last: Atomic<usize>,
+    /// Those of its poll that were found before the one at `next`, the last time that there was more
+    /// than one: as a rule a poll finds one, which is one number.
     found: Atomic<u32>,
+    next: Atomic<usize>,
 }
 
 impl PollTracker {
@@ -25,6 +29,7 @@ impl PollTracker {
         Self {
             last: Atomic::new(0),
             found: Atomic::new(0),
+            next: Atomic::new(0),
         }
     }
 
@@ -33,14 +38,26 @@ impl PollTracker {
     #[inline]
     pub(super) fn next(&self, wc: &Wc) -> u32 {
         let addr = core::ptr::from_ref(wc).addr();
-        let behind = self.last.load(Relaxed).wrapping_add(size_of::<Wc>());
-        let found = if addr == behind {
-            self.found.load(Relaxed).saturating_add(1)
-        } else {
-            1
-        };
+        let first = addr != self.last.load(Relaxed).wrapping_add(size_of::<Wc>());
+
         self.last.store(addr, Relaxed);
+        match first {
+            true => 1,
+            false => self.another(addr),
+        }
+    }
+
+    /// The same for one that is not the first of its poll.
+    fn another(&self, addr: usize) -> u32 {
+        let before = match self.next.load(Relaxed) == addr {
+            true => self.found.load(Relaxed),
+            // The second one.
+            false => 1,
+        };
+        let found = before.saturating_add(1);
+
         self.found.store(found, Relaxed);
+        self.next.store(addr.wrapping_add(size_of::<Wc>()), Relaxed);
         found
     }
 }

@@ -139,14 +139,10 @@ impl Success {
     /// The immediate, in host order, of an RDMA write of the peer, if that has arrived.
     #[inline(always)]
     pub fn written(&self) -> Option<u32> {
-        let wc = self.raw();
-        // CAST: As below.
-        let has_imm = wc.wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0;
-        if wc.opcode != raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM || !has_imm {
-            return None;
+        match self.raw().opcode {
+            raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => self.imm(),
+            _ => None,
         }
-        // SAFETY: The flag says that this member of the union was written.
-        Some(u32::from_be(unsafe { wc.ex.imm_data }))
     }
 
     /// Bytes received.
@@ -156,7 +152,7 @@ impl Success {
     }
 
     /// The immediate of a received message, in host order.
-    #[inline]
+    #[inline(always)]
     pub fn imm(&self) -> Option<u32> {
         // CAST: flags are an `int` in the structure.
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0 {

@@ -36,18 +36,18 @@ use rtrs_bindings::{
         WcOpcode,
         WcStatus, //
     },
-    place::Place,
     ratelimit::pr_err_ratelimited,
     time,
 };
 use rtrs_core::proto::{
+    success_of,
     Imm,
-    IoRsp,
     RkeyRsp, //
 };
 
 use super::{
     LinkCore,
+    Slot,
     Tables,
     ACK_TOKEN,
     INFO_TOKEN,
@@ -58,7 +58,6 @@ use crate::{
     path::Notice,
     request::Turn,
     session::complete,
-    stats::dir_index,
     trace, //
 };
 
@@ -76,7 +75,9 @@ impl Handler for LinkCore {
         self.handle_cm_event(&ep, event);
     }
 
-    #[inline]
+    type Cargo = Slot;
+
+    #[inline(always)]
     fn found(&self, position: u32) {
         self.path.stats().polls.found(position);
     }
@@ -98,22 +99,23 @@ impl Handler for LinkCore {
     }
 
     #[inline(always)]
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
-        let Some(wc) = wc.success() else {
-            return self.completion_failed(ep, wc, "receive");
-        };
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
         let con = ep.index();
         if con == 0 {
             return self.service_received(ep, qp, token, wc);
         }
         self.liveness.received(con);
         // As a rule a request is answered that nothing else has to come for.
-        if let Some((tables, landing)) = self.land(ep, wc) {
+        if let Some((tables, landing)) = self.land(ep, con, wc) {
             // Nothing was in its memory.
             self.post_again(qp, token);
             return self.over(tables, con, landing);
         }
         self.received_else(ep, qp, token, wc);
+    }
+
+    fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {
+        self.completion_failed(ep, wc, "receive");
     }
 }
 
@@ -154,23 +156,23 @@ impl LinkCore {
         u32::from(con).checked_sub(1)
     }
 
-    /// The request that is over by what was received, and needs nothing else.
+    /// The request that has succeeded by what was received, and needs nothing else.
     #[inline(always)]
     fn land<'a>(
         &'a self,
         ep: &Endpoint<Self>,
+        con: u16,
         wc: &Success,
     ) -> Option<(&'a Tables, Landing<'a, Self>)> {
-        let rsp = IoRsp::decode(wc.written()?)?;
+        let msg_id = success_of(wc.written()?)?;
         let tables = self.tables.as_ref()?;
         // Or the chunk's new key has to come with it.
         if !self.keeps_keys && self.new_rkey.load(Relaxed) {
             return None;
         }
-        let flight = tables.flights.get(rsp.msg_id as usize)?;
-        let result = rsp.errno.to_kernel();
-        let landing = flight.land(ep, ep.index(), result)?;
-        trace::response(self, ep.index(), rsp.msg_id, result, rsp.inval);
+        let flight = tables.flights.get(msg_id as usize)?;
+        let landing = flight.land(ep, con, 0)?;
+        trace::response(self, con, msg_id, 0, false);
         Some((tables, landing))
     }
 
@@ -287,12 +289,12 @@ impl LinkCore {
         if u32::from(rsp.buf_id) != msg_id {
             return Err(Bad("key of another chunk"));
         }
-        let slot = tables
-            .slots
+        let flight = tables
+            .flights
             .get(usize::from(rsp.buf_id))
             .ok_or(Bad("no such chunk"))?;
         // Before the request is completed, and its permit used again.
-        slot.chunk.rkey.store(rsp.rkey, Relaxed);
+        flight.cargo().chunk.rkey.store(rsp.rkey, Relaxed);
         Ok(())
     }
 
@@ -324,21 +326,18 @@ impl LinkCore {
     /// A request is over.
     #[inline(always)]
     fn over(&self, tables: &Tables, con: u16, landing: Landing<'_, Self>) {
-        let id = landing.flight().index();
-        let index = usize::from(id);
+        let flight = landing.flight();
+        let slot = flight.cargo();
         let now = time::now_ns();
-        let (Some(slot), Some(place)) = (tables.slots.get(index), tables.permits.at(index)) else {
-            return not_ours(landing);
-        };
         let (dir, ns) = slot.stamp.get(now);
         self.path.stats().completed(dir, ns, now);
-        trace::complete(self, con, id, dir_index(dir), landing.result(), ns);
+        trace::complete(self, con, flight, dir, landing.result(), ns);
         let cpu = CpuId::current().as_u32();
         // As a rule that is where it was expected.
         if u32::from(con) != cpu.wrapping_add(1) {
             self.migrated(con, cpu);
         }
-        let Some(mut turn) = place.resume() else {
+        let Some(mut turn) = slot.place.resume() else {
             return not_ours(landing);
         };
         let result = landing.result();
@@ -364,16 +363,16 @@ impl LinkCore {
             return;
         };
         let collected = tables.flights.collect(|landing, left| {
-            let id = landing.flight().index();
+            let flight = landing.flight();
+            let (id, slot) = (flight.index(), flight.cargo());
             let answered = !left.needs.has_answer();
             trace::failover(self, left.lane, id, answered);
-            if let Some(slot) = tables.slots.get(usize::from(id)).filter(|_| answered) {
+            if answered {
                 let now = time::now_ns();
                 let (dir, ns) = slot.stamp.get(now);
                 self.path.stats().completed(dir, ns, now);
             }
-            let place = tables.permits.at(usize::from(id));
-            if let Some(mut turn) = place.and_then(Place::resume) {
+            if let Some(mut turn) = slot.place.resume() {
                 landing.give_back(&mut turn.loan);
                 f(id, turn, answered.then_some(left.result));
             }

@@ -52,11 +52,11 @@ impl Link {
             return;
         };
         let now = time::now_ns();
-        for (flight, slot) in tables.flights.iter().zip(tables.slots.iter()) {
+        for flight in tables.flights.iter() {
             let Some(info) = flight.peek() else {
                 continue;
             };
-            let (dir, age_ns) = slot.stamp.get(now);
+            let (dir, age_ns) = flight.cargo().stamp.get(now);
             f(Flying {
                 id: usize::from(flight.index()),
                 cid: info.lane,

@@ -55,7 +55,7 @@ impl Link {
     ///
     /// It does not: the turn, with the reason.
     #[inline(always)]
-    pub(crate) fn issue<'t>(&self, id: u16, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    pub(crate) fn issue<'t>(&self, id: usize, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let core = &*self.core;
         let con = turn.con;
         let Some(tables) = core.tables.as_ref() else {
@@ -64,11 +64,7 @@ impl Link {
         let Some(ep) = self.endpoint(con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        let index = usize::from(id);
-        let Some(slot) = tables.slots.get(index) else {
-            return Err(unsent(turn, Unsent::Request(EINVAL)));
-        };
-        let Some(flight) = tables.flights.get(index) else {
+        let Some(flight) = tables.flights.get(id) else {
             return Err(unsent(turn, Unsent::Request(EINVAL)));
         };
         if let Some(room) = &tables.narrower {
@@ -79,28 +75,32 @@ impl Link {
         let Some(mut building) = flight.build() else {
             return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
-        if let Err(e) = prepare(&mut building, &mut turn, core) {
-            building.cancel(&mut turn.loan);
-            return Err(unsent(turn, Unsent::Request(e)));
-        }
-        // The request may be over before the post returns.
-        let layout = turn.layout;
-        let to = Remote {
-            addr: slot
-                .chunk
-                .addr
-                .load(Relaxed)
-                .wrapping_add(u64::from(layout.write_off())),
-            rkey: slot.chunk.rkey.load(Relaxed),
+        let skip = match prepare(&mut building, &mut turn, core) {
+            Ok(skip) => skip,
+            Err(e) => {
+                building.cancel(&mut turn.loan);
+                return Err(unsent(turn, Unsent::Request(e)));
+            }
         };
-        trace::issue(core, id, &turn);
-        core.path.stats().issued(&turn);
-        slot.stamp.set(layout.dir(), time::now_ns());
+        let slot = flight.cargo();
+        let off = turn.layout.off();
+        trace::issue(core, flight, &turn);
+        core.path.stats().issued(&turn, off);
+        slot.stamp.set(turn.layout.dir(), time::now_ns());
         let place = turn.place();
         turn.lend();
-        match building.post(ep, con, to, layout.imm(slot.imm)) {
+        // The request may be over before the post returns.
+        let to = Remote {
+            addr: slot.chunk.addr.load(Relaxed).wrapping_add(skip.into()),
+            rkey: slot.chunk.rkey.load(Relaxed),
+        };
+        let imm = slot.imm.at(off);
+        if building.is_mapped() {
+            return post_mapped(ep, place, building, to, imm);
+        }
+        match building.post(ep, to, imm) {
             Ok(()) => Ok(()),
-            Err(e) => core.not_posted(place, e),
+            Err(e) => not_posted(ep, place, e),
         }
     }
 
@@ -127,20 +127,22 @@ fn fits(io: &Io, room: &Room) -> bool {
 }
 
 /// Lends the data to the device, or has them copied if they are few, and writes the protocol's
-/// message behind the user's.
+/// message behind the user's. Returns the offset in the chunk where the write starts, in bytes, see
+/// [`Layout::write_off`].
 #[inline(always)]
-fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
+fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result<u32> {
     let (usr_len, len) = (io.layout.usr_len(), io.layout.data_len());
     let at = u32::from(usr_len);
     match io.layout.dir() {
-        Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len)),
+        Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len))?,
         Dir::Read => {
             let copies = building.can_copy(io.loan.len());
             let remote = match copies {
                 true => building.copy_back(&mut io.loan)?,
                 false => describe(building, io)?,
             };
-            building.end_message(at, read_to(usr_len, remote, len, !copies))
+            building.end_message(at, read_to(usr_len, remote, len, !copies))?;
+            return Ok(len);
         }
         Dir::Write => {
             if len != 0 {
@@ -149,13 +151,14 @@ fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) 
                     false => send_mapped(building, io, core)?,
                 }
             }
-            building.end_message(at, WriteMsg { usr_len }.to_bytes())
+            building.end_message(at, WriteMsg { usr_len }.to_bytes())?;
         }
     }
+    Ok(0)
 }
 
 /// Has the peer write the data to where they go.
-#[inline(never)]
+#[inline(always)]
 fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote> {
     building.borrow(&mut io.loan, Direction::FromDevice)?;
     building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::REMOTE_WRITE)
@@ -163,7 +166,7 @@ fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote
 
 /// Sends the data from where they are. The common case: no registration, one work request, and nobody
 /// but our own device ever reads the memory.
-#[inline(never)]
+#[inline(always)]
 fn send_mapped(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
     let segments = building.borrow(&mut io.loan, Direction::ToDevice)?;
     if segments > core.direct_segments.load(Relaxed) {
@@ -183,35 +186,46 @@ fn read_to(usr_len: u16, to: Remote, len: u32, need_inval: bool) -> [u8; ReadMsg
     ReadMsg::with_data(usr_len, &ReadDest { desc, need_inval })
 }
 
-impl LinkCore {
-    /// The request that was lent at `place` was not posted, or a part of it: what that means for the
-    /// link.
-    #[cold]
-    #[inline(never)]
-    fn not_posted<'t>(
-        &self,
-        place: &'t Place<Io>,
-        why: Unposted<'_, Self>,
-    ) -> Result<(), Turn<'t>> {
-        let (e, building) = match why {
-            Unposted::Not(e, building) => (e, building),
-            // It is looked after with the others in flight.
-            Unposted::Broken(e) => {
-                self.fail("posting a request", e_to_errno(e));
-                return Ok(());
-            }
-        };
-        // It was lent to nobody.
-        let Some(mut turn) = place.resume() else {
-            return Ok(());
-        };
-        building.cancel(&mut turn.loan);
-        self.path.stats().not_issued(&turn);
-        if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
-            self.fail("posting a request", e_to_errno(e));
-        }
-        Err(unsent(turn, e.into()))
+/// Posts a request whose data are mapped: one that is not has nothing to do with what that takes.
+#[inline(never)]
+fn post_mapped<'t>(
+    ep: &Endpoint<LinkCore>,
+    place: &'t Place<Io>,
+    building: Building<'_, LinkCore>,
+    to: Remote,
+    imm: u32,
+) -> Result<(), Turn<'t>> {
+    match building.post(ep, to, imm) {
+        Ok(()) => Ok(()),
+        Err(e) => not_posted(ep, place, e),
     }
+}
+
+/// The request that was lent at `place` was not posted, or a part of it: what that means for the
+/// link.
+#[cold]
+#[inline(never)]
+fn not_posted<'t>(
+    ep: &Endpoint<LinkCore>,
+    place: &'t Place<Io>,
+    why: Unposted<'_, LinkCore>,
+) -> Result<(), Turn<'t>> {
+    let (core, e) = (ep.handler(), why.error);
+    let Some(building) = why.building else {
+        // It is looked after with the others in flight.
+        core.fail("posting a request", e_to_errno(e));
+        return Ok(());
+    };
+    // It was lent to nobody.
+    let Some(mut turn) = place.resume() else {
+        return Ok(());
+    };
+    building.cancel(&mut turn.loan);
+    core.path.stats().not_issued(&turn);
+    if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
+        core.fail("posting a request", e_to_errno(e));
+    }
+    Err(unsent(turn, e.into()))
 }
 
 fn e_to_errno(e: PostError) -> i32 {

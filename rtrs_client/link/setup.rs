@@ -214,8 +214,8 @@ impl Link {
         InfoRsp::parse(&buf)
             .and_then(|rsp| {
                 geometry.for_each_chunk(rsp.descs(), |id, buf| {
-                    if let Some(slot) = tables.slots.get(usize::from(id)) {
-                        slot.chunk.set(buf);
+                    if let Some(flight) = tables.flights.get(usize::from(id)) {
+                        flight.cargo().chunk.set(buf);
                     }
                 })
             })
@@ -287,18 +287,6 @@ impl LinkCore {
             .attrs()
             .max_fast_reg_pages
             .min(MAX_SEGMENTS + 1);
-        let mut slots = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for id in 0..depth {
-            let slot = Slot {
-                imm: ChunkImm::new(geometry, id).map_err(|_| EINVAL)?,
-                stamp: Stamp::new(),
-                chunk: Chunk {
-                    addr: Atomic::new(0),
-                    rkey: Atomic::new(0),
-                },
-            };
-            slots.push(slot, GFP_KERNEL)?;
-        }
         let mut recv = KVec::new();
         if self.new_rkey.load(Relaxed) {
             for con in 0..self.cons.count() {
@@ -314,13 +302,24 @@ impl LinkCore {
             bounce => bounce?,
         };
         let session = self.path.session();
+        let permits = session.permits().ok_or(EINVAL)?;
+        let slot = |id| {
+            Ok(Slot {
+                place: permits.keep(usize::from(id)).ok_or(EINVAL)?,
+                stamp: Stamp::new(),
+                chunk: Chunk {
+                    addr: Atomic::new(0),
+                    rkey: Atomic::new(0),
+                },
+                imm: ChunkImm::new(geometry, id).map_err(|_| EINVAL)?,
+            })
+        };
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
         // A request fits if it is within the limits of the session, as a rule.
         let fits = |least: &Room| room.header() >= least.header() && room.data() >= least.data();
         let tables = Tables {
             narrower: (!session.room().is_some_and(fits)).then_some(room),
-            permits: session.permits().ok_or(EINVAL)?.clone(),
-            slots,
+            permits: permits.clone(),
             flights: Flights::new(
                 domain,
                 depth,
@@ -328,6 +327,7 @@ impl LinkCore {
                 &messages,
                 MessageSlot::SIZE,
                 bounce.as_ref(),
+                slot,
             )?,
             bounce,
             recv,

@@ -159,15 +159,25 @@ pub const SG_BINS: usize = 10;
 const SG_LIMITS: [u32; SG_BINS - 1] = [0, 1, 2, 4, 8, 16, 32, 64, 128];
 
 /// Counter of a scatter list of `entries` entries; below [`SG_BINS`].
-pub fn sg_bin(entries: u32) -> usize {
-    match entries {
-        0 => 0,
-        // As a rule.
-        1 => 1,
-        // CAST: at most 32. Two limits stand before the powers of two.
-        n => ((u32::BITS - (n - 1).leading_zeros()) as usize)
-            .saturating_add(1)
-            .min(SG_BINS - 1),
+#[inline(always)]
+pub const fn sg_bin(entries: u32) -> usize {
+    // As a rule.
+    if entries <= 1 {
+        // CAST: 0 or 1.
+        return entries as usize;
+    }
+    long_sg_bin(entries)
+}
+
+/// The same for several entries.
+#[inline(never)]
+const fn long_sg_bin(entries: u32) -> usize {
+    // CAST: at most 32. Two limits stand before the powers of two.
+    let bin = (u32::BITS - (entries - 1).leading_zeros()) as usize + 1;
+    if bin < SG_BINS {
+        bin
+    } else {
+        SG_BINS - 1
     }
 }
 

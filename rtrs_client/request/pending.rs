@@ -99,6 +99,8 @@ const SLOT_SIZE: usize = MessageSlot::SIZE as usize;
 
 /// A request, as it has to be known to send it, and to send it again.
 pub(crate) struct Io {
+    /// The permit, which does not change.
+    pub(crate) id: u16,
     /// The data, and the call that ends the request.
     pub(crate) loan: Loan,
     /// What the permit was taken for.
@@ -124,9 +126,10 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// Of a permit that nobody holds.
-    pub(crate) fn new(layout: Layout, message: Part<SLOT_SIZE>) -> Self {
+    /// Of permit `id`, which nobody holds.
+    pub(crate) fn new(id: u16, layout: Layout, message: Part<SLOT_SIZE>) -> Self {
         Self {
+            id,
             loan: Loan::NONE,
             connection: Connection::Io,
             cpu: 0,

@@ -79,7 +79,7 @@ impl Ready {
     #[inline(never)]
     pub(crate) fn submit_observed(
         &self,
-        id: u16,
+        id: usize,
         mut turn: Turn<'_>,
         dir: Dir,
         message: Message<'_>,

@@ -106,7 +106,7 @@ impl Ready {
     /// that of the server's chunk, and the CPU it was taken on. `None` if there is none, or, when
     /// told to wait (which sleeps), if the session is being closed.
     #[inline(always)]
-    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<(u16, u32)> {
+    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<(usize, u32)> {
         let mut cpu = 0;
         let id = self.permits.get(wait, |io| {
             cpu = CpuId::current().as_u32();
@@ -114,14 +114,13 @@ impl Ready {
             io.cpu = cpu;
             io.con = self.session.cons.of(connection, cpu);
         })?;
-        // CAST: Less than the queue depth.
-        Some((id as u16, cpu))
+        Some((id, cpu))
     }
 
     /// Gives permit `id` back. If its request is not complete then that is what gives it back.
     #[inline(always)]
-    pub(crate) fn put_permit(&self, id: u16) {
-        self.permits.put(usize::from(id));
+    pub(crate) fn put_permit(&self, id: usize) {
+        self.permits.put(id);
     }
 
     /// The turn of the holder of permit `id`.
@@ -130,20 +129,20 @@ impl Ready {
     ///
     /// `EBUSY` while its request is not complete, `EINVAL` if nobody holds it.
     #[inline(always)]
-    pub(crate) fn begin(&self, id: u16) -> Result<Turn<'_>> {
-        let Some(place) = self.permits.at(usize::from(id)) else {
+    pub(crate) fn begin(&self, id: usize) -> Result<Turn<'_>> {
+        let Some(place) = self.permits.at(id) else {
             return Err(self.not_begun(id));
         };
-        let Some(turn) = place.begin() else {
-            return Err(self.not_begun(id));
-        };
-        Ok(turn)
+        match place.begin() {
+            Some(turn) => Ok(turn),
+            None => Err(self.not_begun(id)),
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn not_begun(&self, id: u16) -> Error {
-        match self.permits.at(usize::from(id)) {
+    fn not_begun(&self, id: usize) -> Error {
+        match self.permits.at(id) {
             Some(place) if !place.is_idle() => EBUSY,
             _ => EINVAL,
         }
@@ -160,24 +159,25 @@ impl Ready {
     #[inline(always)]
     pub(crate) fn submit(
         &self,
-        id: u16,
+        id: usize,
         mut turn: Turn<'_>,
         dir: Dir,
         message: Message<'_>,
     ) -> Result {
-        let session = &self.session;
+        let shared = &self.session;
+        let session: &Session = shared;
         if !fill_in(&self.room, &mut turn, dir, message) {
-            return session.not_sent(id, unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+            return shared.not_sent(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
         }
         // Before the epoch, see `next_epoch()`.
         turn.epoch = session.epoch_of_new.load(Acquire);
         let sent = match session.cons.polled() {
             0 => session.issue(id, turn),
-            _ => session.issue_new(id, turn),
+            _ => shared.issue_new(turn),
         };
         match sent {
             Ok(()) => Ok(()),
-            Err(turn) => session.not_sent(id, turn),
+            Err(turn) => shared.not_sent(turn),
         }
     }
 }
@@ -187,13 +187,18 @@ impl Ready {
 #[inline(always)]
 pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
     // The turn is ours: nobody reads the message of an earlier request any more.
-    let mut usr_len = 0;
-    for piece in message.pieces() {
-        match io.message.write(usr_len, piece) {
-            Some(end) => usr_len = end,
-            None => return false,
+    let usr_len = match message.only() {
+        Some(piece) => {
+            if io.message.write(0, piece).is_none() {
+                return false;
+            }
+            piece.len()
         }
-    }
+        None => match gather(io, message) {
+            Some(len) => len,
+            None => return false,
+        },
+    };
     // The session's limits, those of its first path; a path whose own are narrower is passed
     // over later.
     if !io.layout.set(room, dir, io.loan.len(), usr_len) {
@@ -203,6 +208,14 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
     io.refused = false;
     io.renamed = false;
     true
+}
+
+/// Copies the pieces of the user's message; returns its length, `None` if it is too long.
+#[inline(never)]
+fn gather(io: &Io, message: Message<'_>) -> Option<usize> {
+    let mut pieces = message.pieces();
+
+    pieces.try_fold(0, |at, piece| io.message.write(at, piece))
 }
 
 impl Session {
@@ -218,13 +231,13 @@ impl Session {
 
     /// Sends a new request of a session that has connections which are polled.
     #[inline(never)]
-    fn issue_new<'t>(self: &Arc<Self>, id: u16, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn issue_new<'t>(self: &Arc<Self>, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         if turn.connection == Connection::Io {
             let queue = self.hinted_queue();
             let con = queue.and_then(|queue| self.cons.of_queue(queue));
             turn.con = con.unwrap_or(self.cons.of_cpu(turn.cpu));
         }
-        self.issue_again(id, turn)
+        self.issue_again(turn.id, turn)
     }
 
     /// Sends a request of whatever session, one that has waited, was on another path, or has to be
@@ -236,7 +249,7 @@ impl Session {
         mut turn: Turn<'t>,
     ) -> Result<(), Turn<'t>> {
         let polled = self.cons.is_polled(turn.con);
-        while let Err(failed) = self.issue(id, turn) {
+        while let Err(failed) = self.issue(id.into(), turn) {
             if failed.unsent != Unsent::Forgotten {
                 return Err(failed);
             }
@@ -259,7 +272,8 @@ impl Session {
     /// No path took a new request.
     #[cold]
     #[inline(never)]
-    fn not_sent(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) -> Result {
+    fn not_sent(self: &Arc<Self>, mut turn: Turn<'_>) -> Result {
+        let id = turn.id;
         if turn.unsent == Unsent::Forgotten {
             // Numbers of devices have changed, or are just changing.
             turn = match self.issue_again(id, turn) {
@@ -296,7 +310,7 @@ impl Session {
     ///
     /// None does: the turn, with the reason.
     #[inline(always)]
-    fn issue<'t>(&self, id: u16, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn issue<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let guard = rcu::read_lock();
         // Here, see `lost()`: no path that this section finds came after the session was lost.
         if turn.epoch != self.epoch.load(Relaxed) {
@@ -307,7 +321,7 @@ impl Session {
         };
         // One path leaves no choice, and its request none of the state of one.
         let [path] = &*set.0 else {
-            return self.issue_by_choice(id, turn, &set, &guard);
+            return self.issue_by_choice(turn, &set, &guard);
         };
         let Some(link) = path.link(&guard) else {
             return Err(unsent(turn, Unsent::NoPath));
@@ -333,7 +347,6 @@ impl Session {
     #[inline(never)]
     fn issue_by_choice<'t>(
         &self,
-        id: u16,
         mut turn: Turn<'t>,
         set: &PathSet,
         guard: &rcu::Guard,
@@ -346,7 +359,7 @@ impl Session {
             let Some(link) = set.0.get(i).and_then(|path| path.link(guard)) else {
                 continue;
             };
-            turn = match link.issue(id, turn) {
+            turn = match link.issue(turn.id.into(), turn) {
                 Ok(()) => {
                     // CAST: at most 128 paths.
                     last.store(i as u32, Relaxed);
@@ -420,7 +433,7 @@ impl Session {
 
 /// The request of one of `permits` is complete. Softirq, or the owner task of a path.
 #[inline(always)]
-pub(crate) fn complete(permits: &Permits, mut turn: Turn<'_>, result: i32) {
+pub(crate) fn complete(permits: &Arc<Permits>, mut turn: Turn<'_>, result: i32) {
     let callback = turn.loan.end();
     // The permit's holder has the place again, or nobody; before the user is told, who may use
     // the permit at once.

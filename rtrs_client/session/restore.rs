@@ -394,7 +394,7 @@ impl Session {
         turn.loan = loan;
         turn.epoch = Epoch::OURS.to_word();
         let sent = match fill_in(&tables.room, &mut turn, Dir::Read, message) {
-            true => link.issue(id, turn),
+            true => link.issue(id.into(), turn),
             false => Err(turn),
         };
         // Whoever lands it gives the place back to its holder, which is us.

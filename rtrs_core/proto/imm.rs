@@ -52,31 +52,15 @@ pub enum Imm {
     HbAck,
 }
 
-/// [`Imm::IoRsp`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoRsp {
-    /// The permit (and buffer) id of the request, below 2^19.
-    pub msg_id: u32,
-    /// Outcome.
-    pub errno: IoErrno,
-    /// What the server claims.
-    pub inval: bool,
-}
-
-impl IoRsp {
-    /// Decodes a value in host order, if it is an answer.
-    #[inline(always)]
-    pub const fn decode(raw: u32) -> Option<Self> {
-        let imm_type = raw >> PAYLOAD_BITS;
-        if imm_type != TYPE_IO_RSP && imm_type != TYPE_IO_RSP_W_INV {
-            return None;
-        }
-        Some(Self {
-            msg_id: raw & MSG_ID_MASK,
-            errno: IoErrno::from_field(raw >> MSG_ID_BITS),
-            inval: imm_type == TYPE_IO_RSP_W_INV,
-        })
+/// The message id of an answer in host order, if that is all there is to it: an [`Imm::IoRsp`] without
+/// an error, and without the claim.
+#[inline(always)]
+pub const fn success_of(raw: u32) -> Option<u32> {
+    // An outcome of 0 is success.
+    if raw >> MSG_ID_BITS != TYPE_IO_RSP << (PAYLOAD_BITS - MSG_ID_BITS) {
+        return None;
     }
+    Some(raw & MSG_ID_MASK)
 }
 
 impl Imm {

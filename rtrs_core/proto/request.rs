@@ -325,16 +325,22 @@ impl Request {
 pub struct Room {
     header: u32,
     data: u32,
+    /// A user message of less bytes fits with any message.
+    too_long: u32,
 }
 
 impl Room {
     /// Of a path with these limits, for requests of up to `max_segments` segments, whose user message
     /// and message have `header` bytes at most.
     pub fn new(geometry: &Geometry, max_segments: u32, header: u32) -> Self {
+        let header = geometry.max_hdr_size().min(header).min(u32::from(u16::MAX));
+        // CAST: A small constant. 0 if not even the message fits. No overflow: 16 bits.
+        let too_long = (header + 1).saturating_sub(ReadMsg::MAX_SIZE as u32);
         // INVARIANT: The sizes of header and data are those of the chunk together.
         Self {
-            header: geometry.max_hdr_size().min(header).min(u32::from(u16::MAX)),
+            header,
             data: geometry.client_io_size(max_segments),
+            too_long,
         }
     }
 
@@ -364,6 +370,14 @@ impl ChunkImm {
 
         Imm::IoReq { payload }.encode().map(Self)
     }
+
+    /// The immediate value, in host order, for a request in this chunk whose message is at `off`, which
+    /// is [`Layout::off`] for a path with these limits.
+    #[inline(always)]
+    pub const fn at(self, off: u32) -> u32 {
+        // The offset is less than the size of the chunk: it has bits of its own.
+        self.0 | off
+    }
 }
 
 /// Where a client's request goes in a chunk.
@@ -376,8 +390,6 @@ pub struct Layout {
     dir: Dir,
     data_len: u32,
     usr_len: u16,
-    // CAST: 4, 8 or 24.
-    msg_len: u8,
 }
 
 impl Layout {
@@ -406,12 +418,11 @@ impl Layout {
             return Err(ProtoError::DataLen);
         }
         // INVARIANT: By those of the room.
-        // CAST: Checked above. 4, 8 and 24.
+        // CAST: Checked above.
         Ok(Self {
             dir,
             data_len: data_len as u32,
             usr_len: usr_len as u16,
-            msg_len: msg_len as u8,
         })
     }
 
@@ -419,18 +430,28 @@ impl Layout {
     /// fit. As [`new`](Self::new), for a caller that does not ask what is wrong.
     #[inline(always)]
     pub fn set(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
-        let msg_len = Self::message_len(dir, data_len);
-
-        if usr_len.saturating_add(msg_len) > to_usize(room.header) || data_len > to_usize(room.data)
-        {
-            return false;
+        // As a rule there is room for the longest message.
+        if data_len > to_usize(room.data) || usr_len >= to_usize(room.too_long) {
+            return self.set_tight(room, dir, data_len, usr_len);
         }
         // INVARIANT, CAST: As for `new()`.
         self.dir = dir;
         self.data_len = data_len as u32;
         self.usr_len = usr_len as u16;
-        self.msg_len = msg_len as u8;
         true
+    }
+
+    /// The same, if it is not known to fit.
+    #[cold]
+    #[inline(never)]
+    fn set_tight(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
+        match Self::new(room, dir, data_len, usr_len) {
+            Ok(new) => {
+                *self = new;
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     /// Bytes of the message of a request with so much data.
@@ -444,9 +465,10 @@ impl Layout {
     }
 
     /// Offset of the message in the chunk, and of the end of the user message, in bytes.
+    #[inline(always)]
     pub const fn off(&self) -> u32 {
         // CAST: widening. No overflow: within the chunk.
-        self.data_len.saturating_add(self.usr_len as u32)
+        self.data_len.wrapping_add(self.usr_len as u32)
     }
 
     /// Offset in the chunk where the RDMA write starts, in bytes: a read leaves the place of its
@@ -461,13 +483,13 @@ impl Layout {
     /// Length of user message and message in bytes: what has to be in the header buffer.
     pub const fn header_len(&self) -> u32 {
         // CAST: widening. No overflow: 16 bits and 8 bits.
-        self.usr_len as u32 + self.msg_len as u32
+        (self.usr_len as u32).wrapping_add(self.msg_len())
     }
 
     /// Length of the message in bytes; it starts at `usr_len` in the header buffer.
     pub const fn msg_len(&self) -> u32 {
-        // CAST: widening.
-        self.msg_len as u32
+        // CAST: 4, 8 or 24.
+        Self::message_len(self.dir, to_usize(self.data_len)) as u32
     }
 
     /// Length of the user message in bytes.
@@ -483,14 +505,6 @@ impl Layout {
     /// Direction of the data.
     pub const fn dir(&self) -> Dir {
         self.dir
-    }
-
-    /// The immediate value, in host order, for this request in `chunk`, which is one of a path with
-    /// the room that this was laid out for.
-    #[inline(always)]
-    pub const fn imm(&self, chunk: ChunkImm) -> u32 {
-        // The offset is less than the size of the chunk: it has bits of its own.
-        chunk.0 | self.off()
     }
 }
 

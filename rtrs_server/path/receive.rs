@@ -76,6 +76,8 @@ const EXTRA_ACK: u32 = 2;
 pub(super) const EXTRA_TOKENS: u32 = 3;
 
 impl Handler for Path {
+    type Cargo = ();
+
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
         let reason = match event {
             CmEvent::Disconnected | CmEvent::TimewaitExit => CloseReason::Peer,
@@ -136,13 +138,14 @@ impl Handler for Path {
         }));
     }
 
+    fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {
+        self.connection_failed(ep.handler(), ep, wc, "receive");
+    }
+
     #[inline(always)]
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Wc) {
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
         let path = ep.handler();
 
-        let Some(wc) = wc.success() else {
-            return self.connection_failed(path, ep, wc, "receive");
-        };
         if self.is_closing() {
             return;
         }

@@ -191,6 +191,8 @@ impl Side {
 }
 
 impl Handler for Side {
+    type Cargo = ();
+
     /// Step 2. May sleep.
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
         self.end(match event {
@@ -212,11 +214,12 @@ impl Handler for Side {
     }
 
     /// Softirq: must not sleep.
-    fn recv_done(&self, _: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Wc) {
-        self.end(match wc.success() {
-            Some(wc) => self.heard(qp, wc),
-            None => Err(EIO),
-        });
+    fn recv_done(&self, _: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Success) {
+        self.end(self.heard(qp, wc));
+    }
+
+    fn recv_failed(&self, _: &Endpoint<Self>, _: &Wc) {
+        self.end(Err(EIO));
     }
 }
 

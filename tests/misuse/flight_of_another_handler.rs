@@ -8,11 +8,11 @@ use rtrs_bindings::ib::{Building, Endpoint, Handler, Remote};
 #[cfg(not(misuse))]
 /// Posts it.
 pub fn post<H: Handler>(building: Building<'_, H>, ep: &Endpoint<H>, to: Remote) {
-    let _ = building.post(ep, 0, to, 0);
+    let _ = building.post(ep, to, 0);
 }
 
 #[cfg(misuse)]
 /// Posts it.
 pub fn post<H: Handler, I: Handler>(building: Building<'_, H>, ep: &Endpoint<I>, to: Remote) {
-    let _ = building.post(ep, 0, to, 0);
+    let _ = building.post(ep, to, 0);
 }

@@ -7,7 +7,7 @@ use rtrs_bindings::ib::{Building, Endpoint, Handler, Remote};
 
 /// Posts it.
 pub fn post<H: Handler>(building: Building<'_, H>, ep: &Endpoint<H>, to: Remote) {
-    let _ = building.post(ep, 0, to, 0);
+    let _ = building.post(ep, to, 0);
     #[cfg(misuse)]
-    let _ = building.post(ep, 0, to, 0);
+    let _ = building.post(ep, to, 0);
 }

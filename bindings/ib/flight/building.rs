@@ -3,7 +3,10 @@
 //! A flight until it is posted.
 
 use core::{
-    mem::ManuallyDrop,
+    mem::{
+        ManuallyDrop,
+        MaybeUninit, //
+    },
     ptr::null_mut, //
 };
 
@@ -45,15 +48,18 @@ use crate::{
 #[must_use]
 pub struct Building<'f, H: Handler> {
     flight: &'f Flight<H>,
+    /// Bytes of the message, inside the room for it.
+    message_len: u32,
 }
 
 /// Why a flight was not posted as a whole.
-pub enum Unposted<'f, H: Handler> {
-    /// Nothing was, and the flight is as it was.
-    Not(PostError, Building<'f, H>),
-    /// A part was, or the peer has answered what it never got: the flight stays until it is
-    /// [collected](super::Flights::collect), the connection has to end.
-    Broken(PostError),
+pub struct Unposted<'f, H: Handler> {
+    /// The reason.
+    pub error: PostError,
+    /// If nothing was posted: the flight, as it was. Otherwise a part was, or the peer has answered
+    /// what it never got: the flight stays until it is [collected](super::Flights::collect), the
+    /// connection has to end.
+    pub building: Option<Building<'f, H>>,
 }
 
 /// `e`, away from what is executed for each request.
@@ -67,9 +73,11 @@ impl<'f, H: Handler> Building<'f, H> {
     /// Of a flight whose word has just become Building for the caller.
     #[inline(always)]
     pub(super) fn new(flight: &'f Flight<H>) -> Self {
-        let mut this = Self { flight };
+        let mut this = Self {
+            flight,
+            message_len: 0,
+        };
         this.data().what = What::None;
-        this.take_along(0);
         this
     }
 
@@ -88,23 +96,34 @@ impl<'f, H: Handler> Building<'f, H> {
     /// `ENOMEM` when it cannot be mapped.
     #[inline(always)]
     pub fn borrow(&mut self, loan: &mut Loan, dir: Direction) -> Result<u32> {
-        let flight = self.flight;
-        let data = self.data();
+        // SAFETY: The flight is ours.
+        unsafe { Self::map(self.flight, loan, dir) }
+    }
+
+    /// [`borrow`](Self::borrow), for `flight`, not for a building, which is best in registers.
+    ///
+    /// # Safety
+    ///
+    /// The flight must be the caller's.
+    #[inline(never)]
+    unsafe fn map(flight: &Flight<H>, loan: &mut Loan, dir: Direction) -> Result<u32> {
+        // SAFETY: By the function's requirement.
+        let data = unsafe { &mut *flight.data.get() };
         let Some((sgl, nents)) = loan.list() else {
             return Ok(0);
         };
         if data.what != What::None || !loan.borrow_by(flight.id()) {
-            return Err(refused(EBUSY));
+            return Err(EBUSY);
         }
-        let dev = flight.domain().device().as_raw();
-        // SAFETY: The device is valid. By the invariant of the loan the list is valid and nobody
-        // else's, until the loan is given back, before which it is unmapped.
+        let dev = flight.device;
+        // SAFETY: The device is valid, as long as the domain. By the invariant of the loan the list is
+        // valid and nobody else's, until the loan is given back, before which it is unmapped.
         // CAST: `Loan` bounds it.
         let mapped =
             unsafe { raw::rtrs_helper_ib_dma_map_sg(dev, sgl, nents as i32, dir.as_raw()) };
         if mapped <= 0 {
-            loan.give_back(flight.id());
-            return Err(refused(ENOMEM));
+            loan.give_back();
+            return Err(ENOMEM);
         }
         data.what = What::Mapped;
         data.sgl = sgl;
@@ -113,6 +132,13 @@ impl<'f, H: Handler> Building<'f, H> {
         data.mapped = mapped as u32;
         data.dir = dir;
         Ok(data.mapped)
+    }
+
+    /// Whether its data are mapped.
+    #[inline(always)]
+    pub fn is_mapped(&self) -> bool {
+        // SAFETY: By the invariant of the flight its data are ours.
+        unsafe { (*self.flight.data.get()).what }.is_mapped()
     }
 
     /// Whether `len` bytes of data can be copied.
@@ -147,17 +173,17 @@ impl<'f, H: Handler> Building<'f, H> {
         // SAFETY: The device is valid, and the buffer mapped for it, as long as the domain.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_device(
-                flight.domain().device().as_raw(),
+                flight.device,
                 flight.bounce_dma,
                 len,
                 Direction::Bidirectional.as_raw(),
             );
         }
-        self.data().what = What::Along;
+        let data = self.data();
         // The buffer stays: the answer is enough.
+        data.what = What::Along;
         // CAST: `bounce_room` bounds it.
-        self.put_before(flight.bounce_dma, len as u32, flight.domain().lkey());
-        self.take_along(1);
+        data.len = len as u32;
         Ok(())
     }
 
@@ -172,18 +198,16 @@ impl<'f, H: Handler> Building<'f, H> {
     pub fn copy_back(&mut self, loan: &mut Loan) -> Result<Remote> {
         let flight = self.flight;
         let data = self.data();
-        let len = loan.len();
-        let Some((sgl, nents)) = loan.list().filter(|_| flight.can_copy(len)) else {
+        if loan.is_empty() || !flight.can_copy(loan.len()) {
             return Err(refused(EINVAL));
-        };
+        }
         if data.what != What::None || !loan.borrow_by(flight.id()) {
             return Err(refused(EBUSY));
         }
+        // The list is that of the loan, see `Landing::give_back()`.
         data.what = What::Back;
-        data.sgl = sgl;
-        data.nents = nents;
         // CAST: `bounce_room` bounds it.
-        data.len = len as u32;
+        data.len = loan.len() as u32;
         Ok(flight.bounce_remote)
     }
 
@@ -195,8 +219,24 @@ impl<'f, H: Handler> Building<'f, H> {
     /// `EINVAL` when the list does not fit or has gaps within pages, or there is none.
     #[inline(always)]
     pub fn describe(&mut self, page_size: u32, len: u32, access: Access) -> Result<Remote> {
-        let flight = self.flight;
-        let data = self.data();
+        // SAFETY: The flight is ours.
+        unsafe { Self::register(self.flight, page_size, len, access) }
+    }
+
+    /// [`describe`](Self::describe), for `flight`.
+    ///
+    /// # Safety
+    ///
+    /// The flight must be the caller's.
+    #[inline(never)]
+    unsafe fn register(
+        flight: &Flight<H>,
+        page_size: u32,
+        len: u32,
+        access: Access,
+    ) -> Result<Remote> {
+        // SAFETY: By the function's requirement.
+        let data = unsafe { &mut *flight.data.get() };
         if data.what != What::Mapped {
             return Err(EINVAL);
         }
@@ -233,7 +273,7 @@ impl<'f, H: Handler> Building<'f, H> {
         if end > flight.message_room {
             return Err(refused(EINVAL));
         }
-        self.data().message_len = end;
+        self.message_len = end;
         // SAFETY: Inside the flight's part of pages that are mapped for the device, of which nobody
         // has a reference.
         // CAST: `usize` has at least 32 bits.
@@ -241,7 +281,7 @@ impl<'f, H: Handler> Building<'f, H> {
             let to = flight.message.as_ptr().add(at as usize);
             to.cast::<[u8; N]>().write_unaligned(bytes);
             raw::rtrs_helper_ib_dma_sync_for_device(
-                flight.domain().device().as_raw(),
+                flight.device,
                 flight.message_dma,
                 end as usize,
                 Direction::ToDevice.as_raw(),
@@ -250,60 +290,90 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(())
     }
 
-    /// Posts it on `ep`, as `lane`: registration, if the data was [described](Self::describe) to the
-    /// region; then data that goes out, and the message, to the peer's memory at `to`, with a word
-    /// `imm`. The flight may be over before this returns.
+    /// Posts it on `ep`, whose index is its lane: registration, if the data was
+    /// [described](Self::describe) to the region; then data that goes out, and the message, to the
+    /// peer's memory at `to`, with a word `imm`. The flight may be over before this returns.
     ///
     /// # Errors
     ///
     /// [`Unposted`].
     #[inline(always)]
-    pub fn post(
-        mut self,
+    pub fn post(self, ep: &Endpoint<H>, to: Remote, imm: u32) -> Result<(), Unposted<'f, H>> {
+        let (flight, message_len) = (self.flight, self.message_len);
+        let this = ManuallyDrop::new(self);
+        // SAFETY: The flight is ours, and if it is not posted ours again; the message is in it.
+        match unsafe { Self::try_post(flight, message_len, ep, to, imm) } {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Unposted {
+                error,
+                building: match error.is_partial() {
+                    false => Some(ManuallyDrop::into_inner(this)),
+                    true => None,
+                },
+            }),
+        }
+    }
+
+    /// [`post`](Self::post) of `flight`, with a message of `message_len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; with [`PostError::Partial`] the flight is not the caller's any more.
+    ///
+    /// # Safety
+    ///
+    /// The flight must be the caller's, who loses it, and there must be room for such a message.
+    #[inline(always)]
+    unsafe fn try_post(
+        flight: &Flight<H>,
+        message_len: u32,
         ep: &Endpoint<H>,
-        lane: u16,
         to: Remote,
         imm: u32,
-    ) -> Result<(), Unposted<'f, H>> {
-        let flight = self.flight;
-        let Some(qp) = ep.qp().filter(|qp| qp.is_of(flight.domain())) else {
-            return Err(self.not_posted(PostError::Closed));
+    ) -> Result<(), PostError> {
+        // SAFETY: By the function's requirement the data of the flight are ours.
+        let (what, len) = unsafe {
+            let data = flight.data.get();
+            ((*data).what, (*data).len)
         };
-        let Data {
-            what, message_len, ..
-        } = *self.data();
-        let wrs = flight.wrs.get();
-        if matches!(what, What::Mapped | What::Described) {
-            // SAFETY: By the invariant of the flight the work requests are ours. One by one, as a
-            // driver may still look at `next` of the last one.
-            unsafe {
-                let write = &raw mut (*wrs).write;
-                (*wrs).sges[MESSAGE].length = message_len;
-                (*write).wr.ex.imm_data = imm.to_be();
-                (*write).remote_addr = to.addr;
-                (*write).rkey = to.rkey;
-            }
-            return self.post_mapped(qp, lane);
+        let Some(qp) = ep.qp().filter(|qp| qp.is_of(flight.domain())) else {
+            return Err(PostError::Closed);
+        };
+        let lane = ep.index();
+        if what.is_mapped() {
+            // SAFETY: By the function's requirement.
+            return unsafe { Self::post_mapped(flight, message_len, qp, lane, to, imm) };
         }
+        let message = raw::ib_sge {
+            addr: flight.message_dma,
+            length: message_len,
+            lkey: flight.lkey,
+        };
         // The answer alone ends this flight, also one that the peer makes up before it has got
         // anything. The next request writes to the work requests of the flight then, while the
         // driver may still read: what it reads is on the stack.
-        // SAFETY: By the invariant of the flight the elements are ours.
-        let (mut sges, num_sge) = unsafe {
-            (
-                [(*wrs).sges[MESSAGE - 1], (*wrs).sges[MESSAGE]],
-                (*wrs).write.wr.num_sge,
-            )
+        let mut sges = MaybeUninit::<[raw::ib_sge; 2]>::uninit();
+        let sg_list = sges.as_mut_ptr().cast::<raw::ib_sge>();
+        // SAFETY: There is room for two.
+        let num_sge = unsafe {
+            if what == What::Along {
+                sg_list.write(raw::ib_sge {
+                    addr: flight.bounce_dma,
+                    length: len,
+                    lkey: flight.lkey,
+                });
+                sg_list.add(1).write(message);
+                2
+            } else {
+                sg_list.write(message);
+                1
+            }
         };
-        let [_, message] = &mut sges;
-        message.length = message_len;
-        // One element or two, see `take_along()`.
-        let first = usize::from(num_sge < 2);
         let mut write = raw::ib_rdma_wr {
             wr: raw::ib_send_wr {
                 next: null_mut(),
                 __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: null_mut() },
-                sg_list: (&raw mut sges).cast::<raw::ib_sge>().wrapping_add(first),
+                sg_list,
                 num_sge,
                 opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
                 send_flags: 0,
@@ -315,96 +385,94 @@ impl<'f, H: Handler> Building<'f, H> {
             rkey: to.rkey,
         };
         let wr = &raw mut write.wr;
-        self.send(qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
+        Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
     }
 
-    /// The same for data that are mapped, when the write is filled in but for them.
+    /// The same for data that are mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for `try_post()`; the queue pair must be of the domain of the flight.
     #[inline(never)]
-    fn post_mapped(mut self, qp: &QueuePair, lane: u16) -> Result<(), Unposted<'f, H>> {
-        let flight = self.flight;
+    unsafe fn post_mapped(
+        flight: &Flight<H>,
+        message_len: u32,
+        qp: &QueuePair,
+        lane: u16,
+        to: Remote,
+        imm: u32,
+    ) -> Result<(), PostError> {
         let wrs = flight.wrs.get();
         let mut needs = Needs::answer();
-        let data = self.data();
-        let (what, dir, iova, len) = (data.what, data.dir, data.iova, data.len);
-        let (sgl, mapped, access) = (data.sgl, data.mapped, data.access);
+        // SAFETY: By the invariant of the flight its data are ours.
+        let data = unsafe { &*flight.data.get() };
         let rkey = flight.rkey.load(Relaxed);
+        let described = data.what == What::Described;
         let mut before = 0;
-        if dir != Direction::FromDevice {
+        if data.dir != Direction::FromDevice {
             needs = needs.and_sent();
-            if what == What::Described {
-                // The local key of a fast registration is its remote key.
-                self.put_before(iova, len, rkey);
-                before = 1;
-            } else {
-                before = mapped as usize;
-                if before > MESSAGE || before >= qp.max_sges() {
-                    return Err(self.not_posted(PostError::Invalid));
-                }
-                // SAFETY: By the invariant of the flight the elements are ours, of which so many are
-                // before that of the message; the list is mapped.
-                // CAST: A few.
-                unsafe {
-                    raw::rtrs_helper_ib_sg_dma_list(
-                        sgl,
-                        mapped as i32,
-                        (&raw mut (*wrs).sges)
-                            .cast::<raw::ib_sge>()
-                            .add(MESSAGE - before),
-                        mapped,
-                        flight.domain().lkey(),
-                    );
-                }
+            before = match described {
+                true => 1,
+                // CAST: `usize` has at least 32 bits.
+                false => data.mapped as usize,
+            };
+            if before > MESSAGE || before >= qp.max_sges() {
+                return Err(PostError::Invalid);
             }
         }
-        self.take_along(before);
+        // SAFETY: By the invariant of the flight the work requests are ours, and the elements, of which
+        // so many are before that of the message; the list is mapped. One by one, as a driver may
+        // still look at `next` of the last one.
+        // CAST: A few.
+        let last = unsafe {
+            let write = &raw mut (*wrs).write;
+            let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
+            let first = sges.add(MESSAGE - before);
+
+            if before != 0 && described {
+                *first = raw::ib_sge {
+                    addr: data.iova,
+                    length: data.len,
+                    // The local key of a fast registration is its remote key.
+                    lkey: rkey,
+                };
+            } else if before != 0 {
+                let n = before as u32;
+                raw::rtrs_helper_ib_sg_dma_list(data.sgl, n as i32, first, n, flight.lkey);
+            }
+            (*sges.add(MESSAGE)).length = message_len;
+            (*write).wr.sg_list = first;
+            (*write).wr.num_sge = before as i32 + 1;
+            (*write).wr.ex.imm_data = imm.to_be();
+            (*write).remote_addr = to.addr;
+            (*write).rkey = to.rkey;
+            &raw mut (*write).wr
+        };
         let cqe = match needs.has_sent() {
             true => &flight.sent,
             false => &flight.failed,
         };
-        // SAFETY: By the invariant of the flight the work requests are ours.
-        let last = unsafe { &raw mut (*wrs).write.wr };
-        if what != What::Described {
-            return self.send(qp, last, last, 1, cqe, lane, needs);
+        if !described {
+            return Self::send(flight, qp, last, last, 1, cqe, lane, needs);
         }
         needs = needs.and_invalidated();
         // SAFETY: As above.
         let first = unsafe {
             let reg = &raw mut (*wrs).reg;
             (*reg).key = rkey;
-            (*reg).access = access.as_raw();
+            (*reg).access = data.access.as_raw();
             &raw mut (*reg).wr
         };
-        self.send(qp, first, last, 2, cqe, lane, needs)
+        Self::send(flight, qp, first, last, 2, cqe, lane, needs)
     }
 
-    /// The element right before that of the message.
-    #[inline(always)]
-    fn put_before(&mut self, addr: u64, length: u32, lkey: u32) {
-        // SAFETY: By the invariant of the flight the elements are ours.
-        unsafe {
-            (*self.flight.wrs.get()).sges[MESSAGE - 1] = raw::ib_sge { addr, length, lkey };
-        }
-    }
-
-    /// The write takes `before` elements along with the message, [`MESSAGE`] at most.
-    #[inline(always)]
-    fn take_along(&mut self, before: usize) {
-        let wrs = self.flight.wrs.get();
-        // SAFETY: By the invariant of the flight the write and the elements are ours.
-        unsafe {
-            let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
-            (*wrs).write.wr.sg_list = sges.add(MESSAGE - before);
-            // CAST: At most `MAX_SGES`.
-            (*wrs).write.wr.num_sge = before as i32 + 1;
-        }
-    }
-
-    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
+    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`. Unless
+    /// nothing was posted the flight is not the caller's any more.
     // Each of them is something else, and known where this is inlined.
     #[expect(clippy::too_many_arguments)]
     #[inline(always)]
     fn send(
-        self,
+        flight: &Flight<H>,
         qp: &QueuePair,
         first: *mut raw::ib_send_wr,
         last: *mut raw::ib_send_wr,
@@ -412,19 +480,14 @@ impl<'f, H: Handler> Building<'f, H> {
         cqe: &raw::ib_cqe,
         lane: u16,
         needs: Needs,
-    ) -> Result<(), Unposted<'f, H>> {
-        let flight = self.flight;
-        let room = match qp.reserve(n, needs.has_sent()) {
-            Ok(room) => room,
-            Err(e) => return Err(self.not_posted(e)),
-        };
+    ) -> Result<(), PostError> {
+        let room = qp.reserve(n, needs.has_sent())?;
         // With the queue locked: a peer may answer what it has not got yet, and the key must not be
         // invalidated before it was registered.
         if needs.has_invalidated() {
             flight.began.store(qp.received(), Relaxed);
         }
         room.count_flight();
-        let this = ManuallyDrop::new(self);
         let flown = flight.word.fly(lane, needs);
         // SAFETY: The requests are linked, and stay: they are the caller's, or those of a flight that
         // is not over before a completion of this queue, which is locked. What they name is the
@@ -433,42 +496,39 @@ impl<'f, H: Handler> Building<'f, H> {
         // `post()` got one.
         match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
             Ok(()) => Ok(()),
-            Err(refused) => Err(ManuallyDrop::into_inner(this).not_flown(flown, refused)),
+            Err(refused) => Err(Self::not_flown(flight, flown, refused)),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn not_posted(self, e: PostError) -> Unposted<'f, H> {
-        Unposted::Not(e, self)
     }
 
     /// The device has refused it, or a part of it; the queue is still locked.
     #[cold]
     #[inline(never)]
-    fn not_flown(self, flown: Flown, refused: Refused<'_>) -> Unposted<'f, H> {
+    fn not_flown(flight: &Flight<H>, flown: Flown, refused: Refused<'_>) -> PostError {
         let Refused { room, error } = refused;
-        if !error.is_partial() && self.flight.word.take_back(flown) {
+        if let PostError::Refused(errno) = error {
+            if !flight.word.take_back(flown) {
+                // Nothing was posted, and yet it is not ours any more.
+                return PostError::Partial(errno);
+            }
             room.uncount_flight();
-            return Unposted::Not(error, self);
         }
-        // It is not ours any more.
-        core::mem::forget(self);
-        Unposted::Broken(error)
+        error
     }
 
     /// Undoes what was done, and gives `loan` back, if it was [borrowed](Self::borrow).
     pub fn cancel(self, loan: &mut Loan) {
         let id = self.flight.id();
         drop(self);
-        loan.give_back(id);
+        if loan.is_borrowed_by(id) {
+            loan.give_back();
+        }
     }
 }
 
 impl<H: Handler> Drop for Building<'_, H> {
     fn drop(&mut self) {
         // SAFETY: Ours, and nothing is posted.
-        unsafe { self.flight.unmap(false) };
+        unsafe { self.flight.unmap() };
         self.flight.word.cancel();
     }
 }

@@ -9,7 +9,8 @@ use core::mem::{
 
 use super::{
     word::Own,
-    Flight, //
+    Flight,
+    What, //
 };
 use crate::{
     ib::{
@@ -23,8 +24,7 @@ use crate::{
     raw, //
 };
 
-/// A flight that is over. Dropping it unmaps the data, or copies what has come, and makes the place
-/// free for the next one.
+/// A flight that is over. Dropping it unmaps the data, and makes the place free for the next one.
 #[must_use]
 pub struct Landing<'f, H: Handler> {
     flight: &'f Flight<H>,
@@ -50,19 +50,34 @@ impl<'f, H: Handler> Landing<'f, H> {
         self.result
     }
 
-    /// Unmaps the data, and gives `loan` back. The place is free for the next one.
+    /// Unmaps the data, or copies what has come, if it has, and gives `loan` back, if it is the one
+    /// that was borrowed. The place is free for the next one.
     #[inline(always)]
     pub fn give_back(self, loan: &mut Loan) {
-        let id = self.flight.id();
         // Away from what drops it otherwise, which is not executed for each request.
-        ManuallyDrop::new(self).land();
-        loan.give_back(id);
+        let mut this = ManuallyDrop::new(self);
+        let flight = this.flight;
+        if !loan.is_borrowed_by(flight.id()) {
+            return this.land();
+        }
+        // SAFETY: The flight is ours.
+        if unsafe { (*flight.data.get()).what } == What::Back {
+            if this.result == 0 {
+                // SAFETY: The flight is ours, its data are to be copied, and it has borrowed the loan.
+                unsafe { flight.take_out(loan) };
+            }
+            // Nothing is mapped.
+            flight.word.land();
+        } else {
+            this.land();
+        }
+        loan.give_back();
     }
 
     #[inline(always)]
     fn land(&mut self) {
         // SAFETY: Ours; all that the flight needed has happened, see the top of this file.
-        unsafe { self.flight.unmap(self.result == 0) };
+        unsafe { self.flight.unmap() };
         self.flight.word.land();
     }
 }

@@ -18,10 +18,7 @@ use super::{
             Endpoint,
             Handler, //
         },
-        wc::{
-            Success,
-            Wc, //
-        },
+        wc::Wc,
     },
     QueuePair,
 };
@@ -129,13 +126,22 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
     // SAFETY: ib_core passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
-    let Some(qp) = ep.qp() else { return };
-    qp.note_received(wc);
-    ep.handler().found(qp.polls.next(wc));
+    // SAFETY: This is one of its completions.
+    let qp = unsafe { ep.qp_of_completion() };
+    let handler = &**ep.handler();
+    qp.count_received();
+    handler.found(qp.polls.next(wc));
     // Whatever was posted has one of these.
-    if let Some(token) = qp.recv_slots.token_of(cqe) {
-        ep.handler().recv_done(ep, qp, token, wc);
+    let Some(token) = qp.recv_slots.token_of(cqe) else {
+        return;
+    };
+    let Some(wc) = wc.success() else {
+        return handler.recv_failed(ep, wc);
+    };
+    if let Some(rkey) = wc.invalidated_rkey() {
+        qp.note_invalidated(rkey);
     }
+    handler.recv_done(ep, qp, token, wc);
 }
 
 /// # Safety
@@ -170,13 +176,16 @@ impl QueuePair {
 
     /// A receive has completed: there is room for another one. By one at a time.
     #[inline(always)]
-    fn note_received(&self, wc: &Wc) {
-        let received = self.received.load(Relaxed).wrapping_add(1);
-        self.received.store(received, Release);
-        if let Some(rkey) = wc.success().and_then(Success::invalidated_rkey) {
-            self.invalidated.store(rkey, Relaxed);
-            self.invalidated_by.store(received, Relaxed);
-        }
+    fn count_received(&self) {
+        self.received
+            .store(self.received.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// The receive that was counted last has invalidated a key. By one at a time.
+    #[inline(never)]
+    fn note_invalidated(&self, rkey: u32) {
+        self.invalidated.store(rkey, Relaxed);
+        self.invalidated_by.store(self.received(), Relaxed);
     }
 
     /// Receives that have completed.

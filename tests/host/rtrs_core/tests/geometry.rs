@@ -181,6 +181,22 @@ proptest! {
         prop_assert_eq!(collect(&geo, &descs).unwrap(), want);
     }
 
+    // However little room there is.
+    #[test]
+    fn layouts_in_place_are_no_others(
+        header in 0u32..64,
+        read: bool,
+        data_len in prop_oneof![Just(0usize), 0usize..140_000],
+        usr_len in prop_oneof![0usize..64, Just(usize::MAX), any::<usize>()],
+    ) {
+        let dir = if read { Dir::Read } else { Dir::Write };
+        let room = Room::new(&default_geometry(), 128, header);
+        let mut set = Layout::new(&Room::new(&default_geometry(), 128, 4096), Dir::Write, 1, 2).unwrap();
+        let layout = Layout::new(&room, dir, data_len, usr_len);
+        prop_assert_eq!(set.set(&room, dir, data_len, usr_len), layout.is_ok());
+        prop_assert_eq!(set, layout.unwrap_or(set));
+    }
+
     // What the client lays out the server takes apart the same way, and it fits.
     #[test]
     fn request_round_trip(
@@ -220,7 +236,8 @@ proptest! {
         let written = layout.header_len() + if read { 0 } else { layout.data_len() };
         prop_assert_eq!(layout.write_off() + written, layout.off() + layout.msg_len());
 
-        let Ok(Imm::IoReq { payload }) = Imm::decode(layout.imm(ChunkImm::new(&geo, buf_id).unwrap()))
+        let chunk = ChunkImm::new(&geo, buf_id).unwrap();
+        let Ok(Imm::IoReq { payload }) = Imm::decode(chunk.at(layout.off()))
         else {
             panic!("no request");
         };
@@ -409,7 +426,7 @@ fn layout_limits() {
     let layout = Layout::new(&Room::new(&large, 128, 4096), Dir::Write, 200_000, 8).unwrap();
     assert_eq!(ChunkImm::new(&large, 512), Err(ProtoError::BufId));
     assert_eq!(
-        layout.imm(ChunkImm::new(&large, 1).unwrap()),
+        ChunkImm::new(&large, 1).unwrap().at(layout.off()),
         1 << 19 | 200_008
     );
 }
