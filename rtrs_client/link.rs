@@ -11,9 +11,9 @@
 //! [`Link`] owns the endpoints. They call back into [`LinkCore`], which owns
 //! what requests need. While connecting the link belongs to the path's owner
 //! task; once connected it is published under RCU for the submitters; teardown
-//! takes it back, waits for a grace period, and drains the endpoints, which ends all
-//! callbacks. Requests that were in flight go elsewhere then. At last the link is dropped:
-//! endpoints first, then the core.
+//! takes it back, waits for a grace period, drains the endpoints, which ends all callbacks, and
+//! destroys their queue pairs. Requests that were in flight go elsewhere then. At last the link is
+//! dropped: endpoints first, then the core.
 //!
 //! # Context
 //!
@@ -144,6 +144,17 @@ pub(crate) struct Link {
     pub(crate) core: Arc<LinkCore>,
 }
 
+/// A link without queue pairs. Dropping it destroys what is left of its connections, one after the
+/// other; sleeps.
+pub(crate) struct Severed(Link);
+
+impl Severed {
+    /// What the connections shared.
+    pub(crate) fn core(&self) -> &LinkCore {
+        &self.0.core
+    }
+}
+
 impl LinkCore {
     fn new(path: Arc<Path>, number: u32) -> Result<Arc<Self>> {
         let cons = path.session().cons();
@@ -224,10 +235,11 @@ impl LinkCore {
 }
 
 impl Link {
-    /// Destroys the connections. After this nothing of the link runs, nothing touches the memory of
-    /// requests, and nothing of them is on its way out of this host: those that were in flight have
-    /// to be looked after. Sleeps.
-    pub(crate) fn destroy(self) -> Arc<LinkCore> {
+    /// Ends the connections, as far as is needed to send elsewhere what was in flight: after this
+    /// nothing of the link runs, nothing touches the memory of requests, and nothing of them is on
+    /// its way out of this host. Those that were in flight have to be looked after, before the rest
+    /// of the connections is waited for, which takes longer. Sleeps.
+    pub(crate) fn sever(mut self) -> Severed {
         // All at once, so that the flushing overlaps.
         for ep in self.endpoints.iter() {
             ep.disconnect();
@@ -235,8 +247,10 @@ impl Link {
         for ep in self.endpoints.iter() {
             ep.drain();
         }
-        drop(self.endpoints);
-        self.core
+        for ep in self.endpoints.iter_mut() {
+            ep.as_mut().destroy_qp();
+        }
+        Severed(self)
     }
 
     /// Requests in flight. Any context; a sum, not a snapshot.

@@ -115,7 +115,7 @@ pub trait Handler: Send + Sync + Sized + 'static {
 /// and must not be done from a callback.
 #[pin_data(PinnedDrop)]
 pub struct Endpoint<H: Handler> {
-    // Dropped after `shutdown()`.
+    // Dropped after `free_cq()`.
     qp: OnceBox<QueuePair>,
     /// Taken in the end, after the queue pair was destroyed.
     id: SetOnce<ManuallyDrop<CmId>>,
@@ -128,6 +128,8 @@ pub struct Endpoint<H: Handler> {
     greeted: Atomic<bool>,
     /// The device goes away.
     removed: Atomic<bool>,
+    /// The queue pair was destroyed, if there is one.
+    severed: bool,
     /// Where the id waits for its port in the end.
     place: Option<KBox<Farewell>>,
     index: u16,
@@ -152,6 +154,7 @@ impl<H: Handler> Endpoint<H> {
                 resolved: Atomic::new(false),
                 greeted: Atomic::new(false),
                 removed: Atomic::new(false),
+                severed: false,
                 place,
                 index,
                 landed: Atomic::new(0),
@@ -373,8 +376,8 @@ impl<H: Handler> Endpoint<H> {
     /// may still be called until the endpoint is dropped. Does not wait if another caller drains
     /// already.
     ///
-    /// What is left is to drop it. That may take long, where this does not: a device may have
-    /// packets that wait for a link. Sleeps; not from a callback.
+    /// What is left is to [destroy the queue pair](Self::destroy_qp), and to drop the endpoint. Both
+    /// may take long, where this does not. Sleeps; not from a callback.
     pub fn drain(&self) {
         let Some(id) = self.known_id() else { return };
 
@@ -384,20 +387,39 @@ impl<H: Handler> Endpoint<H> {
             qp.drain();
         }
     }
-}
 
-#[pinned_drop]
-impl<H: Handler> PinnedDrop for Endpoint<H> {
-    fn drop(self: Pin<&mut Self>) {
+    /// Drains, and destroys the queue pair: nothing of the connection is on its way out of this host
+    /// when this returns. May take long: a device may have packets that wait for a link.
+    ///
+    /// What is left when the endpoint is dropped is the completion queue and the id, which may take
+    /// as long, and which nobody has to wait for who wants to send elsewhere what was in flight.
+    /// Sleeps; not from a callback.
+    pub fn destroy_qp(self: Pin<&mut Self>) {
         // SAFETY: nothing is moved out of it that is pinned.
         let this = unsafe { self.get_unchecked_mut() };
         // No event reaches the handler after this, so that the queue pair can go before the id, as
         // it has to.
         this.drain();
+        if core::mem::replace(&mut this.severed, true) {
+            return;
+        }
         if let Some(qp) = this.qp() {
-            // SAFETY: called once, here; drop is not called from a callback,
+            // SAFETY: called once, as the flag says; we own it, and are not called from a callback,
             // as the type says.
-            unsafe { qp.shutdown() };
+            unsafe { qp.destroy_qp() };
+        }
+    }
+}
+
+#[pinned_drop]
+impl<H: Handler> PinnedDrop for Endpoint<H> {
+    fn drop(mut self: Pin<&mut Self>) {
+        self.as_mut().destroy_qp();
+        // SAFETY: nothing is moved out of it that is pinned.
+        let this = unsafe { self.get_unchecked_mut() };
+        if let Some(qp) = this.qp() {
+            // SAFETY: called once, here, after its QP was destroyed.
+            unsafe { qp.free_cq() };
         }
         // SAFETY: here alone, and nobody looks at it afterwards.
         let id = this.id.as_ref().map(|id| unsafe { core::ptr::read(&**id) });

@@ -199,7 +199,7 @@ impl SendQueue {
 /// # Invariants
 ///
 /// `qp` belongs to `id`, and posts to `cq`, whose context is the endpoint that
-/// owns `self`. Neither is destroyed before [`QueuePair::shutdown`].
+/// owns `self`. They are destroyed by [`QueuePair::destroy_qp`] and [`QueuePair::free_cq`].
 #[pin_data]
 pub struct QueuePair {
     qp: NonNull<raw::ib_qp>,
@@ -248,7 +248,7 @@ impl QueuePair {
     /// # Safety
     ///
     /// `id` must be the bound `cm_id` of `ep`, without a QP. `ep` must stay where
-    /// it is, and own the result, until `shutdown()` of it has returned.
+    /// it is, and own the result, until `free_cq()` of it has returned.
     pub(super) unsafe fn new<H: Handler>(
         id: NonNull<raw::rdma_cm_id>,
         ep: *const Endpoint<H>,
@@ -311,7 +311,7 @@ impl QueuePair {
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
         // SAFETY: the device is valid; `context` is only handed back to the
-        // callbacks, which end in `shutdown()`. CAST: bounded by device limits.
+        // callbacks, which end in `free_cq()`. CAST: bounded by device limits.
         let cq = kernel::error::from_err_ptr(unsafe {
             raw::__ib_alloc_cq(
                 domain.device().as_raw(),
@@ -345,7 +345,7 @@ impl QueuePair {
             ..Default::default()
         };
         // SAFETY: `id` is bound to the domain's device, or the call fails;
-        // `attr` is complete; events come until the queue pair is destroyed, in `shutdown()`.
+        // `attr` is complete; events come until the queue pair is destroyed, in `destroy_qp()`.
         kernel::error::to_result(unsafe {
             raw::rdma_create_qp(id.as_ptr(), domain.as_raw(), &mut attr)
         })?;
@@ -547,17 +547,28 @@ impl QueuePair {
         }
     }
 
-    /// Drains, and destroys QP and CQ. Sleeps.
+    /// Drains, and destroys the QP. Sleeps.
     ///
     /// # Safety
     ///
-    /// To be called once, not from a callback, by who owns `self`; nothing but dropping may be
-    /// done with it afterwards.
-    pub(super) unsafe fn shutdown(&self) {
+    /// To be called once, not from a callback, by who owns `self`. Its gate stays closed, so that
+    /// nothing reaches the QP afterwards.
+    pub(super) unsafe fn destroy_qp(&self) {
         self.drain();
         // SAFETY: drained; `id` is valid and owns the QP.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         self.domain.remove_queue_pair();
+    }
+
+    /// Frees the CQ. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// To be called once, after [`destroy_qp`], by who owns `self`; nothing but dropping may be done
+    /// with it afterwards.
+    ///
+    /// [`destroy_qp`]: QueuePair::destroy_qp
+    pub(super) unsafe fn free_cq(&self) {
         // SAFETY: its only QP is gone. Waits for callbacks still running.
         unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }

@@ -355,7 +355,7 @@ impl LinkCore {
         }
     }
 
-    /// Requests that were in flight when the link ended. For when its endpoints are destroyed.
+    /// Requests that were in flight when the link ended. For when its queue pairs are destroyed.
     ///
     /// `f` gets the number of each, the turn, and its result if the server had answered.
     pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Turn<'_>, Option<i32>)) {
@@ -378,7 +378,7 @@ impl LinkCore {
             }
         });
         if let Err(e) = collected {
-            // Only a link that was not destroyed has queue pairs.
+            // Only a link that was not severed has queue pairs.
             pr_err!(
                 "{}: requests are left in flight: {}\n",
                 &*self.path,

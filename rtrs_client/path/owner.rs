@@ -404,12 +404,16 @@ impl Path {
         {
             // A request that is still on its way, as a packet that waits for a neighbour, must not
             // get there after a later one of the same chunk, or a later write to the same place.
-            link.destroy()
+            let severed = link.sever();
+            severed
+                .core()
                 .for_each_left(|id, turn, result| match result {
                     // The server was done with it.
                     Some(result) => self.session.complete(turn, result),
                     None => self.session.reissue(id, turn),
                 });
+            // What is left of the connections takes its time: nobody waits for that.
+            drop(severed);
         }
         self.end_creation();
     }
