@@ -287,6 +287,16 @@ impl Link {
         self.inflight_on(0) > 0
     }
 
+    /// Asks for a sign of life, also if a heartbeat is on its way, which may be lost. The link fails
+    /// if that cannot be. Any context.
+    pub(crate) fn ask(&self) {
+        let qp = self.endpoint(0).and_then(Endpoint::qp);
+        if let Some(Err(e)) = qp.map(|qp| self.core.liveness.ask(qp)) {
+            self.core
+                .fail("sending a heartbeat", Error::from(e).to_errno());
+        }
+    }
+
     /// Handles completions of a polled queue.
     pub(crate) fn poll(&self, queue: u16, budget: u32) -> u32 {
         self.core

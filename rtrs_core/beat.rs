@@ -51,6 +51,23 @@ impl Liveness {
         if !self.probe().begin(now_ns()) {
             return Ok(());
         }
+        self.post_heartbeat(qp)
+    }
+
+    /// Sends a heartbeat, also if one is on its way that may be lost, see
+    /// [`HbProbe::begin_again`](crate::proto::heartbeat::HbProbe::begin_again).
+    ///
+    /// # Errors
+    ///
+    /// As [`Liveness::send`].
+    pub fn ask(&self, qp: &QueuePair) -> Result<(), PostError> {
+        if !self.probe().begin_again(now_ns()) {
+            return Ok(());
+        }
+        self.post_heartbeat(qp)
+    }
+
+    fn post_heartbeat(&self, qp: &QueuePair) -> Result<(), PostError> {
         post(qp, Imm::Hb, None).or_else(|e| {
             self.probe().cancel();
             serious(e)

@@ -17,7 +17,13 @@
 //!   the last [`STEADY`]. A server that was asleep answers on one path a moment before the other,
 //!   and that moment may be between two looks; it is not two intervals long.
 //!
-//! The path is asked at the end of the first of these intervals, and has the others to answer.
+//! The path is asked at the end of the first of these intervals, and has the others to answer. It is
+//! asked again at the end of each of them ([`ASKED`]), since a question may be lost, or its answer.
+//! The device would repeat that after its ack time-out, from half a second to minutes; but the next
+//! question shows the peer's device that one is missing, and has it repeated at once
+//! (`rtrs_core/proto/heartbeat.rs`). So a path that is well is kept if [`ASKED`] - 1 questions are
+//! lost in a row, and that does not depend on the ack time-out: the time a path may be silent for can
+//! be shorter.
 //!
 //! A path is *doubted* when the server refuses another one since it does not know the session: it
 //! was restarted, or lost all paths before we did, so that this one is dead as well. That is worth a
@@ -27,6 +33,9 @@
 
 /// Silent intervals in a row after which a path is lost.
 pub const LOST: u32 = 4;
+
+/// How often a silent path is asked before it is lost.
+pub const ASKED: u32 = LOST - 1;
 
 /// Intervals in a row in which a path has to be heard to be believed rather than a silent one.
 pub const STEADY: u32 = 2;

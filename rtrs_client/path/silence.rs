@@ -51,7 +51,7 @@ impl Path {
     pub(crate) fn ask(&self) {
         let guard = rcu::read_lock();
         if let Some(link) = self.link(&guard) {
-            link.send_heartbeat();
+            link.ask();
         }
     }
 

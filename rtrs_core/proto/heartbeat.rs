@@ -17,6 +17,15 @@
 //!
 //! That an IO connection is dead while the service connection lives is not noticed here; it takes
 //! the age of the requests on it.
+//!
+//! # A heartbeat that is lost on the way
+//!
+//! The device repeats it after its ack time-out, which is half a second as a rule, and may be
+//! minutes. Who cannot wait for that asks again ([`HbProbe::begin_again`]): connections are in order,
+//! so the peer's device finds a gap in front of the second heartbeat, says so, and ours repeats the
+//! first at once. So one packet that is lost costs the time until the second question, whatever the
+//! time-out is. If it was the answer, the second answer does the same for that: up to [`ANSWERS`] of
+//! them may be on their way.
 
 use crate::atomic::{
     Atomic,
@@ -32,6 +41,15 @@ pub const DEFAULT_INTERVAL_MS: u32 = 5000;
 
 /// Default number of missed intervals after which a path is dead.
 pub const DEFAULT_LIMIT: u32 = 5;
+
+/// Times that a heartbeat is asked again at most, while none is answered.
+pub const REPEATS: u32 = 3;
+
+/// Answers to heartbeats that may be on their way: as many as there may be questions.
+pub const ANSWERS: u32 = REPEATS + 1;
+
+/// Time sent of a heartbeat that was asked again: which of them an answer is for is not known.
+const ASKED_AGAIN: u64 = u64::MAX;
 
 /// What to do after a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +122,10 @@ impl Heartbeat {
 
 /// The heartbeat on its way, shared between who sends and who receives the answer.
 pub struct HbProbe {
-    /// Time sent in nanoseconds, 0 if none is on its way.
+    /// Time sent in nanoseconds, 0 if none is on its way, or [`ASKED_AGAIN`].
     sent_ns: Atomic<u64>,
+    /// Times that the one on its way was asked again.
+    repeats: Atomic<u32>,
 }
 
 impl HbProbe {
@@ -113,6 +133,7 @@ impl HbProbe {
     pub fn new() -> Self {
         Self {
             sent_ns: Atomic::<u64>::new(0),
+            repeats: Atomic::<u32>::new(0),
         }
     }
 
@@ -120,7 +141,31 @@ impl HbProbe {
     /// whether it may be: not while one is on its way.
     #[must_use]
     pub fn begin(&self, now_ns: u64) -> bool {
-        self.sent_ns.cmpxchg(0, now_ns.max(1), Full).is_ok()
+        let begun = self.sent_ns.cmpxchg(0, now_ns.max(1), Full).is_ok();
+        if begun {
+            self.repeats.store(0, Relaxed);
+        }
+        begun
+    }
+
+    /// The same for one who does not rely on the heartbeat that is on its way: one may be posted
+    /// nevertheless, [`REPEATS`] times; once more if two callers come at the same time.
+    #[must_use]
+    pub fn begin_again(&self, now_ns: u64) -> bool {
+        if self.begin(now_ns) {
+            return true;
+        }
+        let repeats = self.repeats.load(Relaxed);
+        if repeats >= REPEATS {
+            return false;
+        }
+        self.repeats.store(repeats.saturating_add(1), Relaxed);
+        let sent_ns = self.sent_ns.load(Relaxed);
+        // Answered meanwhile: this is another one.
+        if sent_ns == 0 || self.sent_ns.cmpxchg(sent_ns, ASKED_AGAIN, Full).is_err() {
+            return self.begin(now_ns);
+        }
+        true
     }
 
     /// Takes back [`HbProbe::begin`] after posting failed, and forgets a probe on reconnect.
@@ -133,12 +178,13 @@ impl HbProbe {
         self.sent_ns.load(Relaxed) != 0
     }
 
-    /// Matches a received answer: the round trip in nanoseconds, or `None` if nobody asked.
+    /// Matches a received answer: the round trip in nanoseconds, or `None` if nobody asked, or did
+    /// so more than once.
     ///
     /// An answer without a question is ignored, it must not pull the latency down.
     pub fn ack(&self, now_ns: u64) -> Option<u64> {
         match self.sent_ns.xchg(0, Full) {
-            0 => None,
+            0 | ASKED_AGAIN => None,
             sent_ns => Some(now_ns.saturating_sub(sent_ns)),
         }
     }
@@ -157,7 +203,8 @@ pub struct Liveness {
     probe: HbProbe,
     /// What was received: [`SERVICE`], [`IO`], [`LATELY`].
     seen: Atomic<u32>,
-    acking: Atomic<bool>,
+    /// Answers on their way.
+    acking: Atomic<u32>,
 }
 
 /// Something on the service connection, in this interval.
@@ -173,7 +220,7 @@ impl Liveness {
         Self {
             probe: HbProbe::new(),
             seen: Atomic::<u32>::new(0),
-            acking: Atomic::<bool>::new(false),
+            acking: Atomic::<u32>::new(0),
         }
     }
 
@@ -233,15 +280,19 @@ impl Liveness {
         &self.probe
     }
 
-    /// Whether a heartbeat of the peer is to be answered: not while an answer is on its way. A
+    /// Whether a heartbeat of the peer is to be answered: not while [`ANSWERS`] are on their way. A
     /// peer that sends more than it gets answers for is not served better, and fills no queue.
     pub fn begin_ack(&self) -> bool {
-        !self.acking.xchg(true, Full)
+        let begun = self.acking.fetch_add(1, Full) < ANSWERS;
+        if !begun {
+            self.end_ack();
+        }
+        begun
     }
 
-    /// The answer is sent, or could not be.
+    /// An answer is sent, or could not be.
     pub fn end_ack(&self) {
-        self.acking.store(false, Relaxed);
+        self.acking.fetch_sub(1, Full);
     }
 }
 

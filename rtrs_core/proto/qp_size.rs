@@ -10,6 +10,7 @@
 
 use super::{
     error::ProtoError,
+    heartbeat::ANSWERS,
     SERVICE_QUEUE_DEPTH, //
 };
 
@@ -42,8 +43,8 @@ pub struct QpSize {
 /// Work requests a drained queue needs for the drain itself.
 const DRAIN: u32 = 1;
 
-/// Work requests kept on a service connection for a heartbeat and its answer.
-const HEARTBEATS: u32 = 2;
+/// Work requests kept on a service connection for heartbeats and their answers.
+const HEARTBEATS: u32 = 2 * ANSWERS;
 
 /// Receives that are posted at a time, and that a queue has besides those which a peer counts on: so
 /// many less one may be waiting to be posted.

@@ -46,6 +46,25 @@ fn asked_at_once_lost_later() {
 }
 
 #[test]
+fn a_path_is_kept_if_but_one_question_gets_through() {
+    // Silent intervals after which it is asked, and answers within the next one if that is not lost.
+    for lost in 0..=ASKED {
+        let (mut path, mut asked) = (Silence::new(), 0);
+        for _ in 0..LOST {
+            path.interval(if asked > lost { HEARD } else { SILENT });
+            if path.is_silent() {
+                asked += 1;
+            }
+        }
+        assert_eq!(
+            path.is_lost(true),
+            lost >= ASKED,
+            "{lost} questions are lost"
+        );
+    }
+}
+
+#[test]
 fn a_path_without_requests_is_never_lost() {
     let path = after(&[IDLE; 100]);
     assert!(!path.is_silent() && !path.is_lost(true));

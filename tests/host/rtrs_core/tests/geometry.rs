@@ -443,7 +443,7 @@ fn queue_sizes() {
     let size = QpSize::server_io(&mlx, 512, 5, 1).unwrap();
     assert_eq!((size.send_wr, size.recv_wr), (2561, 529));
     let size = QpSize::service(&mlx, 2, 0).unwrap();
-    assert_eq!((size.send_wr, size.recv_wr), (1027, 1043));
+    assert_eq!((size.send_wr, size.recv_wr), (1033, 1049));
     let rxe = QpLimits {
         max_qp_wr: 1024,
         max_cqe: 1500,

@@ -118,13 +118,38 @@ proptest! {
 }
 
 #[test]
-fn one_answer_at_a_time() {
+fn answers_are_bounded() {
     let live = Liveness::new();
 
-    assert!(live.begin_ack());
-    assert!(!live.begin_ack());
+    (0..ANSWERS).for_each(|_| assert!(live.begin_ack()));
+    for _ in 0..10 {
+        assert!(!live.begin_ack());
+    }
     live.end_ack();
     assert!(live.begin_ack());
+    assert!(!live.begin_ack());
+}
+
+#[test]
+fn a_heartbeat_may_be_asked_again() {
+    let probe = HbProbe::new();
+    // Like any other one, if none is on its way.
+    assert!(probe.begin_again(10));
+    assert_eq!(probe.ack(15), Some(5));
+    for _ in 0..3 {
+        assert!(probe.begin(20));
+        for n in 0..10 {
+            assert_eq!(probe.begin_again(30 + n), n < REPEATS.into());
+            assert!(probe.outstanding() && !probe.begin(40));
+        }
+        // Of which one the answer is, and how long it took, is not known.
+        assert_eq!(probe.ack(50), None);
+        assert!(!probe.outstanding());
+        assert_eq!(probe.ack(51), None, "answers to the others");
+    }
+    assert!(probe.begin(60));
+    assert_eq!(probe.ack(67), Some(7));
+    assert!(ANSWERS > REPEATS, "each of them is answered");
 }
 
 #[test]

@@ -1,0 +1,157 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: a heartbeat, or its answer, is lost on one of two paths while requests wait there: the path is kept, whatever the ack time-out
+# topology: pair
+# timeout: 300
+# seconds: 100
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require rdma tc
+
+# 8.6 s: what was lost is not to be found by a time-out of the device before the path would be given
+# up for being silent.
+export RTRS_ACK_TIMEOUT=21
+# Milliseconds that a path may be silent for. It is asked four times less one, so there is a quarter of
+# that to see that something was lost, and to lose no more.
+SILENT=2000
+[ "$RTRS_TIME_SCALE" -eq 1 ] || SILENT=6000
+# What the disk takes for a request, in nanoseconds: nothing else is said on the path meanwhile.
+SLOW=$((2 * SILENT * 1000000))
+SESS=$CLT/quiet
+
+path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
+dir() { path_dir quiet "$(path "$1")"; }
+map() { map_rnbd quiet /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+
+# gaps: packets that this side found missing
+gaps() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/out_of_seq_request; }
+dropped() { tc -s filter show dev eth1 ingress | awk '/dropped/ { sub(",", "", $7); print $7 + 0; exit }'; }
+
+# lose N: the next packets of the second link that arrive here, and what comes in the moment it takes
+# to find that out. The sender does not know.
+lose()
+{
+	local end=$((SECONDS + 20 * RTRS_TIME_SCALE))
+
+	tc qdisc add dev eth1 clsact || return
+	tc filter add dev eth1 ingress protocol ip u32 match ip dport 4791 0xffff action drop || return
+	until [ "$(dropped)" -ge "$1" ] || [ "$SECONDS" -ge "$end" ]; do
+		:
+	done
+	echo "$(dropped) packets were lost"
+	tc qdisc delete dev eth1 clsact
+}
+
+wait_on() { [ "$(path_count "$(dir "$1")" 5)" -ge 1 ]; }
+all_done() { [ "$(cat "$TMP"/read.* | wc -l)" = 4 ]; }
+
+# wait_on_both: two requests on each path, in the background
+wait_on_both()
+{
+	local i
+
+	rm -f "$TMP"/read.*
+	for i in 1 2 3 4; do
+		(
+			dd "if=/dev/$(dev)" of=/dev/null bs=4k count=1 skip="$i" iflag=direct 2>/dev/null
+			echo $? >"$TMP/read.$i"
+		) &
+	done
+	wait_for 5 wait_on 0
+	wait_for 5 wait_on 1
+}
+
+all_read()
+{
+	wait_for 40 all_done
+	[ "$(sort -u "$TMP"/read.*)" = 0 ]
+}
+
+kept()
+{
+	dmesg_since_start >"$TMP/dmesg"
+	not grep 'rtrs_client: quiet .*: connected: ' "$TMP/dmesg" || {
+		echo "a path was lost"
+		return 1
+	}
+	[ "$(cut -d ' ' -f 1 "$(dir 1)/stats/reconnects")" = 0 ]
+	has_words "$SESS/state" connected
+}
+
+# found BEFORE AFTER: somebody saw a gap, so that something was lost, and found
+found()
+{
+	echo "$(($2 - $1)) gaps were found"
+	[ "$2" -gt "$1" ]
+}
+
+# question N: from the client, lost before the server
+question()
+{
+	check "question $1: requests wait on both paths" wait_on_both
+	put "lose$1" now
+	check "question $1: the requests are answered" all_read
+	put "read$1" now
+	check "question $1: it was lost, and found" found "$(get "before$1")" "$(get "after$1")"
+	ktap_log "$TMP/case.log" 1
+	check "question $1: no path was" kept
+}
+
+# answer N: from the server, lost before the client
+answer()
+{
+	local before
+	before=$(gaps)
+
+	check "answer $1: requests wait on both paths" wait_on_both
+	# What acknowledges the question, and the answer.
+	lose 2 >"$TMP/lost"
+	ktap_log "$TMP/lost"
+	check "answer $1: the requests are answered" all_read
+	check "answer $1: it was lost, and found" found "$before" "$(gaps)"
+	ktap_log "$TMP/case.log" 1
+	check "answer $1: no path was" kept
+}
+
+server_role()
+{
+	local n
+
+	modprobe -q -a cls_u32 act_gact sch_ingress
+	must "a slow disk" null_blk_up nullb0 16 1 "$SLOW"
+	defer null_blk_down nullb0
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	barrier listening
+	for n in 1 2; do
+		get "lose$n" 120 >/dev/null
+		put "before$n" "$(gaps)"
+		lose 1 >"$TMP/lost"
+		ktap_log "$TMP/lost"
+		get "read$n" 120 >/dev/null
+		put "after$n" "$(gaps)"
+	done
+	barrier unmapped 200
+	check "the server modules unload" unload_modules
+}
+
+client_role()
+{
+	local n
+
+	modprobe -q -a cls_u32 act_gact sch_ingress
+	client_ready
+	must "a device maps over both links" map
+	write "$SESS/mpath_policy" round-robin
+	write "$SESS/silent_path_ms" "$SILENT"
+	for n in 1 2; do question "$n"; done
+	for n in 1 2; do answer "$n"; done
+	check "no IO failed" no_io_error
+	check "the device unmaps" unmap_rnbd "$(dev)"
+	check "the client modules unload" unload_modules
+	barrier unmapped
+}
+
+pair_main
