@@ -66,6 +66,7 @@ pub use self::{
     device::{
         Device,
         DeviceAttrs,
+        DeviceId,
         DeviceName,
         DeviceRef,
         Transport, //

@@ -70,10 +70,10 @@ fn addr_text(addr: Option<Addr>) -> Result<CString> {
 fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{ConnectionHead}")?;
     for_each_path(|session, path| {
-        let via = path.via();
+        let (via, device) = (path.via(), path.device_name());
         let (src, dst) = (addr_text(path.src_addr())?, addr_text(path.dst_addr())?);
         let cells = PathCells {
-            device: via.as_ref().map_or("-", |via| via.device.as_str()),
+            device: device.as_ref().map_or("-", |name| name.as_str()),
             port: via.as_ref().map_or(0, |via| via.port),
             src: src.to_str()?,
             dst: dst.to_str()?,

@@ -22,6 +22,7 @@
 //!   owner task, and what it shows. Innermost, held for a few instructions.
 //! * `active` (RCU): the link, for submitters.
 
+mod device;
 mod observe;
 mod operator;
 mod owner;
@@ -43,13 +44,7 @@ use kernel::{
 };
 use rtrs_bindings::{
     errno,
-    ib::{
-        Device,
-        DeviceEvent,
-        DeviceName,
-        Endpoint,
-        SockAddr, //
-    },
+    ib::SockAddr,
     lock::{
         new_spinlock_irq,
         SpinLockIrq, //
@@ -78,12 +73,10 @@ use rtrs_core::{
     sockaddr, //
 };
 
+use self::device::Via;
 use crate::{
     atomic::Atomic,
-    link::{
-        Link,
-        LinkCore, //
-    },
+    link::Link,
     logic::{
         path_state::{
             Event,
@@ -180,14 +173,6 @@ struct Owner {
     link: Option<Link>,
     /// How links that were up have ended.
     record: Record,
-}
-
-/// Device and addresses of the latest connection; stays when that is gone.
-#[derive(Clone, Copy)]
-pub(crate) struct Via {
-    pub(crate) device: DeviceName,
-    pub(crate) port: u32,
-    pub(crate) src: SockAddr,
 }
 
 /// A path.
@@ -364,11 +349,6 @@ impl Path {
         sockaddr::to_addr(&self.dst)
     }
 
-    /// Device and port of the latest connection.
-    pub(crate) fn via(&self) -> Option<Via> {
-        *self.via.lock()
-    }
-
     /// Whether another path goes the same way.
     pub(crate) fn same_addresses(&self, other: &Self) -> bool {
         self.dst_addr() == other.dst_addr() && self.src_addr() == other.src_addr()
@@ -446,19 +426,6 @@ impl Path {
             .heartbeat_took(ns, time::now_ns(), self.inflight() == 0);
     }
 
-    /// The service connection is up, over this device and from this address.
-    pub(crate) fn connected_via(&self, ep: &Endpoint<LinkCore>) {
-        let (Some(device), Some(src)) = (ep.device(), ep.local()) else {
-            return;
-        };
-        *self.via.lock() = Some(Via {
-            device: device.name(),
-            port: ep.port(),
-            src,
-        });
-        self.end_creation();
-    }
-
     /// Whether a connection may make the server create the session: not if other
     /// paths of it are there, because then the server has to know it. If it does not, it refuses,
     /// until those paths are known to be gone; a session that it makes meanwhile would look like
@@ -476,53 +443,6 @@ impl Path {
     fn end_creation(&self) {
         self.session.end_creation(self);
         self.changed.wake_all();
-    }
-
-    /// Something happened to a device, maybe that of the path. Sleeps not.
-    pub(crate) fn device_event(self: &Arc<Self>, device: &Device, event: DeviceEvent) {
-        let (ours, port) = match self.via() {
-            Some(via) => (via.device == device.name(), via.port),
-            // Not known yet: it may be.
-            None => (true, 0),
-        };
-        let is_port = |p| port == 0 || p == port;
-        match event {
-            DeviceEvent::Added | DeviceEvent::PortActive(_) if ours => {
-                self.notify(Notice::DeviceBack);
-            }
-            // An address may have moved to this device. An attempt that is going on is not
-            // disturbed.
-            DeviceEvent::Added | DeviceEvent::PortActive(_)
-                if self.state() != State::Connecting =>
-            {
-                self.notify(Notice::DeviceBack);
-            }
-            DeviceEvent::GidChange(p) => {
-                if ours && is_port(p) {
-                    self.fail_link_if(|link| !link.has_source(), "address is gone");
-                }
-                // It may be this one's that has come.
-                if !self.state().has_link() {
-                    self.notify(Notice::AddressChange);
-                }
-            }
-            DeviceEvent::PortDown(p) if ours && is_port(p) => {
-                self.fail_link_if(|_| true, "port down");
-            }
-            DeviceEvent::Fatal if ours => self.fail_link_if(|_| true, "device is broken"),
-            // Removal reaches the connections by themselves.
-            _ => {}
-        }
-    }
-
-    /// The link, if there is one, and it is so, is of no use any more. Any context.
-    fn fail_link_if(&self, is_so: impl FnOnce(&Link) -> bool, why: &'static str) {
-        let guard = rcu::read_lock();
-        if let Some(link) = self.link(&guard) {
-            if is_so(link) {
-                link.core.fail(why, errno::ENETDOWN.to_errno());
-            }
-        }
     }
 
     /// Leaves a note for the owner task. Any context.

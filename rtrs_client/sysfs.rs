@@ -244,11 +244,11 @@ fn show_addr(out: &mut Output<'_>, addr: Option<Addr>) -> Result {
 }
 
 fn show_hca_name(path: &Path, out: &mut Output<'_>) -> Result {
-    let via = path.via();
+    let name = path.device_name();
     Ok(writeln!(
         out,
         "{}",
-        via.as_ref().map_or("", |via| via.device.as_str())
+        name.as_ref().map_or("", |name| name.as_str())
     )?)
 }
 

@@ -92,6 +92,10 @@ impl Transport {
     }
 }
 
+/// See [`Device::id`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceId(usize);
+
 impl Device {
     /// # Safety
     ///
@@ -104,6 +108,12 @@ impl Device {
 
     pub(super) fn as_raw(&self) -> *mut raw::ib_device {
         core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// What tells it from all other devices that are there at the same time. Stays when the device is
+    /// renamed; one that comes when this one is gone may have it again.
+    pub fn id(&self) -> DeviceId {
+        DeviceId(self.as_raw().addr())
     }
 
     /// The name, such as `rxe0`. While an administrator renames the device it may be a mixture of

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The device that a path goes over, and what happens to it.
+//!
+//! # Context
+//!
+//! As said of each function; `via` is a spinlock, held for a few instructions.
+
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
+use rtrs_bindings::{
+    errno,
+    ib::{
+        Device,
+        DeviceEvent,
+        DeviceId,
+        DeviceName,
+        Endpoint,
+        SockAddr, //
+    },
+};
+
+use super::{
+    Notice,
+    Path, //
+};
+use crate::{
+    link::{
+        Link,
+        LinkCore, //
+    },
+    logic::path_state::State, //
+};
+
+/// Device and addresses of the latest connection; stays when that is gone.
+#[derive(Clone, Copy)]
+pub(crate) struct Via {
+    /// Of a device that a link holds: no other one has it.
+    id: DeviceId,
+    /// As it was when something happened to it last.
+    device: DeviceName,
+    pub(crate) port: u32,
+    pub(crate) src: SockAddr,
+}
+
+impl Path {
+    /// Device and port of the latest connection.
+    pub(crate) fn via(&self) -> Option<Via> {
+        *self.via.lock()
+    }
+
+    /// The name of the device: that which it has now, if there is a link, or had. Any context.
+    pub(crate) fn device_name(&self) -> Option<DeviceName> {
+        let now = {
+            let guard = rcu::read_lock();
+            let service = self.link(&guard).and_then(|link| link.endpoint(0));
+            service.and_then(Endpoint::device).map(Device::name)
+        };
+        now.or_else(|| self.via().map(|via| via.device))
+    }
+
+    /// The service connection is up, over this device and from this address.
+    pub(crate) fn connected_via(&self, ep: &Endpoint<LinkCore>) {
+        let (Some(device), Some(src)) = (ep.device(), ep.local()) else {
+            return;
+        };
+        *self.via.lock() = Some(Via {
+            id: device.id(),
+            device: device.name(),
+            port: ep.port(),
+            src,
+        });
+        self.end_creation();
+    }
+
+    /// Something happened to a device, maybe that of the path. Sleeps not.
+    pub(crate) fn device_event(self: &Arc<Self>, device: &Device, event: DeviceEvent) {
+        let name = device.name();
+        // Its name may change, and one that comes again by that name is another one.
+        let (same, ours, port) = match &mut *self.via.lock() {
+            Some(via) if via.id == device.id() => {
+                via.device = name;
+                (true, true, via.port)
+            }
+            Some(via) => (false, via.device == name, via.port),
+            // Not known yet: it may be.
+            None => (true, true, 0),
+        };
+        let is_port = |p| port == 0 || p == port;
+        match event {
+            DeviceEvent::Added | DeviceEvent::PortActive(_) if ours => {
+                self.notify(Notice::DeviceBack);
+            }
+            // An address may have moved to this device. An attempt that is going on is not
+            // disturbed.
+            DeviceEvent::Added | DeviceEvent::PortActive(_)
+                if self.state() != State::Connecting =>
+            {
+                self.notify(Notice::DeviceBack);
+            }
+            DeviceEvent::GidChange(p) => {
+                if same && is_port(p) {
+                    self.fail_link_if(|link| !link.has_source(), "address is gone");
+                }
+                // It may be this one's that has come.
+                if !self.state().has_link() {
+                    self.notify(Notice::AddressChange);
+                }
+            }
+            DeviceEvent::PortDown(p) if same && is_port(p) => {
+                self.fail_link_if(|_| true, "port down");
+            }
+            DeviceEvent::Fatal if same => self.fail_link_if(|_| true, "device is broken"),
+            // Removal reaches the connections by themselves.
+            _ => {}
+        }
+    }
+
+    /// The link, if there is one, and it is so, is of no use any more. Any context.
+    fn fail_link_if(&self, is_so: impl FnOnce(&Link) -> bool, why: &'static str) {
+        let guard = rcu::read_lock();
+        if let Some(link) = self.link(&guard) {
+            if is_so(link) {
+                link.core.fail(why, errno::ENETDOWN.to_errno());
+            }
+        }
+    }
+}
