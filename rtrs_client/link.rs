@@ -153,6 +153,11 @@ impl Severed {
     pub(crate) fn core(&self) -> &LinkCore {
         &self.0.core
     }
+
+    /// Requests that were in flight, and have to be looked after.
+    pub(crate) fn left(&self) -> u64 {
+        self.0.inflight()
+    }
 }
 
 impl LinkCore {

@@ -11,6 +11,7 @@ pub mod backoff;
 pub mod devices;
 pub mod epoch;
 pub mod ewma;
+pub mod fence;
 pub mod hist;
 pub mod path_state;
 pub mod policy;

@@ -42,6 +42,10 @@ module_params! {
     static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
         "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
         |ms| within(ms, &(1_000..=600_000), "has to be 1000..600000");
+    /// How long requests are held back when a path ends whose server does not order their copies.
+    static COPY_FENCE_MS: int = "copy_fence_ms", 1000,
+        "milliseconds that requests are held back when a path ends, if the server may execute them beside their first copy (mainline's): 0..60000 (default: 1000)",
+        |ms| within(ms, &(0..=60_000), "has to be 0..60000");
     /// Data that is copied instead of being mapped and registered, in bytes.
     static COPY_MAX: int = "copy_max", 4096,
         "bytes of data up to which a request of a new link has them copied, not registered: 0 or a power of two, 512..65536 (default: 4096)",
@@ -101,6 +105,12 @@ pub(crate) fn request_timeout_ms() -> u32 {
 /// How long establishing a link may take, in milliseconds.
 pub(crate) fn connect_timeout_ms() -> u32 {
     CONNECT_TIMEOUT_MS.get().unsigned_abs()
+}
+
+/// How long requests are held back when a path ends whose server does not order their copies, in
+/// milliseconds.
+pub(crate) fn copy_fence_ms() -> u32 {
+    COPY_FENCE_MS.get().unsigned_abs()
 }
 
 /// Bytes of data up to which a request of a new link has them copied; `None` for none.

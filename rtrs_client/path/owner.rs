@@ -39,9 +39,13 @@ use super::{
     Path, //
 };
 use crate::{
-    link::Link,
+    link::{
+        Link,
+        Severed, //
+    },
     logic::{
         backoff,
+        fence::Fence,
         path_state::{
             Action,
             CloseReason,
@@ -60,6 +64,9 @@ use crate::{
 
 /// Wait of a path that left creating the session to another one.
 const GIVE_WAY: Delta = Delta::from_millis(50);
+
+/// How often it is looked whether requests that are held back are going to fail.
+const FENCE_LOOK: Delta = Delta::from_millis(20);
 
 /// Reads the inbox until it is empty.
 pub(super) fn run(path: Arc<Path>) {
@@ -405,6 +412,7 @@ impl Path {
             // A request that is still on its way, as a packet that waits for a neighbour, must not
             // get there after a later one of the same chunk, or a later write to the same place.
             let severed = link.sever();
+            self.hold_back(&severed);
             severed
                 .core()
                 .for_each_left(|id, turn, result| match result {
@@ -416,5 +424,18 @@ impl Path {
             drop(severed);
         }
         self.end_creation();
+    }
+
+    /// Waits for as long as requests of the link must not be sent again, see
+    /// [`fence`](crate::logic::fence).
+    fn hold_back(&self, severed: &Severed) {
+        let orders_copies = severed.core().orders_copies();
+        let ms = params::copy_fence_ms();
+        let Some(fence) = Fence::new(time::now_ns(), ms, orders_copies, severed.left()) else {
+            return;
+        };
+        while fence.holds(time::now_ns(), self.session.is_failing()) {
+            fsleep(FENCE_LOOK);
+        }
     }
 }

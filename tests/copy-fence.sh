@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: a path ends under load: towards mainline's server its requests are held back before they are sent again, towards ours they are not
+# topology: pair
+# timeout: 240
+# seconds: 75
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+. "$RTRS_LIB/observe.sh"
+require fio rdma
+
+# Nanoseconds that the disk takes, so that requests are in flight.
+SLOW=$((100 * 1000000))
+# Milliseconds: what the parameter is by default, and what the other server may take at most.
+FENCE=1000
+SOON=$((FENCE * RTRS_TIME_SCALE / 2))
+EVENTS=(rtrs_clt/rtrs_clt_failover rdma_cma/cm_qp_destroy)
+
+path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
+dir() { path_dir fence "$(path "$1")"; }
+map() { map_rnbd fence /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
+dev() { cat "$TMP/dev"; }
+
+busy() { [ "$(path_count "$(dir 1)" 5)" -ge 4 ]; }
+
+# end_path: how long its requests waited, in milliseconds, in $TMP/ms, and how many these were
+end_path()
+{
+	local e
+
+	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
+	echo >"$TRACE/trace"
+	for e in "${EVENTS[@]}"; do
+		echo 1 >"$TRACE/events/$e/enable"
+	done
+	wait_for 10 busy
+	write "$(dir 1)/disconnect" 1
+	for e in "${EVENTS[@]}"; do
+		echo 0 >"$TRACE/events/$e/enable"
+	done
+	grep -v '^#' "$TRACE/trace" | sed -E 's/^.* ([0-9.]+): ([a-z_]+): .*/\1 \2/' >"$TMP/steps"
+	cat "$TMP/steps"
+	awk '$2 == "cm_qp_destroy" { t0 = $1 }
+		$2 == "rtrs_clt_failover" { if (!n++) ms = ($1 - t0) * 1000 }
+		END { printf "%d %d\n", ms, n }' "$TMP/steps" >"$TMP/ms"
+	[ "$(nth "$TMP/ms" 2)" -ge 4 ]
+}
+
+no_io_failed()
+{
+	load_is_fine
+	nothing_in_flight fence
+	no_io_error
+	echo "$(nth "$TMP/ms" 2) requests were held back for $(nth "$TMP/ms" 1) ms; the longest took $(load_stall) ms"
+}
+
+held_back() { [ "$(nth "$TMP/ms" 1)" -ge "$FENCE" ]; }
+not_held_back() { [ "$(nth "$TMP/ms" 1)" -lt "$SOON" ] || late "$(nth "$TMP/ms" 1) ms"; }
+
+# towards WHOM CMD
+towards()
+{
+	barrier "$1-listening"
+	must "$1: a device maps over both links" map
+	write "$CLT/fence/mpath_policy" round-robin
+	load_start "$(dev)"
+	check "$1: a path ends" end_path
+	check "$1: it comes back" write "$(dir 1)/reconnect" 1
+	load_stop
+	check "$1: no IO failed" no_io_failed
+	ktap_log "$TMP/case.log" 1
+	check "$1: ${2//_/ }" "$2"
+	check "$1: the device unmaps" unmap_rnbd "$(dev)"
+	barrier "$1-done"
+}
+
+serve()
+{
+	must "$1: server modules load" eval "load_rtrs $1 server && load_rnbd server"
+	barrier "$1-listening"
+	barrier "$1-done" 120
+	check "$1: the server modules unload" unload_modules
+}
+
+server_role()
+{
+	must "a slow disk" null_blk_up nullb0 64 1 "$SLOW"
+	defer null_blk_down nullb0
+	serve c
+	serve rust
+}
+
+client_role()
+{
+	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
+	towards c held_back
+	towards rust not_held_back
+	check "the client modules unload" unload_modules
+}
+
+pair_main
