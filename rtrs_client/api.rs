@@ -142,6 +142,7 @@ impl Session {
             client::close(&session);
             return Err(EINVAL);
         };
+        session.hand_over();
         Ok(Self(ready))
     }
 

@@ -411,6 +411,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_query(
 ) -> c_int {
     // SAFETY: By the function's requirement.
     let session = unsafe { (*sess).ready.session() };
+    // Who asks has it: it is not to be told of its session before.
+    session.hand_over();
     match session.limits() {
         // A path that is lost for a moment is no reason: requests wait for it, and RNBD, which asks
         // while it makes its devices anew, never asks again.

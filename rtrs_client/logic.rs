@@ -8,11 +8,13 @@
 //! No function in here allocates, locks, sleeps or panics.
 
 pub mod backoff;
+pub mod creation;
 pub mod devices;
 pub mod epoch;
 pub mod ewma;
 pub mod fence;
 pub mod hist;
+pub mod link_events;
 pub mod path_state;
 pub mod policy;
 pub mod polled;

@@ -439,9 +439,9 @@ impl Path {
         }
     }
 
-    /// The server knows the session, or this path is not going to tell it.
-    fn end_creation(&self) {
-        self.session.end_creation(self);
+    /// The server knows the session, as it `answered`, or this path is not going to tell it.
+    fn end_creation(&self, answered: bool) {
+        self.session.end_creation(self, answered);
         self.changed.wake_all();
     }
 

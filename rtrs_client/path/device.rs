@@ -72,7 +72,7 @@ impl Path {
             port: ep.port(),
             src,
         });
-        self.end_creation();
+        self.end_creation(true);
     }
 
     /// Something happened to a device, maybe that of the path. Sleeps not.

@@ -423,7 +423,7 @@ impl Path {
             // What is left of the connections takes its time: nobody waits for that.
             drop(severed);
         }
-        self.end_creation();
+        self.end_creation(false);
     }
 
     /// Waits for as long as requests of the link must not be sent again, see

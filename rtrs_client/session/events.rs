@@ -37,79 +37,30 @@ use super::{
 use crate::{
     atomic::Relaxed,
     link::Link,
+    logic::{
+        creation::Creator,
+        link_events::LinkState, //
+    },
     path::Path, //
 };
 
-/// What a user is told, with the numbers of `enum rtrs_clt_link_ev`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum LinkEvent {
-    /// A path is back. The server may have forgotten the session: what was made for it there has to
-    /// be made anew.
-    Reconnected = 0,
-    /// Requests are failing, for want of a path or because the server has forgotten the session.
-    Disconnected = 1,
-}
+pub(crate) use crate::logic::creation::Creation;
+pub use crate::logic::link_events::LinkEvent;
 
 /// A user who wants to know.
 pub trait Events: Send + Sync + 'static {
-    /// Something happened. From a task, one at a time, once the session was handed over; not any
-    /// more when it has been closed. May sleep, and wait for permits and requests of the session;
+    /// Something happened. From a task, one at a time, once the user has the session; not any more
+    /// when it has been closed. May sleep, and wait for permits and requests of the session;
     /// must not close it.
     fn link_event(&self, event: LinkEvent);
 }
 
 #[derive(Default)]
 struct State {
-    /// Nothing is told before the session was handed to its user.
-    opened: bool,
-    /// Nothing is told any more.
-    closed: bool,
-    /// Paths that are connected.
-    up: u32,
-    /// Requests are being failed, for want of a path or because the server has
-    /// forgotten the session: the user has to know, even if it is over.
-    failing: bool,
-    /// What the user knows: that there is a path.
-    told_up: bool,
+    told: LinkState,
     /// The server has said that it does not know the session, and nobody has acted on that.
     forgotten: bool,
-    /// The path that asked the server to create the session, by its address, and when, in
-    /// monotonic nanoseconds. Until the server has answered.
-    creator: Option<(usize, u64)>,
-}
-
-/// What a path that connects may want of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Creation {
-    /// To create the session.
-    Ask,
-    /// Another path asks for that.
-    GiveWay,
-    /// It is there.
-    Known,
-}
-
-/// For so long a path that wants the server to create the session leaves that to one that has asked
-/// before. A server that can be reached has answered by then.
-const CREATION_NS: u64 = 1_000_000_000;
-
-impl State {
-    /// What the user has to be told next.
-    fn next(&mut self) -> Option<LinkEvent> {
-        if !self.opened || self.closed {
-            None
-        } else if self.told_up && self.failing {
-            self.told_up = false;
-            Some(LinkEvent::Disconnected)
-        } else if !self.told_up && self.up > 0 {
-            self.failing = false;
-            self.told_up = true;
-            Some(LinkEvent::Reconnected)
-        } else {
-            None
-        }
-    }
+    creator: Creator,
 }
 
 /// What a session remembers about it.
@@ -131,24 +82,22 @@ impl LinkEvents {
 }
 
 impl Session {
-    /// The session is handed to its user, connected: from now on they are told.
-    pub(super) fn announce_events(self: &Arc<Self>) {
-        {
-            let mut state = self.events.state.lock();
-            state.opened = true;
-            state.told_up = true;
-            // What a path that is back was about is over: nobody has sent anything yet.
-            state.failing &= state.up == 0;
+    /// The session is about to be handed to its user, connected.
+    pub(super) fn announce_events(&self) {
+        self.events.state.lock().told.open();
+    }
+
+    /// The user has shown that it has the session, or the Rust user is about to get it: from now on
+    /// they are told. Any context.
+    pub(crate) fn hand_over(self: &Arc<Self>) {
+        if self.events.state.lock().told.hand_over() {
+            self.wake_events();
         }
-        self.wake_events();
     }
 
     /// A path takes requests. Owner task of the path.
     pub(crate) fn path_up(self: &Arc<Self>) {
-        {
-            let mut state = self.events.state.lock();
-            state.up = state.up.saturating_add(1);
-        }
+        self.events.state.lock().told.path_up();
         self.stop_waiting_for_path();
         self.start_watch();
         self.wake_events();
@@ -156,10 +105,7 @@ impl Session {
 
     /// A path takes no requests any more. Owner task of the path.
     pub(crate) fn path_down(self: &Arc<Self>) {
-        {
-            let mut state = self.events.state.lock();
-            state.up = state.up.saturating_sub(1);
-        }
+        self.events.state.lock().told.path_down();
         if self.wait_for_path() && self.fail_after() == FailAfter::Secs(0) {
             self.note_failing();
         }
@@ -170,7 +116,7 @@ impl Session {
         if self.closing.load(Relaxed) {
             return;
         }
-        self.events.state.lock().failing = true;
+        self.events.state.lock().told.fail();
         self.wake_events();
     }
 
@@ -182,28 +128,18 @@ impl Session {
         let now = time::now_ns();
         let mut state = self.events.state.lock();
 
-        if state.up > 0 {
+        if state.told.is_up() {
             return Creation::Known;
         }
-        match state.creator {
-            Some((other, since)) if other != me && now.saturating_sub(since) < CREATION_NS => {
-                Creation::GiveWay
-            }
-            _ => {
-                state.creator = Some((me, now));
-                Creation::Ask
-            }
-        }
+        state.creator.ask(me, now)
     }
 
-    /// The server has answered `path`, or is not going to. Any context.
-    pub(crate) fn end_creation(&self, path: &Path) {
+    /// The server has `answered` `path`, or is not going to. Any context.
+    pub(crate) fn end_creation(&self, path: &Path, answered: bool) {
         let me = core::ptr::from_ref(path).addr();
-        let mut state = self.events.state.lock();
+        let now = time::now_ns();
 
-        if state.creator.is_some_and(|(creator, _)| creator == me) {
-            state.creator = None;
-        }
+        self.events.state.lock().creator.end(me, now, answered);
     }
 
     /// The server has accepted a path, and `kept` the session or not. If not, it has one from now
@@ -211,7 +147,7 @@ impl Session {
     pub(crate) fn accepted(&self, kept: bool) {
         let mut state = self.events.state.lock();
 
-        if !kept && state.opened && state.up == 0 {
+        if !kept && state.told.is_opened() && !state.told.is_up() {
             state.forgotten = true;
         }
     }
@@ -226,8 +162,8 @@ impl Session {
         let (lost, believes) = {
             let mut state = self.events.state.lock();
             let forgotten = core::mem::take(&mut state.forgotten);
-            let lost = state.opened && state.up == 0 && (forgotten || !kept);
-            (lost, state.told_up && !state.failing)
+            let lost = state.told.is_opened() && !state.told.is_up() && (forgotten || !kept);
+            (lost, state.told.is_believed())
         };
         let outcome = match (lost, believes) {
             (false, _) => return (turn, true),
@@ -244,7 +180,7 @@ impl Session {
     }
 
     fn wake_events(self: &Arc<Self>) {
-        if !self.events.state.lock().closed {
+        if !self.events.state.lock().told.is_closed() {
             self.event_work.enqueue(&self.event_queue, self);
         }
     }
@@ -252,7 +188,7 @@ impl Session {
     /// Tells what is to be told, and nothing after that: the user's module may go then. Sleeps.
     pub(super) fn close_events(&self) {
         self.flush_events();
-        self.events.state.lock().closed = true;
+        self.events.state.lock().told.close();
         self.event_work.cancel_sync();
         // Here: who has the last reference of the session may drop it when that module is gone.
         drop(self.events.user.try_take().and_then(|mut user| user.take()));
@@ -268,7 +204,7 @@ impl Session {
             return;
         };
         loop {
-            let Some(event) = self.events.state.lock().next() else {
+            let Some(event) = self.events.state.lock().told.tell() else {
                 return;
             };
             // They may allocate, and this work item serves reclaim.

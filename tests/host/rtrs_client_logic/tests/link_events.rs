@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What users are told of their sessions, and who has the server create one.
+
+#![cfg(not(loom))]
+
+use proptest::prelude::*;
+use rtrs_client_logic::logic::{creation::*, link_events::*};
+
+/// A session with one path, in its user's hands.
+fn handed() -> LinkState {
+    let mut state = LinkState::default();
+    state.path_up();
+    state.open();
+    assert!(state.hand_over());
+    state
+}
+
+#[test]
+fn nothing_is_told_of_what_is_well() {
+    let mut state = handed();
+    assert_eq!(state.tell(), None);
+    // A path that comes back in time is no news.
+    state.path_down();
+    assert_eq!(state.tell(), None);
+    state.path_up();
+    assert_eq!(state.tell(), None);
+}
+
+#[test]
+fn a_loss_is_told_and_its_end() {
+    let mut state = handed();
+    state.path_down();
+    state.fail();
+    assert_eq!(state.tell(), Some(LinkEvent::Disconnected));
+    assert_eq!(state.tell(), None);
+    state.path_up();
+    assert_eq!(state.tell(), Some(LinkEvent::Reconnected));
+    assert_eq!(state.tell(), None);
+    // Both, if nobody was told in between.
+    state.path_down();
+    state.fail();
+    state.path_up();
+    assert_eq!(state.tell(), Some(LinkEvent::Disconnected));
+    assert_eq!(state.tell(), Some(LinkEvent::Reconnected));
+    assert_eq!(state.tell(), None);
+}
+
+#[test]
+fn nothing_is_told_before_the_user_has_the_session() {
+    let mut state = LinkState::default();
+    state.path_up();
+    state.open();
+    state.path_down();
+    state.fail();
+    state.path_up();
+    assert_eq!(state.tell(), None, "the handle was not returned yet");
+    assert!(state.hand_over());
+    assert!(!state.hand_over());
+    assert_eq!(
+        state.tell(),
+        Some(LinkEvent::Disconnected),
+        "it is not forgotten"
+    );
+    assert_eq!(state.tell(), Some(LinkEvent::Reconnected));
+    state.fail();
+    state.close();
+    assert_eq!(state.tell(), None);
+}
+
+proptest! {
+    // Whatever happens, events alternate, and the first one is the loss.
+    #[test]
+    fn events_alternate(what in proptest::collection::vec(0..6u8, 0..60)) {
+        let (mut state, mut up, mut last) = (LinkState::default(), 0, LinkEvent::Reconnected);
+        for what in what {
+            match what {
+                0 => { state.path_up(); up += 1; }
+                1 if up > 0 => { state.path_down(); up -= 1; }
+                2 => state.fail(),
+                3 if !state.is_opened() => state.open(),
+                4 => { state.hand_over(); }
+                _ => if let Some(event) = state.tell() {
+                    prop_assert!(event != last);
+                    prop_assert!(state.is_opened());
+                    prop_assert!(event == LinkEvent::Disconnected || up > 0);
+                    last = event;
+                }
+            }
+            prop_assert_eq!(state.is_up(), up > 0);
+        }
+    }
+}
+
+#[test]
+fn one_path_asks_at_a_time() {
+    let mut creator = Creator::default();
+    assert_eq!(creator.ask(1, 0), Creation::Ask);
+    assert_eq!(creator.ask(2, LEAST_NS - 1), Creation::GiveWay);
+    assert_eq!(
+        creator.ask(1, LEAST_NS - 1),
+        Creation::Ask,
+        "its next attempt"
+    );
+    creator.end(2, LEAST_NS, false);
+    assert_eq!(creator.ask(2, LEAST_NS), Creation::GiveWay);
+    creator.end(1, LEAST_NS, false);
+    assert_eq!(creator.ask(2, LEAST_NS), Creation::Ask);
+    // Who gets no answer is not waited for.
+    assert_eq!(creator.ask(1, 2 * LEAST_NS), Creation::Ask);
+    assert_eq!(creator.ask(2, 2 * LEAST_NS), Creation::GiveWay);
+}
+
+#[test]
+fn a_slow_server_is_waited_for() {
+    let mut creator = Creator::default();
+    assert_eq!(creator.patience_ns(), LEAST_NS);
+    for (took, patience) in [
+        (1, LEAST_NS),
+        (LEAST_NS, TIMES * LEAST_NS),
+        (LEAST_NS / 2, TIMES * LEAST_NS),
+        (MOST_NS, MOST_NS),
+    ] {
+        creator.ask(1, 0);
+        creator.end(1, took, true);
+        assert_eq!(creator.patience_ns(), patience);
+    }
+    let mut creator = Creator::default();
+    creator.ask(1, 0);
+    creator.end(1, MOST_NS, false);
+    assert_eq!(creator.patience_ns(), LEAST_NS, "no answer says nothing");
+}
