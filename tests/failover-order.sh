@@ -70,7 +70,8 @@ after()
 in_order()
 {
 	cat "$TMP/steps"
-	[ "$(count rtrs_clt_failover)" -ge 8 ]
+	# Of those that were in flight some are answered until the queues are drained.
+	[ "$(count rtrs_clt_failover)" -ge 1 ]
 	same "queue pairs destroyed before a request went on" "$(count cm_qp_destroy before)" "$CONS"
 	same "queue pairs of the path" "$(count cm_qp_destroy)" "$CONS"
 	same "ids destroyed before a request went on" "$(count cm_id_destroy before)" 0
