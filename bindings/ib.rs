@@ -32,6 +32,11 @@ mod device;
 mod domain;
 mod endpoint;
 mod flight;
+#[expect(
+    unreachable_pub,
+    reason = "also built for the host, as a crate's module"
+)]
+mod hidden;
 mod mr;
 mod polls;
 mod queue;

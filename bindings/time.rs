@@ -56,3 +56,9 @@ pub fn random_u32() -> u32 {
     // SAFETY: callable in any context but NMI.
     unsafe { raw::get_random_u32() }
 }
+
+/// The same with 64 bits.
+pub fn random_u64() -> u64 {
+    // SAFETY: callable in any context but NMI.
+    unsafe { raw::get_random_u64() }
+}

@@ -13,11 +13,16 @@ use super::{
         Domain,
         Region, //
     },
+    hidden::{
+        self,
+        KeyByte, //
+    },
     wr::Remote,
 };
 use crate::{
     handoff::HandoffCell,
-    raw, //
+    raw,
+    time::random_u64, //
 };
 
 /// What a registration allows.
@@ -53,10 +58,10 @@ impl Access {
 /// by the holder of `key` only.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
-    /// Where what it describes begins, as the peer calls it.
+    /// Where what it describes begins, as the peer calls it: a random address.
     iova: u64,
     /// The part of the key that consumers choose.
-    key: HandoffCell<u8>,
+    key: HandoffCell<KeyByte>,
     domain: Arc<Domain>,
 }
 
@@ -103,10 +108,13 @@ impl Mr {
         let raw = domain.alloc_mr(pages)?;
         // SAFETY: `list` has `count` entries with DMA addresses of this device, as the regions are
         // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was made just now.
-        let iova = unsafe { map_list(raw, list.as_mut_ptr(), count, page_size) }?;
-        // SAFETY: the region is valid.
-        // CAST: the low byte is the part that consumers choose.
-        let key = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) } as u8;
+        let iova = unsafe {
+            let base = hidden::address(random_u64(), page_size);
+            map_list(raw, list.as_mut_ptr(), count, page_size, base)
+        }?;
+        let key = KeyByte::new(random_u64());
+        // SAFETY: the region is valid, not registered, and nobody else knows it.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key.get()) };
         // INVARIANT: just allocated there, and described.
         Ok(Self {
             raw,
@@ -146,7 +154,8 @@ impl Mr {
     }
 
     /// Gives the region a key it did not have just before, for its next
-    /// registration: who knows the old one can do nothing with it.
+    /// registration: who knows the old one can do nothing with it, nor guess this one.
+    /// Any context but NMI.
     ///
     /// # Errors
     ///
@@ -154,9 +163,9 @@ impl Mr {
     #[inline]
     pub fn next_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
-        *key = key.wrapping_add(1);
-        // SAFETY: the region is valid; nobody else changes its key.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), *key) };
+        let key = key.change(random_u64);
+        // SAFETY: the region is valid; nobody else changes its key, as the byte is held.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), key) };
         Ok(self.rkey())
     }
 
@@ -178,8 +187,8 @@ impl Mr {
 }
 
 /// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns the address
-/// by which it is known then. Any context; for pages that are larger than the CPU's the driver may
-/// sleep.
+/// by which it is known then: `base`, a multiple of `page_size` that is not 0, and the offset in the
+/// first page. Any context; for pages that are larger than the CPU's the driver may sleep.
 ///
 /// # Errors
 ///
@@ -196,6 +205,7 @@ pub(super) unsafe fn map_list(
     sgl: *mut raw::scatterlist,
     nents: u32,
     page_size: u32,
+    base: u64,
 ) -> Result<u64> {
     // Drivers make a mask of it.
     if !page_size.is_power_of_two() {
@@ -209,13 +219,12 @@ pub(super) unsafe fn map_list(
         return Err(map_error(mapped));
     }
     // What the peer calls it says nothing about where it is. Only the offset in the first page
-    // has to stay; 0 is left to those for whom it means none.
-    let page_size = u64::from(page_size);
-    let in_page = page_size.wrapping_sub(1);
+    // has to stay.
+    let in_page = u64::from(page_size).wrapping_sub(1);
     // SAFETY: by the function's requirement.
     unsafe {
         let first = raw::rtrs_helper_ib_mr_iova(mr.as_ptr());
-        let iova = page_size | first & in_page;
+        let iova = base | first & in_page;
         raw::rtrs_helper_ib_mr_set_iova(mr.as_ptr(), iova);
         Ok(iova)
     }

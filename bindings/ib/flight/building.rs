@@ -241,9 +241,11 @@ impl<'f, H: Handler> Building<'f, H> {
             return Err(EINVAL);
         }
         let mr = flight.mr;
+        // The only peer that can use the address is told.
+        let base = u64::from(page_size);
         // SAFETY: The list is mapped for the device of the region. That is not registered, nor about
         // to be, by the invariant of the flight, and ours to change.
-        data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, page_size) }?;
+        data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, page_size, base) }?;
         data.len = len;
         data.key = data.key.wrapping_add(1);
         data.access = access;

@@ -21,5 +21,8 @@ pub mod berth;
 #[path = "../../../../bindings/handoff.rs"]
 pub mod handoff;
 
+#[path = "../../../../bindings/ib/hidden.rs"]
+pub mod hidden;
+
 #[path = "../../../../bindings/place.rs"]
 pub mod place;

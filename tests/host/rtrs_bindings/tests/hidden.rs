@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Addresses and keys that are not to be guessed.
+
+// No kernel in here to be brought down.
+#![cfg(not(loom))]
+
+use rtrs_bindings::hidden::{address, KeyByte};
+
+/// Numbers without an obvious order, the same ones each time.
+fn numbers(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
+#[test]
+fn addresses_begin_pages_and_are_never_zero() {
+    let mut next = numbers(1);
+    for order in 12..32 {
+        let page = 1u32 << order;
+        for random in [0, u64::MAX, next(), next()] {
+            let at = address(random, page);
+            assert_eq!(at % u64::from(page), 0);
+            assert_eq!(at >> 51, 1, "{at:x}");
+        }
+    }
+    assert_eq!(address(0x0123_4567_89ab_cdef, 4096), 0x000b_4567_89ab_c000);
+}
+
+#[test]
+fn all_of_a_number_that_fits_is_in_the_address() {
+    for bit in 12..51 {
+        assert_ne!(address(0, 4096), address(1 << bit, 4096));
+    }
+}
+
+#[test]
+fn a_key_changes_each_time() {
+    for random in [0, u64::MAX, 0x0101_0101_0101_0101] {
+        let mut key = KeyByte::new(random);
+        for _ in 0..1000 {
+            let old = key.get();
+            assert_ne!(key.change(|| random), old);
+            assert_ne!(key.get(), old);
+        }
+    }
+}
+
+#[test]
+fn one_number_makes_seven_keys() {
+    let mut asked = 0;
+    let mut key = KeyByte::new(0);
+    for _ in 0..7 * 10 + 6 {
+        key.change(|| {
+            asked += 1;
+            0x7766_5544_3322_1100
+        });
+    }
+    assert_eq!(asked, 10);
+}
+
+#[test]
+fn the_next_key_is_any_other() {
+    let mut next = numbers(7);
+    let mut key = KeyByte::new(next());
+    let mut steps = [0u32; 256];
+    for _ in 0..256 * 200 {
+        let old = key.get();
+        let step = key.change(&mut next).wrapping_sub(old);
+        steps[usize::from(step)] += 1;
+    }
+    assert_eq!(steps[0], 0);
+    // One of them stands for two.
+    assert!((300..500).contains(&steps[1]), "{}", steps[1]);
+    assert!(steps[2..].iter().all(|n| (120..280).contains(n)));
+}
