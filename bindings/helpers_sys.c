@@ -284,9 +284,9 @@ void rtrs_helper_uevent_suppress(struct device *dev, bool suppress)
 	dev_set_uevent_suppress(dev, suppress);
 }
 
-void rtrs_helper_ratelimit_init(struct ratelimit_state *rs)
+void rtrs_helper_ratelimit_init(struct ratelimit_state *rs, int burst)
 {
-	ratelimit_default_init(rs);
+	ratelimit_state_init(rs, DEFAULT_RATELIMIT_INTERVAL, burst);
 }
 
 bool rtrs_helper_fatal_signal_pending(void)

@@ -2,8 +2,13 @@
 
 //! Log messages that a peer or a failing device cannot flood the log with.
 //!
+//! Where many peers can cause the same message, one that causes it all the time is not to keep what
+//! the others cause out of the log: each place has a limit for each of some sources of messages, and
+//! a larger one for all of them.
+//!
 //! C header: [`include/linux/ratelimit.h`](srctree/include/linux/ratelimit.h)
 
+use core::num::NonZeroU32;
 use kernel::{
     prelude::*,
     sync::atomic::{
@@ -21,8 +26,17 @@ const UNUSED: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
 
+/// Messages in five seconds, as with the `_ratelimited` macros of C.
+const BURST: u8 = 10;
+
+/// Sources of messages that are kept apart.
+pub const SOURCES: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);
+
+/// As many times what one source may print, all of them may.
+const SOURCES_AT_A_TIME: u8 = 8;
+
 /// The state of one place in the code that prints: ten messages in five
-/// seconds, like the `_ratelimited` macros of C.
+/// seconds.
 ///
 /// # Invariants
 ///
@@ -30,6 +44,7 @@ const READY: u32 = 2;
 /// the one thread that moves `phase` from `UNUSED` to `STARTING`.
 pub struct RateLimit {
     phase: Atomic<u32>,
+    burst: u8,
     state: Opaque<raw::ratelimit_state>,
 }
 
@@ -40,9 +55,14 @@ unsafe impl Sync for RateLimit {}
 impl RateLimit {
     /// For a static.
     pub const fn new() -> Self {
+        Self::with_burst(BURST)
+    }
+
+    const fn with_burst(burst: u8) -> Self {
         // INVARIANT: not ready.
         Self {
             phase: Atomic::new(UNUSED),
+            burst,
             state: Opaque::uninit(),
         }
     }
@@ -60,7 +80,7 @@ impl RateLimit {
             }
             // SAFETY: by the type invariant this thread is the only one that
             // uses `state` now; a static does not move.
-            unsafe { raw::rtrs_helper_ratelimit_init(state) };
+            unsafe { raw::rtrs_helper_ratelimit_init(state, self.burst.into()) };
             // INVARIANT: initialised, visible to who sees `READY`.
             self.phase.store(READY, Release);
         }
@@ -76,10 +96,44 @@ impl Default for RateLimit {
     }
 }
 
+/// The state of one place in the code that prints what several sources cause: each of them ten
+/// messages in five seconds, all together eighty.
+pub struct RateLimits {
+    sources: [RateLimit; SOURCES.get() as usize],
+    all: RateLimit,
+}
+
+impl RateLimits {
+    /// For a static.
+    pub const fn new() -> Self {
+        Self {
+            sources: [const { RateLimit::new() }; SOURCES.get() as usize],
+            all: RateLimit::with_burst(BURST * SOURCES_AT_A_TIME),
+        }
+    }
+
+    /// Whether a message that `source` caused, a number below [`SOURCES`], may be printed now. Any
+    /// context but NMI.
+    pub fn allow(&'static self, source: usize, place: &'static CStr) -> bool {
+        // What all may print is left to those who still have something of their own.
+        self.sources.get(source).is_none_or(|own| own.allow(place)) && self.all.allow(place)
+    }
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Whether the place where this is written may print now: `true` at most ten
-/// times in five seconds.
+/// times in five seconds. With the number of a source: as often for that one.
 #[macro_export]
 macro_rules! ratelimit {
+    ($source:expr) => {{
+        static LIMITS: $crate::ratelimit::RateLimits = $crate::ratelimit::RateLimits::new();
+        LIMITS.allow($source, ::kernel::c_str!(::core::module_path!()))
+    }};
     () => {{
         static LIMIT: $crate::ratelimit::RateLimit = $crate::ratelimit::RateLimit::new();
         LIMIT.allow(::kernel::c_str!(::core::module_path!()))
@@ -116,8 +170,31 @@ macro_rules! pr_info_ratelimited {
     };
 }
 
+/// [`pr_warn!`](kernel::pr_warn) of what a source of messages has caused, whose number comes first:
+/// see [`RateLimits`].
+#[macro_export]
+macro_rules! pr_warn_caused_by {
+    ($source:expr, $($arg:tt)*) => {
+        if $crate::ratelimit!($source) {
+            ::kernel::pr_warn!($($arg)*);
+        }
+    };
+}
+
+/// [`pr_info!`](kernel::pr_info), the same.
+#[macro_export]
+macro_rules! pr_info_caused_by {
+    ($source:expr, $($arg:tt)*) => {
+        if $crate::ratelimit!($source) {
+            ::kernel::pr_info!($($arg)*);
+        }
+    };
+}
+
 pub use {
     pr_err_ratelimited,
+    pr_info_caused_by,
     pr_info_ratelimited,
+    pr_warn_caused_by,
     pr_warn_ratelimited, //
 };

@@ -22,7 +22,7 @@ use rtrs_bindings::{
         RejectMessage,
         SockAddr, //
     },
-    ratelimit::pr_info_ratelimited,
+    ratelimit::pr_info_caused_by,
     workqueue::{
         impl_has_work,
         new_work,
@@ -44,6 +44,7 @@ use rtrs_core::{
 };
 
 use crate::{
+    config,
     context::Context,
     path::{
         connect::path_queue_memory,
@@ -97,7 +98,7 @@ impl WorkItem for Handshake {
         if let Some(pending) = this.pending.take() {
             let addrs = addrs(&pending.peer(), &pending.local());
             pending.reject(&reject_message(refusal.errno()));
-            log_refused(&addrs, &this.req, refusal);
+            log_refused(&this.ctx, &addrs, &this.req, refusal);
         }
         this.ctx.drop_pending();
     }
@@ -134,7 +135,7 @@ impl Handshake {
             let addrs = addrs(&pending.peer(), &pending.local());
             // It rejects by itself, since that needs what has become of the request.
             if let Err(refusal) = path.connect(&self.req, pending) {
-                log_refused(&addrs, &self.req, refusal);
+                log_refused(&self.ctx, &addrs, &self.req, refusal);
             }
         }
         self.ctx.drop_pending();
@@ -149,8 +150,9 @@ fn addrs(peer: &SockAddr, local: &SockAddr) -> AddrPair {
     }
 }
 
-fn log_refused(addrs: &AddrPair, req: &ConnReq, refusal: Refusal) {
-    pr_info_ratelimited!(
+fn log_refused(ctx: &Context, addrs: &AddrPair, req: &ConnReq, refusal: Refusal) {
+    pr_info_caused_by!(
+        log_place(ctx, addrs.src),
         "{}: connection {} of {} refused: {}\n",
         addrs,
         req.cid,
@@ -159,11 +161,21 @@ fn log_refused(addrs: &AddrPair, req: &ConnReq, refusal: Refusal) {
     );
 }
 
+/// Which of the log's limits is that of a client from there.
+fn log_place(ctx: &Context, from: Option<Addr>) -> usize {
+    ctx.registry().log_place(config::source_of(from))
+}
+
 /// Rejects a request at once.
-fn refuse(request: &ConnectRequest<'_>, req: &ConnReq, refusal: Refusal) -> Decision<Handshake> {
+fn refuse(
+    ctx: &Context,
+    request: &ConnectRequest<'_>,
+    req: &ConnReq,
+    refusal: Refusal,
+) -> Decision<Handshake> {
     let message = reject_message(refusal.errno());
 
-    log_refused(&addrs(&request.peer(), &request.local()), req, refusal);
+    log_refused(ctx, &addrs(&request.peer(), &request.local()), req, refusal);
     Decision::Reject(message)
 }
 
@@ -187,9 +199,11 @@ impl Listen for Acceptor {
             Ok(req) => req,
             Err(e) => {
                 stats::bad_request();
-                pr_info_ratelimited!(
+                let peer = show_addr(&request.peer());
+                pr_info_caused_by!(
+                    log_place(&self.ctx, Some(peer)),
                     "{}: connection refused: {}\n",
-                    show_addr(&request.peer()),
+                    peer,
                     e.as_str()
                 );
                 let errno = RejectErrno::from_kernel(e.to_errno());
@@ -197,7 +211,7 @@ impl Listen for Acceptor {
             }
         };
         if let Err(refusal) = self.ctx.take_pending() {
-            return refuse(request, &req, refusal);
+            return refuse(&self.ctx, request, &req, refusal);
         }
         let handshake = Arc::pin_init(
             pin_init!(Handshake {
@@ -212,7 +226,7 @@ impl Listen for Acceptor {
             Ok(handshake) => Decision::Later(handshake, self.ctx.handshake_queue().clone()),
             Err(e) => {
                 self.ctx.drop_pending();
-                refuse(request, &req, e.into())
+                refuse(&self.ctx, request, &req, e.into())
             }
         }
     }

@@ -48,7 +48,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
-    ratelimit::pr_warn_ratelimited,
+    ratelimit::pr_warn_caused_by,
     rcu::RcuHome,
     time::{
         msecs_to_jiffies,
@@ -512,7 +512,7 @@ impl Path {
         self.stats.violation();
         self.session.violation();
         trace::violation(self, fault.as_str());
-        pr_warn_ratelimited!("{}: {}\n", self.label(), fault.as_str());
+        pr_warn_caused_by!(self.log_place(), "{}: {}\n", self.label(), fault.as_str());
         self.close(CloseReason::Violation);
     }
 
@@ -520,7 +520,7 @@ impl Path {
     /// the queue is full.
     pub(crate) fn post_failed(self: &Arc<Self>, e: PostError) {
         if !self.is_closing() {
-            pr_warn_ratelimited!("{}: not posted: {:?}\n", self.label(), e);
+            pr_warn_caused_by!(self.log_place(), "{}: not posted: {:?}\n", self.label(), e);
         }
         self.close(CloseReason::ConnError);
     }

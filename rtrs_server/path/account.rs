@@ -24,6 +24,11 @@ impl Path {
         self.source
     }
 
+    /// Which of the log's limits is that of its source. Any context.
+    pub(super) fn log_place(&self) -> usize {
+        self.session.context().registry().log_place(self.source)
+    }
+
     /// Bytes that count for its source: of queues those of all connections that were announced, of
     /// chunks those that there are. Any context.
     pub(crate) fn counted_memory(&self) -> u64 {

@@ -11,7 +11,7 @@ use kernel::sync::{
     Arc, //
 };
 
-use rtrs_bindings::ratelimit::pr_info_ratelimited;
+use rtrs_bindings::ratelimit::pr_info_caused_by;
 
 use super::{
     Owner,
@@ -92,9 +92,19 @@ impl Path {
 
         match before {
             ServerPathState::Connected => {
-                pr_info_ratelimited!("{}: disconnected: {}\n", self.label(), reason.as_str())
+                pr_info_caused_by!(
+                    self.log_place(),
+                    "{}: disconnected: {}\n",
+                    self.label(),
+                    reason.as_str()
+                )
             }
-            _ => pr_info_ratelimited!("{}: handshake ended: {}\n", self.label(), reason.as_str()),
+            _ => pr_info_caused_by!(
+                self.log_place(),
+                "{}: handshake ended: {}\n",
+                self.label(),
+                reason.as_str()
+            ),
         }
     }
 }

@@ -12,7 +12,7 @@ use kernel::sync::{
 };
 
 use rtrs_bindings::{
-    ratelimit::pr_warn_ratelimited,
+    ratelimit::pr_warn_caused_by,
     time::{
         msecs_to_jiffies,
         now_ns,
@@ -98,7 +98,12 @@ impl Path {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait => owner.retry = true,
                 Claim::Refused => {
-                    pr_warn_ratelimited!("{}: name {} is in use\n", self.label(), name);
+                    pr_warn_caused_by!(
+                        self.log_place(),
+                        "{}: name {} is in use\n",
+                        self.label(),
+                        name
+                    );
                     return Some(Event::Close(CloseReason::Refused));
                 }
             }

@@ -31,7 +31,7 @@ use rtrs_bindings::{
         Wc,
         WcOpcode, //
     },
-    ratelimit::pr_warn_ratelimited,
+    ratelimit::pr_warn_caused_by,
     time::now_ns,
     workqueue::WorkExt,
 };
@@ -172,7 +172,8 @@ impl Path {
             ));
         }
         if !self.is_closing() {
-            pr_warn_ratelimited!(
+            pr_warn_caused_by!(
+                self.log_place(),
                 "{}: connection {}: {} failed: {}\n",
                 self.label(),
                 ep.index(),

@@ -30,8 +30,8 @@ use rtrs_bindings::{
     noio::Gfp,
     pages::Pages,
     ratelimit::{
-        pr_info_ratelimited,
-        pr_warn_ratelimited, //
+        pr_info_caused_by,
+        pr_warn_caused_by, //
     },
     time::{
         msecs_to_jiffies,
@@ -81,7 +81,12 @@ impl Path {
     /// Makes everything that IO needs, and tells the user.
     pub(super) fn prepare(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let refused = |e: Error| {
-            pr_warn_ratelimited!("{}: cannot be served: {:?}\n", self.label(), e);
+            pr_warn_caused_by!(
+                self.log_place(),
+                "{}: cannot be served: {:?}\n",
+                self.label(),
+                e
+            );
             CloseReason::Refused
         };
         self.end_handshake();
@@ -91,7 +96,11 @@ impl Path {
         }
         // Before memory is made for it: a client that comes and goes costs most of all here.
         if !self.session().context().registry().may_start(self.source()) {
-            pr_warn_ratelimited!("{}: too many paths in short time\n", self.label());
+            pr_warn_caused_by!(
+                self.log_place(),
+                "{}: too many paths in short time\n",
+                self.label()
+            );
             return Err(CloseReason::Refused);
         }
         let live = self.make_live().map_err(refused)?;
@@ -118,7 +127,12 @@ impl Path {
     /// Admits IO.
     pub(super) fn serve(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let failed = |e: Error| {
-            pr_warn_ratelimited!("{}: cannot be served: {:?}\n", self.label(), e);
+            pr_warn_caused_by!(
+                self.log_place(),
+                "{}: cannot be served: {:?}\n",
+                self.label(),
+                e
+            );
             CloseReason::ConnError
         };
         let live = owner.staged.take().ok_or(CloseReason::ConnError)?;
@@ -146,7 +160,7 @@ impl Path {
         self.session().path_connected(self);
         owner.told = true;
         owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
-        pr_info_ratelimited!("{}: connected\n", self.label());
+        pr_info_caused_by!(self.log_place(), "{}: connected\n", self.label());
         Ok(())
     }
 
@@ -160,7 +174,7 @@ impl Path {
             .registry()
             .take_chunks(self, context.config().chunk_memory())
             .map_err(|over| {
-                pr_warn_ratelimited!("{}: {}\n", self.label(), over);
+                pr_warn_caused_by!(self.log_place(), "{}: {}\n", self.label(), over);
                 ENOMEM
             })?;
         if let Some(ep) = eps.first() {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Room for newcomers: which handshake gives way when a total is exhausted, and how often one
-//! source may start paths.
+//! source may start paths, and write to the log.
 
+use core::num::NonZeroU32;
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-use rtrs_bindings::time::now_ns;
+use rtrs_bindings::{
+    ratelimit,
+    time::now_ns, //
+};
 
 use super::{
     Refusal,
@@ -80,7 +84,17 @@ impl Registry {
 
     /// Whether a path from `source` may be started. If so it is counted. Any context.
     pub(crate) fn may_start(&self, source: Source) -> bool {
-        let rate = self.starts.get(source.place(self.seed, RATES));
+        let rate = self.starts.get(self.place(source, RATES));
         rate.is_some_and(|rate| rate.allows(config::starts_per_source(), now_ns()))
+    }
+
+    /// Which one of `count` is that of `source`: two may share one. Any context.
+    pub(crate) fn place(&self, source: Source, count: NonZeroU32) -> usize {
+        source.place(self.seed, count)
+    }
+
+    /// Which of the log's limits is that of `source`. Any context.
+    pub(crate) fn log_place(&self, source: Source) -> usize {
+        self.place(source, ratelimit::SOURCES)
     }
 }
