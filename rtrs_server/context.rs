@@ -2,6 +2,7 @@
 
 //! One listening server.
 
+use core::num::NonZeroU32;
 use kernel::{
     prelude::*,
     sync::{
@@ -45,13 +46,18 @@ use crate::{
         ServerConfig, //
     },
     handshake::Acceptor,
-    logic::quota::Resource,
+    inbox::Inbox,
+    logic::{
+        quota::Resource,
+        source::Source, //
+    },
     registry::{
         self,
         Listening,
         Refusal,
         Registry, //
     },
+    turns::Turns,
     OWNER, //
 };
 
@@ -61,6 +67,13 @@ const MAX_PENDING: u32 = 4096;
 /// Owner tasks that run at a time. Some may wait for a user that sleeps in `link_up()` or
 /// `link_down()`, so that it is as many as a queue can have (`WQ_MAX_ACTIVE`).
 const OWNERS_AT_A_TIME: u16 = 2048;
+
+/// Service connections whose users may sleep at a time (`WQ_MAX_ACTIVE`), and those of one source.
+const SLOW_AT_A_TIME: u16 = 2048;
+const SLOW_PER_SOURCE: u32 = 32;
+
+/// Sources whose service connections are counted apart: two may share one count.
+const TURNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
 /// Connections, of one processor, whose users may sleep at a time (`WQ_MAX_ACTIVE`).
 const IO_AT_A_TIME: u16 = 2048;
@@ -79,6 +92,8 @@ pub(crate) struct Context {
     handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
     slow_queue: Queue,
+    /// Who uses that, by [`Registry::place`].
+    turns: KVVec<Arc<Turns<Inbox>>>,
     /// For IO.
     io_queue: Queue,
     rdma: Consumer,
@@ -125,6 +140,11 @@ impl Context {
     /// The queue for what may take long: nothing else waits behind it.
     pub(crate) fn slow_queue(&self) -> &Queue {
         &self.slow_queue
+    }
+
+    /// The turns at the [slow queue](Self::slow_queue) of clients from `source`. Any context.
+    pub(crate) fn turns(&self, source: Source) -> Option<Arc<Turns<Inbox>>> {
+        self.turns.get(self.registry.place(source, TURNS)).cloned()
     }
 
     /// The queue for IO, on the processor where it arrived. The user may sleep there as long as a
@@ -231,7 +251,7 @@ impl Server {
         )?;
         let owned_slow = OwnedQueue::new(
             c"rtrs_server_slow",
-            Options::UNBOUND.mem_reclaim().max_active(512),
+            Options::UNBOUND.mem_reclaim().max_active(SLOW_AT_A_TIME),
         )?;
         let owned_io = OwnedQueue::new(
             c"rtrs_server_io",
@@ -241,6 +261,10 @@ impl Server {
                 .mem_reclaim()
                 .max_active(IO_AT_A_TIME),
         )?;
+        let mut turns = KVVec::with_capacity(TURNS.get() as usize, GFP_KERNEL)?;
+        for _ in 0..TURNS.get() {
+            turns.push(Turns::new(SLOW_PER_SOURCE)?, GFP_KERNEL)?;
+        }
         let owned_rdma = OwnedConsumer::new(OWNER)?;
         let queue = owned.handle();
         let handshake_queue = owned_handshake.handle();
@@ -254,6 +278,7 @@ impl Server {
                 queue,
                 handshake_queue,
                 slow_queue,
+                turns,
                 io_queue,
                 rdma,
                 closing: Atomic::new(false),

@@ -5,7 +5,8 @@
 //! The user may sleep in [`Service::request()`](crate::api::Service::request) for as long as a disk
 //! is full. So completion handlers do not call it: to drain a connection is to wait for those, and
 //! the end of a path and the removal of a device wait for that. They leave requests here, and a
-//! work item takes them out, one at a time. On the processor where a request arrived it is the next
+//! work item takes them out, one at a time. What may take long is worked on in [turns](crate::turns),
+//! since there are so many tasks for it, and clients of one source are not to have them all. On the processor where a request arrived it is the next
 //! thing the thread does that has handled the completion, if that is all there is to do.
 //!
 //! A request that waits stays in its chunk; what is here are numbers. So a path that ends takes all
@@ -13,7 +14,8 @@
 //!
 //! # Locking
 //!
-//! None. If there is a number here then the work item is queued, or runs and is going to look.
+//! None but that of its turns. If there is a number here then the work item is queued, or waits for
+//! its turn, or runs and is going to look.
 //!
 //! [`Live::give_up`]: crate::live::Live::give_up
 
@@ -26,13 +28,19 @@ use kernel::{
     },
 };
 
-use rtrs_bindings::workqueue::{
-    impl_has_work,
-    new_work,
-    Queue,
-    Work,
-    WorkExt,
-    WorkItem, //
+use rtrs_bindings::{
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkExt,
+        WorkItem, //
+    },
 };
 
 use crate::{
@@ -46,7 +54,12 @@ use crate::{
         Pile, //
     },
     op::Op,
-    path::Path, //
+    path::Path,
+    turns::{
+        Place,
+        Taker,
+        Turns, //
+    }, //
 };
 
 /// Requests handed to the user before others get the thread.
@@ -57,9 +70,13 @@ const BUDGET: usize = 64;
 pub(crate) struct Inbox {
     path: Arc<Path>,
     queue: Queue,
+    /// If it has to wait for its turn.
+    turns: Option<Arc<Turns<Inbox>>>,
     chunks: Pile,
     #[pin]
     work: Work<Inbox>,
+    #[pin]
+    place: SpinLockIrq<Place<Inbox>>,
     /// Dropped last. The end of the path is not announced while the user's function runs, even if
     /// it has answered.
     _lease: Arc<Lease>,
@@ -73,40 +90,45 @@ impl WorkItem for Inbox {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let path: &Path = &this.path;
-        let mut batch = this.chunks.rest();
-        let was_left = !batch.is_empty();
-
-        if !was_left {
-            batch = this.take();
+        if let Some(turns) = &this.turns {
+            turns.begun(&this);
         }
-        for _ in 0..BUDGET {
-            if batch.is_empty() {
-                break;
-            }
-            let Some(op) = next(path, &mut batch) else {
-                batch = Batch::none();
-                break;
-            };
-            path.call_user(op);
-        }
-        // If not, whoever lays down the next one queues the item.
-        if was_left || !batch.is_empty() {
-            this.chunks.leave(batch);
-            Self::start(this.as_arc_borrow());
+        let more = this.work_off();
+        match &this.turns {
+            Some(turns) => turns.ended(&this, more),
+            None if more => Self::start(this.as_arc_borrow()),
+            None => (),
         }
     }
 }
 
+impl Taker for Inbox {
+    fn place(&self) -> &SpinLockIrq<Place<Self>> {
+        &self.place
+    }
+
+    fn call(self: &Arc<Self>) {
+        self.work.enqueue(&self.queue, self);
+    }
+}
+
 impl Inbox {
-    /// An inbox of a connection of `path`, whose requests `queue` hands to the user. May sleep.
-    pub(crate) fn new(path: &Arc<Path>, queue: &Queue, lease: &Arc<Lease>) -> Result<Arc<Self>> {
+    /// An inbox of a connection of `path`, whose requests `queue` hands to the user, if there are
+    /// `turns` for it, in its turn. May sleep.
+    pub(crate) fn new(
+        path: &Arc<Path>,
+        queue: &Queue,
+        turns: Option<Arc<Turns<Self>>>,
+        lease: &Arc<Lease>,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 path: path.clone(),
                 queue: queue.clone(),
+                turns,
                 chunks: Pile::new(),
                 work <- new_work!("rtrs_srv_inbox"),
+                place <- new_spinlock_irq!(Place::new(), "rtrs_srv_place"),
                 _lease: lease.clone(),
             }),
             GFP_KERNEL,
@@ -123,7 +145,46 @@ impl Inbox {
 
     #[inline(never)]
     fn start(this: ArcBorrow<'_, Self>) {
-        this.work.enqueue_owned(&this.queue, this.into());
+        match &this.turns {
+            Some(turns) => turns.wanted(&this.into()),
+            None => this.work.enqueue_owned(&this.queue, this.into()),
+        }
+    }
+
+    /// The path ends: nothing here is handed to the user any more, so there is nothing to wait for.
+    /// For when nobody finds the inbox any more. Any context.
+    pub(crate) fn give_up(self: &Arc<Self>) {
+        if let Some(turns) = &self.turns {
+            turns.left(self);
+        }
+    }
+
+    /// Hands requests to the user, until there are none, or others want the thread: then there may
+    /// be more. If it has taken all, whoever lays down the next one starts it again.
+    #[inline(always)]
+    fn work_off(&self) -> bool {
+        let path: &Path = &self.path;
+        let mut batch = self.chunks.rest();
+        let was_left = !batch.is_empty();
+
+        if !was_left {
+            batch = self.take();
+        }
+        for _ in 0..BUDGET {
+            if batch.is_empty() {
+                break;
+            }
+            let Some(op) = next(path, &mut batch) else {
+                batch = Batch::none();
+                break;
+            };
+            path.call_user(op);
+        }
+        let more = was_left || !batch.is_empty();
+        if more {
+            self.chunks.leave(batch);
+        }
+        more
     }
 
     /// What there is.

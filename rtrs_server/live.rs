@@ -312,6 +312,9 @@ impl Live {
     /// when nobody finds this any more: the client has sent them over another path, where they
     /// wait.
     pub(crate) fn give_up(&self) {
+        for inbox in self.inboxes.iter() {
+            inbox.give_up();
+        }
         for chunk in self.chunks.iter() {
             drop(chunk.give_up());
         }

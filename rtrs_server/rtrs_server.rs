@@ -44,6 +44,7 @@ mod session;
 mod stats;
 mod sysfs;
 mod trace;
+mod turns;
 
 /// Atomics, under the name by which the logic finds them in the kernel and in host tests.
 mod atomic {

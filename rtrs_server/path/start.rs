@@ -233,11 +233,11 @@ impl Path {
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
         for ep in eps.iter() {
             // What comes over the service connection may keep the user busy for long.
-            let queue = match ep.index() {
-                0 => context.slow_queue(),
-                _ => context.io_queue(),
+            let (queue, turns) = match ep.index() {
+                0 => (context.slow_queue(), context.turns(self.source())),
+                _ => (context.io_queue(), None),
             };
-            inboxes.push(Inbox::new(self, queue, &lease)?, GFP_KERNEL)?;
+            inboxes.push(Inbox::new(self, queue, turns, &lease)?, GFP_KERNEL)?;
         }
         let regions = chunks.iter().map(|chunk| chunk.region());
         let own = Iterator::chain(private.iter(), rkeys.iter());
