@@ -86,6 +86,16 @@ pub(super) const CASES: &[Case] = &[
             a.alive(&mut s)
         },
     ),
+    case(
+        "guess-key",
+        "writes with the key that follows the one of an answered request",
+        guess_key,
+    ),
+    case(
+        "same-places",
+        "is told places from which it cannot know others",
+        places,
+    ),
     case("same-no-key", "needs no key that has not changed", |a| {
         let mut who = a.identity();
         who.keeps_keys = true;
@@ -156,6 +166,89 @@ fn whole(chunk: RemoteBuf) -> Remote {
         addr: chunk.addr,
         rkey: chunk.rkey,
     }
+}
+
+/// The key after the next: who counts has it before it is told.
+fn guess_key(a: &mut Attack<'_>) -> Result<()> {
+    const CHUNK: u16 = 9;
+    /// One in 255 is right by chance.
+    const TRIES: usize = 3;
+
+    let mut s = a.start()?;
+    if !s.new_rkey {
+        bail!("keys stay the same with always_invalidate=N");
+    }
+    for _ in 0..TRIES {
+        let chunk = s.chunk(CHUNK)?;
+        let guess = RemoteBuf {
+            rkey: chunk.rkey & !0xff | u32::from((chunk.rkey as u8).wrapping_add(1)),
+            ..chunk
+        };
+        s.send_info_request(1, CHUNK, 2 * COPY_MAX)?;
+        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+        if answer.errno != 0 || s.chunk(CHUNK)?.rkey == chunk.rkey {
+            bail!("{answer:?}, and no new key");
+        }
+        if s.chunk(CHUNK)?.rkey != guess.rkey {
+            s.post(1, Send::Write(whole(guess)), &[0x5a; 8])?;
+            return a.closed(&mut s);
+        }
+    }
+    a.report.wrong("keys can be counted");
+    Ok(())
+}
+
+/// Addresses of what has a key of its own, and their keys.
+fn registrations(s: &Session) -> Result<Vec<RemoteBuf>> {
+    let mut found: Vec<RemoteBuf> = Vec::new();
+    for id in 0..s.geometry.queue_depth() {
+        let chunk = s.chunk(id)?;
+        if found.last().is_none_or(|last| last.rkey != chunk.rkey) {
+            found.push(chunk);
+        }
+    }
+    Ok(found)
+}
+
+/// Neither addresses nor keys follow from others: not in one path, nor from one to the next.
+fn places(a: &mut Attack<'_>) -> Result<()> {
+    let mut first = a.start()?;
+    let mut second = a.start()?;
+    let mut all = registrations(&first)?;
+    let each = all.len();
+    all.extend(registrations(&second)?);
+
+    let ids: std::collections::BTreeSet<u64> = all.iter().map(|chunk| chunk.addr).collect();
+    // What two have in common apart from the page is chance.
+    let steps = all
+        .windows(2)
+        .filter(|w| w[1].addr.abs_diff(w[0].addr) < 1 << 32)
+        .count();
+    let keys = all
+        .windows(2)
+        .filter(|w| (w[1].rkey as u8).wrapping_sub(w[0].rkey as u8) <= 1)
+        .count();
+    a.report.fact("keys", each);
+    a.report.fact("places", ids.len());
+    if ids.len() != all.len() || steps > 1 {
+        a.report.wrong(format!(
+            "{} places of {}, {steps} of them beside the one before",
+            ids.len(),
+            all.len()
+        ));
+    }
+    if all.iter().any(|chunk| chunk.addr % 4096 != 0) {
+        a.report.wrong("a place is inside a page");
+    }
+    // A pair of keys says nothing.
+    if all.len() > 16 && keys > all.len() / 4 {
+        a.report.wrong(format!(
+            "{keys} of {} keys follow the one before",
+            all.len()
+        ));
+    }
+    a.alive(&mut second)?;
+    a.alive(&mut first)
 }
 
 /// A disk with nothing but zeroes, each of whose requests takes a second.
