@@ -23,7 +23,7 @@ SLOW='^half-open$'
 
 # What will do where all tests cannot be run (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
-CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|stale-key|guess-key|leave-busy|same-behind-answer)$'
+CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|guess-key|leave-busy|same-behind-answer)$'
 
 cases()
 {

@@ -341,6 +341,12 @@ impl Session {
         Ok((off, data.len()))
     }
 
+    /// The memory of what was posted last, `len` bytes: a read by RDMA changes it.
+    pub fn staged(&self, len: usize) -> Result<Vec<u8>> {
+        let off = self.tx_next.checked_sub(len.next_multiple_of(64));
+        self.tx.read(off.context("nothing was posted")?, len)
+    }
+
     /// Has a connection send something; returns the token of its completion.
     pub fn post(&mut self, cid: usize, op: Send, data: &[u8]) -> Result<u64> {
         let (off, len) = self.stage(data)?;

@@ -2,9 +2,13 @@
 
 //! Memory of others: chunks by other means than requests.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::{Duration, Instant},
+};
 
 use anyhow::{bail, Context, Result};
+use rand::RngCore;
 
 use super::{case, Attack, Case};
 use crate::{
@@ -138,6 +142,11 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     case(
+        "sibling-key",
+        "writes with the key of another path of its session",
+        sibling_key,
+    ),
+    case(
         "read-chunk-directly",
         "reads a chunk by RDMA",
         read_directly,
@@ -166,6 +175,24 @@ fn whole(chunk: RemoteBuf) -> Remote {
         addr: chunk.addr,
         rkey: chunk.rkey,
     }
+}
+
+/// A second path of the session, from the next address, which the host has as well.
+fn sibling_key(a: &mut Attack<'_>) -> Result<()> {
+    let mut who = a.identity();
+    let mut first = a.start_as(&who)?;
+    let chunk = first.chunk(0)?;
+    let IpAddr::V4(addr) = a.job.addr.ip() else {
+        bail!("not with this address");
+    };
+    a.rng.fill_bytes(&mut who.path);
+    who.first = false;
+    who.from = Some(Ipv4Addr::from(u32::from(addr) + 1).into());
+    let mut second = a.start_as(&who)?;
+    second.post(1, Send::Write(whole(chunk)), &[0x5a; 8])?;
+    a.report.sent("8 bytes where the other path's belong");
+    a.closed(&mut second)?;
+    a.alive(&mut first)
 }
 
 /// The key after the next: who counts has it before it is told.
@@ -373,12 +400,14 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
 }
 
 /// The device may refuse, or the server's, or the read may never be sent as the server offers no
-/// resources for it: all is well but data.
+/// resources for it: all is well but data. What is read would be in place of what is there.
 fn read_directly(a: &mut Attack<'_>) -> Result<()> {
+    const LEN: usize = 64;
+
     let mut s = a.start()?;
     let chunk = s.chunk(0)?;
     let from = whole(chunk);
-    let token = match s.post(1, Send::Read(from), &[0; 64]) {
+    let token = match s.post(1, Send::Read(from), &[0xa5; LEN]) {
         Ok(token) => token,
         Err(e) => {
             a.report.got(format!("not even posted: {e:#}"));
@@ -394,6 +423,9 @@ fn read_directly(a: &mut Attack<'_>) -> Result<()> {
             None => a.report.got("nothing"),
         }
         break;
+    }
+    if s.staged(LEN)? != [0xa5; LEN] {
+        a.report.wrong("something was read");
     }
     s.disconnect();
     a.gone(&mut s, a.job.patience)

@@ -229,6 +229,11 @@ pub(super) const CASES: &[Case] = &[
         a.alive(&mut s)
     }),
     case("hb-flood", "sends 3000 heartbeats", hb_flood),
+    case(
+        "hb-flood-unread",
+        "sends heartbeats and has no room for answers",
+        hb_unread,
+    ),
 ];
 
 /// A write message.
@@ -293,5 +298,47 @@ fn hb_flood(a: &mut Attack<'_>) -> Result<()> {
     }
     a.report.sent(format!("{posted} heartbeats"));
     a.report.fact("acks", acks);
+    a.alive(&mut s)
+}
+
+/// While one answer waits for room, the server does not make another one.
+fn hb_unread(a: &mut Attack<'_>) -> Result<()> {
+    /// Fewer than the queue has room for.
+    const COUNT: usize = 200;
+    let who = a.identity();
+    let mut s = Session::connect(a.job.addr, &who, a.job.patience)?;
+    s.get_chunks(&who.question())?;
+    for cid in 1..s.cons.len() {
+        s.con(cid)?.post_recvs()?;
+    }
+    let imm = Imm::Hb.encode().map_err(proto)?;
+    for _ in 0..COUNT {
+        s.post(0, Send::WriteImm(Remote::default(), imm), &[])?;
+    }
+    a.report.sent(format!("{COUNT} heartbeats"));
+    // The server has received all of them when the last one is acknowledged.
+    let mut sent = 0;
+    while sent < COUNT {
+        match s.con(0)?.id.wait(a.job.patience)? {
+            Some(done) if !done.is_ok() => bail!("after {sent} heartbeats: {}", done.text()),
+            Some(done) if done.is_send() => sent += 1,
+            Some(_) => bail!("an answer for which there was no room"),
+            None => bail!("{sent} of {COUNT} heartbeats arrived"),
+        }
+    }
+    s.con(0)?.post_recvs()?;
+    let mut acks = 0;
+    while let Some(done) = s.con(0)?.id.wait(a.job.patience / 5)? {
+        if !done.is_ok() {
+            bail!("instead of an answer: {}", done.text());
+        }
+        let value = done.imm.and_then(|imm| Imm::decode(imm).ok());
+        acks += usize::from(value == Some(Imm::HbAck));
+    }
+    a.report.fact("acks", acks);
+    // One that waited, and one to what came when that had gone.
+    if !(1..=2).contains(&acks) {
+        a.report.wrong(format!("{acks} answers"));
+    }
     a.alive(&mut s)
 }
