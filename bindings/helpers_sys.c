@@ -174,18 +174,10 @@ int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
  */
 bool rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq)
 {
-	unsigned int shift;
-
 	tag_enter();
 	/* What was done with the tag, before the bit is found clear. */
 	smp_mb__before_atomic();
-	/*
-	 * As sbitmap_put() of a bitmap with a hint, and of one of its tags. The
-	 * mask tells sanitizers what the shift is anyway.
-	 */
-	shift = sb->shift & 31;
-	set_bit(nr & ~(~0U << shift), &sb->map[nr >> shift].cleared);
-	raw_cpu_write(*sb->alloc_hint, nr);
+	sbitmap_put(sb, nr);
 	/* The bit, before the look at the queue: pairs with prepare_to_wait(). */
 	smp_mb__after_atomic();
 	/* The barrier that waitqueue_active() asks for is the one above. */

@@ -147,7 +147,9 @@ impl Inbox {
     fn start(this: ArcBorrow<'_, Self>) {
         match &this.turns {
             Some(turns) => turns.wanted(&this.into()),
-            None => this.work.enqueue_owned(&this.queue, this.into()),
+            None => {
+                this.work.enqueue_owned(&this.queue, this.into());
+            }
         }
     }
 

@@ -102,7 +102,7 @@ impl<'q> Room<'q> {
         self,
         wr: *mut raw::ib_send_wr,
     ) -> Result<(), Refused<'q>> {
-        if self.ticket.signal() {
+        if self.signaled != 0 {
             // SAFETY: By the function's requirement it is initialised, and the caller's to write.
             unsafe { (*wr).send_flags = raw::ib_send_flags_IB_SEND_SIGNALED };
         }
@@ -112,7 +112,7 @@ impl<'q> Room<'q> {
 
     /// # Safety
     ///
-    /// As for [`post`](Self::post); the last request is signaled as the ticket says.
+    /// As for [`post`](Self::post); the last request is signaled as the reservation says.
     #[inline(always)]
     unsafe fn hand_over(self, first: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
         let mut bad = core::ptr::null();
