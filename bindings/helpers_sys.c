@@ -87,21 +87,21 @@ bool rtrs_helper_cpu_possible(unsigned int cpu)
 /*
  * Per-CPU pointers come as plain ones: to clang those are of another address
  * space, and a function is only inlined where its caller thinks the same of its
- * arguments.
+ * arguments. GCC converts between its own spaces by way of an integer.
  */
 void *rtrs_helper_this_cpu_ptr(void *p)
 {
-	return raw_cpu_ptr((void __percpu __force *)p);
+	return raw_cpu_ptr((void __percpu __force *)(unsigned long)p);
 }
 
 void *rtrs_helper_per_cpu_ptr(void *p, unsigned int cpu)
 {
-	return per_cpu_ptr((void __percpu __force *)p, cpu);
+	return per_cpu_ptr((void __percpu __force *)(unsigned long)p, cpu);
 }
 
 void rtrs_helper_this_cpu_add(u64 *p, u64 v)
 {
-	this_cpu_add(*(u64 __percpu __force *)p, v);
+	this_cpu_add(*(u64 __percpu __force *)(unsigned long)p, v);
 }
 
 /* A node that does not exist or is offline is no preference. */

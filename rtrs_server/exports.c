@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Exported symbols of rtrs-server: the C API for everybody, the Rust symbols
- * (generated list) for our own modules only.
+ * Exported symbols of rtrs-server: the C API, and the Rust symbols (generated
+ * list), which GPL modules may use that were built against the same metadata.
  */
 #include <linux/export.h>
 #include <linux/module.h>
 
 #include "exports_generated.h"
 #include "rtrs.h"
+
+MODULE_VERSION(RTRS_VERSION);
 
 EXPORT_SYMBOL(rtrs_srv_open);
 EXPORT_SYMBOL(rtrs_srv_close);
