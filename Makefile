@@ -3,18 +3,19 @@
 # For people. What the modules consist of is in Kbuild, which the kernel's
 # build system reads instead of this file.
 #
-# With KDIR= everything is plain kbuild. Without it tests/env/build.sh finds or
-# makes a kernel tree: natively on a Debian 13 host that runs a backports
-# kernel, in a Debian 13 root elsewhere.
+# With KDIR= everything is kbuild, by way of tests/env/kbuild.sh. Without it
+# tests/env/build.sh finds or makes a kernel tree: natively on a Debian 13 host
+# that runs a backports kernel, in a Debian 13 root elsewhere.
 
 MAKEFLAGS += --no-print-directory
 
 # Handed on to kbuild if given on the command line or in the environment.
-kbuild-vars := $(foreach v,W C V CLIPPY LLVM RTRS_TESTS INSTALL_MOD_PATH INSTALL_MOD_DIR,\
-	$(if $($(v)),$(v)='$($(v))'))
+kbuild-vars := $(foreach v,W C V CLIPPY LLVM RTRS_TESTS INSTALL_MOD_DIR \
+	INSTALL_MOD_STRIP,$(if $($(v)),$(v)='$($(v))'))
+kbuild-vars += $(foreach v,INSTALL_MOD_PATH INSTALL_HDR_PATH KEY CERT,$(if $($(v)),$(v)='$(abspath $($(v)))'))
 
 ifdef KDIR
-kbuild = $(MAKE) -C $(KDIR) M=$(CURDIR) $(kbuild-vars)
+kbuild = +tests/env/kbuild.sh $(KDIR) $(kbuild-vars)
 else
 kbuild = +tests/env/build.sh $(kbuild-vars)
 endif
@@ -22,18 +23,19 @@ endif
 # Which kernel the scripts take if there is no KDIR.
 export $(foreach v,ARCH RTRS_SERIES RTRS_FLAVOUR,$(if $($(v)),$(v)))
 
-.PHONY: all modules modules_install clean distclean rust-analyzer rustfmt rustfmtcheck \
+.PHONY: all modules modules_install headers_install rnbd sign clean distclean rust-analyzer rustfmt rustfmtcheck \
 	checkpatch shellcheck test-env test test-quick test-long test-debug bench bench-quick \
 	bench-profile bench-page demo help
 
 all: modules
 
-modules modules_install rust-analyzer:
+modules modules_install headers_install rnbd sign rust-analyzer:
 	$(kbuild) $@
 
 ifdef KDIR
 clean:
 	$(kbuild) $@
+	@rm -rf rnbd
 else
 # Needs no kernel tree, and must not fetch one.
 clean:
@@ -87,7 +89,11 @@ demo:
 help:
 	@echo 'Modules:'
 	@echo '  all, modules      build rtrs-core.ko, rtrs-client.ko, rtrs-server.ko (default)'
+	@echo '  rnbd              build RNBD from the source of the kernel, as mainline has it'
+	@echo '  sign              sign them all with KEY= and CERT=; before they are installed'
 	@echo '  modules_install   install them below INSTALL_MOD_PATH/lib/modules'
+	@echo '  headers_install   install what C and Rust users out of tree build against, to'
+	@echo '                    INSTALL_HDR_PATH (default /usr/src/rtrs-headers-KERNEL)'
 	@echo '  clean             remove what was built'
 	@echo '  distclean         remove test results and host programs as well'
 	@echo ''

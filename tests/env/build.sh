@@ -21,17 +21,34 @@ native_host()
 		[ -z "$RTRS_SERIES" ] && [ "$RTRS_FLAVOUR" = amd64 ]
 }
 
+# What the arguments name has to be there in the root, too.
+show_paths()
+{
+	local arg path
+
+	RTRS_BIND=
+	for arg in "$@"; do
+		case $arg in
+		INSTALL_MOD_PATH=/* | INSTALL_HDR_PATH=/*)
+			path=${arg#*=}
+			mkdir -p "$path" ;;
+		KEY=/* | CERT=/*) path=$(dirname "${arg#*=}") ;;
+		*) continue ;;
+		esac
+		RTRS_BIND+=:$path
+	done
+	export RTRS_BIND
+}
+
 # The jobserver does not reach into the root; say the number of jobs there.
 build()
 {
 	local tree args
 
 	unset MAKEFLAGS MFLAGS MAKELEVEL
-	# The trees made here have no key, and kbuild complains at length about each module.
-	[[ " $* " != *" modules_install "* ]] || set -- CONFIG_MODULE_SIG_ALL= "$@"
 	if native_host; then
 		tree=$("$RTRS_ENV/kernel.sh" --native)
-		exec make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "$@"
+		exec "$RTRS_ENV/kbuild.sh" "$tree" "$@"
 	fi
 	case " $* " in
 	*" modules_install "*)
@@ -42,7 +59,8 @@ build()
 	[ "$(uname -r)" = "$(basename "$tree")" ] ||
 		say "building for kernel $(basename "$tree"); this host runs $(uname -r)"
 	mapfile -t args < <(kbuild_args "$RTRS_FLAVOUR")
-	exec "$RTRS_ENV/enter.sh" make -C "$tree" M="$RTRS_REPO" -j"$(nproc)" "${args[@]}" "$@"
+	show_paths "$@"
+	exec "$RTRS_ENV/enter.sh" "$RTRS_ENV/kbuild.sh" "$tree" "${args[@]}" "$@"
 }
 
 # Several clones may share a cache.
@@ -84,7 +102,7 @@ stale_sources()
 	take_sources "$STALE" --exclude=/Kbuild --exclude=/rtrs_core/rtrs_core.rs
 	# shellcheck disable=SC2016 # sed's $
 	edited rtrs_core/rtrs_core.rs '$a // Another core.'
-	edited Kbuild '/^obj-m :=/s/ rtrs-server\.o//; /^rtrs-core-consumers :=/s/ [^ ]*rtrs_server\.o//'
+	edited Kbuild '/^obj-m :=/s/ rtrs-server\.o//'
 }
 
 # Tests build in a copy, so that the tree keeps what "make" left there, and that kernels do not get

@@ -20,13 +20,7 @@ build()
 	shift 2
 
 	rm -rf "$out"
-	mkdir -p "$out"
-	cp -r "$tree/drivers/infiniband/ulp/rtrs" "$tree/drivers/block/rnbd" "$out/"
-	printf 'obj-m := rtrs/ rnbd/\n' >"$out/Kbuild"
-	make -C "$tree" M="$out" -j"$(nproc)" \
-		CONFIG_INFINIBAND_RTRS=m CONFIG_INFINIBAND_RTRS_CLIENT=m \
-		CONFIG_INFINIBAND_RTRS_SERVER=m CONFIG_BLK_DEV_RNBD=m \
-		CONFIG_BLK_DEV_RNBD_CLIENT=m CONFIG_BLK_DEV_RNBD_SERVER=m "$@" modules
+	"$RTRS_ENV/mainline.sh" "$tree" "$out" rtrs,rnbd "$@"
 	mv "$out"/rtrs/*.ko "$out"/rnbd/*.ko "$out/"
 	touch "$out/.complete"
 }

@@ -13,3 +13,4 @@ find "$RTRS_REPO" \
 		-name '.*.cmd' -o -name '.*.d' -o -name '*.rmeta' -o -name '*_generated' -o \
 		-name '*_generated.*' -o -name 'Module.symvers' -o -name 'modules.order' -o \
 		-name 'rust-project.json' \) -exec rm -f {} +
+rm -rf "$RTRS_REPO/rnbd"

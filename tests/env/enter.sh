@@ -3,7 +3,7 @@
 #
 # Run a command inside the Debian root, with this repository and the cache
 # visible at the paths they have outside, so that paths recorded by builds
-# agree on both sides.
+# agree on both sides; RTRS_BIND=DIR:DIR... names more that is to be seen.
 #
 # Usage: enter.sh [CMD [ARG...]]	(a shell without CMD)
 #
@@ -70,6 +70,10 @@ exec unshare -m --propagation private bash -c '
 	bind "$RTRS_CACHE"
 	bind "$RTRS_REPO"
 	[ -z "${KDIR:-}" ] || [ ! -d "$KDIR" ] || bind "$(readlink -f "$KDIR")"
+	IFS=: read -ra also <<<"${RTRS_BIND:-}"
+	for dir in "${also[@]}"; do
+		[ -z "$dir" ] || bind "$dir"
+	done
 	bind_file /etc/resolv.conf
 	bind_file /etc/hosts
 	bind_file /etc/ssl/certs/ca-certificates.crt
