@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# A block driver in C and one in Rust build against what headers_install
+# installs, without a warning, and name symbols that are exported.
+#
+# Usage: users.sh TREE	(in the root; the modules of this repository are built for TREE)
+
+set -uo pipefail
+
+tree=${1:?tree missing}
+here=$(cd "$(dirname "$0")" && pwd -P)
+repo=$(cd "$here/../.." && pwd -P)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+n=0
+
+# check TEXT CMD...
+check()
+{
+	local text=$1 rc=ok
+	shift
+	"$@" >"$dir/log" 2>&1 || rc='not ok'
+	n=$((n + 1))
+	printf '%s %d %s\n' "$rc" "$n" "$text"
+	[ "$rc" = ok ] || tail -n 40 "$dir/log" | sed 's/^/# /'
+}
+
+build()
+{
+	make -C "$tree" M="$dir/users" RTRS_HEADERS="$dir/headers" W=1 modules >"$dir/build" 2>&1
+	cat "$dir/build"
+	[ -f "$dir/users/cdisk.ko" ] && [ -f "$dir/users/rustdisk.ko" ]
+}
+
+silent() { [ -f "$dir/users/rustdisk.ko" ] && ! grep -E '(^|: )(warning|WARNING): ' "$dir/build"; }
+needs() { modinfo -F depends "$dir/users/$1.ko" | tr ',' '\n' | grep -x "$2"; }
+
+# Nothing of the repository is in reach, so that nothing is missing where it was installed.
+cp -r "$here/users" "$dir/users"
+printf 'TAP version 13\n1..5\n'
+check 'headers, symbols and metadata are installed' \
+	"$repo/tests/env/kbuild.sh" "$tree" INSTALL_HDR_PATH="$dir/headers" headers_install
+check 'a driver in C and one in Rust build against them' build
+check 'without a warning' silent
+check 'the one in C uses rtrs-client' needs cdisk rtrs-client
+check 'the one in Rust uses rtrs-client' needs rustdisk rtrs-client

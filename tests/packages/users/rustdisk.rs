@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A disk whose requests a server of RTRS answers.
+//!
+//! The block layer for Rust of Linux 7.3 hands out neither the sector nor the pages of a request,
+//! and ends it with success only. So the message is the same each time and there are no data; what
+//! is shown is a driver out of tree that is built against installed metadata.
+
+use kernel::{
+    block::mq::{
+        self,
+        gen_disk::{
+            GenDisk,
+            GenDiskBuilder, //
+        },
+        Operations,
+        TagSet, //
+    },
+    new_spinlock,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        SpinLock, //
+    },
+};
+use rtrs_bindings::pr_warn_ratelimited;
+use rtrs_client::api::{
+    Config,
+    Connection,
+    Direction,
+    Message,
+    Permit,
+    Piece,
+    Request,
+    Session,
+    SgBuffer,
+    Wait, //
+};
+
+module! {
+    type: RustDisk,
+    name: "rustdisk",
+    authors: ["The RTRS in Rust authors"],
+    description: "Disk on a server of RTRS",
+    license: "GPL",
+}
+
+struct RustDisk {
+    _disk: GenDisk<Disk>,
+}
+
+// SAFETY: A disk is in no way tied to the thread that has made it. The kernel crate does not say so.
+unsafe impl Send for RustDisk {}
+
+// SAFETY: Nothing can be done with a reference: the disk is made in `init()` and dropped on exit.
+unsafe impl Sync for RustDisk {}
+
+struct Disk;
+
+/// A request of the block layer on its way: with it, until it is told.
+#[pin_data]
+struct Io {
+    permit: Permit,
+    #[pin]
+    rq: SpinLock<Option<ARef<mq::Request<Disk>>>>,
+}
+
+impl Request for Io {
+    fn data(&self) -> Option<&SgBuffer> {
+        None
+    }
+
+    // Softirq, or process: does not sleep.
+    fn complete(this: Arc<Self>, result: i32) {
+        if result != 0 {
+            pr_warn_ratelimited!("request failed: {result}\n");
+        }
+        let rq = this.rq.lock().take();
+        if let Some(rq) = rq {
+            mq::Request::complete(rq);
+        }
+    }
+}
+
+#[vtable]
+impl Operations for Disk {
+    type QueueData = KBox<Session>;
+
+    fn queue_rq(session: &Session, rq: ARef<mq::Request<Self>>, _is_last: bool) -> Result {
+        let permit = session.permit(Connection::Io, Wait::No).ok_or(EBUSY)?;
+        let io = Arc::pin_init(
+            pin_init!(Io { permit, rq <- new_spinlock!(Some(rq)) }),
+            GFP_ATOMIC,
+        )?;
+        let pieces = [Piece::new(b"request")];
+        session.submit(&io.permit, Direction::Read, Message::new(&pieces), io.clone())
+    }
+
+    fn commit_rqs(_session: &Session) {}
+
+    fn complete(rq: ARef<mq::Request<Self>>) {
+        if mq::Request::end_ok(rq).is_err() {
+            pr_warn!("somebody else has the request, too\n");
+        }
+    }
+}
+
+impl kernel::Module for RustDisk {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let config = Config {
+            name: "rustdisk",
+            port: 1300,
+            reconnect_delay_sec: 30,
+            max_reconnect_attempts: -1,
+            poll_queues: 0,
+        };
+        let session = KBox::new(Session::open(config, &["ip:10.9.0.1"], None)?, GFP_KERNEL)?;
+        let tags = Arc::pin_init(TagSet::new(1, 64, 1), GFP_KERNEL)?;
+        let disk = GenDiskBuilder::new()
+            .capacity_sectors(2048)
+            .build(fmt!("rustdisk"), tags, session)?;
+        Ok(Self { _disk: disk })
+    }
+}
