@@ -23,7 +23,7 @@ endif
 # Which kernel the scripts take if there is no KDIR.
 export $(foreach v,ARCH RTRS_SERIES RTRS_FLAVOUR,$(if $($(v)),$(v)))
 
-.PHONY: all modules modules_install headers_install rnbd sign clean distclean rust-analyzer rustfmt rustfmtcheck \
+.PHONY: all modules modules_install headers_install rnbd sign deb clean distclean rust-analyzer rustfmt rustfmtcheck \
 	checkpatch shellcheck test-env test test-quick test-long test-debug bench bench-quick \
 	bench-profile bench-page demo help
 
@@ -43,7 +43,10 @@ clean:
 endif
 
 distclean: clean
-	rm -rf results tests/vm/target tests/host/target
+	rm -rf results debs tests/vm/target tests/host/target
+
+deb:
+	@tests/env/deb.sh $(CURDIR)/debs $(foreach v,KEY CERT,$(if $($(v)),$(v)='$(abspath $($(v)))'))
 
 rustfmt rustfmtcheck checkpatch shellcheck:
 	@tests/env/style.sh $@
@@ -94,8 +97,9 @@ help:
 	@echo '  modules_install   install them below INSTALL_MOD_PATH/lib/modules'
 	@echo '  headers_install   install what C and Rust users out of tree build against, to'
 	@echo '                    INSTALL_HDR_PATH (default /usr/src/rtrs-headers-KERNEL)'
+	@echo '  deb               build the Debian packages, into debs/'
 	@echo '  clean             remove what was built'
-	@echo '  distclean         remove test results and host programs as well'
+	@echo '  distclean         remove packages, test results and host programs as well'
 	@echo ''
 	@echo '  KDIR=DIR          prepared kernel tree to build for; without it one is made:'
 	@echo '                    for the running kernel on a Debian 13 host; elsewhere for the'

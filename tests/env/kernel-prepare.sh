@@ -7,7 +7,9 @@
 # kernel-prepare.sh compilers FLAVOUR		print what a tree's objects depend on
 # kernel-prepare.sh newest SERIES FLAVOUR	print "RELEASE VERSION" of the newest kernel
 # kernel-prepare.sh download REL VER PACKAGE...	fetch into $RTRS_DEBS/REL
+# kernel-prepare.sh supported REL|SERIES	tell by the exit status
 # kernel-prepare.sh extract REL TREE		unpack the source into TREE
+# kernel-prepare.sh unpack TARBALL HEADERS TREE	the same, from where packages have put it
 # kernel-prepare.sh again OLD TREE		the same, from a tree that other compilers prepared
 # kernel-prepare.sh prepare REL TREE		configure TREE and make it Rust-ready
 #
@@ -74,20 +76,27 @@ download()
 
 extract()
 {
-	local rel=$1 tree=$2 series tmp tarball headers
+	local rel=$1 tree=$2 series tmp
 	series=$(series_of "$rel")
 
 	tmp=$RTRS_CACHE/kernel/.unpack-$rel
-	rm -rf "$tmp" "$tree"
-	mkdir -p "$tmp" "$tree"
+	rm -rf "$tmp"
+	mkdir -p "$tmp"
 	dpkg-deb -x "$(echo "$RTRS_DEBS/$rel/linux-source-$series"_*.deb)" "$tmp"
 	dpkg-deb -x "$(echo "$RTRS_DEBS/$rel/linux-headers-$rel"_*.deb)" "$tmp"
-	tarball=$(echo "$tmp/usr/src/linux-source-$series".tar.*)
+	unpack "$(echo "$tmp/usr/src/linux-source-$series".tar.*)" "$tmp/usr/src/linux-headers-$rel" "$tree"
+	rm -rf "$tmp"
+}
+
+unpack()
+{
+	local tarball=$1 headers=$2 tree=$3
+
+	rm -rf "$tree"
+	mkdir -p "$tree"
 	xz -T0 -dc "$tarball" | tar -x -C "$tree" --strip-components=1
-	headers=$tmp/usr/src/linux-headers-$rel
 	cp "$headers/.config" "$tree/.config.distro"
 	cp "$headers/Module.symvers" "$tree/Module.symvers.distro"
-	rm -rf "$tmp"
 	touch "$tree/.rtrs-extracted"
 }
 
@@ -128,6 +137,7 @@ prepare()
 cmd=${1:?command missing}
 shift
 case $cmd in
-compilers | newest | download | extract | again | prepare) "$cmd" "$@" ;;
+compilers | newest | download | extract | unpack | again | prepare) "$cmd" "$@" ;;
+supported) supported "$(series_of "${1:-}")" ;;
 *) die "unknown command $cmd" ;;
 esac

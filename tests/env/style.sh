@@ -46,7 +46,7 @@ main()
 	case ${1:-} in
 	rustfmt | rustfmtcheck) mapfile -t files < <(sources '*.rs') ;;
 	checkpatch) mapfile -t files < <(sources '*.c' '*.h') ;;
-	shellcheck) mapfile -t files < <(sources '*.sh' '.ci/run') ;;
+	shellcheck) mapfile -t files < <(sources '*.sh' '.ci/run' '*rnbd-map' '*rtrs-dkms') ;;
 	*) die "unknown check ${1:-}" ;;
 	esac
 	[ "${#files[@]}" -gt 0 ] || return 0

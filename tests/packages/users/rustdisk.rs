@@ -94,7 +94,12 @@ impl Operations for Disk {
             GFP_ATOMIC,
         )?;
         let pieces = [Piece::new(b"request")];
-        session.submit(&io.permit, Direction::Read, Message::new(&pieces), io.clone())
+        session.submit(
+            &io.permit,
+            Direction::Read,
+            Message::new(&pieces),
+            io.clone(),
+        )
     }
 
     fn commit_rqs(_session: &Session) {}
@@ -117,9 +122,10 @@ impl kernel::Module for RustDisk {
         };
         let session = KBox::new(Session::open(config, &["ip:10.9.0.1"], None)?, GFP_KERNEL)?;
         let tags = Arc::pin_init(TagSet::new(1, 64, 1), GFP_KERNEL)?;
-        let disk = GenDiskBuilder::new()
-            .capacity_sectors(2048)
-            .build(fmt!("rustdisk"), tags, session)?;
+        let disk =
+            GenDiskBuilder::new()
+                .capacity_sectors(2048)
+                .build(fmt!("rustdisk"), tags, session)?;
         Ok(Self { _disk: disk })
     }
 }

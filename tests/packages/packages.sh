@@ -1,0 +1,146 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Install the packages in a layer over the Debian root, as a host would, and purge
+# them: prebuilt modules first; then those of DKMS, before the kernel's headers are
+# there and after. Nothing is booted: the kernel is named wherever it matters.
+#
+# Usage: packages.sh DEBS	(what "make deb" printed; needs the archive)
+#        packages.sh --quick DEBS	without DKMS, which prepares a kernel tree
+
+set -euo pipefail
+# shellcheck source=../env/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../env/lib.sh"
+
+n=0
+
+check()
+{
+	local text=$1 rc=ok
+	shift
+	"$@" >/tmp/log 2>&1 || rc='not ok'
+	n=$((n + 1))
+	printf '%s %d %s\n' "$rc" "$n" "$text"
+	[ "$rc" = ok ] || tail -n 40 /tmp/log | sed 's/^/# /'
+}
+
+# What was downloaded is kept for the next time.
+apt()
+{
+	mkdir -p "$RTRS_CACHE/deb/archives/partial"
+	apt-get -y --no-install-recommends -o Dir::Cache::archives="$RTRS_CACHE/deb/archives" "$@" >/tmp/apt 2>&1 ||
+		{ cat /tmp/apt; return 1; }
+}
+
+# Modules of the kernel, as a host that runs it has them.
+install_kernel() { apt update && apt install "linux-modules-$release"; }
+
+# install PACKAGE...: of ours, the rest comes from the archive.
+install()
+{
+	local p files=()
+	for p in "$@"; do
+		files+=("$(echo "$debs/${p}"_*.deb)")
+	done
+	apt install "${files[@]}"
+}
+
+versions()
+{
+	local m
+	for m in rtrs-core rtrs-client rtrs-server; do
+		[ "$(modinfo -k "$release" -F version "$m")" = "$version" ] || return 1
+	done
+}
+
+# resolves DIR: RNBD runs on ours, of that directory.
+resolves()
+{
+	modprobe -S "$release" --show-depends rnbd-client | grep "/$1/rtrs-client.ko" &&
+		modprobe -S "$release" --show-depends rnbd-server | grep "/$1/rtrs-server.ko"
+}
+
+only_export() { modprobe -S "$release" --show-depends rnbd-server | grep 'rnbd-server.*dev_search_path=/etc/rnbd/export'; }
+units() { systemd-analyze verify --man=no rnbd-map.service rtrs-rxe@eth0.service; }
+rules() { udevadm verify /usr/lib/udev/rules.d/60-rtrs.rules; }
+table() { rnbd-map --check && [ -z "$(rnbd-map --list)" ]; }
+audit() { [ -z "$(dpkg --audit)" ]; }
+
+# Everything in the root that has a name of ours, and what depmod knows.
+nothing_left()
+{
+	! find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path "/usr/src/linux-*" -o -path "$RTRS_CACHE" -o -path "$RTRS_REPO" \) \
+		-prune -o \( -name 'rtrs*' -o -name 'rnbd*' -o -name 60-rtrs.rules \) -print | grep . &&
+		! grep -E 'rtrs|rnbd' "/usr/lib/modules/$release/modules.dep" && audit
+}
+
+purge() { apt purge 'rtrs-*'; }
+
+# says LINE: apt went well, and that is the one line about it.
+says() { [ "$(grep -c '^rtrs-dkms: ' /tmp/apt)" = 1 ] && grep -F "$1" /tmp/apt && audit; }
+
+prebuilt()
+{
+	check 'the prebuilt modules are installed' install rtrs-common "rtrs-modules-$release"
+	check 'their version is that of the packages' versions
+	check 'RNBD resolves to them' resolves updates
+	check 'a server offers links in /etc/rnbd/export only' only_export
+	check 'the units are right' units
+	check 'the udev rules are right' rules
+	check 'the table of mappings is read' table
+	check 'purged' purge
+	check 'nothing is left' nothing_left
+}
+
+with_dkms()
+{
+	check 'the source is installed, without headers of the kernel' install rtrs-common rtrs-dkms
+	check 'one line says what is missing, and dpkg is not left broken' \
+		says "rtrs-dkms: not built for $release: linux-headers-$release is not installed"
+	check 'the headers are installed' apt install "linux-headers-$release"
+	check 'and the modules are built' says "rtrs-dkms: built for $release"
+	check 'their version is that of the packages' versions
+	check 'RNBD resolves to them' resolves updates/dkms
+	check 'purged' purge
+	check 'nothing is left' nothing_left
+}
+
+# Inside: inside DEBS RELEASE QUICK
+inside()
+{
+	debs=$1 release=$2 quick=$3
+	export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+	version=$(dpkg-deb -f "$(echo "$debs"/rtrs-common_*.deb)" Version)
+	printf 'TAP version 13\n'
+	check 'Kbuild and changelog have the same version' \
+		grep -qx "RTRS_VERSION := $version" "$RTRS_REPO/Kbuild"
+	check 'the kernel is installed' install_kernel
+	prebuilt
+	[ "$quick" = --quick ] || with_dkms
+	printf '1..%d\n' "$n"
+}
+
+main()
+{
+	local layer quick=- release
+
+	if [ "${1:-}" = --inside ]; then
+		shift
+		inside "$@"
+		return
+	fi
+	need_root
+	[ "${1:-}" != --quick ] || { quick=--quick; shift; }
+	release=$(basename "$(echo "${1:?directory of packages missing}"/rtrs-modules-*.deb)")
+	release=${release#rtrs-modules-}
+	release=${release%%_*}
+	need_space "$RTRS_CACHE" 8000 "a root with packages"
+	mkdir -p "$RTRS_CACHE/deb"
+	layer=$(mktemp -d "$RTRS_CACHE/deb/test.XXXXXX")
+	# shellcheck disable=SC2064 # its name as it is now
+	trap "rm -rf '$layer'" EXIT
+	cp "$1"/*.deb "$layer/"
+	"$RTRS_ENV/over.sh" "$layer" "$RTRS_REPO/tests/packages/packages.sh" --inside "$layer" "$release" "$quick"
+}
+
+main "$@"
