@@ -129,6 +129,32 @@ cargo_tests()
 
 logic_tests() { cargo_tests logic "$RTRS_REPO/tests/host"; }
 
+# ktap NAME CMD...: a script whose results are lines of their own.
+ktap()
+{
+	local name=$1
+	shift
+
+	"$@" >"$HOST/$name.ktap" 2>"$HOST/$name.log" || printf 'not ok 99 %s was not run to its end\n' "$name" >>"$HOST/$name.ktap"
+	! grep '^not ok' "$HOST/$name.ktap" || say "$name: FAILED; see $HOST/$name.ktap"
+}
+
+# What somebody installs. The packages themselves, on request: they take as long as a build, and
+# need the archive.
+packages()
+{
+	local build tree
+	build=$("$RTRS_ENV/build.sh" --where "$PLATFORM")
+	tree=$(readlink -f "$PLATFORM/tree")
+
+	ktap map "$RTRS_REPO/tests/packages/map.sh"
+	ktap users "$RTRS_ENV/enter.sh" "$build/tests/packages/users.sh" "$tree"
+	ktap sign "$RTRS_ENV/enter.sh" "$build/tests/packages/sign.sh" "$tree"
+	[ "${RTRS_LONG:-0}" = 1 ] || return 0
+	one_line deb "the packages build, and lintian finds no error" "$RTRS_ENV/deb.sh" "$RTRS_RESULTS/debs"
+	ktap packages "$RTRS_REPO/tests/packages/packages.sh" "$RTRS_RESULTS/debs"
+}
+
 host_tests()
 {
 	# Of the tests' own tools: no proof of anything, but a reason to fail.
@@ -146,6 +172,8 @@ host_tests()
 	"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/misuse/run.sh" "$("$RTRS_ENV/build.sh" --tests "$PLATFORM")" \
 		>"$HOST/misuse.ktap" || printf 'not ok 1 misuse was tried\n' >"$HOST/misuse.ktap"
 	! grep '^not ok' "$HOST/misuse.ktap" || say "misuse: FAILED; see $HOST/misuse.ktap"
+	say "installing, signing and building out of tree ..."
+	packages
 	# Where it was built already.
 	cargo_tests setup-peer "$RTRS_REPO/tests/peer" \
 		--target-dir "$(dirname "$(dirname "$("$RTRS_ENV/peer.sh")")")"

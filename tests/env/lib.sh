@@ -9,7 +9,8 @@
 RTRS_REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
 RTRS_ENV=$RTRS_REPO/tests/env
-RTRS_ROOTFS=${RTRS_ROOTFS:-$RTRS_CACHE/rootfs}
+# over.sh puts a layer over it.
+RTRS_ROOTFS=${RTRS_OVER:-$RTRS_CACHE/rootfs}
 RTRS_LOGS=${RTRS_LOGS:-$RTRS_CACHE/log}
 RTRS_DEBS=$RTRS_CACHE/debs
 

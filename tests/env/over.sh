@@ -23,6 +23,6 @@ exec unshare -m --propagation private bash -c '
 	lower=$1 layer=$2 enter=$3
 	shift 3
 	mount -t overlay overlay -o "lowerdir=$lower,upperdir=$layer/upper,workdir=$layer/work" "$layer/root"
-	export RTRS_ROOTFS=$layer/root
+	export RTRS_OVER=$layer/root
 	exec "$enter" "$@"
 ' bash "$RTRS_ROOTFS" "$layer" "$RTRS_ENV/enter.sh" "$@"

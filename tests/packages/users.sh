@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # A block driver in C and one in Rust build against what headers_install
-# installs, without a warning, and name symbols that are exported.
+# installs, without a warning, and name symbols that are exported. So does
+# mainline's RNBD against mainline's header.
 #
 # Usage: users.sh TREE	(in the root; the modules of this repository are built for TREE)
 
@@ -34,14 +35,22 @@ build()
 }
 
 silent() { [ -f "$dir/users/rustdisk.ko" ] && ! grep -E '(^|: )(warning|WARNING): ' "$dir/build"; }
-needs() { modinfo -F depends "$dir/users/$1.ko" | tr ',' '\n' | grep -x "$2"; }
+needs() { modinfo -F depends "$dir/$1.ko" | tr ',' '\n' | grep -x "$2"; }
+
+rnbd()
+{
+	"$repo/tests/env/mainline.sh" "$tree" "$dir" rnbd KBUILD_EXTRA_SYMBOLS="$repo/Module.symvers"
+}
 
 # Nothing of the repository is in reach, so that nothing is missing where it was installed.
 cp -r "$here/users" "$dir/users"
-printf 'TAP version 13\n1..5\n'
+printf 'TAP version 13\n1..8\n'
 check 'headers, symbols and metadata are installed' \
 	"$repo/tests/env/kbuild.sh" "$tree" INSTALL_HDR_PATH="$dir/headers" headers_install
 check 'a driver in C and one in Rust build against them' build
 check 'without a warning' silent
-check 'the one in C uses rtrs-client' needs cdisk rtrs-client
-check 'the one in Rust uses rtrs-client' needs rustdisk rtrs-client
+check 'the one in C uses rtrs-client' needs users/cdisk rtrs-client
+check 'the one in Rust uses rtrs-client' needs users/rustdisk rtrs-client
+check "mainline's RNBD builds" rnbd
+check 'its client uses rtrs-client' needs rnbd/rnbd-client rtrs-client
+check 'its server uses rtrs-server' needs rnbd/rnbd-server rtrs-server
