@@ -1,0 +1,69 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: rnbd-map maps the rows of a table through RNBD, once, and unmaps them
+# topology: single
+# timeout: 120
+# seconds: 25
+
+. "$(dirname "$0")/lib/common.sh"
+require rdma
+
+export RNBD_MAPPINGS=$TMP/mappings
+MAP=$RTRS_REPO/packaging/rnbd-map
+
+load() { load_rtrs rust both && load_rnbd both; }
+listed() { "$MAP" --list | cut -f 1,3; }
+device() { "$MAP" --list | awk -F '\t' -v row="$1" '$1 == row { print $2 }'; }
+
+both_open()
+{
+	[ "$(listed)" = $'table/dev/nullb0\topen\nsecond/dev/nullb1\topen' ] || { "$MAP" --list; return 1; }
+}
+
+is_disk() { [ -b "$1" ] && [ "$(blockdev --getsize64 "$1")" = "$((64 << 20))" ]; }
+read_only() { [ "$(blockdev --getro "$(device second/dev/nullb1)")" = 1 ]; }
+
+# Mapping again changes nothing.
+again()
+{
+	local before
+	before=$("$MAP" --list)
+	"$MAP" && [ "$("$MAP" --list)" = "$before" ]
+}
+
+# What RNBD refuses is told with its reason, and the other rows are mapped all the same.
+absent()
+{
+	local rc=0
+	"$MAP" 2>"$TMP/err" || rc=$?
+	cat "$TMP/err"
+	[ "$rc" = 1 ] && [ "$(grep -c '^rnbd-map: third/dev/absent is not mapped: .' "$TMP/err")" = 1 ]
+}
+
+must "soft RoCE comes up" rxe_up rxe0
+defer rxe_down rxe0
+must "a memory-backed null_blk" null_blk_up nullb0 64
+defer null_blk_down nullb0
+must "another one" null_blk_up nullb1 64
+defer null_blk_down nullb1
+defer unload_modules
+defer unmap_all_rnbd
+must "modules load" load
+
+printf '%s\n' '# a comment' 'table dev/nullb0 ip:10.9.0.1' 'second dev/nullb1 ip:10.9.0.1 ro,port=1234' >"$RNBD_MAPPINGS"
+check "the table is mapped" "$MAP"
+check "both rows are open" both_open
+check "one is a disk of the server's size" is_disk "$(device table/dev/nullb0)"
+check "the other one is read-only" read_only
+check "what is mapped is left alone" again
+check "one row is unmapped by name" "$MAP" --unmap second/dev/nullb1
+check "the other one is still there" is_disk "$(device table/dev/nullb0)"
+echo 'third dev/absent ip:10.9.0.1' >>"$RNBD_MAPPINGS"
+check "a disk that the server does not have is one line" absent
+check "and the others are mapped" both_open
+sed -i '$s/$/ nofail/' "$RNBD_MAPPINGS"
+check "with nofail that is no failure" "$MAP"
+check "all are unmapped" "$MAP" --unmap
+check "none is left" test "$(listed | grep -c unmapped)" = 3
+finish
