@@ -92,6 +92,30 @@ prebuilt()
 	check 'nothing is left' nothing_left
 }
 
+# other_kernel: one of another series, whose source is not that of the packages.
+other_kernel()
+{
+	local s
+	for s in "${RTRS_SUPPORTED[@]}"; do
+		[ "$s" != "$(series_of "$release")" ] || continue
+		"$RTRS_ENV/kernel-prepare.sh" newest "$s" "$(flavour_of "$release")" | cut -d ' ' -f 1 && return
+	done
+}
+
+without_source()
+{
+	local other
+	other=$(other_kernel)
+	if [ -z "$other" ]; then
+		check 'a kernel of another series without its source # SKIP the archive has none' true
+		return
+	fi
+	check 'a kernel of another series is installed, without its source' \
+		apt install "linux-modules-$other" "linux-headers-$other"
+	check 'one line says so, and dpkg is not left broken' \
+		says "rtrs-dkms: not built for $other: linux-source-$(series_of "$other")"
+}
+
 with_dkms()
 {
 	check 'the source is installed, without headers of the kernel' install rtrs-common rtrs-dkms
@@ -101,6 +125,8 @@ with_dkms()
 	check 'and the modules are built' says "rtrs-dkms: built for $release"
 	check 'their version is that of the packages' versions
 	check 'RNBD resolves to them' resolves updates/dkms
+	without_source
+	check 'what was built is still there' resolves updates/dkms
 	check 'purged' purge
 	check 'nothing is left' nothing_left
 }
