@@ -7,7 +7,7 @@
 # Usage: dkms.sh RELEASE
 
 set -euo pipefail
-export RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs}
+export RTRS_CACHE=/var/cache/rtrs
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
