@@ -10,7 +10,7 @@
 require rdma
 
 export RNBD_MAPPINGS=$TMP/mappings
-MAP=$RTRS_REPO/packaging/rnbd-map
+MAP=$RTRS_REPO/debian/extra/rnbd-map
 
 load() { load_rtrs rust both && load_rnbd both; }
 listed() { "$MAP" --list | cut -f 1,3; }

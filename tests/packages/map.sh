@@ -7,7 +7,7 @@
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd -P)
-map=$here/../../packaging/rnbd-map
+map=$here/../../debian/extra/rnbd-map
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export RNBD_MAPPINGS=$dir/mappings RNBD_SYSFS=$dir/sys
