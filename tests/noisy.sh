@@ -24,7 +24,8 @@ lines()
 	dmesg_since_start | grep -c "rtrs_server: ip:$1@ip:10\.9\.0\.1: connection 0 of [0-9]* refused: "
 }
 
-refused() { quota handshakes_per_source refused; }
+# Of either quota: once a source may have one session only, that is what the noisy one hears of.
+refused() { echo $(($(quota handshakes_per_source refused) + $(quota sessions_per_source refused))); }
 
 # It has the one handshake that it may have, and is refused each further one.
 noise()

@@ -58,17 +58,19 @@ no_more_than_its_share()
 # Whoever comes from elsewhere: session, messages, IO.
 served_elsewhere()
 {
-	local addr t0 took best=
+	local addr name t0 took best=
 
 	for addr in "${OTHERS[@]}"; do
+		# The server keeps a name for the host that had it.
+		name=other-${addr##*.}
 		t0=$(ms_now)
-		rt open name=other path="ip:$addr@ip:10.9.0.1"
-		rt io name=other con=admin len=0 count=20 depth=4 timeout=$((2 * SOON / 1000)) || {
-			rt close name=other
+		rt open name="$name" path="ip:$addr@ip:10.9.0.1"
+		rt io name="$name" con=admin len=0 count=20 depth=4 timeout=$((2 * SOON / 1000)) || {
+			rt close name="$name"
 			continue
 		}
-		rt io name=other len=4096 count=20 depth=4
-		rt close name=other
+		rt io name="$name" len=4096 count=20 depth=4
+		rt close name="$name"
 		took=$(($(ms_now) - t0))
 		[ -n "$best" ] && [ "$best" -le "$took" ] || best=$took
 	done
