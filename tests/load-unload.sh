@@ -90,7 +90,7 @@ open_tables()
 		for fd in "${fds[@]}"; do
 			expect_error "in use" rmmod "$m"
 			read -r line <&"$fd"
-			[[ $line == @(Device|Session)\ * ]]
+			[[ $line == @(Type|Session)\ * ]]
 			exec {fd}<&-
 		done
 		module_refs "$m" 0
