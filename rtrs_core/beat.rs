@@ -19,7 +19,10 @@ use rtrs_bindings::{
 };
 
 use crate::proto::{
-    heartbeat::Liveness,
+    heartbeat::{
+        Asked,
+        Liveness, //
+    },
     Imm, //
 };
 
@@ -51,7 +54,7 @@ impl Liveness {
         if !self.probe().begin(now_ns()) {
             return Ok(());
         }
-        self.post_heartbeat(qp)
+        self.post_heartbeat(qp, Asked::First)
     }
 
     /// Sends a heartbeat, also if one is on its way that may be lost, see
@@ -61,15 +64,15 @@ impl Liveness {
     ///
     /// As [`Liveness::send`].
     pub fn ask(&self, qp: &QueuePair) -> Result<(), PostError> {
-        if !self.probe().begin_again(now_ns()) {
-            return Ok(());
+        match self.probe().begin_again(now_ns()) {
+            Asked::No => Ok(()),
+            asked => self.post_heartbeat(qp, asked),
         }
-        self.post_heartbeat(qp)
     }
 
-    fn post_heartbeat(&self, qp: &QueuePair) -> Result<(), PostError> {
+    fn post_heartbeat(&self, qp: &QueuePair, asked: Asked) -> Result<(), PostError> {
         post(qp, Imm::Hb, None).or_else(|e| {
-            self.probe().cancel();
+            self.probe().take_back(asked);
             serious(e)
         })
     }

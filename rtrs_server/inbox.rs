@@ -95,7 +95,14 @@ impl WorkItem for Inbox {
         }
         let more = this.work_off();
         match &this.turns {
-            Some(turns) => turns.ended(&this, more),
+            Some(turns) => {
+                turns.ended(&this, more);
+                // `give_up()` has found it working, perhaps: nobody else takes it out of the line.
+                // If the path ends after this look then `give_up()` comes after `ended()`.
+                if this.path.is_closing() {
+                    turns.left(&this);
+                }
+            }
             None if more => Self::start(this.as_arc_borrow()),
             None => (),
         }

@@ -434,7 +434,7 @@ impl Path {
         let Some(fence) = Fence::new(time::now_ns(), ms, orders_copies, severed.left()) else {
             return;
         };
-        while fence.holds(time::now_ns(), self.session.is_failing()) {
+        while fence.holds(time::now_ns(), self.session.sends_nothing_again()) {
             fsleep(FENCE_LOOK);
         }
     }

@@ -325,6 +325,15 @@ impl Session {
         state.closing || state.up == 0 && (state.failing || self.time_left_ms(&state) == Some(0))
     }
 
+    /// Whether requests that were in flight fail instead of being sent again: there is no path, and
+    /// none is waited for. Any context.
+    pub(crate) fn sends_nothing_again(&self) -> bool {
+        let state = self.waiting.state.lock();
+        let ends = || state.closing || state.failing || self.time_left_ms(&state) == Some(0);
+
+        state.up == 0 && ends()
+    }
+
     /// Requests that wait for a path. Any context.
     pub(crate) fn parked(&self) -> u32 {
         self.waiting.state.lock().count

@@ -126,6 +126,20 @@ pub struct HbProbe {
     sent_ns: Atomic<u64>,
     /// Times that the one on its way was asked again.
     repeats: Atomic<u32>,
+    /// Answers to repeats that may still come when the one that was on its way is answered. Written
+    /// by the handler of answers.
+    owed: Atomic<u32>,
+}
+
+/// What [`HbProbe::begin_again`] has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing: it was asked often enough.
+    No,
+    /// A heartbeat, as none was on its way.
+    First,
+    /// A repeat of the one on its way.
+    Again,
 }
 
 impl HbProbe {
@@ -134,6 +148,7 @@ impl HbProbe {
         Self {
             sent_ns: Atomic::<u64>::new(0),
             repeats: Atomic::<u32>::new(0),
+            owed: Atomic::<u32>::new(0),
         }
     }
 
@@ -151,26 +166,37 @@ impl HbProbe {
     /// The same for one who does not rely on the heartbeat that is on its way: one may be posted
     /// nevertheless, [`REPEATS`] times; once more if two callers come at the same time.
     #[must_use]
-    pub fn begin_again(&self, now_ns: u64) -> bool {
+    pub fn begin_again(&self, now_ns: u64) -> Asked {
         if self.begin(now_ns) {
-            return true;
+            return Asked::First;
         }
         let repeats = self.repeats.load(Relaxed);
         if repeats >= REPEATS {
-            return false;
+            return Asked::No;
         }
-        self.repeats.store(repeats.saturating_add(1), Relaxed);
         let sent_ns = self.sent_ns.load(Relaxed);
         // Answered meanwhile: this is another one.
         if sent_ns == 0 || self.sent_ns.cmpxchg(sent_ns, ASKED_AGAIN, Full).is_err() {
-            return self.begin(now_ns);
+            return match self.begin(now_ns) {
+                true => Asked::First,
+                false => Asked::No,
+            };
         }
-        true
+        self.repeats.store(repeats.saturating_add(1), Relaxed);
+        Asked::Again
     }
 
-    /// Takes back [`HbProbe::begin`] after posting failed, and forgets a probe on reconnect.
-    pub fn cancel(&self) {
-        self.sent_ns.store(0, Relaxed);
+    /// Takes back what was `asked` after posting failed. A heartbeat that was on its way before still
+    /// is.
+    pub fn take_back(&self, asked: Asked) {
+        match asked {
+            Asked::No => (),
+            Asked::First => self.sent_ns.store(0, Relaxed),
+            Asked::Again => {
+                let repeats = self.repeats.load(Relaxed);
+                self.repeats.store(repeats.saturating_sub(1), Relaxed);
+            }
+        }
     }
 
     /// Whether a heartbeat waits for its answer.
@@ -181,10 +207,22 @@ impl HbProbe {
     /// Matches a received answer: the round trip in nanoseconds, or `None` if nobody asked, or did
     /// so more than once.
     ///
-    /// An answer without a question is ignored, it must not pull the latency down.
+    /// An answer without a question is ignored, it must not pull the latency down. Nor must the
+    /// answer to a repeat that comes when the next heartbeat is on its way: it shows that the peer
+    /// lives, so it counts as that one's answer, but not how long that took.
     pub fn ack(&self, now_ns: u64) -> Option<u64> {
-        match self.sent_ns.xchg(0, Full) {
-            0 | ASKED_AGAIN => None,
+        let sent_ns = self.sent_ns.xchg(0, Full);
+        if sent_ns == ASKED_AGAIN {
+            self.owed.store(self.repeats.load(Relaxed), Relaxed);
+            return None;
+        }
+        let owed = self.owed.load(Relaxed);
+        if owed > 0 {
+            self.owed.store(owed.saturating_sub(1), Relaxed);
+            return None;
+        }
+        match sent_ns {
+            0 => None,
             sent_ns => Some(now_ns.saturating_sub(sent_ns)),
         }
     }

@@ -62,6 +62,26 @@ pub struct Unposted<'f, H: Handler> {
     pub building: Option<Building<'f, H>>,
 }
 
+/// An RDMA write with immediate, whose completion entry and flags are left to the post.
+#[inline(always)]
+fn write_of(sg_list: *mut raw::ib_sge, num_sge: i32, to: Remote, imm: u32) -> raw::ib_rdma_wr {
+    raw::ib_rdma_wr {
+        wr: raw::ib_send_wr {
+            next: null_mut(),
+            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: null_mut() },
+            sg_list,
+            num_sge,
+            opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
+            send_flags: 0,
+            ex: raw::ib_send_wr__bindgen_ty_2 {
+                imm_data: imm.to_be(),
+            },
+        },
+        remote_addr: to.addr,
+        rkey: to.rkey,
+    }
+}
+
 /// `e`, away from what is executed for each request.
 #[cold]
 #[inline(never)]
@@ -371,21 +391,7 @@ impl<'f, H: Handler> Building<'f, H> {
                 1
             }
         };
-        let mut write = raw::ib_rdma_wr {
-            wr: raw::ib_send_wr {
-                next: null_mut(),
-                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: null_mut() },
-                sg_list,
-                num_sge,
-                opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
-                send_flags: 0,
-                ex: raw::ib_send_wr__bindgen_ty_2 {
-                    imm_data: imm.to_be(),
-                },
-            },
-            remote_addr: to.addr,
-            rkey: to.rkey,
-        };
+        let mut write = write_of(sg_list, num_sge, to, imm);
         let wr = &raw mut write.wr;
         Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
     }
@@ -405,22 +411,22 @@ impl<'f, H: Handler> Building<'f, H> {
         imm: u32,
     ) -> Result<(), PostError> {
         let wrs = flight.wrs.get();
-        let mut needs = Needs::answer();
         // SAFETY: By the invariant of the flight its data are ours.
         let data = unsafe { &*flight.data.get() };
         let rkey = flight.rkey.load(Relaxed);
         let described = data.what == What::Described;
-        let mut before = 0;
-        if data.dir != Direction::FromDevice {
-            needs = needs.and_sent();
-            before = match described {
-                true => 1,
-                // CAST: `usize` has at least 32 bits.
-                false => data.mapped as usize,
-            };
-            if before > MESSAGE || before >= qp.max_sges() {
-                return Err(PostError::Invalid);
-            }
+        if data.dir == Direction::FromDevice {
+            // SAFETY: By the function's requirement.
+            return unsafe { Self::post_read(flight, message_len, qp, lane, to, imm, described) };
+        }
+        let needs = Needs::answer().and_sent();
+        let before = match described {
+            true => 1,
+            // CAST: `usize` has at least 32 bits.
+            false => data.mapped as usize,
+        };
+        if before > MESSAGE || before >= qp.max_sges() {
+            return Err(PostError::Invalid);
         }
         // SAFETY: By the invariant of the flight the work requests are ours, and the elements, of which
         // so many are before that of the message; the list is mapped. One by one, as a driver may
@@ -431,14 +437,14 @@ impl<'f, H: Handler> Building<'f, H> {
             let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
             let first = sges.add(MESSAGE - before);
 
-            if before != 0 && described {
+            if described {
                 *first = raw::ib_sge {
                     addr: data.iova,
                     length: data.len,
                     // The local key of a fast registration is its remote key.
                     lkey: rkey,
                 };
-            } else if before != 0 {
+            } else {
                 let n = before as u32;
                 raw::rtrs_helper_ib_sg_dma_list(data.sgl, n as i32, first, n, flight.lkey);
             }
@@ -450,14 +456,9 @@ impl<'f, H: Handler> Building<'f, H> {
             (*write).rkey = to.rkey;
             &raw mut (*write).wr
         };
-        let cqe = match needs.has_sent() {
-            true => &flight.sent,
-            false => &flight.failed,
-        };
         if !described {
-            return Self::send(flight, qp, last, last, 1, cqe, lane, needs);
+            return Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs);
         }
-        needs = needs.and_invalidated();
         // SAFETY: As above.
         let first = unsafe {
             let reg = &raw mut (*wrs).reg;
@@ -465,7 +466,46 @@ impl<'f, H: Handler> Building<'f, H> {
             (*reg).access = data.access.as_raw();
             &raw mut (*reg).wr
         };
-        Self::send(flight, qp, first, last, 2, cqe, lane, needs)
+        let needs = needs.and_invalidated();
+        Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs)
+    }
+
+    /// The same for data that the peer is to write. Only what it sends ends this flight, and it may
+    /// do so, with a key that it has guessed, while the driver still reads the second work request:
+    /// as in `try_post()`, they are on the stack.
+    ///
+    /// # Safety
+    ///
+    /// As for `post_mapped()`.
+    #[inline(never)]
+    unsafe fn post_read(
+        flight: &Flight<H>,
+        message_len: u32,
+        qp: &QueuePair,
+        lane: u16,
+        to: Remote,
+        imm: u32,
+        described: bool,
+    ) -> Result<(), PostError> {
+        let mut message = raw::ib_sge {
+            addr: flight.message_dma,
+            length: message_len,
+            lkey: flight.lkey,
+        };
+        let mut write = write_of(&raw mut message, 1, to, imm);
+        let last = &raw mut write.wr;
+        let needs = Needs::answer();
+        if !described {
+            return Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs);
+        }
+        // SAFETY: By the invariant of the flight its data and work requests are ours.
+        let (mut reg, access) = unsafe { ((*flight.wrs.get()).reg, (*flight.data.get()).access) };
+        reg.wr.next = last;
+        reg.key = flight.rkey.load(Relaxed);
+        reg.access = access.as_raw();
+        let first = &raw mut reg.wr;
+        let needs = needs.and_invalidated();
+        Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)
     }
 
     /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`. Unless

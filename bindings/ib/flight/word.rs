@@ -299,7 +299,8 @@ impl Word {
 
     /// What is in flight, for display; it may be over when this returns.
     pub fn peek(&self) -> Option<InFlight> {
-        in_flight(self.0.load(Relaxed))
+        // Pairs with `fly()`: what the user noted before is there.
+        in_flight(self.0.load(Acquire))
     }
 }
 

@@ -75,7 +75,7 @@ fn unsolicited_answers_are_ignored() {
     assert_eq!(probe.ack(10), Some(9));
     assert_eq!(probe.ack(11), None);
     assert!(probe.begin(20));
-    probe.cancel();
+    probe.take_back(Asked::First);
     assert_eq!(probe.ack(21), None);
     assert!(probe.begin(30));
     assert_eq!(probe.ack(29), Some(0), "clocks may disagree a little");
@@ -134,22 +134,62 @@ fn answers_are_bounded() {
 fn a_heartbeat_may_be_asked_again() {
     let probe = HbProbe::new();
     // Like any other one, if none is on its way.
-    assert!(probe.begin_again(10));
+    assert_eq!(probe.begin_again(10), Asked::First);
     assert_eq!(probe.ack(15), Some(5));
     for _ in 0..3 {
         assert!(probe.begin(20));
         for n in 0..10 {
-            assert_eq!(probe.begin_again(30 + n), n < REPEATS.into());
+            let asked = if n < REPEATS.into() {
+                Asked::Again
+            } else {
+                Asked::No
+            };
+            assert_eq!(probe.begin_again(30 + n), asked);
             assert!(probe.outstanding() && !probe.begin(40));
         }
         // Of which one the answer is, and how long it took, is not known.
         assert_eq!(probe.ack(50), None);
         assert!(!probe.outstanding());
-        assert_eq!(probe.ack(51), None, "answers to the others");
+        for _ in 0..REPEATS {
+            assert_eq!(probe.ack(51), None, "answers to the others");
+        }
     }
     assert!(probe.begin(60));
     assert_eq!(probe.ack(67), Some(7));
     assert!(ANSWERS > REPEATS, "each of them is answered");
+}
+
+#[test]
+fn a_late_answer_to_a_repeat_tells_no_latency() {
+    let probe = HbProbe::new();
+
+    assert!(probe.begin(10));
+    assert_eq!(probe.begin_again(20), Asked::Again);
+    assert_eq!(probe.ack(30), None);
+    assert!(probe.begin(40));
+    assert_eq!(probe.ack(41), None, "to the repeat");
+    assert!(!probe.outstanding(), "the peer lives");
+    assert_eq!(probe.ack(60), None, "to what counts as answered");
+    assert!(probe.begin(70));
+    assert_eq!(probe.ack(75), Some(5));
+}
+
+#[test]
+fn a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+
+    assert!(probe.begin(10));
+    for _ in 0..10 {
+        let asked = probe.begin_again(20);
+        assert_eq!(asked, Asked::Again);
+        probe.take_back(asked);
+        assert!(probe.outstanding());
+    }
+    // So that a peer which says nothing is found out.
+    assert_eq!(ticks_to_death(&mut hb, &probe, NONE, 3), Some(3));
+    assert_eq!(probe.ack(30), None);
+    assert!(probe.begin(40));
+    assert_eq!(probe.ack(45), Some(5), "no repeat is owed");
 }
 
 #[test]
