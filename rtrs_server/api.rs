@@ -32,34 +32,34 @@ pub use crate::{
 };
 pub use rtrs_core::proto::Dir;
 
-/// Somebody who serves the requests of clients.
+/// A user of the server, which serves the requests of clients.
 ///
 /// All functions are called from tasks of the server and may sleep. None of them may close the
-/// server, which waits until they have returned.
+/// server, because closing waits until they have returned.
 pub trait Service: Send + Sync + 'static {
-    /// A client came. Requests of this session are passed on only after this has returned, and
-    /// none if it is an error, in which case the client is turned away.
+    /// A client came. Requests of this session are passed on only after this function has returned,
+    /// and none if it returns an error: the client is turned away then.
     ///
-    /// May take its time: this delays nobody but the session, and who removes a device: a path
-    /// that comes up has its connections, and so its device, until this has returned. Called once
-    /// until [`Service::link_down`].
+    /// May take its time. This delays only the session, and the removal of a device: a path that
+    /// comes up keeps its connections, and so its device, until this function has returned. Not
+    /// called again before [`Service::link_down`].
     fn link_up(&self, session: &Session) -> Result;
 
     /// The session has no path any more, and all its requests were answered or dropped. Nothing
-    /// refers to it after this, but for another [`Service::link_up`] if the client comes back.
+    /// refers to it after this, except for another [`Service::link_up`] if the client comes back.
     ///
-    /// May take its time, as above: a client that comes back meanwhile waits with its path.
+    /// May take its time, as above. A client that comes back meanwhile waits with its path.
     fn link_down(&self, session: &Session);
 
-    /// A request, to be answered now or later, from any context.
+    /// A request. It may be answered now or later, from any context.
     ///
-    /// Called in parallel, for different requests, but one at a time for those of one connection.
-    /// It may sleep for as long as it takes to start what has to be done, as when a disk has no
-    /// room: that delays the connection's other requests and nothing else, and the path may be
-    /// gone when it returns. Administrative requests have the service connection for themselves.
+    /// Called in parallel for different requests, but one at a time for those of one connection. It
+    /// may sleep for as long as it takes to start the operation, for example while a disk has no
+    /// room. That delays the connection's other requests and nothing else, and the path may be gone
+    /// when it returns. Administrative requests have the service connection for themselves.
     ///
-    /// What is in the request was written by the client: its lengths agree with each other, the
-    /// contents may be anything.
+    /// The request was written by the client: its lengths agree with each other, its contents may
+    /// be anything.
     fn request(&self, session: &Session, op: Operation);
 }
 

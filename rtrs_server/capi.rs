@@ -2,9 +2,9 @@
 
 //! The C API of `rtrs.h`: a user of the server like any other.
 //!
-//! But for the declarations in `trace.rs` this is the only file of the crate with `unsafe` in it: C
-//! callers hand in pointers, and what they promise about them is all there is. What may be called
-//! from where is as for [`crate::api`].
+//! Except for the declarations in `trace.rs`, this is the only file of the crate that contains
+//! `unsafe`: C callers pass pointers, and only their promises say that these are valid. The
+//! contexts from which functions may be called are as for [`crate::api`].
 
 use core::ffi::{
     c_char,
@@ -62,9 +62,9 @@ struct CUser {
 
 impl CUser {
     fn link(&self, session: &Session, event: c_uint) -> c_int {
-        // SAFETY: the user gave us this function for this purpose, and lives until it has closed
-        // the server. The session is valid during the call, and after it until the user was told
-        // of its end.
+        // SAFETY: The user passed this function for this purpose, and lives until it has closed the
+        // server. The session is valid during the call, and after it until the user was told of its
+        // end.
         unsafe { (self.ops.link_ev)(session, event, session.private()) }
     }
 }
@@ -84,9 +84,9 @@ impl Service for CUser {
         let (data, data_len) = (op.memory().as_ptr(), op.request().data_range().len());
         let usr = core::ptr::from_ref(op.usr());
         let id = KBox::into_raw(op);
-        // SAFETY: as for `link_ev`. `data` and `usr` point into `*id`, or what it owns, which we
-        // leave alone until the user gives it back. The user owns the operation from here on: it
-        // may answer, in another thread, before this returns.
+        // SAFETY: The function is valid as for `link_ev`. `data` and `usr` point into `*id`, or
+        // into memory that `*id` owns, which is not touched until the user gives it back. The user
+        // owns the operation from here on: it may answer, in another thread, before this returns.
         let ret = unsafe {
             (self.ops.rdma_ev)(
                 session.private(),
@@ -98,7 +98,8 @@ impl Service for CUser {
             )
         };
         if ret != 0 {
-            // SAFETY: by returning an error the user gives back what it got.
+            // SAFETY: `id` comes from `into_raw()` above. By returning an error the user gives it
+            // back.
             unsafe { refused(id, ret) };
         }
     }
@@ -110,23 +111,24 @@ impl Service for CUser {
 #[cold]
 #[inline(never)]
 unsafe fn refused(id: *mut Op, errno: c_int) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, which are those of `answer()`.
     unsafe { answer(id, errno) }
 }
 
 /// # Safety
 ///
-/// `id` must be what [`KBox::into_raw`] returned in `request`, and not be used by anybody else, nor
-/// after this.
+/// `id` must be the result of [`KBox::into_raw`] in `request`. It must have no other user, and must
+/// not be used after this.
 #[inline(always)]
 unsafe fn answer(id: *mut Op, errno: c_int) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `id` comes from `KBox::into_raw()` and
+    // has no other user.
     let op = unsafe { KBox::from_raw(id) };
 
     Path::answer(op, errno);
 }
 
-/// Opens a server on `port`. Sleeps. An `ERR_PTR` on failure.
+/// Opens a server on `port`. May sleep. Returns an `ERR_PTR` on failure.
 ///
 /// # Safety
 ///
@@ -134,7 +136,7 @@ unsafe fn answer(id: *mut Op, errno: c_int) {
 /// [`rtrs_srv_close`] has returned.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_open(ops: *const Ops, port: u16) -> *mut Server {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `ops` points to valid operations.
     let ops = unsafe { *ops };
 
     let open = || {
@@ -152,40 +154,42 @@ unsafe extern "C" fn rtrs_srv_open(ops: *const Ops, port: u16) -> *mut Server {
     }
 }
 
-/// Closes a server. Sleeps until the end of all sessions.
+/// Closes a server. Sleeps until all sessions have ended.
 ///
 /// # Safety
 ///
 /// `ctx` must come from [`rtrs_srv_open`], and not be used after this.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_close(ctx: *mut Server) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `ctx` comes from `rtrs_srv_open()`, and
+    // is not used after this.
     drop(unsafe { KBox::from_raw(ctx) });
 }
 
 /// Answers a request with 0 or a negative errno. Any context.
 ///
-/// Always true: what has to wait for room in a queue is our business.
+/// Always returns true: an answer that has to wait for room in a queue waits in the server.
 ///
 /// # Safety
 ///
-/// `id` must be of a request for which the user's function returned 0, or has not returned, and
-/// not have been answered.
+/// `id` must be of a request for which the user's function returned 0, or has not returned yet, and
+/// which was not answered.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_resp_rdma(id: *mut Op, errno: c_int) -> bool {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `id` is an operation that the user has,
+    // and that is not answered yet.
     unsafe { answer(id, errno) };
     true
 }
 
-/// Sets what is passed with each event of the session. Any context.
+/// Sets the pointer that is passed with each event of the session. Any context.
 ///
 /// # Safety
 ///
-/// `sess` must be a session of whose end the user was not told.
+/// `sess` must be a session. The user must not have been told of its end.
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_set_sess_priv(sess: *const Session, private: *mut c_void) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that has not ended.
     unsafe { (*sess).set_private(private) };
 }
 
@@ -202,7 +206,7 @@ unsafe extern "C" fn rtrs_srv_get_path_name(
     pathname: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that has not ended.
     let name = unsafe { (*sess).name() }.as_bytes();
     let Some(room) = len.checked_sub(1) else {
         return EINVAL.to_errno();
@@ -211,8 +215,8 @@ unsafe extern "C" fn rtrs_srv_get_path_name(
         return rtrs_bindings::errno::ENOTCONN.to_errno();
     }
     let copied = name.len().min(room);
-    // SAFETY: there is room for `len` bytes, of which this writes at most `len - 1` and one; the
-    // name is no part of the user's buffer.
+    // SAFETY: By the safety requirements of this function, there is room for `len` bytes. This
+    // writes at most `len - 1` bytes and the NUL. The name is not in the user's buffer.
     unsafe {
         core::ptr::copy_nonoverlapping(name.as_ptr(), pathname.cast(), copied);
         pathname.add(copied).write(0);
@@ -220,7 +224,7 @@ unsafe extern "C" fn rtrs_srv_get_path_name(
     0
 }
 
-/// How many requests the session can have at a time. Any context.
+/// Returns the number of requests the session can have at a time. Any context.
 ///
 /// # Safety
 ///

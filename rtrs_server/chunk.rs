@@ -2,12 +2,12 @@
 
 //! One chunk of a path: its memory, its registration, its operation, the answer.
 //!
-//! Nothing in here knows paths or sessions: those are the [`Home`] of the chunks.
+//! This module does not know paths or sessions: they are the [`Home`] of the chunks.
 //!
 //! # The operation
 //!
-//! Each chunk has exactly one [`Op`], made with it. Whoever has the box executes the request. While
-//! nobody does it is in the chunk, and the word of the chunk's berth says what for ([`Stay`]):
+//! Each chunk has exactly one [`Op`], made with it. The task that has the box executes the request.
+//! While no task has it, it is in the chunk, and the word of the chunk's berth says why ([`Stay`]):
 //!
 //! ```text
 //!   Idle --claim--> (arriving) -----------------------------------> Queued --dequeue--> (user)
@@ -19,12 +19,12 @@
 //!    +-------------------------------------------------rest--/
 //! ```
 //!
-//! In brackets: away, in a box that somebody owns. So there is never a second operation for one
+//! In brackets: away, in a box that has an owner. So there is never a second operation for one
 //! chunk, a request is answered once, and there is nothing to lock.
 //!
-//! A chunk rests when there is room for its answer, before the device is told about that: a client
-//! that has the answer finds the chunk free. One that does not wait for it harms itself: what it
-//! sends too early gets the same memory that it has a key to.
+//! A chunk rests when there is room for its answer, before the device is told about the answer: a
+//! client that has the answer finds the chunk free. A client that does not wait for the answer
+//! harms only itself: its early request uses the same memory, to which it has a key.
 
 use kernel::{
     prelude::*,
@@ -71,19 +71,19 @@ pub(crate) use self::{
     turn::Turn, //
 };
 
-/// What chunks belong to.
+/// The owner of chunks.
 pub(crate) trait Home: Send + Sync + Sized + 'static {
-    /// What an operation keeps for as long as it exists.
+    /// The object that an operation keeps for as long as it exists.
     type Lease: Send + Sync;
 
     /// The user has answered. Any context.
     fn answer(op: KBox<Op<Self>>, errno: i32);
 
-    /// An operation is over that is not going to be answered. Any context.
+    /// An operation that will not be answered is over. Any context.
     fn abandoned(&self, buf_id: u16);
 }
 
-/// What the operation of a chunk is in the chunk for.
+/// The reason why the operation of a chunk is in the chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Stay {
@@ -99,7 +99,7 @@ enum Stay {
     Queued,
 }
 
-// As the word of a berth has them.
+// The same, as words of a berth.
 const IDLE: u8 = Stay::Idle as u8;
 const PARKED: u8 = Stay::Parked as u8;
 const INVALIDATING: u8 = Stay::Invalidating as u8;
@@ -110,32 +110,32 @@ const READ: u32 = Dir::Read as u32;
 const WRITE: u32 = Dir::Write as u32;
 /// The message was not read yet.
 const DIR_UNKNOWN: u32 = 0xff;
-/// The direction is above the connection.
+/// The shift of the direction; the connection is below it.
 const DIR_SHIFT: u32 = 16;
 
-/// What became of an attempt to unpark.
+/// The result of an attempt to unpark.
 pub(crate) enum Unparked<H: Home> {
     /// The operation that was parked.
     Op(KBox<Op<H>>),
-    /// It is just about to be parked; who does goes on with it instead.
+    /// It is just about to be parked; the task that parks it continues with it instead.
     Called,
     /// There is none.
     None,
 }
 
-/// One chunk of a path. What each request touches is in the first two lines.
+/// One chunk of a path. The fields that each request uses are in the first two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Chunk<H: Home> {
     op: Berth<Op<H>>,
     turn: Turn,
-    /// Of its last request, for who looks on: when it came; connection, direction.
+    /// Of its last request, for observers: time of arrival; connection and direction.
     since: Atomic<u64>,
     stamp: Atomic<u32>,
-    /// Where it is among those that wait for the user.
+    /// Its link in the pile of chunks that wait for the user.
     link: Link,
     region: Region,
     reply: Reply,
-    /// The chunk's own key, if that changes with each request.
+    /// The chunk's own key, if it changes with each request.
     mr: Option<Mr>,
 }
 
@@ -147,9 +147,9 @@ impl<H: Home> AsRef<Link> for Chunk<H> {
 }
 
 impl<H: Home> Chunk<H> {
-    /// A chunk and its operation, for the session's word that `turn` is of. Answers to copied requests send from `private`. If its key changes
-    /// with each request then answers carry the new one, which is in `rkeys` for all chunks. May
-    /// sleep.
+    /// Makes a chunk with its operation, for the session's word that `turn` is of. Answers to
+    /// copied requests send from `private`. If the key changes with each request, then answers
+    /// carry the new one, which is in `rkeys` for all chunks. May sleep.
     pub(crate) fn new(
         turn: Turn,
         region: Region,
@@ -178,7 +178,7 @@ impl<H: Home> Chunk<H> {
         self.turn.buf_id()
     }
 
-    /// The chunk's own key, if that changes with each request.
+    /// The chunk's own key, if it changes with each request.
     pub(crate) fn mr(&self) -> Option<&Mr> {
         self.mr.as_ref()
     }
@@ -195,10 +195,10 @@ impl<H: Home> Chunk<H> {
     }
 
     //
-    // Ways of the operation.
+    // Places of the operation.
     //
 
-    /// A request came: its operation, unless that is under way.
+    /// A request came: takes its operation, unless that is under way.
     #[inline(always)]
     pub(crate) fn claim(&self) -> Option<KBox<Op<H>>> {
         self.op.take::<IDLE>()
@@ -210,15 +210,15 @@ impl<H: Home> Chunk<H> {
         self.op.put::<IDLE>(op);
     }
 
-    /// The request waits for the chunk's operation on another path. The operation is returned if
-    /// that is over meanwhile.
+    /// The request waits for the chunk's operation on another path. Returns the operation if that
+    /// one is over meanwhile.
     pub(crate) fn park(&self, op: KBox<Op<H>>) -> Result<(), KBox<Op<H>>> {
         self.op.park::<PARKED>(op)
     }
 
     /// The chunk's operation on another path is over.
     pub(crate) fn unpark(&self) -> Unparked<H> {
-        // Once more if it was parked in between.
+        // Tries once more if it was parked in between.
         for _ in 0..2 {
             if let Some(op) = self.op.take::<PARKED>() {
                 return Unparked::Op(op);
@@ -236,7 +236,7 @@ impl<H: Home> Chunk<H> {
         self.op.put::<QUEUED>(op);
     }
 
-    /// The user has time for it; `None` if it was given up.
+    /// The user has time for it. Returns `None` if it was given up.
     #[inline(always)]
     pub(crate) fn dequeue(&self) -> Option<KBox<Op<H>>> {
         self.op.take::<QUEUED>()
@@ -247,7 +247,7 @@ impl<H: Home> Chunk<H> {
         self.op.put::<INVALIDATING>(op);
     }
 
-    /// The key is invalid, or is not going to be.
+    /// The key is invalid, or will not become so.
     pub(crate) fn end_wait_for_key(&self) -> Option<KBox<Op<H>>> {
         self.op.take::<INVALIDATING>()
     }
@@ -262,7 +262,7 @@ impl<H: Home> Chunk<H> {
         self.op.take::<STALLED>()
     }
 
-    /// What waits here for anything, when nobody is going to execute it.
+    /// Takes a waiting operation that will not be executed.
     pub(crate) fn give_up(&self) -> Option<KBox<Op<H>>> {
         self.op.take_unless::<IDLE>()
     }
@@ -273,7 +273,7 @@ impl<H: Home> Chunk<H> {
     }
 
     //
-    // For who looks on.
+    // For observers.
     //
 
     /// A request came, at `now` nanoseconds.
@@ -282,24 +282,24 @@ impl<H: Home> Chunk<H> {
         self.since.store(now, Relaxed);
     }
 
-    /// It came over connection `cid`; what it wants is not known.
+    /// It came over connection `cid`; its direction is not known.
     pub(crate) fn wants_something(&self, cid: u16) {
         self.stamp
             .store(u32::from(cid) | DIR_UNKNOWN << DIR_SHIFT, Relaxed);
     }
 
-    /// It came over connection `cid`, and what it wants is known.
+    /// It came over connection `cid`, and its direction is known.
     fn wants(&self, cid: u16, dir: Dir) {
         self.stamp
             .store(u32::from(cid) | (dir as u32) << DIR_SHIFT, Relaxed);
     }
 
-    /// When the last request came, in nanoseconds.
+    /// Returns the time when the last request came, in nanoseconds.
     pub(crate) fn since(&self) -> u64 {
         self.since.load(Relaxed)
     }
 
-    /// Connection and direction of the last request.
+    /// Returns connection and direction of the last request.
     pub(crate) fn stamp(&self) -> (u16, Option<Dir>) {
         let stamp = self.stamp.load(Relaxed);
         let dir = match stamp >> DIR_SHIFT {
@@ -312,7 +312,7 @@ impl<H: Home> Chunk<H> {
         (stamp as u16, dir)
     }
 
-    /// What the request of the chunk waits for; `None` if there is none. Any context.
+    /// Returns what the request of the chunk waits for; `None` if there is no request. Any context.
     pub(crate) fn waits_for(&self) -> Option<&'static str> {
         match self.op.tag() {
             Some(IDLE) => None,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Module parameters, checked, and what a server makes of them.
+//! Module parameters, checked, and the configuration of a server.
 
 use kernel::{
     page::{
@@ -80,14 +80,14 @@ module_params! {
             0..=86_400 => Ok(()),
             _ => Err("must be 0 to 86400"),
         };
-    /// How many bits of an IPv4 address say where a client comes from.
+    /// How many bits of an IPv4 address make the source of a client.
     static SOURCE_PREFIX_V4: int = "source_prefix_v4", 32,
         "IPv4 clients whose addresses begin with the same number of bits are one source for the shares of a source: 0 to 32 (default: 32)",
         |bits| match bits {
             0..=32 => Ok(()),
             _ => Err("must be 0 to 32"),
         };
-    /// How many bits of an IPv6 address say where a client comes from.
+    /// How many bits of an IPv6 address make the source of a client.
     static SOURCE_PREFIX_V6: int = "source_prefix_v6", 64,
         "The same for IPv6, but for link-local addresses, each of which is one: 0 to 128 (default: 64)",
         |bits| match bits {
@@ -108,14 +108,14 @@ module_params! {
             1_000..=600_000 => Ok(()),
             _ => Err("must be 1000 to 600000"),
         };
-    /// When to send again what was not acknowledged.
+    /// Time after which an unacknowledged packet is sent again.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "An unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
         |n| match n {
             0..=31 => Ok(()),
             _ => Err("must be 0 to 31"),
         };
-    /// Differences for ports.
+    /// Settings of single ports.
     static LISTEN: charp = "listen", c"",
         "What is different for servers on these ports: PORT:KEY=VALUE[:KEY=VALUE...][,PORT:...], with keys always_invalidate, sess_queue_depth, max_chunk_size (default: nothing)",
         check_listen;
@@ -161,10 +161,10 @@ module_params! {
         |mib| mebibytes(mib);
 }
 
-/// Exponent of the time after which an unacknowledged packet is sent again, if it is not left to
-/// the connection manager.
+/// Returns the exponent of the time after which an unacknowledged packet is sent again; `None` if
+/// it is left to the connection manager.
 pub(crate) fn ack_timeout() -> Option<u8> {
-    // CAST: 5 bits.
+    // CAST: The value has 5 bits.
     Some(ACK_TIMEOUT.get() as u8).filter(|n| *n != 0)
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn handshake_timeout_ms() -> u32 {
     HANDSHAKE_TIMEOUT_MS.get().unsigned_abs()
 }
 
-/// Where a client comes from, as far as shares are concerned.
+/// Returns the source of a client, the unit of shares.
 pub(crate) fn source_of(addr: Option<Addr>) -> Source {
     let prefixes = Prefixes {
         v4: SOURCE_PREFIX_V4.get().unsigned_abs(),
@@ -182,13 +182,13 @@ pub(crate) fn source_of(addr: Option<Addr>) -> Source {
     Source::new(addr, prefixes)
 }
 
-/// Paths of one source that may be started in a second, on average; 0 is any number.
+/// Paths of one source that may be started in a second, on average; 0 means no limit.
 pub(crate) fn starts_per_source() -> u32 {
     MAX_STARTS_PER_SOURCE.get().unsigned_abs()
 }
 
-/// What is left of its time, in nanoseconds, to a client that has taken a thirtieth of it: one that
-/// takes longer gives way to others when there is no room.
+/// Returns the time, in nanoseconds, that a client has left after a thirtieth of its handshake
+/// time. A client with less time left gives way to others when there is no room.
 pub(crate) fn deadline_of_late_ns() -> u64 {
     u64::from(handshake_timeout_ms() / 30 * 29).saturating_mul(1_000_000)
 }
@@ -209,7 +209,7 @@ fn mebibytes(mib: i32) -> Result<(), &'static str> {
     }
 }
 
-/// How much of `resource` there is in the beginning.
+/// Returns the initial maximum of `resource`.
 pub(crate) fn max_of(resource: Resource) -> u64 {
     let param = match resource {
         Resource::Sessions => &MAX_SESSIONS,
@@ -233,21 +233,21 @@ pub(crate) fn max_of(resource: Resource) -> u64 {
     }
 }
 
-/// What a user wants for its server; `None`: as the module's parameters say for this port.
+/// Settings of a user for its server; `None`: as the module's parameters say for this port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerConfig {
-    /// Where to listen.
+    /// The port to listen on.
     pub port: u16,
-    /// Chunks of a path, which is how many requests a session can have at a time: 1 to 65535.
+    /// Chunks of a path, which is the number of requests a session can have at a time: 1 to 65535.
     pub queue_depth: Option<u16>,
     /// Bytes of a chunk: a power of two from 8 KiB to 4 MiB.
     pub chunk_size: Option<u32>,
-    /// The client cannot change what is being processed.
+    /// The client cannot change the data while they are processed.
     pub always_invalidate: Option<bool>,
 }
 
 impl ServerConfig {
-    /// As the parameters say.
+    /// Takes all other settings from the parameters.
     pub fn new(port: u16) -> Self {
         Self {
             port,
@@ -256,20 +256,20 @@ impl ServerConfig {
     }
 }
 
-/// What a server offers to all its clients.
+/// Settings of a server for all its clients.
 pub(crate) struct Config {
     /// Sizes.
     pub(crate) geometry: Geometry,
     /// Keys change with every request.
     pub(crate) always_invalidate: bool,
-    /// Bytes of data up to which a request is copied, and the key of its chunk stays.
+    /// Bytes of data up to which a request is copied and the key of its chunk stays.
     pub(crate) copy_max: u32,
     /// How long a session without paths is kept.
     pub(crate) linger: Linger,
 }
 
 impl Config {
-    /// What `wish` and the parameters say. The log says what is wrong with it.
+    /// Combines `wish` and the parameters. An error is logged with its reason.
     ///
     /// # Errors
     ///
@@ -319,8 +319,8 @@ fn geometry(here: &Overrides, depth: Option<i64>, size: Option<i64>) -> Result<G
     };
     let depth = or_param(depth, here.queue_depth, SESS_QUEUE_DEPTH.get());
     let size = or_param(size, here.chunk_size, MAX_CHUNK_SIZE.get());
-    // A page for the header, as clients know it, but never more than half of a chunk, which with
-    // large pages it would be.
+    // The header has one page, as clients know it, but never more than half of a chunk, which it
+    // would have with large pages.
     let page = u32::try_from(PAGE_SIZE)?;
     let header = u32::try_from(size / 2).map_or(page, |half| page.min(half));
 
@@ -333,7 +333,7 @@ fn geometry(here: &Overrides, depth: Option<i64>, size: Option<i64>) -> Result<G
     })
 }
 
-/// What `text` says of a port.
+/// Returns what `text` says about a port.
 fn overrides(text: &CStr, port: u16) -> Result<Overrides> {
     let text = text.to_str().map_err(|_| EINVAL)?;
 
@@ -343,16 +343,16 @@ fn overrides(text: &CStr, port: u16) -> Result<Overrides> {
     })
 }
 
-/// The parameters are complete: a new one has to go with the others.
+/// The parameters are complete: a new value has to fit the others.
 static COMPLETE: Atomic<bool> = Atomic::new(false);
 
-/// Whether `text` may be said of ports.
+/// Checks the syntax of `text`, and the sizes in it.
 fn check_listen(text: &CStr) -> Result<(), &'static str> {
     let text = text.to_str().map_err(|_| "not a text")?;
 
     for entry in listen::ports(text) {
         let (_, here) = entry.map_err(ListenError::as_str)?;
-        // Before that they come in any order.
+        // Before that, parameters come in any order.
         if COMPLETE.load(Acquire) {
             geometry(&here, None, None).map_err(|_| "sizes that do not go together")?;
         }
@@ -360,7 +360,7 @@ fn check_listen(text: &CStr) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Refuses parameters that do not go together.
+/// Refuses parameters that do not fit together.
 pub(crate) fn init() -> Result {
     geometry(&Overrides::default(), None, None)?;
     LISTEN.with(|text| {

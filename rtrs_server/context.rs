@@ -65,26 +65,27 @@ use crate::{
 const MAX_PENDING: u32 = 4096;
 
 /// Owner tasks that run at a time. Some may wait for a user that sleeps in `link_up()` or
-/// `link_down()`, so that it is as many as a queue can have (`WQ_MAX_ACTIVE`).
+/// `link_down()`, so this is the most a queue can have (`WQ_MAX_ACTIVE`).
 const OWNERS_AT_A_TIME: u16 = 2048;
 
-/// Service connections whose users may sleep at a time (`WQ_MAX_ACTIVE`), and those of one source.
+/// Service connections on which users may sleep at a time (`WQ_MAX_ACTIVE`), and of those of one
+/// source.
 const SLOW_AT_A_TIME: u16 = 2048;
 const SLOW_PER_SOURCE: u32 = 32;
 
-/// Sources whose service connections are counted apart: two may share one count.
+/// Sources with separate counts of service connections. Two sources may share one count.
 const TURNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
-/// Connections, of one processor, whose users may sleep at a time (`WQ_MAX_ACTIVE`).
+/// Connections of one processor on which users may sleep at a time (`WQ_MAX_ACTIVE`).
 const IO_AT_A_TIME: u16 = 2048;
 
 /// Connection requests, of different paths, that are worked on at a time.
 const HANDSHAKES_AT_A_TIME: u16 = 32;
 
-/// What clients of one server share.
+/// State that the clients of one server share.
 #[pin_data]
 pub(crate) struct Context {
-    // Not an `Arc`: where the contents of that are depends on what they are.
+    // Not an `Arc`: where the contents of an `Arc` are depends on their type.
     service: KBox<dyn Service>,
     config: Config,
     queue: Queue,
@@ -92,7 +93,7 @@ pub(crate) struct Context {
     handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
     slow_queue: Queue,
-    /// Who uses that, by [`Registry::place`].
+    /// Turns for it, by [`Registry::place`].
     turns: KVVec<Arc<Turns<Inbox>>>,
     /// For IO.
     io_queue: Queue,
@@ -103,9 +104,9 @@ pub(crate) struct Context {
     /// Completion vectors handed out.
     vectors: Atomic<u32>,
     registry: Arc<Registry>,
-    /// Its sessions in the registry.
+    /// The server's sessions in the registry.
     sessions: Atomic<usize>,
-    /// Woken when `pending` gets zero, and when a session goes.
+    /// Woken when `pending` becomes zero, and when a session goes.
     #[pin]
     quiet: WaitQueue,
 }
@@ -131,13 +132,13 @@ impl Context {
         &self.queue
     }
 
-    /// The queue for connection requests: what clients that connect keep busy is none that
-    /// others' paths need.
+    /// The queue for connection requests. It is separate so that connecting clients do not keep
+    /// busy a queue that paths need.
     pub(crate) fn handshake_queue(&self) -> &Queue {
         &self.handshake_queue
     }
 
-    /// The queue for what may take long: nothing else waits behind it.
+    /// The queue for work that may take long: nothing else waits behind it.
     pub(crate) fn slow_queue(&self) -> &Queue {
         &self.slow_queue
     }
@@ -147,8 +148,9 @@ impl Context {
         self.turns.get(self.registry.place(source, TURNS)).cloned()
     }
 
-    /// The queue for IO, on the processor where it arrived. The user may sleep there as long as a
-    /// disk is full, so it is neither that of owner tasks nor behind what takes longer.
+    /// The queue for IO, on the processor where it arrived. The user may sleep there for as long as
+    /// a disk is full, so it is neither the owner tasks' queue nor the one for work that takes
+    /// longer.
     pub(crate) fn io_queue(&self) -> &Queue {
         &self.io_queue
     }
@@ -158,7 +160,7 @@ impl Context {
         &self.rdma
     }
 
-    /// The next completion vector: connections are spread over all there are.
+    /// Returns the next completion vector: connections are spread over all of them.
     pub(crate) fn next_vector(&self) -> u32 {
         self.vectors.fetch_add(1, Relaxed)
     }
@@ -172,7 +174,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The server is being closed, or too many wait: that counts as one handshake too many.
+    /// If the server is being closed, or too many wait: that counts as one handshake too many.
     pub(crate) fn take_pending(&self) -> Result<(), Refusal> {
         let waiting = self.pending.fetch_add(1, Full);
         let refusal = if self.is_closing() {
@@ -199,42 +201,43 @@ impl Context {
         self.sessions.fetch_add(1, Full);
     }
 
-    /// One was taken out of it.
+    /// A session was removed from the registry.
     pub(crate) fn drop_session(&self) {
         self.sessions.fetch_sub(1, Full);
         self.quiet.wake_all();
     }
 }
 
-/// A server that listens. Dropping it closes it: the listening ends, all paths are closed, and it
-/// sleeps until the last operation is answered and the user was told of the end of all sessions.
+/// A server that listens. Dropping it closes it: it stops listening, all paths are closed, and the
+/// drop sleeps until the last operation is answered and the user was told of the end of all
+/// sessions.
 //
 // Field order is teardown order, after `drop()`. The context has a handle of each queue, so the
-// first one to go waits for the last user of the context, which may be an item of a later one.
+// first queue to go waits for the last user of the context, which may be an item of a later queue.
 pub struct Server {
     listeners: KVec<(Listener<Acceptor>, Listening)>,
     ctx: Option<Arc<Context>>,
     /// Empty when the last request is decided, which `drop()` waits for.
     _handshake_queue: OwnedQueue,
-    /// Waits for everything that has a handle of it, all paths and sessions among them, and for
-    /// what runs on it.
+    /// Waits for everything that has a handle of it, including all paths and sessions, and for the
+    /// work that runs on it.
     _queue: OwnedQueue,
     _slow_queue: OwnedQueue,
     _io_queue: OwnedQueue,
-    /// Waits for what is left of connections.
+    /// Waits for the rest of the connections.
     _rdma: OwnedConsumer,
 }
 
 impl Server {
-    /// Listens on a port of all addresses on behalf of `service`. Sleeps.
+    /// Listens on a port of all addresses on behalf of `service`. May sleep.
     ///
     /// There may be several servers, on different ports.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for sizes that do not go together; `EADDRNOTAVAIL` if something else has the port,
-    /// which is how the connection manager puts it for an address of every device, or whatever
-    /// else comes from there; `ENOMEM`.
+    /// `EINVAL` for sizes that do not fit together. `EADDRNOTAVAIL` if the port is in use: the
+    /// connection manager reports that so for an address of every device. Any other error of the
+    /// connection manager. `ENOMEM`.
     pub fn open(service: Arc<impl Service>, config: &ServerConfig) -> Result<Self> {
         let service: KBox<dyn Service> = KBox::new(service, GFP_KERNEL)?;
         let port = config.port;
@@ -255,7 +258,7 @@ impl Server {
         )?;
         let owned_io = OwnedQueue::new(
             c"rtrs_server_io",
-            // As the queue of ib_core on which completions are handled.
+            // The same options as the queue of ib_core on which completions are handled.
             Options::PER_CPU
                 .high_priority()
                 .mem_reclaim()
@@ -303,14 +306,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts to listen. On failure nothing is left that refers to the context: who drops the
+    /// Starts to listen. On failure nothing is left that refers to the context: the drop of the
     /// server waits for that.
     fn listen(&mut self, port: u16) -> Result {
         let Some(ctx) = &self.ctx else {
             return Err(EINVAL);
         };
         let acceptor = Acceptor::new(ctx)?;
-        // CAST: 64.
+        // CAST: The backlog is 64.
         let backlog = LISTEN_BACKLOG as i32;
         let any = SockAddr::any(port);
         let ip = Listener::new(&any, backlog, acceptor.clone(), ctx.rdma())?;
@@ -333,7 +336,7 @@ impl Drop for Server {
         let Some(ctx) = self.ctx.take() else { return };
 
         ctx.closing.store(true, Release);
-        // No request comes any more after this.
+        // No request comes after this.
         self.listeners.clear();
         ctx.quiet.wait_until(|| ctx.pending.load(Acquire) == 0);
         ctx.registry.end_all(&ctx);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/sys/kernel/debug/rtrs_server`: what is on the wire, for humans.
+//! `/sys/kernel/debug/rtrs_server`: current connections and requests, for humans.
 //!
-//! * `connections`: where servers listen; all connections, those of handshakes too; and the paths
-//!   that have none.
+//! * `connections`: the addresses at which servers listen; all connections, including those of
+//!   handshakes; and the paths that have none.
 //! * `requests`: all requests that are not answered, with their age. Those in an inbox count as the
 //!   user's.
 
@@ -35,7 +35,7 @@ use crate::{
 static CONNECTIONS: File = File::new(this_module!(), connections);
 static REQUESTS: File = File::new(this_module!(), requests);
 
-/// Makes the directory. Sleeps.
+/// Makes the directory. May sleep.
 pub(crate) fn init() -> Result<Tables> {
     Tables::new(c"rtrs_server", &CONNECTIONS, &REQUESTS)
 }

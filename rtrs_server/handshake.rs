@@ -4,8 +4,8 @@
 //!
 //! The connection manager calls the listener with a lock that holds up all other requests on that
 //! device. So that call only looks at the message, and a task decides: one for each request until
-//! its path is known, then one for each path. A client's requests wait for each other then, and
-//! nobody else's for them.
+//! its path is known, then one for each path. So requests of one path wait for each other, and
+//! requests of other paths do not wait for them.
 
 use kernel::{
     prelude::*,
@@ -54,21 +54,21 @@ use crate::{
     stats, //
 };
 
-/// The private data of a reject.
+/// Returns the private data of a reject.
 pub(crate) fn reject_message(errno: RejectErrno) -> RejectMessage {
     let mut message = [0; ConnReject::SIZE];
 
-    // It is exactly as large as it has to be.
+    // Does not fail: the message has exactly the right size.
     let _ = ConnReject { errno }.write(&mut message);
     RejectMessage::new(&message)
 }
 
-/// A socket address as the operator sees it. The connection manager has no others than these.
+/// A socket address as the operator sees it. The connection manager has no other families.
 fn show_addr(addr: &SockAddr) -> Addr {
     to_addr(addr).unwrap_or(Addr::Gid([0; 16]))
 }
 
-/// A request in the queue, later in that of its path.
+/// A request in the server's queue, later in that of its path.
 #[pin_data]
 pub(crate) struct Handshake {
     ctx: Arc<Context>,
@@ -88,7 +88,7 @@ impl WorkItem for Handshake {
 
     fn run(this: Arc<Self>) {
         let refusal = match this.admit() {
-            // Goes on in the path's own work item.
+            // Continues in the path's own work item.
             Ok(path) => match path.expect_connection(this.clone()) {
                 Ok(()) => return,
                 Err(refusal) => refusal,
@@ -111,7 +111,7 @@ impl Decide for Handshake {
 }
 
 impl Handshake {
-    /// Finds or makes its path. May sleep.
+    /// Finds or makes the path. May sleep.
     fn admit(&self) -> Result<Arc<Path>, Refusal> {
         let (addrs, queues) = self
             .pending
@@ -129,11 +129,11 @@ impl Handshake {
             .admit(&self.ctx, &self.req, &addrs, queues)
     }
 
-    /// The turn of this one has come at the path it belongs to. May sleep.
+    /// The turn of this request at its path has come. May sleep.
     pub(crate) fn connect(&self, path: &Arc<Path>) {
         if let Some(pending) = self.pending.take() {
             let addrs = addrs(&pending.peer(), &pending.local());
-            // It rejects by itself, since that needs what has become of the request.
+            // Rejects by itself, since the reject needs the state of the request.
             if let Err(refusal) = path.connect(&self.req, pending) {
                 log_refused(&self.ctx, &addrs, &self.req, refusal);
             }
@@ -142,7 +142,7 @@ impl Handshake {
     }
 }
 
-/// Named as in sysfs: the client is the source.
+/// The same order as in sysfs: the client is the source.
 fn addrs(peer: &SockAddr, local: &SockAddr) -> AddrPair {
     AddrPair {
         src: Some(show_addr(peer)),
@@ -161,7 +161,7 @@ fn log_refused(ctx: &Context, addrs: &AddrPair, req: &ConnReq, refusal: Refusal)
     );
 }
 
-/// Which of the log's limits is that of a client from there.
+/// Returns the place of a client at `from` in the log's limits.
 fn log_place(ctx: &Context, from: Option<Addr>) -> usize {
     ctx.registry().log_place(config::source_of(from))
 }

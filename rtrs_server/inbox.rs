@@ -3,19 +3,20 @@
 //! Requests of one connection on their way to the user.
 //!
 //! The user may sleep in [`Service::request()`](crate::api::Service::request) for as long as a disk
-//! is full. So completion handlers do not call it: to drain a connection is to wait for those, and
-//! the end of a path and the removal of a device wait for that. They leave requests here, and a
-//! work item takes them out, one at a time. What may take long is worked on in [turns](crate::turns),
-//! since there are so many tasks for it, and clients of one source are not to have them all. On the processor where a request arrived it is the next
-//! thing the thread does that has handled the completion, if that is all there is to do.
+//! is full. So completion handlers do not call it: draining a connection waits for completion
+//! handlers, and the end of a path and the removal of a device wait for the drain. Completion
+//! handlers leave requests here, and a work item takes them out, one at a time. Requests that may
+//! take long are handled in [turns](crate::turns), so that clients of one source cannot use all the
+//! tasks that there are. On the processor where a request arrived, the thread that handled the
+//! completion runs the work item next, if it has nothing else to do.
 //!
-//! A request that waits stays in its chunk; what is here are numbers. So a path that ends takes all
-//! of them back while the user sleeps over another one, see [`Live::give_up`].
+//! A waiting request stays in its chunk; the inbox has numbers only. So a path that ends takes back
+//! all of them while the user sleeps over another one; see [`Live::give_up`].
 //!
 //! # Locking
 //!
-//! None but that of its turns. If there is a number here then the work item is queued, or waits for
-//! its turn, or runs and is going to look.
+//! None except that of its turns. If there is a number here, then the work item is queued, or waits
+//! for its turn, or runs and will look.
 //!
 //! [`Live::give_up`]: crate::live::Live::give_up
 
@@ -62,7 +63,7 @@ use crate::{
     }, //
 };
 
-/// Requests handed to the user before others get the thread.
+/// Requests that are handed to the user before other work gets the thread.
 const BUDGET: usize = 64;
 
 /// Requests of one connection that the user has not seen yet.
@@ -70,7 +71,7 @@ const BUDGET: usize = 64;
 pub(crate) struct Inbox {
     path: Arc<Path>,
     queue: Queue,
-    /// If it has to wait for its turn.
+    /// Set if the inbox has to wait for its turn.
     turns: Option<Arc<Turns<Inbox>>>,
     chunks: Pile,
     #[pin]
@@ -120,8 +121,8 @@ impl Taker for Inbox {
 }
 
 impl Inbox {
-    /// An inbox of a connection of `path`, whose requests `queue` hands to the user, if there are
-    /// `turns` for it, in its turn. May sleep.
+    /// Makes an inbox for a connection of `path`. `queue` runs the work item that hands requests to
+    /// the user; if there are `turns`, it runs in its turn. May sleep.
     pub(crate) fn new(
         path: &Arc<Path>,
         queue: &Queue,
@@ -142,7 +143,7 @@ impl Inbox {
         )
     }
 
-    /// The operation of chunk `buf_id` is queued there. Any context.
+    /// The operation of chunk `buf_id` is queued in the chunk. Any context.
     #[inline(always)]
     pub(crate) fn put(self: ArcBorrow<'_, Self>, buf_id: u16, chunk: &Chunk) {
         if self.chunks.push(buf_id, chunk.as_ref()) {
@@ -160,16 +161,16 @@ impl Inbox {
         }
     }
 
-    /// The path ends: nothing here is handed to the user any more, so there is nothing to wait for.
-    /// For when nobody finds the inbox any more. Any context.
+    /// The path ends: no request here is handed to the user any more, so the inbox stops waiting.
+    /// Called when no other task can find the inbox any more. Any context.
     pub(crate) fn give_up(self: &Arc<Self>) {
         if let Some(turns) = &self.turns {
             turns.left(self);
         }
     }
 
-    /// Hands requests to the user, until there are none, or others want the thread: then there may
-    /// be more. If it has taken all, whoever lays down the next one starts it again.
+    /// Hands requests to the user, until there are none or the budget is used up. Returns whether
+    /// there may be more. If it has taken all, the next [`Inbox::put`] starts it again.
     #[inline(always)]
     fn work_off(&self) -> bool {
         let path: &Path = &self.path;
@@ -196,18 +197,18 @@ impl Inbox {
         more
     }
 
-    /// What there is.
+    /// Takes all numbers.
     #[inline(always)]
     fn take(&self) -> Batch {
         let guard = rcu::read_lock();
 
-        // If the path is being taken down they are given up where they are.
+        // If the path is being taken down, the operations are given up in their chunks.
         let chunks = self.path.live(&guard).map_or(&[][..], Live::chunks);
         self.chunks.take(|id| chunks.get(id as usize))
     }
 }
 
-/// The next operation, if there is one: none any more if the path is being taken down.
+/// Returns the next operation; `None` if there is none, or if the path is being taken down.
 #[inline(always)]
 fn next(path: &Path, batch: &mut Batch) -> Option<KBox<Op>> {
     let guard = rcu::read_lock();
@@ -215,7 +216,7 @@ fn next(path: &Path, batch: &mut Batch) -> Option<KBox<Op>> {
 
     loop {
         let chunk = batch.pop(|id| chunks.get(id as usize))?;
-        // Unless it was given up.
+        // It may have been given up.
         if let Some(op) = chunk.dequeue() {
             return Some(op);
         }

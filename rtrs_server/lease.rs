@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all operations of a path share.
+//! The lease that all operations of a path share.
 //!
 //! # Context
 //!
-//! Any, but to make one: dropping only queues work.
+//! Any, except for making one: dropping only queues work.
 
 use kernel::{
     prelude::*,
@@ -31,16 +31,16 @@ use crate::{
     path::Path, //
 };
 
-/// What all operations of a path share: when it goes, they are gone.
+/// The lease of a path's operations: when it is dropped, they are all gone.
 pub(crate) struct Lease {
     end: Arc<OpsEnd>,
     queue: Queue,
-    /// Of the chunks, whose pages the operations have.
+    /// The share of the chunks. The operations have the pages of these.
     _memory: Share,
 }
 
 impl Lease {
-    /// A lease of `path`, whose chunks are counted by `memory`. May sleep.
+    /// Makes a lease of `path`. `memory` counts its chunks. May sleep.
     pub(crate) fn new(path: &Arc<Path>, memory: Share) -> Result<Arc<Self>> {
         let end = Arc::pin_init(
             pin_init!(OpsEnd {
@@ -65,8 +65,8 @@ impl Drop for Lease {
     }
 }
 
-/// Tells the path from a task that its operations are gone. It has a reference of its own to the
-/// path, so that the last operation, in an interrupt perhaps, never frees that.
+/// Tells the path, from a task, that its operations are gone. It has its own reference to the path,
+/// so that the last operation, which may be dropped in an interrupt, never frees the path.
 #[pin_data]
 struct OpsEnd {
     #[pin]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What clients may take, all servers together, and `/sys/module/rtrs_server/quotas`.
+//! Limits on what clients take from all servers together, and `/sys/module/rtrs_server/quotas`.
 
 use kernel::{
     pr_err_once,
@@ -37,7 +37,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// What the module's parameters say. May sleep.
+    /// Makes the quotas that the module's parameters give. May sleep.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Limits {
 
     /// The quota of `resource`.
     pub(crate) fn quota(&self, resource: Resource) -> &Quota {
-        // PANIC: numbers are less than `Resource::COUNT`.
+        // PANIC: The index of a resource is less than `Resource::COUNT`.
         &self.quotas[resource.index()]
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes more of the same. Any context.
+    /// Takes more units of the same total. Any context.
     pub(crate) fn more(&mut self, count: u64) -> Result<(), OverQuota> {
         self.limits.quota(self.resource).take(count)?;
         // No overflow: the quota's own account is larger.
@@ -84,7 +84,7 @@ impl Share {
         Ok(())
     }
 
-    /// Gives some of it back. Any context.
+    /// Gives some units back. Any context.
     pub(crate) fn fewer(&mut self, count: u64) {
         let count = count.min(self.count);
 
@@ -109,7 +109,7 @@ struct Gauge {
 
 /// `/sys/module/rtrs_server/quotas`. Dropping it removes it.
 //
-// Not below the class: there clients name the directories. Field order is teardown order.
+// Not below the class: there, clients name the directories. Field order is teardown order.
 pub(crate) struct QuotaFiles {
     _gauges: KVec<Dir<Gauge>>,
     _top: Dir<()>,
@@ -117,7 +117,7 @@ pub(crate) struct QuotaFiles {
 }
 
 impl QuotaFiles {
-    /// Makes the directory. Sleeps.
+    /// Makes the directory. May sleep.
     pub(crate) fn new(registry: &Arc<Registry>) -> Result<Self> {
         let module = ModuleParent::new(this_module!())?;
         let top = Dir::new(&module, c"quotas", &[], Arc::new((), GFP_KERNEL)?)?;

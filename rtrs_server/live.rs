@@ -2,15 +2,15 @@
 
 //! What a path has while it carries IO: connections, chunks, their operations.
 //!
-//! A [`Live`] is made and unmade by the path's owner task and published by RCU in between. Who
-//! finds it may post on its queue pairs for as long as the read lock is held; an operation that is
-//! found in a [chunk](crate::chunk) is owned by who takes it out.
+//! A [`Live`] is made and unmade by the path's owner task and published by RCU in between. A reader
+//! that finds it may post on its queue pairs for as long as it holds the read lock. An operation
+//! found in a [chunk](crate::chunk) is owned by the task that takes it out.
 //!
 //! # Locking
 //!
-//! `Live::stalled` is a leaf (any context, interrupts off). A chunk has no lock. What an answer
-//! gives back, chunk and session's word, is given back with the send queue locked, before the
-//! device is told; nothing is locked in there.
+//! `Live::stalled` is a leaf (any context, interrupts off). A chunk has no lock. An answer gives
+//! back the chunk and the session's word with the send queue locked, before the device is told;
+//! nothing is locked in there.
 
 use kernel::{
     prelude::*,
@@ -70,14 +70,14 @@ pub(crate) type Chunk = chunk::Chunk<Path>;
 struct Stalled {
     /// Its chunk.
     buf_id: u16,
-    /// The connection in whose queue it needs room.
+    /// The connection that has the queue in which it needs room.
     cid: u16,
 }
 
-/// Stalled operations, who waits longest first.
+/// Stalled operations, in the order in which they began to wait.
 type Waiting = Ring<KVVec<Option<Stalled>>>;
 
-/// A request came for a chunk whose request is not answered.
+/// A request came for a chunk that already has an unanswered request.
 #[cold]
 #[inline(never)]
 fn busy(path: &Arc<Path>) {
@@ -93,7 +93,7 @@ pub(crate) struct Live {
     /// By connection id.
     inboxes: KVVec<Arc<Inbox>>,
     geometry: Geometry,
-    /// What is read as it arrives.
+    /// The requests that are read as they arrive.
     usual: Usual,
     /// Bytes of data up to which requests are copied, if keys change; 0 for none.
     copy_max: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// All that was made. May sleep.
+    /// Makes a `Live` of its parts. May sleep.
     pub(crate) fn new(
         geometry: &Geometry,
         eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
@@ -163,21 +163,21 @@ impl Live {
         self.eps.get(usize::from(cid)).map(|ep| &**ep)
     }
 
-    /// Leaves an operation that owns its chunk for the user. Any context.
+    /// Queues an operation that owns its chunk for the user. Any context.
     #[inline(always)]
     fn deliver(&self, chunk: &Chunk, op: KBox<Op>, cid: u16) {
         let buf_id = op.buf_id();
 
         chunk.queue(op);
-        // There is one for each connection.
+        // There is one inbox for each connection.
         if let Some(inbox) = self.inboxes.get(usize::from(cid)) {
             inbox.as_arc_borrow().put(buf_id, chunk);
         }
     }
 
-    /// A request arrived over connection `cid`, at `now` nanoseconds: `payload` says where it is, and
-    /// `byte_len` how much was written. A fault is told to the path.
-    // No results on the usual way: they are passed in memory.
+    /// A request arrived over connection `cid`, at `now` nanoseconds: `payload` says where it is,
+    /// and `byte_len` how much was written. A fault is reported to the path.
+    // No result on the usual way: results are passed in memory.
     #[inline(always)]
     pub(crate) fn arrived(
         &self,
@@ -213,7 +213,7 @@ impl Live {
         self.go_in(chunk, op, Begin::Run);
     }
 
-    /// The same for a place where no usual request is.
+    /// The same for an offset at which no usual request is.
     #[inline(never)]
     fn unusual(&self, path: &Arc<Path>, cid: u16, payload: u32, byte_len: u32, now: u64) {
         let IoTarget { buf_id, off } = match self.geometry.codec().decode(payload) {
@@ -235,10 +235,11 @@ impl Live {
         self.go_in(chunk, op, begin);
     }
 
-    /// Goes on with a request that was not read, when the session has said whether its turn `begins`.
+    /// Continues with a request that was not read, when the session has said whether its turn
+    /// `begins`.
     #[inline(never)]
     fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, begin: Begin) {
-        // It came over that connection.
+        // The operation came over that connection.
         let Some(path) = self.endpoint(op.cid()).map(Endpoint::handler) else {
             return;
         };
@@ -255,7 +256,7 @@ impl Live {
         }
     }
 
-    /// What follows if another operation has the chunk. Ours is returned if it runs nevertheless.
+    /// Handles a chunk that another operation has. Returns `op` if it runs nevertheless.
     #[cold]
     fn not_free(
         &self,
@@ -283,11 +284,11 @@ impl Live {
         }
     }
 
-    /// The chunk's operation on another path is over: ours, which was parked, runs.
+    /// The chunk's operation on another path is over: the one that was parked here runs.
     ///
-    /// `false` if there is none; the chunk's word is the caller's to give back then. If something is
-    /// [stalled](Live::is_stalled) afterwards then [`Live::make_room`] has to follow, in a task: this
-    /// is called with the session's list of paths locked.
+    /// Returns `false` if there is none; the caller has to give back the chunk's word then. If
+    /// something is [stalled](Live::is_stalled) afterwards, then [`Live::make_room`] has to follow,
+    /// in a task: this is called with the session's list of paths locked.
     pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> bool {
         let Some(chunk) = self.chunk(buf_id) else {
             return false;
@@ -308,9 +309,9 @@ impl Live {
         self.chunk(buf_id).is_some_and(|chunk| chunk.is_under_way())
     }
 
-    /// Gives the chunks' words back that belong to operations which nobody is going to execute. For
-    /// when nobody finds this any more: the client has sent them over another path, where they
-    /// wait.
+    /// Gives back the chunks' words of operations that will not be executed. Called when no other
+    /// task can find this any more. The client has sent these requests over another path, where
+    /// they wait.
     pub(crate) fn give_up(&self) {
         for inbox in self.inboxes.iter() {
             inbox.give_up();
@@ -320,9 +321,9 @@ impl Live {
         }
     }
 
-    /// Makes sure that the client cannot change what the user gets, if that is the mode: few data are
-    /// copied, the key of others is invalidated. Returns whether the user is going to get it,
-    /// without anything more to wait for.
+    /// Makes sure that the client cannot change the data that the user gets, if that is the mode:
+    /// small data are copied, for other data the chunk's key is invalidated. Returns whether the
+    /// operation was delivered to the user at once.
     fn open(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
         op.set_busy();
         let copies = chunk.mr().is_some();
@@ -331,7 +332,7 @@ impl Live {
             true => 0,
             false => u32::MAX,
         };
-        // What is wrong with a message is found when it cannot be changed any more.
+        // A faulty message is reported later, when the client cannot change it any more.
         if most != 0 {
             if let Ok(request) = chunk.parse(&self.geometry, op.arrival()) {
                 if request.data_len() <= most && Op::has_room(&request) {
@@ -350,9 +351,9 @@ impl Live {
         self.open_later(path, chunk, op)
     }
 
-    /// What cannot be had at once.
+    /// Continues with a request that cannot be copied at once.
     fn open_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
-        // Parsed again.
+        // It is parsed again later.
         op.forget_request();
         let arrival = op.arrival();
         chunk.wants_something(arrival.cid);
@@ -390,7 +391,7 @@ impl Live {
         };
 
         match result {
-            // If torn down already the operation goes with its chunk.
+            // If the queue pair is torn down already, the operation goes with its chunk.
             Ok(()) | Err(PostError::Closed) => Ok(()),
             Err(PostError::Full) => chunk.end_wait_for_key().map_or(Ok(()), Err),
             Err(e) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request in the hands of the user.
+//! A request that the user has.
 
 use kernel::{
     prelude::*,
@@ -24,12 +24,12 @@ use crate::{
 /// One chunk's request.
 pub(crate) type Op = chunk::Op<Path>;
 
-/// A request that waits for its answer, in the hands of the user.
+/// A request that the user has, and that waits for its answer.
 ///
 /// It is answered exactly once: by [`Operation::respond`], or with `EIO` if it is dropped. All
 /// methods are for any context.
 pub struct Operation {
-    /// Taken by the answer.
+    /// `None` after the answer.
     op: Option<KBox<Op>>,
 }
 
@@ -40,7 +40,7 @@ impl Operation {
         Self { op: Some(op) }
     }
 
-    /// Takes it back without an answer, for code that keeps it in another form.
+    /// Takes the operation back without an answer, for code that keeps it in another form.
     #[inline(always)]
     pub(crate) fn into_op(mut self) -> Option<KBox<Op>> {
         self.op.take()
@@ -50,7 +50,7 @@ impl Operation {
         self.op.as_ref().map(|op| op.request())
     }
 
-    /// Direction of the data, as the client sees it: a read wants data from us.
+    /// Direction of the data, as the client sees it: a read wants data from the server.
     pub fn dir(&self) -> Dir {
         self.request().map_or(Dir::Read, Request::dir)
     }
@@ -67,7 +67,7 @@ impl Operation {
 
     /// The memory that starts with the data, for building a disk request.
     ///
-    /// Writing more than [`Operation::data_len`] bytes to it harms nobody, but is not sent.
+    /// Writing more than [`Operation::data_len`] bytes is harmless, but the rest is not sent.
     pub fn pages(&self) -> Option<&Arc<Pages>> {
         Some(self.op.as_ref()?.memory())
     }
@@ -98,8 +98,8 @@ impl Operation {
         self.pages().ok_or(EINVAL)
     }
 
-    /// Answers. If the path is gone meanwhile the answer goes with it: the client sends the
-    /// request again over another one.
+    /// Answers the request. If the path is gone meanwhile, the answer is dropped: the client sends
+    /// the request again over another path.
     pub fn respond(mut self, result: Result) {
         self.finish(result.map_or_else(|e| e.to_errno(), |()| 0));
     }

@@ -4,19 +4,19 @@
 //!
 //! # The owner task
 //!
-//! A path has one delayed work item, its owner. All transitions ([`ServerPathState::next`]) and
-//! all building and tearing down happen in it, one after the other. Everybody else only notes what
-//! happened and kicks it: connection and completion handlers, the listener, sysfs, other paths.
+//! A path has one delayed work item, its owner. All transitions ([`ServerPathState::next`]) and all
+//! building and tearing down happen in it, one after the other. All others only note an event and
+//! kick the owner: connection and completion handlers, the listener, sysfs, other paths.
 //!
 //! # Locking
 //!
 //! * `owner` (mutex): the owner task, for as long as it runs.
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
-//!   mutexes nest inside; event handlers of a connection therefore never take it, and connections
+//!   mutexes nest inside. Event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
-//! * `handshake` (spinlock, interrupts off): the path is closed inside, nothing else is done.
+//! * `handshake` (spinlock, interrupts off): only the closing of the path nests inside.
 //! * `state`, `info`, `expected` (spinlocks, interrupts off): leaves.
-//! * `live` (RCU): what the path has while it carries IO; see [`crate::live`].
+//! * `live` (RCU): the objects of a path while it carries IO; see [`crate::live`].
 
 use core::fmt;
 use kernel::{
@@ -131,25 +131,25 @@ type Expected = Ring<KVVec<Option<Arc<Handshake>>>>;
 
 /// The info request.
 struct Info {
-    /// Where it is received.
+    /// The memory that receives it.
     region: Option<Region>,
     name: Option<SessionName>,
 }
 
-/// What belongs to the owner task alone.
+/// State of the owner task alone.
 struct Owner {
     /// The name of the session was claimed.
     claimed: bool,
-    /// The path is up in the view of session and sysfs.
+    /// The directory, while the path is up for session and sysfs.
     dir: Option<PathDir>,
-    /// User space was told that it is connected.
+    /// User space was told that the path is connected.
     told: bool,
     /// Made, not yet published.
     staged: Option<KBox<Live>>,
     heartbeat: Heartbeat,
     /// Next heartbeat, in nanoseconds of the monotonic clock.
     next_tick: u64,
-    /// Something that is in the way has to be waited for.
+    /// Another object is in the way: the owner has to try again.
     retry: bool,
 }
 
@@ -161,35 +161,35 @@ pub(crate) struct Path {
     incarnation: Incarnation,
     recon_cnt: u16,
     cid_num: u16,
-    /// The client needs no key with an answer if it has not changed.
+    /// The client keeps a key if an answer carries none.
     keeps_keys: bool,
-    /// For how long requests wait at the client.
+    /// How long requests wait at the client.
     path_wait: PathWait,
     /// The client is the source.
     addrs: AddrPair,
-    /// The same, as sysfs has it.
+    /// The same in the form that sysfs has.
     cname: CString,
-    /// The part of the client's address by which shares are counted.
+    /// The source of the client, by which shares are counted.
     source: Source,
     /// End of the handshake, in nanoseconds of the monotonic clock.
     deadline: u64,
 
-    /// Device and port, from when it comes up.
+    /// Device and port, set when the path comes up.
     hca: SetOnce<(DeviceName, u32)>,
     /// Connections accepted, or just about to be.
     accepted: Atomic<u32>,
     closing: Atomic<bool>,
-    /// It counts as one that is in its handshake.
+    /// The path counts as one that is in its handshake.
     in_handshake: Atomic<bool>,
-    /// It has no connection any more, and will not get one.
+    /// The path has no connection any more, and will not get one.
     drained: Atomic<bool>,
-    /// Bytes, as they are counted, of the queues of all its connections.
+    /// Bytes that are counted for the queues of all its connections.
     queue_memory: u64,
-    /// Bytes that were taken of the quota for its chunks. Changed with the registry locked, and by
-    /// the end of the last operation.
+    /// Bytes that were taken from the quota for its chunks. Changed with the registry locked, and
+    /// by the end of the last operation.
     chunk_memory: Atomic<u64>,
     reason: SetOnce<CloseReason>,
-    /// Operations exist, here or with the user.
+    /// Operations exist, in the path or with the user.
     ops_out: Atomic<bool>,
     /// It has, or is about to get, its directory in sysfs.
     has_dir: Atomic<bool>,
@@ -197,9 +197,9 @@ pub(crate) struct Path {
     live: RcuHome<KBox<Live>>,
     liveness: Liveness,
     stats: Stats,
-    /// Bytes of memory that devices and clients reach, from when it comes up.
+    /// Bytes of memory that devices and clients can access, set when the path comes up.
     memory: Atomic<u64>,
-    /// The last change of the state, in nanoseconds of the monotonic clock.
+    /// Time of the last change of the state, in nanoseconds of the monotonic clock.
     since: Atomic<u64>,
     registered_ok: Atomic<bool>,
 
@@ -207,7 +207,7 @@ pub(crate) struct Path {
     registered: Completion,
     #[pin]
     state: SpinLockIrq<ServerPathState>,
-    /// Until the handshake is over, if it counts in the total.
+    /// The share of the total of handshakes, if the path has one, until the handshake is over.
     #[pin]
     handshake: SpinLockIrq<Option<Share>>,
     #[pin]
@@ -218,7 +218,7 @@ pub(crate) struct Path {
     owner: Mutex<Owner>,
     #[pin]
     owner_work: DelayedWork<Path, OWNER_TASK>,
-    /// Connection requests, in their order; as many as connections were announced.
+    /// Connection requests, in the order of arrival; with room for the announced connections.
     #[pin]
     expected: SpinLockIrq<Expected>,
     #[pin]
@@ -264,7 +264,7 @@ impl WorkItem<OWNER_TASK> for Path {
     }
 }
 
-/// What waits for room in a send queue, for who found that with a lock held.
+/// Continues operations that wait for room in a send queue, for callers that hold a lock.
 impl WorkItem<ROOM> for Path {
     type Pointer = Arc<Self>;
 
@@ -273,7 +273,7 @@ impl WorkItem<ROOM> for Path {
     }
 }
 
-/// Connection requests, one by one.
+/// Handles connection requests, one by one.
 impl WorkItem<CONNECT> for Path {
     type Pointer = Arc<Self>;
 
@@ -283,8 +283,8 @@ impl WorkItem<CONNECT> for Path {
 }
 
 impl Path {
-    /// A path without connections, whose queues are going to take `queues` bytes, and whose
-    /// handshake counts as `handshake`. May sleep.
+    /// Makes a path without connections. Its queues will take `queues` bytes, and its handshake is
+    /// counted by `handshake`. May sleep.
     pub(crate) fn new(
         session: &Arc<Session>,
         req: &ConnReq,
@@ -374,7 +374,7 @@ impl Path {
         )
     }
 
-    /// Starts the time of the handshake.
+    /// Starts the handshake timeout.
     pub(crate) fn start_deadline(self: &Arc<Self>) {
         self.owner_work
             .enqueue(self, msecs_to_jiffies(config::handshake_timeout_ms()));
@@ -396,7 +396,7 @@ impl Path {
         self.incarnation
     }
 
-    /// What a connection request is that names this path. Any context.
+    /// Judges a connection request that names this path. Any context.
     pub(crate) fn judge(&self, req: &ConnReq) -> Join {
         let known = Known {
             recon_cnt: self.recon_cnt,
@@ -407,7 +407,7 @@ impl Path {
         join(known, req.recon_cnt, req.cid_num)
     }
 
-    /// Whether its client takes an answer without a key as one that leaves it as it was.
+    /// Whether its client keeps its key if an answer carries none.
     pub(crate) fn keeps_keys(&self) -> bool {
         self.keeps_keys
     }
@@ -416,12 +416,12 @@ impl Path {
         self.recon_cnt
     }
 
-    /// Connections that were accepted.
+    /// The number of connections that were accepted.
     pub(crate) fn cons(&self) -> u32 {
         self.accepted.load(Relaxed)
     }
 
-    /// Connections that its client has announced, for as long as it can have any. Any context.
+    /// The number of connections that its client has announced, while it can have any. Any context.
     pub(crate) fn announced(&self) -> u16 {
         if self.drained.load(Relaxed) {
             0
@@ -434,7 +434,7 @@ impl Path {
         &self.addrs
     }
 
-    /// Its name in sysfs.
+    /// Returns its name in sysfs.
     pub(crate) fn cname(&self) -> &CStr {
         &self.cname
     }
@@ -443,7 +443,7 @@ impl Path {
         &self.stats
     }
 
-    /// Bytes of memory that the path holds for its chunks and their keys. Any context.
+    /// Returns the bytes of memory that the path holds for its chunks and their keys. Any context.
     pub(crate) fn memory(&self) -> u64 {
         if self.ops_out.load(Acquire) {
             self.memory.load(Relaxed)
@@ -477,25 +477,26 @@ impl Path {
         self.closing.load(Acquire)
     }
 
-    /// Whether its directory is, or may be, in the way of another one of the same name.
+    /// Whether its directory is, or may be, in the way of another one of the same name. Any
+    /// context.
     pub(crate) fn has_dir(&self) -> bool {
         self.has_dir.load(Acquire)
     }
 
-    /// For log lines.
+    /// Returns the prefix of log lines.
     fn label(&self) -> Label<'_> {
         Label(self)
     }
 
     //
-    // What others tell the owner. Any context.
+    // Events for the owner. Any context.
     //
 
     fn kick(self: &Arc<Self>) {
         self.owner_work.mod_delayed(self, 0);
     }
 
-    /// The path has to go; the first reason counts.
+    /// The path has to be closed; the first reason counts.
     pub(crate) fn close(self: &Arc<Self>, reason: CloseReason) {
         self.reason.populate(reason);
         if !self.closing.xchg(true, Full) {
@@ -503,8 +504,8 @@ impl Path {
         }
     }
 
-    /// The client broke the protocol. Counted if that is what the path is closed for: once, however
-    /// many connections find something at the same time.
+    /// The client broke the protocol. Counted once per path, if that is the reason for its end,
+    /// even if several connections find a fault at the same time.
     pub(crate) fn fault(self: &Arc<Self>, fault: Fault) {
         if !self.reason.populate(CloseReason::Violation) {
             return;
@@ -516,8 +517,8 @@ impl Path {
         self.close(CloseReason::Violation);
     }
 
-    /// Something could not be posted, for another reason than that the path is being torn down or
-    /// the queue is full.
+    /// A work request could not be posted, although the path is not being torn down and the queue
+    /// is not full.
     pub(crate) fn post_failed(self: &Arc<Self>, e: PostError) {
         if !self.is_closing() {
             pr_warn_caused_by!(self.log_place(), "{}: not posted: {:?}\n", self.label(), e);
@@ -532,7 +533,7 @@ impl Path {
         self.kick();
     }
 
-    /// What the path has while it carries IO. Any context.
+    /// Returns the objects that the path has while it carries IO. Any context.
     #[inline(always)]
     pub(crate) fn live<'a>(&self, guard: &'a rcu::Guard) -> Option<&'a Live> {
         self.live.read(guard)
@@ -553,7 +554,7 @@ impl Home for Path {
         trace::done(&op, errno);
         match live {
             Some(live) => live.answer(op, errno),
-            // The last one does not free the path: its lease has a reference.
+            // The last operation does not free the path: its lease has a reference.
             None => drop(op),
         }
     }

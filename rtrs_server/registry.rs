@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sessions of all servers of this module: what they may take, and whose names there are.
+//! The sessions of all servers of this module: their shares and their names.
 //!
-//! Of all servers, since sessions share the machine's memory, and one directory.
+//! There is one registry for all servers, since sessions share the machine's memory, and one
+//! directory.
 //!
 //! # Locking
 //!
-//! `sessions` (mutex) makes looking something up and adding what is not there one step: sessions
-//! by uuid, paths by uuid, names, what is counted by looking. It is held for walks over lists:
-//! nothing is allocated, created, freed or waited for under it, and no user is called. The
+//! `sessions` (mutex) makes a lookup and the addition of a missing object one step: sessions by
+//! uuid, paths by uuid, names, resources that are counted in lists. It is held for walks over
+//! lists: nothing is allocated, created, freed or waited for under it, and no user is called. The
 //! spinlock of a session's paths nests inside.
 
 use core::{
@@ -76,17 +77,17 @@ mod room;
 
 pub(crate) use self::listening::Listening;
 
-/// Rates of starts that are kept apart: two sources may share one.
+/// Rates of starts that are kept apart. Two sources may share one.
 const RATES: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
-/// How often an attempt to add something may find that something else was added meanwhile. Each
-/// time something was, so this only ends what somebody does on purpose.
+/// Number of attempts to add an object. An attempt fails if another object was added meanwhile, so
+/// the limit is only reached if clients cause that on purpose.
 const MAX_TRIES: u32 = 16;
 
-/// The registry, for as long as the module is loaded.
+/// The registry, while the module is loaded.
 static REGISTRY: RcuCell<Arc<Registry>> = RcuCell::empty();
 
-/// Takes the registry away when dropped. Sleeps.
+/// Removes the registry when dropped. May sleep.
 pub(crate) struct RegistryGuard(());
 
 impl Drop for RegistryGuard {
@@ -95,7 +96,7 @@ impl Drop for RegistryGuard {
     }
 }
 
-/// Makes the registry. Sleeps.
+/// Makes the registry. May sleep.
 pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
     let room = *Resource::Sessions.range().end();
     let sessions = KVVec::with_capacity(usize::try_from(room)?, GFP_KERNEL)?;
@@ -114,7 +115,7 @@ pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
         GFP_KERNEL,
     )?;
 
-    // Nothing was there.
+    // There was no registry before.
     drop(REGISTRY.replace(Some(registry.clone())));
     Ok((registry, RegistryGuard(())))
 }
@@ -124,19 +125,19 @@ pub(crate) fn get() -> Result<Arc<Registry>> {
     REGISTRY.get().ok_or(ENODEV)
 }
 
-/// Why a connection is refused.
+/// Reason to refuse a connection.
 pub(crate) enum Refusal {
-    /// Something is used up.
+    /// A quota is exhausted.
     Quota(OverQuota),
-    /// Something else.
+    /// Another error.
     Errno(RejectErrno),
 }
 
 impl Refusal {
-    /// A message that makes no sense here.
+    /// The message makes no sense here.
     pub(crate) const RESET: Self = Self::Errno(RejectErrno::CONNRESET);
 
-    /// For the reject message.
+    /// Returns the errno of the reject message.
     pub(crate) fn errno(&self) -> RejectErrno {
         match self {
             Self::Quota(OverQuota {
@@ -178,24 +179,24 @@ impl From<Error> for Refusal {
     }
 }
 
-/// The right to use a name, or not.
+/// The answer to a session that asks for a name.
 pub(crate) enum Claim {
-    /// It is the session's.
+    /// The session has the name.
     Granted,
-    /// Its old owner is about to go.
+    /// The old owner of the name is about to go.
     Wait,
-    /// Somebody else has it, or the session has another one.
+    /// Another session has it, or this session has another name.
     Refused,
 }
 
-/// What was made without the lock, for when it is held.
+/// Objects that were made without the lock, for use with the lock held.
 #[derive(Default)]
 struct Made {
     session: Option<Arc<Session>>,
     path: Option<Arc<Path>>,
 }
 
-/// What an attempt to admit a connection came to.
+/// The result of an attempt to admit a connection.
 enum Step {
     /// It belongs to this path, which is new or not.
     Done(Arc<Path>),
@@ -205,7 +206,7 @@ enum Step {
     NeedPath(Arc<Session>),
 }
 
-/// What the paths of one source have.
+/// Resources of the paths of one source.
 #[derive(Default)]
 struct Taken {
     handshakes: usize,
@@ -214,7 +215,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Of `source`, as of now.
+    /// Those of `source`, as of now.
     fn by(sessions: &[Arc<Session>], source: Source) -> Self {
         let mut taken = Self::default();
 
@@ -243,28 +244,28 @@ pub(crate) struct Registry {
     limits: Arc<Limits>,
     /// How often paths are started, by [`Source::place`].
     starts: KVVec<Rate>,
-    /// Which source has which place is not for clients to know.
+    /// Seed of the places of sources, which clients must not be able to predict.
     seed: u32,
-    /// Where servers listen.
+    /// Addresses at which servers listen.
     #[pin]
     listening: Mutex<KVec<Arc<SockAddr>>>,
-    /// With room for as many as there may ever be.
+    /// With room for the maximum that there may ever be.
     #[pin]
     sessions: Mutex<KVVec<Arc<Session>>>,
 }
 
 impl Registry {
-    /// What clients may take.
+    /// Returns the limits on what clients take.
     pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
     }
 
-    /// Finds the path a connection request for the server `ctx` belongs to, or makes it. The queues
-    /// of all its connections take `queues` bytes. May sleep.
+    /// Finds the path of a connection request for the server `ctx`, or makes it. The queues of all
+    /// its connections take `queues` bytes. May sleep.
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// The reason to refuse the connection.
     pub(crate) fn admit(
         &self,
         ctx: &Arc<Context>,
@@ -291,11 +292,11 @@ impl Registry {
                     made.session = Some(Session::new(ctx, uuid, source)?);
                 }
                 Step::NeedPath(session) => {
-                    // Not taken yet, as a client that stops here shall not have it; but who would
-                    // not get it is told so at once.
+                    // Not taken yet, as a client that stops here must not hold it; but a client
+                    // that would not get it is refused at once.
                     self.limits.quota(Resource::Memory).has_room(memory)?;
-                    // A few sources can hold the total. That is not to keep a client from a session
-                    // that its user has; its paths, and its source, still have their quotas.
+                    // A few sources can exhaust the total. A client must still reach a session that
+                    // its user has; the quotas of its paths and of its source still apply.
                     let share = if session.is_kept() {
                         None
                     } else {
@@ -314,7 +315,7 @@ impl Registry {
         Err(EAGAIN.into())
     }
 
-    /// One attempt, with the lock, for a path that is going to have `memory` bytes.
+    /// Makes one attempt, with the lock, for a path of `memory` bytes.
     fn try_admit(
         &self,
         ctx: &Arc<Context>,
@@ -325,7 +326,7 @@ impl Registry {
     ) -> Result<Step, Refusal> {
         let uuid = Uuid::from_bytes(req.session_uuid);
         let source = config::source_of(addrs.src);
-        // Before the lock, and so dropped after it: it may be the last reference by then.
+        // Declared before the lock, and so dropped after it: it may be the last reference by then.
         let old;
         let mut sessions = self.sessions.lock();
 
@@ -336,8 +337,8 @@ impl Registry {
             .iter()
             .find(|s| *s.uuid() == uuid && s.is_of(ctx))
             .cloned();
-        // Taken further down, when it is added: connections of several paths of a new session may
-        // come at the same time, and only one of them makes it.
+        // Taken further down, when the session is added: connections of several paths of a new
+        // session may come at the same time, and only one of them makes it.
         if known.is_none() && req.first_conn {
             self.limits.quota(Resource::Sessions).has_room(1)?;
         }
@@ -353,8 +354,8 @@ impl Registry {
         if let Some(old) = &old {
             match old.judge(req) {
                 Join::Same => return Ok(Step::Done(old.clone())),
-                // Whatever becomes of the new one: its client has given this one up, and what it
-                // has may be what is missing.
+                // Closed even if the new path fails: the client has given the old one up, and the
+                // resources of the old one may be those that are missing.
                 Join::TakeOver => old.close(CloseReason::TakeOver),
                 Join::Refuse => return Err(Refusal::RESET),
             }
@@ -375,8 +376,8 @@ impl Registry {
             Resource::HandshakesPerSource,
             taken.handshakes.saturating_add(1),
         )?;
-        // All that were announced, and not those that are there: who has announced them can have
-        // them.
+        // Counts all announced connections, and not the existing ones: a client can have as many as
+        // it has announced.
         self.allows(
             Resource::ConsPerSource,
             taken.cons.saturating_add(usize::from(req.cid_num)),
@@ -385,7 +386,7 @@ impl Registry {
             .quota(Resource::MemoryPerSource)
             .allows(taken.memory.saturating_add(memory))?;
 
-        // Left where it is: what is refused from here on is freed without the lock.
+        // Left in `made`, so that it is freed without the lock if it is refused from here on.
         let new = made.path.as_ref();
         let Some(path) = new.filter(|p| Arc::ptr_eq(p.session(), &session)) else {
             return Ok(Step::NeedPath(session));
@@ -393,13 +394,13 @@ impl Registry {
         if known.is_none() && sessions.len() >= sessions.capacity() {
             return Err(RejectErrno::from_kernel(-errno::EUSERS).into());
         }
-        // Or it is known, and all its paths had to give way.
+        // Or the session is known, and all its paths had to give way.
         if !session.is_counted() {
             session.set_share(Some(self.limits.take(Resource::Sessions, 1)?));
         }
         session.add(path).map_err(|_| Refusal::RESET)?;
         if known.is_none() {
-            // There is room.
+            // Does not fail: there is room.
             let _ = sessions.push_within_capacity(session.clone());
             ctx.note_session();
         }
@@ -408,7 +409,7 @@ impl Registry {
     }
 
     fn allows(&self, resource: Resource, count: usize) -> Result<(), OverQuota> {
-        // CAST: a count of what is in memory.
+        // CAST: The count is of objects in memory.
         self.limits.quota(resource).allows(count as u64)
     }
 
@@ -416,9 +417,10 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`OverQuota`] if there are not so many left, or not for the path's source.
+    /// [`OverQuota`] if less is left, or if the path's source has too much.
     pub(crate) fn take_chunks(&self, path: &Path, bytes: u64) -> Result<Share, OverQuota> {
-        // Until the path says that it has them: its source may be asking for another one.
+        // Locked until the path is marked as having the bytes: its source may be asking for another
+        // path.
         let sessions = self.sessions.lock();
         let taken = Taken::by(&sessions, path.source());
 
@@ -430,7 +432,7 @@ impl Registry {
         Ok(share)
     }
 
-    /// A path wants its session to have a name. May sleep.
+    /// A path asks for a name for its session. May sleep.
     pub(crate) fn claim(&self, path: &Path, name: &SessionName) -> Claim {
         let sessions = self.sessions.lock();
         let mine = path.session();
@@ -484,8 +486,8 @@ impl Registry {
         }
     }
 
-    /// Decides that the user is told of the end of `session`, unless it has a path. Called with
-    /// what its user was told locked. May sleep.
+    /// Decides that the user is told of the end of `session`, unless it has a path. The session's
+    /// `link` is locked. May sleep.
     pub(crate) fn give_up(&self, session: &Session) -> bool {
         let _sessions = self.sessions.lock();
         if !session.is_deserted() {
@@ -495,7 +497,7 @@ impl Registry {
         true
     }
 
-    /// Forgets a session that has no path, unless it got one. May sleep.
+    /// Removes a session without a path, unless it got one. May sleep.
     pub(crate) fn forget(&self, session: &Arc<Session>) {
         let forgotten = {
             let mut sessions = self.sessions.lock();
@@ -518,10 +520,10 @@ impl Registry {
         }
     }
 
-    /// How much of `resource` is in use: of what is counted for each path, session or source, the
-    /// most that one has. May sleep.
+    /// Returns how much of `resource` is in use. For resources that are counted for each path,
+    /// session or source, returns the maximum over these. May sleep.
     pub(crate) fn usage(&self, resource: Resource) -> Result<u64> {
-        // CAST: counts of what is in memory.
+        // CAST: The counts are of objects in memory.
         Ok(match resource {
             total if total.is_total() => self.limits.quota(total).current(),
             Resource::SessionsPerSource => {
@@ -552,7 +554,7 @@ impl Registry {
             let count = self.sessions.lock().len();
             let mut all = KVVec::with_capacity(count, GFP_KERNEL)?;
             let sessions = self.sessions.lock();
-            // What came in between belongs to it.
+            // Sessions that came in between are counted too.
             if sessions.len() <= count {
                 for session in sessions.iter() {
                     all.push(session.clone(), GFP_KERNEL)?;
@@ -562,7 +564,7 @@ impl Registry {
         }
     }
 
-    /// What the source has whose paths have most of `what`.
+    /// Returns the sum of `what` over the paths of one source, for the source with the largest sum.
     fn of_paths_of_a_source(&self, what: impl Fn(&Path) -> u64) -> Result<u64> {
         self.of_a_source(|session, note| {
             session.each(|p| match what(p) {
@@ -572,7 +574,8 @@ impl Registry {
         })
     }
 
-    /// What the source has that has most, of all that `of` notes of each session.
+    /// Returns the sum of the amounts that `of` notes for one source, for the source with the
+    /// largest sum.
     fn of_a_source(&self, of: impl Fn(&Session, &mut dyn FnMut(Source, u64))) -> Result<u64> {
         loop {
             let mut count = 0usize;
@@ -586,7 +589,7 @@ impl Registry {
                     full |= sources.push_within_capacity((source, amount)).is_err();
                 });
             }
-            // What came in between belongs to it.
+            // Items that came in between are counted too.
             if !full {
                 return Ok(largest_sum(&mut sources));
             }

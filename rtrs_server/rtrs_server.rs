@@ -18,7 +18,7 @@
 //! | `inbox` | requests on their way to the user |
 //! | `op` | a request in the hands of the user |
 //! | `lease` | what all operations of a path share |
-//! | `stats`, `sysfs`, `debugfs`, `trace` | what is to be seen of all that |
+//!  `stats`, `sysfs`, `debugfs`, `trace` | how all that is observed |
 //! | [`logic`] | decisions that need no kernel |
 //!
 //! Architecture, lock order and lifetimes: `Documentation/server.rst`.
@@ -55,7 +55,7 @@ mod atomic {
     };
 }
 
-/// Whose the RDMA objects are, for `rdma resource`.
+/// The name under which `rdma resource` shows the module's RDMA objects.
 const OWNER: &kernel::str::CStr = c"rtrs_server";
 
 module! {
@@ -68,7 +68,7 @@ module! {
 
 // Field order is teardown order.
 struct ServerModule {
-    // Waits for readers, who look at sessions.
+    // Waits for readers, which look at sessions.
     _debugfs: rtrs_core::table::Tables,
     _quotas: limits::QuotaFiles,
     _totals: stats::Totals,

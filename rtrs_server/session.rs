@@ -5,13 +5,13 @@
 //! # Locking
 //!
 //! * `link` (mutex): what the user and sysfs were told about the session. Taken by owner tasks of
-//!   its paths and by its own timer, and held while the user's link callbacks run; nobody else
+//!   its paths and by its own timer, and held while the user's link callbacks run. No other task
 //!   waits for it. The registry nests inside.
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
-//!   queue pairs nest inside, since who ends an operation hands the chunk to another path.
+//!   queue pairs nest inside, since the end of an operation hands the chunk to another path.
 //! * `sources` and `share` (spinlocks, interrupts off): leaves.
-//! * Paths are added, and the session is removed from the registry, with that locked as well,
-//!   which comes first.
+//! * Paths are added, and the session is removed from the registry, with the registry locked as
+//!   well. The registry is locked first.
 
 use core::{
     ffi::c_void,
@@ -76,7 +76,7 @@ use crate::{
     sysfs::SessionDir, //
 };
 
-/// Room in the list of paths: those a session may have, and as many that are on their way out.
+/// Room in the list of paths: the most a session may have, and as many that are on their way out.
 const PATHS_ROOM: usize = 2 * MAX_PATHS;
 
 /// Addresses that are remembered of a session.
@@ -86,14 +86,14 @@ mod life;
 mod linger;
 mod observe;
 
-/// What was told to the outside about a session.
+/// What was reported about a session.
 struct Link {
     /// Paths that are up, or about to be.
     shown: u32,
     dir: Option<SessionDir>,
     /// The user was told that the session is up.
     up: bool,
-    /// Paths that user space was told of.
+    /// Paths that were reported to user space.
     connected: u32,
     /// Number of the last event.
     number: u64,
@@ -102,24 +102,24 @@ struct Link {
 /// A client's session.
 ///
 /// It exists from the first connection request that names it until its last path is gone and
-/// nothing executes for it any more; if its user knows it, for a while longer, so that a client
-/// that lost the way finds what it left.
+/// nothing executes for it any more. If its user knows it, it exists for a while longer, so that a
+/// client that lost its paths finds its state.
 #[pin_data]
 pub struct Session {
     ctx: Arc<Context>,
     uuid: Uuid,
-    /// One for each chunk, for all paths; from when the first one comes up.
+    /// One for each chunk, for all paths; made when the first path comes up.
     words: SetOnce<KVVec<Arc<ChunkState>>>,
     /// Where its first connection came from.
     source: Source,
-    /// Given with the first info request.
+    /// The name that came with the first info request.
     name: SetOnce<SessionName>,
-    /// Paths that use the name, in the view of others who want it.
+    /// Paths that use the name, as seen by other sessions that want it.
     claims: Atomic<u32>,
     incarnations: Atomic<u32>,
     /// Paths that were closed because of what the client sent.
     violations: Atomic<u64>,
-    /// What the user of the C API keeps here.
+    /// The private pointer of the C API.
     private: Atomic<*mut c_void>,
     #[pin]
     paths: SpinLockIrq<KVec<Arc<Path>>>,
@@ -131,13 +131,14 @@ pub struct Session {
     ending: Atomic<bool>,
     /// The last path that was up was ended by the client.
     left: Atomic<bool>,
-    /// Somebody wants its name.
+    /// Another session wants its name.
     #[pin]
     question: SpinLockIrq<Question>,
-    /// Where paths that were up came from.
+    /// Addresses from which paths that were up came.
     #[pin]
     sources: SpinLockIrq<Sources<Addr, KEPT_SOURCES>>,
-    /// Of the server's sessions, while it is one. Changed with the registry locked.
+    /// Its share of the server's sessions, while it counts as one. Changed with the registry
+    /// locked.
     #[pin]
     share: SpinLockIrq<Option<Share>>,
     /// For how long requests wait at the client; see [`PathWait::to_secs`].
@@ -148,7 +149,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session without paths, whose first connection comes from `source`. May sleep.
+    /// A session without paths. Its first connection comes from `source`. May sleep.
     pub(crate) fn new(ctx: &Arc<Context>, uuid: Uuid, source: Source) -> Result<Arc<Self>> {
         let paths = KVec::with_capacity(PATHS_ROOM, GFP_KERNEL)?;
 
@@ -187,7 +188,7 @@ impl Session {
         )
     }
 
-    /// The name the client gave it; empty before it did. Any context.
+    /// The name that the client gave it; empty before that. Any context.
     pub fn name(&self) -> &str {
         self.name.as_ref().map_or("", SessionName::as_str)
     }
@@ -202,14 +203,14 @@ impl Session {
         &self.uuid
     }
 
-    /// How many requests it can have at a time. Any context.
+    /// Returns the number of requests it can have at a time. Any context.
     pub fn queue_depth(&self) -> u16 {
         self.ctx.geometry().queue_depth()
     }
 
-    /// Most bytes of data of one request that clients are told. With a short user message there may
-    /// be a few more, as far as there is room in the chunk: mainline's client only looks at that.
-    /// Any context.
+    /// Returns the maximum of data bytes of one request, as clients are told it. A request with a
+    /// short user message may have a few more, as far as there is room in the chunk: mainline's
+    /// client only looks at that. Any context.
     pub fn max_io_size(&self) -> u32 {
         self.ctx.geometry().max_io_size()
     }
@@ -229,7 +230,7 @@ impl Session {
         self.share.lock().is_some()
     }
 
-    /// Whether it is a client of that server.
+    /// Whether its client is one of that server.
     pub(crate) fn is_of(&self, ctx: &Arc<Context>) -> bool {
         Arc::ptr_eq(&self.ctx, ctx)
     }
@@ -274,19 +275,19 @@ impl Session {
     // Chunks
     //
 
-    /// The word of chunk `buf_id`, once they are there.
+    /// Returns the word of chunk `buf_id`, once the words are there.
     pub(crate) fn word(&self, buf_id: u16) -> Option<&Arc<ChunkState>> {
         self.words.as_ref()?.get(usize::from(buf_id))
     }
 
-    /// How many chunks it has a word for.
+    /// Returns the number of chunks it has a word for.
     fn word_count(&self) -> usize {
         self.words.as_ref().map_or(0, |words| words.len())
     }
 
     /// Makes the words, unless they are there. May sleep for as long as the user likes.
     pub(crate) fn make_words(&self) -> Result {
-        // Nobody else does.
+        // With the lock held no other task makes them.
         let _link = self.link.lock();
 
         if self.words.as_ref().is_some() {
@@ -301,8 +302,8 @@ impl Session {
         Ok(())
     }
 
-    /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without
-    /// a lock.
+    /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without a
+    /// lock held.
     fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
         match self.word(buf_id) {
             Some(word) => word.end(inc),
@@ -331,7 +332,7 @@ impl Session {
         }
     }
 
-    /// Both of the above.
+    /// Calls `end_word()` and `after_end()`.
     pub(crate) fn end(&self, buf_id: u16, inc: Incarnation) {
         let end = self.end_word(buf_id, inc);
         self.after_end(buf_id, end);
@@ -354,8 +355,8 @@ impl Session {
         }
     }
 
-    /// The client has used chunk `buf_id` over another path than `inc`. If it has no answer to what
-    /// it sent over that one it has given it up. Any context.
+    /// The client has used chunk `buf_id` over another path than `inc`. If it has no answer yet to
+    /// its request over that path, then it has given that path up. Any context.
     pub(crate) fn given_up(&self, inc: Incarnation, buf_id: u16) {
         let paths = self.paths.lock();
 
@@ -383,19 +384,19 @@ impl Session {
         self.paths.lock().is_empty()
     }
 
-    /// The latest path for which `test` is true.
+    /// Returns the latest path for which `test` is true.
     pub(crate) fn find(&self, test: impl Fn(&Path) -> bool) -> Option<Arc<Path>> {
         let paths = self.paths.lock();
 
         paths.iter().rev().find(|path| test(path)).cloned()
     }
 
-    /// Looks at all paths.
+    /// Calls `look` for all paths.
     pub(crate) fn each(&self, look: impl FnMut(&Arc<Path>)) {
         self.paths.lock().iter().for_each(look);
     }
 
-    /// Paths for which `test` is true.
+    /// Returns the number of paths for which `test` is true.
     pub(crate) fn count(&self, test: impl Fn(&Path) -> bool) -> usize {
         self.paths.lock().iter().filter(|path| test(path)).count()
     }
@@ -411,13 +412,13 @@ impl Session {
     // Name and link
     //
 
-    /// Whether its name is taken, in the view of others who want it.
+    /// Whether its name is taken, as seen by other sessions that want it.
     pub(crate) fn is_claimed(&self) -> bool {
         self.claims.load(Acquire) != 0
     }
 
     /// A path names the session. The registry is locked, and no other session claims the name.
-    /// `false` if it has another name already.
+    /// Returns `false` if the session has another name already.
     pub(crate) fn claim(&self, name: &SessionName) -> bool {
         self.name.populate(*name);
         if self.name.as_ref() != Some(name) {
@@ -432,9 +433,9 @@ impl Session {
         self.claims.fetch_sub(1, Full);
     }
 
-    /// A path from `source` comes up, whose client waits for paths as `wait` says: makes the session
-    /// visible if it is the first one, and tells the user. Runs `f` with the session's directory then. May sleep for as long as the user
-    /// likes.
+    /// A path from `source` comes up, whose client waits for paths as `wait` says. Makes the
+    /// session visible if the path is the first one, and tells the user. Then runs `f` with the
+    /// session's directory. May sleep for as long as the user likes.
     pub(crate) fn path_up<R>(
         self: &Arc<Self>,
         source: Option<Addr>,
@@ -453,7 +454,7 @@ impl Session {
         match result {
             Ok(_) => {
                 link.shown = link.shown.saturating_add(1);
-                // With a path in it: there is something to see for who is told.
+                // Announced with a path in it, so that user space has something to look at.
                 if let Some(dir) = &link.dir {
                     dir.announce();
                 }
@@ -477,8 +478,8 @@ impl Session {
         Ok(())
     }
 
-    /// A path for which [`Session::path_up`] succeeded is not usable any more, and its directory
-    /// gone. `told` if user space was told of it. May sleep.
+    /// A path for which [`Session::path_up`] succeeded is not usable any more, and its directory is
+    /// gone. `told` if user space was told of the path. May sleep.
     pub(crate) fn path_down(&self, path: &Path, told: bool) {
         let mut link = self.link.lock();
 
@@ -493,8 +494,8 @@ impl Session {
         }
     }
 
-    /// The end of a path: its operations are over, nothing refers to it. With the last one the
-    /// session ends. May sleep for as long as the user likes.
+    /// The end of a path: its operations are over, and nothing refers to it. The session ends with
+    /// its last path. May sleep for as long as the user likes.
     pub(crate) fn remove(self: &Arc<Self>, path: &Arc<Path>) {
         let removed = {
             let mut paths = self.paths.lock();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics of a path, and what is counted for the whole module.
+//! Statistics of a path, and totals of the module.
 //!
 //! # Cost
 //!
-//! A request costs a handful of per-CPU additions and two looks at the clock; no cache line is
-//! written by several CPUs for each request.
+//! A request costs a few per-CPU additions and two reads of the clock. No cache line is written by
+//! several CPUs for each request.
 //!
 //! # Context
 //!
-//! Counting: any but NMI. Sums are exact when nobody counts.
+//! Counting: any but NMI. Sums are exact while no CPU counts.
 
 use kernel::{
     prelude::*,
@@ -41,15 +41,15 @@ use rtrs_core::{
 
 use crate::path::Path;
 
-/// Requests and bytes of data and user messages, read and write one after the other.
+/// Requests, and bytes of data and user messages. Each is a pair of read and write.
 const REQUESTS: usize = 0;
 const BYTES: usize = REQUESTS + 2;
 /// Requests answered by the user.
 const DONE: usize = BYTES + 2;
 const COUNTERS: usize = DONE + 1;
 
-/// Paths that were closed, and connection requests that were refused, because of what a client
-/// sent, since the module was loaded.
+/// Paths that were closed and connection requests that were refused because of a client's message,
+/// since the module was loaded.
 static VIOLATIONS: Atomic<u64> = Atomic::new(0);
 
 /// `/sys/module/rtrs_server/stats`. Dropping it removes it.
@@ -61,7 +61,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Makes the directory. Sleeps.
+    /// Makes the directory. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let module = ModuleParent::new(this_module!())?;
         let dir = Dir::new(
@@ -78,7 +78,7 @@ impl Totals {
     }
 }
 
-/// A connection request made no sense, so that there is no path to count it for.
+/// Counts a malformed connection request, which has no path to count it for.
 pub(crate) fn bad_request() {
     VIOLATIONS.add(1, Relaxed);
 }
@@ -86,13 +86,13 @@ pub(crate) fn bad_request() {
 /// The statistics.
 pub(crate) struct Stats {
     counters: Counters<COUNTERS>,
-    /// Completions found at a time.
+    /// Completions per poll.
     pub(crate) polls: PollStats,
     violations: Atomic<u64>,
 }
 
 impl Stats {
-    /// All zero. Sleeps.
+    /// All zero. May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             counters: Counters::new()?,
@@ -101,17 +101,17 @@ impl Stats {
         })
     }
 
-    /// A request of `bytes` bytes of data and user message together is handed to the user.
+    /// Counts a request with `bytes` bytes of data and user message, which is handed to the user.
     #[inline]
     pub(crate) fn started(&self, dir: Direction, bytes: u32) {
-        // No branch: 0 and 1.
+        // No branch: the directions are 0 and 1.
         let dir = dir as usize;
 
         self.counters.add(REQUESTS + dir, 1);
         self.counters.add(BYTES + dir, u64::from(bytes));
     }
 
-    /// The user has answered one.
+    /// Counts an answer of the user.
     #[inline]
     pub(crate) fn done(&self) {
         self.counters.add(DONE, 1);
@@ -119,7 +119,8 @@ impl Stats {
 
     /// Requests that the user has.
     fn inflight(&self) -> u64 {
-        // In this order: one that is answered in between is none in flight, not one too few.
+        // Read in this order: a request that is answered in between counts as not in flight, and
+        // does not make the number too small.
         let done = self.counters.sum(DONE);
         let started = self.counters.total_of(REQUESTS..BYTES);
         started.saturating_sub(done)
@@ -131,12 +132,12 @@ impl Stats {
         VIOLATIONS.add(1, Relaxed);
     }
 
-    /// How often the client broke the protocol.
+    /// Number of times the client broke the protocol.
     pub(crate) fn violations(&self) -> u64 {
         self.violations.load(Relaxed)
     }
 
-    /// All but what is no count of the past: requests in flight.
+    /// Resets all counters but that of requests in flight.
     fn reset_rdma(&self) {
         for index in REQUESTS..BYTES + 2 {
             self.counters.reset(index);
@@ -179,7 +180,7 @@ fn reset(path: &Path, input: &[u8], what: fn(&Stats)) -> Result {
     Ok(())
 }
 
-/// The first four are what the C implementation has; the fifth is documented.
+/// The first four fields are those of the C implementation; the fifth is documented.
 fn show_rdma(path: &Path, out: &mut Output<'_>) -> Result {
     let stats = path.stats();
     let sum = |index| stats.counters.sum(index);
@@ -195,7 +196,7 @@ fn show_rdma(path: &Path, out: &mut Output<'_>) -> Result {
     )?)
 }
 
-/// Most completions found by one poll, all completions, polls that found any.
+/// Maximum of completions found by one poll, all completions, polls that found any.
 fn show_completions(path: &Path, out: &mut Output<'_>) -> Result {
     let polls = &path.stats().polls;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an operator sees: `/sys/class/rtrs-server/<session>/paths/<client@server>`.
+//! The operator's view: `/sys/class/rtrs-server/<session>/paths/<client@server>`.
 
 use core::fmt;
 use kernel::{
@@ -34,7 +34,7 @@ use crate::{
     stats::STATS_FILES, //
 };
 
-/// The class, for as long as the module is loaded.
+/// The class, while the module is loaded.
 static CLASS: RcuCell<Arc<Class>> = RcuCell::empty();
 
 /// Removes the class when dropped. Sleeps until nothing is left in it.
@@ -50,7 +50,7 @@ impl Drop for ClassGuard {
 pub(crate) fn init() -> Result<ClassGuard> {
     let class = Arc::new(Class::new(c"rtrs-server")?, GFP_KERNEL)?;
 
-    // Nothing was there.
+    // There was no class before.
     drop(CLASS.replace(Some(class)));
     Ok(ClassGuard(()))
 }
@@ -64,7 +64,7 @@ pub(crate) struct SessionDir {
 }
 
 impl SessionDir {
-    /// Makes both; user space is not told yet. Sleeps.
+    /// Makes both; user space is not told yet. May sleep.
     pub(crate) fn new(session: &Arc<Session>) -> Result<Self> {
         let class = CLASS.get().ok_or(ENODEV)?;
         let device = ClassDevice::new(&class, session.cname(), &[&SESSION_FILES], session.clone())?;
@@ -73,12 +73,12 @@ impl SessionDir {
         Ok(Self { paths, device })
     }
 
-    /// Tells user space that the session is there (once). Sleeps.
+    /// Tells user space once that the session is there. May sleep.
     pub(crate) fn announce(&self) {
         self.device.announce();
     }
 
-    /// Tells user space that something happened to the session. Sleeps.
+    /// Tells user space about an event of the session. May sleep.
     pub(crate) fn uevent(&self, vars: &[&CStr]) -> Result {
         self.device.uevent(Uevent::Change, vars)
     }
@@ -90,7 +90,7 @@ pub(crate) struct PathDir {
 }
 
 impl PathDir {
-    /// Makes it. Sleeps.
+    /// Makes it. May sleep.
     pub(crate) fn new(session: &SessionDir, path: &Arc<Path>) -> Result<Self> {
         let groups: [&'static Group<Path>; 2] = [&PATH_FILES, &STATS_FILES];
         let dir = Dir::new(&session.paths, path.cname(), &groups, path.clone())?;
@@ -103,7 +103,7 @@ attributes! {
     static SESSION_FILES: [Session] = {
         "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
         "peer_name" => ro(|session, out| line(out, session.name())),
-        // Who knows it, and that of a path, can come in its client's place.
+        // A client that knows this and the uuid of a path can take over the session.
         "uuid" => ro_root(|session, out| line::<&Uuid>(out, session.uuid())),
         "protocol_errors" => ro(|session, out| line(out, session.violations())),
         "memory" => ro(|session, out| line(out, session.memory())),
@@ -152,7 +152,7 @@ fn show_state_full(path: &Path, out: &mut Output<'_>) -> Result {
 
 fn disconnect(path: &Arc<Path>, input: &[u8], file: RemoveSelf<'_>) -> Result {
     expect_one(input)?;
-    // As the file is gone the directory can be removed while we are in here.
+    // As the file is gone, the directory can be removed while this function runs.
     if file.remove() {
         path.close(CloseReason::Operator);
     }

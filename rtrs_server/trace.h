@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Trace events of rtrs-server. What mainline's module has too has the same name
- * and the same fields: there the field sessname is the name of the path.
+ * Trace events of rtrs-server. Events of mainline's module have the same name
+ * and fields as there: their field sessname is the name of the path.
  *
  * A request passes rtrs_srv_recv, perhaps rtrs_srv_parked, with
  * always_invalidate rtrs_srv_invalidated, then rtrs_srv_submit, rtrs_srv_done and
@@ -62,9 +62,9 @@ DEFINE_EVENT(rtrs_srv_arrival_class, name, \
 
 /* A request was received: len bytes, with the message at off. */
 DEFINE_RTRS_SRV_ARRIVAL_EVENT(rtrs_srv_recv);
-/* It waits for the one that another path had for the same chunk. */
+/* A request waits for the one of another path that has the same chunk. */
 DEFINE_RTRS_SRV_ARRIVAL_EVENT(rtrs_srv_parked);
-/* The key of its chunk is invalid: the client cannot change it any more. */
+/* The key of its chunk is invalid: the client cannot change the data any more. */
 DEFINE_RTRS_SRV_ARRIVAL_EVENT(rtrs_srv_invalidated);
 
 DECLARE_EVENT_CLASS(rtrs_srv_work_class,

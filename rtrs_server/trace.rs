@@ -2,7 +2,7 @@
 
 //! Trace events, described in `trace.h`.
 //!
-//! A disabled one costs a nop; what it would show is gathered out of line.
+//! A disabled event costs a nop; its fields are gathered out of line.
 //!
 //! # Context
 //!
@@ -27,7 +27,7 @@ use crate::{
 };
 
 tracepoints! {
-    // SAFETY: as in trace.h.
+    // SAFETY: The prototypes are those of the events in `trace.h`.
     unsafe {
         rtrs_srv_recv(sess: str, path: str, cid: u32, msg_id: u32, off: u32, len: u32);
         rtrs_srv_parked(sess: str, path: str, cid: u32, msg_id: u32, off: u32, len: u32);
@@ -49,7 +49,7 @@ tracepoints! {
     }
 }
 
-/// A stage between the arrival of a request and its way to the user.
+/// An event between the arrival of a request and its way to the user.
 type FireArrival = fn(&CStr, &CStr, u32, u32, u32, u32);
 
 #[cold]
@@ -74,7 +74,7 @@ pub(crate) fn recv(path: &Arc<Path>, op: &Op) {
     }
 }
 
-/// It waits for the one of another path.
+/// A request waits for the one of another path.
 #[inline(always)]
 pub(crate) fn parked(path: &Path, op: &Op) {
     if rtrs_srv_parked::enabled() {
@@ -82,7 +82,7 @@ pub(crate) fn parked(path: &Path, op: &Op) {
     }
 }
 
-/// The key of its chunk is invalid.
+/// The key of the chunk of a request is invalid.
 #[inline(always)]
 pub(crate) fn invalidated(path: &Path, op: &Op) {
     if rtrs_srv_invalidated::enabled() {
@@ -90,7 +90,7 @@ pub(crate) fn invalidated(path: &Path, op: &Op) {
     }
 }
 
-/// What the user does with a request.
+/// An event of the user's work on a request.
 type FireWork = fn(&CStr, &CStr, u32, u32, u32, u32, u32, i32, u64);
 
 #[cold]
@@ -114,7 +114,7 @@ fn data_len(request: &Request) -> u32 {
     u32::try_from(request.data_range().len()).unwrap_or(u32::MAX)
 }
 
-/// A request goes to the user.
+/// A request is handed to the user.
 #[inline(always)]
 pub(crate) fn submit(op: &Op) {
     if rtrs_srv_submit::enabled() {
@@ -122,7 +122,7 @@ pub(crate) fn submit(op: &Op) {
     }
 }
 
-/// The user has answered it.
+/// The user has answered a request.
 #[inline(always)]
 pub(crate) fn done(op: &Op, result: i32) {
     if rtrs_srv_done::enabled() {
@@ -130,7 +130,7 @@ pub(crate) fn done(op: &Op, result: i32) {
     }
 }
 
-/// What the C module would call a state.
+/// Returns the state in the numbers of the C module.
 fn c_state(state: ServerPathState) -> i32 {
     match state {
         ServerPathState::Connected => 1,
@@ -140,7 +140,7 @@ fn c_state(state: ServerPathState) -> i32 {
     }
 }
 
-/// It is about to be answered on `qp`.
+/// A request is about to be answered on `qp`.
 #[inline(always)]
 pub(crate) fn answer(op: &Op, qp: &QueuePair, errno: i32) {
     #[cold]

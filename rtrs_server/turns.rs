@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Turns of those who keep a task busy for long: one source's clients are not to use up all tasks
-//! that there are.
+//! Turns of inboxes that keep a task busy for long, so that one source's clients cannot use up all
+//! the tasks that there are.
 //!
-//! A [`Turns`] has a number of turns, and a line of those who wait for one. See
-//! [`logic::turn`](crate::logic::turn) for who stands where.
+//! A [`Turns`] has a number of turns, and a line of takers that wait for one. The states of a taker
+//! are in [`logic::turn`](crate::logic::turn).
 //!
 //! # Locking
 //!
-//! `Turns::line` (spinlock, interrupts off) guards the line and where everybody stands; the
-//! [`Place`] of each is in a spinlock of its own that is only taken inside, so that it can be
-//! reached. What is taken out of the line is dropped when nothing is locked. Any context.
+//! `Turns::line` (spinlock, interrupts off) guards the line and the state of each taker. The
+//! [`Place`] of a taker is in a spinlock of its own, which is only taken inside, so that it can be
+//! reached. A reference that leaves the line is dropped when nothing is locked. Any context.
 //!
-//! Who waits has a reference to what they wait for, and is in its line, until their turn comes or
-//! they leave: both do.
+//! A waiting taker has a reference to the object it waits for, and is in its line. This ends when
+//! its turn comes or when it leaves; one of the two always happens.
 
 use kernel::{
     pr_err_once,
@@ -32,23 +32,23 @@ use crate::logic::turn::{
     Step, //
 };
 
-/// Who takes turns.
+/// A user of turns.
 pub(crate) trait Taker: Send + Sync + Sized + 'static {
-    /// Where it stands.
+    /// Returns the place of the taker.
     fn place(&self) -> &SpinLockIrq<Place<Self>>;
 
-    /// It has a turn: has it begin. Any context.
+    /// The taker has a turn: makes it begin. Any context.
     fn call(self: &Arc<Self>);
 }
 
-/// Where one of them stands, and who stands behind it.
+/// The state of one taker, and the taker behind it in the line.
 pub(crate) struct Place<T> {
     stand: Stand,
     behind: Option<Arc<T>>,
 }
 
 impl<T> Place<T> {
-    /// Has nothing to do.
+    /// The place of a taker that has nothing to do.
     pub(crate) const fn new() -> Self {
         Self {
             stand: Stand::Idle,
@@ -57,7 +57,7 @@ impl<T> Place<T> {
     }
 }
 
-/// Those who wait, and how many have a turn.
+/// The takers that wait, and the number of turns in use.
 struct Line<T> {
     turns: u32,
     first: Option<Arc<T>>,
@@ -73,7 +73,7 @@ pub(crate) struct Turns<T: Taker> {
 }
 
 impl<T: Taker> Turns<T> {
-    /// So many at a time. May sleep.
+    /// Allows at most `max` turns at a time. May sleep.
     pub(crate) fn new(max: u32) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -91,7 +91,7 @@ impl<T: Taker> Turns<T> {
         )
     }
 
-    /// There is something to do for `one`: it is called, at once or in its turn.
+    /// There is something to do for `one`: it is called, at once or when its turn comes.
     pub(crate) fn wanted(&self, one: &Arc<T>) {
         let called = {
             let mut line = self.line.lock();
@@ -121,7 +121,8 @@ impl<T: Taker> Turns<T> {
         happens(one, Event::Begun);
     }
 
-    /// The turn of `one` is over; `more`, if it knows of more to do. The first in the line is called.
+    /// The turn of `one` is over; `more` says whether it knows of more to do. Calls the first in
+    /// the line.
     pub(crate) fn ended(&self, one: &Arc<T>, more: bool) {
         let next = {
             let mut line = self.line.lock();
@@ -145,8 +146,8 @@ impl<T: Taker> Turns<T> {
         }
     }
 
-    /// What `one` would do is of no use any more: it does not wait. The time that this takes goes
-    /// with the length of the line.
+    /// The work of `one` is of no use any more, so it stops waiting. The time this takes grows with
+    /// the length of the line.
     pub(crate) fn left(&self, one: &Arc<T>) {
         let mut line = self.line.lock();
 
@@ -156,7 +157,7 @@ impl<T: Taker> Turns<T> {
     }
 }
 
-/// With the line locked.
+/// Called with the line locked.
 fn happens<T: Taker>(one: &Arc<T>, event: Event) -> Step {
     let mut place = one.place().lock();
 
@@ -172,7 +173,7 @@ fn happens<T: Taker>(one: &Arc<T>, event: Event) -> Step {
     }
 }
 
-/// Whoever is in the line is referred to from there: no last reference is dropped here.
+/// The line has a reference to each taker in it: no last reference is dropped here.
 impl<T: Taker> Line<T> {
     fn append(&mut self, one: &Arc<T>) {
         match self.last.replace(one.clone()) {
@@ -181,7 +182,7 @@ impl<T: Taker> Line<T> {
         }
     }
 
-    /// The first one, who is not in it any more.
+    /// Takes the first one out of the line.
     fn take_first(&mut self) -> Option<Arc<T>> {
         let first = self.first.take()?;
 
@@ -192,7 +193,7 @@ impl<T: Taker> Line<T> {
         Some(first)
     }
 
-    /// Takes out `one`, to whom the caller has a reference.
+    /// Takes out `one`, to which the caller has a reference.
     fn remove(&mut self, one: &Arc<T>) {
         let behind = one.place().lock().behind.take();
         let is_last = behind.is_none();

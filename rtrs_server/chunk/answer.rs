@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a client is told, and the end of an operation.
+//! Answers to the client, and the end of an operation.
 
 use kernel::prelude::*;
 
@@ -27,19 +27,19 @@ use super::{
 };
 use crate::logic::chunk_state::End;
 
-/// Of posting an answer.
+/// An attempt to post an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
     First,
-    /// There was no room before.
+    /// There was no room at the attempt before.
     Again,
 }
 
-/// An operation that is answered, and what it is going to give back.
+/// An operation that is answered. Its chunk and the session's word are given back with it.
 pub(crate) struct Answered<'a, H: Home> {
     chunk: &'a Chunk<H>,
     pub(crate) op: KBox<Op<H>>,
-    /// The chunk's key is registered with the answer.
+    /// The answer registers the chunk's key.
     registered: bool,
 }
 
@@ -63,13 +63,12 @@ impl<H: Home> Give for Answered<'_, H> {
 pub(crate) type NotAnswered<'a, H> = NotPosted<Answered<'a, H>>;
 
 impl<H: Home> Chunk<H> {
-    /// Posts the answer to the request of `op`, all of it or nothing: 0 or a negative errno, and the
-    /// data of a read. If nothing changes about the chunk's key then a client that `keeps_keys` is
-    /// not told about it.
+    /// Posts the answer to the request of `op`, all of it or nothing: 0 or a negative errno, and
+    /// the data of a read. If the chunk's key does not change, then a client that `keeps_keys` is
+    /// not told it.
     ///
-    /// When there is room for it the operation rests, and the session's word ends: that is all that
-    /// the client needs for its next request. What follows is [`Session::after_end`].
-    ///
+    /// When there is room for the answer, the operation rests and the session's word ends: the
+    /// client needs no more for its next request. [`Session::after_end`] has to follow.
     /// # Errors
     ///
     /// See [`Reply::post`](rtrs_bindings::ib::Reply::post).
@@ -113,9 +112,9 @@ impl<H: Home> Chunk<H> {
         self.reply.post_message(qp, data, imm, answered)
     }
 
-    /// The same for a request that was [read as it arrived](Chunk::read_usual), was carried out, and
-    /// whose answer changes no key, nor tells one: what there is to post is as good as ready. If it
-    /// cannot be posted then `failed` is called.
+    /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
+    /// its answer neither changes nor tells a key: almost all of the work request is ready. Calls
+    /// `failed` if the answer cannot be posted.
     #[inline(always)]
     pub(crate) fn answer_plain<'a>(
         &'a self,
@@ -134,7 +133,7 @@ impl<H: Home> Chunk<H> {
         self.reply.post_plain(qp, len, to, answered, failed)
     }
 
-    /// An answer with which a key changes, or is told.
+    /// Posts an answer that changes or tells a key.
     fn answer_with_keys<'a>(
         &'a self,
         qp: &QueuePair,
@@ -145,10 +144,10 @@ impl<H: Home> Chunk<H> {
     ) -> Result<End, NotAnswered<'a, H>> {
         let buf_id = answered.op.buf_id();
         let mr = self.mr().filter(|_| key_is_told);
-        // What is private was not invalidated.
+        // For private data the key was not invalidated.
         let register = mr.filter(|_| !answered.op.is_private());
-        // One new key for each answer: keys come round after 256, and who made us try that often
-        // would have the old one again.
+        // One new key for each answer: keys repeat after 256, and a client that caused as many
+        // attempts would have the old key again.
         if let (Some(mr), Attempt::First) = (register, attempt) {
             if mr.next_rkey().is_err() {
                 return Err(NotPosted::Kept(PostError::Invalid, answered));
@@ -167,7 +166,7 @@ impl<H: Home> Chunk<H> {
     }
 }
 
-/// What goes to the client, and where from.
+/// Returns the data that go to the client, with their source and destination.
 fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32, Remote)> {
     let source = match is_private {
         true => Source::Second,
@@ -175,7 +174,7 @@ fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32,
     };
     let to = request.dest()?.desc;
 
-    // No more than was asked for: the descriptor is as long as the data.
+    // No more than the client asked for: the descriptor is as long as the data.
     (errno == 0).then_some((
         source,
         to.len,
@@ -186,7 +185,7 @@ fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32,
     ))
 }
 
-/// The word that says what became of the request of a chunk.
+/// Returns the word that tells the result of the request of a chunk.
 pub(super) fn word(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
     let errno = match errno {
         0 => IoErrno::SUCCESS,

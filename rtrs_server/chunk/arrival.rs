@@ -31,7 +31,7 @@ const _: () = assert!(WORDS * 8 == Request::MAX_MSG);
 /// Where a request is, as its immediate value and completion say.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arrival {
-    /// Connection it came over, and is answered on.
+    /// The connection it came over, which also carries the answer.
     pub(crate) cid: u16,
     /// Offset of the message in the chunk.
     pub(crate) off: u32,
@@ -39,26 +39,26 @@ pub(crate) struct Arrival {
     pub(crate) byte_len: u32,
 }
 
-/// What is to be said of requests of a kind.
+/// Properties of the requests of one kind.
 #[derive(Clone, Copy)]
 struct Said {
     marks: Marks,
-    /// To who looks on, but for the connection.
+    /// The value of [`Chunk::stamp`], except for the connection.
     stamp: u32,
 }
 
-/// Which requests of a path are usual, so that they are read as they arrive by the shortest way, and
-/// what is to be said of them.
+/// The usual requests of a path, which are read as they arrive by the shortest way, and their
+/// properties.
 pub(crate) struct Usual {
-    /// Their message begins below this offset, so that it is in the chunk as a whole.
+    /// Their message begins below this offset, so that all of it is in the chunk.
     off: u32,
-    /// They have so many bytes of data at most.
+    /// They have at most this many bytes of data.
     data: u32,
     /// By [`Kind`].
     said: [Said; KINDS],
 }
 
-/// The kinds that there are.
+/// The number of kinds.
 const KINDS: usize = 4;
 
 const _: () = assert!(
@@ -69,18 +69,18 @@ const _: () = assert!(
 );
 
 impl Usual {
-    /// Of a path of these limits. With `copy_max` up to so many bytes of data are in private pages, 0
-    /// for none, without it all in chunks. A client that `keeps_keys` is not told of one that does
-    /// not change.
+    /// For a path of these limits. With `copy_max`, data up to that many bytes are in private pages
+    /// (0 for none); without it, all data are in chunks. A client that `keeps_keys` is not told a
+    /// key that does not change.
     pub(crate) fn new(geometry: &Geometry, copy_max: Option<u32>, keeps_keys: bool) -> Self {
-        // CAST: 24. The smallest chunk is larger.
+        // CAST: The value is 24. The smallest chunk is larger.
         let whole = geometry
             .chunk_size()
             .saturating_sub(Request::MAX_MSG as u32 - 1);
         let off = match copy_max {
             None => whole,
             Some(0) => 0,
-            // What precedes the message. CAST: 320.
+            // Data and user message precede the message. CAST: The value is 320.
             Some(data) => whole.min(data.saturating_add(USR_ROOM as u32)),
         };
         let said = |kind: Kind| Said {
@@ -101,12 +101,12 @@ impl Usual {
         Self {
             off,
             data: copy_max.unwrap_or(u32::MAX),
-            // In the order of their numbers.
+            // In the order of their discriminants.
             said: [Kind::Read, Kind::ReadInval, Kind::Write, Kind::ReadNothing].map(said),
         }
     }
 
-    /// Whether a message at `off` can be one of theirs.
+    /// Whether a message at `off` can be a usual one.
     #[inline(always)]
     pub(crate) fn can_be_at(&self, off: u32) -> bool {
         off < self.off
@@ -114,9 +114,9 @@ impl Usual {
 }
 
 impl<H: Home> Chunk<H> {
-    /// Reads the request that `arrival` is about, and its user message, if it is a usual one that
-    /// [can be there](Usual::can_be_at). `false` if not, or if anything is wrong with it: then what
-    /// is in `op`, but for the arrival, counts for nothing.
+    /// Reads the request of `arrival` and its user message, if it is a usual one that [can be
+    /// there](Usual::can_be_at). Returns `false` if it is not, or if anything is wrong with it. The
+    /// contents of `op`, except for the arrival, are not valid then.
     #[inline(always)]
     pub(crate) fn read_usual(
         &self,
@@ -140,19 +140,19 @@ impl<H: Home> Chunk<H> {
         if request.data_len() > usual.data {
             return false;
         }
-        // PANIC: There are as many as kinds.
+        // PANIC: The array has one entry for each kind.
         let said = &usual.said[request.kind() as usize];
         self.stamp
             .store(u32::from(arrival.cid) | said.stamp, Relaxed);
         op.begin_at_once(request, said.marks, pages, off)
     }
 
-    /// Parses a copy of the message that `arrival` is about.
+    /// Parses a copy of the message of `arrival`.
     ///
     /// # Errors
     ///
-    /// Those of [`Request::parse`]; [`ProtoError::Length`] if what was written is not what the
-    /// immediate value says.
+    /// Those of [`Request::parse`]; [`ProtoError::Length`] if the number of bytes written does not
+    /// match the immediate value.
     pub(crate) fn parse(
         &self,
         geometry: &Geometry,

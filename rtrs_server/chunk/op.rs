@@ -4,14 +4,14 @@
 //!
 //! # Lifetime
 //!
-//! An `Op` keeps its chunk's pages, not the queue pair, memory region or device: those go when the
-//! path closes, while a slow disk may still work on the pages. What is left of a path then is
-//! freed by the last `Op`, by way of the lease that all of them share.
+//! An `Op` keeps its chunk's pages, but not the queue pair, memory region or device: those go when
+//! the path closes, while a slow disk may still work on the pages. The rest of a path is freed by
+//! the last `Op`, through the lease that all of them share.
 //!
 //! # Context
 //!
-//! Any, unless it is said: disks complete in interrupts. That is also why dropping the last `Op`
-//! only queues work.
+//! Any, unless stated otherwise: disks complete in interrupts. That is also why dropping the last
+//! `Op` only queues work.
 
 use core::mem::offset_of;
 use kernel::{
@@ -35,9 +35,9 @@ use super::{
 
 /// Bytes of user message that an [`Op`] has room for without allocating.
 ///
-/// The longest message of RNBD fits. What follows a shorter one is zero, since RNBD looks for the
-/// end of a string in its messages without looking at their length. A longer one is followed by
-/// one zero.
+/// The longest message of RNBD fits. The bytes after a shorter one are zero, since RNBD looks for
+/// the end of a string in its messages without regard to their length. A longer message is followed
+/// by one zero.
 pub(super) const USR_ROOM: usize = 320;
 
 /// What a stalled operation was about to post.
@@ -49,42 +49,42 @@ pub(crate) enum Todo {
     Answer(i32),
 }
 
-/// What the user works on, and what has to be done before.
+/// The memory that the user works on, and the step that has to come before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
     /// The chunk.
     Chunk = 0,
-    /// Private pages, that is, those the client has no key to.
+    /// Private pages: pages to which the client has no key.
     Private = 1,
-    /// The chunk, when the message was read.
+    /// The chunk, after the message is read.
     Unread = 2,
-    /// Private pages, when the data of a write were copied there.
+    /// Private pages, after the data of a write are copied there.
     Empty = 3,
 }
 
 impl Stage {
-    /// Whether nothing has to be done before.
+    /// Whether no step has to come before.
     #[inline(always)]
     fn is_ready(self) -> bool {
-        // CAST: The number.
+        // CAST: The discriminant.
         (self as u8) < Self::Unread as u8
     }
 
     /// Whether the user works on private pages.
     #[inline(always)]
     fn is_private(self) -> bool {
-        // CAST: The number.
+        // CAST: The discriminant.
         self as u8 & 1 != 0
     }
 }
 
-/// What is said of a request with one store.
+/// Properties of a request that are set with one store.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Marks {
     pub(super) dir: Dir,
-    /// The session's word for this chunk says that we run; to be given back.
+    /// The session's word for this chunk says that this operation runs; it has to be given back.
     pub(super) busy: bool,
     pub(super) stage: Stage,
     /// If there is no error then the answer is [plain](super::Chunk::answer_plain).
@@ -92,7 +92,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Of a request of which nothing is known.
+    /// The marks of a request that was not read.
     const UNREAD: Self = Self {
         dir: Dir::Read,
         busy: false,
@@ -103,9 +103,9 @@ impl Marks {
 
 /// One chunk's request.
 ///
-/// C code that was compiled against mainline's header reads `dir` (`trace_process_rdma()` of
-/// RNBD), so the first three fields have the place that they have there. What each request touches
-/// is in the first two lines.
+/// C code that was compiled against mainline's header reads `dir` (`trace_process_rdma()` of RNBD),
+/// so the first three fields have the same place as there. The fields that each request uses are in
+/// the first two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Op<H: Home> {
     home: Arc<H>,
@@ -116,24 +116,24 @@ pub(crate) struct Op<H: Home> {
     arrival: Arrival,
     /// Bytes of `usr` from its start that may not be zero.
     written: u16,
-    /// Of the chunk; and those that the client never had a key to, for few data, if there are any.
+    /// Pages of the chunk, and private pages for small data, if there are any.
     pages: [Arc<Pages>; 2],
     usr: [u8; USR_ROOM],
     /// User message that does not leave a zero in `usr`, and a zero.
     long_usr: KVec<u8>,
     has_private: bool,
     todo: Todo,
-    /// The connection on whose queue the chunk's key was last registered; `None` if that was before
-    /// the path was started, and is over. The key is invalidated there: on another queue that could
-    /// come before the registration, if the client lets the first one wait, and the key would be
-    /// valid while the user has the data.
+    /// The connection that last registered the chunk's key on its queue; `None` if that was before
+    /// the path was started. The key is invalidated on that connection. On another queue the
+    /// invalidation could overtake the registration, if the client makes the first queue wait, and
+    /// the key would be valid while the user has the data.
     registered_on: Option<u16>,
-    /// Dropped last: afterwards nobody needs the home for us.
+    /// Dropped last: afterwards this operation does not need the home any more.
     lease: Arc<H::Lease>,
 }
 
 impl<H: Home> Op<H> {
-    /// What C code relies on, and the first line.
+    /// The layout that C code relies on, and the first cache line.
     const LAYOUT: () = {
         assert!(offset_of!(Self, home) == 0);
         assert!(offset_of!(Self, buf_id) == size_of::<usize>());
@@ -142,8 +142,9 @@ impl<H: Home> Op<H> {
         assert!(offset_of!(Self, pages) <= 64);
     };
 
-    /// The operation of chunk `buf_id`, whose memory is `pages`; few data are in `private`. May
-    /// sleep.
+    /// Makes the operation of chunk `buf_id`, which has the memory `pages`; small data go to
+    /// `private`.
+    /// May sleep.
     pub(crate) fn new(
         home: &Arc<H>,
         buf_id: u16,
@@ -174,16 +175,16 @@ impl<H: Home> Op<H> {
         )?)
     }
 
-    /// What the chunk belongs to.
+    /// The owner of the chunk.
     #[inline(always)]
     pub(crate) fn home(&self) -> &Arc<H> {
         &self.home
     }
 
-    /// The chunk.
+    /// The number of the chunk.
     #[inline(always)]
     pub(crate) fn buf_id(&self) -> u16 {
-        // CAST: It was made from one.
+        // CAST: The value was a `u16`.
         self.buf_id as u16
     }
 
@@ -198,7 +199,7 @@ impl<H: Home> Op<H> {
         self.arrival
     }
 
-    /// The current request; nothing, until it was read.
+    /// The current request; [`Request::NOTHING`] until it was read.
     #[inline(always)]
     pub(crate) fn request(&self) -> &Request {
         &self.request
@@ -215,7 +216,7 @@ impl<H: Home> Op<H> {
         self.marks.stage != Stage::Unread
     }
 
-    /// Whether the user can have it.
+    /// Whether the user can have the operation now.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
         self.marks.stage.is_ready()
@@ -233,7 +234,7 @@ impl<H: Home> Op<H> {
         self.arrival = arrival;
     }
 
-    /// It is read later.
+    /// The request is read later.
     pub(crate) fn forget_request(&mut self) {
         self.request = Request::NOTHING;
         self.marks = Marks {
@@ -252,7 +253,7 @@ impl<H: Home> Op<H> {
         self.has_private
     }
 
-    /// The user is to work on the private pages. [`Op::take_data`] has to follow.
+    /// Makes the user work on the private pages. [`Op::take_data`] has to follow.
     pub(crate) fn make_private(&mut self) {
         self.marks.stage = match self.request.dir() {
             Dir::Read => Stage::Private,
@@ -260,18 +261,17 @@ impl<H: Home> Op<H> {
         };
     }
 
-    /// Whether the data of a write are to be copied to the private pages.
+    /// Whether the data of a write still have to be copied to the private pages.
     #[inline(always)]
     pub(crate) fn lacks_data(&self) -> bool {
         self.marks.stage == Stage::Empty
     }
 
-    /// Copies the data of a write to the private pages, if the user is to work on those. Does not
-    /// sleep.
+    /// Copies the data of a write to the private pages, if the user works on those. Does not sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if they are too few.
+    /// `EINVAL` if there are too few pages.
     #[inline(always)]
     pub(crate) fn take_data(&mut self) -> Result {
         if self.marks.stage == Stage::Empty {
@@ -289,7 +289,7 @@ impl<H: Home> Op<H> {
         &self.pages[usize::from(self.marks.stage.is_private())]
     }
 
-    /// The request was answered: nothing is kept of it that takes memory. Not needed for one with
+    /// The request was answered: frees its memory. Not needed for a request with
     /// [room](Op::has_room).
     pub(crate) fn forget_message(&mut self) {
         self.long_usr = KVec::new();
@@ -300,28 +300,28 @@ impl<H: Home> Op<H> {
         self.marks.busy = true;
     }
 
-    /// The duty to give the session's word back is the caller's.
+    /// The caller takes over the duty to give back the session's word.
     #[inline(always)]
     pub(super) fn clear_busy(&mut self) {
         self.marks.busy = false;
     }
 
-    /// What it is about to post, if it has to wait for room.
+    /// The action that is tried again when there is room.
     pub(crate) fn todo(&self) -> Todo {
         self.todo
     }
 
-    /// There is no room for it.
+    /// Sets the action that has to wait for room.
     pub(crate) fn set_todo(&mut self, todo: Todo) {
         self.todo = todo;
     }
 
-    /// The key is registered with the answer, on the connection that is answered on.
+    /// The key is registered with the answer, on the connection that carries the answer.
     pub(super) fn note_registered(&mut self) {
         self.registered_on = Some(self.arrival.cid);
     }
 
-    /// The connection on which the key is to be invalidated.
+    /// The connection on which the key has to be invalidated.
     pub(crate) fn invalidate_on(&self) -> u16 {
         self.registered_on.unwrap_or(self.arrival.cid)
     }
@@ -332,8 +332,8 @@ impl<H: Home> Op<H> {
         usize::from(request.usr_len()) < USR_ROOM
     }
 
-    /// A request that is read as it arrives, with its message at `off` of `pages`, the chunk's. `false`
-    /// if there is no [room](Op::has_room) for its user message.
+    /// Begins a request that is read as it arrives, with its message at `off` of `pages`, the
+    /// chunk's. Returns `false` if there is no [room](Op::has_room) for its user message.
     #[inline(always)]
     pub(super) fn begin_at_once(
         &mut self,
@@ -368,7 +368,7 @@ impl<H: Home> Op<H> {
         Ok(())
     }
 
-    /// Clears what an earlier message has left behind that of `request`.
+    /// Clears the rest of an earlier message behind that of `request`.
     #[inline(always)]
     fn clear_behind(&mut self, request: &Request) {
         if self.written > request.usr_len() {
@@ -395,7 +395,7 @@ impl<H: Home> Op<H> {
         self.begin_long(range.start, usize::from(request.usr_len()))
     }
 
-    /// Zeroes for what an earlier message has left behind one of `len` bytes.
+    /// Clears the rest of an earlier message behind one of `len` bytes.
     #[inline(never)]
     fn clear(&mut self, len: usize) {
         let end = usize::from(self.written);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The part of one path in a session's word.
+//! One path's use of a session's word.
 
 use kernel::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::logic::chunk_state::{
     Incarnation, //
 };
 
-/// The word of one chunk of a session, in the hands of one life of one path. Any context.
+/// The word of one chunk of a session, as one life of one path uses it. Any context.
 pub(crate) struct Turn {
     word: Arc<ChunkState>,
     inc: Incarnation,
@@ -19,7 +19,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// That of chunk `buf_id` and the path's life `inc`.
+    /// For chunk `buf_id` and the path's life `inc`.
     pub(crate) fn new(word: &Arc<ChunkState>, buf_id: u16, inc: Incarnation) -> Self {
         Self {
             word: word.clone(),
@@ -33,13 +33,13 @@ impl Turn {
         self.buf_id
     }
 
-    /// A request came, see [`ChunkState::try_begin`].
+    /// A request came; see [`ChunkState::try_begin`].
     #[inline(always)]
     pub(crate) fn begin(&self) -> Begin {
         self.word.try_begin(self.inc)
     }
 
-    /// It is over, see [`ChunkState::end`].
+    /// The request is over; see [`ChunkState::end`].
     #[inline(always)]
     pub(super) fn end(&self) -> End {
         self.word.end(self.inc)

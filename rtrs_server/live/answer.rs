@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers, and what waits for room in a send queue.
+//! Answers, and operations that wait for room in a send queue.
 //!
 //! Locking and context: see [`super`].
 
@@ -44,7 +44,7 @@ use crate::{
 };
 
 impl Live {
-    /// Answers the request of `op`; its chunk is free for the next one.
+    /// Answers the request of `op`; its chunk becomes free for the next request.
     ///
     /// An operation that cannot be answered is dropped.
     #[inline(always)]
@@ -68,7 +68,7 @@ impl Live {
         }
     }
 
-    /// An error, or an answer with which there is more to do.
+    /// Posts an error, or an answer that changes or tells a key.
     #[inline(never)]
     fn answer_with_care(
         &self,
@@ -94,18 +94,18 @@ impl Live {
                 let op = answered.op;
                 let cid = op.cid();
                 self.stall(chunk, op, Todo::Answer(errno), Stalled { buf_id, cid });
-                // The room may have come between the attempt and the entry in the list, and there
-                // may be nothing on the queue any more that announces more.
+                // The room may have come between the attempt and the entry in the list, and nothing
+                // may be left on the queue that would announce more.
                 self.make_room(path);
             }
             e => lost(path, buf_id, e),
         }
     }
 
-    /// An operation waits for room.
+    /// Makes an operation wait for room.
     ///
-    /// [`Live::make_room`] has to follow: there may be room already, and nothing on the queue any more
-    /// that would announce it.
+    /// [`Live::make_room`] has to follow: there may be room already, and nothing may be left on the
+    /// queue that would announce it.
     pub(super) fn stall(&self, chunk: &Chunk, mut op: KBox<Op>, todo: Todo, stalled: Stalled) {
         op.set_todo(todo);
         chunk.stall(op);
@@ -114,14 +114,14 @@ impl Live {
     }
 
     fn push_stalled(&self, stalled: Stalled) {
-        // There is room for every chunk, and no chunk is in it twice.
+        // There is room for every chunk, and no chunk is in the list twice.
         let _ = self.stalled.lock().push(stalled);
     }
 
-    /// A send was retired, after which there may be room in its queue.
+    /// A send was retired, so there may be room in its queue.
     pub(crate) fn retired(&self, path: &Arc<Path>) {
-        // ORDERING: who stalls counts itself before it tries again; either it sees the room, or we
-        // see it.
+        // ORDERING: A task that stalls an operation counts it before it tries again. Either it sees
+        // the room, or this function sees the count.
         smp_mb();
         if self.is_stalled() {
             self.progress.fetch_add(1, Full);
@@ -134,18 +134,19 @@ impl Live {
         self.stalled_len.load(Relaxed) != 0
     }
 
-    /// Lets stalled operations go on, as far as there is room: on each connection who waits longest
-    /// goes first, and one that is full does not hold up the others. Not with any lock held.
+    /// Continues stalled operations as far as there is room. On each connection the operation that
+    /// waits longest is first, and a full connection does not hold up the others. Must be called
+    /// without a lock held.
     pub(crate) fn make_room(&self, path: &Arc<Path>) {
         if !self.is_stalled() {
             return;
         }
         loop {
             let progress = self.progress.load(Acquire);
-            // Connections without room, by the number of their bit. Those beyond have none, and are
-            // tried each time.
+            // Connections without room, by the number of their bit. Higher numbers have no bit, and
+            // are tried each time.
             let mut full = 0u64;
-            // Each is taken out and put back, so the order stays.
+            // Each operation is taken out and put back, so the order stays.
             for _ in 0..self.stalled_len.load(Relaxed) {
                 let next = self.stalled.lock().pop();
                 let Some(next) = next else { break };
@@ -156,8 +157,8 @@ impl Live {
                     full |= bit;
                 }
             }
-            // If something was retired after the attempt, then that one's own call may not have
-            // found in the list what was put back to it.
+            // If a send was retired after the attempt, then its own call of this function may not
+            // have found the operation that was put back.
             smp_mb();
             if self.progress.load(Relaxed) == progress {
                 return;
@@ -165,7 +166,8 @@ impl Live {
         }
     }
 
-    /// Tries again what was stalled; `false` if there is still no room, and it is back in the list.
+    /// Tries a stalled operation again. Returns `false` if there is still no room: it is back in
+    /// the list then.
     fn unstall(&self, path: &Arc<Path>, stalled: Stalled) -> bool {
         let full = match self.chunk(stalled.buf_id) {
             Some(chunk) => self.go_on(path, chunk, stalled.cid).map(|op| (chunk, op)),
@@ -185,7 +187,7 @@ impl Live {
         }
     }
 
-    /// What a stalled operation was about to do; the operation, if there is still no room.
+    /// Continues a stalled operation. Returns it if there is still no room.
     fn go_on(&self, path: &Arc<Path>, chunk: &Chunk, cid: u16) -> Option<KBox<Op>> {
         let op = chunk.unstall()?;
         let buf_id = op.buf_id();
@@ -193,7 +195,7 @@ impl Live {
         match op.todo() {
             Todo::Invalidate => match chunk.mr() {
                 Some(mr) => self.post_inval(path, chunk, mr, cid, op).err(),
-                // Without a key to invalidate it would not be here.
+                // An operation without a key to invalidate does not wait for one.
                 None => None,
             },
             Todo::Answer(errno) => {
@@ -209,7 +211,7 @@ impl Live {
     }
 }
 
-/// An answer is not going to be posted.
+/// Handles an answer that will not be posted.
 #[cold]
 fn lost(path: &Arc<Path>, buf_id: u16, e: NotAnswered<'_, Path>) {
     match e {

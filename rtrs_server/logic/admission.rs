@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may take the place of whom: paths by their identity, sessions by their name.
+//! Decides which path or session may replace another one: paths by their identity, sessions by
+//! their name.
 
-/// What is known about the latest life of a path that a connection request names.
+/// The latest life of a path that a connection request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Its reconnect counter.
     pub recon_cnt: u16,
-    /// How many connections its client announced.
+    /// Number of connections its client announced.
     pub cid_num: u16,
     /// Connections can be added.
     pub open: bool,
-    /// It is on its way out.
+    /// It is closing.
     pub closing: bool,
 }
 
@@ -20,17 +21,17 @@ pub struct Known {
 pub enum Join {
     /// It is one more connection of this life.
     Same,
-    /// It begins a new life; the old one has to go, if it does not already.
+    /// It begins a new life; the old one has to be closed, unless it is closing already.
     TakeOver,
-    /// It is neither, or late.
+    /// It is neither of the two, or late.
     Refuse,
 }
 
-/// What a request with these numbers is to a path that is known.
+/// Decides what a request with these numbers is to a known path.
 ///
-/// A client counts its attempts. So what has the number of the latest life belongs to that or to
-/// nothing; what has a lower one was delayed or is repeated by somebody, and must not end a life
-/// that goes on; what has a higher one comes from a client that has given the old life up.
+/// A client counts its attempts. A request with the number of the latest life belongs to that life
+/// or is refused. A request with a lower number was delayed or is a replay, and must not end a life
+/// that goes on. A request with a higher number comes from a client that has given the old life up.
 pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
     if recon_cnt == old.recon_cnt {
         return if old.open && cid_num == old.cid_num {
@@ -39,7 +40,7 @@ pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
             Join::Refuse
         };
     }
-    // CAST: a distance of counters that wrap.
+    // CAST: The distance of two counters that wrap, as a signed number.
     let newer = recon_cnt.wrapping_sub(old.recon_cnt) as i16 > 0;
     if newer || old.closing {
         Join::TakeOver
@@ -53,46 +54,47 @@ pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
 pub struct Holder {
     /// Both are with the same server.
     pub same_server: bool,
-    /// Its user has it, with whatever its client left there.
+    /// Its user has it, with the state its client left there.
     pub kept: bool,
-    /// Its user is being told that it is gone, and has not yet said that it has heard.
+    /// Its user is being told that it is gone, and has not yet returned from that call.
     pub ending: bool,
     /// It has no path at all.
     pub deserted: bool,
     /// A path of it uses the name.
     pub claimed: bool,
-    /// It has a path that is not on its way out.
+    /// It has a path that is not closing.
     pub live: bool,
-    /// It has, or had, a path from the address that the asking one comes from.
+    /// It has, or had, a path from the address of the session that asks.
     pub same_source: bool,
     /// Its client has left, or was asked and does not answer.
     pub silent: bool,
 }
 
-/// What the holder of a name means for who asks for it.
+/// What the holder of a name means for the session that asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Nothing.
     Free,
     /// It is about to go: ask again.
     Wait,
-    /// Its client is to be asked whether it lives, see [`Question`].
+    /// Its client has to be asked whether it lives, see [`Question`].
     Ask,
-    /// It has to go, as its client has lost its memory: ask again.
+    /// It has to end, as its client has lost its state: ask again.
     End,
     /// The name stays where it is.
     Refuse,
 }
 
-/// Whether a session has to give its name to another one.
+/// Decides whether a session has to give its name to another one.
 ///
-/// The same name from the same address may be a client that has lost its memory. It may also be
-/// any other process there, or a host that pretends to be there: an address proves nothing. So a
-/// session ends for it only if its client has left, or says nothing when it is asked. Nobody else
-/// may end a session by using its name, also not while it waits for its client: that one would
-/// find its handles gone. No user is told of a new session while it is being told of the end of the
-/// old one of that name; for requests of the old one that a user still has nobody waits. Another
-/// server's user knows names of its own, but has the same directory.
+/// A session with the same name from the same address may belong to a client that has lost its
+/// state. It may also belong to any other process there, or to a host that forges that address: an
+/// address proves nothing. So the old session ends only if its client has left, or does not answer
+/// when it is asked. No other client can end a session by using its name, not even while that
+/// session waits for its client, which would find its handles gone. A user is not told of a new
+/// session while it is being told of the end of the old one of that name. Requests of the old
+/// session that a user still has are not waited for. Another server's user has names of its own,
+/// but they share one directory.
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
 
@@ -111,19 +113,19 @@ pub const fn held(holder: Holder) -> Held {
         (false, _) => Held::Free,
         (true, false) => Held::Refuse,
         (true, true) if !holder.silent => Held::Ask,
-        // Not waited for while something still executes for it.
+        // Not waited for while requests of it still execute.
         (true, true) if !holder.deserted => Held::Free,
         (true, true) => Held::End,
     }
 }
 
-/// How long a client that lives may take to answer, in nanoseconds.
+/// The time within which a live client has to answer, in nanoseconds.
 pub const PATIENCE_NS: u64 = 3_000_000_000;
 
-/// What becomes of a question.
+/// The state of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is to be put now; whatever was heard before does not count.
+    /// The question has to be sent now; messages heard before do not count.
     Ask,
     /// There is time for an answer.
     Wait,
@@ -133,23 +135,23 @@ pub enum Verdict {
     Silent,
 }
 
-/// Whether the client of a session lives. One question at a time, whoever wants to know: the
-/// answer to it is anything that is heard of the client afterwards.
+/// Whether the client of a session lives. There is one question at a time for all that ask. Any
+/// message of the client that comes afterwards is an answer.
 #[derive(Debug, Default)]
 pub struct Question {
-    /// When it was put, in nanoseconds of a monotonic clock.
+    /// When it was sent, in nanoseconds of a monotonic clock.
     asked: Option<u64>,
 }
 
 impl Question {
-    /// Nobody asks.
+    /// No question.
     pub const fn new() -> Self {
         Self { asked: None }
     }
 
-    /// Somebody wants to know at `now`; `heard` is whether anything was heard since the question
-    /// was put. To be called again and again, until there is an answer. A question that nobody
-    /// has come back to for long is put again.
+    /// Asks at `now`; `heard` is whether anything was heard since the question was sent. The caller
+    /// has to repeat this until there is an answer. A question that was not polled for long is sent
+    /// again.
     pub fn poll(&mut self, now: u64, heard: bool) -> Verdict {
         let waited = self.asked.map(|asked| now.saturating_sub(asked));
         let verdict = match waited {
@@ -167,10 +169,10 @@ impl Question {
     }
 }
 
-/// When nobody waits for the answer any more.
+/// The time after which a question is not waited for any more.
 const OLD_NS: u64 = 2 * PATIENCE_NS;
 
-/// The addresses a session's paths came from, the latest ones.
+/// The latest addresses a session's paths came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<A, const N: usize> {
     slots: [Option<A>; N],
@@ -178,7 +180,7 @@ pub struct Sources<A, const N: usize> {
 }
 
 impl<A: Copy + PartialEq, const N: usize> Sources<A, N> {
-    /// None.
+    /// No addresses.
     pub const fn new() -> Self {
         Self {
             slots: [None; N],
@@ -186,8 +188,8 @@ impl<A: Copy + PartialEq, const N: usize> Sources<A, N> {
         }
     }
 
-    /// A path from `addr` was there. If there were too many the one that was new longest ago is
-    /// forgotten.
+    /// Notes that there was a path from `addr`. If there is no room, the address that was added
+    /// first is forgotten.
     pub fn note(&mut self, addr: A) {
         if self.contains(addr) {
             return;

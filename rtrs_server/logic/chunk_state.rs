@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who uses a chunk of a session.
+//! The use of a session's chunks.
 //!
-//! A client that lost a path sends what was in flight again over another one, under the same
-//! buffer id, while the server may still execute the first copy. Two operations on one chunk at
-//! the same time would mix their data; even apart from that, the older of two writes could land
-//! last. So a session has one word per buffer id which says on which path (more exactly: in which
-//! life of which path, its *incarnation*) an operation runs. A request that comes meanwhile over
-//! another path is parked, and runs when the operation is over. Neither is answered before, so
-//! the client cannot use the buffer id for anything else.
+//! A client that lost a path sends the requests in flight again over another one, under the same
+//! buffer id, while the server may still execute the first copy. Two operations on one chunk at the
+//! same time would mix their data. Even without that, the older of two writes could land last. So a
+//! session has one word per buffer id which says on which path (more exactly: in which life of
+//! which path, its *incarnation*) an operation runs. A request that comes meanwhile over another
+//! path is parked, and runs when the operation is over. Neither is answered before, so the client
+//! cannot use the buffer id for anything else.
 //!
 //! There is never more than one parked request: a client sends a request a third time only if it
-//! gave the second path up too, so the latest one takes the place of the one before.
+//! gave the second path up too, so the latest request replaces the one before.
 //!
 //! Calls for one word come from any CPU and any path, in any context; each decision is one atomic
 //! operation.
@@ -32,12 +32,12 @@ pub type Incarnation = NonZeroU32;
 pub enum Begin {
     /// Run it. [`ChunkState::end`] has to follow.
     Run,
-    /// Keep it; it will be handed over by [`ChunkState::end`], unless cancelled. The operation it
-    /// waits for is one of this incarnation, whose path should be closed, as its client has given
-    /// it up: it may be waiting there for what that path does not do any more.
+    /// Keep it. [`ChunkState::end`] will hand it over, unless it is cancelled. It waits for an
+    /// operation of this incarnation. That path should be closed, as its client has given it up:
+    /// the client may be waiting for something that the path does not do any more.
     Parked(Incarnation),
     /// Keep it as above. The request that was parked by this incarnation is not parked any more,
-    /// and goes with its path. That should be closed, as its client has given it up.
+    /// and ends with its path. That path should be closed, as its client has given it up.
     Replaced(Incarnation),
     /// The client has this request in flight on this very path. Close the path.
     Violation,
@@ -48,8 +48,8 @@ pub enum Begin {
 pub enum End {
     /// The chunk is free.
     Free,
-    /// The parked request of this incarnation is to be run now, by the caller. The chunk is in
-    /// use by it already: if it cannot run, [`ChunkState::end`] has to be called for it.
+    /// The caller has to run the parked request of this incarnation now. That request uses the
+    /// chunk already: if it cannot run, [`ChunkState::end`] has to be called for it.
     Run(Incarnation),
     /// The incarnation did not use the chunk: a mistake of the caller.
     NotBusy,
@@ -71,7 +71,7 @@ struct Users {
 
 impl Users {
     fn from_word(word: u64) -> Self {
-        // CAST: the halves.
+        // CAST: The low half, and the high half shifted down.
         Self {
             busy: NonZeroU32::new(word as u32),
             parked: NonZeroU32::new((word >> 32) as u32),
@@ -87,7 +87,7 @@ impl Users {
 }
 
 impl ChunkState {
-    /// Bytes of memory that one takes with a count of who has it.
+    /// Bytes of memory that one takes, with its reference count.
     pub const MEMORY: usize = 16;
 
     /// A free chunk.
@@ -99,8 +99,8 @@ impl ChunkState {
 
     /// A request for this chunk came over a path in its life `inc`.
     ///
-    /// Whatever [`ChunkState::end`] needs to run the request must be in place before, as it may be
-    /// handed over before this returns.
+    /// Everything that [`ChunkState::end`] needs to run the request must be in place before, as the
+    /// request may be handed over before this returns.
     #[inline(always)]
     pub fn try_begin(&self, inc: Incarnation) -> Begin {
         let free = Users {
@@ -112,7 +112,7 @@ impl ChunkState {
             ..free
         };
 
-        // As a rule. ORDERING: As in `update()`.
+        // The usual case. ORDERING: As in `update()`.
         match self.word.cmpxchg(free.to_word(), ours.to_word(), Full) {
             Ok(_) => Begin::Run,
             Err(_) => self.begin_in_use(inc),
@@ -145,9 +145,9 @@ impl ChunkState {
         })
     }
 
-    /// The operation of `inc` is over: nothing touches the chunk for it any more.
+    /// The operation of `inc` is over: it does not touch the chunk any more.
     ///
-    /// With the answer the client may send the next request for this chunk: that must not get to
+    /// After the answer the client may send the next request for this chunk, which must not get to
     /// [`ChunkState::try_begin`] before this has returned. The server calls this when there is room
     /// for the answer, before it is posted.
     #[inline(always)]
@@ -158,7 +158,7 @@ impl ChunkState {
         };
         let free = Users { busy: None, ..ours };
 
-        // As a rule. ORDERING: As in `update()`.
+        // The usual case. ORDERING: As in `update()`.
         match self.word.cmpxchg(ours.to_word(), free.to_word(), Full) {
             Ok(_) => End::Free,
             Err(_) => self.end_of_several(inc),
@@ -179,10 +179,10 @@ impl ChunkState {
         })
     }
 
-    /// The path in its life `inc` closes: whether it had a request parked here, which is not
-    /// parked any more and belongs to the caller.
+    /// The path in its life `inc` closes. Returns whether it had a request parked here; that
+    /// request is not parked any more and belongs to the caller.
     ///
-    /// If not, then there was none, it was replaced, or it was handed over and is running.
+    /// Otherwise there was none, it was replaced, or it was handed over and is running.
     pub fn cancel_parked(&self, inc: Incarnation) -> bool {
         self.update(|users| match users {
             Users { busy, parked } if parked == Some(inc) => {
@@ -192,7 +192,7 @@ impl ChunkState {
         })
     }
 
-    /// Replaces the users as `change` says, or leaves them if it says `None`.
+    /// Replaces the users as `change` says, or leaves them if it returns `None`.
     fn update<T>(&self, change: impl Fn(Users) -> (Option<Users>, T)) -> T {
         loop {
             let old = self.word.load(Relaxed);
@@ -201,8 +201,8 @@ impl ChunkState {
                 Some(new) => new.to_word(),
                 None => return result,
             };
-            // ORDERING: full, so that who runs next sees all that the one before did to the
-            // chunk, and who hands a parked request over sees all of it.
+            // ORDERING: Full, so that the operation that runs next sees all that the one before did
+            // to the chunk, and the task that hands a parked request over sees all of it.
             if self.word.cmpxchg(old, new, Full).is_ok() {
                 return result;
             }

@@ -4,23 +4,23 @@
 
 use rtrs_core::proto::PathWait;
 
-/// Seconds that are added to what a client says: it may learn later than the server that the last
-/// path is gone (after 25 s, by its heartbeats), and a path that it begins to connect before its
-/// time is over takes up to 30 s.
+/// Seconds that are added to the time a client names. A client may learn later than the server that
+/// the last path is gone (after 25 s, by its heartbeats), and a path that it begins to connect
+/// before its time is over takes up to 30 s.
 pub const GRACE_SECS: u32 = 60;
 
-/// What the administrator allows.
+/// Limits set by the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linger {
     /// Seconds for a client that does not say how long it waits; 0: no session is kept.
     pub secs: u32,
-    /// Seconds at most for one that does.
+    /// Maximum of seconds for a client that does.
     pub max_secs: u32,
 }
 
 impl Linger {
-    /// Seconds for which to keep the session of a client whose requests wait for `wait`. What the
-    /// client says makes it longer, and never shorter; 0: it is not kept.
+    /// Returns the seconds for which to keep a session if its client's requests wait for `wait`.
+    /// The client can make the time longer, never shorter; 0: the session is not kept.
     pub fn of(self, wait: PathWait) -> u32 {
         if self.secs == 0 {
             return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator wants to be different for the server on some port: the text of the module
-//! parameter `listen`.
+//! Settings of an administrator for the server on some port: the text of the module parameter
+//! `listen`.
 //!
 //! ```text
 //! 1234:always_invalidate=N:sess_queue_depth=64,1300:max_chunk_size=65536
@@ -10,12 +10,12 @@
 //! Ports are separated by commas, each followed by keys with their values. There may be one newline
 //! at the end.
 
-/// What is different for one port; `None`: as everywhere.
+/// The settings of one port; `None`: as everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Chunks of a path, not yet judged.
+    /// Chunks of a path, not yet checked.
     pub queue_depth: Option<i32>,
-    /// Bytes of a chunk, not yet judged.
+    /// Bytes of a chunk, not yet checked.
     pub chunk_size: Option<i32>,
     /// Keys change with every request.
     pub always_invalidate: Option<bool>,
@@ -46,7 +46,7 @@ impl ListenError {
     }
 }
 
-/// The ports of `text`. Each may be followed by errors only once: whoever finds one stops.
+/// Returns the ports of `text`. A caller has to stop at the first error.
 pub fn ports(text: &str) -> impl Iterator<Item = Result<(u16, Overrides), ListenError>> + '_ {
     let text = text.strip_suffix('\n').unwrap_or(text);
 
@@ -65,7 +65,7 @@ pub fn ports(text: &str) -> impl Iterator<Item = Result<(u16, Overrides), Listen
         })
 }
 
-/// What `text` says about `port`: nothing, if it is not in there.
+/// Returns what `text` says about `port`; nothing, if the port is not in it.
 ///
 /// # Errors
 ///

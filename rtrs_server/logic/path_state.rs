@@ -2,9 +2,9 @@
 
 //! The life of a path on the server, as one function from state and event to state and action.
 //!
-//! One owner task per path feeds the events, one at a time, and does what the action says;
-//! connection handlers, completion handlers and sysfs only send it events. So there is one who
-//! closes a path, closing begins once, and the path is freed after it, once.
+//! One owner task per path feeds the events, one at a time, and carries out the actions. Connection
+//! handlers, completion handlers and sysfs only send it events. So only one task closes a path,
+//! closing begins once, and the path is freed once, after it.
 
 use core::fmt;
 
@@ -23,8 +23,8 @@ pub enum CloseReason {
     Deadline,
     /// The client came back under the same identity.
     TakeOver,
-    /// Somebody else needed the place, and this client had been connecting for longer, or others
-    /// from where it comes.
+    /// Another client needed the place, and this one, or others of its source, had been connecting
+    /// for longer.
     GaveWay,
     /// The user of the server refused the session, or something could not be allocated.
     Refused,
@@ -72,9 +72,10 @@ pub enum ServerPathState {
     Starting,
     /// IO is admitted.
     Connected,
-    /// No new work; all is drained and freed, then operations that the user has are waited for.
+    /// No new work is admitted. All is drained and freed, then the operations of the user are
+    /// waited for.
     Closing(CloseReason),
-    /// Over.
+    /// Closed.
     Closed(CloseReason),
 }
 
@@ -108,12 +109,13 @@ impl fmt::Display for ServerPathState {
     }
 }
 
-/// What happens to a path.
+/// An event of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The last connection was accepted.
     ///
-    /// Accepting counts, not the client's confirmation: its first message may overtake that.
+    /// The acceptance counts, not the client's confirmation: the client's first message may
+    /// overtake that.
     AllAccepted,
     /// A valid info request was received.
     InfoReceived,
@@ -121,13 +123,13 @@ pub enum Event {
     Ready,
     /// The time for the handshake is over.
     Deadline,
-    /// The path has to go.
+    /// The path has to be closed.
     Close(CloseReason),
-    /// Closing is done: connections drained and freed, operations over.
+    /// Closing is done: connections are drained and freed, operations are over.
     CloseDone,
 }
 
-/// What the owner task has to do.
+/// An action of the owner task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
@@ -137,28 +139,28 @@ pub enum Action {
     Prepare,
     /// Cancel the deadline, post the receives, send the info answer, start heartbeats.
     Serve,
-    /// Stop admitting work, disconnect, drain, free; when the last operation is over, send
+    /// Stop admitting work, disconnect, drain, free. When the last operation is over, send
     /// [`Event::CloseDone`].
     Close,
-    /// Drop the owner's reference, no event will be looked at any more.
+    /// Drop the owner's reference; no later event is looked at.
     Release,
 }
 
-/// What [`ServerPathState::next`] says.
+/// The result of [`ServerPathState::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the action has to be done"]
 pub struct Transition {
-    /// The state now.
+    /// The new state.
     pub state: ServerPathState,
-    /// What to do.
+    /// The action to carry out.
     pub action: Action,
 }
 
 impl ServerPathState {
-    /// What `event` does to a path in this state.
+    /// Returns the effect of `event` on a path in this state.
     ///
-    /// Every event is valid in every state. The first reason to close a path stays; an info
-    /// request that comes twice, or before all connections are there, is a violation.
+    /// Every event is valid in every state. The first reason to close a path stays. An info request
+    /// that comes twice, or before all connections are there, is a violation.
     pub const fn next(self, event: Event) -> Transition {
         match (self, event) {
             (Self::Closing(reason), Event::CloseDone) => Self::Closed(reason).with(Action::Release),
@@ -169,7 +171,7 @@ impl ServerPathState {
             (_, Event::Close(reason)) => self.close(reason),
 
             (Self::Handshaking, Event::AllAccepted) => Self::InfoPending.with(Action::None),
-            // The listener asks `accepts_cons` first; this is what it should have been told.
+            // The listener checks `accepts_cons` first, so this should not happen.
             (_, Event::AllAccepted) => self.close(CloseReason::Violation),
 
             (Self::InfoPending, Event::InfoReceived) => Self::Starting.with(Action::Prepare),

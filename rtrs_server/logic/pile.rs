@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Chunks that wait for one who works them off, in the order in which they came.
+//! Chunks that wait for a worker, in the order in which they came.
 //!
-//! Anybody lays the number of a chunk on the pile, by one compare-exchange; one worker takes all of
-//! it at once. The links between them are with the chunks: laying something down takes no memory,
-//! and a chunk is on one pile at a time.
+//! Any CPU can put the number of a chunk on the pile, by one compare-exchange. One worker takes the
+//! whole pile at once. The links between the numbers are in the chunks, so putting one down takes
+//! no memory, and a chunk is on one pile at a time.
 //!
-//! A chunk whose number is here need not be there any more when its turn comes.
+//! The chunk of a number on the pile may be gone when its turn comes.
 
 use crate::atomic::{
     Atomic,
@@ -14,14 +14,14 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// The end of a list. Chunks are counted from 0, with 16 bits.
+/// The end of a list. Chunks are numbered from 0, with 16 bits.
 const END: u32 = u32::MAX;
 
-/// With a chunk: the one that comes next.
+/// The link in a chunk: the number of the next one.
 pub struct Link(Atomic<u32>);
 
 impl Link {
-    /// On no pile.
+    /// The link of a chunk that is on no pile.
     pub fn new() -> Self {
         Self(Atomic::<u32>::new(END))
     }
@@ -41,38 +41,38 @@ impl Default for Link {
 
 /// Numbers of chunks.
 pub struct Pile {
-    /// The last one that came.
+    /// The number that came last.
     top: Atomic<u32>,
-    /// What the worker has left of a [`Batch`].
+    /// The part of a [`Batch`] that the worker has left.
     rest: Atomic<u32>,
 }
 
-/// Numbers that were taken from a pile, the first one first. The worker's.
+/// Numbers that were taken from a pile, the first one first. Used by the worker.
 #[must_use = "what is in it waits"]
 pub struct Batch {
     next: u32,
 }
 
 impl Batch {
-    /// Nothing.
+    /// An empty batch.
     pub fn none() -> Self {
         Self { next: END }
     }
 
-    /// Whether there is none.
+    /// Whether the batch is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.next == END
     }
 
-    /// Takes the next one; `find` finds what has a number. The link is read before anybody can have
-    /// what is found.
+    /// Takes the next one; `find` returns the object with a number. The link is read before any
+    /// other task can have that object.
     #[inline(always)]
     pub fn pop<'a, T: AsRef<Link>>(
         &mut self,
         find: impl FnOnce(u32) -> Option<&'a T>,
     ) -> Option<&'a T> {
-        // There is none with the number of the end.
+        // No object has the number `END`.
         let found = find(self.next)?;
         self.next = found.as_ref().0.load(Relaxed);
         Some(found)
@@ -80,7 +80,7 @@ impl Batch {
 }
 
 impl Pile {
-    /// An empty one.
+    /// An empty pile.
     pub fn new() -> Self {
         Self {
             top: Atomic::<u32>::new(END),
@@ -88,10 +88,10 @@ impl Pile {
         }
     }
 
-    /// Lays down `number`, whose link is `link`. Returns whether the worker has to be told: nothing
-    /// was here that it has not taken.
+    /// Puts down `number` with its link `link`. Returns whether the worker has to be told: that is
+    /// so if the pile was empty, as the worker has taken all that came before.
     ///
-    /// What was done before is seen by the worker when it has the number.
+    /// The worker that has the number sees all that the caller did before.
     #[inline(always)]
     pub fn push(&self, number: u16, link: &Link) -> bool {
         let mut top = self.top.load(Relaxed);
@@ -104,13 +104,13 @@ impl Pile {
         }
     }
 
-    /// Takes all that came, in its order, for the worker; `find` finds what has a number. Whoever
-    /// lays something down after that tells the worker.
+    /// Takes all numbers in the order in which they came, for the worker; `find` returns the object
+    /// with a number. The next call of [`Pile::push`] returns that the worker has to be told.
     #[inline(always)]
     pub fn take<'a, T: AsRef<Link> + 'a>(&self, find: impl Fn(u32) -> Option<&'a T>) -> Batch {
         let mut next = self.top.xchg(END, Full);
         let mut first = END;
-        // Turns it round. There is none with the number of the end.
+        // Reverses the list. No object has the number `END`.
         while let Some(found) = find(next) {
             let link = found.as_ref();
             let after = link.0.load(Relaxed);
@@ -121,12 +121,12 @@ impl Pile {
         Batch { next: first }
     }
 
-    /// Leaves what the worker has not got to for another time, when it is to be told.
+    /// Leaves the rest of a batch for a later run of the worker, which the caller has to start.
     pub fn leave(&self, batch: Batch) {
         self.rest.store(batch.next, Relaxed);
     }
 
-    /// What was left. For the worker.
+    /// Returns the rest that was left. For the worker.
     #[inline(always)]
     pub fn rest(&self) -> Batch {
         let next = self.rest.load(Relaxed);

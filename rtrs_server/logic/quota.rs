@@ -2,10 +2,10 @@
 
 //! Limits on what clients may take from a server: sessions, paths, connections, pinned memory.
 //!
-//! Nobody is authenticated before taking any of it, so each has a maximum. There are two kinds.
-//! Of a *total* there is one account: taken before the thing is made, given back after it is gone.
-//! Of what belongs to one session, path or source address there is an account each, which is kept
-//! by counting what there is, under the lock of the table that it is in.
+//! Clients take all of these without being authenticated, so each has a maximum. There are two
+//! kinds. A *total* has one account: a unit is taken before the object is made, and given back
+//! after it is gone. Resources of one session, path or source address have one account each: the
+//! objects in a table are counted, under the lock of that table.
 
 use core::{
     fmt,
@@ -18,14 +18,14 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// What can run out.
+/// A limited resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// Sessions, all together.
     Sessions,
     /// Sessions of one source address.
     SessionsPerSource,
-    /// Paths in their handshake, all together, but for those of sessions that their users have.
+    /// Paths in their handshake, all together, except those of sessions that their users have.
     Handshakes,
     /// Paths of one source address in their handshake.
     HandshakesPerSource,
@@ -44,7 +44,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// How many there are.
+    /// The number of resources.
     pub const COUNT: usize = 10;
 
     /// All of them, in the order of their numbers.
@@ -61,13 +61,13 @@ impl Resource {
         Self::MemoryPerSource,
     ];
 
-    /// Its number.
+    /// Returns its number.
     pub const fn index(self) -> usize {
-        // CAST: small numbers without gaps.
+        // CAST: The numbers are small and without gaps.
         self as usize
     }
 
-    /// Whether there is one account for all of it.
+    /// Whether it is a total.
     pub const fn is_total(self) -> bool {
         matches!(
             self,
@@ -75,8 +75,8 @@ impl Resource {
         )
     }
 
-    /// Maxima that make sense: a server that could serve nobody, or more than tables are made for,
-    /// does not.
+    /// Valid maxima. A server with a maximum outside could serve no client, or serve more than its
+    /// tables have room for.
     pub const fn range(self) -> RangeInclusive<u64> {
         match self {
             Self::Sessions | Self::SessionsPerSource => 1..=4096,
@@ -84,7 +84,7 @@ impl Resource {
             Self::PathsPerSession => 1..=128,
             Self::Cons | Self::ConsPerSource => 2..=1 << 20,
             Self::ConsPerPath => 2..=4096,
-            // A chunk of the smallest size; all there can be.
+            // The smallest chunk; the most that there can be.
             Self::Memory | Self::MemoryPerSource => 8192..=1 << 50,
         }
     }
@@ -106,10 +106,10 @@ impl Resource {
     }
 }
 
-/// More than the maximum would be in use.
+/// The maximum of a resource would be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverQuota {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
     /// The maximum at that time.
     pub max: u64,
@@ -155,7 +155,8 @@ impl Quota {
 
     /// Gives `count` units of a total back.
     ///
-    /// `false` if that many were not in use: a mistake of the caller; then none are now.
+    /// Returns `false` if less was in use, which is a mistake of the caller; then none is in use
+    /// now.
     pub fn give_back(&self, count: u64) -> bool {
         if self.update(|current| current.checked_sub(count)).is_some() {
             return true;
@@ -176,7 +177,7 @@ impl Quota {
         }
     }
 
-    /// Whether `count` units may be in use, for what somebody else counts.
+    /// Whether `count` units may be in use, for resources that are counted elsewhere.
     ///
     /// # Errors
     ///
@@ -201,13 +202,13 @@ impl Quota {
         self.max.load(Relaxed)
     }
 
-    /// How often it was exceeded, or rather was not.
+    /// Returns how often a request for more than the maximum was refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Changes the maximum; what is in use beyond it stays until it is given back. `false`, and
-    /// nothing is changed, if it is not in [`Resource::range`].
+    /// Changes the maximum. Units in use beyond it stay until they are given back. Returns `false`,
+    /// and changes nothing, if `max` is not in [`Resource::range`].
     pub fn set_max(&self, max: u64) -> bool {
         if !self.resource.range().contains(&max) {
             return false;
@@ -216,7 +217,7 @@ impl Quota {
         true
     }
 
-    /// Counts what is refused since there are `max` already, for who counts them elsewhere.
+    /// Counts a refusal because of the maximum `max`, for resources that are counted elsewhere.
     pub fn refuse(&self, max: u64) -> OverQuota {
         self.refused.fetch_add(1, Relaxed);
         OverQuota {
@@ -246,8 +247,8 @@ const CQE_BYTES: u64 = 64;
 /// An estimate of the memory that a device takes for the queues of one connection, of `send_wr` and
 /// `recv_wr` work requests.
 ///
-/// What it really takes is known to its driver alone. Drivers make queues of powers of two, of
-/// entries of 64 to 256 bytes.
+/// The real size is known to the driver only. Drivers make queues of powers of two, of entries of
+/// 64 to 256 bytes.
 pub fn queue_memory(send_wr: u32, recv_wr: u32) -> u64 {
     let send = power_of_two(send_wr.into());
     let recv = power_of_two(recv_wr.into());
@@ -261,12 +262,12 @@ fn power_of_two(count: u64) -> u64 {
     count.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// The largest sum of what belongs to one owner, of pairs of owner and amount. What it leaves of
-/// them has no meaning.
+/// Returns the largest sum of the amounts of one owner, in pairs of owner and amount. The contents
+/// of `items` have no meaning afterwards.
 ///
-/// Takes time with their number and that of different owners.
+/// The time this takes grows with the number of pairs and that of different owners.
 pub fn largest_sum<T: Copy + PartialEq>(items: &mut [(T, u64)]) -> u64 {
-    // Sums, each with its owner, take the place of what was looked at.
+    // Sums, each with its owner, replace the pairs that were looked at.
     let mut owners = 0usize;
 
     for index in 0..items.len() {

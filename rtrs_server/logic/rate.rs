@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often something may happen: so many times a second on average, and some at once.
+//! Limits how often something may happen: a number of times a second on average, and some at once.
 
 use crate::atomic::{
     Atomic,
@@ -10,12 +10,12 @@ use crate::atomic::{
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// Seconds without any after which as many as they would have been may come at once.
+/// Seconds without an event after which as many events as fit in them may happen at once.
 pub const BURST_SECS: u64 = 16;
 
 /// The state of one rate. Any number of CPUs may use it, in any context.
 pub struct Rate {
-    /// When all that was allowed would be over, were it spread evenly.
+    /// The time at which all events allowed so far would be over, were they spread evenly.
     until_ns: Atomic<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Rate {
         }
     }
 
-    /// Whether it may happen at `now_ns`, at `per_sec` a second, where 0 is any number.
+    /// Whether an event may happen at `now_ns`, at `per_sec` a second, where 0 means no limit.
     pub fn allows(&self, per_sec: u32, now_ns: u64) -> bool {
         let Some(step) = NS_PER_SEC.checked_div(per_sec.into()) else {
             return true;

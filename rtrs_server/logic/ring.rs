@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue of a fixed size: first in, first out, nothing is moved.
+//! A queue of a fixed size: first in, first out; no item is moved.
 
 use core::ops::DerefMut;
 
 /// A queue in the slots of `S`, a vector of `Option<T>`.
 pub struct Ring<S> {
     slots: S,
-    /// The first one.
+    /// Index of the first item.
     head: usize,
     len: usize,
 }
 
 impl<T, S: DerefMut<Target = [Option<T>]>> Ring<S> {
-    /// An empty queue with room for as many as `slots` has; those are all `None`.
+    /// An empty queue with room for as many items as `slots` has slots, which must all be `None`.
     pub const fn new(slots: S) -> Self {
         Self {
             slots,
@@ -22,28 +22,28 @@ impl<T, S: DerefMut<Target = [Option<T>]>> Ring<S> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds one at the end.
+    /// Adds an item at the end.
     ///
     /// # Errors
     ///
-    /// Gives it back if there is no room.
+    /// Returns the item if there is no room.
     pub fn push(&mut self, item: T) -> Result<(), T> {
         let room = self.slots.len();
 
         if self.len >= room {
             return Err(item);
         }
-        // No overflow: both are at most the number of slots, of things that have a size.
+        // No overflow: both are at most the number of slots, and a slot has a size.
         let end = self.head.wrapping_add(self.len);
         let index = match end.checked_sub(room) {
             Some(index) => index,
@@ -57,7 +57,7 @@ impl<T, S: DerefMut<Target = [Option<T>]>> Ring<S> {
         Ok(())
     }
 
-    /// Takes the first one.
+    /// Takes the first item.
     pub fn pop(&mut self) -> Option<T> {
         let item = self.slots.get_mut(self.head)?.take()?;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a client comes from, as far as shares are concerned, and which of those that have not
-//! finished to connect gives way when there are too many.
+//! Where a client comes from, as far as shares are concerned, and which of the clients that have
+//! not finished connecting gives way when there are too many.
 //!
-//! A host can have as many addresses as it likes. What it cannot choose freely is the network it is
-//! in, so addresses of one prefix count as one source.
+//! A host can have as many addresses as it likes, but it cannot choose its network freely. So
+//! addresses of one prefix count as one source.
 
 use core::num::NonZeroU32;
 
@@ -15,11 +15,11 @@ use rtrs_core::addr::Addr;
 pub struct Prefixes {
     /// Of IPv4, at most 32.
     pub v4: u32,
-    /// Of IPv6, at most 128. Of a link-local address all count, as the prefix says nothing.
+    /// Of IPv6, at most 128. All bits of a link-local address count, as its prefix says nothing.
     pub v6: u32,
 }
 
-/// What quotas of one source are about.
+/// A source: the unit that quotas per source count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
     family: u8,
@@ -27,7 +27,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The source of what comes from `addr`. What has no address is one source.
+    /// Returns the source of a client at `addr`. All clients without an address are one source.
     ///
     /// A GID of InfiniBand counts as a whole: its prefix is that of the subnet.
     pub fn new(addr: Option<Addr>, prefixes: Prefixes) -> Self {
@@ -46,9 +46,9 @@ impl Source {
         Self { family, prefix }
     }
 
-    /// A number below `range`, the same for the same source and `seed`.
+    /// Returns a number below `range`, always the same for the same source and `seed`.
     pub fn place(self, seed: u32, range: NonZeroU32) -> usize {
-        // FNV-1a, and a last step that moves what differs to the upper bits.
+        // FNV-1a, and a last step that moves differences to the upper bits.
         let start = 0xcbf2_9ce4_8422_2325 ^ u64::from(seed);
         let bytes = self.prefix.to_be_bytes();
         let all = bytes.iter().chain(core::iter::once(&self.family));
@@ -79,16 +79,16 @@ fn leading(bits: u32, size: u32) -> u128 {
     u128::MAX.checked_shl(rest).unwrap_or(0)
 }
 
-/// Which of `crowd`, of whom `key` gives source and time of coming, has to give way to a newcomer
-/// from `newcomer`.
+/// Returns which member of `crowd` has to give way to a newcomer from `newcomer`. `key` gives the
+/// source of a member and the time at which it came.
 ///
-/// Who came before `late` takes too long: the first of those. If there is none it is the first one
-/// of the source with most of them, if those are more than there are of the newcomer's own, and of
-/// several such sources the first one of all: not a host that has much to connect and is quick,
-/// while others, each from an address of its own, are slow.
+/// A member that came before `late` takes too long: the first of those gives way. If there is none,
+/// it is the first member of the source that has most of them, provided that source has more than
+/// the newcomer's own; of several such sources, it is the first member of all. So a host that
+/// connects much and quickly cannot displace others that are slow, each from an address of its own.
 ///
-/// Changes the order; the result is an index in the new one. Takes time with their number and that
-/// of different sources.
+/// Changes the order; the result is an index in the new order. The time this takes grows with the
+/// number of members and with that of different sources.
 pub fn gives_way<T>(
     crowd: &mut [T],
     newcomer: Source,
@@ -105,13 +105,13 @@ pub fn gives_way<T>(
         return Some(index);
     }
     let mut own = 0;
-    // Most, when the first of them came, where that one is.
+    // The largest count, when the first of them came, and its index.
     let mut worst: Option<(usize, u64, usize)> = None;
     let mut at = 0usize;
     let mut rest = crowd;
 
     while let Some(source) = rest.first().map(|one| key(one).0) {
-        // Those of one source come first, and of them the one that came first.
+        // Moves the members of one source to the front, the earliest of them first.
         let (mut count, mut since) = (0usize, u64::MAX);
         for index in 0..rest.len() {
             let Some((_, came)) = rest.get(index).map(&key).filter(|k| k.0 == source) else {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose turn it is: of those who want to work, so many do at a time, and the others stand in a
-//! line.
+//! Turns: a limited number of takers work at a time, the others stand in a line.
 //!
 //! ```text
 //!   Idle --wanted, a turn is free--> Called --begun--> Working --ended--------------> Idle
@@ -13,10 +12,10 @@
 //!                     +---ended, or ended with more-----+
 //! ```
 //!
-//! Who has more to do when its time is over goes to the end of the line, and works on if nobody is
-//! there.
+//! A taker that has more to do when its turn is over goes to the end of the line, and works on at
+//! once if the line is empty.
 
-/// Where one of them stands.
+/// The state of a taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stand {
     /// Has nothing to do.
@@ -27,32 +26,32 @@ pub enum Stand {
     Called,
     /// Has a turn, and works.
     Working,
-    /// The same, and something came that it may not have seen.
+    /// Has a turn and works; something came that it may not have seen.
     Wanted,
 }
 
-/// What happens to one of them.
+/// An event of a taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// There is something to do. `free`: there is a turn for it.
+    /// There is something to do.
     Wanted {
-        /// There is.
+        /// Whether a turn is free for it.
         free: bool,
     },
     /// It was the first in the line, and a turn is free.
     Called,
-    /// It works.
+    /// It starts to work.
     Begun,
-    /// Its time is over.
+    /// Its turn is over.
     Ended {
         /// It knows of more to do.
         more: bool,
     },
-    /// Nothing that it would do is of use any more.
+    /// Its work is of no use any more.
     Left,
 }
 
-/// What follows.
+/// What the caller has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
@@ -61,16 +60,16 @@ pub enum Step {
     Call,
     /// It goes to the end of the line.
     Line,
-    /// Its turn is free for the first in the line.
+    /// Its turn passes to the first in the line.
     Pass,
-    /// First it goes to the end of the line, then its turn is free.
+    /// It goes to the end of the line first, then its turn passes.
     LineAndPass,
-    /// It goes out of the line.
+    /// It leaves the line.
     Remove,
 }
 
 impl Stand {
-    /// The transition function; `None` for what cannot happen.
+    /// The transition function. Returns `None` for an event that cannot happen in this state.
     pub const fn next(self, event: Event) -> Option<(Self, Step)> {
         Some(match (self, event) {
             (Self::Idle, Event::Wanted { free: true }) => (Self::Called, Step::Call),

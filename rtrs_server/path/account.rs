@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a path counts for in quotas.
+//! The resources of a path that quotas count.
 //!
 //! The numbers are atomic and may be read in any context. The share of the total of handshakes is
-//! behind the spinlock `handshake`: the owner task gives it back when the handshake is over, and the
-//! registry when the path gives way to a newcomer. The first of the two decides: the path is
-//! started, or it is closed.
+//! behind the spinlock `handshake`. The owner task gives it back when the handshake is over, and
+//! the registry gives it back when the path gives way to a newcomer. The first of the two decides
+//! whether the path is started or closed.
 
 use kernel::sync::{
     atomic::Relaxed,
@@ -19,18 +19,18 @@ use crate::logic::{
 };
 
 impl Path {
-    /// The part of the client's address by which shares are counted.
+    /// The source of the client, by which shares are counted.
     pub(crate) fn source(&self) -> Source {
         self.source
     }
 
-    /// Which of the log's limits is that of its source. Any context.
+    /// Returns the place of its source in the log's limits. Any context.
     pub(super) fn log_place(&self) -> usize {
         self.session.context().registry().log_place(self.source)
     }
 
-    /// Bytes that count for its source: of queues those of all connections that were announced, of
-    /// chunks those that there are. Any context.
+    /// Returns the bytes that count for its source: queues of all announced connections, and
+    /// existing chunks. Any context.
     pub(crate) fn counted_memory(&self) -> u64 {
         let queues = if self.drained.load(Relaxed) {
             0
@@ -40,7 +40,7 @@ impl Path {
         queues.saturating_add(self.chunk_memory.load(Relaxed))
     }
 
-    /// Bytes were taken of the quota for its chunks. The registry is locked.
+    /// Notes bytes that were taken from the quota for its chunks. The registry is locked.
     pub(crate) fn set_chunk_memory(&self, bytes: u64) {
         self.chunk_memory.store(bytes, Relaxed);
     }
@@ -50,27 +50,26 @@ impl Path {
         self.in_handshake.load(Relaxed)
     }
 
-    /// End of the time of the handshake, which is also the order in which paths came.
+    /// End of the handshake time, which is also the order in which paths came.
     pub(crate) fn deadline(&self) -> u64 {
         self.deadline
     }
 
-    /// The handshake is over, one way or the other: from now on the path does not give way. Any
-    /// context.
+    /// The handshake is over: from now on the path does not give way. Any context.
     pub(super) fn end_handshake(&self) {
         self.in_handshake.store(false, Relaxed);
         let share = self.handshake.lock().take();
         drop(share);
     }
 
-    /// Ends the path in favour of a newcomer, unless its handshake is over. What it holds of the
-    /// totals is given back at once, not when it is gone, so the newcomer finds room when this
-    /// returns. The registry is locked.
+    /// Closes the path in favour of a newcomer, unless its handshake is over. Its shares of the
+    /// totals are given back at once, not when the path is gone, so the newcomer finds room when
+    /// this returns. The registry is locked.
     pub(crate) fn give_way(self: &Arc<Self>) {
         let share = {
             let mut handshake = self.handshake.lock();
             let share = handshake.take();
-            // Still locked: the owner looks for this after it has ended the handshake.
+            // With the lock held: the owner checks this after it has ended the handshake.
             if share.is_some() {
                 self.close(CloseReason::GaveWay);
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a path. Called by the owner task; all of it may sleep. None of it waits for requests
-//! that the user has, or is just taking.
+//! The end of a path. Called by the owner task; all of it may sleep. It does not wait for requests
+//! that the user has, or is about to take.
 
 use kernel::sync::{
     atomic::{
@@ -23,20 +23,21 @@ use crate::logic::path_state::{
 };
 
 impl Path {
-    /// Takes down everything but operations that the user is still working on. Those end with
-    /// nothing but their memory and the session's word for their chunk.
+    /// Takes down everything except operations that the user is still working on. Those only have
+    /// their memory and the session's word for their chunk left.
     pub(super) fn tear_down(
         self: &Arc<Self>,
         owner: &mut Owner,
         before: ServerPathState,
         reason: CloseReason,
     ) {
-        // 1. Nobody finds what is needed for posting, and after the grace period nobody uses it.
+        // 1. Objects needed for posting cannot be found any more, and are unused after the grace
+        // period.
         let live = self.live.replace(None).synchronize();
         let live = live.or_else(|| owner.staged.take());
 
-        // 2. No connection comes any more. Those that are there stop posting, and their clients
-        // are told; what is outstanding is flushed while the next steps go on.
+        // 2. No connection comes any more. Existing ones stop posting, and their clients are told;
+        // outstanding work requests are flushed during the next steps.
         let (eps, domain, shares) = {
             let mut setup = self.setup.lock();
             setup.closed = true;
@@ -53,8 +54,8 @@ impl Path {
             ep.disconnect();
         }
 
-        // 3. The directory goes before anything that takes long: a client that is back already
-        // waits for it.
+        // 3. The directory is removed before anything that takes long: a client that is back
+        // already waits for that.
         if let Some(dir) = owner.dir.take() {
             drop(dir);
             self.has_dir.store(false, Release);
@@ -67,23 +68,23 @@ impl Path {
             self.session().unclaim();
         }
 
-        // What nobody is going to execute is not to hold up what its client has sent again over
-        // another path, however long the next step takes. What was parked on another path's
-        // operation is not parked any more.
+        // Operations that will not be executed must not hold up the copies that their client has
+        // sent over another path, however long the next step takes. Requests that were parked here
+        // because of another path's operation are not parked any more.
         if let Some(live) = &live {
             drop_parked(self, live.chunks().len());
             live.give_up();
         }
 
-        // 4. Connections: drained, destroyed. Those of a handshake are here; those of a path that
-        // was starting, or up, are what goes first of `live`. No handler of ours runs after that.
-        // The user's `request()` may: its connection is nothing that it knows of.
+        // 4. Connections are drained and destroyed. Those of a handshake are here; those of a path
+        // that was starting, or up, are dropped first in `live`. No handler of this module runs
+        // after that. The user's `request()` may still run: it does not use the connection.
         drop(eps);
         let region = self.info.lock().region.take();
         drop(region);
 
-        // 5. The rest of it: operations that nobody works on, with keys. Then, as the last user of
-        // its memory, the domain.
+        // 5. The rest: operations that are not being worked on, and keys. Then the domain, as the
+        // last user of its memory.
         drop(live);
         drop(domain);
         drop(shares);
@@ -111,7 +112,7 @@ impl Path {
 
 fn drop_parked(path: &Path, chunks: usize) {
     for buf_id in 0..chunks {
-        // CAST: there are 16 bits of chunks.
+        // CAST: Buffer ids have 16 bits.
         path.session()
             .cancel_parked(buf_id as u16, path.incarnation());
     }

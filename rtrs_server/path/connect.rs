@@ -80,13 +80,13 @@ use crate::{
 /// invalidation of the client's key, answer.
 const WRS_INVALIDATE: u32 = 5;
 
-/// The same without changing keys: data, invalidation of the client's key, answer.
+/// The same if keys do not change: data, invalidation of the client's key, answer.
 const WRS_KEEP: u32 = 3;
 
-/// Repeats of an unacknowledged request; for ever if the receiver is not ready.
+/// Retries of an unacknowledged request; without limit if the receiver is not ready.
 const RETRY: u8 = 7;
 
-/// Sizes of the queues of a connection.
+/// Returns the sizes of the queues of a connection.
 fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize> {
     let attrs = device.attrs();
     let limits = QpLimits {
@@ -106,7 +106,7 @@ fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize>
     .map_err(|_| EINVAL)
 }
 
-/// Bytes, as they are counted, of the queues of a path with `cons` connections.
+/// Returns the bytes that are counted for the queues of a path with `cons` connections.
 pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> Result<u64> {
     let service = queue_size(config, device, true)?;
     let io = queue_size(config, device, false)?;
@@ -115,7 +115,7 @@ pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> 
     Ok(queue_memory(service.send_wr, service.recv_wr).saturating_add(all_io))
 }
 
-/// Takes `count` units of a total, in addition to those that there are.
+/// Takes `count` more units of a total.
 fn take_more(
     share: &mut Option<Share>,
     limits: &Arc<Limits>,
@@ -130,11 +130,11 @@ fn take_more(
 }
 
 impl Path {
-    /// A connection was found to belong here: its turn comes. May sleep.
+    /// Queues a connection that belongs to this path, until its turn. May sleep.
     ///
     /// # Errors
     ///
-    /// More are waiting than were announced.
+    /// If more are waiting than were announced.
     pub(crate) fn expect_connection(
         self: &Arc<Self>,
         handshake: Arc<Handshake>,
@@ -151,8 +151,8 @@ impl Path {
             .enqueue(self.session().context().handshake_queue(), self);
     }
 
-    /// Accepts or rejects the connection whose turn it is. The next one waits until other paths
-    /// had theirs.
+    /// Accepts or rejects the first waiting connection. The next one waits until other paths had
+    /// their turn.
     pub(super) fn connect_next(self: &Arc<Self>) {
         let next = self.expected.lock().pop();
         let Some(handshake) = next else { return };
@@ -163,7 +163,7 @@ impl Path {
         }
     }
 
-    /// Accepts or rejects a connection that was found to belong here. May sleep.
+    /// Accepts or rejects a connection that belongs to this path. May sleep.
     pub(crate) fn connect(
         self: &Arc<Self>,
         req: &ConnReq,
@@ -171,7 +171,7 @@ impl Path {
     ) -> Result<(), Refusal> {
         let result = self.try_connect(req, pending);
 
-        // Nothing would ever happen to a path without any connection.
+        // A path without any connection would get no further event.
         if result.is_err() && self.accepted.load(Acquire) == 0 {
             self.close(CloseReason::Refused);
         }
@@ -199,7 +199,7 @@ impl Path {
             Ok(ep) => ep,
             Err((pending, e)) => {
                 setup.one_less(queues);
-                // Neither is a connection rejected, nor dropped, with the lock held.
+                // A connection is neither rejected nor dropped with the lock held.
                 drop(setup);
                 let refusal = Refusal::from(e);
                 pending.reject(&reject_message(refusal.errno()));
@@ -229,15 +229,15 @@ impl Path {
                 // A connection is never dropped with the lock held.
                 drop(setup);
                 drop(ep);
-                // It cannot become whole any more. What it has by now would not be counted if the
-                // client went on trying.
+                // It cannot become complete any more. If the client went on trying, the resources
+                // it has by now would not be counted.
                 self.close(CloseReason::ConnError);
                 Err(e.into())
             }
         }
     }
 
-    /// Whether the connection can be added, and how large its queues are.
+    /// Checks that the connection can be added, and returns the sizes of its queues.
     fn check(
         &self,
         setup: &mut Setup,
@@ -253,8 +253,8 @@ impl Path {
         match &setup.domain {
             Some(domain) if core::ptr::eq(domain.device(), device) => (),
             Some(_) => return Err(Refusal::RESET),
-            // A domain for each path: what one client may do to its memory says nothing about the
-            // memory of another one.
+            // There is a domain for each path, so that a client's access to its own memory gives it
+            // none to the memory of another one.
             None => setup.domain = Some(Domain::new(device, OWNER)?),
         }
         let size = queue_size(self.session().context().config(), device, cid == 0)?;
@@ -273,7 +273,7 @@ impl Path {
         Ok(())
     }
 
-    /// Makes what the connection needs, and the message to accept it with.
+    /// Makes the objects of the connection, and the message to accept it with.
     fn equip(
         self: &Arc<Self>,
         setup: &mut Setup,
@@ -309,13 +309,13 @@ impl Path {
     }
 
     fn accept(&self, ep: &Locked<'_, Self>, message: &[u8]) -> Result {
-        // Counted before: the client's first message may be here before `accept()` returns.
+        // Counted before: the client's first message may arrive before `accept()` returns.
         self.accepted.fetch_add(1, Full);
         let accepted = ep.accept(ConnParam {
             private_data: message,
             retry_count: RETRY,
-            // A client that has no receive posted makes us wait for as long as it likes; the
-            // heartbeat ends that.
+            // A client that has no receive posted makes the server wait for as long as it likes;
+            // the heartbeat ends that.
             rnr_retry_count: RETRY,
         });
         if accepted.is_err() {
@@ -339,7 +339,7 @@ impl Path {
         }
     }
 
-    /// Posts the receive of the info request. Not after the connection was accepted.
+    /// Posts the receive of the info request. Must be called before the connection is accepted.
     fn expect_info(&self, domain: &Arc<Domain>, qp: &QueuePair) -> Result {
         let node = domain.device().numa_node();
         let pages = Pages::new(0, node, Gfp::KERNEL)?;

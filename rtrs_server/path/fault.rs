@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a client did wrong.
+//! Violations of the protocol by a client.
 
 use rtrs_core::proto::ProtoError;
 
-/// What a client did wrong.
+/// A violation of the protocol.
 pub(crate) enum Fault {
     /// A message that is not valid.
     Proto(ProtoError),
-    /// A request for a chunk whose request on this path is not answered yet.
+    /// A request for a chunk that has an unanswered request on this path.
     Busy,
-    /// Something that has no place here.
+    /// A message that must not come here.
     Unexpected(&'static str),
 }
 

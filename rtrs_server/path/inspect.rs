@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is on a path now, for tables in debugfs and files in sysfs.
+//! Connections and requests of a path, for tables in debugfs and files in sysfs.
 
 use kernel::{
     prelude::*,
@@ -24,7 +24,7 @@ impl Path {
                 *count = count.saturating_add(1);
             }
         });
-        // Of a handshake, which is over when there is a `Live`.
+        // Connections of a handshake, which is over when there is a `Live`.
         for ep in self.setup.lock().eps.iter().flatten() {
             if let Some(con) = Connection::accepted(ep, 0) {
                 f(con);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the owner task of a path decides. Called by it alone; see the top of [`super`].
+//! Decisions of a path's owner task. Called by it alone; see the top of [`super`].
 
 use kernel::sync::{
     atomic::{
@@ -41,11 +41,11 @@ use crate::{
     trace, //
 };
 
-/// How soon to look again whether something that is in the way is gone.
+/// Interval, in milliseconds, at which the owner checks whether the object in the way is gone.
 const RETRY_MS: u32 = 10;
 
 impl Path {
-    /// What happened since it looked last.
+    /// Returns the next event since the last look.
     pub(super) fn next_event(self: &Arc<Self>, owner: &mut Owner) -> Option<Event> {
         let state = self.state();
 
@@ -60,8 +60,8 @@ impl Path {
             let reason = self.reason.copy().unwrap_or(CloseReason::ConnError);
             return Some(Event::Close(reason));
         }
-        // Before the connections are counted: an honest client asks after the last one. Not in the
-        // condition below: the lock would be held for what follows, which sleeps.
+        // Read before the connections are counted: an honest client asks after the last one. Not in
+        // the condition below: the lock would be held for the code that follows, which sleeps.
         let name = self.info.lock().name;
         let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
         if state == ServerPathState::Handshaking && all {
@@ -80,7 +80,7 @@ impl Path {
         None
     }
 
-    /// The info request is there. Nothing happens while something is in the way: the deadline
+    /// The info request is there. Nothing happens while another object is in the way: the deadline
     /// still counts then.
     fn try_start(
         self: &Arc<Self>,
@@ -89,7 +89,7 @@ impl Path {
         name: &SessionName,
     ) -> Option<Event> {
         if state == ServerPathState::Handshaking {
-            // A violation, as the state machine has it too; here it is counted.
+            // A violation for the state machine too; here it is counted.
             self.fault(Fault::Unexpected("info request before all connections"));
             return Some(Event::InfoReceived);
         }
@@ -143,7 +143,7 @@ impl Path {
         };
         let ms = until.saturating_sub(now_ns()) / NS_PER_MS;
 
-        // One more, so as not to be too early.
+        // One millisecond more, so as not to be too early.
         Some(msecs_to_jiffies(
             u32::try_from(ms)
                 .unwrap_or(DEFAULT_INTERVAL_MS)
@@ -176,7 +176,7 @@ impl Path {
                 }
             }
             Action::Close => {
-                // What the state machine decided is closed for everybody else, too.
+                // If the state machine decided to close, the path is closed for all others, too.
                 if let ServerPathState::Closing(reason) = transition.state {
                     self.reason.populate(reason);
                     self.closing.store(true, Release);

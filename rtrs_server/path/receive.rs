@@ -4,10 +4,10 @@
 //!
 //! # Context
 //!
-//! Completions are handled in a work item of the completion queue, one at a time per connection;
-//! draining a connection waits for it, so that nothing here may take long. The user is called from
-//! a work item of the connection's [inbox](crate::inbox). Connection events come with the
-//! connection manager's handler lock.
+//! Completions are handled in a work item of the completion queue, one at a time per connection.
+//! Draining a connection waits for it, so nothing here may take long. The user is called from a
+//! work item of the connection's [inbox](crate::inbox). Connection events are called with the
+//! connection manager's handler lock held.
 
 use kernel::{
     prelude::*,
@@ -62,17 +62,18 @@ use crate::{
     trace,
 };
 
-/// Receive tokens: the info request, and everything after it, which carries no data.
+/// Receive tokens: the info request, and all later messages, which carry no data.
 pub(super) const RECV_INFO: u32 = 0;
 pub(super) const RECV_EMPTY: u32 = 1;
-/// How many there are.
+/// The number of receive tokens.
 pub(super) const RECV_TOKENS: u32 = 2;
 
-/// Send tokens: those below the queue depth are invalidations of a chunk's key. The others follow.
+/// Send tokens: those below the queue depth are invalidations of a chunk's key. The others are
+/// above.
 pub(super) const EXTRA_REG: u32 = 0;
 pub(super) const EXTRA_INFO: u32 = 1;
 const EXTRA_ACK: u32 = 2;
-/// How many others there are.
+/// The number of the other tokens.
 pub(super) const EXTRA_TOKENS: u32 = 3;
 
 impl Handler for Path {
@@ -85,7 +86,7 @@ impl Handler for Path {
             CmEvent::Rejected(..) | CmEvent::Failed(_) | CmEvent::AddrChange => {
                 CloseReason::ConnError
             }
-            // Nothing depends on it: the client's first message counts.
+            // Not needed: the client's first message counts.
             CmEvent::Established(_) => return,
             _ => return,
         };
@@ -107,7 +108,7 @@ impl Handler for Path {
         let Some(token) = token else { return };
         let depth = u32::from(self.geometry().queue_depth());
         match token.checked_sub(depth) {
-            // An operation whose invalidation failed goes with its chunk.
+            // An operation without a valid invalidation goes with its chunk.
             None if ok => {
                 if let Err(fault) = self.invalidated(token) {
                     path.fault(fault);
@@ -131,7 +132,7 @@ impl Handler for Path {
     }
 
     fn qp_event(&self, ep: &Endpoint<Self>, event: QpEvent) {
-        // What the device refuses of what is only written, or read, leaves no other trace.
+        // An access that only writes or reads and that the device refuses leaves no other trace.
         ep.handler().fault(Fault::Unexpected(match event {
             QpEvent::AccessError => "access to memory that is not the client's",
             _ => "request that the device does not understand",
@@ -184,7 +185,7 @@ impl Path {
         path.close(CloseReason::ConnError);
     }
 
-    /// The first message on the service connection.
+    /// Handles the first message on the service connection.
     #[cold]
     fn recv_info(&self, path: &Arc<Self>, wc: &Success) -> Result<(), Fault> {
         if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
@@ -213,7 +214,7 @@ impl Path {
         }
     }
 
-    /// Everything else is an RDMA write with an immediate value.
+    /// Handles all other messages, which are RDMA writes with an immediate value.
     #[inline(always)]
     fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Success) {
         if wc.opcode() != WcOpcode::RecvRdmaWithImm {
@@ -222,7 +223,7 @@ impl Path {
         let Some(imm) = wc.imm() else {
             return self.unexpected("write without a value");
         };
-        // Posted again at once: how much a client can make us do is limited by its chunks.
+        // Posted again at once: the client's chunks limit the work that it can cause.
         if let Err(e) = qp.post_recv_like(RECV_EMPTY) {
             self.recv_not_posted(e);
         }
@@ -256,7 +257,7 @@ impl Path {
         match Imm::decode(imm) {
             Ok(Imm::Hb) if cid == 0 => self.ack_heartbeat(qp),
             Ok(Imm::HbAck) if cid == 0 => {
-                // Nobody is interested in how long it took on this side.
+                // The round-trip time is not used on this side.
                 let _ = self.liveness.acked();
             }
             Ok(Imm::Hb | Imm::HbAck) => self.unexpected("heartbeat on an IO connection"),
@@ -281,7 +282,7 @@ impl Path {
         let guard = rcu::read_lock();
 
         match self.live.read(&guard) {
-            // CAST: the caller checked it against the queue depth.
+            // CAST: The caller checked it against the queue depth.
             Some(live) => live.invalidated(self, buf_id as u16),
             None => Ok(()),
         }
@@ -292,15 +293,15 @@ impl Path {
     pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
         let guard = rcu::read_lock();
 
-        // Without it the path is closing.
+        // Without a `Live`, the path is closing.
         self.live
             .read(&guard)
             .is_some_and(|live| live.is_under_way(buf_id))
     }
 
     /// The chunk's operation on another path is over: runs the one that waits for that here.
-    /// `false` if there is none. Any context, with the session's list of paths locked: it leads to
-    /// nothing that would look for another path.
+    /// Returns `false` if there is none. Any context, with the session's list of paths locked:
+    /// nothing called from here looks for another path.
     pub(crate) fn unpark(self: &Arc<Self>, buf_id: u16) -> bool {
         let guard = rcu::read_lock();
         let Some(live) = self.live.read(&guard) else {
@@ -315,7 +316,7 @@ impl Path {
         found
     }
 
-    /// The work item for making room.
+    /// The work item that makes room.
     pub(super) fn make_room(self: &Arc<Self>) {
         let guard = rcu::read_lock();
 
@@ -354,9 +355,9 @@ impl Path {
         trace::submit(op);
     }
 
-    /// Reads a request that was not read when it arrived, and takes its data out of the chunk if that
-    /// is to be; `None` if that ends the path, if it has ended, or if the user cannot be given what it
-    /// needs, so that the request was answered.
+    /// Reads a request that was not read when it arrived, and takes its data out of the chunk if
+    /// that is needed. Returns `None` if the path ends by that or has ended, or if an allocation
+    /// failed; the request was answered with the error then.
     #[inline(never)]
     fn make_ready(mut op: KBox<Op>) -> Option<KBox<Op>> {
         let ready = match op.is_read() {
@@ -377,7 +378,8 @@ impl Path {
         }
     }
 
-    /// Parses a request that was not when it arrived; `None` if that ends the path, or it has ended.
+    /// Parses a request that was not parsed when it arrived. Returns `None` if the path ends by
+    /// that, or has ended.
     fn begin(self: &Arc<Self>, op: &mut Op) -> Option<Result> {
         let parsed = {
             let guard = rcu::read_lock();
@@ -411,8 +413,8 @@ impl Path {
         }
     }
 
-    /// Asks the client whether it lives: from now on [`Path::was_heard`] is about what comes later.
-    /// Any context.
+    /// Asks the client whether it lives: [`Path::was_heard`] is about later messages only. Any
+    /// context.
     pub(crate) fn ask(self: &Arc<Self>) {
         self.liveness.heard();
         self.send_heartbeat();

@@ -15,32 +15,32 @@ use rtrs_core::proto::RECV_BATCH;
 use super::Path;
 use crate::limits::Share;
 
-/// The table of connections while they come in.
+/// The table of connections during the handshake.
 pub(super) struct Setup {
-    /// Nothing is added any more.
+    /// No connection is added any more.
     pub(super) closed: bool,
     pub(super) domain: Option<Arc<Domain>>,
     /// By connection id, as many as the client announced.
     pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
-    /// Receives to post on the service connection and on each other one.
+    /// Receives to post on the service connection, and on each other one.
     pub(super) recvs: (Receives, Receives),
-    /// Of the connections that there are.
+    /// Share of the connections that exist.
     pub(super) cons: Option<Share>,
-    /// Of the memory, for their queues.
+    /// Share of the memory for their queues.
     pub(super) queues: Option<Share>,
 }
 
 /// Receives of a connection.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Receives {
-    /// All.
+    /// All receives.
     pub(super) posted: u32,
-    /// Those on which the client does not count.
+    /// The receives that the client does not count on.
     pub(super) spare: u32,
 }
 
 impl Receives {
-    /// As there is room for, of which the client counts on so many.
+    /// As many as there is room for, with `counted_on` that the client counts on.
     pub(super) fn of(room: u32, counted_on: u32) -> Self {
         let posted = room.min(counted_on.saturating_add(RECV_BATCH));
         Self {
@@ -51,7 +51,7 @@ impl Receives {
 }
 
 impl Setup {
-    /// A connection that was counted, with `queues` bytes, did not come to be.
+    /// Gives back the shares of a connection that failed after it was counted with `queues` bytes.
     pub(super) fn one_less(&mut self, queues: u64) {
         if let Some(cons) = &mut self.cons {
             cons.fewer(1);

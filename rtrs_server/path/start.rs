@@ -74,11 +74,11 @@ use crate::{
 /// Registrations posted at a time.
 pub(super) const REG_BATCH: u32 = 16;
 
-/// Time a batch of registrations, which are local to the device, may take.
+/// Time in milliseconds that a batch of registrations, which are local to the device, may take.
 const REG_TIMEOUT_MS: u32 = 30_000;
 
 impl Path {
-    /// Makes everything that IO needs, and tells the user.
+    /// Makes all objects that IO needs, and tells the user.
     pub(super) fn prepare(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let refused = |e: Error| {
             pr_warn_caused_by!(
@@ -91,10 +91,10 @@ impl Path {
         };
         self.end_handshake();
         if self.is_closing() {
-            // It may have given way to another client: its session is not to be told of.
+            // It may have given way to another client: the user is not told of its session then.
             return Err(CloseReason::ConnError);
         }
-        // Before memory is made for it: a client that comes and goes costs most of all here.
+        // Checked before memory is made for it: a client that comes and goes costs most here.
         if !self.session().context().registry().may_start(self.source()) {
             pr_warn_caused_by!(
                 self.log_place(),
@@ -107,7 +107,8 @@ impl Path {
         let dir = self
             .session()
             .path_up(self.addrs().src, self.path_wait, |session_dir| {
-                // The user may have taken their time, and the client has come back meanwhile.
+                // The user's callback may have taken long, and the client may have come back
+                // meanwhile.
                 if self.is_closing() {
                     return Err(errno::ECONNABORTED);
                 }
@@ -152,7 +153,7 @@ impl Path {
 
         let answer = self.info_answer(&live);
 
-        // Nothing was there, so there is nothing to wait for.
+        // Nothing was published before, so there is nothing to wait for.
         drop(self.live.replace(Some(live)));
         answer
             .and_then(|(region, len)| self.send_info(&region, len))
@@ -164,11 +165,11 @@ impl Path {
         Ok(())
     }
 
-    /// Connections, chunks, keys, operations.
+    /// Makes connections, chunks, keys and operations.
     fn make_live(self: &Arc<Self>) -> Result<KBox<Live>> {
         let (domain, eps) = self.take_endpoints()?;
-        // Not before: a client that only connects takes no chunks from others. It was compared
-        // then, so this fails only for somebody whom others have overtaken.
+        // Taken only now: a client that only connects takes no chunks from others. The handshake
+        // checked for room, so this fails only if other clients have taken it since.
         let context = self.session().context();
         let memory = context
             .registry()
@@ -184,7 +185,7 @@ impl Path {
         self.session().make_words()?;
         let depth = self.geometry().queue_depth();
         let mut regions = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        // CAST: at most 4 MiB.
+        // CAST: At most 4 MiB.
         let size = self.geometry().chunk_size() as usize;
         for _ in 0..depth {
             regions.push(map(&domain, size, Direction::Bidirectional)?, GFP_KERNEL)?;
@@ -232,7 +233,7 @@ impl Path {
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
         for ep in eps.iter() {
-            // What comes over the service connection may keep the user busy for long.
+            // Requests of the service connection may keep the user busy for long.
             let (queue, turns) = match ep.index() {
                 0 => (context.slow_queue(), context.turns(self.source())),
                 _ => (context.io_queue(), None),
@@ -259,7 +260,7 @@ impl Path {
         )
     }
 
-    /// The connections, of which there have to be all.
+    /// Takes the connections, which must be complete.
     #[expect(clippy::type_complexity)]
     fn take_endpoints(&self) -> Result<(Arc<Domain>, KVVec<Pin<KBox<Endpoint<Self>>>>)> {
         let mut eps = KVVec::with_capacity(usize::from(self.cid_num), GFP_KERNEL)?;
@@ -271,17 +272,17 @@ impl Path {
         setup.closed = true;
         let domain = setup.domain.take().ok_or(EINVAL)?;
         for ep in setup.eps.iter_mut().filter_map(Option::take) {
-            // There is room: there are as many as announced.
+            // Does not fail: there is room for all announced connections.
             eps.push(ep, GFP_KERNEL)?;
         }
         Ok((domain, eps))
     }
 
-    /// Keys for groups of chunks: as few as possible, all of the same size, since that is what
-    /// clients can work with.
+    /// Makes keys for groups of chunks. There are as few groups as possible, all of the same size,
+    /// as clients require that.
     fn group(&self, domain: &Arc<Domain>, chunks: &[Region]) -> Result<KVec<Mr>> {
         let depth = u32::from(self.geometry().queue_depth());
-        // With large pages, devices count what they cover in their own ones.
+        // If the kernel's pages are larger than the device's, the device counts its own.
         let most = Mr::max_regions(domain, self.geometry().chunk_size()).max(1);
         let size = (1..=depth.min(most))
             .rev()
@@ -289,14 +290,14 @@ impl Path {
             .unwrap_or(1);
         let mut groups = KVec::new();
 
-        // CAST: at most 16 bits.
+        // CAST: At most 16 bits.
         for members in chunks.chunks(size as usize) {
             groups.push(Mr::of(domain, members)?, GFP_KERNEL)?;
         }
         Ok(groups)
     }
 
-    /// Registers all keys, in batches: there may be more than the queue holds.
+    /// Registers all keys, in batches: there may be more than the queue can hold.
     fn register(&self, live: &Live) -> Result {
         let qp = live
             .endpoints()
@@ -325,7 +326,7 @@ impl Path {
         }
     }
 
-    /// The info answer: where the chunks are.
+    /// Makes the info answer, which says where the chunks are.
     fn info_answer(&self, live: &Live) -> Result<(Region, usize)> {
         let chunk_size = self.geometry().chunk_size();
         let mut descs = KVVec::new();
@@ -380,7 +381,7 @@ fn describe(mr: &Mr, len: u32) -> Result<SgDesc> {
     })
 }
 
-/// Zeroed memory for `len` bytes, mapped for the device. May sleep.
+/// Allocates zeroed memory of `len` bytes, mapped for the device. May sleep.
 fn map(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region> {
     let pages = Pages::new(
         Pages::order_of(len),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the servers of this module listen, for those that ask.
+//! The addresses at which the servers of this module listen.
 //!
 //! # Locking
 //!

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room for newcomers: which handshake gives way when a total is exhausted, and how often one
-//! source may start paths, and write to the log.
+//! Room for newcomers: which handshake gives way when a total is exhausted, and rate limits of one
+//! source for path starts and log messages.
 
 use core::num::NonZeroU32;
 use kernel::{
@@ -35,8 +35,8 @@ use crate::{
 };
 
 impl Registry {
-    /// Ends one handshake in favour of a newcomer from `source`, which `over` has kept out; for want
-    /// of a session all handshakes of one session. May sleep.
+    /// Ends one handshake in favour of a newcomer from `source` that was refused by `over`. If a
+    /// session is needed, ends all handshakes of one session. May sleep.
     ///
     /// # Errors
     ///
@@ -50,9 +50,9 @@ impl Registry {
             return Err(over.into());
         };
 
-        // With the lock held its session does not get another path.
+        // With the lock held, its session does not get another path.
         let _sessions = self.sessions.lock();
-        // Its user may know the session by another path since.
+        // Its user may know the session by another path by now.
         if !victim.session().is_kept() {
             let whole = over.resource == Resource::Sessions;
             crowd
@@ -68,7 +68,7 @@ impl Registry {
 
     /// The paths that count in the total of handshakes. May sleep.
     fn crowd(&self) -> Result<KVVec<Arc<Path>>> {
-        // More may come while memory is allocated for them. Those need not give way.
+        // More may come while memory is allocated. Those need not give way.
         let count = self.limits.quota(Resource::Handshakes).current();
         let mut crowd = KVVec::with_capacity(usize::try_from(count)?, GFP_KERNEL)?;
 
@@ -82,18 +82,19 @@ impl Registry {
         Ok(crowd)
     }
 
-    /// Whether a path from `source` may be started. If so it is counted. Any context.
+    /// Whether a path from `source` may be started. Counts it if so. Any context.
     pub(crate) fn may_start(&self, source: Source) -> bool {
         let rate = self.starts.get(self.place(source, RATES));
         rate.is_some_and(|rate| rate.allows(config::starts_per_source(), now_ns()))
     }
 
-    /// Which one of `count` is that of `source`: two may share one. Any context.
+    /// Returns the place of `source` in a table of `count` entries; two sources may share a place.
+    /// Any context.
     pub(crate) fn place(&self, source: Source, count: NonZeroU32) -> usize {
         source.place(self.seed, count)
     }
 
-    /// Which of the log's limits is that of `source`. Any context.
+    /// Returns the place of `source` in the log's limits. Any context.
     pub(crate) fn log_place(&self, source: Source) -> usize {
         self.place(source, ratelimit::SOURCES)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the client of a session lives, for somebody else who wants its name.
+//! Whether the client of a session lives, for another session that wants its name.
 //!
 //! # Locking
 //!
@@ -12,7 +12,7 @@ use super::Session;
 use crate::logic::admission::Verdict;
 
 impl Session {
-    /// Whether its client has left in an orderly way, for what can be seen from here. Any context.
+    /// Whether its client has left in an orderly way, as far as the server can tell. Any context.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Relaxed)
     }
@@ -22,9 +22,9 @@ impl Session {
         self.left.store(left, Relaxed);
     }
 
-    /// Whether its client lives: asks it on all paths that there are, and listens. To be called again
-    /// and again until there is an answer, at `now` nanoseconds of the monotonic clock. A path that
-    /// is just starting answers for it: the client has asked for its chunks. Any context.
+    /// Whether its client lives: asks it on all paths, and listens. `now` is in nanoseconds of the
+    /// monotonic clock. The caller has to repeat this until there is an answer. A path that is just
+    /// starting counts as an answer: the client has asked for its chunks. Any context.
     pub(crate) fn asked_for_life(&self, now: u64) -> Verdict {
         let mut question = self.question.lock();
         let paths = self.paths.lock();

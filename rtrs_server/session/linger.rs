@@ -48,13 +48,13 @@ impl DelayedOn for Session {
 }
 
 impl Session {
-    /// Its client says for how long requests wait there while it has no path. What the latest path
-    /// that came up says counts. Any context.
+    /// Sets how long requests wait at the client while it has no path. The latest path that came up
+    /// counts. Any context.
     pub(super) fn set_path_wait(&self, wait: PathWait) {
         self.path_wait.store(wait.to_secs(), Relaxed);
     }
 
-    /// For how many seconds it is kept without a path. Any context.
+    /// Returns the seconds for which it is kept without a path. Any context.
     pub(crate) fn linger_secs(&self) -> u32 {
         let wait = PathWait::from_secs(self.path_wait.load(Relaxed));
         self.ctx.config().linger.of(wait)
@@ -70,30 +70,31 @@ impl Session {
         }
         self.expiry
             .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
-        // Whoever closes the server may not have seen the timer.
+        // The task that closes the server may not have seen the timer.
         if self.ctx.is_closing() {
             self.expire_soon();
         }
     }
 
-    /// Ends the session now, if it is without a path, and not when its time is over. Any context.
+    /// Ends the session now, if it has no path, instead of when its time is over. Any context.
     pub(crate) fn expire_soon(self: &Arc<Self>) {
         self.expiry.mod_delayed(self, 0);
     }
 
-    /// Whether the user has the session: it was told that it is up, and not that it is down. A
-    /// path that was added under the registry's lock finds this to stay so. Any context.
+    /// Whether the user has the session: it was told that it is up, and not that it is down. After
+    /// a path was added under the registry's lock, a true result stays true. Any context.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.load(Acquire)
     }
 
-    /// Ends the session if it is without a path. May sleep for as long as the user likes.
+    /// Ends the session if it has no path. May sleep for as long as the user likes.
     fn expire(self: &Arc<Self>) {
         {
-            // Locked first: a path that is added after the decision cannot come up before it was
-            // carried out.
+            // Locked first: a path that is added after the decision cannot come up before the
+            // decision was carried out.
             let mut link = self.link.lock();
-            // Decided with the registry locked, so that a client that comes back is told the truth.
+            // Decided with the registry locked, so that a client that comes back gets a correct
+            // answer.
             if !self.ctx.registry().give_up(self) {
                 return;
             }
@@ -114,8 +115,8 @@ impl Session {
     }
 
     /// Whether the user is being told that the session is down, and may know it by its name until
-    /// that has returned. With the registry locked there is nothing between this and
-    /// [`Session::is_kept`]. Any context.
+    /// that call has returned. With the registry locked, there is no time between the end of
+    /// [`Session::is_kept`] and the start of this. Any context.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Acquire)
     }

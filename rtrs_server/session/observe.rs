@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is to be seen of a session: events, and what sysfs and debugfs show.
+//! Observation of a session: events, and contents of files in sysfs and debugfs.
 
 use kernel::{
     prelude::*,
@@ -37,7 +37,7 @@ impl Session {
         self.send_event(&mut link, path, true, first);
     }
 
-    /// While the directory is there: the event is one of it.
+    /// Must be called while the directory exists: the event is one of its device.
     pub(super) fn send_event(&self, link: &mut Link, path: &Path, up: bool, session_too: bool) {
         link.number = link.number.wrapping_add(1);
         let event = PathEvent {
@@ -57,7 +57,7 @@ impl Session {
         }
     }
 
-    /// How many of the paths that can be seen are connected, now.
+    /// Returns how many of the visible paths are connected now.
     pub(crate) fn health(&self) -> Health {
         let mut health = Health::default();
 
@@ -75,13 +75,14 @@ impl Session {
         let mut all = KVec::with_capacity(PATHS_ROOM, GFP_KERNEL)?;
 
         for path in self.paths.lock().iter() {
-            // There is room: there are no more.
+            // Does not fail: a session has no more paths.
             let _ = all.push_within_capacity(path.clone());
         }
         Ok(all)
     }
 
-    /// Bytes of memory that the session holds: what its paths have, and the words of its chunks.
+    /// Returns the bytes of memory that the session holds: memory of its paths, and its chunks'
+    /// words.
     pub(crate) fn memory(&self) -> u64 {
         // CAST: `usize` has at most 64 bits.
         let word = size_of::<Arc<ChunkState>>() + ChunkState::MEMORY;
