@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! For block drivers in Rust.
+//! The API for block drivers in Rust.
 //!
 //! ```ignore
 //! let session = Session::open(Config { name: "disks", .. }, &["ip:10.0.0.1"], None)?;
@@ -52,7 +52,7 @@ pub use crate::{
     },
 };
 
-/// What a session is to be like.
+/// The properties of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'a> {
     /// Its name: 1 to 254 printable ASCII characters without blank, `/` and `.`, unique on this
@@ -78,20 +78,20 @@ pub enum Wait {
     Yes,
 }
 
-/// A session. Dropping it closes it: that sleeps, waits for permits that are
-/// held, and fails requests that are in flight.
+/// A session. Dropping it closes it: the drop sleeps, waits for permits that are held, and fails
+/// requests that are in flight.
 pub struct Session(Ready);
 
-/// The right to have one request in flight, of one session. Dropping it gives it
-/// back; if its request is not complete then that does.
+/// The right to have one request of a session in flight. Dropping it gives it back; if its request
+/// is not complete, the completion gives it back.
 pub struct Permit {
     permits: Arc<Permits>,
     id: u16,
 }
 
 impl Permit {
-    /// Its number, smaller than the session's queue depth: for a table of the
-    /// user's own.
+    /// Its number, less than the session's queue depth, for example as an index of a table of the
+    /// user.
     pub fn id(&self) -> u16 {
         self.id
     }
@@ -104,16 +104,16 @@ impl Drop for Permit {
 }
 
 impl Session {
-    /// Opens a session over `paths`, each `[src{,|@}]dst` as in `add_path`; all of
-    /// them have to connect. `events` is told when the session is lost, and when it is back: who
-    /// has made something there by requests has to know. It is dropped by the time the session is.
+    /// Opens a session over `paths`, each `[src{,|@}]dst` as in `add_path`; all of them have to
+    /// connect. May sleep. `events` is told when the session is lost and when it is back: a user
+    /// with state at the server that was made by requests needs that. `events` is dropped no later
+    /// than the session.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a malformed name or address, `EEXIST` for a name in use, or
-    /// why a path did not connect: `ETIMEDOUT`, `EHOSTUNREACH`, `ECONNRESET`
-    /// (nobody listens, or the server refused without a reason), or the server's
-    /// reason.
+    /// `EINVAL` for a malformed name or address, `EEXIST` for a name in use, or the error of a path
+    /// that did not connect: `ETIMEDOUT`, `EHOSTUNREACH`, `ECONNRESET` (no server listens, or the
+    /// server refused without a reason), or the server's reason.
     pub fn open(
         config: Config<'_>,
         paths: &[&str],
@@ -151,18 +151,18 @@ impl Session {
         self.0.session().limits()
     }
 
-    /// Whether some path is connected.
+    /// Whether at least one path is connected.
     pub fn is_connected(&self) -> bool {
         self.0.session().is_connected()
     }
 
-    /// Whether requests fail at once, for want of a path or because the session is being closed.
-    /// While there is no path, but time to wait for one, they do not.
+    /// Whether requests fail at once, because there is no path or the session is being closed.
+    /// False while there is no path but requests still wait for one.
     pub fn is_failing(&self) -> bool {
         self.0.session().is_failing()
     }
 
-    /// Takes a permit.
+    /// Takes a permit. With [`Wait::Yes`] it may sleep.
     pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
         let (id, _) = self.0.get_permit(connection, wait == Wait::Yes)?;
         // CAST: Less than the queue depth.
@@ -173,25 +173,23 @@ impl Session {
         })
     }
 
-    /// Handles requests of polled queue `queue` that are complete; returns how many
-    /// completions were found. Any context in which [`Request::complete`] may run, which
-    /// it does from here.
+    /// Handles completed requests of polled queue `queue`, and returns the number of completions
+    /// found. Any context in which [`Request::complete`] may run, since it is called from here.
     ///
-    /// A queue that nobody polls is looked after, once in a jiffy.
+    /// If no task polls a queue, it is checked once in a jiffy.
     pub fn poll(&self, queue: u16) -> u32 {
         self.0.session().poll(queue)
     }
 
-    /// Sends a request with a user message and all of its data. When
-    /// it is complete, possibly before this returns, it is told.
+    /// Sends a request with a user message and all of its data. [`Request::complete`] is called
+    /// when it is complete, possibly before this returns.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` for a message or data beyond the limits, `EBUSY` while the
-    /// permit's last request is not complete, or another one with the same
-    /// [`SgBuffer`], `EINVAL` for a permit of another session, `ECONNABORTED`
-    /// without a connected path, `ENOMEM` if it may work later. The request is not
-    /// told then.
+    /// `EMSGSIZE` for a message or data beyond the limits, `EBUSY` while the permit's last request
+    /// is not complete, or another one with the same [`SgBuffer`], `EINVAL` for a permit of another
+    /// session, `ECONNABORTED` without a connected path, `ENOMEM` if it may work later.
+    /// [`Request::complete`] is not called then.
     pub fn submit<R: Request>(
         &self,
         permit: &Permit,
@@ -205,7 +203,7 @@ impl Session {
         self.submit_loan(permit, dir, message, Loan::of_request(request)?)
     }
 
-    /// The same for all types of requests: built once, in this module.
+    /// The same for all types of requests: compiled once, in this module.
     #[inline(never)]
     fn submit_loan(
         &self,

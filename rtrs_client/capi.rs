@@ -2,9 +2,9 @@
 
 //! The C API of rtrs-client.
 //!
-//! Declared in `rtrs.h`, described, with the context each function may be called
-//! from, in `Documentation/api-c.rst`. This is a translation: pointers become
-//! values, values become pointers, everything else is in [`crate::session`].
+//! Declared in `rtrs.h`. Described in `Documentation/api-c.rst`, with the context from which each
+//! function may be called. This is a translation between pointers and values; the rest is in
+//! [`crate::session`].
 
 use core::{
     ffi::{
@@ -54,7 +54,7 @@ struct LinkEv(Notifier);
 
 impl Events for LinkEv {
     fn link_event(&self, event: LinkEvent) {
-        // CAST: the numbers of the C enumeration.
+        // CAST: The discriminants are the numbers of the C enumeration.
         self.0.call(event as u32);
     }
 }
@@ -81,8 +81,8 @@ pub(crate) struct RtrsAttrs {
     max_segments: u32,
 }
 
-/// `struct rtrs_permit`: what a caller may look at behind the pointer it gets is
-/// its own space, `pdu_sz` bytes behind these 16.
+/// `struct rtrs_permit`: a caller gets a pointer to it, and may use the `pdu_sz` bytes of its own
+/// space behind these 16.
 #[repr(C)]
 pub(crate) struct RtrsPermit {
     con_type: c_uint,
@@ -101,12 +101,12 @@ const RTRS_PERMIT_NOWAIT: c_uint = 0;
 const READ: c_int = 0;
 const WRITE: c_int = 1;
 
-/// `struct rtrs_clt_sess`: a session and what its C user sees of permits.
+/// `struct rtrs_clt_sess`: a session, and the permits as its C user sees them.
 pub(crate) struct RtrsCltSess {
     ready: Ready,
     /// The `struct rtrs_permit`s with their space, as words for alignment.
     memory: KVVec<u64>,
-    /// Bytes from one to the next.
+    /// Bytes from one permit to the next.
     stride: usize,
 }
 
@@ -130,7 +130,7 @@ impl RtrsCltSess {
         })
     }
 
-    /// Where the C permit `id` is.
+    /// Returns the address of the C permit `id`.
     #[inline(always)]
     fn permit_ptr(&self, id: usize) -> *mut RtrsPermit {
         self.memory
@@ -141,7 +141,7 @@ impl RtrsCltSess {
             .cast()
     }
 
-    /// Takes a permit; null if there is none, see [`Ready::get_permit`].
+    /// Takes a permit. Returns null if there is none, see [`Ready::get_permit`].
     #[inline(always)]
     fn get(&self, con_type: c_uint, wait: bool) -> *mut RtrsPermit {
         let connection = match con_type {
@@ -152,7 +152,8 @@ impl RtrsCltSess {
             return core::ptr::null_mut();
         };
         let ptr = self.permit_ptr(id);
-        // SAFETY: inside `memory`, aligned, and by the permit nobody else's.
+        // SAFETY: `ptr` is inside `memory` and aligned. The permit gives its holder the sole
+        // access.
         unsafe {
             ptr.write(RtrsPermit {
                 con_type,
@@ -165,21 +166,23 @@ impl RtrsCltSess {
         ptr
     }
 
-    /// The same, of one who waits. Sleeps.
+    /// The same for a caller that waits. May sleep.
     #[inline(never)]
     fn get_waiting(&self, con_type: c_uint) -> *mut RtrsPermit {
         self.get(con_type, true)
     }
 
-    /// The number of a C permit, if it is one of these, and perhaps if it is none at all. It says itself
-    /// which one, unless its user has written over that: then it is not where that one is.
+    /// Returns the number of a C permit of this session. A pointer that is not a held permit may
+    /// give a number too. The permit has its number in itself; if its user has overwritten that,
+    /// the address does not match the number, and this returns `None`.
     ///
     /// # Safety
     ///
     /// `permit` must be readable.
     #[inline(always)]
     unsafe fn id_of(&self, permit: *const RtrsPermit) -> Option<usize> {
-        // SAFETY: By the function's requirement. Volatile, as what is not a permit may be changing.
+        // SAFETY: By the safety requirements of this function, `permit` is readable. The read is
+        // volatile, because memory that is not a permit may be changing.
         let id = unsafe { (&raw const (*permit).mem_id).read_volatile() };
         // CAST: `usize` has at least 32 bits.
         let id = id as usize;
@@ -194,7 +197,7 @@ fn to_ptr(result: Result<KBox<RtrsCltSess>>) -> *mut RtrsCltSess {
     }
 }
 
-/// Opens a session. Process context; sleeps.
+/// Opens a session. Process context; may sleep.
 ///
 /// # Safety
 ///
@@ -216,7 +219,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
     if path_cnt == 0 {
         return EINVAL.to_ptr();
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `ops`, `pathname` and `paths` are valid.
     let (ops, name, paths) = unsafe {
         (
             &*ops,
@@ -228,7 +231,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
         let name = SessionName::new(name.to_bytes()).map_err(|_| EINVAL)?;
         let events: Option<Arc<dyn Events>> = match ops.link_ev {
             Some(link_ev) => {
-                // SAFETY: By the function's requirement.
+                // SAFETY: By the safety requirements of this function, `link_ev` is callable with
+                // `priv`.
                 let notifier = unsafe { Notifier::from_raw(link_ev, ops.private) };
                 Some(Arc::new(LinkEv(notifier), GFP_KERNEL)?)
             }
@@ -239,10 +243,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
             let src = if path.src.is_null() {
                 None
             } else {
-                // SAFETY: By the function's requirement.
+                // SAFETY: By the safety requirements of this function, the address is valid.
                 Some(unsafe { SockAddr::from_raw(path.src) }?)
             };
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, the address is valid.
             let dst = unsafe { SockAddr::from_raw(path.dst) }?;
             addrs.push((src, dst), GFP_KERNEL)?;
         }
@@ -278,13 +282,13 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
 /// `sess` must come from `rtrs_clt_open()`, and not be used afterwards.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn rtrs_clt_close(sess: *mut RtrsCltSess) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` comes from `KBox::into_raw()` in
+    // `rtrs_clt_open()`, and is not used afterwards.
     let sess = unsafe { KBox::from_raw(sess) };
     client::close(sess.ready.session());
 }
 
-/// Takes a permit; null if there is none. Any context without `wait`, else
-/// process context.
+/// Takes a permit. Returns null if there is none. Any context without `wait`, else process context.
 ///
 /// # Safety
 ///
@@ -295,7 +299,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
     con_type: c_uint,
     wait: c_uint,
 ) -> *mut RtrsPermit {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
     let sess = unsafe { &*sess };
     match wait {
         RTRS_PERMIT_NOWAIT => sess.get(con_type, false),
@@ -314,16 +318,16 @@ pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
     sess: *mut RtrsCltSess,
     permit: *mut RtrsPermit,
 ) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
     let sess = unsafe { &*sess };
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `permit` is readable.
     if let Some(id) = unsafe { sess.id_of(permit) } {
         sess.ready.put_permit(id);
     }
 }
 
-/// Sends a request. Any context. 0, and `conf_fn` will be called; or a negative
-/// errno, and it will not.
+/// Sends a request. Any context. Returns 0 if `conf_fn` will be called, or a negative errno if it
+/// will not.
 ///
 /// # Safety
 ///
@@ -343,9 +347,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     sg: *mut c_void,
     sg_cnt: c_uint,
 ) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `ops` and `sess` are valid, and `vec`
+    // has `nr` pieces.
     let (ops, sess, message) = unsafe { (&*ops, &*sess, Message::from_raw(vec, nr)) };
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `permit` is valid.
     let (Some(conf_fn), Some(id)) = (ops.conf_fn, unsafe { sess.id_of(permit) }) else {
         return EINVAL.to_errno();
     };
@@ -358,10 +363,11 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         Ok(turn) => turn,
         Err(e) => return e.to_errno(),
     };
-    // What the list describes; `_len` says the same, if the caller is right.
-    // SAFETY: By the function's requirement.
+    // The length is that of the list; a correct caller passes the same in `_len`.
+    // SAFETY: By the safety requirements of this function, `conf_fn` is callable with `priv`, and
+    // `sg` with its pages stays until that call.
     turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt) };
-    // Messages of the service connection, and those without data, are looked at first.
+    // Messages of the service connection, and those without data, are inspected first.
     let sent = match sg_cnt == 0 || turn.connection == Connection::Admin {
         true => sess.ready.submit_observed(id, turn, dir, message),
         false => sess.ready.submit(id, turn, dir, message),
@@ -372,12 +378,11 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     }
 }
 
-/// Handles completions of a polled queue; how many there were.
+/// Handles completions of a polled queue. Returns the number of completions.
 ///
-/// `index` is the number of the caller's hardware queue. RNBD counts its polled ones
-/// after the others, from the number of CPUs that were online when the device was mapped,
-/// which we do not know. Any number names a queue of ours, and always the same: that is
-/// all it takes.
+/// `index` is the number of the caller's hardware queue. RNBD counts its polled queues after the
+/// others, from the number of CPUs that were online when the device was mapped, which is not known
+/// here. That does not matter: each number maps to one polled queue, and always to the same.
 ///
 /// # Safety
 ///
@@ -387,19 +392,20 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
     sess: *mut RtrsCltSess,
     index: c_uint,
 ) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
     let session = unsafe { (*sess).ready.session() };
     let Some(queue) = index.checked_rem(u32::from(session.poll_cons())) else {
         return 0;
     };
-    // CAST: less than a `u16`.
+    // CAST: Less than `poll_cons()`, which is a `u16`.
     let queue = queue as u16;
     session.hint_queue(queue);
     let found = session.poll(queue);
     c_int::try_from(found).unwrap_or(c_int::MAX)
 }
 
-/// The session's limits; `-ECOMM` while requests fail for want of a path. Any context.
+/// Returns the session's limits, or `-ECOMM` while requests fail because there is no path. Any
+/// context.
 ///
 /// # Safety
 ///
@@ -409,15 +415,15 @@ pub(crate) unsafe extern "C" fn rtrs_clt_query(
     sess: *mut RtrsCltSess,
     attr: *mut RtrsAttrs,
 ) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
     let session = unsafe { (*sess).ready.session() };
-    // Who asks has it: it is not to be told of its session before.
+    // A caller that asks has the session. It must not get link events before.
     session.hand_over();
     match session.limits() {
-        // A path that is lost for a moment is no reason: requests wait for it, and RNBD, which asks
-        // while it makes its devices anew, never asks again.
+        // A path that is lost for a moment is no error: requests wait for it. RNBD asks while it
+        // sets up its devices again, and never asks a second time.
         Some(limits) if !session.is_failing() => {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, `attr` is writable.
             unsafe {
                 attr.write(RtrsAttrs {
                     queue_depth: u32::from(limits.queue_depth),

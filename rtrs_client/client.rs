@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What there is once per module: the sysfs class, the queue of the owner tasks,
-//! and the names in use.
+//! State of the module: the sysfs class, the queue of the owner tasks, and the names in use.
 //!
 //! # Locking
 //!
-//! [`CLIENT`] is a mutex, held to look something up or to add a device to the
-//! class, never while waiting for a path. Events of RDMA devices take it, which
-//! paths need to come back: so nothing is allocated with it held that may wait
-//! for IO.
+//! [`CLIENT`] is a mutex. It is held for lookups and to add a device to the class, never while
+//! waiting for a path. Events of RDMA devices take it, and paths need these events to come back. So
+//! an allocation with it held must not wait for IO.
 
 use kernel::{
     prelude::*,
@@ -46,30 +44,29 @@ use crate::{
 
 /// The module's state.
 struct Client {
-    // Waits for readers, who look at sessions.
+    // Waits for readers, which look at sessions.
     _debugfs: Tables,
     _watching: Watching<Devices>,
-    // Dropped in this order: sessions are gone when a module is unloaded, the
-    // others wait for the last of their users.
+    // Dropped in this order. When the module is unloaded there are no sessions; the others wait for
+    // their last users.
     sessions: KVec<Arc<Session>>,
     queue: OwnedQueue,
-    /// For the users' callbacks, on which owner tasks wait at times.
+    /// For the users' callbacks. Owner tasks wait for these at times.
     event_queue: OwnedQueue,
-    /// For what may wait for memory, and so for requests.
+    /// For work that may wait for memory, and so for requests.
     slow_queue: OwnedQueue,
     rdma: OwnedConsumer,
     class: Class,
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: initialised in `init()`, which the module calls before anything
-    // else can.
+    // SAFETY: Initialised in `init()`, which the module calls before all other functions.
     unsafe(uninit) static CLIENT: Mutex<Option<Client>> = None;
 }
 
-/// Makes the module's state. Once, at load.
+/// Makes the module's state. Called once, at load.
 pub(crate) fn init() -> Result {
-    // SAFETY: called once, when the module is loaded.
+    // SAFETY: Called once, when the module is loaded.
     unsafe { CLIENT.init() };
     let client = Client {
         _debugfs: debugfs::init()?,
@@ -85,7 +82,7 @@ pub(crate) fn init() -> Result {
     Ok(())
 }
 
-/// The watch on devices, which tells paths what they would notice later.
+/// The watch on devices, which tells paths about events that they would notice later.
 struct Devices;
 
 device_watch! {
@@ -96,7 +93,7 @@ impl Watch for Devices {
     fn device_event(device: &Device, event: DeviceEvent) {
         noio::scope(|| {
             let Ok(sessions) = sessions() else {
-                // The paths find out by themselves, if later.
+                // The paths notice by themselves, although later.
                 return;
             };
             for session in sessions.iter() {
@@ -106,14 +103,14 @@ impl Watch for Devices {
     }
 }
 
-/// Undoes [`init`]; sleeps until nothing of the module runs. Who uses a session
-/// keeps the module loaded, so there is none.
+/// Undoes [`init`]; sleeps until nothing of the module runs. A user of a session keeps the module
+/// loaded, so there is no session.
 pub(crate) fn exit() {
     let client = CLIENT.lock().take();
     drop(client);
 }
 
-/// All sessions, as of now. Sleeps.
+/// Returns all sessions, as of now. May sleep.
 pub(crate) fn sessions() -> Result<KVec<Arc<Session>>> {
     noio::scope(|| {
         let client = CLIENT.lock();
@@ -127,12 +124,11 @@ pub(crate) fn sessions() -> Result<KVec<Arc<Session>>> {
     })
 }
 
-/// Opens a session over `paths`, all of which have to connect. Sleeps.
+/// Opens a session over `paths`, all of which have to connect. May sleep.
 ///
 /// # Errors
 ///
-/// `EEXIST` for a name in use, `EINVAL` without paths, or why a path did not
-/// connect.
+/// `EEXIST` for a name in use, `EINVAL` without paths, or the error of a path that did not connect.
 pub(crate) fn open(
     options: Options,
     paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
@@ -147,7 +143,7 @@ pub(crate) fn open(
             client.rdma.handle(),
         )
     };
-    // Without the lock: what comes to nothing takes the user's object along.
+    // Without the lock: a failure drops the user's object.
     let session = Session::new(queue, event_queue, slow_queue, rdma, options)?;
     noio::scope(|| {
         let mut client = CLIENT.lock();
@@ -163,7 +159,8 @@ pub(crate) fn open(
             let class = &client.as_ref().ok_or((errno::ESHUTDOWN, None))?.class;
             session.publish(class)
         });
-        // Without the lock: files that were there already wait for an operator who adds a path.
+        // Without the lock: dropping the files waits for their readers, such as an operator that
+        // adds a path.
         published.map_err(|(e, files)| {
             session.stop_adding();
             drop(files);
@@ -180,7 +177,7 @@ pub(crate) fn open(
     }
 }
 
-/// Ends a session and forgets its name. Sleeps.
+/// Ends a session and releases its name. May sleep.
 pub(crate) fn close(session: &Arc<Session>) {
     session.close();
     if let Some(client) = CLIENT.lock().as_mut() {

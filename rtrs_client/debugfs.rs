@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/sys/kernel/debug/rtrs_client`: what is on the wire, for humans.
+//! `/sys/kernel/debug/rtrs_client`: current connections and requests, for humans.
 //!
 //! * `connections`: all connections, and the paths that have none.
-//! * `requests`: all requests in flight, with their age, and how many wait for a path.
+//! * `requests`: all requests in flight, with their age, and the number of those that wait for a
+//!   path.
 
 use kernel::{
     fmt,
@@ -43,7 +44,7 @@ use crate::{
 static CONNECTIONS: File = File::new(this_module!(), connections);
 static REQUESTS: File = File::new(this_module!(), requests);
 
-/// Makes the directory. Sleeps.
+/// Makes the directory. May sleep.
 pub(crate) fn init() -> Result<Tables> {
     Tables::new(c"rtrs_client", &CONNECTIONS, &REQUESTS)
 }
@@ -80,7 +81,7 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
             session: session.name().as_str(),
             state: path.status(|s| s.machine.state()).as_str(),
         };
-        // From here on nothing sleeps.
+        // From here on the code must not sleep.
         let guard = rcu::read_lock();
         let Some(link) = path.link(&guard) else {
             return Ok(write!(f, "{}", ConnectionRow(&cells, None))?);

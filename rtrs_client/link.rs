@@ -2,22 +2,21 @@
 
 //! A link: the connections of one attempt to have a path.
 //!
-//! A [`Path`] lives as long as the operator wants it; a link lives from one
-//! attempt to connect until it fails, and nothing of it is ever reused. What
-//! has to be reset on reconnect in other designs does not exist here.
+//! A [`Path`] lives as long as the operator wants it. A link lives from one attempt to connect
+//! until it fails, and none of its objects is ever reused, so nothing has to be reset on reconnect.
 //!
 //! # Lifetimes
 //!
-//! [`Link`] owns the endpoints. They call back into [`LinkCore`], which owns
-//! what requests need. While connecting the link belongs to the path's owner
-//! task; once connected it is published under RCU for the submitters; teardown
-//! takes it back, waits for a grace period, drains the endpoints, which ends all callbacks, and
-//! destroys their queue pairs. Requests that were in flight go elsewhere then. At last the link is
-//! dropped: endpoints first, then the core.
+//! [`Link`] owns the endpoints. They call back into [`LinkCore`], which owns the objects that
+//! requests need. While connecting, the link belongs to the path's owner task. Once connected, it
+//! is published under RCU for the submitters. The teardown takes it back, waits for a grace period,
+//! drains the endpoints, which ends all callbacks, and destroys their queue pairs. Requests that
+//! were in flight are sent over other paths then. Finally the link is dropped: endpoints first,
+//! then the core.
 //!
 //! # Context
 //!
-//! `cm_event` sleeps; completions run in softirq; [`LinkCore::fail`] anywhere.
+//! `cm_event` may sleep; completions run in softirq; [`LinkCore::fail`] may be called anywhere.
 
 mod completion;
 mod inspect;
@@ -80,11 +79,11 @@ const ACK_TOKEN: u32 = 0;
 /// Bytes of a receive buffer: the largest answer to a request.
 const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
 
-/// What a link has for each permit, with its flight.
+/// A link's state of one permit, with its flight.
 pub(crate) struct Slot {
-    /// What the session has for the permit.
+    /// The session's state of the permit.
     place: Kept<Io>,
-    /// When the request was posted.
+    /// The time when the request was posted.
     stamp: Stamp,
     chunk: Chunk,
     imm: ChunkImm,
@@ -96,21 +95,21 @@ struct Chunk {
     rkey: Atomic<u32>,
 }
 
-/// What a connected link has.
+/// State of a connected link.
 struct Tables {
-    /// If requests are limited more than by the session.
+    /// Limits of requests, if they are narrower than the session's.
     narrower: Option<Room>,
     /// The session's.
     permits: Arc<Permits>,
     /// By permit. The session's message store is mapped for them.
     flights: Flights<LinkCore>,
-    /// What data go through that are copied.
+    /// Buffers for data that are copied.
     bounce: Option<Bounce>,
     /// Receive buffers, by connection; empty unless the server sends new keys.
     recv: KVec<Region>,
 }
 
-/// What the connections of a link share.
+/// State that the connections of a link share.
 pub(crate) struct LinkCore {
     /// Number of the link in its path's life, for events.
     pub(crate) number: u32,
@@ -118,19 +117,19 @@ pub(crate) struct LinkCore {
     cons: Cons,
     geometry: SetOnce<Geometry>,
     new_rkey: Atomic<bool>,
-    /// The server was told that it need not send keys that have not changed.
+    /// The server was told that it need not send unchanged keys.
     keeps_keys: bool,
     kept: Atomic<bool>,
     domain: SetOnce<Arc<Domain>>,
     tables: SetOnce<Tables>,
     info: SetOnce<Region>,
-    /// Pieces of data that go out from where they are, without being registered.
+    /// Pieces of data that are sent from where they are, without registration.
     direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
     gave_way: Atomic<bool>,
-    /// A request that is sent again does not execute beside its first copy.
+    /// A request that is sent again does not execute in parallel to its first copy.
     orders_copies: Atomic<bool>,
-    /// The server was taken to know the session, since other paths of it are up.
+    /// The server was presumed to know the session, since other paths of it are up.
     presumed: Atomic<bool>,
     established: Atomic<u32>,
     failed: Atomic<bool>,
@@ -144,17 +143,17 @@ pub(crate) struct Link {
     pub(crate) core: Arc<LinkCore>,
 }
 
-/// A link without queue pairs. Dropping it destroys what is left of its connections, one after the
-/// other; sleeps.
+/// A link without queue pairs. Dropping it destroys the rest of its connections, one after the
+/// other. The drop may sleep.
 pub(crate) struct Severed(Link);
 
 impl Severed {
-    /// What the connections shared.
+    /// The state that the connections shared.
     pub(crate) fn core(&self) -> &LinkCore {
         &self.0.core
     }
 
-    /// Requests that were in flight, and have to be looked after.
+    /// The number of requests that were in flight, and have to be collected.
     pub(crate) fn left(&self) -> u64 {
         self.0.inflight()
     }
@@ -187,7 +186,7 @@ impl LinkCore {
         )?)
     }
 
-    /// Limits of the server, known once the service connection is up.
+    /// Limits of the server, once the service connection is up.
     pub(crate) fn geometry(&self) -> Option<&Geometry> {
         self.geometry.as_ref()
     }
@@ -197,19 +196,20 @@ impl LinkCore {
         self.kept.load(Relaxed)
     }
 
-    /// Whether a request that is sent again does not execute beside its first copy. Any context.
+    /// Whether a request that is sent again does not execute in parallel to its first copy. Any
+    /// context.
     pub(crate) fn orders_copies(&self) -> bool {
         self.orders_copies.load(Relaxed)
     }
 
-    /// The link is of no use any more; its owner is told once. Any context.
+    /// The link has failed; its owner is told once. Any context.
     pub(crate) fn fail(&self, why: &'static str, errno: i32) {
         self.fail_as(Failure::of(errno), why, errno);
     }
 
     /// The server refused a connection.
     fn refused(&self, errno: i32) {
-        // What it says is about us, it does not know what a server may become.
+        // The refusal is about this client, and says nothing about other servers.
         let unknown = errno == errno::ENXIO.to_errno();
         let (failure, why) = if unknown && self.gave_way.load(Relaxed) {
             (Failure::GaveWay, "rejected")
@@ -240,12 +240,12 @@ impl LinkCore {
 }
 
 impl Link {
-    /// Ends the connections, as far as is needed to send elsewhere what was in flight: after this
-    /// nothing of the link runs, nothing touches the memory of requests, and nothing of them is on
-    /// its way out of this host. Those that were in flight have to be looked after, before the rest
-    /// of the connections is waited for, which takes longer. Sleeps.
+    /// Ends the connections as far as is needed to send the requests in flight elsewhere. After
+    /// this nothing of the link runs, nothing uses the memory of requests, and no packet of them is
+    /// on its way out of this host. The caller has to collect the requests that were in flight
+    /// before it waits for the rest of the connections, which takes longer. May sleep.
     pub(crate) fn sever(mut self) -> Severed {
-        // All at once, so that the flushing overlaps.
+        // All at once, so that they are flushed in parallel.
         for ep in self.endpoints.iter() {
             ep.disconnect();
         }
@@ -258,19 +258,19 @@ impl Link {
         Severed(self)
     }
 
-    /// Requests in flight. Any context; a sum, not a snapshot.
+    /// Number of requests in flight. Any context; a sum, not a snapshot.
     pub(crate) fn inflight(&self) -> u64 {
         Self::inflight_of(&self.endpoints)
     }
 
-    /// Of these, those on one connection.
+    /// Number of requests in flight on one connection.
     pub(crate) fn inflight_on(&self, con: u16) -> u64 {
         self.endpoints
             .get(usize::from(con))
             .map_or(0, |ep| Self::inflight_of(core::slice::from_ref(ep)))
     }
 
-    /// Of these, those on polled connections.
+    /// Number of requests in flight on polled connections.
     pub(crate) fn polled_inflight(&self) -> u64 {
         let polled = usize::from(self.core.cons.polled());
         let first = self.endpoints.len().saturating_sub(polled);
@@ -286,14 +286,14 @@ impl Link {
         self.inflight() > self.inflight_on(0)
     }
 
-    /// Whether an administrative request is in flight: a C server answers no heartbeats, on the same
-    /// connection, while its user looks at one of those. Any context.
+    /// Whether an administrative request is in flight. A C server does not answer heartbeats, which
+    /// use the same connection, while its user handles such a request. Any context.
     pub(crate) fn waits_for_admin(&self) -> bool {
         self.inflight_on(0) > 0
     }
 
-    /// Asks for a sign of life, also if a heartbeat is on its way, which may be lost. The link fails
-    /// if that cannot be. Any context.
+    /// Asks for a sign of life, even if a heartbeat is on its way, which may be lost. The link
+    /// fails if that is not possible. Any context.
     pub(crate) fn ask(&self) {
         let qp = self.endpoint(0).and_then(Endpoint::qp);
         if let Some(Err(e)) = qp.map(|qp| self.core.liveness.ask(qp)) {
@@ -320,7 +320,7 @@ impl Link {
     }
 }
 
-/// A chunk as the wire layer describes it.
+/// A chunk as it is described by the server.
 impl Chunk {
     fn set(&self, buf: RemoteBuf) {
         self.addr.store(buf.addr, Relaxed);

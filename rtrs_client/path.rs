@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A path: one way to the server, from when it is added until it is removed.
+//! A path: one way to the server, from its addition until its removal.
 //!
-//! # Who does what
+//! # The owner task
 //!
-//! One work item per path, its owner task, does everything that changes the
-//! path: it takes notes from the inbox, asks the state machine
-//! ([`PathMachine`]), and does what that says, building links up and tearing
-//! them down. Everybody else, completions, connection events, timers, files,
-//! leaves a note and, if they like, waits.
+//! One work item per path, its owner task, makes all changes of the path: it takes notes from the
+//! inbox, asks the state machine ([`PathMachine`]), and carries out its actions, building links up
+//! and tearing them down. All others (completions, connection events, timers, files) leave a note,
+//! and wait if they need the outcome.
 //!
 //! # Locking
 //!
 //! In this order; all of the client: `Documentation/architecture.rst`.
 //!
 //! * `command` (mutex): one operator at a time.
-//! * `owner` (mutex): what belongs to the owner task; taken by nobody else, so
-//!   never contended.
-//! * `files` (mutex): its directory in sysfs, while that is made or removed.
+//! * `owner` (mutex): state of the owner task. No other task takes it, so it is never contended.
+//! * `files` (mutex): its directory in sysfs, while it is made or removed.
 //! * `inbox`, `status`, `via`, `heartbeat`, `silence` (spinlocks, interrupts off): notes for the
-//!   owner task, and what it shows. Innermost, held for a few instructions.
+//!   owner task, and the state that it shows. Innermost, held for a few instructions.
 //! * `active` (RCU): the link, for submitters.
 
 mod device;
@@ -102,7 +100,7 @@ use crate::{
 };
 
 impl Failure {
-    /// What our own error says of an attempt to connect.
+    /// Classifies an error of this host while connecting.
     pub(crate) fn of(errno: i32) -> Self {
         if errno == errno::EPROTO.to_errno() {
             Self::Final
@@ -119,7 +117,7 @@ pub(crate) enum Notice {
     ServiceUp(u32),
     /// All connections of this link are up.
     AllUp(u32),
-    /// The answer with the chunks has arrived, so many bytes.
+    /// The answer with the chunks has arrived; `len` is its length in bytes.
     Info { link: u32, len: usize },
     /// The link failed.
     Failed {
@@ -128,20 +126,19 @@ pub(crate) enum Notice {
         errno: i32,
         why: &'static str,
     },
-    /// The time to connect is over.
+    /// The time for connecting is over.
     Deadline(u32),
-    /// The time to wait between attempts is over.
+    /// The wait between attempts is over.
     Timer(u32),
     /// The device of this link is going away.
     DeviceGone(u32),
-    /// A device or port that may be ours has come.
+    /// A device or port that may be the path's has come.
     DeviceBack,
-    /// Addresses have come or gone, maybe ours.
+    /// Addresses have come or gone, maybe the path's.
     AddressChange,
 }
 
-/// Notes nobody has read yet: the latest of each kind, since older ones are about
-/// older links.
+/// Unread notes: the latest of each kind, since older ones are about older links.
 #[derive(Default)]
 struct Inbox {
     service_up: Option<u32>,
@@ -156,22 +153,22 @@ struct Inbox {
     command: Option<Event>,
 }
 
-/// What the owner task shows.
+/// State that the owner task shows.
 pub(crate) struct Status {
     pub(crate) machine: PathMachine,
-    /// Why the path was last lost or not established: negative errno and text.
+    /// The reason why the path was last lost or not established: negative errno and text.
     pub(crate) last_error: Option<(i32, &'static str)>,
-    /// When the state was entered, monotonic nanoseconds.
+    /// The time when the state was entered, in monotonic nanoseconds.
     pub(crate) since_ns: u64,
-    /// Answer to the operator's last command.
+    /// The answer to the operator's last command.
     reply: Option<Reply>,
 }
 
-/// What only the owner task touches.
+/// State that only the owner task uses.
 struct Owner {
     /// The link that is being established.
     link: Option<Link>,
-    /// How links that were up have ended.
+    /// The history of links that were up.
     record: Record,
 }
 
@@ -183,11 +180,12 @@ pub(crate) struct Path {
     src: Option<SockAddr>,
     dst: SockAddr,
     active: RcuCell<KBox<Link>>,
-    /// Until when it is a last resort, in monotonic nanoseconds; 0 if it is none. Set by the owner
-    /// task when the path comes up, cleared by `beat` and when the path goes down.
+    /// End of its trial, during which it is a last resort, in monotonic nanoseconds; 0 if it is not
+    /// on trial. Set by the owner task when the path comes up, cleared by `beat` and when the path
+    /// goes down.
     trial_end_ns: Atomic<u64>,
     stats: Stats,
-    /// That of the directory: `<src>@<dst>` as it was when that was made.
+    /// The name of the directory: `<src>@<dst>` at the time when it was made.
     name: SetOnce<CString>,
     #[pin]
     command: Mutex<()>,
@@ -203,10 +201,10 @@ pub(crate) struct Path {
     changed: WaitQueue,
     #[pin]
     files: Mutex<Option<PathFiles>>,
-    /// Of the link that is up; used by `beat`, which does not run twice at a time.
+    /// State of the link that is up; used by `beat`, which does not run twice at a time.
     #[pin]
     heartbeat: SpinLockIrq<(Heartbeat, Unanswered)>,
-    /// Of the link with that number; used by the session's watch.
+    /// State of the link with that number; used by the session's watch.
     #[pin]
     silence: SpinLockIrq<(u32, Silence)>,
     #[pin]
@@ -273,7 +271,7 @@ impl<const ID: u64> DelayedOn<ID> for Path {
 }
 
 impl Path {
-    /// A path that does nothing yet.
+    /// A path in its first state.
     pub(crate) fn new(
         session: Arc<Session>,
         src: Option<SockAddr>,
@@ -338,7 +336,7 @@ impl Path {
         &self.dst
     }
 
-    /// The source address in use, or asked for, or none yet.
+    /// The source address in use, or the requested one; `None` if there is none yet.
     pub(crate) fn src_addr(&self) -> Option<Addr> {
         let used = self.via.lock().as_ref().map(|via| via.src);
         used.or(self.src).as_ref().and_then(sockaddr::to_addr)
@@ -349,12 +347,12 @@ impl Path {
         sockaddr::to_addr(&self.dst)
     }
 
-    /// Whether another path goes the same way.
+    /// Whether another path has the same addresses.
     pub(crate) fn same_addresses(&self, other: &Self) -> bool {
         self.dst_addr() == other.dst_addr() && self.src_addr() == other.src_addr()
     }
 
-    /// State, with what goes with it.
+    /// Calls `f` with the state and its details.
     pub(crate) fn status<R>(&self, f: impl FnOnce(&Status) -> R) -> R {
         f(&self.status.lock())
     }
@@ -363,7 +361,7 @@ impl Path {
         self.status(|s| s.machine.state())
     }
 
-    /// Whether a link is being torn down, what was on it not yet collected. Any context.
+    /// Whether a link is being torn down and its requests are not collected yet. Any context.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(self.state(), State::TearingDown(_))
     }
@@ -373,8 +371,7 @@ impl Path {
         matches!(self.state(), State::Closed(_) | State::Dead)
     }
 
-    /// Whether there is a note for the owner task, besides those of its link, that does not wait.
-    /// Any context.
+    /// Whether there is an urgent note for the owner task, besides those of its link. Any context.
     pub(crate) fn is_wanted(&self) -> bool {
         let inbox = self.inbox.lock();
         inbox.command.is_some() || inbox.device_gone.is_some()
@@ -385,19 +382,19 @@ impl Path {
         !self.active.is_empty()
     }
 
-    /// The link, for as long as the RCU section lasts.
+    /// Returns the link, valid during the RCU section.
     #[inline(always)]
     pub(crate) fn link<'a>(&'a self, guard: &'a rcu::Guard) -> Option<&'a Link> {
         self.active.read(guard)
     }
 
-    /// Requests in flight. Any context.
+    /// Number of requests in flight. Any context.
     pub(crate) fn inflight(&self) -> u64 {
         let guard = rcu::read_lock();
         self.link(&guard).map_or(0, |link| link.inflight())
     }
 
-    /// Requests in flight on the connection that `io` would go out on. Any context.
+    /// Number of requests in flight on the connection that `io` would use. Any context.
     pub(crate) fn inflight_beside(&self, io: &Io) -> u64 {
         let guard = rcu::read_lock();
         self.link(&guard).map_or(0, |link| link.inflight_on(io.con))
@@ -414,23 +411,24 @@ impl Path {
         &self.stats
     }
 
-    /// Average latency of requests in nanoseconds, 0 if not known. While there are
-    /// none, heartbeats stand in for them.
+    /// Average latency of requests in nanoseconds, 0 if not known. Heartbeats are used while there
+    /// are no requests.
     pub(crate) fn latency(&self) -> u64 {
         self.stats.latency()
     }
 
-    /// A heartbeat took so long.
+    /// Notes the round trip of a heartbeat in nanoseconds.
     pub(crate) fn heartbeat_took(&self, ns: u64) {
         self.stats
             .heartbeat_took(ns, time::now_ns(), self.inflight() == 0);
     }
 
-    /// Whether a connection may make the server create the session: not if other
-    /// paths of it are there, because then the server has to know it. If it does not, it refuses,
-    /// until those paths are known to be gone; a session that it makes meanwhile would look like
-    /// the one they are of. Of several paths that find none up one may: asked by two at a time C
-    /// servers create two sessions, each with a part of the connections.
+    /// Whether a connection may make the server create the session. It may not if other paths of
+    /// the session are there, because then the server has to know it. If the server does not know
+    /// it, it refuses, until those paths are known to be gone: a session that it created meanwhile
+    /// would look like the one of those paths. If several paths find none up, one of them may ask:
+    /// C servers that are asked by two at a time create two sessions, each with a part of the
+    /// connections.
     pub(crate) fn creation(&self, con: u16) -> Creation {
         match con {
             0 => self.session.may_be_created_by(self),
@@ -439,7 +437,7 @@ impl Path {
         }
     }
 
-    /// The server knows the session, as it `answered`, or this path is not going to tell it.
+    /// The server has `answered` and so knows the session, or this path will not tell it.
     fn end_creation(&self, answered: bool) {
         self.session.end_creation(self, answered);
         self.changed.wake_all();
@@ -473,9 +471,10 @@ impl Path {
         self.work.enqueue(self.session.queue(), self);
     }
 
-    /// Makes the path's directory, now that its name is known.
+    /// Makes the path's directory, when its name is known.
     pub(crate) fn publish_files(self: &Arc<Self>, session: &SessionFiles) -> Result {
-        // Held until they are there: who removes the path waits, or has said so before.
+        // Held until the files exist: a task that removes the path waits, or has set its state
+        // before.
         let mut place = self.files.lock();
         if place.is_some() {
             return Ok(());
@@ -492,15 +491,15 @@ impl Path {
 
 rtrs_core::kernel_display!(Path, PathName<'_>);
 
-/// `<session> <src>@<dst>`, as log lines begin.
+/// `<session> <src>@<dst>`, the prefix of log lines.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.session.name(), PathName(self))
     }
 }
 
-/// `<src>@<dst>`: the name of the path's directory, or what it would be now. The directory keeps it
-/// when the path connects from another address later.
+/// `<src>@<dst>`: the name of the path's directory, or the name it would get now. The directory
+/// keeps its name when the path connects from another address later.
 pub(crate) struct PathName<'a>(pub(crate) &'a Path);
 
 impl fmt::Display for PathName<'_> {

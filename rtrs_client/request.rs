@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request, in whoever's hands it is.
+//! A request, independent of its owner.
 //!
-//! Each permit of a session has an [`Io`]: what it takes to send its request, and to send it again
-//! over another path. Who has the [`Turn`] may change that: the holder of the permit before the
-//! request is posted; after that whoever has landed it, found it waiting for a path, or collected it
-//! from a link that has ended.
+//! Each permit of a session has an [`Io`]: all that is needed to send its request, and to send it
+//! again over another path. The owner of the [`Turn`] may change it. Before the request is posted,
+//! that is the holder of the permit. After that it is the code that has landed the request, found
+//! it waiting for a path, or collected it from a link that has ended.
 //!
-//! Nothing here knows of sessions, paths or links.
+//! This module does not know sessions, paths or links.
 
 mod pending;
 

@@ -2,8 +2,8 @@
 
 //! rtrs-client: sessions to RTRS servers.
 //!
-//! [`api`] is for block drivers in Rust, `rtrs.h` for those in C. Architecture,
-//! lock order and object lifetimes: `Documentation/architecture.rst`.
+//! [`api`] is for block drivers in Rust, `rtrs.h` for block drivers in C. Architecture, lock order
+//! and object lifetimes: `Documentation/architecture.rst`.
 
 use kernel::{
     prelude::*,
@@ -24,8 +24,7 @@ mod stats;
 mod sysfs;
 mod trace;
 
-/// Atomics, under the name by which code that is also tested on the host finds
-/// them.
+/// Atomics, under the name by which code that is also tested on the host finds them.
 mod atomic {
     pub(crate) use kernel::sync::atomic::{
         Atomic,
@@ -34,7 +33,7 @@ mod atomic {
     };
 }
 
-/// The name under which `rdma resource` shows what is ours.
+/// The name under which `rdma resource` shows the module's objects.
 const MODULE_NAME: &CStr = c"rtrs_client";
 
 module! {

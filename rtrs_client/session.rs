@@ -9,17 +9,16 @@
 //! * `recreate_lock` (mutex): paths come up one after the other, and the first that finds that the
 //!   server has forgotten the session tells the user. Below the owner task's lock of a path;
 //!   tearing down a link and failing requests do not need it.
-//! * `files` (mutex): the session's directory in sysfs, and who uses it.
+//! * `files` (mutex): the session's directory in sysfs, and its users.
 //! * `paths_lock` (mutex): changes of the set of paths; see [`paths`].
 //! * `tables_lock` (mutex): the first path to connect sizes the session. Never with the one before.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
 //! # Requests
 //!
-//! The place of a permit, with its request, belongs to the permit's holder until the
-//! request is out, and to the link it is on until it is complete. A request in
-//! flight on a link that ends is handed to [`Session::reissue`] by the path's
-//! owner task, after nothing can complete it any more.
+//! The place of a permit, with its request, belongs to the permit's holder until the request is
+//! posted, and to its link until it is complete. A request in flight on a link that ends is handed
+//! to [`Session::reissue`] by the path's owner task, after nothing can complete it any more.
 
 mod events;
 mod flush;
@@ -129,7 +128,7 @@ use crate::{
     sysfs::SessionFiles,
 };
 
-/// What somebody who opens a session asks for.
+/// Options of a session.
 pub(crate) struct Options {
     /// Name, unique on this host.
     pub(crate) name: SessionName,
@@ -141,9 +140,9 @@ pub(crate) struct Options {
     pub(crate) max_reconnect_attempts: i32,
     /// How long requests wait for a path.
     pub(crate) fail_after: FailAfter,
-    /// Connections of each path that somebody polls.
+    /// Connections of each path that the user polls.
     pub(crate) poll_cons: u32,
-    /// Is told when the session loses its last path, and gets one back.
+    /// Told when the session loses its last path, and when it gets one back.
     pub(crate) events: Option<Arc<dyn Events>>,
     /// The user may be RNBD, whose devices can be opened again: see [`restart`].
     pub(crate) may_be_rnbd: bool,
@@ -163,14 +162,14 @@ pub struct Limits {
     pub max_hdr_size: u32,
 }
 
-/// What has the size of the queue depth; made when the first server told it.
+/// State with the size of the queue depth; made when the first server has told it.
 struct Tables {
     geometry: Geometry,
     room: Room,
     permits: Arc<Permits>,
     /// Which requests wait for a path; changed with the lock of `Waiting` held.
     marks: KVVec<Mark>,
-    /// User messages and the protocol's, by permit; every path maps them.
+    /// User messages and the protocol's, by permit. Every path maps them.
     messages: KVec<Arc<Pages>>,
 }
 
@@ -178,7 +177,7 @@ struct Tables {
 #[pin_data]
 pub(crate) struct Session {
     queue: Queue,
-    /// For calls to the user, who may take their time.
+    /// For calls to the user, which may take long.
     event_queue: Queue,
     rdma: Consumer,
     options: Options,
@@ -186,15 +185,16 @@ pub(crate) struct Session {
     cons: Cons,
     max_reconnect_attempts: Atomic<i32>,
     policy: Atomic<u32>,
-    /// Changes when the server has forgotten the session: a request of before is not sent after
-    /// unless it was translated. See [`Epoch`](crate::logic::epoch::Epoch) for this and the next.
+    /// Changes when the server has forgotten the session: older requests are not sent after that
+    /// unless they were translated. See [`Epoch`](crate::logic::epoch::Epoch) for this and the
+    /// next.
     epoch: Atomic<u32>,
-    /// What new requests are marked with: the same, unless all of them are to be translated.
+    /// The mark of new requests: the same, unless all of them have to be translated.
     epoch_of_new: Atomic<u32>,
-    /// Requests of before this one cannot be translated.
+    /// Requests older than this one cannot be translated.
     oldest: Atomic<u32>,
     restart: Option<Arc<Restart>>,
-    /// Writes that were answered on paths that are gone; changed with `paths_lock` held.
+    /// Writes that were answered on paths that are gone. Changed with `paths_lock` held.
     written_by_gone: Atomic<u64>,
     tuning: Tuning,
     unanswered: InARow,
@@ -205,11 +205,11 @@ pub(crate) struct Session {
     paths_lock: Mutex<()>,
     #[pin]
     recreate_lock: Mutex<()>,
-    /// No path is added any more; set with `paths_lock` held.
+    /// No path is added any more. Set with `paths_lock` held.
     closing: Atomic<bool>,
     #[pin]
     tables_lock: Mutex<()>,
-    /// Path used last, by CPU: where round-robin goes on.
+    /// The path used last, by CPU, from which round-robin continues.
     last_path: percpu::PerCpu<Atomic<u32>>,
     #[pin]
     events: LinkEvents,
@@ -320,7 +320,7 @@ impl Session {
     ) -> Result<Arc<Self>> {
         let max = u32::from(MAX_CONS_PER_PATH);
         let cons = nr_cpu_ids().saturating_add(1).min(max);
-        // As many as there are CPUs to poll, at most, and as fit.
+        // At most one for each CPU that polls, and as many as fit.
         let poll_cons = options.poll_cons.min(nr_cpu_ids()).min(max - cons);
         let polled = Polled::new()?;
         let cons = Cons::new(
@@ -396,12 +396,12 @@ impl Session {
         self.cons
     }
 
-    /// The requests, once a server has told how many.
+    /// The permits, once a server has told the queue depth.
     pub(crate) fn permits(&self) -> Option<&Arc<Permits>> {
         self.tables.as_ref().map(|tables| &tables.permits)
     }
 
-    /// What requests may have at most, once a server has told that.
+    /// Limits of requests, once a server has told them.
     pub(crate) fn room(&self) -> Option<&Room> {
         self.tables.as_ref().map(|tables| &tables.room)
     }
@@ -435,12 +435,12 @@ impl Session {
         self.policy.store(policy.number(), Relaxed);
     }
 
-    /// How often links were given up in a row, since nothing was answered.
+    /// Number of links in a row that were given up without an answer.
     pub(crate) fn unanswered(&self) -> &InARow {
         &self.unanswered
     }
 
-    /// For connections.
+    /// The RDMA consumer, for connections.
     pub(crate) fn rdma(&self) -> &Consumer {
         &self.rdma
     }
@@ -457,7 +457,7 @@ impl Session {
     }
 
     /// Sizes the session for a server with these limits, which were told on `path`, or checks that
-    /// they fit the session. Sleeps.
+    /// they fit the session. May sleep.
     pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
         let _guard = self.tables_lock.lock();
         if let Some(tables) = self.tables.as_ref() {
@@ -484,7 +484,7 @@ impl Session {
             messages.push(Arc::new(pages, GFP_KERNEL)?, GFP_KERNEL)?;
         }
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
-        // Of no request yet.
+        // Not of a request yet.
         let layout = Layout::new(&room, Dir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
         let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for id in 0..depth {
@@ -502,7 +502,7 @@ impl Session {
         Ok(())
     }
 
-    /// Maps the message store for a path's device. Sleeps.
+    /// Maps the message store for a path's device. May sleep.
     pub(crate) fn map_messages(&self, domain: &Arc<Domain>) -> Result<KVec<Region>> {
         let tables = self.tables.as_ref().ok_or(EINVAL)?;
         let mut regions = KVec::with_capacity(tables.messages.len(), GFP_KERNEL)?;
@@ -523,25 +523,27 @@ impl Session {
         f(self.files.lock().as_ref())
     }
 
-    /// The paths are connected: shows the session to operator and user. Sleeps.
+    /// The paths are connected: shows the session to operator and user. May sleep.
     ///
     /// # Errors
     ///
-    /// Why that cannot be, with what is there of the files: dropping them waits for their users.
+    /// The reason of a failure, with those files that exist already: dropping them waits for their
+    /// users.
     pub(crate) fn publish(
         self: &Arc<Self>,
         class: &Class,
     ) -> Result<(), (Error, Option<SessionFiles>)> {
         let files = SessionFiles::new(class, self).map_err(|e| (e, None))?;
-        // From now on an operator may add paths. With the lock such a path is shown here, or by
-        // who adds it. Files are not dropped with it: that waits for who may want the lock.
+        // From now on an operator may add paths. With the lock held, such a path is shown either
+        // here or by the task that adds it. Files are not dropped with the lock held, since a drop
+        // waits for tasks that may want it.
         let shown = {
             let mut place = self.files.lock();
             let mut result = Ok(());
             self.for_each_path(|path| {
                 if result.is_ok() && path.via().is_some() {
                     result = match path.publish_files(&files) {
-                        // Added by an operator, and gone again.
+                        // It was added by an operator, and is gone again.
                         Err(e) if e == ENODEV => Ok(()),
                         result => result,
                     };
@@ -562,11 +564,10 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session: removes the paths, and waits for permits that are still
-    /// held. Sleeps.
+    /// Ends the session: removes the paths, and waits for permits that are still held. May sleep.
     pub(crate) fn close(self: &Arc<Self>) {
         self.stop_adding();
-        // Waits for files being written, so that no path is added after this.
+        // Waits for writers of the files, so that no path is added after this.
         let files = self.files.lock().take();
         drop(files);
         self.stop_waiting();
@@ -574,8 +575,8 @@ impl Session {
             let before = self.path_set().map_or(0, |set| set.0.len());
             self.remove_path(&path);
             if self.path_set().map_or(0, |set| set.0.len()) == before {
-                // No memory for a smaller set: drop it as a whole, all paths
-                // have to be removed first.
+                // No memory for a smaller set: it is dropped as a whole, after all paths are
+                // removed.
                 self.for_each_path(|path| path.remove());
                 break;
             }

@@ -4,13 +4,13 @@
 //!
 //! # Cost
 //!
-//! A request costs a handful of per-CPU additions and two looks at the clock. No
-//! cache line is written by several CPUs for each request: what they share, the
-//! average latency, is fed once a millisecond per CPU at most.
+//! A request costs a few per-CPU additions and two reads of the clock. No cache line is written by
+//! several CPUs for each request: the shared average latency is updated at most once a millisecond
+//! per CPU.
 //!
 //! # Context
 //!
-//! Counting: any but NMI. Sums are exact when nobody counts.
+//! Counting: any but NMI. Sums are exact while no CPU counts.
 
 mod files;
 
@@ -39,7 +39,7 @@ use crate::{
     request::Io,
 };
 
-/// Counters of requests, bytes and latencies, read and write one after the other.
+/// Counters of requests, bytes and latencies. Each is a pair of read and write.
 const REQUESTS: usize = 0;
 const BYTES: usize = REQUESTS + 2;
 const LATENCY: usize = BYTES + 2;
@@ -51,8 +51,7 @@ const SG: usize = FAILOVER + 1;
 const MIGRATED_TO: usize = SG + hist::SG_BINS;
 const COUNTERS: usize = MIGRATED_TO + 1;
 
-/// A CPU tells the average latency of its requests to the path this often, in
-/// nanoseconds.
+/// Interval, in nanoseconds, at which a CPU adds its latencies to the path's average.
 const FEED_INTERVAL_NS: u64 = 1_000_000;
 
 /// Offset of the counter of a direction.
@@ -63,15 +62,15 @@ pub(crate) const fn dir_index(dir: Dir) -> usize {
     }
 }
 
-/// What a CPU has besides counters. Changed by plain loads and stores, since it is
-/// only changed on its own CPU; what gets lost when a task moves is one sample.
+/// State of a CPU besides counters. Changed by plain loads and stores, since only its own CPU
+/// changes it. If a task is migrated, one sample may get lost.
 struct Local {
     /// Longest latency, by direction.
     max_ns: [Atomic<u64>; 2],
-    /// Latencies that the path's average does not know yet.
+    /// Latencies that are not in the path's average yet.
     sum_ns: Atomic<u64>,
     samples: Atomic<u64>,
-    /// When the path is told next.
+    /// The time of the next update of the average.
     feed_at: Atomic<u64>,
 }
 
@@ -86,14 +85,14 @@ impl Local {
     }
 }
 
-/// When a request went out, and which way its data goes.
+/// The time when a request was posted, and the direction of its data.
 pub(crate) struct Stamp {
     at_ns: Atomic<u64>,
     is_write: Atomic<bool>,
 }
 
 impl Stamp {
-    /// Of no request.
+    /// The stamp of no request.
     pub(crate) fn new() -> Self {
         Self {
             at_ns: Atomic::new(0),
@@ -101,14 +100,14 @@ impl Stamp {
         }
     }
 
-    /// Sets it, before the request is posted.
+    /// Sets it. Called before the request is posted.
     #[inline(always)]
     pub(crate) fn set(&self, dir: Dir, now_ns: u64) {
         self.is_write.store(dir == Dir::Write, Relaxed);
         self.at_ns.store(now_ns, Relaxed);
     }
 
-    /// Direction, and nanoseconds since then.
+    /// Returns the direction, and the nanoseconds since the request was posted.
     #[inline(always)]
     pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
         let dir = match self.is_write.load(Relaxed) {
@@ -123,14 +122,14 @@ impl Stamp {
 pub(crate) struct Stats {
     counters: Counters<COUNTERS>,
     local: PerCpu<Local>,
-    /// Answers that were expected on a CPU and handled on another one. Changed by
-    /// whoever handles them, for one connection one at a time.
+    /// Answers that were expected on a CPU and handled on another one. Changed by the handlers of
+    /// completions, which run one at a time for one connection.
     migrated_from: PerCpu<Atomic<u64>>,
-    /// Of requests, and of heartbeats while there are none.
+    /// Latency of requests, and of heartbeats while there are no requests.
     latency: LatencyAvg,
-    /// What the latest heartbeat took, in nanoseconds; 0 before the first.
+    /// Round trip of the latest heartbeat in nanoseconds; 0 before the first.
     heartbeat_ns: Atomic<u64>,
-    /// Completions found at a time.
+    /// Completions per poll.
     pub(crate) polls: PollStats,
     /// Successful connects, from -1: the first is no reconnect.
     connects: Atomic<i32>,
@@ -214,10 +213,10 @@ impl Stats {
         }
     }
 
-    /// Adds to what the average latency is made of.
+    /// Adds a sample for the average latency.
     #[inline(always)]
     fn feed(&self, local: &Local, ns: u64, now_ns: u64) {
-        // No overflow: there are not so many in an interval. One after the other: each is one
+        // No overflow: there are not so many samples in an interval. As two statements: each is one
         // instruction then.
         local
             .sum_ns
@@ -230,7 +229,7 @@ impl Stats {
         }
     }
 
-    /// Tells what was collected to the path.
+    /// Adds the collected samples to the path's average.
     #[inline(never)]
     fn tell(&self, local: &Local, now_ns: u64) {
         let (sum, samples) = (local.sum_ns.load(Relaxed), local.samples.load(Relaxed));
@@ -244,7 +243,8 @@ impl Stats {
         }
     }
 
-    /// A heartbeat took `ns` until `now_ns`. It stands in for requests on an `idle` path.
+    /// Notes a heartbeat of `ns` until `now_ns`. It is a sample of the latency if the path is
+    /// `idle`.
     pub(crate) fn heartbeat_took(&self, ns: u64, now_ns: u64, idle: bool) {
         self.heartbeat_ns.store(ns, Relaxed);
         if idle {
@@ -263,10 +263,10 @@ impl Stats {
         self.latency.get()
     }
 
-    /// The path is connected, over a new link, of whose latency nothing is known.
+    /// The path is connected over a new link, which has no known latency.
     pub(crate) fn connected(&self) {
         self.connects.add(1, Relaxed);
-        // What was collected and not told yet is of the old one.
+        // Samples that were collected but not added yet are of the old link.
         for (_, local) in self.local.iter() {
             local.samples.store(0, Relaxed);
             local.sum_ns.store(0, Relaxed);
@@ -312,7 +312,7 @@ impl Stats {
         self.reset_range(SG..SG + hist::SG_BINS);
     }
 
-    /// Both tables: they show the same, and have the maxima in common.
+    /// Resets both tables: they show the same samples, and share the maxima.
     fn reset_latency(&self) {
         self.reset_range(LATENCY..LATENCY + 2 * hist::LATENCY_ROWS);
         for (_, local) in self.local.iter() {
@@ -322,7 +322,7 @@ impl Stats {
         }
     }
 
-    /// All but what is no count of the past: requests in flight, average latency.
+    /// Resets all except current values: requests in flight, average latency.
     fn reset_all(&self) {
         self.reset_rdma();
         self.reset_reconnects();

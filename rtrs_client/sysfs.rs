@@ -6,8 +6,8 @@
 //!
 //! # Context
 //!
-//! Files are read and written by processes and may sleep. sysfs waits for the
-//! functions below before it lets go of a directory, so what they get is there.
+//! Files are read and written by processes and may sleep. sysfs waits for the functions below
+//! before it removes a directory, so their arguments stay valid.
 
 use kernel::{
     prelude::*,
@@ -47,7 +47,7 @@ use crate::{
     stats::STATS_FILES,
 };
 
-/// Bounds of `max_reconnect_attempts`; -1 is for ever.
+/// Bounds of `max_reconnect_attempts`; -1 means no limit.
 const ATTEMPTS: core::ops::RangeInclusive<i32> = -1..=9999;
 
 attributes! {
@@ -96,13 +96,13 @@ attributes! {
 
 /// The directory of a session.
 pub(crate) struct SessionFiles {
-    // Dropped first, since it is inside the other.
+    // Dropped first, since it is inside the device's directory.
     paths: Dir<()>,
     device: ClassDevice<Session>,
 }
 
 impl SessionFiles {
-    /// Makes the directory; user space is not told yet. Sleeps.
+    /// Makes the directory; user space is not told yet. May sleep.
     pub(crate) fn new(class: &Class, session: &Arc<Session>) -> Result<Self> {
         let device = ClassDevice::new(
             class,
@@ -119,7 +119,7 @@ impl SessionFiles {
         self.device.announce();
     }
 
-    /// Tells user space that something happened to the session. Sleeps.
+    /// Tells user space about an event of the session. May sleep.
     pub(crate) fn uevent(&self, vars: &[&CStr]) -> Result {
         self.device.uevent(Uevent::Change, vars)
     }
@@ -131,7 +131,7 @@ pub(crate) struct PathFiles {
 }
 
 impl PathFiles {
-    /// Makes the directory of a path that has its name. Sleeps.
+    /// Makes the directory of a path that has its name. May sleep.
     pub(crate) fn new(session: &SessionFiles, path: &Arc<Path>) -> Result<Self> {
         Ok(Self {
             _dir: Dir::new(
@@ -144,7 +144,7 @@ impl PathFiles {
     }
 }
 
-/// What was written, if it is text, without the newline at its end.
+/// Returns what was written, if it is text, without the newline at its end.
 fn text(buf: &[u8]) -> Result<&str> {
     let buf = buf.strip_suffix(b"\n").unwrap_or(buf);
     core::str::from_utf8(buf).map_err(|_| EINVAL)

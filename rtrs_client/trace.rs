@@ -2,7 +2,7 @@
 
 //! Trace events, described in `trace.h`.
 //!
-//! A disabled one costs a nop; what it would show is gathered out of line.
+//! A disabled event costs a nop; its fields are gathered out of line.
 //!
 //! # Context
 //!
@@ -36,7 +36,7 @@ use crate::{
 };
 
 tracepoints! {
-    // SAFETY: as in trace.h.
+    // SAFETY: The prototypes are those of the events in `trace.h`.
     unsafe {
         rtrs_clt_reconnect_work(
             sess: str, path: str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
@@ -79,7 +79,7 @@ pub(crate) fn issue(core: &LinkCore, flight: &Flight<LinkCore>, io: &Io) {
     fn fire(core: &LinkCore, flight: &Flight<LinkCore>, io: &Io) {
         let (sess, path) = names(core);
         let layout = &io.layout;
-        // CAST: a direction is 0 or 1.
+        // CAST: The direction is 0 or 1.
         rtrs_clt_issue::fire(
             sess,
             path,
@@ -127,7 +127,7 @@ pub(crate) fn complete(
     fn fire(core: &LinkCore, con: u16, flight: &Flight<LinkCore>, dir: Dir, result: i32, ns: u64) {
         let (sess, path) = names(core);
         let (id, dir) = (flight.index(), dir_index(dir));
-        // CAST: a direction is 0 or 1.
+        // CAST: The direction is 0 or 1.
         rtrs_clt_complete::fire(sess, path, con.into(), id.into(), dir as u32, result, ns)
     }
 
@@ -151,7 +151,7 @@ pub(crate) fn park(session: &Session, id: u16, paths: u32) {
     }
 }
 
-/// A request does not wait any more; with an error, it fails.
+/// A request does not wait any more. With an error, it fails.
 pub(crate) fn resume(session: &Session, id: u16, result: i32) {
     if rtrs_clt_resume::enabled() {
         rtrs_clt_resume::fire(session.name().as_cstr(), id.into(), result)
@@ -163,7 +163,7 @@ pub(crate) fn violation(core: &LinkCore, con: u16, why: &str) {
     if !rtrs_clt_violation::enabled() {
         return;
     }
-    // Nothing can be allocated here.
+    // No allocation is possible here.
     let mut text = [0; 64];
     let room = text.len() - 1;
     for (to, from) in text.iter_mut().zip(why.bytes().take(room)) {
@@ -175,7 +175,7 @@ pub(crate) fn violation(core: &LinkCore, con: u16, why: &str) {
     }
 }
 
-/// What the C module would call a state.
+/// Returns the state in the numbers of the C module.
 fn c_state(state: State) -> i32 {
     match state {
         State::New | State::Connecting => 0,
@@ -188,21 +188,21 @@ fn c_state(state: State) -> i32 {
     }
 }
 
-/// What happens to the link of a path.
+/// A change of a path's link.
 #[derive(Clone, Copy)]
 pub(crate) enum LinkChange {
-    /// A new one is made.
+    /// A new link is made.
     Reconnect,
-    /// It goes because somebody wants it.
+    /// The link is closed on request.
     Close,
-    /// It goes because of an error.
+    /// The link is closed because of an error.
     Error,
 }
 
-/// The events of C's class of events.
+/// The events of C's event class.
 type FireLinkChange = fn(&CStr, &CStr, i32, i32, i32, i32, i32);
 
-/// The link of a path changes. Sleeps.
+/// The link of a path changes. May sleep.
 pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine, max: i32) {
     let (enabled, fire): (bool, FireLinkChange) = match change {
         LinkChange::Reconnect => (
@@ -234,7 +234,7 @@ pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine
     )
 }
 
-/// The state of a path changes. Sleeps.
+/// The state of a path changes. May sleep.
 pub(crate) fn path_state(path: &Path, old: State, new: State) {
     if !rtrs_clt_path_state::enabled() {
         return;

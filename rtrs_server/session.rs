@@ -433,9 +433,9 @@ impl Session {
         self.claims.fetch_sub(1, Full);
     }
 
-    /// A path from `source` comes up, whose client waits for paths as `wait` says. Makes the
-    /// session visible if the path is the first one, and tells the user. Then runs `f` with the
-    /// session's directory. May sleep for as long as the user likes.
+    /// A path from `source` comes up; its client waits for paths as `wait` says. Makes the session
+    /// visible if the path is the first one, and tells the user. Then runs `f` with the session's
+    /// directory. May sleep for as long as the user likes.
     pub(crate) fn path_up<R>(
         self: &Arc<Self>,
         source: Option<Addr>,

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers in.
+//! Handling of answers.
 //!
 //! # Context
 //!
-//! Softirq. Completions of one connection run one after the other, those of
-//! different connections in parallel; what a request waits for all comes on the
-//! connection it went out on.
+//! Softirq. Completions of one connection run one after the other, those of different connections
+//! in parallel. All completions of a request come on the connection that it was sent on.
 //!
 //! # Trust
 //!
-//! An answer is believed if the request is in flight on the connection the
-//! answer came on. That the server gave a key back is believed if the device
-//! says that it was invalidated; otherwise we invalidate it ourselves. All else
-//! that arrives is a violation, and the end of the link.
+//! An answer is accepted if the request is in flight on the connection that the answer came on. The
+//! invalidation of a key by the server is accepted if the device reports it; otherwise the client
+//! invalidates the key itself. All other messages are violations and end the link.
 
 use kernel::{
     cpu::CpuId,
@@ -61,7 +59,7 @@ use crate::{
     trace, //
 };
 
-/// What is wrong with a message.
+/// The fault of a message.
 struct Bad(&'static str);
 
 impl From<Violation> for Bad {
@@ -105,9 +103,9 @@ impl Handler for LinkCore {
             return self.service_received(ep, qp, token, wc);
         }
         self.liveness.received(con);
-        // As a rule a request is answered that nothing else has to come for.
+        // The usual case: an answer that completes its request.
         if let Some((tables, landing)) = self.land(ep, con, wc) {
-            // Nothing was in its memory.
+            // The receive buffer was not used.
             self.post_again(qp, token);
             return self.over(tables, con, landing);
         }
@@ -124,7 +122,7 @@ impl LinkCore {
     #[inline(never)]
     fn violated(&self, con: u16, what: &'static str) {
         trace::violation(self, con, what);
-        // The first one is the reason; what follows has no meaning any more.
+        // The first violation is the reason; later ones have no meaning.
         if !self.has_failed() {
             pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
         }
@@ -134,7 +132,7 @@ impl LinkCore {
     #[cold]
     #[inline(never)]
     fn completion_failed(&self, ep: &Endpoint<Self>, wc: &Wc, what: &'static str) {
-        // Flushed requests follow what was noticed before.
+        // Flushed requests only follow a failure that was reported before.
         if wc.status() != WcStatus::FLUSHED && !self.has_failed() {
             pr_err_ratelimited!(
                 "{}: connection {}: {}: {}\n",
@@ -147,8 +145,8 @@ impl LinkCore {
         self.fail("error completion", errno::ECONNRESET.to_errno());
     }
 
-    /// The CPU that should handle the completions of a connection; the service
-    /// connection and those that are polled belong to none.
+    /// Returns the CPU that should handle the completions of a connection; `None` for the service
+    /// connection and for polled ones.
     pub(super) fn cpu_of(&self, con: u16) -> Option<u32> {
         if self.cons.is_polled(con) {
             return None;
@@ -156,7 +154,7 @@ impl LinkCore {
         u32::from(con).checked_sub(1)
     }
 
-    /// The request that has succeeded by what was received, and needs nothing else.
+    /// Returns the request that has succeeded with this receive and needs no other completion.
     #[inline(always)]
     fn land<'a>(
         &'a self,
@@ -166,7 +164,7 @@ impl LinkCore {
     ) -> Option<(&'a Tables, Landing<'a, Self>)> {
         let msg_id = success_of(wc.written()?)?;
         let tables = self.tables.as_ref()?;
-        // Or the chunk's new key has to come with it.
+        // The chunk's new key may have to come with the answer.
         if !self.keeps_keys && self.new_rkey.load(Relaxed) {
             return None;
         }
@@ -176,14 +174,14 @@ impl LinkCore {
         Some((tables, landing))
     }
 
-    /// Something was received on the service connection.
+    /// Handles a receive on the service connection.
     #[inline(never)]
     fn service_received(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
         self.liveness.received(0);
         self.received_else(ep, qp, token, wc);
     }
 
-    /// Whatever else was received.
+    /// Handles all other receives.
     #[inline(never)]
     fn received_else(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
         match self.received(ep, qp, token, wc) {
@@ -198,7 +196,7 @@ impl LinkCore {
     fn post_again(&self, qp: &QueuePair, token: u32) {
         match qp.post_recv_again(token) {
             Ok(()) | Err(PostError::Closed) => (),
-            // The server would wait for it for ever.
+            // Without this receive the server would wait forever.
             Err(e) => self.not_posted_again(e),
         }
     }
@@ -209,7 +207,7 @@ impl LinkCore {
         self.fail("posting a receive", Error::from(e).to_errno());
     }
 
-    /// Returns whether the receive is to be posted again.
+    /// Returns whether the receive has to be posted again.
     fn received(
         &self,
         ep: &Endpoint<Self>,
@@ -226,7 +224,7 @@ impl LinkCore {
                 link: self.number,
                 len: wc.byte_len(),
             });
-            // There is one.
+            // The info buffer is posted only once.
             return Ok(false);
         }
 
@@ -265,14 +263,14 @@ impl LinkCore {
                 self.new_key(con, token, msg_id, wc)?;
                 self.answered(ep, msg_id, errno.to_kernel(), inval)?;
             }
-            // Comes before the answer it belongs to; the queue pair has taken note of it.
+            // Comes before its answer; the queue pair has noted it.
             (WcOpcode::Recv, None) if wc.invalidated_rkey().is_some() => {}
             _ => return Err(Bad("message out of place")),
         }
         Ok(true)
     }
 
-    /// The answer has the chunk's new key with it.
+    /// Takes the chunk's new key from an answer.
     fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Bad> {
         let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
         if wc.byte_len() != RECV_SIZE {
@@ -293,12 +291,12 @@ impl LinkCore {
             .flights
             .get(usize::from(rsp.buf_id))
             .ok_or(Bad("no such chunk"))?;
-        // Before the request is completed, and its permit used again.
+        // Stored before the request is completed and its permit is used again.
         flight.cargo().chunk.rkey.store(rsp.rkey, Relaxed);
         Ok(())
     }
 
-    /// The server says that request `msg_id` is done.
+    /// Handles the answer to request `msg_id`.
     fn answered(
         &self,
         ep: &Endpoint<Self>,
@@ -315,7 +313,7 @@ impl LinkCore {
             Ok(Some(landing)) => self.over(tables, con, landing),
             Ok(None) => {}
             Err(AnswerError::Violation(v)) => return Err(v.into()),
-            // The request is looked after when the link is torn down.
+            // The request is collected when the link is torn down.
             Err(AnswerError::Post(e)) => {
                 self.fail("invalidating a key", Error::from(e).to_errno());
             }
@@ -323,7 +321,7 @@ impl LinkCore {
         Ok(())
     }
 
-    /// A request is over.
+    /// Completes a request.
     #[inline(always)]
     fn over(&self, tables: &Tables, con: u16, landing: Landing<'_, Self>) {
         let flight = landing.flight();
@@ -333,7 +331,7 @@ impl LinkCore {
         self.path.stats().completed(dir, ns, now);
         trace::complete(self, con, flight, dir, landing.result(), ns);
         let cpu = CpuId::current().as_u32();
-        // As a rule that is where it was expected.
+        // In the usual case the CPU is the expected one.
         if u32::from(con) != cpu.wrapping_add(1) {
             self.migrated(con, cpu);
         }
@@ -341,13 +339,12 @@ impl LinkCore {
             return not_ours(landing);
         };
         let result = landing.result();
-        // Before the user is told, who may use the permit at once.
+        // Called before the user is told, as the user may use the permit at once.
         landing.give_back(&mut turn.loan);
         complete(&tables.permits, turn, result);
     }
 
-    /// A completion on connection `con` is handled on `cpu`, which may not be the one that it was
-    /// expected on.
+    /// Counts a completion of connection `con` on `cpu`, if that is not the expected CPU.
     #[inline(never)]
     fn migrated(&self, con: u16, cpu: u32) {
         if let Some(expected) = self.cpu_of(con).filter(|&expected| expected != cpu) {
@@ -355,9 +352,10 @@ impl LinkCore {
         }
     }
 
-    /// Requests that were in flight when the link ended. For when its queue pairs are destroyed.
+    /// Calls `f` for all requests that were in flight when the link ended. Called after its queue
+    /// pairs are destroyed.
     ///
-    /// `f` gets the number of each, the turn, and its result if the server had answered.
+    /// `f` gets the number of each request, its turn, and its result if the server had answered.
     pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Turn<'_>, Option<i32>)) {
         let Some(tables) = self.tables.as_ref() else {
             return;
@@ -388,7 +386,7 @@ impl LinkCore {
     }
 }
 
-/// Of a request that we do not know of.
+/// Handles an answer to an unknown request.
 #[cold]
 #[inline(never)]
 fn not_ours(landing: Landing<'_, LinkCore>) {

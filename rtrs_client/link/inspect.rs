@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is on a link now, for tables in debugfs, and whether its address is still there.
+//! Connections and requests of a link, for tables in debugfs, and a check of its address.
 //!
 //! # Context
 //!
@@ -14,11 +14,11 @@ use rtrs_core::table::{
 
 use super::Link;
 
-/// What a request waits for that the server has not answered.
+/// The text for a request that waits for the server's answer.
 const ANSWER: &str = "answer";
 
 impl Link {
-    /// Whether the local address is still one of the port's.
+    /// Whether the local address is still an address of the port.
     pub(crate) fn has_source(&self) -> bool {
         self.endpoints.first().is_none_or(|ep| ep.has_source())
     }
@@ -32,8 +32,8 @@ impl Link {
         }
     }
 
-    /// Of the requests for IO that wait for an answer: how many there are, and the age of the oldest
-    /// in nanoseconds.
+    /// Returns the number of IO requests that wait for an answer, and the age of the oldest in
+    /// nanoseconds.
     pub(crate) fn oldest(&self) -> (u32, u64) {
         let (mut count, mut oldest) = (0u32, 0);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests out.
+//! Sending of requests.
 //!
 //! # Context
 //!
@@ -48,12 +48,12 @@ use crate::{
 };
 
 impl Link {
-    /// Sends request `id`. When it returns without error the completion will
-    /// come, or has come already.
+    /// Sends request `id`. If it returns without error, the completion will come, or has come
+    /// already.
     ///
     /// # Errors
     ///
-    /// It does not: the turn, with the reason.
+    /// Returns the turn, with the reason, if the request was not sent.
     #[inline(always)]
     pub(crate) fn issue<'t>(&self, id: usize, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let core = &*self.core;
@@ -104,8 +104,8 @@ impl Link {
         }
     }
 
-    /// Sends a heartbeat, on the service connection, unless one is on its way. The link fails if
-    /// that cannot be.
+    /// Sends a heartbeat on the service connection, unless one is on its way. The link fails if
+    /// that is not possible.
     pub(crate) fn send_heartbeat(&self) {
         let sent = self
             .endpoint(0)
@@ -118,7 +118,7 @@ impl Link {
     }
 }
 
-/// Whether a request fits on a path whose limits are not those of the session.
+/// Whether a request fits on a path with limits that differ from the session's.
 #[cold]
 #[inline(never)]
 fn fits(io: &Io, room: &Room) -> bool {
@@ -126,8 +126,8 @@ fn fits(io: &Io, room: &Room) -> bool {
     Layout::new(room, io.layout.dir(), len, usr_len).is_ok()
 }
 
-/// Lends the data to the device, or has them copied if they are few, and writes the protocol's
-/// message behind the user's. Returns the offset in the chunk where the write starts, in bytes, see
+/// Lends the data to the device, or copies them if they are small, and writes the protocol's
+/// message behind the user's. Returns the offset in the chunk where the write starts, in bytes; see
 /// [`Layout::write_off`].
 #[inline(always)]
 fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result<u32> {
@@ -157,15 +157,15 @@ fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) 
     Ok(0)
 }
 
-/// Has the peer write the data to where they go.
+/// Makes the peer write the data to their destination.
 #[inline(always)]
 fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote> {
     building.borrow(&mut io.loan, Direction::FromDevice)?;
     building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::REMOTE_WRITE)
 }
 
-/// Sends the data from where they are. The common case: no registration, one work request, and nobody
-/// but our own device ever reads the memory.
+/// Sends the data from where they are. The common case: no registration, one work request, and only
+/// the local device reads the memory.
 #[inline(always)]
 fn send_mapped(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
     let segments = building.borrow(&mut io.loan, Direction::ToDevice)?;
@@ -186,7 +186,7 @@ fn read_to(usr_len: u16, to: Remote, len: u32, need_inval: bool) -> [u8; ReadMsg
     ReadMsg::with_data(usr_len, &ReadDest { desc, need_inval })
 }
 
-/// Posts a request whose data are mapped: one that is not has nothing to do with what that takes.
+/// Posts a request with mapped data. Separate from requests without, which need none of this.
 #[inline(never)]
 fn post_mapped<'t>(
     ep: &Endpoint<LinkCore>,
@@ -201,8 +201,7 @@ fn post_mapped<'t>(
     }
 }
 
-/// The request that was lent at `place` was not posted, or a part of it: what that means for the
-/// link.
+/// Handles a request that was lent at `place` and that was not posted, or only in part.
 #[cold]
 #[inline(never)]
 fn not_posted<'t>(
@@ -212,11 +211,11 @@ fn not_posted<'t>(
 ) -> Result<(), Turn<'t>> {
     let (core, e) = (ep.handler(), why.error);
     let Some(building) = why.building else {
-        // It is looked after with the others in flight.
+        // It is collected with the others in flight.
         core.fail("posting a request", e_to_errno(e));
         return Ok(());
     };
-    // It was lent to nobody.
+    // It was not lent.
     let Some(mut turn) = place.resume() else {
         return Ok(());
     };

@@ -2,16 +2,16 @@
 
 //! From nothing to a connected link.
 //!
-//! 1. The owner starts the service connection ([`Link::start`]). Its events
-//!    resolve, create protection domain and queue pair, connect. The server's
-//!    answer has its limits.
+//! 1. The owner starts the service connection ([`Link::start`]). Its events resolve the addresses,
+//!    create the protection domain and the queue pair, and connect. The server's answer has its
+//!    limits.
 //! 2. The owner starts the others, all at once ([`Link::expand`]).
-//! 3. When all are up the owner asks for the chunks ([`Link::ask_info`]).
-//! 4. The answer wakes the owner, who reads it ([`Link::finish`]) and has
-//!    receives posted; the link can be published.
+//! 3. When all are up, the owner asks for the chunks ([`Link::ask_info`]).
+//! 4. The answer wakes the owner, which reads it ([`Link::finish`]) and has receives posted. The
+//!    link can be published then.
 //!
-//! Every step is done by the owner task, woken by events; the events themselves
-//! only carry their own connection on, for which they make its domain and queue pair.
+//! The owner task carries out each step when events wake it. An event handler only advances its own
+//! connection, for which it makes the domain and the queue pair.
 
 use kernel::{
     prelude::*,
@@ -87,35 +87,35 @@ use crate::{
     MODULE_NAME,
 };
 
-/// How long resolving an address may take the first time, in milliseconds. The
-/// neighbour tables ask for three seconds and then give up, which the connection
-/// manager does not notice: it would go on waiting for what nobody asks for any more.
+/// How long resolving an address may take the first time, in milliseconds. The neighbour tables
+/// retry for three seconds and then give up. The connection manager does not notice that and would
+/// go on waiting.
 const RESOLVE_ADDR_FIRST_MS: u32 = 4_000;
 
-/// The same for a path that was connected before. A cable that comes back may find
-/// the neighbour tables about to give up; each attempt has them ask anew.
+/// The same for a path that was connected before. When a cable is plugged in again, the neighbour
+/// tables may be about to give up; each attempt makes them start again.
 const RESOLVE_ADDR_AGAIN_MS: u32 = 1_000;
 
 /// How long resolving a route may take, in milliseconds.
 const RESOLVE_ROUTE_TIMEOUT_MS: u32 = 30_000;
 
-/// Scatter/gather elements of a send: the data of a write goes out from where it is in as many
-/// pieces, but for the one of the message; more are registered first.
-// CAST: 8.
+/// Scatter/gather elements of a send. The data of a write are sent from where they are, in as many
+/// pieces, less one for the message; more pieces are registered first.
+// CAST: The value is 8.
 const SEND_SGES: u32 = MAX_SGES as u32;
 
-/// Least scatter/gather elements of a send we can do with: data and header.
+/// Minimum of scatter/gather elements of a send: data and header.
 const MIN_SEND_SGES: u32 = 2;
 
-/// Registrations of bounce buffers, for good: what the service connection has room for before it asks
-/// for the chunks. Requests for which there is no buffer have their data registered.
+/// Registrations of bounce buffers, made once: as many as the service connection has room for
+/// before it asks for the chunks. Requests without a buffer have their data registered.
 const BOUNCE_MRS: usize = 8;
 
-/// Repeats of an unacknowledged request; for ever if the receiver is not ready.
+/// Retries of an unacknowledged request; without limit if the receiver is not ready.
 const RETRY: u8 = 7;
 
 impl Link {
-    /// Begins with the service connection. Sleeps.
+    /// Starts the service connection. May sleep.
     pub(crate) fn start(path: &Arc<Path>, number: u32) -> Result<Self> {
         let core = LinkCore::new(path.clone(), number)?;
         let mut link = Self {
@@ -137,7 +137,7 @@ impl Link {
             PortSpace::of(path.dst()),
             path.session().rdma(),
         )?;
-        // CAST: 5 bits.
+        // CAST: The value has 5 bits.
         match path.session().tuning().ack_timeout.get() as u8 {
             0 => {}
             exponent => ep.set_ack_timeout(exponent)?,
@@ -151,7 +151,7 @@ impl Link {
         ep.resolve_addr(path.src(), path.dst(), timeout)
     }
 
-    /// The service connection is up: starts the others. Sleeps.
+    /// The service connection is up: starts the others. May sleep.
     pub(crate) fn expand(&mut self) -> Result {
         let core = self.core.clone();
         let geometry = core.geometry().ok_or(EINVAL)?;
@@ -163,7 +163,7 @@ impl Link {
         Ok(())
     }
 
-    /// All connections are up: asks for the chunks. Sleeps.
+    /// All connections are up: asks for the chunks. May sleep.
     pub(crate) fn ask_info(&self) -> Result {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
@@ -185,7 +185,7 @@ impl Link {
         let region = core.info.as_ref().ok_or(EBUSY)?;
         let send = Sges::from(region.sge(rsp_size, InfoReq::SIZE)?);
         qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
-        // In front of the request for the chunks: when its answer is here they are done.
+        // Posted before the request for the chunks, so that they are done when its answer comes.
         let tables = core.tables.as_ref().ok_or(EINVAL)?;
         let mut chain = Chain::<BOUNCE_MRS>::new(qp);
         for mr in tables.bounce.iter().flat_map(Bounce::mrs) {
@@ -198,7 +198,7 @@ impl Link {
         Ok(())
     }
 
-    /// The chunks arrived in a message of `len` bytes. Sleeps.
+    /// The chunks arrived in a message of `len` bytes. May sleep.
     pub(crate) fn finish(&self, len: usize) -> Result {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
@@ -230,7 +230,7 @@ impl Link {
             let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
             sges = sges.min(qp.max_sges());
         }
-        // One is the message's.
+        // One element is for the message.
         let direct = u32::try_from(sges)?.saturating_sub(1);
         core.direct_segments.store(direct, Relaxed);
         Ok(())
@@ -239,7 +239,7 @@ impl Link {
     fn post_receives(&self, con: u16, geometry: &Geometry) -> Result {
         let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
         let new_rkey = self.core.new_rkey.load(Relaxed);
-        // A device may have less room; the server waits then.
+        // A device may have less room; the server waits in that case.
         let posted = recv_count(con, geometry).min(qp.recv_room());
         for token in 0..posted {
             let sge = if new_rkey {
@@ -255,7 +255,8 @@ impl Link {
     }
 }
 
-/// Receives posted on a connection: two for each request, and those that may be withheld.
+/// Returns the number of receives of a connection: two for each request, and those that may be
+/// withheld.
 fn recv_count(con: u16, geometry: &Geometry) -> u32 {
     let depth = match con {
         0 => SERVICE_QUEUE_DEPTH,
@@ -277,11 +278,11 @@ impl LinkCore {
         region.sge(token as usize * RECV_SIZE, RECV_SIZE)
     }
 
-    /// Allocates what each permit needs on this link. Sleeps.
+    /// Allocates the state of all permits on this link. May sleep.
     fn make_tables(&self, geometry: &Geometry) -> Result {
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
         let depth = geometry.queue_depth();
-        // One more than there are segments: data need not begin with a page.
+        // One more than the number of segments: data need not begin at a page boundary.
         let pages = domain
             .device()
             .attrs()
@@ -297,7 +298,7 @@ impl LinkCore {
         let messages = self.path.session().map_messages(domain)?;
         let bounce = params::copy_max().map(|room| Bounce::new(domain, depth, room, BOUNCE_MRS));
         let bounce = match bounce.transpose() {
-            // A path that copies nothing is better than none.
+            // A path without bounce buffers is better than none.
             Err(e) if e == ENOMEM => None,
             bounce => bounce?,
         };
@@ -315,7 +316,7 @@ impl LinkCore {
             })
         };
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
-        // A request fits if it is within the limits of the session, as a rule.
+        // In the usual case a request fits if it is within the limits of the session.
         let fits = |least: &Room| room.header() >= least.header() && room.data() >= least.data();
         let tables = Tables {
             narrower: (!session.room().is_some_and(fits)).then_some(room),
@@ -371,8 +372,8 @@ impl LinkCore {
             send_wrs: size.send_wr.saturating_sub(1),
             recv_wrs: size.recv_wr.saturating_sub(1),
             send_sges: size.send_sge,
-            // Drivers do not tell which CPU the interrupt of a vector goes to (the
-            // core has no call for it any more): by default they spread them in order.
+            // Drivers do not tell which CPU the interrupt of a vector goes to (the core has no call
+            // for it any more). By default they spread vectors over CPUs in order.
             comp_vector: self.cpu_of(con).unwrap_or(0),
             poll: if self.cons.is_polled(con) {
                 PollContext::Direct
@@ -384,7 +385,7 @@ impl LinkCore {
         })
     }
 
-    /// The address is resolved: there is a device now.
+    /// The address is resolved, so there is a device.
     fn resolved(&self, ep: &Locked<'_, Self>) -> Result {
         let con = ep.index();
         if con == 0 {
@@ -394,8 +395,8 @@ impl LinkCore {
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
         let mut config = self.queue_config(con, domain)?;
         let made = ep.create_qp(domain, &config);
-        // Devices tell what they can do of each, not of all at the same time. With fewer elements
-        // more requests are registered.
+        // Devices report the maximum of each attribute, not of all in combination. With fewer
+        // elements more requests are registered.
         if con > 0 && matches!(made, Err(e) if e == ENOMEM || e == EINVAL) {
             config.send_sges = MIN_SEND_SGES;
             ep.create_qp(domain, &config)?;
@@ -415,7 +416,7 @@ impl LinkCore {
         ConnReq {
             cid: ep.index(),
             cid_num: self.cons.count(),
-            // CAST: the field has 16 bits, the server only compares it.
+            // CAST: The field has 16 bits; the server only compares it.
             recon_cnt: self.number as u16,
             path_uuid: *path.uuid().as_bytes(),
             session_uuid: *path.session().uuid().as_bytes(),
@@ -460,7 +461,7 @@ impl LinkCore {
             self.path.connected_via(ep.endpoint());
         }
         let up = self.established.fetch_add(1, Relaxed) + 1;
-        // The first is the service connection alone; then the others count.
+        // The first connection is the service connection alone; then the others count.
         if up == 1 {
             self.path.notify(Notice::ServiceUp(self.number));
         }
@@ -470,8 +471,7 @@ impl LinkCore {
         Ok(())
     }
 
-    /// Memory reclaim may wait for a path to come back, so allocations are not to wait
-    /// for IO.
+    /// Memory reclaim may wait for a path to come back, so allocations must not wait for IO.
     pub(super) fn handle_cm_event(&self, ep: &Locked<'_, Self>, event: CmEvent<'_>) {
         noio::scope(|| self.carry_on(ep, event));
     }
@@ -483,7 +483,7 @@ impl LinkCore {
             CmEvent::Established(data) => self.accepted(ep, data),
             CmEvent::Rejected(_, data) => {
                 let errno = match data {
-                    // Not by the server, but because there is none.
+                    // Not refused by the server: no server listens.
                     [] => errno::ECONNRESET.to_errno(),
                     data => reject_errno(data).to_kernel(),
                 };

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which of several paths asks the server to create the session.
+//! Chooses which of several paths asks the server to create the session.
 //!
-//! One at a time: servers of the C implementation that are asked by two create two sessions, each
-//! with a part of the connections. The others leave it to that one until it was answered, has failed,
-//! or has waited for longer than a server that can be reached takes: [`LEAST_NS`], or, if this session
-//! has seen a server take longer, [`TIMES`] as long as that, and [`MOST_NS`] at most, since a path that
-//! gets no answer must not hold up one that would.
+//! One path at a time: servers of the C implementation that are asked by two create two sessions,
+//! each with a part of the connections. The other paths wait until that path was answered, has
+//! failed, or has waited for longer than a reachable server takes. That time is [`LEAST_NS`], or,
+//! if this session has seen a server take longer, [`TIMES`] as long as that, at most [`MOST_NS`],
+//! since a path that gets no answer must not hold up one that would.
 
-/// For so long a path is waited for at least, in nanoseconds.
+/// Least time to wait for a path, in nanoseconds.
 pub const LEAST_NS: u64 = 1_000_000_000;
 
-/// The same, at most.
+/// Longest time to wait for a path, in nanoseconds.
 pub const MOST_NS: u64 = 10_000_000_000;
 
-/// How many times longer than seen a server may take.
+/// Factor between the longest answer seen and the time to wait.
 pub const TIMES: u64 = 4;
 
-/// What a path that connects may want of the server.
+/// What a path that connects may ask of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// To create the session.
     Ask,
-    /// Another path asks for that.
+    /// Another path asks for the creation.
     GiveWay,
-    /// It is there.
+    /// The session exists.
     Known,
 }
 
-/// Who asks, and how long that takes.
+/// The path that asks, and the time that answers take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Creator {
-    /// The path that asked, and when, in monotonic nanoseconds, until it is answered.
+    /// The path that is asking, and the time when it asked, in monotonic nanoseconds.
     asking: Option<(usize, u64)>,
-    /// Longest time that a server has taken to answer that, in nanoseconds.
+    /// Longest time that a server has taken to answer, in nanoseconds.
     slowest_ns: u64,
 }
 
 impl Creator {
-    /// Whether path `me` may ask, at `now_ns`, when no path is up. If so it does.
+    /// Whether path `me` may ask, at `now_ns`, when no path is up. If so, it counts as asking.
     pub fn ask(&mut self, me: usize, now_ns: u64) -> Creation {
         match self.asking {
             Some((other, since))
@@ -53,7 +53,7 @@ impl Creator {
         }
     }
 
-    /// Path `me` was `answered`, or is not going to be.
+    /// Path `me` was `answered`, or will not be answered.
     pub fn end(&mut self, me: usize, now_ns: u64, answered: bool) {
         let Some((_, since)) = self.asking.filter(|&(asking, _)| asking == me) else {
             return;
@@ -64,7 +64,7 @@ impl Creator {
         self.asking = None;
     }
 
-    /// How long a path that asks is waited for.
+    /// Returns how long other paths wait for a path that asks.
     pub fn patience_ns(&self) -> u64 {
         self.slowest_ns
             .saturating_mul(TIMES)

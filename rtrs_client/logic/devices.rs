@@ -3,14 +3,14 @@
 //! The devices that RNBD has open in a session.
 //!
 //! A device has two numbers: the *user's*, which RNBD puts into its messages and which stays for as
-//! long as RNBD has the device, and the *server's*, by which the server of now knows it. They are the
-//! same until a server that was restarted has given others. Then the session is *shifted*, and the
-//! user's number of each message is replaced by the server's.
+//! long as RNBD has the device open, and the *server's*, by which the present server knows it. They
+//! are the same until a restarted server gives other numbers. Then the session is *shifted*, and
+//! the user's number in each message is replaced by the server's.
 //!
-//! A device with a volatile cache may lose with the power what it has acknowledged and not flushed.
-//! How much the session had written when the device was flushed last tells whether there can be such
-//! a thing. If there was when the server lost the session, the device *owes* an error: its next flush
-//! fails, also if RNBD has opened it anew since.
+//! A device with a volatile cache may lose acknowledged data that are not flushed when the server
+//! loses power. The number of writes of the session at the device's last flush shows whether there
+//! can be such data. If there were any when the server lost the session, the device *owes* an
+//! error: its next flush fails, even if RNBD has opened it again since.
 
 use super::rnbd::{
     Difference,
@@ -18,23 +18,24 @@ use super::rnbd::{
     Opened, //
 };
 
-/// Devices that a session can have open with this; beyond that it does without.
+/// Maximum of open devices in a session. With more, devices are not opened again.
 pub const MAX_DEVICES: usize = 128;
 
-/// Numbers of devices are less than this; beyond that it does without.
+/// Numbers of devices must be less than this. Otherwise, devices are not opened again.
 pub const MAX_IDS: usize = 256;
 
 /// The server's number of a device that it does not have.
 pub const NO_ID: u32 = u32::MAX;
 
-/// Writes of a session that are over: never less, and more with each one.
+/// The number of completed writes of a session. It may be too small, and grows with each write.
 pub type Written = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The entry is of no device.
+    /// The entry has no device.
     Free,
-    /// Of one that is not open: what it has not flushed, or owes, counts if it is opened again.
+    /// A device that is not open: its unflushed data, or the error it owes, count if it is opened
+    /// again.
     Remembered,
     Open,
     /// RNBD has asked for it to be closed.
@@ -49,15 +50,15 @@ pub struct Device {
     opened: Opened,
     user_id: u32,
     server_id: u32,
-    /// Of the next server, as long as devices are being opened again.
+    /// Number at the next server, while devices are being opened again.
     next_id: u32,
-    /// What was written when it was flushed last, if that says everything.
+    /// Number of writes at its last flush, if all earlier ones were flushed.
     clean_at: Option<Written>,
     owes: bool,
 }
 
 impl Device {
-    /// An entry of no device.
+    /// An entry without a device.
     pub const FREE: Self = Self {
         state: State::Free,
         open: Open::NONE,
@@ -69,7 +70,7 @@ impl Device {
         owes: false,
     };
 
-    /// What opened it.
+    /// Returns the message that opened it.
     pub const fn open(&self) -> &Open {
         &self.open
     }
@@ -98,7 +99,7 @@ impl Device {
     }
 }
 
-/// Why a device cannot be taken note of.
+/// There is no room for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -107,12 +108,13 @@ pub struct Full;
 pub struct Devices<'a>(pub &'a mut [Device]);
 
 impl Devices<'_> {
-    /// The server has opened a device, maybe one that was open; when it was asked to, so much had been
-    /// `written`. Returns the user's number, which is the server's unless the session is `shifted`.
+    /// The server has opened a device, which may be open already. `written` is the number of writes
+    /// when the server was asked. Returns the user's number, which is the server's unless the
+    /// session is `shifted`.
     ///
     /// # Errors
     ///
-    /// There is no room for it, or its number is too large: it is not noted.
+    /// If there is no room for it, or its number is too large: it is not noted.
     pub fn opened(
         &mut self,
         open: &Open,
@@ -128,13 +130,14 @@ impl Devices<'_> {
             .0
             .iter()
             .position(|d| d.is_there() && d.open.name() == open.name());
-        // A number that the server gives is free there: what was behind it is not open any more.
+        // The server gives a number that is free there: the device that had it is not open any
+        // more.
         for (i, device) in self.0.iter_mut().enumerate() {
             if device.is_there() && device.server_id == server_id && Some(i) != known {
                 *device = Device::FREE;
             }
         }
-        // RNBD is about to close one of that number, which this server never had.
+        // RNBD is about to close a device of that number, which this server never had.
         let leaving = |d: &Device| d.is_there() && d.user_id == server_id && d.server_id == NO_ID;
         if !shifted && self.0.iter().any(leaving) {
             return Err(Full);
@@ -149,7 +152,7 @@ impl Devices<'_> {
         let i = known
             .or_else(|| self.0.iter().position(remembered))
             .or_else(|| self.0.iter().position(|d| d.state == State::Free))
-            // What is remembered of others is forgotten before anything else.
+            // Entries of devices that are not open are reused first.
             .or_else(|| self.0.iter().position(|d| !d.is_there()));
         let place = i.and_then(|i| self.0.get_mut(i)).ok_or(Full)?;
         let same = place.state != State::Free && place.open.name() == open.name();
@@ -160,14 +163,14 @@ impl Devices<'_> {
             user_id,
             server_id,
             next_id: NO_ID,
-            // To open it again does not make it clean.
+            // Opening a device again does not make it clean.
             clean_at: if same { place.clean_at } else { Some(written) },
             owes: same && place.owes,
         };
         Ok(user_id)
     }
 
-    /// A device is to be flushed.
+    /// A device will be flushed.
     pub fn flush(&mut self, user_id: u32) -> Flush {
         match self.by_user_id(user_id) {
             Some(device) if device.owes => {
@@ -179,7 +182,7 @@ impl Devices<'_> {
         }
     }
 
-    /// It was, and what had been acknowledged before was all of what was `written`.
+    /// A device was flushed, after which `written` writes are safe.
     pub fn flushed(&mut self, user_id: u32, written: Written) {
         if let Some(device) = self.by_user_id(user_id) {
             // Two flushes may overtake each other.
@@ -187,13 +190,13 @@ impl Devices<'_> {
         }
     }
 
-    /// A number that RNBD does not use: `wish`, if that is so.
+    /// Returns a number that RNBD does not use: `wish`, if that is free.
     fn free_user_id(&self, wish: u32) -> Option<u32> {
         let used = |id: u32| self.0.iter().any(|d| d.is_there() && d.user_id == id);
         if !used(wish) {
             return Some(wish);
         }
-        // CAST: A few hundred.
+        // CAST: The value is a few hundred.
         (0..MAX_IDS as u32).find(|&id| !used(id))
     }
 
@@ -201,14 +204,14 @@ impl Devices<'_> {
         self.0.iter_mut().find(|d| d.is_there() && d.user_id == id)
     }
 
-    /// RNBD wants a device closed: it is not opened again.
+    /// RNBD closes a device: it is not opened again.
     pub fn closing(&mut self, user_id: u32) {
         if let Some(device) = self.by_user_id(user_id) {
             device.state = State::Closing;
         }
     }
 
-    /// That is over, however it ended; unless RNBD has opened the device anew meanwhile.
+    /// A close is over, with any result; ignored if RNBD has opened the device again meanwhile.
     pub fn closed(&mut self, user_id: u32) {
         if let Some(device) = self.by_user_id(user_id) {
             if device.state != State::Closing {
@@ -225,7 +228,7 @@ impl Devices<'_> {
         }
     }
 
-    /// None is open any more. Those that may have lost something owe an error, unless it is known
+    /// No device is open any more. Devices that may have lost data owe an error, unless it is known
     /// that caches survive (`None`).
     pub fn forget_all(&mut self, written: Option<Written>) {
         for device in self.0.iter_mut() {
@@ -241,9 +244,9 @@ impl Devices<'_> {
         }
     }
 
-    /// Of the devices that are open the one with the smallest user's number of at least `from`. In
-    /// this order a server that has just begun gives the numbers 0, 1, 2, ...: the same as before if
-    /// there were no gaps.
+    /// Returns the open device with the smallest user's number of at least `from`. In this order, a
+    /// server that has just started gives the numbers 0, 1, 2, ...: the same as before if there
+    /// were no gaps.
     pub fn next(&self, from: u32) -> Option<&Device> {
         self.0
             .iter()
@@ -251,12 +254,12 @@ impl Devices<'_> {
             .min_by_key(|d| d.user_id)
     }
 
-    /// The first that is open and may lose something with the power.
+    /// Returns the first open device that may lose data with the power.
     pub fn dirty(&self, written: Written) -> Option<&Device> {
         self.0.iter().find(|d| d.is_open() && d.is_dirty(written))
     }
 
-    /// How many are open.
+    /// Number of open devices.
     pub fn count(&self) -> usize {
         self.0.iter().filter(|d| d.is_open()).count()
     }
@@ -268,9 +271,9 @@ impl Devices<'_> {
         }
     }
 
-    /// It has all that it is going to have: from now on its numbers count. What it was not asked for
-    /// has none, and owes an error if it may have lost something, unless it is known that caches survive
-    /// (`None`).
+    /// The new server has opened all it can: from now on its numbers count. A device for which it
+    /// was not asked has no number, and owes an error if it may have lost data, unless it is known
+    /// that caches survive (`None`).
     pub fn go_over(&mut self, written: Option<Written>) {
         for device in self.0.iter_mut() {
             device.server_id = device.next_id;
@@ -285,7 +288,7 @@ impl Devices<'_> {
     ///
     /// # Errors
     ///
-    /// It is not what it was.
+    /// If the device differs from the one before.
     pub fn opened_again(&mut self, user_id: u32, opened: &Opened) -> Result<(), Unlike> {
         let server_id = opened.id();
         let taken = self
@@ -295,7 +298,7 @@ impl Devices<'_> {
         if taken || usize::try_from(server_id).map_or(true, |id| id >= MAX_IDS) {
             return Err(Unlike::Number);
         }
-        // RNBD has closed it meanwhile. The server does when the session ends.
+        // RNBD has closed it meanwhile. The server closes it when the session ends.
         let Some(device) = self.by_user_id(user_id) else {
             return Ok(());
         };
@@ -313,7 +316,8 @@ impl Devices<'_> {
             .any(|d| d.is_there() && d.server_id != NO_ID && d.user_id != d.server_id)
     }
 
-    /// Fills in the server's number of each device, by the user's; [`NO_ID`] where there is none.
+    /// Fills in the server's number of each device, by the user's number; [`NO_ID`] if there is
+    /// none.
     pub fn fill_in(&self, ids: &mut [u32]) {
         ids.fill(NO_ID);
         for device in self.0.iter().filter(|d| d.is_there()) {
@@ -327,22 +331,22 @@ impl Devices<'_> {
     }
 }
 
-/// What a flush is about.
+/// The meaning of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// Nothing that would not be safe anyway.
+    /// All data are safe anyway.
     Whatever,
-    /// Something that may be lost.
+    /// There are data that may be lost.
     Matters,
-    /// Something that may have been lost: it fails.
+    /// Data may have been lost: the flush fails.
     Fails,
 }
 
-/// Why a device that was opened again does not do.
+/// The reason why a device that was opened again cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlike {
-    /// It is another one.
+    /// It is another device.
     Device(Difference),
-    /// The server's number for it makes no sense, or is that of another one.
+    /// The server's number for it is invalid, or that of another device.
     Number,
 }

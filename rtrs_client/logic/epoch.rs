@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a request is marked with, to know for which life of the server its message is.
+//! The mark of a request, which says for which life of the server its message is.
 //!
 //! ```text
 //!    31      30      29                            0
@@ -9,10 +9,10 @@
 //!   +-------+-------+-------------------------------+
 //! ```
 //!
-//! The session has a mark for the present, and one that new requests get. They are the same as long
-//! as the numbers that the user has of its devices are those of the server. If they are not (*shift*)
-//! a new request has the *fresh* bit besides: it never has the present mark, and so never goes out as
-//! it is. What is sent has the present mark.
+//! The session has a present mark, and a mark for new requests. They are the same as long as the
+//! user's numbers of its devices are the server's. If they differ (*shift*), a new request has the
+//! *fresh* bit as well: it never has the present mark, and so is never sent without a translation.
+//! A message that is sent has the present mark.
 
 /// A mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,10 @@ const SHIFT: u32 = 1 << 30;
 const NUMBER: u32 = SHIFT - 1;
 
 impl Epoch {
-    /// A message of our own: of no life, so that it is never sent a second time.
+    /// The mark of a message of this module: of no life, so that it is never sent a second time.
     pub const OURS: Self = Self(u32::MAX);
 
-    /// Of the first life.
+    /// The mark of the first life.
     pub const FIRST: Self = Self(0);
 
     /// From a word.
@@ -65,8 +65,8 @@ impl Epoch {
         self.0 & SHIFT != 0
     }
 
-    /// Whether the message of such a request has the user's number still, not one that was put there
-    /// for the server.
+    /// Whether the message of such a request still has the user's number, and not one that was put
+    /// there for the server.
     pub const fn has_user_id(self) -> bool {
         !self.is_shifted() || self.0 & FRESH != 0
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A decaying average of latencies that any number of CPUs feed.
+//! A decaying average of latencies to which any number of CPUs add samples.
 //!
-//! A sample counts for more the longer there was none. A path that was slow once is measured by
-//! heartbeats alone, some seconds apart, if nobody takes it for that: what it was has to be
-//! forgotten after a few of them.
+//! A sample counts for more if there was none for long. If a path was slow once, no request may
+//! choose it, so that it is measured by heartbeats alone, some seconds apart. The old latency must
+//! be forgotten after a few of them.
 
 use crate::atomic::{
     Atomic,
@@ -17,17 +17,17 @@ const WEIGHT_SHIFT: u32 = 3;
 /// Nanoseconds without a sample that add another eighth to the weight of the next.
 const GAP_NS: u64 = 500_000_000;
 
-/// Most eighths: one sample alone may be an accident.
+/// Maximum of eighths: a single sample may be an outlier.
 const MAX_WEIGHT: u64 = 7;
 
-/// Largest sample taken as it is in nanoseconds: a good hour.
+/// Largest sample that is not cut, in nanoseconds: a little more than an hour.
 const MAX_SAMPLE: u64 = 1 << 42;
 
 /// The average. 0 means that there is no sample yet.
 pub struct LatencyAvg {
     /// Nanoseconds, times 2^3.
     scaled: Atomic<u64>,
-    /// When the latest sample came.
+    /// Time of the latest sample.
     at_ns: Atomic<u64>,
 }
 
@@ -40,14 +40,14 @@ impl LatencyAvg {
         }
     }
 
-    /// Takes a sample in nanoseconds, which came at `now_ns` of a clock that does not go back.
+    /// Adds a sample in nanoseconds, taken at `now_ns` of a clock that does not go back.
     ///
-    /// Samples taken at the same time on several CPUs may get lost, which an average can bear and
-    /// a shared counter on the IO path would pay for with every request.
+    /// Samples that are added at the same time on several CPUs may get lost. That does not matter
+    /// for an average, while a shared counter would make each request slower.
     pub fn add(&self, sample_ns: u64, now_ns: u64) {
         let sample = sample_ns.clamp(1, MAX_SAMPLE);
         let old = self.scaled.load(Relaxed);
-        // CPUs that take samples at the same time may be seen in any order.
+        // Samples of several CPUs may be seen in any order.
         let gap = now_ns.saturating_sub(self.at_ns.load(Relaxed));
         let weight = (gap / GAP_NS).saturating_add(1).min(MAX_WEIGHT);
 
@@ -73,7 +73,7 @@ impl LatencyAvg {
         }
     }
 
-    /// Forgets all samples: those of before a reconnect say nothing about the new link.
+    /// Forgets all samples: those from before a reconnect say nothing about the new link.
     pub fn reset(&self) {
         self.scaled.store(0, Relaxed);
     }

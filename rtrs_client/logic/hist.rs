@@ -2,13 +2,12 @@
 
 //! Distributions in sysfs: latencies of requests, lengths of scatter lists.
 //!
-//! Counting is the caller's, per CPU: the functions here say which counter is meant, and show
-//! the sums.
+//! The caller counts, per CPU. The functions here return the index of a counter, and show the sums.
 
 use core::fmt;
 
-/// Rows of a latency table with powers of two up to 2^`top`: one for each of them and one for
-/// what is longer.
+/// Rows of a latency table with powers of two up to 2^`top`: one for each power, and one for longer
+/// latencies.
 const fn rows(top: u32) -> usize {
     // CAST: `top` is a small constant.
     top as usize + 2
@@ -33,7 +32,7 @@ const LATENCY_BITS: u32 = 36;
 const FIRST_BITS: u32 = 9;
 
 /// Counters of latencies, per direction: both tables are sums of them.
-// CAST: a small constant.
+// CAST: The value is a small constant.
 pub const LATENCY_ROWS: usize = 3 * (LATENCY_BITS - FIRST_BITS + 1) as usize;
 
 /// The part of a power of two of nanoseconds, shifted to the highest bit, from which on it is the
@@ -49,7 +48,7 @@ const US_PART: u64 = 1000 << 54;
 pub const fn latency_row(ns: u64) -> usize {
     let zeros = (ns | ((1 << FIRST_BITS) - 1)).leading_zeros();
     let part = ns << zeros;
-    // No overflow: 9 bits at least. CAST: small numbers.
+    // No overflow: `zeros` is limited by the lowest 9 bits. CAST: The numbers are small.
     let octave = (u64::BITS - FIRST_BITS).wrapping_sub(zeros) as usize;
     let row = 3 * octave + (part >= MS_PART) as usize + (part >= US_PART) as usize;
     if row < LATENCY_ROWS {
@@ -79,23 +78,23 @@ pub const fn ms_row_of(latency_row: usize) -> usize {
     }
 }
 
-/// Powers of two of nanoseconds, of those that are counted apart, before the one in which the first
-/// of microseconds begins, and of milliseconds.
+/// The number of powers of two of nanoseconds, among those with counters, before the one in which
+/// the first power of microseconds begins, and of milliseconds.
 const US_SHIFT: usize = 1;
 const MS_SHIFT: usize = 11;
 
 /// Counts of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadWrite {
-    /// Of reads.
+    /// Number of reads.
     pub read: u64,
-    /// Of writes.
+    /// Number of writes.
     pub write: u64,
 }
 
-/// Writes a latency table: a row `<limit> <unit>: <reads> <writes>` for each power of two, which
-/// counts what took less than that and not less than the row before; one for the rest; and the
-/// maximum.
+/// Writes a latency table. It has a row `<limit> <unit>: <reads> <writes>` for each power of two,
+/// with the requests that took less than that and not less than the row before; a row for the rest;
+/// and the maximum.
 fn fmt_table(
     f: &mut fmt::Formatter<'_>,
     rows: &[ReadWrite],
@@ -161,7 +160,7 @@ const SG_LIMITS: [u32; SG_BINS - 1] = [0, 1, 2, 4, 8, 16, 32, 64, 128];
 /// Counter of a scatter list of `entries` entries; below [`SG_BINS`].
 #[inline(always)]
 pub const fn sg_bin(entries: u32) -> usize {
-    // As a rule.
+    // The usual case.
     if entries <= 1 {
         // CAST: 0 or 1.
         return entries as usize;
@@ -172,7 +171,7 @@ pub const fn sg_bin(entries: u32) -> usize {
 /// The same for several entries.
 #[inline(never)]
 const fn long_sg_bin(entries: u32) -> usize {
-    // CAST: at most 32. Two limits stand before the powers of two.
+    // CAST: The value is at most 32. Two limits come before the powers of two.
     let bin = (u32::BITS - (entries - 1).leading_zeros()) as usize + 1;
     if bin < SG_BINS {
         bin
@@ -181,7 +180,7 @@ const fn long_sg_bin(entries: u32) -> usize {
     }
 }
 
-/// The lengths a bin stands for: `0`, `2`, `5-8`, `>128`; nothing beyond the last bin.
+/// The lengths of a bin: `0`, `2`, `5-8`, `>128`; empty beyond the last bin.
 pub struct SgBinLabel(
     /// Index of the bin.
     pub usize,

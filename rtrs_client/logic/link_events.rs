@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the user is told of a session: that it has lost its last path, or has one again.
+//! The events that tell a user that its session has lost its last path, or has one again.
 //!
-//! Nothing is told before the user has the session. That it was opened is not enough: what a user does
-//! when it is told needs the handle, which the opening task has yet to return, and to store.
+//! No event is sent before the user has the session. It is not enough that the session was opened:
+//! the user handles events with the handle, which the opening task has yet to return and to store.
 
-/// What a user is told, with the numbers of `enum rtrs_clt_link_ev`.
+/// An event for a user, with the numbers of `enum rtrs_clt_link_ev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LinkEvent {
-    /// A path is back. The server may have forgotten the session: what was made for it there has to
-    /// be made anew.
+    /// A path is back. The server may have forgotten the session: the user has to make its state
+    /// there again.
     Reconnected = 0,
-    /// Requests are failing, for want of a path or because the server has forgotten the session.
+    /// Requests fail, because no path is up or the server has forgotten the session.
     Disconnected = 1,
 }
 
-/// What is known, by the session and by its user.
+/// The state of a session, and the state that its user knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkState {
     /// All paths were connected: requests may come.
     opened: bool,
     /// The user has the session.
     handed: bool,
-    /// Nothing is told any more.
+    /// No event is sent any more.
     closed: bool,
     /// Paths that are connected.
     up: u32,
-    /// Requests are being failed, for want of a path or because the server has
-    /// forgotten the session: the user has to know, even if it is over.
+    /// Requests fail, because no path is up or the server has forgotten the session. The user must
+    /// be told, even if that is over by now.
     failing: bool,
-    /// What the user knows: that there is a path.
+    /// The user knows that there is a path.
     told_up: bool,
 }
 
 impl LinkState {
-    /// The session is going to be handed to its user, connected.
+    /// The session is connected and will be handed to its user.
     pub fn open(&mut self) {
         self.opened = true;
         self.told_up = true;
-        // What a path that is back was about is over: nobody has sent anything yet.
+        // The return of a path needs no event: no request was sent yet.
         self.failing &= self.up == 0;
     }
 
-    /// The user has shown that it has the session. Whether that is new.
+    /// The user has shown that it has the session. Returns whether that is new.
     pub fn hand_over(&mut self) -> bool {
         !core::mem::replace(&mut self.handed, true)
     }
 
-    /// Nothing is told from now on.
+    /// No event is sent from now on.
     pub fn close(&mut self) {
         self.closed = true;
     }
@@ -63,7 +63,7 @@ impl LinkState {
         self.up = self.up.saturating_sub(1);
     }
 
-    /// Requests are failed from now on.
+    /// Requests fail from now on.
     pub fn fail(&mut self) {
         self.failing = true;
     }
@@ -73,7 +73,7 @@ impl LinkState {
         self.opened
     }
 
-    /// Whether nothing is told any more.
+    /// Whether no event is sent any more.
     pub const fn is_closed(&self) -> bool {
         self.closed
     }
@@ -83,12 +83,12 @@ impl LinkState {
         self.up > 0
     }
 
-    /// Whether the user takes what it has made at the server to be there.
+    /// Whether the user expects the state that it has made at the server to exist.
     pub const fn is_believed(&self) -> bool {
         self.told_up && !self.failing
     }
 
-    /// What the user has to be told next: it is about to be.
+    /// Returns the next event for the user, which counts as sent.
     pub fn tell(&mut self) -> Option<LinkEvent> {
         if !self.opened || !self.handed || self.closed {
             None

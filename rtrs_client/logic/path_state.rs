@@ -2,36 +2,36 @@
 
 //! The life of a path, as one function from state and event to state and action.
 //!
-//! A path object outlives its connections. What is torn down and built up again is a *link*: the
-//! set of connections of one attempt. There is at most one link at any time, and it is torn down
-//! exactly once, because both follow from the state alone: a link exists in [`State::Connecting`],
-//! [`State::Connected`] and [`State::TearingDown`], and the only way out of these is
-//! [`Event::TornDown`].
+//! A path object outlives its connections. The object that is torn down and built again is a
+//! *link*: the set of connections of one attempt. There is at most one link at any time, and it is
+//! torn down exactly once, because both follow from the state alone: a link exists in
+//! [`State::Connecting`], [`State::Connected`] and [`State::TearingDown`], and the only way out of
+//! these is [`Event::TornDown`].
 //!
-//! One owner task per path feeds the events to [`PathMachine::next`], one at a time, and does what
-//! the action says. Completion handlers and sysfs only send it events. Events of a link carry its
-//! number, so that a late one of an earlier link has no effect. While a link is torn down the owner
-//! does nothing else: no event comes but [`Event::TornDown`], and none other has an effect.
+//! One owner task per path feeds the events to [`PathMachine::next`], one at a time, and carries
+//! out the actions. Completion handlers and sysfs only send it events. Events of a link carry its
+//! number, so a late event of an earlier link has no effect. While a link is torn down, the owner
+//! does nothing else: only [`Event::TornDown`] comes, and no other event has an effect.
 
 use core::fmt;
 
 /// Number of a link, or of the timer that was armed after it. Counts from 1.
 pub type Link = u32;
 
-/// Where a path ends up when it has no link any more.
+/// The reason why a path has no link and will get none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The operator disconnected it.
     Operator,
-    /// It was never established, and nobody but its creator may retry.
+    /// It was never established, and only its creator may retry.
     NeverUp,
     /// All reconnect attempts failed.
     Exhausted,
-    /// The server now says something that does not fit the session.
+    /// The server's answer does not fit the session any more.
     Incompatible,
 }
 
-/// What follows a teardown.
+/// The step that follows a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Then {
     /// Try again later, if attempts are left.
@@ -42,14 +42,14 @@ pub enum Then {
     Soon,
     /// Stay without a link.
     Close(CloseReason),
-    /// Vanish.
+    /// Remove the path.
     Die,
 }
 
 /// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing happened yet.
+    /// Not started yet.
     New,
     /// A link is being established.
     Connecting,
@@ -59,7 +59,7 @@ pub enum State {
     TearingDown(Then),
     /// No link; a timer will start the next attempt.
     Waiting,
-    /// No link, and none will be made unless somebody asks.
+    /// No link, and none will be made without a command.
     Closed(CloseReason),
     /// The path was removed.
     Dead,
@@ -98,32 +98,32 @@ impl fmt::Display for State {
     }
 }
 
-/// What a failed attempt to connect says.
+/// The meaning of a failed attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Another attempt may do; each is counted.
+    /// Another attempt may succeed; each is counted.
     Again,
-    /// Nothing: another path of the session was to come first.
+    /// No meaning: another path of the session had to come first.
     GaveWay,
-    /// The server does not know the session, which other paths are up of: that is about those. It
-    /// is tried again, ever later, and not counted.
+    /// The server does not know the session while other paths of it are up, which concerns those
+    /// paths. Attempts are repeated at growing intervals, and not counted.
     Unknown,
     /// The server has become another one.
     Final,
 }
 
-/// What happens to a path.
+/// An event of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The path was created and shall connect.
+    /// The path was created and must connect.
     Start,
     /// The link is up: all connections established, info exchanged.
     Established(Link),
     /// The link could not be established.
     ConnectFailed {
-        /// Which one.
+        /// The link.
         link: Link,
-        /// What that means.
+        /// The meaning of the failure.
         failure: Failure,
     },
     /// The link, which was up, failed: error completion, disconnect, heartbeat, violation by the
@@ -139,15 +139,15 @@ pub enum Event {
     DeviceBack,
     /// Addresses have come or gone, maybe the path's.
     AddressChange,
-    /// The operator wants it reconnected.
+    /// The operator asks to reconnect it.
     UserReconnect,
-    /// The operator wants it disconnected.
+    /// The operator asks to disconnect it.
     UserDisconnect,
-    /// The path shall be removed.
+    /// The path must be removed.
     Remove,
 }
 
-/// What the owner task has to do.
+/// An action of the owner task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
@@ -161,26 +161,26 @@ pub enum Action {
     ArmTimer {
         /// Number of the next attempt since the path was up last.
         attempt: u32,
-        /// To be put into the event.
+        /// The link for the event.
         link: Link,
     },
-    /// Arm the timer, instead of how it is armed, for an attempt in a moment, and send
+    /// Arm the timer, or change it if it is armed, for an attempt in a moment, and send
     /// [`Event::TimerFired`] with this link.
     ArmSoon(Link),
     /// Cancel the timer.
     CancelTimer,
-    /// Cancel the timer; drop the owner's reference, no event will be looked at any more.
+    /// Cancel the timer and drop the owner's reference. No later event is looked at.
     Release,
 }
 
-/// What to tell the operator who caused the event.
+/// The answer to the operator that caused the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is being done. The outcome is the next stable state.
+    /// The command was accepted. Its outcome is the next stable state.
     Accepted,
-    /// It was so already.
+    /// The path is in that state already.
     Already,
-    /// Not now, `-EBUSY`.
+    /// The command is not possible now, `-EBUSY`.
     Busy,
     /// The path is removed, or about to be, `-ENODEV`.
     Gone,
@@ -191,7 +191,7 @@ pub enum Reply {
 pub enum Notice {
     /// No change.
     None,
-    /// It takes IO now.
+    /// It takes IO from now on.
     Up,
     /// It does not take IO any more; requests in flight are to be failed over by the teardown.
     Down,
@@ -201,31 +201,31 @@ pub enum Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the action has to be done"]
 pub struct Transition {
-    /// The path as it is now.
+    /// The new state of the path.
     pub machine: PathMachine,
-    /// What to do.
+    /// The action to carry out.
     pub action: Action,
-    /// What to tell whoever asked; [`Reply::Accepted`] if nobody did.
+    /// The answer to the command; [`Reply::Accepted`] if the event was no command.
     pub reply: Reply,
-    /// What changed for the session.
+    /// The change for the session.
     pub notice: Notice,
 }
 
-/// A path: its state and what goes with it. A plain value, so that a copy can be shown.
+/// A path: its state and related values. A plain value, so that a copy can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMachine {
     state: State,
     /// Latest link, 0 before the first.
     link: Link,
-    /// Attempts that failed since the path was up last, or the operator asked.
+    /// Attempts that failed since the path was last up, or since the last command of the operator.
     attempts: u32,
-    /// Of the latest attempts those that were refused as [`Failure::Unknown`].
+    /// Number of latest attempts in a row that were refused as [`Failure::Unknown`].
     unknown: u32,
     /// The path was up at least once.
     was_up: bool,
-    /// The device is gone: failing is no wonder, attempts do not count.
+    /// The device is gone: attempts must fail, and do not count.
     device_gone: bool,
-    /// While it waits: an attempt comes in a moment, which no event puts off any more.
+    /// While it waits: the next attempt comes in a moment, and no event delays it.
     soon: bool,
 }
 
@@ -249,7 +249,7 @@ impl PathMachine {
         }
     }
 
-    /// Where the path is.
+    /// Returns the state of the path.
     pub const fn state(&self) -> State {
         self.state
     }
@@ -259,15 +259,15 @@ impl PathMachine {
         self.link
     }
 
-    /// Attempts that failed since the path was up last, or the operator asked.
+    /// Attempts that failed since the path was last up, or since the last command of the operator.
     pub const fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// What `event` does to the path.
+    /// Returns the effect of `event` on the path.
     ///
-    /// `max_attempts` is how many attempts to reconnect are made in a row, negative for no limit.
-    /// Every event is valid in every state; what does not fit has no effect.
+    /// `max_attempts` is the number of attempts to reconnect in a row, negative for no limit. Every
+    /// event is valid in every state; an event that does not fit has no effect.
     pub fn next(self, event: Event, max_attempts: i32) -> Transition {
         match event {
             Event::Start => match self.state {
@@ -324,7 +324,7 @@ impl PathMachine {
             }
         } else {
             Self {
-                // While there is no device, failing says nothing about the server.
+                // Without a device, a failure says nothing about the server.
                 attempts: if self.device_gone {
                     self.attempts
                 } else {
@@ -392,9 +392,10 @@ impl PathMachine {
         };
         match self.state {
             State::Waiting | State::Closed(CloseReason::Exhausted) => back.soon(),
-            // What was asked while the port was down may never be answered.
+            // A request that was sent while the port was down may never be answered.
             State::Connecting if self.was_up => back.tear_down(Then::Soon),
-            // Nobody lost anything: what is up stays, what an operator closed stays closed.
+            // The path lost nothing: a link that is up stays, and a path that an operator closed
+            // stays closed.
             _ => Self {
                 device_gone: false,
                 ..self
@@ -405,7 +406,7 @@ impl PathMachine {
 
     fn address_change(self) -> Transition {
         match self.state {
-            // Addresses of others come and go as well: if the attempt fails it was none.
+            // Addresses of others come and go as well: a failed attempt does not count then.
             State::Waiting | State::Closed(CloseReason::Exhausted) => Self {
                 attempts: if self.soon {
                     self.attempts
@@ -443,7 +444,7 @@ impl PathMachine {
             State::Waiting => self.to(closed, Action::CancelTimer),
             State::New => self.to(closed, Action::None),
             State::Closed(CloseReason::Operator) => self.stay(Reply::Already),
-            // Whatever closed it, from now on it is the operator's will.
+            // Whatever closed it, from now on it stays closed by the operator's command.
             State::Closed(_) => {
                 let mut transition = self.to(closed, Action::None);
                 transition.reply = Reply::Already;
@@ -461,7 +462,7 @@ impl PathMachine {
         }
     }
 
-    /// Waits for a moment, and tries again. Only from states without a link.
+    /// Waits for a moment, and then tries again. Only from states without a link.
     fn soon(self) -> Transition {
         if self.state == State::Waiting && self.soon {
             return self.stay(Reply::Accepted);
@@ -482,7 +483,7 @@ impl PathMachine {
         .to(State::Connecting, Action::Connect(link))
     }
 
-    /// Begins to tear the link down. Only from states with one that is not torn down yet.
+    /// Begins to tear the link down. Only from states with a link that is not being torn down yet.
     fn tear_down(self, then: Then) -> Transition {
         let notice = match self.state {
             State::Connected => Notice::Down,

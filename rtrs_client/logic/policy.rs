@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which path takes the next request.
+//! Chooses the path for the next request.
 //!
-//! What was tried is remembered in the choice itself, on the stack of the caller: no list or
-//! cursor is shared, so preemption and migration between the steps of one choice, and any number
-//! of other choices at the same time, cannot make it miss a path.
+//! The set of tried paths is part of the choice, on the stack of the caller. No list or cursor is
+//! shared, so preemption and migration between the steps of a choice, and any number of other
+//! choices at the same time, cannot make it miss a path.
 
 use core::fmt;
 
-/// Most paths a choice can tell apart; further ones are never chosen.
+/// Maximum of paths that a choice can tell apart; further ones are never chosen.
 pub const MAX_PATHS: usize = 128;
 
 /// Bits of one word of the set of tried paths.
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// How to choose.
+/// A policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// One after the other, per CPU.
@@ -67,8 +67,8 @@ impl Policy {
 
     /// Parses what is written to `mpath_policy`, one trailing newline included.
     ///
-    /// As the C client has it: a decimal number with an optional sign; a long name in any case,
-    /// whatever follows it; or exactly a short name in any case.
+    /// The same rules as in the C client: a decimal number with an optional sign; a long name in
+    /// any case, with anything behind it; or exactly a short name in any case.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Policy {
     }
 }
 
-/// As sysfs shows it, without a newline: `round-robin (RR: 0)`.
+/// The text in sysfs, without a newline: `round-robin (RR: 0)`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -108,7 +108,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The paths of a session as a choice sees them: a snapshot of the set, current numbers.
+/// The paths of a session as a choice sees them: a fixed set, with current numbers.
 pub trait Paths {
     /// Number of paths.
     fn len(&self) -> usize;
@@ -121,28 +121,29 @@ pub trait Paths {
     /// Whether path `i` takes requests.
     fn connected(&self, i: usize) -> bool;
 
-    /// Whether path `i` is for what no other one takes.
+    /// Whether path `i` only takes requests that no other path takes.
     fn last_resort(&self, i: usize) -> bool;
 
-    /// Requests in flight on path `i`, as far as they are of interest to this one.
+    /// Requests in flight on path `i` that matter for this choice.
     fn inflight(&self, i: usize) -> u64;
 
-    /// Average latency of path `i` in nanoseconds; 0 if it was not measured yet, which makes it
-    /// the last resort, not the best.
+    /// Average latency of path `i` in nanoseconds; 0 if it was not measured yet, which makes the
+    /// path the last choice, not the first.
     fn latency_ns(&self, i: usize) -> u64;
 }
 
 /// One choice: the paths in the order in which one request may try them.
 pub struct Choice {
     policy: Policy,
-    /// Where to start looking.
+    /// The index at which to start.
     start: usize,
     tried: [u64; MAX_PATHS / WORD_BITS],
 }
 
 impl Choice {
-    /// Begins a choice. `last` is the path that was used last on this CPU, any number will do: it
-    /// decides the turn of round-robin, and which of equally good paths the others take.
+    /// Begins a choice. `last` is the path that was used last on this CPU; any number is allowed.
+    /// It decides the next path of round-robin, and which of several equally good paths the others
+    /// take.
     pub const fn new(policy: Policy, last: usize) -> Self {
         Self {
             policy,
@@ -151,10 +152,10 @@ impl Choice {
         }
     }
 
-    /// The next path to try. `None` only if all that are connected now were tried.
+    /// Returns the next path to try; `None` only if all paths that are connected now were tried.
     ///
-    /// Each is returned at most once. `paths` must be the same set in the same order each time;
-    /// their states may change.
+    /// Each path is returned at most once. `paths` must be the same set in the same order each
+    /// time; the states may change.
     #[inline]
     pub fn next(&mut self, paths: &impl Paths) -> Option<usize> {
         if paths.len() == 1 {

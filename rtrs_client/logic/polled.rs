@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which requests somebody will come for.
+//! Predicts for which requests a task will poll.
 //!
-//! A block driver in C does not say of a request that it will be polled for: the C API has no
-//! word for it. What is known is who polls. So each CPU remembers the queue that was last polled
-//! on it: for a short while, what is submitted there goes out on that queue, since who polls once
-//! polls for what they submit next as well. A guess that is wrong costs time, not correctness:
-//! somebody else looks after the queues that nobody polls.
+//! A block driver in C does not say whether it will poll for a request: the C API has no parameter
+//! for it. But the session sees when a task polls. So each CPU remembers the queue that was last
+//! polled on it. For a short while, requests that are submitted there go out on that queue, since a
+//! task that polls once polls for its next request as well. A wrong guess costs time, not
+//! correctness: queues that are not polled are looked after by the guard.
 
 use crate::atomic::{
     Atomic,
     Relaxed, //
 };
 
-/// How long a CPU is taken to poll after it last did, in nanoseconds.
+/// How long after its last poll a CPU counts as polling, in nanoseconds.
 pub const HOT_NS: u64 = 5_000_000;
 
-/// Bits of the word that hold the queue; what is lost of the time are 65 microseconds.
+/// Bits of the word that hold the queue. The time loses a precision of 65 microseconds.
 const QUEUE_BITS: u64 = 0xffff;
 
-/// What one CPU remembers.
+/// State of one CPU.
 pub struct PollHint {
-    /// Time and queue; 0 for never.
+    /// Time and queue; 0 if there was none.
     word: Atomic<u64>,
 }
 
 impl PollHint {
-    /// Nobody has polled.
+    /// No poll yet.
     pub fn new() -> Self {
         Self {
             word: Atomic::<u64>::new(0),
         }
     }
 
-    /// Queue `queue` is being polled at `now_ns` of a monotonic clock.
+    /// Notes that queue `queue` is being polled at `now_ns` of a monotonic clock.
     pub fn polled(&self, queue: u16, now_ns: u64) {
         self.word
             .store(now_ns & !QUEUE_BITS | u64::from(queue), Relaxed);
     }
 
-    /// The queue for what is submitted at `now_ns`, if somebody polls.
+    /// Returns the queue for a request that is submitted at `now_ns`, if this CPU counts as
+    /// polling.
     pub fn queue(&self, now_ns: u64) -> Option<u16> {
         let word = self.word.load(Relaxed);
         let at = word & !QUEUE_BITS;

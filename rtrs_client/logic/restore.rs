@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Opening again what RNBD had open, with a server that has forgotten the session.
+//! Opens RNBD's devices again, with a server that has forgotten the session.
 //!
 //! ```text
 //!   Clearing ---clear---> Greeting ---greeted---> Opening(0) --opened--> Opening(1) -- ... --> Done
@@ -14,71 +14,72 @@
 
 use super::devices::Unlike;
 
-/// For so long a server that has been restarted may say that it does not have a device, in
-/// milliseconds: disks may come later than the module that exports them, and a server that has only
-/// forgotten the session may have them open still.
+/// Time, in milliseconds, for which a restarted server may answer that it does not have a device.
+/// Disks may come later than the module that exports them, and a server that has only forgotten the
+/// session may still have them open.
 pub const DEVICE_MS: u64 = 10_000;
 
-/// How far it is.
+/// The progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// What was in flight on links that have ended is being collected.
+    /// Requests of links that have ended are being collected.
     Clearing,
-    /// The message that begins a session is out.
+    /// The message that begins a session was sent.
     Greeting,
     /// The device with the smallest user's number of at least this is being opened.
     Opening(u32),
-    /// The server has refused that, not for the last time.
+    /// The server has refused that device, and will be asked again.
     Resting(u32),
-    /// Everything is as it was.
+    /// All devices are open as before.
     Done,
-    /// It is not going to be: RNBD has to know.
+    /// The devices cannot be opened: RNBD must be told.
     GivenUp(Why),
-    /// The link is no use any more.
+    /// The link cannot be used any more.
     Abandoned,
 }
 
-/// Why it is given up.
+/// The reason for giving up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The server speaks another version, or nonsense.
+    /// The server speaks another version, or its answer is invalid.
     Version,
     /// The server does not open a device, with this errno.
     Refused(i32),
-    /// What it opens is not what it was.
+    /// The device that it opens differs from the one before.
     Unlike(Unlike),
 }
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// No link but this one has requests.
     Clear,
-    /// The server has answered the beginning as before.
+    /// The server has answered the first message as before.
     Greeted,
-    /// The answer is not what it was, or none.
+    /// The answer differs from the one before, or is missing.
     OtherVersion,
     /// The device with this user's number was opened, and is the same.
     Opened(u32),
-    /// There is none left to be opened.
+    /// No device is left to open.
     NoneLeft,
-    /// The server refuses to open it, this many milliseconds after the first time.
+    /// The server refuses to open the device.
     Refused {
         /// The server's errno.
         errno: i32,
-        /// Since when.
+        /// Milliseconds since the first refusal.
         since_ms: u64,
     },
-    /// It is not what it was.
+    /// The device differs from the one before.
     Unlike(Unlike),
-    /// The time to rest is over.
+    /// The pause is over.
     Rested,
-    /// The link has failed, or somebody wants it gone.
+    /// The link has failed, or there is a command to end it.
     LinkLost,
 }
 
 impl State {
-    /// What `event` does. Every event is valid in every state; what does not fit has no effect.
+    /// Returns the effect of `event`. Every event is valid in every state; one that does not fit
+    /// has no effect.
     #[must_use]
     pub fn next(self, event: Event) -> Self {
         match (self, event) {
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// Whether it is over.
+    /// Whether it has ended.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::GivenUp(_) | Self::Abandoned)
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What RNBD says: as much of its messages as it takes to open its devices again.
+//! RNBD's messages, as far as is needed to open its devices again.
 //!
-//! A message is known by its type *and* its size, as those of RNBD are of fixed size. Whatever does
-//! not fit is no message of RNBD's.
+//! A message is recognised by its type *and* its size, as RNBD's messages have fixed sizes. All
+//! others are no messages of RNBD.
 
 /// Bytes of the message that begins a session, and of its answer.
 pub const INFO_SIZE: usize = 36;
 /// Bytes of the message that opens a device.
 pub const OPEN_SIZE: usize = 264;
-/// Bytes of its answer.
+/// Bytes of the answer to it.
 pub const OPENED_SIZE: usize = 56;
 /// Bytes of the message that closes a device.
 const CLOSE_SIZE: usize = 8;
@@ -23,16 +23,16 @@ const OPEN_RSP: u16 = 3;
 const IO: u16 = 4;
 const CLOSE: u16 = 5;
 
-/// Where the number of a device is in messages that have one, and in the answer that gives it.
+/// Offset of the number of a device in messages that have one, and in the answer that gives it.
 pub const ID_OFFSET: usize = 4;
-/// Where in the message of a request it says what is to be done, in its lowest byte.
+/// Offset of the operation in the message of a request; the operation is in the lowest byte.
 const RW_OFFSET: usize = 16;
 const OP_FLUSH: u8 = 2;
-/// Where the name of a device is, and how long it may be, with the byte that ends it.
+/// Offset of the name of a device, and its maximum length, with the byte that ends it.
 const NAME_OFFSET: usize = 6;
 const NAME_SIZE: usize = 255;
 
-/// A message of RNBD's.
+/// A message of RNBD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Begins the session: [`Info`].
@@ -43,7 +43,7 @@ pub enum Message {
     Close(u32),
     /// A request for the device with this number.
     Io(u32),
-    /// What the device with this number has acknowledged is to be safe.
+    /// Acknowledged data of the device with this number must be made safe.
     Flush(u32),
 }
 
@@ -63,7 +63,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Message {
-    /// Reads a message; `None` for what is none of RNBD's.
+    /// Parses a message; `None` if it is no message of RNBD.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         match (u16_at(bytes, 0)?, bytes.len()) {
             (SESS_INFO, INFO_SIZE) => Some(Self::Info),
@@ -86,19 +86,19 @@ impl Message {
 pub struct Info([u8; INFO_SIZE]);
 
 impl Info {
-    /// Reads one; `None` for what is none.
+    /// Parses a message; `None` if it is another one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let fits = bytes.len() == INFO_SIZE && u16_at(bytes, 0) == Some(SESS_INFO);
         fits.then_some(Self(*bytes.first_chunk()?))
     }
 
-    /// As it goes out.
+    /// Returns the bytes to send.
     pub const fn bytes(&self) -> &[u8; INFO_SIZE] {
         &self.0
     }
 }
 
-/// The version that the answer to [`Info`] says; `None` if it is no such answer.
+/// Returns the version in the answer to [`Info`]; `None` if it is another message.
 pub fn version(answer: &[u8]) -> Option<u8> {
     if answer.len() == INFO_SIZE && u16_at(answer, 0) == Some(SESS_INFO_RSP) {
         answer.get(4).copied()
@@ -107,15 +107,15 @@ pub fn version(answer: &[u8]) -> Option<u8> {
     }
 }
 
-/// The message that opens a device: its name and how, and nothing that was in the message by chance.
+/// The message that opens a device: its name and mode, with all other bytes cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open([u8; OPEN_SIZE]);
 
 impl Open {
-    /// Of no device.
+    /// The message of no device.
     pub const NONE: Self = Self([0; OPEN_SIZE]);
 
-    /// Reads one; `None` for what is none.
+    /// Parses a message; `None` if it is another one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != OPEN_SIZE || u16_at(bytes, 0) != Some(OPEN) {
             return None;
@@ -129,19 +129,19 @@ impl Open {
         let mut open = Self::NONE;
 
         open.0.get_mut(..end)?.copy_from_slice(bytes.get(..end)?);
-        // Padding of the header, and behind the mode.
+        // Padding of the header, and of the mode.
         for at in [2, 3, 5] {
             *open.0.get_mut(at)? = 0;
         }
         Some(open)
     }
 
-    /// As it goes out.
+    /// Returns the bytes to send.
     pub const fn bytes(&self) -> &[u8; OPEN_SIZE] {
         &self.0
     }
 
-    /// Whether nothing is written to it.
+    /// Whether it is opened for reading only.
     pub const fn is_read_only(&self) -> bool {
         self.0[4] == 0
     }
@@ -153,20 +153,20 @@ impl Open {
     }
 }
 
-/// The answer to [`Open`]: what there is behind the name.
+/// The answer to [`Open`]: the properties of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened([u8; OPENED_SIZE]);
 
-/// In what two answers for one name differ.
+/// The difference between two answers for one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The device has more sectors, or fewer.
+    /// The number of sectors.
     Size,
-    /// Sizes of its blocks.
+    /// The sizes of its blocks.
     Blocks,
-    /// It has a volatile cache, or none, or another kind.
+    /// The kind of its cache.
     Cache,
-    /// What it can do of discarding and writing zeroes.
+    /// The support for discarding and writing zeroes.
     Discard,
 }
 
@@ -183,10 +183,10 @@ impl Difference {
 }
 
 impl Opened {
-    /// Of no device.
+    /// The answer for no device.
     pub const NONE: Self = Self([0; OPENED_SIZE]);
 
-    /// Reads an answer; `None` for what is none.
+    /// Parses an answer; `None` if it is another message.
     pub fn parse(answer: &[u8]) -> Option<Self> {
         let bytes: &[u8; OPENED_SIZE] = answer.first_chunk()?;
         let fits = answer.len() == OPENED_SIZE && u16_at(answer, 0) == Some(OPEN_RSP);
@@ -203,8 +203,8 @@ impl Opened {
         self.0[45] & 2 != 0
     }
 
-    /// Why what was sent to the one device must not go to the other. Numbers that RNBD does not go by
-    /// (segments, sectors of a request, whether it rotates) may differ.
+    /// Returns the reason why requests for one device must not be sent to the other. Values that
+    /// RNBD does not depend on (segments, sectors of a request, whether it rotates) may differ.
     pub fn difference(&self, other: &Self) -> Option<Difference> {
         let (a, b) = (&self.0, &other.0);
         if u64_at(a, 8) != u64_at(b, 8) {

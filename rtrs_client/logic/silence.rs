@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A path that says nothing while others of its session do.
+//! Detects a path that is silent while others of its session are not.
 //!
 //! Heartbeats are patient: a server may be asleep for seconds, and a session with one path gains
-//! nothing from losing it early. With several paths the others tell the difference: if they are
-//! answered, the server is well, and what waits on the silent path is better off elsewhere. A
-//! device does not always tell: if the server had acknowledged all requests before its end of the
-//! cable was pulled, there is nothing to repeat, and so nothing to give up.
+//! nothing from losing it early. With several paths, the others show the difference: if they are
+//! answered, the server is well, and requests on the silent path should be sent elsewhere. A device
+//! does not always report that. If the server had acknowledged all requests before the cable at its
+//! end was pulled, then no packet is left to repeat, and so none to give up.
 //!
-//! All paths of a session are looked at once per interval:
+//! All paths of a session are checked once per interval:
 //!
 //! * An interval is silent for a path if requests wait there and nothing was received.
-//! * While some path is silent, all are asked, by heartbeats: a path without requests has nothing
-//!   else to be heard by.
-//! * [`LOST`] silent intervals in a row, and a path is lost, if another one was heard in each of
-//!   the last [`STEADY`]. A server that was asleep answers on one path a moment before the other,
-//!   and that moment may be between two looks; it is not two intervals long.
+//! * While some path is silent, all paths are asked, by heartbeats: a path without requests is not
+//!   heard otherwise.
+//! * A path is lost after [`LOST`] silent intervals in a row, if another one was heard in each of
+//!   the last [`STEADY`]. A server that was asleep answers on one path a moment before the other.
+//!   That moment may be between two checks, but it is not two intervals long.
 //!
-//! The path is asked at the end of the first of these intervals, and has the others to answer. It is
-//! asked again at the end of each of them ([`ASKED`]), since a question may be lost, or its answer.
-//! The device would repeat that after its ack time-out, from half a second to minutes; but the next
-//! question shows the peer's device that one is missing, and has it repeated at once
-//! (`rtrs_core/proto/heartbeat.rs`). So a path that is well is kept if [`ASKED`] - 1 questions are
-//! lost in a row, and that does not depend on the ack time-out: the time a path may be silent for can
-//! be shorter.
+//! The path is asked at the end of the first of these intervals, and has the others to answer. It
+//! is asked again at the end of each of them ([`ASKED`]), since a question or its answer may be
+//! lost. The device would repeat that after its ack time-out, from half a second to minutes. But
+//! the next question shows the peer's device that one is missing, and makes the local device repeat
+//! it at once (`rtrs_core/proto/heartbeat.rs`). So a healthy path is kept if [`ASKED`] - 1
+//! questions in a row are lost. That does not depend on the ack time-out, so the time a path may be
+//! silent for can be shorter.
 //!
-//! A path is *doubted* when the server refuses another one since it does not know the session: it
-//! was restarted, or lost all paths before we did, so that this one is dead as well. That is worth a
-//! question and no more, as it may have come from another server. A doubted path that is silent is
-//! lost in the same time, whether requests wait there or not, and whether others are heard or not;
-//! one that is heard is not doubted any more.
+//! A path is *doubted* when the server refuses another one since it does not know the session. The
+//! server was restarted, or lost all paths before the client did, so this path may be dead as well.
+//! That only justifies a question, as the refusal may have come from another server. A doubted path
+//! that is silent is lost in the same time, whether or not requests wait there, and whether or not
+//! others are heard. A doubted path that is heard is not doubted any more.
 
 /// Silent intervals in a row after which a path is lost.
 pub const LOST: u32 = 4;
 
-/// How often a silent path is asked before it is lost.
+/// Number of questions to a silent path before it is lost.
 pub const ASKED: u32 = LOST - 1;
 
-/// Intervals in a row in which a path has to be heard to be believed rather than a silent one.
+/// Intervals in a row in which a path has to be heard to count as evidence against a silent one.
 pub const STEADY: u32 = 2;
 
-/// What was seen of a path in an interval.
+/// Observations of a path in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Something was received.
     pub heard: bool,
-    /// Requests wait.
+    /// Requests are waiting.
     pub waits: bool,
-    /// The server may have a reason to answer no heartbeats.
+    /// The server may have a reason not to answer heartbeats.
     pub excused: bool,
 }
 
-/// What is known of a path.
+/// State of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
     silent: u32,
@@ -60,7 +60,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Of a path that was just established.
+    /// The state of a path that was just established.
     pub const fn new() -> Self {
         Self {
             silent: 0,
@@ -69,7 +69,7 @@ impl Silence {
         }
     }
 
-    /// The server does not know the session, as another path was told.
+    /// The server does not know the session, according to another path.
     pub fn doubt(&mut self) {
         *self = Self {
             doubted: true,
@@ -77,7 +77,7 @@ impl Silence {
         };
     }
 
-    /// Takes in an interval that is over.
+    /// Evaluates an interval that is over.
     pub fn interval(&mut self, seen: Seen) {
         let owes = (seen.waits || self.doubted) && !seen.excused;
 
@@ -96,7 +96,7 @@ impl Silence {
         };
     }
 
-    /// Whether the path, and all the others, have to be asked.
+    /// Whether this path and all others have to be asked.
     pub const fn is_silent(&self) -> bool {
         self.silent > 0
     }
@@ -111,7 +111,7 @@ impl Silence {
         self.doubted
     }
 
-    /// Whether the path is lost, when another one [is heard](Self::is_heard) or not.
+    /// Whether the path is lost, given whether another one [is heard](Self::is_heard).
     pub const fn is_lost(&self, other_heard: bool) -> bool {
         self.silent >= LOST && (other_heard || self.doubted)
     }

@@ -2,18 +2,18 @@
 
 //! A path that is lost again and again soon after it has come up.
 //!
-//! It may be able to connect, and to answer heartbeats, and still not carry data: as when something
-//! on the way drops large packets. Each time it comes up it would be given requests that have to
-//! be sent again over another path, after a while. So after [`FREE`] such losses in a row it is
-//! *on trial* when it comes up: nothing but its heartbeats goes there while another path can take
-//! it. A trial takes [`FIRST_SECS`], each further one twice as long as the last, up to
-//! [`LONGEST_SECS`].
+//! Such a path may be able to connect, and to answer heartbeats, and still not carry data, for
+//! example if large packets are dropped on the way. Each time it comes up it would get requests
+//! that have to be sent again over another path, after a while. So after [`FREE`] such losses in a
+//! row it is *on trial* when it comes up: only its heartbeats use it while another path can take
+//! the requests. A trial takes [`FIRST_SECS`], and each further one twice as long as the last, up
+//! to [`LONGEST_SECS`].
 //!
-//! A path that has stood for [`GOOD_SECS`] after its trial begins anew.
+//! A path that has been up for [`GOOD_SECS`] after its trial has a clean record again.
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// Losses soon after the path came up, one after the other, that have no consequence.
+/// Number of losses in a row, each soon after the path came up, that have no consequence.
 pub const FREE: u32 = 4;
 
 /// Seconds of the first trial.
@@ -22,19 +22,19 @@ pub const FIRST_SECS: u64 = 8;
 /// Seconds of the longest trial.
 pub const LONGEST_SECS: u64 = 512;
 
-/// Seconds after which a loss is not one of several in a row.
+/// Seconds of uptime after which a loss does not count as one in a row.
 pub const GOOD_SECS: u64 = 60;
 
-/// What is held against a path.
+/// The record of a path's losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     losses: u32,
-    /// The end of the trial, if there was one, or when the path came up.
+    /// The end of the trial, or the time when the path came up if there was no trial.
     good_since_ns: u64,
 }
 
 impl Record {
-    /// Nothing.
+    /// A clean record.
     pub const fn new() -> Self {
         Self {
             losses: 0,
@@ -42,7 +42,7 @@ impl Record {
         }
     }
 
-    /// The path came up; until when is it on trial? 0 if it is not.
+    /// The path came up. Returns the end of its trial; 0 if it is not on trial.
     pub fn came_up(&mut self, now_ns: u64) -> u64 {
         let secs = match self.losses.checked_sub(FREE) {
             None | Some(0) => 0,

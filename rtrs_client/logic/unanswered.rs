@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A server that lives, and does not answer requests.
+//! A server that is alive, but does not answer requests.
 //!
-//! Heartbeats show that the server is there, and not that it does what it is asked to: a connection
-//! may be stuck, and a server may have lost requests. What tells is the age of requests. But a disk
-//! may be slow, and the server is the one to judge that. So a link is *stalled* if its oldest request
-//! has waited for the time-out, and no other one was answered for as long. Then the link is given up,
+//! Heartbeats show that the server is alive, but not that it executes requests: a connection may be
+//! stuck, and a server may have lost requests. The age of requests shows that. But a disk may be
+//! slow, and only the server can judge that. So a link is *stalled* if its oldest request has
+//! waited for the time-out, and no other one was answered for as long. Then the link is given up,
 //! and its requests are sent again.
 //!
-//! They may be slow again, over any path, and then giving up links gains nothing. So each time in a
-//! row, without an answer on any path of the session in between, doubles the time-out, and after
-//! [`MAX_IN_A_ROW`] times no link is given up. The log still says what waits.
+//! They may be slow again, over any path, and then giving up links gains nothing. So each link
+//! given up in a row, without an answer on any path of the session in between, doubles the
+//! time-out, and after [`MAX_IN_A_ROW`] of them no link is given up. The log still reports waiting
+//! requests.
 //!
-//! An old request among others that are answered is told in the log, and gives up nothing.
+//! If other requests are answered, an old request is only reported in the log.
 
 use crate::atomic::{
     Atomic,
@@ -22,28 +23,28 @@ use crate::atomic::{
 /// Links of a session that are given up in a row, without an answer in between.
 pub const MAX_IN_A_ROW: u32 = 3;
 
-/// What is to be done about a link.
+/// The action for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing.
     Fine,
-    /// To be told in the log.
+    /// Report it in the log.
     Slow,
-    /// Nothing is answered: to be told, and to be given up.
+    /// No request is answered: report it, and give the link up.
     Stalled,
 }
 
-/// What is known of a link. Times are nanoseconds of a monotonic clock.
+/// State of a link. Times are nanoseconds of a monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Latest time by which something had been answered, or the link was new.
+    /// Latest time before which a request was answered, or the link was new.
     answered: u64,
-    /// When the oldest request that was known at the last look had been sent, or later.
+    /// Time at which the oldest request of the last look was sent, or later.
     since: u64,
 }
 
 impl Unanswered {
-    /// Of a link that was just established.
+    /// The state of a link that was just established.
     pub const fn new(now: u64) -> Self {
         Self {
             answered: now,
@@ -51,9 +52,8 @@ impl Unanswered {
         }
     }
 
-    /// An interval is over, in which something was answered, or not; and requests wait, or none
-    /// does. Whether the age of the oldest is of interest, which [`Unanswered::look`] then needs:
-    /// about once per time-out.
+    /// Ends an interval, in which a request was answered or not; and requests wait or not. Returns
+    /// whether the age of the oldest is needed for [`Unanswered::look`]: about once per time-out.
     pub fn interval(
         &mut self,
         now: u64,
@@ -77,7 +77,8 @@ impl Unanswered {
             return Verdict::Fine;
         }
         if now.saturating_sub(self.answered) < timeout {
-            // The next look is when nothing was answered for so long, or else as long from now.
+            // The next look is when no request was answered for the time-out, or else one time-out
+            // from now.
             self.since = self.answered;
             Verdict::Slow
         } else {
@@ -87,11 +88,11 @@ impl Unanswered {
     }
 }
 
-/// How often links of a session were given up in a row. Shared between its paths.
+/// Number of links of a session that were given up in a row. Shared between its paths.
 pub struct InARow(Atomic<u32>);
 
 impl InARow {
-    /// None was.
+    /// No link was given up.
     pub fn new() -> Self {
         Self(Atomic::<u32>::new(0))
     }
@@ -103,7 +104,7 @@ impl InARow {
         }
     }
 
-    /// The time-out as it is now, in nanoseconds; `None` if there is none.
+    /// Returns the present time-out in nanoseconds; `None` if there is none.
     pub fn timeout_ns(&self, ms: u32) -> Option<u64> {
         let times = 1u64 << self.0.load(Relaxed).min(MAX_IN_A_ROW);
 
@@ -114,7 +115,7 @@ impl InARow {
         })
     }
 
-    /// A link is stalled. Whether it may be given up.
+    /// A link is stalled. Returns whether it may be given up.
     pub fn may_give_up(&self) -> bool {
         if self.0.load(Relaxed) >= MAX_IN_A_ROW {
             return false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device that a path goes over, and what happens to it.
+//! The device of a path, and its events.
 //!
 //! # Context
 //!
-//! As said of each function; `via` is a spinlock, held for a few instructions.
+//! As stated for each function; `via` is a spinlock, held for a few instructions.
 
 use kernel::sync::{
     rcu,
@@ -34,12 +34,12 @@ use crate::{
     logic::path_state::State, //
 };
 
-/// Device and addresses of the latest connection; stays when that is gone.
+/// Device and addresses of the latest connection; kept when that is gone.
 #[derive(Clone, Copy)]
 pub(crate) struct Via {
-    /// Of a device that a link holds: no other one has it.
+    /// The id of a device that a link holds: no other device has it.
     id: DeviceId,
-    /// As it was when something happened to it last.
+    /// The name at the last event of the device.
     device: DeviceName,
     pub(crate) port: u32,
     pub(crate) src: SockAddr,
@@ -51,7 +51,8 @@ impl Path {
         *self.via.lock()
     }
 
-    /// The name of the device: that which it has now, if there is a link, or had. Any context.
+    /// Returns the name of the device: its present name if there is a link, else its last one. Any
+    /// context.
     pub(crate) fn device_name(&self) -> Option<DeviceName> {
         let now = {
             let guard = rcu::read_lock();
@@ -61,7 +62,7 @@ impl Path {
         now.or_else(|| self.via().map(|via| via.device))
     }
 
-    /// The service connection is up, over this device and from this address.
+    /// The service connection is up over this device and from this address.
     pub(crate) fn connected_via(&self, ep: &Endpoint<LinkCore>) {
         let (Some(device), Some(src)) = (ep.device(), ep.local()) else {
             return;
@@ -75,17 +76,17 @@ impl Path {
         self.end_creation(true);
     }
 
-    /// Something happened to a device, maybe that of the path. Sleeps not.
+    /// Handles an event of a device, which may be the path's. Does not sleep.
     pub(crate) fn device_event(self: &Arc<Self>, device: &Device, event: DeviceEvent) {
         let name = device.name();
-        // Its name may change, and one that comes again by that name is another one.
+        // Its name may change, and a device that comes again by that name is another one.
         let (same, ours, port) = match &mut *self.via.lock() {
             Some(via) if via.id == device.id() => {
                 via.device = name;
                 (true, true, via.port)
             }
             Some(via) => (false, via.device == name, via.port),
-            // Not known yet: it may be.
+            // Not known yet, so it may be the path's.
             None => (true, true, 0),
         };
         let is_port = |p| port == 0 || p == port;
@@ -93,8 +94,7 @@ impl Path {
             DeviceEvent::Added | DeviceEvent::PortActive(_) if ours => {
                 self.notify(Notice::DeviceBack);
             }
-            // An address may have moved to this device. An attempt that is going on is not
-            // disturbed.
+            // An address may have moved to this device. An attempt in progress is not disturbed.
             DeviceEvent::Added | DeviceEvent::PortActive(_)
                 if self.state() != State::Connecting =>
             {
@@ -104,7 +104,7 @@ impl Path {
                 if same && is_port(p) {
                     self.fail_link_if(|link| !link.has_source(), "address is gone");
                 }
-                // It may be this one's that has come.
+                // The address that came may be this path's.
                 if !self.state().has_link() {
                     self.notify(Notice::AddressChange);
                 }
@@ -113,12 +113,12 @@ impl Path {
                 self.fail_link_if(|_| true, "port down");
             }
             DeviceEvent::Fatal if same => self.fail_link_if(|_| true, "device is broken"),
-            // Removal reaches the connections by themselves.
+            // Connections handle a removal by themselves.
             _ => {}
         }
     }
 
-    /// The link, if there is one, and it is so, is of no use any more. Any context.
+    /// Fails the link, if there is one and `is_so` is true for it. Any context.
     fn fail_link_if(&self, is_so: impl FnOnce(&Link) -> bool, why: &'static str) {
         let guard = rcu::read_lock();
         if let Some(link) = self.link(&guard) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is to be seen of a path's life: counts, trace events, uevents.
+//! Observation of a path's life: counts, trace events, uevents.
 
 use kernel::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::{
 };
 
 impl Path {
-    /// `event` is about to change the path. Owner task.
+    /// Records that `event` is about to change the path. Owner task.
     pub(super) fn observe(self: &Arc<Self>, event: Event, max_attempts: i32) {
         let before = self.status(|s| s.machine);
-        // A question to a value: nothing happens yet.
+        // This only computes a value: the path does not change yet.
         let after = before.next(event, max_attempts);
         let stats = self.stats();
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an operator, or the session, wants of a path.
+//! Commands of an operator, or of the session, to a path.
 //!
 //! # Context
 //!
-//! All of it sleeps until the owner task has said what it makes of the wish, and, where
-//! said, until it is done. `command` is a mutex: one wish at a time.
+//! All functions sleep until the owner task has answered the command and, where stated, until the
+//! command is done. `command` is a mutex: one command at a time.
 
 use kernel::{
     prelude::*,
@@ -27,7 +27,7 @@ use crate::logic::path_state::{
 };
 
 impl Path {
-    /// Tells the state machine something, and returns what it said. Sleeps.
+    /// Sends an event to the state machine, and returns its answer. May sleep.
     fn command(self: &Arc<Self>, event: Event) -> Reply {
         let _guard = self.command.lock();
         self.status.lock().reply = None;
@@ -45,7 +45,7 @@ impl Path {
         reply
     }
 
-    /// Whether it is in a state that stays if nobody does anything.
+    /// Whether it is in a state that stays without a command.
     fn is_settled(&self) -> bool {
         matches!(
             self.state(),
@@ -53,7 +53,7 @@ impl Path {
         )
     }
 
-    /// Waits for such a state. Sleeps.
+    /// Waits for such a state. May sleep.
     ///
     /// # Errors
     ///
@@ -68,13 +68,13 @@ impl Path {
         errno.and_then(errno::from_i32).unwrap_or(errno::ECONNRESET)
     }
 
-    /// Begins to connect for the first time. Sleeps.
+    /// Begins to connect for the first time. May sleep.
     pub(crate) fn start(self: &Arc<Self>) {
         self.command(Event::Start);
     }
 
-    /// Waits until the server knows the session, or the outcome of [`Path::start`] is
-    /// known. Sleeps.
+    /// Waits until the server knows the session, or the outcome of [`Path::start`] is known. May
+    /// sleep.
     ///
     /// # Errors
     ///
@@ -85,11 +85,11 @@ impl Path {
         self.changed.wait_until_killable(known)
     }
 
-    /// Waits for the outcome of [`Path::start`]. Sleeps.
+    /// Waits for the outcome of [`Path::start`]. May sleep.
     ///
     /// # Errors
     ///
-    /// Why the path is not connected; `ERESTARTSYS` when the task is being killed.
+    /// The reason why the path is not connected; `ERESTARTSYS` when the task is being killed.
     pub(crate) fn wait_connected(&self) -> Result {
         match self.wait_settled()? {
             State::Connected => Ok(()),
@@ -97,13 +97,12 @@ impl Path {
         }
     }
 
-    /// Begins to go for good, see [`Path::remove`], which has to follow. Sleeps.
+    /// Begins to remove the path; [`Path::remove`] has to follow. May sleep.
     pub(crate) fn give_up(self: &Arc<Self>) {
         self.command(Event::Remove);
     }
 
-    /// Drops the link, if there is one, and connects anew; waits for the outcome.
-    /// Sleeps.
+    /// Drops the link, if there is one, and connects again. Waits for the outcome. May sleep.
     ///
     /// # Errors
     ///
@@ -121,7 +120,7 @@ impl Path {
         }
     }
 
-    /// Drops the link and stays without. Sleeps until that is so.
+    /// Drops the link and stays without one. Sleeps until that is done.
     pub(crate) fn disconnect(self: &Arc<Self>) -> Result {
         match self.command(Event::UserDisconnect) {
             Reply::Gone => return Err(ENODEV),
@@ -130,8 +129,7 @@ impl Path {
         self.wait_settled().map(drop)
     }
 
-    /// Drops the link for good, and the files. Sleeps until no work item of the
-    /// path is left.
+    /// Drops the link for good, and the files. Sleeps until no work item of the path is left.
     pub(crate) fn remove(self: &Arc<Self>) {
         self.command(Event::Remove);
         self.changed
@@ -139,7 +137,7 @@ impl Path {
         self.timer.cancel_sync();
         self.deadline.cancel_sync();
         self.beat.cancel_sync();
-        // A note that was left late finds a dead machine.
+        // A late note finds a state machine in its last state.
         WorkExt::flush(&self.work);
         let files = self.files.lock().take();
         drop(files);

@@ -4,9 +4,8 @@
 //!
 //! # Context
 //!
-//! Work items on the client's queue: they sleep, and memory reclaim may wait for
-//! them, so nothing here allocates with IO allowed. [`run`] never runs beside
-//! itself for one path.
+//! Work items on the client's queue. They may sleep, and memory reclaim may wait for them, so no
+//! allocation here may do IO. [`run`] never runs twice at a time for one path.
 
 use kernel::{
     prelude::*,
@@ -62,13 +61,13 @@ use crate::{
     params,
 };
 
-/// Wait of a path that left creating the session to another one.
+/// Wait of a path that leaves the creation of the session to another path.
 const GIVE_WAY: Delta = Delta::from_millis(50);
 
-/// How often it is looked whether requests that are held back are going to fail.
+/// Interval at which it is checked whether requests that are held back will fail.
 const FENCE_LOOK: Delta = Delta::from_millis(20);
 
-/// Reads the inbox until it is empty.
+/// Handles notes until the inbox is empty.
 pub(super) fn run(path: Arc<Path>) {
     noio::scope(|| {
         let mut owner = path.owner.lock();
@@ -87,14 +86,14 @@ pub(super) fn timer_fired(path: Arc<Path>) {
     path.notify(Notice::Timer(link));
 }
 
-/// Establishing the link has taken too long, if it is not up by now.
+/// The time for establishing the link is over; it may be up by now.
 pub(super) fn deadline_passed(path: Arc<Path>) {
     let link = path.status(|s| s.machine.link());
     path.notify(Notice::Deadline(link));
 }
 
-/// One tick of the heartbeat. Not in the owner task, which may be busy; only the
-/// heartbeat's own state is touched, and the ticks of a path do not overlap.
+/// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
+/// heartbeat's own state, and the ticks of a path do not overlap.
 pub(super) fn beat(path: Arc<Path>) {
     let guard = rcu::read_lock();
     let Some(link) = path.link(&guard) else {
@@ -124,7 +123,7 @@ impl Path {
         self.beat.mod_delayed(self, msecs_to_jiffies(ms));
     }
 
-    /// Does what the notes ask for. Returns whether there was any.
+    /// Handles the notes. Returns whether there were any.
     fn attend(self: &Arc<Self>, owner: &mut Owner, notes: Inbox) -> bool {
         let Inbox {
             service_up,
@@ -139,7 +138,7 @@ impl Path {
             command,
         } = notes;
         let mut any = false;
-        // Failures first: nothing is built on what is known to be broken.
+        // Failures first: no step is taken on a link that is known to have failed.
         if let Some((link, failure, errno, why)) = failed {
             any = true;
             self.failed_as(owner, link, failure, errno, why);
@@ -226,7 +225,7 @@ impl Path {
             self.session.doubt_others(self);
         }
         if failure == Failure::GaveWay {
-            // The other one has its answer soon. An operator can wait for that, too.
+            // The other path gets its answer soon. An operator can wait for that, too.
             fsleep(GIVE_WAY);
         }
         let event = if state == State::Connecting {
@@ -253,7 +252,7 @@ impl Path {
         }
     }
 
-    /// Gives the link to the submitters.
+    /// Publishes the link for the submitters.
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
         let session = self.session.clone();
@@ -271,12 +270,12 @@ impl Path {
                 drop(self.active.replace(Some(l)));
                 self.step(owner, Event::Established(link));
             }
-            // The link went with the attempt.
+            // The link was dropped with the attempt.
             Err(_) => self.failed(owner, link, ENOMEM.to_errno(), "set-up"),
         }
     }
 
-    /// Asks the state machine, and does what it says, until it says nothing.
+    /// Feeds the state machine and carries out its actions, until no event follows.
     fn step(self: &Arc<Self>, owner: &mut Owner, event: Event) {
         let mut next = Some(event);
         let mut commanded = matches!(
@@ -318,7 +317,7 @@ impl Path {
             }
             next = self.act(owner, action);
             if commanded {
-                // After the action has begun: who waits sees the new state.
+                // Set after the action has begun: the waiting task sees the new state.
                 self.status.lock().reply = Some(reply);
                 commanded = false;
             }
@@ -341,7 +340,7 @@ impl Path {
         self.session.path_up();
     }
 
-    /// Does what the state machine said; returns what follows at once.
+    /// Carries out an action; returns the event that follows at once.
     fn act(self: &Arc<Self>, owner: &mut Owner, action: Action) -> Option<Event> {
         match action {
             Action::None => None,
@@ -371,12 +370,12 @@ impl Path {
                     u32::from(self.session.reconnect_delay_sec()),
                     time::random_u32(),
                 );
-                // CAST: far below 2^32 milliseconds.
+                // CAST: The wait is far below 2^32 milliseconds.
                 self.timer.mod_delayed(self, msecs_to_jiffies(ms as u32));
                 None
             }
             Action::ArmSoon(_) => {
-                // CAST: as above.
+                // CAST: As above.
                 let ms = backoff::soon_ms(time::random_u32()) as u32;
                 self.timer.mod_delayed(self, msecs_to_jiffies(ms));
                 None
@@ -389,9 +388,8 @@ impl Path {
         }
     }
 
-    /// Ends the link, and sends what was in flight over other paths. The other
-    /// ways to the link end here: nobody finds it, nobody is inside, nothing
-    /// completes on it.
+    /// Ends the link, and sends its requests in flight over other paths. From here on no other task
+    /// finds the link or uses it, and no request completes on it.
     fn tear_down(self: &Arc<Self>, owner: &mut Owner) {
         self.deadline.cancel_sync();
         let connecting = owner.link.take();
@@ -409,25 +407,25 @@ impl Path {
             .into_iter()
             .flatten()
         {
-            // A request that is still on its way, as a packet that waits for a neighbour, must not
-            // get there after a later one of the same chunk, or a later write to the same place.
+            // A request that is still on its way, for example as a packet that waits for a
+            // neighbour, must not arrive after a later one of the same chunk, or after a later
+            // write to the same place.
             let severed = link.sever();
             self.hold_back(&severed);
             severed
                 .core()
                 .for_each_left(|id, turn, result| match result {
-                    // The server was done with it.
+                    // The server had finished it.
                     Some(result) => self.session.complete(turn, result),
                     None => self.session.reissue(id, turn),
                 });
-            // What is left of the connections takes its time: nobody waits for that.
+            // The rest of the connections takes long to end; no request waits for that.
             drop(severed);
         }
         self.end_creation(false);
     }
 
-    /// Waits for as long as requests of the link must not be sent again, see
-    /// [`fence`](crate::logic::fence).
+    /// Waits while requests of the link must not be sent again; see [`fence`](crate::logic::fence).
     fn hold_back(&self, severed: &Severed) {
         let orders_copies = severed.core().orders_copies();
         let ms = params::copy_fence_ms();

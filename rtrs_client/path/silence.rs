@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the session's watch does with a path.
+//! Functions of a path for the session's watch.
 //!
 //! # Context
 //!
@@ -16,8 +16,8 @@ use crate::logic::silence::{
 };
 
 impl Path {
-    /// An interval is over: what was seen in it, and what is known now; `None` if the path does not
-    /// take requests.
+    /// Ends an interval. Returns what was seen in it and what is known now; `None` if the path does
+    /// not take requests.
     pub(crate) fn end_interval(&self) -> Option<(Seen, Silence)> {
         let guard = rcu::read_lock();
         let link = self.link(&guard)?;
@@ -35,12 +35,12 @@ impl Path {
         Some((seen, known.1))
     }
 
-    /// The server does not know the session, as another path was told.
+    /// The server does not know the session, according to another path.
     pub(crate) fn doubt(&self) {
         let guard = rcu::read_lock();
         if let Some(link) = self.link(&guard) {
             let mut known = self.silence.lock();
-            // What was heard before says nothing.
+            // Messages received before do not count.
             link.core.liveness.heard();
             known.0 = link.core.number;
             known.1.doubt();
@@ -55,13 +55,13 @@ impl Path {
         }
     }
 
-    /// Ends the link that was found silent for too long, while another path is heard or not; returns
-    /// whether it was.
+    /// Ends the link if it was found silent for too long, given whether another path is heard.
+    /// Returns whether it was.
     pub(crate) fn fail_if_silent(&self, other_heard: bool) -> bool {
         let guard = rcu::read_lock();
         let (number, known) = *self.silence.lock();
         match self.link(&guard) {
-            // Not one that has come since.
+            // Not a link that has come since.
             Some(link) if link.core.number == number && known.is_lost(other_heard) => {
                 let errno = errno::ETIMEDOUT.to_errno();
                 let why = if known.is_doubted() {

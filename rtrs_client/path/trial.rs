@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a path is on trial, see [`trial`].
+//! Whether a path is on trial; see [`trial`].
 //!
 //! # Context
 //!
-//! A trial is begun and called off by the owner task of the path, while `beat` does not run; `beat`
-//! ends it when its time is over. Whether there is one may be asked in any context.
+//! A trial is begun and cancelled by the owner task of the path, while `beat` does not run. `beat`
+//! ends it when its time is over. The question whether there is one may be asked in any context.
 //!
 //! [`trial`]: crate::logic::trial
 
@@ -20,13 +20,13 @@ use crate::{
 const NS_PER_SEC: u64 = 1_000_000_000;
 
 impl Path {
-    /// Whether it is for what no other path takes.
+    /// Whether the path only takes requests that no other path takes.
     pub(crate) fn is_on_trial(&self) -> bool {
         self.trial_end_ns.load(Relaxed) != 0
     }
 
-    /// Seconds that are left of its trial, rounded up; 0 if it is not on trial. A trial ends with a
-    /// heartbeat, so its last second may be a long one.
+    /// Returns the seconds that are left of its trial, rounded up; 0 if it is not on trial. A trial
+    /// ends with a heartbeat, so its last second may be longer.
     pub(crate) fn trial_secs(&self) -> u64 {
         match self.trial_end_ns.load(Relaxed) {
             0 => 0,
@@ -51,7 +51,7 @@ impl Path {
         }
     }
 
-    /// The path is not on trial.
+    /// Ends or cancels the trial.
     pub(super) fn no_trial(&self) {
         self.trial_end_ns.store(0, Relaxed);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is done about a server that answers no requests, see [`unanswered`].
+//! Handling of a server that does not answer requests; see [`unanswered`].
 //!
 //! # Context
 //!
@@ -24,7 +24,7 @@ const NS_PER_SEC: u64 = 1_000_000_000;
 
 impl Path {
     /// Gives up the link, which is the one that is up, if requests wait there and none is answered.
-    /// In the interval that is over one was `answered`, or none.
+    /// `answered` says whether one was answered in the interval that is over.
     pub(super) fn look_at_requests(&self, link: &Link, answered: bool) {
         let in_a_row = self.session.unanswered();
         if answered {
@@ -40,7 +40,7 @@ impl Path {
         let Some(timeout) = timeout.filter(|_| due) else {
             return;
         };
-        // Without the lock, as there may be very many.
+        // Without the lock, as there may be very many requests.
         let (count, age) = link.oldest();
         let verdict = self.heartbeat.lock().1.look(now, age, timeout);
         if verdict == Verdict::Fine {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of a permit's request.
+//! The state of a permit's request.
 //!
 //! # Context
 //!
@@ -20,17 +20,17 @@ use rtrs_core::proto::Layout;
 /// Which connection of a path a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// The service connection: for what must not queue behind IO.
+    /// The service connection: for messages that must not queue behind IO.
     Admin,
     /// The connection of the CPU the permit is taken on.
     Io,
-    /// The polled one of this queue, modulo the number of those; if there are none, as
-    /// for [`Connection::Io`].
+    /// The polled connection of this queue, modulo the number of polled ones; if there are none,
+    /// the same as [`Connection::Io`].
     Polled(u16),
 }
 
-/// Connections of a path, the same for all of a session's: the service connection, those of CPUs,
-/// those that are polled.
+/// Connections of a path, the same for all paths of a session: the service connection, those of
+/// CPUs, and the polled ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cons {
     io: u16,
@@ -38,17 +38,17 @@ pub(crate) struct Cons {
 }
 
 impl Cons {
-    /// So many besides the service connection.
+    /// With so many connections besides the service connection.
     pub(crate) fn new(io: u16, polled: u16) -> Self {
         Self { io, polled }
     }
 
-    /// All of them.
+    /// Number of all connections.
     pub(crate) fn count(self) -> u16 {
         self.io.saturating_add(self.polled).saturating_add(1)
     }
 
-    /// Those that are polled.
+    /// Number of polled connections.
     pub(crate) fn polled(self) -> u16 {
         self.polled
     }
@@ -74,7 +74,7 @@ impl Cons {
         self.shared(cpu)
     }
 
-    /// The same for CPUs that have none of their own.
+    /// The same for CPUs without a connection of their own.
     #[cold]
     #[inline(never)]
     fn shared(self, cpu: u32) -> u16 {
@@ -97,19 +97,19 @@ impl Cons {
 /// Bytes for the user's message and the protocol's.
 const SLOT_SIZE: usize = MessageSlot::SIZE as usize;
 
-/// A request, as it has to be known to send it, and to send it again.
+/// All that is needed to send a request, and to send it again.
 pub(crate) struct Io {
     /// The permit, which does not change.
     pub(crate) id: u16,
     /// The data, and the call that ends the request.
     pub(crate) loan: Loan,
-    /// What the permit was taken for.
+    /// The kind of connection the permit was taken for.
     pub(crate) connection: Connection,
     /// The CPU on which it was taken.
     pub(crate) cpu: u32,
     /// Direction and lengths, by the limits of the session.
     pub(crate) layout: Layout,
-    /// The connection of a path that it goes out on.
+    /// The connection of a path on which it is sent.
     pub(crate) con: u16,
     /// Another path had it before.
     pub(crate) failover: bool,
@@ -117,16 +117,16 @@ pub(crate) struct Io {
     pub(crate) refused: bool,
     /// The message has the server's number of a device in place of the user's.
     pub(crate) renamed: bool,
-    /// Of the session as the server knew it when the request was made.
+    /// The epoch of the session in which the request was made.
     pub(crate) epoch: u32,
-    /// Why it was not sent, if it was not.
+    /// The reason why it was not sent.
     pub(crate) unsent: Unsent,
     /// The user's message, and the protocol's behind it.
     pub(crate) message: Part<SLOT_SIZE>,
 }
 
 impl Io {
-    /// Of permit `id`, which nobody holds.
+    /// The state of permit `id`, which is not held.
     pub(crate) fn new(id: u16, layout: Layout, message: Part<SLOT_SIZE>) -> Self {
         Self {
             id,
@@ -151,24 +151,24 @@ pub(crate) type Permits = Places<Io>;
 /// The right to a request.
 pub(crate) type Turn<'a> = place::Turn<'a, Io>;
 
-/// Why a link, or no path at all, took a request.
+/// The reason why a link, or all paths, did not take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
-    /// None is connected; or this link is of no use, another one may be.
+    /// No path is connected, or this link has failed and another one may work.
     NoPath,
-    /// There is no room, or no memory to map it, for the moment.
+    /// There is no room, or no memory to map it, at the moment.
     Full,
     /// The server has forgotten the session since.
     Forgotten,
-    /// The driver refused it: the end of this link, and of the request, if the driver of another
-    /// link says the same.
+    /// The driver refused it. This ends the link, and also the request, if the driver of another
+    /// link refuses it too.
     Refused(Error),
-    /// The request, or the moment, is no good: the caller gets this.
+    /// The request is invalid, or cannot be sent now: the caller gets this error.
     Request(Error),
 }
 
 impl Unsent {
-    /// For the user.
+    /// Returns the error for the user.
     pub(crate) fn error(self) -> Error {
         match self {
             Self::NoPath | Self::Forgotten => errno::ECONNABORTED,
@@ -178,7 +178,7 @@ impl Unsent {
     }
 }
 
-/// The turn of a request that was not sent, and why. Away from what is executed for each request.
+/// Notes why a request was not sent. Out of line, away from the code of each request.
 #[cold]
 #[inline(never)]
 pub(crate) fn unsent(mut turn: Turn<'_>, why: Unsent) -> Turn<'_> {
@@ -190,7 +190,7 @@ impl From<PostError> for Unsent {
     fn from(e: PostError) -> Self {
         match e {
             PostError::Refused(e) if e == ENOMEM.to_errno() => Self::Full,
-            // A device that is broken, whatever it is asked.
+            // A device that is broken: the request does not matter.
             PostError::Refused(e) if e == EIO.to_errno() || e == ENODEV.to_errno() => Self::NoPath,
             PostError::Refused(e) => Self::Refused(Error::from_errno(e)),
             PostError::Closed | PostError::Partial(_) => Self::NoPath,
@@ -206,18 +206,18 @@ pub(crate) struct MessageSlot;
 impl MessageSlot {
     /// Bytes for the user's message and the protocol's.
     pub(crate) const SIZE: u32 = 4096;
-    /// Slots in one region: small enough to be had on a fragmented machine.
+    /// Slots in one region. Regions are small, so that they can be allocated in fragmented memory.
     const PER_REGION: usize = 8;
     /// Bytes of a region.
-    // CAST: widening.
+    // CAST: Widening.
     pub(crate) const REGION_SIZE: usize = Self::SIZE as usize * Self::PER_REGION;
 
-    /// Regions for so many permits.
+    /// Returns the number of regions for `depth` permits.
     pub(crate) fn regions(depth: u16) -> usize {
         usize::from(depth).div_ceil(Self::PER_REGION)
     }
 
-    /// The region of permit `id`, and where in it its slot is, in bytes.
+    /// Returns the region of permit `id`, and the offset of its slot in it, in bytes.
     pub(crate) fn of(id: u16) -> (usize, usize) {
         let id = usize::from(id);
         (

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Telling the user that the session lost its last path, or has one again.
+//! Link events: telling the user that the session lost its last path, or has one again.
 //!
-//! The user's callback may wait for permits, which requests in flight hold,
-//! which need the owner tasks of paths to be failed over: so it is called from a
-//! work item of the session, on a queue of its own, and an owner task only leaves a
-//! note.
+//! The user's callback may wait for permits. Requests in flight hold permits, and need the owner
+//! tasks of paths to be failed over. So the callback is called from a work item of the session, on
+//! a queue of its own, and an owner task only leaves a note.
 //!
 //! # Locking
 //!
@@ -47,26 +46,27 @@ use crate::{
 pub(crate) use crate::logic::creation::Creation;
 pub use crate::logic::link_events::LinkEvent;
 
-/// A user who wants to know.
+/// A user that receives link events.
 pub trait Events: Send + Sync + 'static {
-    /// Something happened. From a task, one at a time, once the user has the session; not any more
-    /// when it has been closed. May sleep, and wait for permits and requests of the session;
-    /// must not close it.
+    /// Handles an event. Called from a task, one event at a time, after the user has the session,
+    /// and not any more when it has been closed. May sleep, and wait for permits and requests of
+    /// the session; must not close it.
     fn link_event(&self, event: LinkEvent);
 }
 
 #[derive(Default)]
 struct State {
     told: LinkState,
-    /// The server has said that it does not know the session, and nobody has acted on that.
+    /// The server has said that it does not know the session, which was not handled yet.
     forgotten: bool,
     creator: Creator,
 }
 
-/// What a session remembers about it.
+/// State of link events.
 #[pin_data]
 pub(super) struct LinkEvents {
-    /// Who is told; the work item's until the session is closed, nobody's after that.
+    /// The user. It belongs to the work item until the session is closed, and is not used after
+    /// that.
     user: HandoffCell<Option<Arc<dyn Events>>>,
     #[pin]
     state: SpinLockIrq<State>,
@@ -82,13 +82,13 @@ impl LinkEvents {
 }
 
 impl Session {
-    /// The session is about to be handed to its user, connected.
+    /// The session is connected and is about to be handed to its user.
     pub(super) fn announce_events(&self) {
         self.events.state.lock().told.open();
     }
 
-    /// The user has shown that it has the session, or the Rust user is about to get it: from now on
-    /// they are told. Any context.
+    /// The C user has shown that it has the session, or the Rust user is about to get it: from now
+    /// on it receives events. Any context.
     pub(crate) fn hand_over(self: &Arc<Self>) {
         if self.events.state.lock().told.hand_over() {
             self.wake_events();
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Requests are failed from now on. Who closes the session knows.
+    /// Requests are failed from now on. Not noted if the session is being closed.
     pub(super) fn note_failing(self: &Arc<Self>) {
         if self.closing.load(Relaxed) {
             return;
@@ -120,8 +120,8 @@ impl Session {
         self.wake_events();
     }
 
-    /// Whether `path` may make the server create the session: if no path is up, and no other one
-    /// asks for that just now. It is known to ask until [`end_creation`](Self::end_creation). Any
+    /// Whether `path` may make the server create the session. It may if no path is up, and no other
+    /// path is asking now. It counts as asking until [`end_creation`](Self::end_creation). Any
     /// context.
     pub(crate) fn may_be_created_by(&self, path: &Path) -> Creation {
         let me = core::ptr::from_ref(path).addr();
@@ -134,7 +134,7 @@ impl Session {
         state.creator.ask(me, now)
     }
 
-    /// The server has `answered` `path`, or is not going to. Any context.
+    /// The server has `answered` `path`, or will not answer. Any context.
     pub(crate) fn end_creation(&self, path: &Path, answered: bool) {
         let me = core::ptr::from_ref(path).addr();
         let now = time::now_ns();
@@ -142,8 +142,9 @@ impl Session {
         self.events.state.lock().creator.end(me, now, answered);
     }
 
-    /// The server has accepted a path, and `kept` the session or not. If not, it has one from now
-    /// on, and will say so, even if this path never gets up: it is noted here. Any context.
+    /// The server has accepted a path, and has `kept` the session or not. If not, it has a session
+    /// from now on and will report it as kept, even if this path never comes up. So it is noted
+    /// here. Any context.
     pub(crate) fn accepted(&self, kept: bool) {
         let mut state = self.events.state.lock();
 
@@ -152,10 +153,10 @@ impl Session {
         }
     }
 
-    /// A path is about to be up, over `link`; when that connected its server had kept the session or
-    /// not. If others are up, the server knows it. Owner task of the path; sleeps in the user's
+    /// A path is about to come up over `link`, which knows whether the server had kept the session.
+    /// If other paths are up, the server knows it. Owner task of the path; sleeps in the user's
     /// callback, for the server's answers, and for other paths. Returns whether the link can be
-    /// published. It is, or it is known that it is not, before the guard is dropped.
+    /// published. The caller publishes the link, or gives it up, before it drops the guard.
     pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (MutexGuard<'_, ()>, bool) {
         let turn = self.recreate_lock.lock();
         let kept = link.core.is_kept();
@@ -168,7 +169,7 @@ impl Session {
         let outcome = match (lost, believes) {
             (false, _) => return (turn, true),
             (true, true) => self.restore(link),
-            // Requests are failing already, and the user is going to begin anew.
+            // Requests are failing already, and the user will set up everything again.
             (true, false) => Outcome::Lost,
         };
         match outcome {
@@ -185,16 +186,17 @@ impl Session {
         }
     }
 
-    /// Tells what is to be told, and nothing after that: the user's module may go then. Sleeps.
+    /// Sends the pending events, and none after that: the user's module may go then. May sleep.
     pub(super) fn close_events(&self) {
         self.flush_events();
         self.events.state.lock().told.close();
         self.event_work.cancel_sync();
-        // Here: who has the last reference of the session may drop it when that module is gone.
+        // Dropped here: the holder of the last reference to the session may drop that when the
+        // module is gone.
         drop(self.events.user.try_take().and_then(|mut user| user.take()));
     }
 
-    /// Tells what is to be told. Work item; sleeps in the user's callback.
+    /// Sends the pending events. Work item; sleeps in the user's callback.
     pub(super) fn tell_events(&self) {
         // There is one such work item, and closing waits for it.
         let Some(held) = self.events.user.try_take() else {
@@ -207,12 +209,12 @@ impl Session {
             let Some(event) = self.events.state.lock().told.tell() else {
                 return;
             };
-            // They may allocate, and this work item serves reclaim.
+            // The callback may allocate, and memory reclaim may wait for this work item.
             noio::scope(|| user.link_event(event));
         }
     }
 
-    /// Waits until everything was told. Sleeps.
+    /// Waits until all events were sent. May sleep.
     pub(super) fn flush_events(&self) {
         self.event_work.flush();
     }

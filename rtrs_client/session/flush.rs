@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flushes of RNBD's devices: what is known to be safe, should the server lose its power.
+//! Flushes of RNBD's devices: which data are known to survive a power loss of the server.
 //!
-//! Nothing is noted for a write: when it is over it is counted, for the latency statistics. A flush of
-//! a device with a volatile cache notes how many writes, of all devices, were over before it. If there
-//! are as many when the server is found to have forgotten the session then nothing is lost: writes
-//! that are not over are sent again. Otherwise the session is not continued, and the next flush of the
-//! device fails, which tells whoever relies on it.
+//! A single write is not noted: completed writes are counted for the latency statistics. A flush of
+//! a device with a volatile cache notes how many writes, of all devices, were complete before it.
+//! If the count is the same when the server is found to have forgotten the session, then no data
+//! are lost: incomplete writes are sent again. Otherwise the session is not continued, and the next
+//! flush of the device fails, which tells the user of the data.
 
 use kernel::{
     prelude::*,
@@ -70,7 +70,8 @@ impl Inspector for Flushed {
 
 impl Ready {
     /// The same as [`submit`](Self::submit) for a message of the service connection, or one without
-    /// data: those that tell what RNBD has open, and what it has flushed. Any context.
+    /// data. These messages tell which devices RNBD has open, and which it has flushed. Any
+    /// context.
     ///
     /// # Errors
     ///
@@ -99,11 +100,11 @@ impl Ready {
 }
 
 impl Session {
-    /// If it is a flush.
+    /// Prepares a request, if it is a flush.
     ///
     /// # Errors
     ///
-    /// `EIO` if something that was acknowledged before may be lost, `ENOMEM`.
+    /// `EIO` if acknowledged writes may be lost, `ENOMEM`.
     fn before_flush(&self, turn: &mut Turn<'_>, message: Message<'_>) -> Result {
         let Some(restart) = self.restart.as_ref() else {
             return Ok(());
@@ -122,7 +123,7 @@ impl Session {
                 Err(errno::EIO)
             }
             Flush::Matters => {
-                // What is answered from now on may not be flushed, and is counted later.
+                // Writes that are answered from now on may not be flushed, and are counted later.
                 let written = self.written();
                 turn.loan.inspect_by(Flushed {
                     restart: restart.clone(),
@@ -133,7 +134,8 @@ impl Session {
         }
     }
 
-    /// The first bytes of a message, as many as a request's has; empty if it has another length.
+    /// Returns the first bytes of a message, as many as a request's has; none if it has another
+    /// length.
     fn head_of(&self, message: Message<'_>) -> [u8; rnbd::IO_SIZE] {
         let mut buf = [0xff; rnbd::IO_SIZE];
         if message.size() != rnbd::IO_SIZE {
@@ -141,7 +143,7 @@ impl Session {
         }
         let mut at = 0usize;
         for piece in message.pieces() {
-            // No overflow: that is the sum at most.
+            // No overflow: the end is at most the sum.
             let end = at.wrapping_add(piece.len());
             if let Some(place) = buf.get_mut(at..end) {
                 place.copy_from_slice(piece);
@@ -151,16 +153,17 @@ impl Session {
         buf
     }
 
-    /// Writes that were answered. A write is counted before its user is told. While a path goes this may
-    /// be less: then too little is taken for flushed. Any context.
+    /// Returns the number of answered writes. A write is counted before its user is told. While a
+    /// path is being removed the number may be too small: then too little counts as flushed. Any
+    /// context.
     pub(super) fn written(&self) -> Written {
         let mut sum: Written = self.written_by_gone.load(Acquire);
         self.for_each_path(|path| sum = sum.wrapping_add(path.stats().writes_answered()));
         sum
     }
 
-    /// The same, exactly, when nothing is counted any more; `None` if it does not matter, as caches
-    /// survive. Sleeps; not with `paths_lock` held.
+    /// The same, exactly, when no write is counted any more; `None` if the number does not matter,
+    /// because caches survive. May sleep; must not be called with `paths_lock` held.
     pub(super) fn written_at_the_end(&self) -> Option<Written> {
         if params::write_cache_survives() {
             return None;
@@ -169,7 +172,7 @@ impl Session {
         Some(self.written())
     }
 
-    /// A path is gone, with what it has counted. `paths_lock` is held.
+    /// A path with its counters is removed. `paths_lock` is held.
     pub(super) fn note_written(&self, path: &Path) {
         let gone = self.written_by_gone.load(Relaxed);
         let sum = gone.wrapping_add(path.stats().writes_answered());

@@ -4,7 +4,7 @@
 //!
 //! # Context
 //!
-//! Any, except where a function says that it sleeps.
+//! Any, except where a function is said to sleep.
 
 use kernel::{
     cpu::CpuId,
@@ -45,7 +45,7 @@ use crate::{
     },
 };
 
-/// A session that knows its size: what users send requests with.
+/// A session that knows its size: the handle with which users send requests.
 #[derive(Clone)]
 pub(crate) struct Ready {
     session: Arc<Session>,
@@ -53,7 +53,7 @@ pub(crate) struct Ready {
     room: Room,
 }
 
-/// What a policy sees for one request.
+/// The view of a policy for one request.
 struct Candidates<'a> {
     set: &'a PathSet,
     io: &'a Io,
@@ -73,7 +73,8 @@ impl Paths for Candidates<'_> {
     }
 
     fn inflight(&self, i: usize) -> u64 {
-        // Of all connections it would be a cache line of each CPU, for each request.
+        // Only of the request's connection: all of them would be a cache line of each CPU, for each
+        // request.
         self.set
             .0
             .get(i)
@@ -97,14 +98,14 @@ impl Ready {
         Arc::ptr_eq(&self.permits, permits)
     }
 
-    /// The permits, to put one back.
+    /// Returns the permits, for giving one back.
     pub(crate) fn permits(&self) -> &Arc<Permits> {
         &self.permits
     }
 
-    /// Takes a permit: the right to have one request in flight; returns its number, which is also
-    /// that of the server's chunk, and the CPU it was taken on. `None` if there is none, or, when
-    /// told to wait (which sleeps), if the session is being closed.
+    /// Takes a permit: the right to have one request in flight. Returns its number, which is also
+    /// that of the server's chunk, and the CPU it was taken on. Returns `None` if there is none,
+    /// or, with `wait` (which may sleep), if the session is being closed.
     #[inline(always)]
     pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<(usize, u32)> {
         let mut cpu = 0;
@@ -117,17 +118,17 @@ impl Ready {
         Some((id, cpu))
     }
 
-    /// Gives permit `id` back. If its request is not complete then that is what gives it back.
+    /// Gives permit `id` back. If its request is not complete, the completion gives it back.
     #[inline(always)]
     pub(crate) fn put_permit(&self, id: usize) {
         self.permits.put(id);
     }
 
-    /// The turn of the holder of permit `id`.
+    /// Returns the turn of the holder of permit `id`.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while its request is not complete, `EINVAL` if nobody holds it.
+    /// `EBUSY` while its request is not complete, `EINVAL` if it is not held.
     #[inline(always)]
     pub(crate) fn begin(&self, id: usize) -> Result<Turn<'_>> {
         let Some(place) = self.permits.at(id) else {
@@ -148,14 +149,14 @@ impl Ready {
         }
     }
 
-    /// Sends the request of permit `id`, whose data is the loan in `turn`. The loan is given back
-    /// once it is complete, possibly before this returns.
+    /// Sends the request of permit `id`, which has its data in the loan in `turn`. The loan is
+    /// given back when the request is complete, possibly before this returns.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` for too much of message or data, `ECONNABORTED` without a
-    /// connected path when requests do not wait for one, `ENOMEM` if it may work
-    /// later. The loan is given back without the call then.
+    /// `EMSGSIZE` for a message or data that are too long, `ECONNABORTED` without a connected path
+    /// when requests do not wait for one, `ENOMEM` if it may work later. The loan is given back
+    /// without its callback then.
     #[inline(always)]
     pub(crate) fn submit(
         &self,
@@ -182,11 +183,11 @@ impl Ready {
     }
 }
 
-/// Fills in what is known of a new request, and copies the user's message to its place; `false` if
-/// message or data are too long.
+/// Fills in a new request, and copies the user's message to its place. Returns `false` if message
+/// or data are too long.
 #[inline(always)]
 pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
-    // The turn is ours: nobody reads the message of an earlier request any more.
+    // The caller has the turn: no other code reads the message of an earlier request any more.
     let usr_len = match message.only() {
         Some(piece) => {
             if io.message.write(0, piece).is_none() {
@@ -199,8 +200,8 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
             None => return false,
         },
     };
-    // The session's limits, those of its first path; a path whose own are narrower is passed
-    // over later.
+    // The session's limits are those of its first path. A path with narrower limits is skipped
+    // later.
     if !io.layout.set(room, dir, io.loan.len(), usr_len) {
         return false;
     }
@@ -210,7 +211,7 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
     true
 }
 
-/// Copies the pieces of the user's message; returns its length, `None` if it is too long.
+/// Copies the pieces of the user's message. Returns its length; `None` if it is too long.
 #[inline(never)]
 fn gather(io: &Io, message: Message<'_>) -> Option<usize> {
     let mut pieces = message.pieces();
@@ -219,7 +220,7 @@ fn gather(io: &Io, message: Message<'_>) -> Option<usize> {
 }
 
 impl Session {
-    /// What users send requests with, once a server has told the size of the session.
+    /// Returns the handle for requests, once a server has told the size of the session.
     pub(crate) fn ready(self: &Arc<Self>) -> Option<Ready> {
         let tables = self.tables.as_ref()?;
         Some(Ready {
@@ -229,7 +230,7 @@ impl Session {
         })
     }
 
-    /// Sends a new request of a session that has connections which are polled.
+    /// Sends a new request of a session with polled connections.
     #[inline(never)]
     fn issue_new<'t>(self: &Arc<Self>, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         if turn.connection == Connection::Io {
@@ -240,7 +241,7 @@ impl Session {
         self.issue_again(turn.id, turn)
     }
 
-    /// Sends a request of whatever session, one that has waited, was on another path, or has to be
+    /// Sends a request in the general case: one that has waited, was on another path, or has to be
     /// translated.
     #[inline(never)]
     pub(super) fn issue_again<'t>(
@@ -254,7 +255,7 @@ impl Session {
                 return Err(failed);
             }
             turn = match self.translate(id, failed) {
-                // Unless the server was restarted once more, meanwhile.
+                // Unless the server was restarted once more in the meantime.
                 Translated::Fits(turn) => turn,
                 Translated::Over(turn, result) => {
                     self.complete(turn, result);
@@ -269,20 +270,20 @@ impl Session {
         Ok(())
     }
 
-    /// No path took a new request.
+    /// Handles a new request that no path took.
     #[cold]
     #[inline(never)]
     fn not_sent(self: &Arc<Self>, mut turn: Turn<'_>) -> Result {
         let id = turn.id;
         if turn.unsent == Unsent::Forgotten {
-            // Numbers of devices have changed, or are just changing.
+            // Numbers of devices have changed, or are changing now.
             turn = match self.issue_again(id, turn) {
                 Ok(()) => return Ok(()),
                 Err(failed) => failed,
             };
         }
         let (e, turn) = match turn.unsent {
-            // No path: wait for one, unless that is not wanted.
+            // No path: the request waits for one, unless that is disabled.
             Unsent::NoPath => match self.park(id, turn) {
                 Ok(()) => return Ok(()),
                 Err(failed) => failed,
@@ -293,7 +294,7 @@ impl Session {
         Err(e)
     }
 
-    /// A request is not going to be sent.
+    /// Ends a request that will not be sent.
     #[cold]
     pub(super) fn give_up(&self, mut turn: Turn<'_>) {
         let callback = turn.loan.end();
@@ -303,23 +304,23 @@ impl Session {
         }
     }
 
-    /// Offers the request to the paths, in the order of the policy, until one
-    /// takes it.
+    /// Offers the request to the paths, in the order of the policy, until one takes it.
     ///
     /// # Errors
     ///
-    /// None does: the turn, with the reason.
+    /// Returns the turn, with the reason, if no path takes it.
     #[inline(always)]
     fn issue<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let guard = rcu::read_lock();
-        // Here, see `lost()`: no path that this section finds came after the session was lost.
+        // Checked here, see `lost()`: no path that this section finds came after the session was
+        // lost.
         if turn.epoch != self.epoch.load(Relaxed) {
             return Err(unsent(turn, Unsent::Forgotten));
         }
         let Some(set) = self.paths.read(&guard) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        // One path leaves no choice, and its request none of the state of one.
+        // With one path there is no choice, so the request needs none of the state of a choice.
         let [path] = &*set.0 else {
             return self.issue_by_choice(turn, &set, &guard);
         };
@@ -351,7 +352,7 @@ impl Session {
         set: &PathSet,
         guard: &rcu::Guard,
     ) -> Result<(), Turn<'t>> {
-        // Where this runs does not matter, only that CPUs spread.
+        // The CPU may change: it only matters that CPUs are spread over paths.
         let last = self.last_path.this();
         let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
         let mut failure = Unsent::NoPath;
@@ -361,7 +362,7 @@ impl Session {
             };
             turn = match link.issue(turn.id.into(), turn) {
                 Ok(()) => {
-                    // CAST: at most 128 paths.
+                    // CAST: There are at most 128 paths.
                     last.store(i as u32, Relaxed);
                     return Ok(());
                 }
@@ -374,19 +375,20 @@ impl Session {
         Err(unsent(turn, failure))
     }
 
-    /// A path did not take the request. Notes why, or returns why no other one is to be tried.
+    /// A path did not take the request. Notes the reason, or returns it if no other path may be
+    /// tried.
     #[cold]
     fn not_on_this(io: &mut Io, failure: &mut Unsent) -> Result<(), Unsent> {
         match io.unsent {
             Unsent::NoPath | Unsent::Forgotten => {}
-            // Once may be the fault of the link, twice it is the request's: it
-            // is not to take down one path after the other.
+            // The first refusal may be the fault of the link, the second is that of the request,
+            // which must not end one path after the other.
             Unsent::Refused(e) if io.refused => return Err(Unsent::Request(e)),
             Unsent::Refused(_) => io.refused = true,
             Unsent::Full => *failure = Unsent::Full,
-            // Of what mapping takes: as for the queue, it may do in a moment.
+            // No memory for mapping: as for a full queue, a later attempt may work.
             Unsent::Request(e) if e == ENOMEM => *failure = Unsent::Full,
-            // This path's limits, not the session's.
+            // The limits of this path, not those of the session.
             Unsent::Request(e) if e == errno::EMSGSIZE => {
                 if *failure == Unsent::NoPath {
                     *failure = Unsent::Request(e);
@@ -397,7 +399,7 @@ impl Session {
         Ok(())
     }
 
-    /// The turn of a request that waits for a path: it does not any more.
+    /// Takes the turn of a request that waits for a path, which ends its wait.
     pub(super) fn resume_turn(&self, id: u16) -> Option<Turn<'_>> {
         self.tables.as_ref()?.permits.at(usize::from(id))?.resume()
     }
@@ -409,22 +411,22 @@ impl Session {
         }
     }
 
-    /// The permit's holder has the place again, or nobody.
+    /// Gives the place back to the permit's holder, if there is one.
     fn finish(&self, turn: Turn<'_>) {
         if let (Some(left), Some(tables)) = (turn.finish(), self.tables.as_ref()) {
             tables.permits.put_left(left);
         }
     }
 
-    /// Sends a request again that was in flight on a path that is gone, or has it
-    /// wait for one. Sleeps.
+    /// Sends a request again that was in flight on a path that is gone, or makes it wait for a
+    /// path. May sleep.
     pub(crate) fn reissue(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) {
         turn.failover = true;
         let Err(turn) = self.issue_again(id, turn) else {
             return;
         };
         match turn.unsent {
-            // Queues that are full for a moment are no reason to fail it.
+            // A queue that is full for a moment is no reason to fail it.
             Unsent::NoPath | Unsent::Full => self.park_or_fail(id, turn),
             e => self.complete(turn, e.error().to_errno()),
         }
@@ -435,8 +437,8 @@ impl Session {
 #[inline(always)]
 pub(crate) fn complete(permits: &Arc<Permits>, mut turn: Turn<'_>, result: i32) {
     let callback = turn.loan.end();
-    // The permit's holder has the place again, or nobody; before the user is told, who may use
-    // the permit at once.
+    // Gives the place back to the permit's holder, if there is one. Done before the user is told,
+    // as the user may use the permit at once.
     if let Some(left) = turn.finish() {
         permits.put_left(left);
     }

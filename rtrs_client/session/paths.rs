@@ -4,9 +4,8 @@
 //!
 //! # Locking
 //!
-//! Submitters look at the set inside RCU. Who changes it holds `paths_lock`, a mutex,
-//! below all others of a session; it is held while the set is exchanged, not while
-//! a path connects or ends.
+//! Submitters read the set inside RCU. Changes need `paths_lock`, a mutex below all others of a
+//! session. It is held while the set is exchanged, not while a path connects or ends.
 
 use kernel::{
     prelude::*,
@@ -31,7 +30,7 @@ use crate::{
     },
 };
 
-/// The set of paths at some time.
+/// The set of paths at one time.
 pub(super) struct PathSet(pub(super) KVec<Arc<Path>>);
 
 impl Session {
@@ -49,7 +48,7 @@ impl Session {
         self.paths.read(&guard).is_some_and(|set| !set.0.is_empty())
     }
 
-    /// The paths as they are now. Sleeps not, allocates not.
+    /// Returns the present paths. Does not sleep or allocate.
     pub(super) fn path_set(&self) -> Option<Arc<PathSet>> {
         self.paths.get()
     }
@@ -61,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Publishes the set of paths that `change` makes of the present one.
+    /// Publishes the set of paths that `change` makes from the present one.
     fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result {
         let old = self.path_set().ok_or(EINVAL)?;
         let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
@@ -70,18 +69,18 @@ impl Session {
         }
         change(&mut new)?;
         let new = Arc::new(PathSet(new), GFP_KERNEL)?;
-        // Waits until no submitter looks at the old set.
+        // Waits until no submitter uses the old set.
         drop(self.paths.replace(Some(new)));
         Ok(())
     }
 
-    /// Adds a path and waits until it is connected. Sleeps; ends early when the task
-    /// is being killed, or the session is being closed.
+    /// Adds a path and waits until it is connected. May sleep; ends early when the task is being
+    /// killed, or the session is being closed.
     ///
     /// # Errors
     ///
-    /// `EEXIST` for a path there is, `EUSERS` for too many, `ESHUTDOWN` if the session
-    /// is being closed, or why it did not connect. The path is gone then.
+    /// `EEXIST` for an existing path, `EUSERS` for too many, `ESHUTDOWN` if the session is being
+    /// closed, or the reason why it did not connect. The path is removed then.
     pub(crate) fn add_path(
         self: &Arc<Self>,
         src: Option<SockAddr>,
@@ -91,8 +90,8 @@ impl Session {
         self.await_path(&path).map(|()| path)
     }
 
-    /// Adds paths, which connect at the same time once the first has told the server of
-    /// the session, and waits until all are connected. Sleeps.
+    /// Adds paths and waits until all are connected. They connect at the same time, once the first
+    /// has told the server of the session. May sleep.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ impl Session {
         started.iter().try_for_each(|path| self.await_path(path))
     }
 
-    /// Takes a new path into the set, and has it begin to connect. Sleeps.
+    /// Adds a new path to the set, and starts to connect it. May sleep.
     fn start_path(self: &Arc<Self>, src: Option<SockAddr>, dst: SockAddr) -> Result<Arc<Path>> {
         let path = Path::new(self.clone(), src, dst)?;
         {
@@ -137,7 +136,7 @@ impl Session {
         Ok(path)
     }
 
-    /// Waits until a path that was started is connected, and shows it. Sleeps.
+    /// Waits until a path that was started is connected, and shows it. May sleep.
     fn await_path(self: &Arc<Self>, path: &Arc<Path>) -> Result {
         let added = path
             .wait_connected()
@@ -154,8 +153,8 @@ impl Session {
         added
     }
 
-    /// A source address that was left open is known once the path is connected:
-    /// is there an older path that goes the same way, or went it first and has the name?
+    /// Checks a path that is now connected: a source address that was left open is known now. Fails
+    /// if an older path has the same addresses, or had them first and has the name.
     fn check_addresses(&self, path: &Arc<Path>) -> Result {
         let set = self.path_set().ok_or(errno::ECONNABORTED)?;
         let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
@@ -167,12 +166,12 @@ impl Session {
         }
     }
 
-    /// Disconnects a path and forgets it. Sleeps until that is done.
+    /// Disconnects a path and removes it. Sleeps until that is done.
     pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
         let _guard = self.paths_lock.lock();
-        // Fails for lack of memory only; the path stays in the set then, dead,
-        // until the session goes.
+        // Fails for lack of memory only. The path stays in the set then, in its last state, until
+        // the session is closed.
         let mut found = false;
         let removed = self.change_paths(|paths| {
             if let Some(i) = paths.iter().position(|p| Arc::ptr_eq(p, path)) {
@@ -186,14 +185,14 @@ impl Session {
             self.note_written(path);
         }
         if !self.has_paths() {
-            // Nothing will come for what waits, nor for what would.
+            // No path will come for waiting and later requests.
             self.fail_waiting();
             self.note_failing();
         }
     }
 
-    /// No path is added any more, and who waits for one that is not up need not wait
-    /// until it is. Sleeps.
+    /// No path is added any more. Tasks that wait for a path that is not up stop waiting. May
+    /// sleep.
     pub(crate) fn stop_adding(&self) {
         {
             let _guard = self.paths_lock.lock();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections whose completions nobody is told of: somebody polls for them.
+//! Connections without completion interrupts: the user polls for completions.
 //!
-//! They come after the others, on every path. Which requests go out on them is said
-//! in [`crate::logic::polled`]. A poller handles what it finds on the connection of
-//! its queue, on all paths. Whatever nobody polls for is found by the *guard*, a work
-//! item that looks at all of them once in a jiffy while requests are in flight there,
-//! so that a request never depends on its submitter staying.
+//! They come after the others, on every path. [`crate::logic::polled`] chooses the requests that go
+//! out on them. A poller handles the completions on the connection of its queue, on all paths.
+//! Completions that are not polled for are found by the *guard*, a work item that checks all of
+//! these connections once in a jiffy while requests are in flight there. So a request never depends
+//! on its submitter staying.
 //!
 //! # Context
 //!
-//! Polling: any in which a request's completion may be told. The guard: the client's
-//! queue, which memory reclaim can rely on.
+//! Polling: any in which a request's completion may be called. The guard: the client's queue, which
+//! memory reclaim can rely on.
 
 use kernel::{
     prelude::*,
@@ -37,20 +37,20 @@ use crate::{
     logic::polled::PollHint,
 };
 
-/// Completions that one call handles on one path at most, so that the caller gets to
-/// look at what it waits for.
+/// Maximum of completions that one call handles on one path, so that the caller can soon check its
+/// own request.
 const BUDGET: u32 = 16;
 
-/// How often the guard calls while there is more.
+/// Maximum of calls by the guard while there is more.
 const ROUNDS: u32 = 128;
 
-/// How often the guard looks, in jiffies.
+/// Interval of the guard, in jiffies.
 const GUARD_DELAY: Jiffies = 1;
 
-/// What a session has for it.
+/// State of polled queues.
 pub(super) struct Polled {
     hints: PerCpu<PollHint>,
-    /// The guard is queued, or about to look.
+    /// The guard is queued, or about to run.
     guarded: Atomic<bool>,
 }
 
@@ -69,18 +69,18 @@ impl Session {
         self.cons.polled()
     }
 
-    /// The polled queue for a request that is submitted here and now.
+    /// Returns the polled queue for a request that is submitted now on this CPU.
     pub(super) fn hinted_queue(&self) -> Option<u16> {
         self.polled.hints.this().queue(time::now_ns())
     }
 
-    /// Somebody is about to poll queue `queue` here.
+    /// A task is about to poll queue `queue` on this CPU.
     pub(crate) fn hint_queue(&self, queue: u16) {
         self.polled.hints.this().polled(queue, time::now_ns());
     }
 
-    /// Handles what has completed on queue `queue`, of which there are
-    /// [`Session::poll_cons`]; returns how many completions that were.
+    /// Handles completions on queue `queue`, of which there are [`Session::poll_cons`]. Returns the
+    /// number of completions.
     pub(crate) fn poll(&self, queue: u16) -> u32 {
         let guard = rcu::read_lock();
         let Some(set) = self.paths.read(&guard) else {
@@ -90,10 +90,10 @@ impl Session {
         links.fold(0, |n, link| n.saturating_add(link.poll(queue, BUDGET)))
     }
 
-    /// A request went out on a polled connection: from now on the guard looks.
+    /// A request was sent on a polled connection: makes sure that the guard runs.
     pub(super) fn guard_polled(self: &Arc<Self>) {
-        // The request is counted, then the guard is looked at. The guard does it the
-        // other way round, so that one of us sees the other.
+        // The request is counted before the guard is checked. The guard does this in the opposite
+        // order, so that one of the two sees the other.
         smp_mb();
         if !self.polled.guarded.load(Relaxed) {
             self.polled.guarded.store(true, Relaxed);
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// Looks at all polled connections. Work item.
+    /// Polls all polled connections. Work item.
     pub(super) fn look_after_polled(self: &Arc<Self>) {
         self.polled.guarded.store(false, Relaxed);
         smp_mb();
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// There are no paths any more, and so no requests on them. Sleeps.
+    /// There are no paths any more, and so no requests on them. May sleep.
     pub(super) fn stop_guard(&self) {
         self.poll_guard.cancel_sync();
     }

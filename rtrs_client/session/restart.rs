@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What RNBD has open in a session: to be opened again when the server has forgotten it.
+//! Devices that RNBD has open in a session, which are opened again when the server has forgotten
+//! it.
 //!
-//! All of the idea: `Documentation/restart.rst`. RNBD's messages of the service connection are looked
-//! at on their way out and in ([`Session::observe`]); those of the other connections
-//! only if the server's numbers of the devices are not RNBD's any more, or a request has to be sent to
-//! a server that was restarted since it was made ([`Session::translate`]).
+//! The design: `Documentation/restart.rst`. RNBD's messages of the service connection are inspected
+//! on their way out and in ([`Session::observe`]). Those of the other connections are inspected
+//! only if the server's numbers of the devices differ from RNBD's, or if a request has to be sent
+//! to a server that was restarted since it was made ([`Session::translate`]).
 //!
 //! # Locking
 //!
-//! `known` is a spinlock, interrupts off, innermost. `ids` is what it says, for those who do not take
+//! `known` is a spinlock, interrupts off, innermost. `ids` has the same numbers for readers without
 //! the lock: a number is read after the session's epoch, and sent only if that has not changed.
 
 use kernel::{
@@ -72,24 +73,24 @@ use crate::{
     },
 };
 
-/// Whose session it is.
+/// The kind of user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
-    /// Nothing was said yet.
+    /// Not known yet.
     Unknown,
-    /// RNBD, as far as can be told.
+    /// RNBD, as far as the messages show.
     Rnbd,
-    /// Somebody else, or RNBD with more devices than there is room for.
+    /// Another user, or RNBD with more devices than there is room for.
     Other,
 }
 
-/// What is known of the user.
+/// State of the user.
 pub(super) struct Known {
     user: User,
-    /// How the session was begun, and the version that the server answered.
+    /// The message that began the session, and the version that the server answered.
     info: Option<(Info, u8)>,
     devices: KVVec<Device>,
-    /// A permit of our own: those that wait may have all others.
+    /// A permit that is kept: waiting requests may have all others.
     permit: Option<u16>,
 }
 
@@ -106,7 +107,7 @@ impl Known {
         self.permit.take()
     }
 
-    /// Keeps one, and gives it back if there is one by now.
+    /// Keeps a permit. Returns it if one is kept already.
     pub(super) fn keep_permit(&mut self, id: u16) -> Option<u16> {
         if self.permit.is_some() {
             return Some(id);
@@ -115,19 +116,19 @@ impl Known {
         None
     }
 
-    /// Whether it can be opened again.
+    /// Whether the user's state can be opened again.
     pub(super) fn is_restorable(&self) -> bool {
         self.user == User::Rnbd && self.info.is_some()
     }
 }
 
-/// The part of a session that knows its user.
+/// The state of a session that depends on its user.
 #[pin_data]
 pub(super) struct Restart {
     name: SessionName,
     /// The server's number of each device, by the user's.
     ids: KVVec<Atomic<u32>>,
-    /// Whether these are different.
+    /// Whether these differ from the user's.
     shifted: Atomic<bool>,
     #[pin]
     known: SpinLockIrq<Known>,
@@ -164,7 +165,7 @@ impl Restart {
         f(&mut self.known.lock())
     }
 
-    /// Nothing is opened again from now on.
+    /// Stops opening devices again.
     fn give_up(&self, why: &'static str) {
         let was = self.with(|known| core::mem::replace(&mut known.user, User::Other));
         if was == User::Rnbd {
@@ -176,20 +177,20 @@ impl Restart {
         }
     }
 
-    /// Changes the devices, and with them `ids`.
+    /// Changes the devices, and updates `ids`.
     fn change<R>(&self, f: impl FnOnce(&mut Known) -> R) -> R {
         let mut known = self.known.lock();
         let result = f(&mut known);
         let mut ids = [NO_ID; MAX_IDS];
         known.devices().fill_in(&mut ids);
         for (place, id) in self.ids.iter().zip(ids) {
-            // What a request was told before it was sent is what it goes by.
+            // A request uses the number it reads before it is sent.
             place.store(id, Release);
         }
         result
     }
 
-    /// The server's number of a device.
+    /// Returns the server's number of a device.
     fn server_id(&self, user_id: u32) -> u32 {
         self.ids
             .get(user_id as usize)
@@ -197,7 +198,7 @@ impl Restart {
     }
 }
 
-/// Looks at the answer to the message that begins the session.
+/// Inspects the answer to the message that begins the session.
 struct InfoWatch(Arc<Restart>, Info);
 
 impl Inspector for InfoWatch {
@@ -216,7 +217,8 @@ impl Inspector for InfoWatch {
     }
 }
 
-/// Looks at the answer to a message that opens a device. When that was sent so much had been written.
+/// Inspects the answer to a message that opens a device, with the number of writes when it was
+/// sent.
 struct OpenWatch(Arc<Restart>, Open, Written);
 
 impl Inspector for OpenWatch {
@@ -241,8 +243,8 @@ impl Inspector for CloseWatch {
 }
 
 impl Restart {
-    /// The server has opened a device: notes it, and has the user see the number that is theirs.
-    /// Returns what the user is told.
+    /// The server has opened a device: notes it, and puts the user's number into the answer.
+    /// Returns the result for the user.
     fn opened(&self, open: &Open, written: Written, answer: &mut Answer<'_>) -> i32 {
         let mut buf = [0; OPENED_SIZE];
         let len = answer.read(&mut buf);
@@ -262,7 +264,7 @@ impl Restart {
                 0
             }
             Some(_) => 0,
-            // The user's number would be another device's.
+            // The user's number would be that of another device.
             None if shifted => errno::ENOSPC.to_errno(),
             None => {
                 self.give_up("more is open than there is room to note");
@@ -272,22 +274,22 @@ impl Restart {
     }
 }
 
-/// What becomes of a request that was made for another life of the server.
+/// The result of translating a request that was made for another life of the server.
 pub(super) enum Translated<'t> {
-    /// Its message is one for the server of now.
+    /// Its message fits the present server.
     Fits(Turn<'t>),
-    /// There is nothing to be sent: it ends with this result.
+    /// There is nothing to send: it ends with this result.
     Over(Turn<'t>, i32),
     /// It cannot be sent.
     Lost(Turn<'t>),
 }
 
 impl Session {
-    /// A message of the service connection is about to go out. Any context.
+    /// A message of the service connection is about to be sent. Any context.
     ///
     /// # Errors
     ///
-    /// No memory to look at the answer.
+    /// If there is no memory for inspecting the answer.
     #[cold]
     #[inline(never)]
     pub(super) fn observe(&self, io: &mut Io, message: Message<'_>) -> Result {
@@ -320,7 +322,7 @@ impl Session {
             }
             known.user
         });
-        // Numbers that are not the server's remain so.
+        // Numbers that differ from the server's keep doing so.
         if user != User::Rnbd && !restart.shifted.load(Relaxed) {
             return Ok(());
         }
@@ -342,7 +344,7 @@ impl Session {
         }
     }
 
-    /// A permit to keep, if there are enough.
+    /// Returns a permit to keep, if there are enough.
     pub(super) fn spare_permit(&self) -> Option<u16> {
         let permits = &self.tables.as_ref()?.permits;
         if permits.len() < 2 {
@@ -362,7 +364,7 @@ impl Session {
             return;
         };
         let permit = restart.with(|known| {
-            // Nor is one kept after that.
+            // No permit is kept after that.
             known.user = User::Other;
             known.take_permit()
         });
@@ -371,15 +373,15 @@ impl Session {
         }
     }
 
-    /// Makes the message of a request one for the server of now. Its message was made for an earlier
-    /// one, or has the user's number of a device, which is not the server's. Any context.
+    /// Changes the message of a request for the present server. The message was made for an earlier
+    /// server, or has the user's number of a device, which differs from the server's. Any context.
     #[cold]
     #[inline(never)]
     pub(super) fn translate<'t>(&self, id: u16, mut turn: Turn<'t>) -> Translated<'t> {
         let Some(restart) = self.restart.as_ref() else {
             return Translated::Lost(turn);
         };
-        // Before anything else is looked at, see `restored()`.
+        // Read before everything else, see `restored()`.
         let present = Epoch::from_word(self.epoch.load(Acquire));
         let made = Epoch::from_word(turn.epoch);
         let oldest = Epoch::from_word(self.oldest.load(Acquire));
@@ -397,12 +399,13 @@ impl Session {
             rnbd::Message::Close(named) => (named, true),
             rnbd::Message::Io(named) | rnbd::Message::Flush(named) => (named, false),
         };
-        // A message that was renamed for a server that is gone meanwhile has that one's number.
+        // A message that was renamed for a server that is gone meanwhile has a number of that
+        // server.
         if made.has_user_id() && !turn.renamed {
             user_id.store(named, Relaxed);
         }
         match restart.server_id(user_id.load(Relaxed)) {
-            // There is nothing to be closed.
+            // There is no device to close.
             NO_ID if closes => Translated::Over(turn, 0),
             NO_ID => Translated::Over(turn, errno::ECONNABORTED.to_errno()),
             server_id => match rename(&turn, server_id) {
@@ -416,9 +419,9 @@ impl Session {
         }
     }
 
-    /// The server is another one than before, and has all that the user had open. What was sent to
-    /// the last one is translated from now on. Sleeps until nobody sends who does not know. No path
-    /// is up.
+    /// The server is another one than before, and has all devices of the user open. Requests of the
+    /// last one are translated from now on. Sleeps until no task sends without that knowledge. No
+    /// path is up.
     pub(super) fn restored(&self, restart: &Restart) {
         let written = self.written_at_the_end();
         let shifted = restart.change(|known| {
@@ -431,35 +434,36 @@ impl Session {
         rcu::synchronize();
     }
 
-    /// The user was told that the session was lost, and what they had open is not. No path is up.
+    /// The user was told that the session and its open devices were lost. No path is up.
     pub(super) fn forget_user(&self) {
         if let Some(restart) = self.restart.as_ref() {
             let mut ending = false;
             self.for_each_path(|path| ending |= path.is_ending());
-            // Links that are torn down may have answers that are not counted yet: then nothing is
-            // known to be clean.
+            // Links that are being torn down may have answers that are not counted yet: then no
+            // device is known to be clean.
             let written = self.written_at_the_end();
             let written = written.map(|written| if ending { Written::MAX } else { written });
             restart.change(|known| known.devices().forget_all(written));
             restart.shifted.store(false, Release);
         }
-        // Before the epoch: who sees that sees this.
+        // Set before the epoch: a task that sees the new epoch sees this.
         let next = Epoch::from_word(self.epoch.load(Relaxed)).following(false);
         self.oldest.store(next.to_word(), Relaxed);
         self.next_epoch(false);
     }
 
-    /// Who looks at the epoch first and then at what it stands for, and at the epoch again before a
-    /// request is posted, does not send what is of another one.
+    /// Starts a new epoch. A task reads the epoch before the state that belongs to it, and again
+    /// before a request is posted, so it does not send a message of another epoch.
     fn next_epoch(&self, shifted: bool) {
         let next = Epoch::from_word(self.epoch.load(Relaxed)).following(shifted);
-        // In this order: what is marked as before is translated, what is marked too early would be lost.
+        // In this order: a request with an old mark is translated, but one marked too early would
+        // be lost.
         self.epoch.xchg(next.to_word(), Full);
         self.epoch_of_new.store(next.of_new().to_word(), Release);
     }
 }
 
-/// The user's message of a request, if it is one of RNBD's.
+/// Returns the user's message of a request, if it is one of RNBD's.
 fn message_of(io: &Io) -> Option<rnbd::Message> {
     let mut buf = [0; OPEN_SIZE];
     let buf = buf.get_mut(..usize::from(io.layout.usr_len()))?;

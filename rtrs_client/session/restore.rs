@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Opening again what RNBD had open, with a server that has forgotten the session.
+//! Opens RNBD's devices again, with a server that has forgotten the session.
 //!
 //! # Context
 //!
-//! The owner task of the path that has found that, with `recreate_lock`; no path is up, and the link
-//! is not published: nobody sends anything but this. It ends early when the link fails, or somebody
-//! wants something of the path.
+//! The owner task of the path that has found this, with `recreate_lock` held. No path is up, and
+//! the link is not published, so no other requests are sent. It ends early when the link fails, or
+//! when there is an urgent note for one of the session's paths.
 
 use kernel::{
     prelude::*,
@@ -63,27 +63,27 @@ use crate::{
     params, //
 };
 
-/// How often it is looked whether the link is still of use, in milliseconds.
+/// Interval at which the link is checked, in milliseconds.
 const LOOK_MS: u32 = 20;
 
-/// How long a server may take for an answer, in milliseconds: a disk may have to spin up.
+/// Time limit for the server's answer, in milliseconds: a disk may have to spin up.
 const ANSWER_MS: u64 = 30_000;
 
-/// Pause before a device that was refused is asked for again, in milliseconds.
+/// Pause before the next request for a device that was refused, in milliseconds.
 const REST_MS: u32 = 200;
 
-/// What became of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The server has all of it.
+    /// The server has all devices.
     Restored,
-    /// It has not, and RNBD has to know.
+    /// The server does not have all of them, and RNBD must be told.
     Lost,
-    /// The link is of no use.
+    /// The link cannot be used.
     LinkLost,
 }
 
-/// A message of our own.
+/// A message of this module.
 #[pin_data]
 struct Call {
     data: SgBuffer,
@@ -108,16 +108,16 @@ struct Attempt<'a> {
     session: &'a Arc<Session>,
     restart: &'a Restart,
     link: &'a Link,
-    /// The permit that messages go out with.
+    /// The permit for the messages.
     id: u16,
     /// The device that is being opened.
     device: Option<(u32, Open)>,
-    /// When it was refused first, in monotonic nanoseconds.
+    /// The time of the first refusal, in monotonic nanoseconds.
     refused_ns: Option<u64>,
 }
 
 impl Session {
-    /// The server that `link` leads to does not know the session. Sleeps.
+    /// Opens the devices again, as the server of `link` does not know the session. May sleep.
     pub(super) fn restore(self: &Arc<Self>, link: &Link) -> Outcome {
         let Some(restart) = self.restart.as_ref() else {
             return Outcome::Lost;
@@ -127,7 +127,7 @@ impl Session {
             let dirty = known.devices().dirty(written).map(|device| *device.open());
             (known.is_restorable(), dirty, known.take_permit())
         });
-        // What was refused when the permits were all taken may do now.
+        // If there was no permit to keep before, there may be one now.
         let permit = permit.or_else(|| if usable { self.spare_permit() } else { None });
         let outcome = match (usable, dirty, permit) {
             (false, ..) => Outcome::Lost,
@@ -203,7 +203,7 @@ impl Session {
 }
 
 impl Attempt<'_> {
-    /// Does what there is to be done in a state.
+    /// Carries out the step of a state.
     fn step(&mut self, state: State) -> Event {
         match state {
             State::Clearing => self.clear(),
@@ -217,8 +217,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the link is of use, and nobody wants anything else of the session's paths, of which
-    /// another one may wait for this.
+    /// Whether the link can be used, and no path of the session has an urgent note. The task that
+    /// left such a note may wait for this.
     fn goes_on(&self) -> bool {
         let mut wanted = false;
         self.session
@@ -226,7 +226,7 @@ impl Attempt<'_> {
         !wanted && !self.link.core.has_failed() && !self.session.closing.load(Relaxed)
     }
 
-    /// Sleeps; returns whether to go on.
+    /// Sleeps; returns whether to continue.
     fn rest(&self, ms: u32) -> bool {
         let end_ns = time::now_ns().saturating_add(u64::from(ms).saturating_mul(1_000_000));
         while self.goes_on() {
@@ -238,8 +238,8 @@ impl Attempt<'_> {
         false
     }
 
-    /// Waits until what was in flight on other links has been collected: nothing of the last server
-    /// is answered after this. Their owner tasks do not wait for us meanwhile.
+    /// Waits until the requests on other links are collected: no answer of the last server comes
+    /// after this. The owner tasks of these links do not wait for this task.
     fn clear(&self) -> Event {
         loop {
             let mut clear = true;
@@ -302,8 +302,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Sends a message whose answer is as long as `answer`, and waits for that. Returns the server's
-    /// errno; `Err` if the link is not of use any more.
+    /// Sends a message that has an answer of the length of `answer`, and waits for the answer.
+    /// Returns the server's errno; `Err` if the link cannot be used any more.
     fn call(&self, message: &[u8], answer: &mut [u8]) -> Result<i32, ()> {
         match self.try_call(message, answer) {
             Ok(result) if self.goes_on() => Ok(result),
@@ -345,7 +345,7 @@ impl Attempt<'_> {
         Ok(call.result.load(Relaxed))
     }
 
-    /// For the log.
+    /// Logs a failure.
     fn say(&self, why: Why) {
         let name = self.session.name();
         let device = self.device.as_ref().map(|(_, open)| open.name());
@@ -380,12 +380,13 @@ impl Attempt<'_> {
 }
 
 impl Session {
-    /// Sends a message of our own on a link that is not published, with permit `id`, which is ours.
+    /// Sends a message of this module on a link that is not published, with the kept permit `id`.
     fn call_on(&self, link: &Link, id: u16, message: Message<'_>, mut loan: Loan) -> Result {
         let tables = self.tables.as_ref().ok_or(EINVAL)?;
         let place = tables.permits.at(usize::from(id)).ok_or(EINVAL)?;
         let Some(mut turn) = place.begin() else {
-            // Of an earlier one, which its link has still; cannot be, as links are cleared first.
+            // An earlier request of the permit is still on its link. Cannot happen, as links are
+            // cleared first.
             if let Some(callback) = loan.end() {
                 callback.cancel();
             }
@@ -397,7 +398,7 @@ impl Session {
             true => link.issue(id.into(), turn),
             false => Err(turn),
         };
-        // Whoever lands it gives the place back to its holder, which is us.
+        // The code that lands it gives the place back to its holder, which is this task.
         sent.map_err(|turn| {
             self.give_up(turn);
             errno::ECONNABORTED

@@ -4,7 +4,7 @@
 //!
 //! # Context
 //!
-//! Any. Every value stands for itself, so plain loads and stores do.
+//! Any. The values are independent, so plain loads and stores suffice.
 
 use core::ops::RangeInclusive;
 
@@ -30,16 +30,16 @@ impl Knob {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     pub(crate) fn get(&self) -> u32 {
         self.value.load(Relaxed)
     }
 
-    /// Changes it.
+    /// Changes the number.
     ///
     /// # Errors
     ///
-    /// `EINVAL` out of bounds.
+    /// `EINVAL` if it is out of bounds.
     pub(crate) fn set(&self, value: u32) -> Result {
         if !self.range.contains(&value) {
             return Err(EINVAL);
@@ -49,21 +49,21 @@ impl Knob {
     }
 }
 
-/// What a session has of it.
+/// The tuning of a session.
 pub(crate) struct Tuning {
-    /// Milliseconds between heartbeats; holds from the next one on.
+    /// Milliseconds between heartbeats; applies from the next heartbeat on.
     pub(crate) heartbeat_interval_ms: Knob,
     /// Heartbeat intervals without a sign of life after which a path is dead.
     pub(crate) heartbeat_limit: Knob,
-    /// Milliseconds that a path may be silent for, with requests that wait, while others of the
+    /// Milliseconds that a path with waiting requests may be silent for, while other paths of the
     /// session are not.
     pub(crate) silent_path_ms: Knob,
-    /// Milliseconds after which a link is given up on which requests wait and none is answered; 0 for
-    /// never. Looked at with each heartbeat.
+    /// Milliseconds after which a link is given up if requests wait there and none is answered; 0
+    /// for never. Checked with each heartbeat.
     pub(crate) request_timeout_ms: Knob,
-    /// Time until an unacknowledged packet is sent again, as the exponent of the IB
-    /// specification: 4.096 us * 2^n. 0 leaves it to the connection manager. Holds
-    /// for connections made from then on.
+    /// Time until an unacknowledged packet is sent again, as the exponent of the IB specification:
+    /// 4.096 us * 2^n. 0 leaves it to the connection manager. Applies to connections made from then
+    /// on.
     pub(crate) ack_timeout: Knob,
 }
 

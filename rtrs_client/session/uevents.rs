@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Telling user space that paths, and with them the session, come and go.
+//! Uevents: telling user space that paths, and with them the session, come and go.
 //!
-//! Sending an event waits for whoever else sends one, and may wait for memory:
-//! which may wait for requests that wait for the owner task of a path. So it is
-//! done by a work item on a queue of its own, and an owner task only leaves a
-//! note.
+//! Sending an event waits for other senders, and may wait for memory. Memory may wait for requests
+//! that wait for the owner task of a path. So a work item on a queue of its own sends events, and
+//! an owner task only leaves a note.
 //!
 //! # Locking
 //!
@@ -41,7 +40,7 @@ use crate::path::{
     PathName, //
 };
 
-/// Notes that are kept; of more in a row the oldest are forgotten.
+/// Maximum of notes. If there are more, the oldest are dropped.
 const MAX_NOTES: usize = 64;
 
 /// A path has come, or gone.
@@ -50,7 +49,7 @@ struct Note {
     up: bool,
     /// The session has come or gone with it.
     session: bool,
-    /// How it was then.
+    /// The number of connected paths at that time.
     health: Health,
     number: u64,
 }
@@ -66,7 +65,7 @@ struct State {
     notes: KVec<Note>,
 }
 
-/// What a session has for it.
+/// State of uevents.
 #[pin_data]
 pub(super) struct Uevents {
     queue: Queue,
@@ -105,7 +104,7 @@ impl WorkItem<UEVENTS> for Session {
 }
 
 impl Session {
-    /// How many paths are connected, now.
+    /// Returns how many paths are connected now.
     pub(crate) fn health(&self) -> Health {
         let mut health = Health::default();
         self.for_each_path(|path| {
@@ -117,12 +116,12 @@ impl Session {
         health
     }
 
-    /// The session is visible now, and what happens to it from now on is told.
+    /// The session is visible: later changes are sent.
     pub(super) fn open_uevents(&self) {
         self.uevents.state.lock().open = true;
     }
 
-    /// A path takes requests, or does not any more. Owner task of the path.
+    /// A path takes requests, or stops taking them. Owner task of the path.
     pub(crate) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
         let mut paths = 0u32;
         self.for_each_path(|_| paths = paths.saturating_add(1));
@@ -154,16 +153,16 @@ impl Session {
                 },
                 number: state.number,
             };
-            // There is room, as nothing is pushed elsewhere.
+            // Does not fail: there is room, as notes are pushed nowhere else.
             let _ = state.notes.push_within_capacity(note);
             oldest
         };
-        // Not with the lock held.
+        // Dropped without the lock.
         drop(forgotten);
         self.uevent_work.enqueue(&self.uevents.queue, self);
     }
 
-    /// Work item; sleeps.
+    /// Sends the notes. Work item; may sleep.
     fn send_uevents(&self) {
         loop {
             let Ok(note) = self.uevents.state.lock().notes.remove(0) else {

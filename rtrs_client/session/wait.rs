@@ -2,34 +2,30 @@
 
 //! Requests that wait for a path.
 //!
-//! While no path is connected a request is not failed, but parked: its slot has
-//! all that is needed to send it later, so that waiting takes no memory. When a
-//! path comes back the parked requests are sent; when none has come back for
-//! `fast_io_fail_tmo` seconds they are failed, and so is what is submitted after
-//! that, until a path is back.
+//! While no path is connected, a request does not fail but is parked. Its slot has all that is
+//! needed to send it later, so waiting takes no memory. When a path comes back, the parked requests
+//! are sent. If none has come back for `fast_io_fail_tmo` seconds, they fail, and so do later
+//! requests, until a path is back.
 //!
-//! A message without data on the service connection, with which a user says that it is
-//! done with something, waits [`BRIEF_MS`] at most, counted from the first of those that
-//! wait: closing a device must not hang because the server is gone. The server closes what
-//! is left when the session ends.
+//! A message without data on the service connection, for example one that closes a device, waits at
+//! most [`BRIEF_MS`], counted from the first waiting message of this kind: closing a device must
+//! not hang because the server is gone. The server closes the remaining devices when the session
+//! ends.
 //!
-//! What may be sent later is limited by what the server remembers. If it has
-//! forgotten the session (all mainline servers do, as soon as the last path is
-//! gone) a request may mean something else to it now: to RNBD, another device.
-//! If the user is RNBD its devices are opened again, and requests go on
-//! ([`super::restore`]); else, and if that cannot be, such requests are failed, and
-//! the user is told that the session was lost, before the first new request can go out.
+//! The state of the server limits which requests may be sent later. If the server has forgotten the
+//! session (mainline's servers do that when the last path is gone), a request may have another
+//! meaning now: for RNBD, another device. If the user is RNBD, its devices are opened again, and
+//! requests continue ([`super::restore`]). Otherwise, and if that fails, such requests fail, and
+//! the user is told that the session was lost, before the first new request can be sent.
 //!
 //! # Locking
 //!
-//! `state` is a spinlock, interrupts off. The [`Mark`]s of the session's
-//! requests are changed inside it only; the request itself belongs to whoever
-//! cleared its mark.
+//! `state` is a spinlock, interrupts off. The [`Mark`]s of the session's requests are only changed
+//! with it held. The request itself belongs to the task that cleared its mark.
 //!
 //! # Context
 //!
-//! Parking: any. Resuming and failing: work items of the session, and the owner
-//! tasks of its paths.
+//! Parking: any. Resuming and failing: work items of the session, and the owner tasks of its paths.
 
 use kernel::{
     prelude::*,
@@ -68,14 +64,14 @@ use crate::{
 /// How long requests wait for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailAfter {
-    /// So many seconds; 0 is not to wait.
+    /// A number of seconds; 0 means that requests do not wait.
     Secs(u32),
     /// For ever.
     Never,
 }
 
 impl FailAfter {
-    /// Longest time that can be asked for, in seconds: a day.
+    /// Maximum, in seconds: a day.
     pub(crate) const MAX_SECS: u32 = 86_400;
 
     /// From a number, negative for [`FailAfter::Never`].
@@ -86,7 +82,7 @@ impl FailAfter {
         }
     }
 
-    /// As the server is told.
+    /// The form in which the server is told.
     pub(crate) fn to_path_wait(self) -> PathWait {
         match self {
             Self::Secs(secs) => PathWait::from_secs(secs),
@@ -94,7 +90,7 @@ impl FailAfter {
         }
     }
 
-    /// The number [`FailAfter::from_int`] takes.
+    /// Returns the number that [`FailAfter::from_int`] takes.
     pub(crate) fn to_int(self) -> i32 {
         match self {
             Self::Secs(secs) => i32::try_from(secs).unwrap_or(i32::MAX),
@@ -102,7 +98,7 @@ impl FailAfter {
         }
     }
 
-    /// From what is written to a file: seconds, or `off`.
+    /// Parses the text written to a file: seconds, or `off`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text == "off" {
             return Some(Self::Never);
@@ -114,9 +110,8 @@ impl FailAfter {
     }
 }
 
-/// How soon requests are offered again when there are paths, but none took them:
-/// the device empties its queues all the time, and a path that has failed is noticed
-/// by its owner task soon.
+/// Interval at which requests are offered again when there are paths, but none took them. The
+/// device empties its queues all the time, and the owner of a failed path notices that soon.
 const RETRY_MS: u32 = 1;
 
 /// How long a message without data on the service connection waits for a path, in milliseconds.
@@ -125,10 +120,10 @@ const BRIEF_MS: u32 = 5000;
 /// Whether a request waits for a path.
 pub(super) struct Mark {
     parked: Atomic<bool>,
-    /// If it does: for [`BRIEF_MS`] only.
+    /// The request waits for [`BRIEF_MS`] only.
     brief: Atomic<bool>,
-    /// The user's number of the device that the request is for, if the message has the server's.
-    /// Whoever has the request's turn.
+    /// The user's number of the request's device, if the message has the server's number. Changed
+    /// by the owner of the request's turn.
     user_id: Atomic<u32>,
 }
 
@@ -146,7 +141,7 @@ impl Mark {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
-    /// Those that wait for [`BRIEF_MS`] only.
+    /// Requests that wait for [`BRIEF_MS`] only.
     Brief,
 }
 
@@ -157,15 +152,15 @@ fn ms_since(since_ns: u64, now_ns: u64) -> u32 {
 
 #[derive(Default)]
 struct State {
-    /// Requests parked.
+    /// Number of parked requests.
     count: u32,
-    /// Those of them that wait for [`BRIEF_MS`] only.
+    /// Number of those that wait for [`BRIEF_MS`] only.
     brief: u32,
-    /// Since when there is one of those, in monotonic nanoseconds.
+    /// Time since which there is one of those, in monotonic nanoseconds.
     brief_since_ns: u64,
     /// Paths that are up.
     up: u32,
-    /// Since when there is none, in monotonic nanoseconds.
+    /// Time since which no path is up, in monotonic nanoseconds.
     since_ns: Option<u64>,
     /// The time to wait is over for all, or the server has forgotten the session.
     failing: bool,
@@ -173,7 +168,7 @@ struct State {
     closing: bool,
 }
 
-/// What a session has for it.
+/// State of waiting requests.
 #[pin_data]
 pub(super) struct Waiting {
     fail_after: Atomic<i32>,
@@ -205,7 +200,7 @@ impl Session {
         FailAfter::from_int(self.waiting.fail_after.load(Relaxed))
     }
 
-    /// Changes that; holds for requests that wait already, too. Sleeps.
+    /// Changes that time, also for requests that wait already. May sleep.
     pub(crate) fn set_fail_after(self: &Arc<Self>, after: FailAfter) {
         self.waiting.fail_after.store(after.to_int(), Relaxed);
         self.fail_timer.cancel_sync();
@@ -216,13 +211,13 @@ impl Session {
             }
             state.since_ns.is_some() && after == FailAfter::Secs(0)
         };
-        // Also if none waits: the next one does not.
+        // Also if no request waits: the next one does not wait.
         if at_once {
             self.note_failing();
         }
     }
 
-    /// Starts the timer for when the next of those that wait have to be failed, if ever.
+    /// Starts the timer for the next time at which waiting requests fail, if there is one.
     fn arm(self: &Arc<Self>, state: &State) {
         let brief_ms = (state.brief > 0)
             .then(|| BRIEF_MS.saturating_sub(ms_since(state.brief_since_ns, time::now_ns())));
@@ -239,7 +234,7 @@ impl Session {
         }
     }
 
-    /// Milliseconds until all requests are failed, from when there was no path; `None` is
+    /// Milliseconds until all requests fail, counted from the loss of the last path; `None` means
     /// never.
     fn time_left_ms(&self, state: &State) -> Option<u32> {
         match self.fail_after() {
@@ -280,7 +275,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `ECONNABORTED` if it has to be failed instead: it is the caller's still.
+    /// `ECONNABORTED` if the request has to fail instead: the caller still owns it.
     pub(super) fn park<'t>(
         self: &Arc<Self>,
         id: u16,
@@ -318,8 +313,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a request fails at once for want of a path: there is none, and the time to wait is
-    /// over, or no time. Any context.
+    /// Whether a request fails at once because no path is up: the time to wait is over or zero. Any
+    /// context.
     pub(crate) fn is_failing(&self) -> bool {
         let state = self.waiting.state.lock();
         state.closing || state.up == 0 && (state.failing || self.time_left_ms(&state) == Some(0))
@@ -339,7 +334,7 @@ impl Session {
         self.waiting.state.lock().count
     }
 
-    /// Where the user's number of the device is noted that request `id` is for.
+    /// Returns the place where the user's number of the device of request `id` is noted.
     pub(super) fn user_id_of(&self, id: u16) -> Option<&Atomic<u32>> {
         self.mark(id).map(|mark| &mark.user_id)
     }
@@ -348,7 +343,7 @@ impl Session {
         self.tables.as_ref()?.marks.get(usize::from(id))
     }
 
-    /// Takes request `id` if it is parked and one of `which`: it is the caller's then.
+    /// Takes request `id` if it is parked and one of `which`. The caller owns it then.
     fn unpark(&self, id: u16, which: Which) -> Option<Turn<'_>> {
         {
             let mut state = self.waiting.state.lock();
@@ -366,8 +361,8 @@ impl Session {
         self.resume_turn(id)
     }
 
-    /// Calls `f` with those of the requests that are parked, each of which is its own then,
-    /// until that returns false.
+    /// Calls `f` with the parked requests of `which`, until `f` returns false. `f` owns each
+    /// request that it gets.
     fn each_parked(&self, which: Which, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
         for id in 0..self.depth() {
             if self.waiting.state.lock().count(which) == 0 {
@@ -381,7 +376,7 @@ impl Session {
         }
     }
 
-    /// Sends what is parked, as far as paths take it. Work item.
+    /// Sends parked requests, as far as paths take them. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
         self.each_parked(Which::All, |id, turn| {
             trace::resume(self, id, 0);
@@ -408,7 +403,7 @@ impl Session {
         }
     }
 
-    /// Completes what is parked with an error.
+    /// Completes all parked requests with an error.
     pub(super) fn fail_waiting(&self) {
         self.fail_parked(Which::All);
     }
@@ -423,7 +418,7 @@ impl Session {
         });
     }
 
-    /// The timer: the time may be over, for all or for those that wait briefly.
+    /// The timer: the time may be over for all requests, or for those that wait briefly.
     pub(super) fn waiting_timeout(self: &Arc<Self>) {
         let (which, count) = {
             let mut state = self.waiting.state.lock();
@@ -437,7 +432,7 @@ impl Session {
             {
                 (Which::Brief, state.brief)
             } else {
-                // The time was changed.
+                // The time was changed in the meantime.
                 self.arm(&state);
                 return;
             }
@@ -466,8 +461,8 @@ impl Session {
         }
     }
 
-    /// A path was given up for good, as its server has become another one. If there is none left that
-    /// tries, nothing waits any longer. Owner task of the path.
+    /// A path was given up for good, as its server has become another one. If no other path tries
+    /// to connect, requests stop waiting. Owner task of the path.
     pub(crate) fn fail_if_hopeless(self: &Arc<Self>) {
         let mut hopeless = true;
         self.for_each_path(|path| hopeless &= path.is_given_up());
@@ -491,9 +486,9 @@ impl Session {
         self.note_failing();
     }
 
-    /// The server has forgotten the session: what was made for it is not to be sent, wherever it
-    /// is now, and the user has to know before anything else is. Sleeps until they do, and until
-    /// nobody sends who does not know. No path is up.
+    /// The server has forgotten the session: requests that were made for it must not be sent, and
+    /// the user must be told before new requests are sent. Sleeps until the user was told, and
+    /// until no task sends without knowing. No path is up.
     pub(super) fn lost(self: &Arc<Self>) {
         let count = {
             let mut state = self.waiting.state.lock();
@@ -508,15 +503,15 @@ impl Session {
         self.fail_waiting();
         self.note_failing();
         self.flush_events();
-        // Not before: who makes a request now knows. Who saw the old number sees no path that is
-        // published after this.
+        // Not before: a user that makes a request from now on knows. A task that saw the old number
+        // sees no path that is published after this.
         self.forget_user();
         rcu::synchronize();
     }
 
-    /// The session is being closed: nothing waits any more. Sleeps.
+    /// The session is being closed: no request waits any more. May sleep.
     pub(super) fn stop_waiting(&self) {
-        // With this set nothing is armed or queued any more.
+        // With this set, no timer is armed and no work is queued any more.
         self.waiting.state.lock().closing = true;
         self.fail_timer.cancel_sync();
         self.retry.cancel_sync();

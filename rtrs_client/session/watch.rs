@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks after paths that have gone silent, see [`silence`].
+//! Watches for paths that have become silent; see [`silence`].
 //!
 //! # Context
 //!
-//! A work item of the session, armed for as long as it has more than one path that takes requests.
-//! It is armed after a path was published, and looks at what is published after it was taken off
-//! the queue, so that two paths are never without it.
+//! A work item of the session, armed while it has more than one path that takes requests. It is
+//! armed after a path was published. It looks at all paths that are published when it is taken off
+//! the queue or later, so two paths are never without it.
 
 use kernel::{
     sync::Arc,
@@ -29,14 +29,14 @@ impl Session {
         DelayedWorkExt::enqueue(&self.watch, self, self.interval(false));
     }
 
-    /// The time that a path may be silent for has changed. Any context.
+    /// The time for which a path may be silent has changed. Any context.
     pub(crate) fn restart_watch(self: &Arc<Self>) {
-        // A whole interval from now: one that was cut short says nothing.
+        // A whole interval from now: an interval that was cut short says nothing.
         self.watch.mod_delayed(self, self.interval(true));
     }
 
-    /// The server has told `path` that it does not know the session: the others have to show that
-    /// they are alive. Any context.
+    /// The server has told `path` that it does not know the session: the other paths have to show
+    /// that they are alive. Any context.
     pub(crate) fn doubt_others(self: &Arc<Self>, path: &Path) {
         self.for_each_path(|other| {
             if !core::ptr::eq(&**other, path) {
@@ -47,9 +47,10 @@ impl Session {
         self.restart_watch();
     }
 
-    /// How long to wait until the next look.
+    /// Returns the time until the next look.
     fn interval(&self, busy: bool) -> Jiffies {
-        // Nothing is held against a path without requests, so fewer looks do until there are some.
+        // A path without requests is not expected to be heard, so fewer looks suffice until there
+        // are some.
         let parts = if busy {
             silence::LOST
         } else {
@@ -84,7 +85,7 @@ impl Session {
         DelayedWorkExt::enqueue(&self.watch, self, self.interval(busy));
     }
 
-    /// There are no paths any more. Sleeps.
+    /// There are no paths any more. May sleep.
     pub(super) fn stop_watch(&self) {
         self.watch.cancel_sync();
     }

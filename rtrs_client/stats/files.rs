@@ -2,8 +2,7 @@
 
 //! Statistics in sysfs: the directory `stats` of a path.
 //!
-//! Writing `0`, as documented, or `1`, as the C modules want it, resets what a
-//! file shows.
+//! Writing `0`, as documented, or `1`, as the C modules want it, resets the contents of a file.
 
 use core::fmt;
 use kernel::prelude::*;
@@ -142,8 +141,8 @@ impl<F: Fn(usize) -> u64> fmt::Display for SgRow<F> {
     }
 }
 
-/// One column for each range of lengths; one row for the sum and one for each CPU
-/// that has sent something. What does not fit into a file is left out.
+/// One column for each range of lengths; one row for the sum and one for each CPU that has sent
+/// requests. Rows that do not fit into a file are left out.
 fn show_sg(path: &Path, out: &mut Output<'_>) -> Result {
     let counters = &path.stats().counters;
     write!(out, "entries:")?;
@@ -160,7 +159,7 @@ fn show_sg(path: &Path, out: &mut Output<'_>) -> Result {
     Ok(())
 }
 
-/// Sums of the rows of a table, where `row_of` says which counter belongs to which.
+/// Sums of the rows of a table; `row_of` returns the row of a counter.
 fn rows<const N: usize>(stats: &Stats, row_of: impl Fn(usize) -> usize) -> [ReadWrite; N] {
     let mut rows = [ReadWrite::default(); N];
     for i in 0..LATENCY_ROWS {
@@ -207,7 +206,7 @@ fn show_us(path: &Path, out: &mut Output<'_>) -> Result {
     Ok(write!(out, "{table}")?)
 }
 
-/// Most completions found by one poll, and the average.
+/// Maximum of completions found by one poll, and the average.
 fn show_completions(path: &Path, out: &mut Output<'_>) -> Result {
     let polls = &path.stats().polls;
     let average = polls.completions().checked_div(polls.polls()).unwrap_or(0);
