@@ -10,8 +10,8 @@
 //!
 //! | call | context |
 //! |---|---|
-//! | [`Session::open`], drop | process; sleeps, for as long as connecting takes |
-//! | [`Session::permit`] | any with [`Wait::No`]; else process, sleeps |
+//!  [`Session::open`], drop | process; may sleep, for as long as connecting takes |
+//!  [`Session::permit`] | any with [`Wait::No`]; else process, may sleep |
 //! | [`Session::submit`] | any |
 //! | [`Request::complete`] | softirq, or process; must not sleep |
 //! | [`Events::link_event`] | process; may sleep |
@@ -64,8 +64,7 @@ pub struct Config<'a> {
     pub reconnect_delay_sec: u8,
     /// Attempts to reconnect in a row, -1 for no limit.
     pub max_reconnect_attempts: i32,
-    /// Queues whose completions are not told by interrupts: see
-    /// [`Connection::Polled`] and [`Session::poll`].
+    /// Queues without completion interrupts: see [`Connection::Polled`] and [`Session::poll`].
     pub poll_queues: u16,
 }
 
@@ -78,7 +77,7 @@ pub enum Wait {
     Yes,
 }
 
-/// A session. Dropping it closes it: the drop sleeps, waits for permits that are held, and fails
+/// A session. Dropping it closes it: the drop may sleep, waits for permits that are held, and fails
 /// requests that are in flight.
 pub struct Session(Ready);
 

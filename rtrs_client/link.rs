@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A link: the connections of one attempt to have a path.
+//! A link: the connections of one attempt to connect a path.
 //!
 //! A [`Path`] lives as long as the operator wants it. A link lives from one attempt to connect
 //! until it fails, and none of its objects is ever reused, so nothing has to be reset on reconnect.

@@ -42,7 +42,7 @@ module_params! {
     static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
         "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
         |ms| within(ms, &(1_000..=600_000), "has to be 1000..600000");
-    /// How long requests are held back when a path ends whose server does not order their copies.
+    /// How long requests are held back when a path to a server that does not order copies ends.
     static COPY_FENCE_MS: int = "copy_fence_ms", 1000,
         "milliseconds that requests are held back when a path ends, if the server may execute them beside their first copy (mainline's): 0..60000 (default: 1000)",
         |ms| within(ms, &(0..=60_000), "has to be 0..60000");
@@ -61,7 +61,7 @@ module_params! {
     /// Servers need not send keys that have not changed.
     static KEEP_KEYS: bool = "keep_keys", true,
         "tell servers of new links that an answer without a key leaves it as it was (default: Y)";
-    /// Power cuts of servers cost no acknowledged write.
+    /// Acknowledged writes survive a power loss of the server.
     static WRITE_CACHE_SURVIVES: bool = "write_cache_survives", false,
         "what servers have in volatile write caches survives their restart: go on with such devices as well (default: N)";
     /// Exponent of the ack time-out of new sessions.
@@ -107,13 +107,14 @@ pub(crate) fn connect_timeout_ms() -> u32 {
     CONNECT_TIMEOUT_MS.get().unsigned_abs()
 }
 
-/// How long requests are held back when a path ends whose server does not order their copies, in
+/// How long requests are held back when a path to a server that does not order copies ends, in
 /// milliseconds.
 pub(crate) fn copy_fence_ms() -> u32 {
     COPY_FENCE_MS.get().unsigned_abs()
 }
 
-/// Bytes of data up to which a request of a new link has them copied; `None` for none.
+/// Bytes of data up to which a request of a new link has its data copied; `None` if none are
+/// copied.
 pub(crate) fn copy_max() -> Option<u32> {
     Some(COPY_MAX.get().unsigned_abs()).filter(|&bytes| bytes != 0)
 }
@@ -128,7 +129,7 @@ pub(crate) fn keep_keys() -> bool {
     KEEP_KEYS.get()
 }
 
-/// Whether devices with a volatile write cache are what they were after their server was restarted.
+/// Whether devices with a volatile write cache keep its contents over a restart of their server.
 pub(crate) fn write_cache_survives() -> bool {
     WRITE_CACHE_SURVIVES.get()
 }

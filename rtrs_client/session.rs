@@ -144,7 +144,7 @@ pub(crate) struct Options {
     pub(crate) poll_cons: u32,
     /// Told when the session loses its last path, and when it gets one back.
     pub(crate) events: Option<Arc<dyn Events>>,
-    /// The user may be RNBD, whose devices can be opened again: see [`restart`].
+    /// The user may be RNBD, which can have its devices opened again: see [`restart`].
     pub(crate) may_be_rnbd: bool,
 }
 

@@ -137,7 +137,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// All zero. Sleeps.
+    /// All zero. May sleep.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             counters: Counters::new()?,

@@ -144,7 +144,7 @@ impl PathFiles {
     }
 }
 
-/// Returns what was written, if it is text, without the newline at its end.
+/// Returns the written bytes as text, without the newline at the end.
 fn text(buf: &[u8]) -> Result<&str> {
     let buf = buf.strip_suffix(b"\n").unwrap_or(buf);
     core::str::from_utf8(buf).map_err(|_| EINVAL)

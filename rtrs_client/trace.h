@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Trace events of rtrs-client. What mainline's module has too has the same name
- * and the same fields: in these the field sessname is the name of the path.
+ * Trace events of rtrs-client. Events of mainline's module have the same name
+ * and fields as there: their field sessname is the name of the path.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM rtrs_clt
@@ -68,7 +68,7 @@ DEFINE_EVENT(rtrs_clt_conn_class, name, \
 
 /* A path is connected anew. */
 DEFINE_RTRS_CLT_CONN_EVENT(rtrs_clt_reconnect_work);
-/* The connections of a path are closed because somebody wants it. */
+/* The connections of a path are closed on request. */
 DEFINE_RTRS_CLT_CONN_EVENT(rtrs_clt_close_conns);
 /* The connections of a path are closed because of an error. */
 DEFINE_RTRS_CLT_CONN_EVENT(rtrs_rdma_error_recovery);

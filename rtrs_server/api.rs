@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What users of the server implement and call.
+//! The API for users of the server.
 //!
 //! ```ignore
 //! struct Disk;

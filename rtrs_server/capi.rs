@@ -231,6 +231,6 @@ unsafe extern "C" fn rtrs_srv_get_path_name(
 /// As for [`rtrs_srv_set_sess_priv`].
 #[no_mangle]
 unsafe extern "C" fn rtrs_srv_get_queue_depth(sess: *const Session) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sess` is a session that has not ended.
     c_int::from(unsafe { (*sess).queue_depth() })
 }

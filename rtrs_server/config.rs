@@ -333,7 +333,7 @@ fn geometry(here: &Overrides, depth: Option<i64>, size: Option<i64>) -> Result<G
     })
 }
 
-/// Returns what `text` says about a port.
+/// Returns the settings in `text` for a port.
 fn overrides(text: &CStr, port: u16) -> Result<Overrides> {
     let text = text.to_str().map_err(|_| EINVAL)?;
 

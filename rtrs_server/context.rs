@@ -79,7 +79,7 @@ const TURNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 /// Connections of one processor on which users may sleep at a time (`WQ_MAX_ACTIVE`).
 const IO_AT_A_TIME: u16 = 2048;
 
-/// Connection requests, of different paths, that are worked on at a time.
+/// Connection requests, of different paths, that are handled at a time.
 const HANDSHAKES_AT_A_TIME: u16 = 32;
 
 /// State that the clients of one server share.

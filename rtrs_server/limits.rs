@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on what clients take from all servers together, and `/sys/module/rtrs_server/quotas`.
+//! Limits on the resources of clients, for all servers together, and
+//! `/sys/module/rtrs_server/quotas`.
 
 use kernel::{
     pr_err_once,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a path has while it carries IO: connections, chunks, their operations.
+//! The objects of a path while it carries IO: connections, chunks, their operations.
 //!
 //! A [`Live`] is made and unmade by the path's owner task and published by RCU in between. A reader
 //! that finds it may post on its queue pairs for as long as it holds the read lock. An operation
@@ -84,7 +84,7 @@ fn busy(path: &Arc<Path>) {
     path.fault(Fault::Busy);
 }
 
-/// Dropped in this order: queue pairs are drained and destroyed before what they use.
+/// Dropped in this order: queue pairs are drained and destroyed before the objects they use.
 pub(crate) struct Live {
     /// By connection id.
     eps: KVVec<Pin<KBox<Endpoint<Path>>>>,

@@ -34,7 +34,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Hands the request to the user.
+    /// Makes the operation that the user gets.
     #[inline(always)]
     pub(crate) fn new(op: KBox<Op>) -> Self {
         Self { op: Some(op) }
@@ -65,7 +65,7 @@ impl Operation {
         self.op.as_ref().map_or(&[], |op| op.usr())
     }
 
-    /// The memory that starts with the data, for building a disk request.
+    /// The memory, which starts with the data, for building a disk request.
     ///
     /// Writing more than [`Operation::data_len`] bytes is harmless, but the rest is not sent.
     pub fn pages(&self) -> Option<&Arc<Pages>> {

@@ -255,7 +255,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Returns the limits on what clients take.
+    /// Returns the limits on the resources of clients.
     pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
     }

@@ -4,9 +4,9 @@
 //!
 //! # Locking
 //!
-//! * `link` (mutex): what the user and sysfs were told about the session. Taken by owner tasks of
-//!   its paths and by its own timer, and held while the user's link callbacks run. No other task
-//!   waits for it. The registry nests inside.
+//! * `link` (mutex): the state of the session that was reported to the user and sysfs. Taken by
+//!   owner tasks of its paths and by its own timer, and held while the user's link callbacks run.
+//!   No other task waits for it. The registry nests inside.
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
 //!   queue pairs nest inside, since the end of an operation hands the chunk to another path.
 //! * `sources` and `share` (spinlocks, interrupts off): leaves.
@@ -79,14 +79,14 @@ use crate::{
 /// Room in the list of paths: the most a session may have, and as many that are on their way out.
 const PATHS_ROOM: usize = 2 * MAX_PATHS;
 
-/// Addresses that are remembered of a session.
+/// The number of addresses that a session remembers.
 const KEPT_SOURCES: usize = 8;
 
 mod life;
 mod linger;
 mod observe;
 
-/// What was reported about a session.
+/// The reported state of a session.
 struct Link {
     /// Paths that are up, or about to be.
     shown: u32,
@@ -110,14 +110,14 @@ pub struct Session {
     uuid: Uuid,
     /// One for each chunk, for all paths; made when the first path comes up.
     words: SetOnce<KVVec<Arc<ChunkState>>>,
-    /// Where its first connection came from.
+    /// The source of its first connection.
     source: Source,
     /// The name that came with the first info request.
     name: SetOnce<SessionName>,
     /// Paths that use the name, as seen by other sessions that want it.
     claims: Atomic<u32>,
     incarnations: Atomic<u32>,
-    /// Paths that were closed because of what the client sent.
+    /// Paths that were closed because of invalid messages of the client.
     violations: Atomic<u64>,
     /// The private pointer of the C API.
     private: Atomic<*mut c_void>,
@@ -141,7 +141,7 @@ pub struct Session {
     /// locked.
     #[pin]
     share: SpinLockIrq<Option<Share>>,
-    /// For how long requests wait at the client; see [`PathWait::to_secs`].
+    /// How long requests wait at the client; see [`PathWait::to_secs`].
     path_wait: Atomic<u32>,
     /// The end of the time a session without paths is kept.
     #[pin]
@@ -235,12 +235,12 @@ impl Session {
         Arc::ptr_eq(&self.ctx, ctx)
     }
 
-    /// Where its first connection came from.
+    /// The source of its first connection.
     pub(crate) fn source(&self) -> Source {
         self.source
     }
 
-    /// Whether a path from `source` was up not long ago. Any context.
+    /// Whether a path from `source` was up recently. Any context.
     pub(crate) fn was_from(&self, source: Option<Addr>) -> bool {
         source.is_some_and(|addr| self.sources.lock().contains(addr))
     }
@@ -261,7 +261,7 @@ impl Session {
         self.private.store(private, Release);
     }
 
-    /// A number for a new life of a path.
+    /// Returns a number for a new life of a path.
     pub(crate) fn next_incarnation(&self) -> Incarnation {
         loop {
             let inc = self.incarnations.fetch_add(1, Relaxed).wrapping_add(1);

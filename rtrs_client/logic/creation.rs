@@ -17,7 +17,7 @@ pub const MOST_NS: u64 = 10_000_000_000;
 /// Factor between the longest answer seen and the time to wait.
 pub const TIMES: u64 = 4;
 
-/// What a path that connects may ask of the server.
+/// The request of a connecting path to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// To create the session.

@@ -85,7 +85,7 @@ impl Device {
         self.opened.has_volatile_cache() && !self.open.is_read_only()
     }
 
-    /// Whether there may be such a write.
+    /// Whether there may be an acknowledged write that can be lost.
     fn is_dirty(&self, written: Written) -> bool {
         self.has_volatile_cache() && self.clean_at != Some(written)
     }

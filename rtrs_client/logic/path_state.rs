@@ -108,7 +108,7 @@ pub enum Failure {
     /// The server does not know the session while other paths of it are up, which concerns those
     /// paths. Attempts are repeated at growing intervals, and not counted.
     Unknown,
-    /// The server has become another one.
+    /// The server has changed and does not fit any more.
     Final,
 }
 
@@ -193,7 +193,7 @@ pub enum Notice {
     None,
     /// It takes IO from now on.
     Up,
-    /// It does not take IO any more; requests in flight are to be failed over by the teardown.
+    /// It does not take IO any more; the teardown fails requests in flight over.
     Down,
 }
 

@@ -65,7 +65,7 @@ impl Policy {
         }
     }
 
-    /// Parses what is written to `mpath_policy`, one trailing newline included.
+    /// Parses the text written to `mpath_policy`, with at most one trailing newline.
     ///
     /// The same rules as in the C client: a decimal number with an optional sign; a long name in
     /// any case, with anything behind it; or exactly a short name in any case.

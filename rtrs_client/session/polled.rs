@@ -64,7 +64,7 @@ impl Polled {
 }
 
 impl Session {
-    /// Polled connections of each path; the last ones of all.
+    /// Polled connections of each path; these are its last ones.
     pub(crate) fn poll_cons(&self) -> u16 {
         self.cons.polled()
     }

@@ -74,7 +74,7 @@ impl FailAfter {
     /// Maximum, in seconds: a day.
     pub(crate) const MAX_SECS: u32 = 86_400;
 
-    /// From a number, negative for [`FailAfter::Never`].
+    /// Converts a number, negative for [`FailAfter::Never`].
     pub(crate) fn from_int(secs: i32) -> Self {
         match u32::try_from(secs) {
             Ok(secs) => Self::Secs(secs.min(Self::MAX_SECS)),

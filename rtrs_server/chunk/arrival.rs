@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request as it lies in a chunk.
+//! A request in the memory of a chunk.
 
 use kernel::sync::atomic::Relaxed;
 
@@ -28,7 +28,7 @@ const WORDS: usize = Request::MAX_MSG / 8;
 
 const _: () = assert!(WORDS * 8 == Request::MAX_MSG);
 
-/// Where a request is, as its immediate value and completion say.
+/// The place of a request, as its immediate value and completion say.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arrival {
     /// The connection it came over, which also carries the answer.
@@ -176,7 +176,7 @@ impl<H: Home> Chunk<H> {
     }
 }
 
-/// Widens a length; `usize` has at least 32 bits wherever there is RDMA.
+/// Widens a length: `usize` has at least 32 bits on all machines with RDMA.
 fn to_usize(len: u32) -> usize {
     // CAST: See above.
     len as usize

@@ -40,7 +40,7 @@ use super::{
 /// by one zero.
 pub(super) const USR_ROOM: usize = 320;
 
-/// What a stalled operation was about to post.
+/// The work request that a stalled operation was about to post.
 #[derive(Clone, Copy)]
 pub(crate) enum Todo {
     /// The invalidation of the chunk's key.
@@ -111,7 +111,7 @@ pub(crate) struct Op<H: Home> {
     home: Arc<H>,
     buf_id: u32,
     marks: Marks,
-    /// Nothing, until it was read.
+    /// [`Request::NOTHING`] until it was read.
     request: Request,
     arrival: Arrival,
     /// Bytes of `usr` from its start that may not be zero.
@@ -119,7 +119,7 @@ pub(crate) struct Op<H: Home> {
     /// Pages of the chunk, and private pages for small data, if there are any.
     pages: [Arc<Pages>; 2],
     usr: [u8; USR_ROOM],
-    /// User message that does not leave a zero in `usr`, and a zero.
+    /// A user message that is too long for `usr`, and a zero.
     long_usr: KVec<u8>,
     has_private: bool,
     todo: Todo,
@@ -188,7 +188,7 @@ impl<H: Home> Op<H> {
         self.buf_id as u16
     }
 
-    /// The connection that the current request came over.
+    /// The connection over which the current request came.
     #[inline(always)]
     pub(crate) fn cid(&self) -> u16 {
         self.arrival.cid

@@ -16,7 +16,7 @@ pub struct Known {
     pub closing: bool,
 }
 
-/// What to do with a connection request for a path that is known.
+/// The decision on a connection request for a known path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
     /// It is one more connection of this life.
@@ -27,7 +27,7 @@ pub enum Join {
     Refuse,
 }
 
-/// Decides what a request with these numbers is to a known path.
+/// Decides whether a request with these numbers belongs to a known path, or replaces its life.
 ///
 /// A client counts its attempts. A request with the number of the latest life belongs to that life
 /// or is refused. A request with a lower number was delayed or is a replay, and must not end a life
@@ -49,7 +49,7 @@ pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
     }
 }
 
-/// A session that has, or had, the name that another one's path asks for.
+/// A session that has, or had, the name that a path of another session asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Both are with the same server.
@@ -70,18 +70,18 @@ pub struct Holder {
     pub silent: bool,
 }
 
-/// What the holder of a name means for the session that asks for it.
+/// The decision on a name that another session holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Nothing.
+    /// The name is not in use.
     Free,
-    /// It is about to go: ask again.
+    /// The holder is about to go: ask again.
     Wait,
     /// Its client has to be asked whether it lives, see [`Question`].
     Ask,
     /// It has to end, as its client has lost its state: ask again.
     End,
-    /// The name stays where it is.
+    /// The holder keeps the name.
     Refuse,
 }
 
@@ -127,7 +127,7 @@ pub const PATIENCE_NS: u64 = 3_000_000_000;
 pub enum Verdict {
     /// The question has to be sent now; messages heard before do not count.
     Ask,
-    /// There is time for an answer.
+    /// There still is time for an answer.
     Wait,
     /// The client lives.
     Lives,

@@ -24,10 +24,10 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// The number of one life of one path, unique in a session for as long as anything knows it.
+/// The number of one life of one path, unique in a session while anything refers to it.
 pub type Incarnation = NonZeroU32;
 
-/// What to do with a received request.
+/// The decision on a received request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// Run it. [`ChunkState::end`] has to follow.
@@ -43,7 +43,7 @@ pub enum Begin {
     Violation,
 }
 
-/// What follows an operation.
+/// The step that follows an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The chunk is free.

@@ -21,12 +21,12 @@ pub struct Overrides {
     pub always_invalidate: Option<bool>,
 }
 
-/// What is wrong with the text.
+/// A mistake in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenError {
     /// Not a port.
     Port,
-    /// A port that is there twice.
+    /// A port that occurs twice.
     Twice,
     /// Not `key=value`, or not a key.
     Key,
@@ -65,7 +65,7 @@ pub fn ports(text: &str) -> impl Iterator<Item = Result<(u16, Overrides), Listen
         })
 }
 
-/// Returns what `text` says about `port`; nothing, if the port is not in it.
+/// Returns the settings in `text` for `port`; none, if the port is not in it.
 ///
 /// # Errors
 ///

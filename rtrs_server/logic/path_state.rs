@@ -66,7 +66,7 @@ impl fmt::Display for CloseReason {
 pub enum ServerPathState {
     /// Connections are being accepted.
     Handshaking,
-    /// All connections are there, the client's info request is not.
+    /// All connections are accepted, but the client's info request has not come.
     InfoPending,
     /// Memory is prepared and the user is told; no IO is admitted yet.
     Starting,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on what clients may take from a server: sessions, paths, connections, pinned memory.
+//! Limits on the resources of clients: sessions, paths, connections, pinned memory.
 //!
 //! Clients take all of these without being authenticated, so each has a maximum. There are two
 //! kinds. A *total* has one account: a unit is taken before the object is made, and given back

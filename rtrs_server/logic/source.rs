@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 
 use rtrs_core::addr::Addr;
 
-/// How many bits of an address count.
+/// The number of address bits that make a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefixes {
     /// Of IPv4, at most 32.
@@ -57,7 +57,7 @@ impl Source {
         });
         let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
 
-        // CAST: The upper half; then less than `range`.
+        // CAST: The upper half of the hash; then a value less than `range`.
         ((u64::from((hash >> 32) as u32) * u64::from(range.get())) >> 32) as usize
     }
 }

@@ -51,7 +51,7 @@ pub enum Event {
     Left,
 }
 
-/// What the caller has to do.
+/// The action of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.

@@ -61,7 +61,7 @@ impl Path {
             return Some(Event::Close(reason));
         }
         // Read before the connections are counted: an honest client asks after the last one. Not in
-        // the condition below: the lock would be held for the code that follows, which sleeps.
+        // the condition below: the lock would be held for the code that follows, which may sleep.
         let name = self.info.lock().name;
         let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
         if state == ServerPathState::Handshaking && all {

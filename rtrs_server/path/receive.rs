@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What comes over the connections of a path.
+//! Messages and events on the connections of a path.
 //!
 //! # Context
 //!
