@@ -10,8 +10,8 @@
 //!
 //! | call | context |
 //! |---|---|
-//!  [`Session::open`], drop | process; may sleep, for as long as connecting takes |
-//!  [`Session::permit`] | any with [`Wait::No`]; else process, may sleep |
+//! | [`Session::open`], drop | process; may sleep, for as long as connecting takes |
+//! | [`Session::permit`] | any with [`Wait::No`]; else process, may sleep |
 //! | [`Session::submit`] | any |
 //! | [`Request::complete`] | softirq, or process; must not sleep |
 //! | [`Events::link_event`] | process; may sleep |

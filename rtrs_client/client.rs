@@ -159,8 +159,8 @@ pub(crate) fn open(
             let class = &client.as_ref().ok_or((errno::ESHUTDOWN, None))?.class;
             session.publish(class)
         });
-        // Without the lock: dropping the files waits for their readers, such as an operator that
-        // adds a path.
+        // Without the lock: dropping the files waits for their users, such as an operator that adds
+        // a path.
         published.map_err(|(e, files)| {
             session.stop_adding();
             drop(files);

@@ -209,7 +209,8 @@ impl LinkCore {
 
     /// The server refused a connection.
     fn refused(&self, errno: i32) {
-        // The refusal is about this client, and says nothing about other servers.
+        // A refusal is about this client. It does not show that the server has changed: it is never
+        // final.
         let unknown = errno == errno::ENXIO.to_errno();
         let (failure, why) = if unknown && self.gave_way.load(Relaxed) {
             (Failure::GaveWay, "rejected")
@@ -320,7 +321,7 @@ impl Link {
     }
 }
 
-/// A chunk as it is described by the server.
+/// A chunk as the protocol describes it.
 impl Chunk {
     fn set(&self, buf: RemoteBuf) {
         self.addr.store(buf.addr, Relaxed);

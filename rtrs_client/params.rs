@@ -129,7 +129,7 @@ pub(crate) fn keep_keys() -> bool {
     KEEP_KEYS.get()
 }
 
-/// Whether devices with a volatile write cache keep its contents over a restart of their server.
+/// Whether devices keep the contents of a volatile write cache over a restart of their server.
 pub(crate) fn write_cache_survives() -> bool {
     WRITE_CACHE_SURVIVES.get()
 }

@@ -4,21 +4,21 @@
 //!
 //! | module | noun |
 //! |---|---|
-//!  [`api`] | the interface for users of the server |
+//! | [`api`] | the interface for users of the server |
 //! | `capi` | the same under the names of the C API |
 //! | `config` | module parameters, checked |
 //! | `context` | one listening server |
 //! | `registry` | the sessions of all servers, and their names |
-//!  `limits` | limits on the resources of clients |
+//! | `limits` | limits on the resources of clients |
 //! | `handshake` | a connection request that waits for its decision |
 //! | `session` | one client, over all its paths |
 //! | `path` | one way to a client, its owner task and connections |
-//!  `live` | the objects of a path while it carries IO |
+//! | `live` | the objects of a path while it carries IO |
 //! | `chunk` | one chunk: memory, registration, operation, answer |
 //! | `inbox` | requests on their way to the user |
-//!  `op` | a request that the user has |
-//!  `lease` | the object that all operations of a path share |
-//!  `stats`, `sysfs`, `debugfs`, `trace` | how all that is observed |
+//! | `op` | a request that the user has |
+//! | `lease` | the object that all operations of a path share |
+//! | `stats`, `sysfs`, `debugfs`, `trace` | how all that is observed |
 //! | [`logic`] | decisions that need no kernel |
 //!
 //! Architecture, lock order and lifetimes: `Documentation/server.rst`.

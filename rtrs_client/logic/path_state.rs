@@ -18,7 +18,7 @@ use core::fmt;
 /// Number of a link, or of the timer that was armed after it. Counts from 1.
 pub type Link = u32;
 
-/// The reason why a path has no link and will get none.
+/// The reason why a path has no link and does not try to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The operator disconnected it.
@@ -193,7 +193,7 @@ pub enum Notice {
     None,
     /// It takes IO from now on.
     Up,
-    /// It does not take IO any more; the teardown fails requests in flight over.
+    /// It does not take IO any more. Requests in flight are failed over by the teardown.
     Down,
 }
 

@@ -20,10 +20,10 @@
 //! The path is asked at the end of the first of these intervals, and has the others to answer. It
 //! is asked again at the end of each of them ([`ASKED`]), since a question or its answer may be
 //! lost. The device would repeat that after its ack time-out, from half a second to minutes. But
-//! the next question shows the peer's device that one is missing, and makes the local device repeat
-//! it at once (`rtrs_core/proto/heartbeat.rs`). So a healthy path is kept if [`ASKED`] - 1
-//! questions in a row are lost. That does not depend on the ack time-out, so the time a path may be
-//! silent for can be shorter.
+//! the next question shows the peer's device that one is missing, so that it is repeated at once
+//! (`rtrs_core/proto/heartbeat.rs`). So a healthy path is kept if [`ASKED`] - 1 questions in a row
+//! are lost. That does not depend on the ack time-out, so the time a path may be silent for can be
+//! shorter.
 //!
 //! A path is *doubted* when the server refuses another one since it does not know the session. The
 //! server was restarted, or lost all paths before the client did, so this path may be dead as well.

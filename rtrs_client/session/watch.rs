@@ -5,8 +5,8 @@
 //! # Context
 //!
 //! A work item of the session, armed while it has more than one path that takes requests. It is
-//! armed after a path was published. It looks at all paths that are published when it is taken off
-//! the queue or later, so two paths are never without it.
+//! armed after a path was published, and it reads the published paths after it was taken off the
+//! queue, so two paths are never without it.
 
 use kernel::{
     sync::Arc,

@@ -43,7 +43,7 @@ pub(crate) struct Arrival {
 #[derive(Clone, Copy)]
 struct Said {
     marks: Marks,
-    /// The value of [`Chunk::stamp`], except for the connection.
+    /// The value of the chunk's `stamp`, except for the connection.
     stamp: u32,
 }
 
@@ -114,7 +114,7 @@ impl Usual {
 }
 
 impl<H: Home> Chunk<H> {
-    /// Reads the request of `arrival` and its user message, if it is a usual one that [can be
+    /// Reads the request of `arrival` and its user message, if it is a usual one and [can be
     /// there](Usual::can_be_at). Returns `false` if it is not, or if anything is wrong with it. The
     /// contents of `op`, except for the arrival, are not valid then.
     #[inline(always)]

@@ -119,7 +119,7 @@ pub(crate) struct Op<H: Home> {
     /// Pages of the chunk, and private pages for small data, if there are any.
     pages: [Arc<Pages>; 2],
     usr: [u8; USR_ROOM],
-    /// A user message that is too long for `usr`, and a zero.
+    /// A user message that does not fit into `usr` with a zero behind it, and a zero.
     long_usr: KVec<u8>,
     has_private: bool,
     todo: Todo,
@@ -143,8 +143,7 @@ impl<H: Home> Op<H> {
     };
 
     /// Makes the operation of chunk `buf_id`, which has the memory `pages`; small data go to
-    /// `private`.
-    /// May sleep.
+    /// `private`. May sleep.
     pub(crate) fn new(
         home: &Arc<H>,
         buf_id: u16,

@@ -127,7 +127,7 @@ pub const PATIENCE_NS: u64 = 3_000_000_000;
 pub enum Verdict {
     /// The question has to be sent now; messages heard before do not count.
     Ask,
-    /// There still is time for an answer.
+    /// There is still time for an answer.
     Wait,
     /// The client lives.
     Lives,

@@ -356,8 +356,8 @@ impl Path {
     }
 
     /// Reads a request that was not read when it arrived, and takes its data out of the chunk if
-    /// that is needed. Returns `None` if the path ends by that or has ended, or if an allocation
-    /// failed; the request was answered with the error then.
+    /// that is needed. Returns `None` if the path ends by that or has ended, or if one of these
+    /// steps failed and the request was answered with the error.
     #[inline(never)]
     fn make_ready(mut op: KBox<Op>) -> Option<KBox<Op>> {
         let ready = match op.is_read() {
