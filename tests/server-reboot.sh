@@ -239,7 +239,11 @@ all_fine()
 clean()
 {
 	umount "$TMP/mnt$1"
+	e2fsck -f -n "/dev/$(dev "$1")" && return
+	echo "not clean; the same from the disk, not from what is cached:"
+	echo 3 >/proc/sys/vm/drop_caches
 	e2fsck -f -n "/dev/$(dev "$1")"
+	return 1
 }
 
 # trouble WHAT N CMD...: CMD has the server go and come back, for the Nth time, under load
