@@ -110,7 +110,7 @@ pub struct Attribute<T: 'static> {
     store: Input<T>,
 }
 
-// SAFETY: it is constant, and consists of functions and static strings.
+// SAFETY: It is constant, and consists of functions and static strings.
 unsafe impl<T> Sync for Attribute<T> {}
 
 static_assert!(offset_of!(raw::device_attribute, attr) == 0);
@@ -143,7 +143,7 @@ impl<T: Send + Sync> Attribute<T> {
         show: Option<Show<T>>,
         store: Input<T>,
     ) -> Self {
-        // SAFETY: all bytes zero is a valid `device_attribute`: no functions.
+        // SAFETY: All bytes zero is a valid `device_attribute`: no functions.
         let mut raw: raw::device_attribute = unsafe { zeroed() };
         raw.attr.name = as_char_ptr_in_const_context(name);
         raw.attr.mode = mode;
@@ -161,7 +161,7 @@ pub struct Pointers<T: 'static, const M: usize> {
     _type: PhantomData<fn(&T)>,
 }
 
-// SAFETY: constant.
+// SAFETY: Constant.
 unsafe impl<T, const M: usize> Sync for Pointers<T, M> {}
 
 impl<T, const M: usize> Pointers<T, M> {
@@ -197,7 +197,7 @@ pub struct Group<T: 'static> {
     _type: PhantomData<fn(&T)>,
 }
 
-// SAFETY: constant.
+// SAFETY: Constant.
 unsafe impl<T> Sync for Group<T> {}
 
 impl<T> Group<T> {
@@ -206,12 +206,12 @@ impl<T> Group<T> {
         dir: Option<&'static CStr>,
         files: &'static Pointers<T, M>,
     ) -> Self {
-        // SAFETY: all bytes zero is a valid `attribute_group`: nothing in it.
+        // SAFETY: All bytes zero is a valid `attribute_group`: nothing in it.
         let mut raw: raw::attribute_group = unsafe { zeroed() };
         if let Some(dir) = dir {
             raw.name = as_char_ptr_in_const_context(dir);
         }
-        // INVARIANT: what `Pointers` consists of.
+        // INVARIANT: What `Pointers` consists of.
         raw.__bindgen_anon_2.attrs_const = core::ptr::from_ref(files).cast();
         Self {
             raw,
@@ -227,7 +227,7 @@ impl<T> Group<T> {
     /// that call [`show`] and [`store`] with a [`Node<T>`] that lives as long as
     /// `kobj` does.
     pub(crate) unsafe fn create(&'static self, kobj: *mut raw::kobject) -> Result {
-        // SAFETY: by the function's requirement; the table is static.
+        // SAFETY: By the function's requirement; the table is static.
         kernel::error::to_result(unsafe { raw::sysfs_create_group(kobj, &self.raw) })
     }
 }
@@ -335,7 +335,7 @@ impl RemoveSelf<'_> {
         if self.state.cmpxchg(LIVE, SELF, Full).is_err() {
             return false;
         }
-        // SAFETY: this runs in a store function of the file, which is in the directory itself, not
+        // SAFETY: This runs in a store function of the file, which is in the directory itself, not
         // below it, as `Pointers::new()` has checked; so that is in sysfs until this call at
         // least; who wants to remove it from now on waits for `removed`. `attr` is the attribute
         // the function was called for.
@@ -356,21 +356,21 @@ pub(crate) unsafe fn show<T: 'static>(
     attr: *const raw::attribute,
     buf: *mut ffi::c_char,
 ) -> isize {
-    // SAFETY: by the function's requirement; static.
+    // SAFETY: By the function's requirement; static.
     let attr = unsafe { &*attr.cast::<Attribute<T>>() };
     let Some(show) = attr.show else {
         return errno(EIO);
     };
     let mut out = Output {
         // sysfs complains about a full page.
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         buf: unsafe { slice::from_raw_parts_mut(buf.cast(), PAGE_SIZE - 1) },
         len: 0,
         full: false,
     };
     match show(&node.data, &mut out) {
         Err(e) if !out.full => errno(e),
-        // CAST: less than a page.
+        // CAST: Less than a page.
         _ => out.len as isize,
     }
 }
@@ -389,18 +389,18 @@ pub(crate) unsafe fn store<T: 'static>(
     buf: *const ffi::c_char,
     count: usize,
 ) -> isize {
-    // SAFETY: sysfs passes a buffer with `count` bytes.
+    // SAFETY: Sysfs passes a buffer with `count` bytes.
     let input = unsafe { slice::from_raw_parts(buf.cast::<u8>(), count) };
-    // SAFETY: by the function's requirement; static.
+    // SAFETY: By the function's requirement; static.
     let result = match unsafe { &(*attr.cast::<Attribute<T>>()).store } {
         Input::None => Err(EIO),
-        // SAFETY: sysfs keeps `kobj`, and thus `node`, until this returns.
+        // SAFETY: Sysfs keeps `kobj`, and thus `node`, until this returns.
         Input::Store(store) => store(unsafe { &(*node).data }, input),
         Input::StoreSelf(store) => {
             // The file may remove itself. From then on nobody waits for us.
-            // SAFETY: sysfs keeps `kobj` now.
+            // SAFETY: Sysfs keeps `kobj` now.
             unsafe { raw::kobject_get(kobj) };
-            // SAFETY: with the reference, `kobj` and `node` stay until it is
+            // SAFETY: With the reference, `kobj` and `node` stay until it is
             // put, which is after the last use of the borrow.
             let node = unsafe { &*node };
             let token = RemoveSelf {
@@ -410,20 +410,20 @@ pub(crate) unsafe fn store<T: 'static>(
                 attr,
             };
             let result = store(&node.data, input, token);
-            // SAFETY: the reference taken above.
+            // SAFETY: The reference taken above.
             unsafe { raw::kobject_put(kobj) };
             result
         }
     };
     match result {
-        // CAST: at most a page.
+        // CAST: At most a page.
         Ok(()) => count as isize,
         Err(e) => errno(e),
     }
 }
 
 fn errno(error: Error) -> isize {
-    // CAST: error numbers are small.
+    // CAST: Error numbers are small.
     error.to_errno() as isize
 }
 

@@ -19,9 +19,9 @@ pub struct Notifier {
     arg: *mut c_void,
 }
 
-// SAFETY: by the invariant, from any thread.
+// SAFETY: By the invariant, from any thread.
 unsafe impl Send for Notifier {}
-// SAFETY: see above.
+// SAFETY: See above.
 unsafe impl Sync for Notifier {}
 
 impl Notifier {
@@ -30,13 +30,13 @@ impl Notifier {
     /// `func` must be callable with `arg` from process context, by several threads at a time, for
     /// as long as the notifier lives.
     pub unsafe fn from_raw(func: unsafe extern "C" fn(*mut c_void, u32), arg: *mut c_void) -> Self {
-        // INVARIANT: by the function's requirement.
+        // INVARIANT: By the function's requirement.
         Self { func, arg }
     }
 
     /// Makes the call. May sleep.
     pub fn call(&self, event: u32) {
-        // SAFETY: by the type invariant.
+        // SAFETY: By the type invariant.
         unsafe { (self.func)(self.arg, event) };
     }
 }
@@ -100,7 +100,7 @@ impl<'a> Message<'a> {
     /// Unless `nr` is 0, `vec` must point to `nr` `struct kvec`s whose memory can
     /// be read for `'a`.
     pub unsafe fn from_raw(vec: *const c_void, nr: usize) -> Self {
-        // INVARIANT: by the function's requirement.
+        // INVARIANT: By the function's requirement.
         if vec.is_null() {
             Self::EMPTY
         } else {
@@ -133,7 +133,7 @@ impl<'a> Message<'a> {
 
     /// A message of these pieces.
     pub fn new(pieces: &'a [Piece<'a>]) -> Self {
-        // INVARIANT: a `Piece` is a transparent `kvec` of borrowed memory.
+        // INVARIANT: A `Piece` is a transparent `kvec` of borrowed memory.
         Self {
             vec: pieces.as_ptr().cast(),
             nr: pieces.len(),

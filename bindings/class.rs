@@ -55,14 +55,14 @@ pub struct Class {
 /// A class from `class_create()` that belongs to this object.
 struct RawClass(NonNull<raw::class>);
 
-// SAFETY: a class can be used and destroyed by every thread.
+// SAFETY: A class can be used and destroyed by every thread.
 unsafe impl Send for RawClass {}
-// SAFETY: classes are synchronised by locks of their own.
+// SAFETY: Classes are synchronised by locks of their own.
 unsafe impl Sync for RawClass {}
 
 impl Drop for RawClass {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant; `Class` has waited for its devices.
+        // SAFETY: By the type invariant; `Class` has waited for its devices.
         unsafe { raw::class_destroy(self.0.as_ptr()) }
     }
 }
@@ -71,9 +71,9 @@ impl Class {
     /// Registers a class. Sleeps.
     pub fn new(name: &'static CStr) -> Result<Self> {
         let users = Users::new()?;
-        // SAFETY: the name is static.
+        // SAFETY: The name is static.
         let class = from_err_ptr(unsafe { raw::class_create(name.as_char_ptr()) })?;
-        // INVARIANT: just created.
+        // INVARIANT: Just created.
         let raw = RawClass(NonNull::new(class).ok_or(ENOMEM)?);
         Ok(Self {
             users,
@@ -136,9 +136,9 @@ struct DeviceBox<T> {
     announced: Atomic<bool>,
 }
 
-// SAFETY: a `device` can be used and removed by every thread.
+// SAFETY: A `device` can be used and removed by every thread.
 unsafe impl<T: Send + Sync> Send for ClassDevice<T> {}
-// SAFETY: what can be done with a shared one is synchronised by the driver
+// SAFETY: What can be done with a shared one is synchronised by the driver
 // core and sysfs.
 unsafe impl<T: Send + Sync> Sync for ClassDevice<T> {}
 
@@ -164,9 +164,9 @@ impl<T: Send + Sync> ClassDevice<T> {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: what the pointer points to is not moved.
+        // SAFETY: What the pointer points to is not moved.
         let inner = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
-        // SAFETY: a box is valid.
+        // SAFETY: A box is valid.
         let dev = unsafe { (*inner).dev.get() };
 
         // SAFETY: `dev` is zeroed, as it has to be, and lives until its release
@@ -178,25 +178,25 @@ impl<T: Send + Sync> ClassDevice<T> {
             (*dev).release = Some(release::<T>);
             raw::rtrs_helper_uevent_suppress(dev, true);
         }
-        // SAFETY: the device is initialised; the format takes one string, which
+        // SAFETY: The device is initialised; the format takes one string, which
         // is one.
         let ret = unsafe { raw::dev_set_name(dev, c"%s".as_char_ptr(), name.as_char_ptr()) };
-        // SAFETY: the device is initialised and, if this comes to it, has a
+        // SAFETY: The device is initialised and, if this comes to it, has a
         // name.
         let ret = to_result(ret).and_then(|()| to_result(unsafe { raw::device_add(dev) }));
         if let Err(e) = ret {
-            // SAFETY: the only reference of a device that is not added.
+            // SAFETY: The only reference of a device that is not added.
             unsafe { raw::put_device(dev) };
             return Err(e);
         }
-        // INVARIANT: added, with the initial reference. From here on dropping
+        // INVARIANT: Added, with the initial reference. From here on dropping
         // it removes it.
         let device = Self {
-            // SAFETY: a box is not null.
+            // SAFETY: A box is not null.
             inner: unsafe { NonNull::new_unchecked(inner) },
         };
         for group in groups {
-            // SAFETY: just added. Files of a device are shown by `show` and
+            // SAFETY: Just added. Files of a device are shown by `show` and
             // stored by `store` below, because that is what is in the
             // `device_attribute` of an `Attribute`.
             unsafe { group.create(device.kobj()) }?;
@@ -209,7 +209,7 @@ impl<T: Send + Sync> ClassDevice<T> {
         if self.inner().announced.xchg(true, Full) {
             return;
         }
-        // SAFETY: alive by the type invariant. The flag is written at
+        // SAFETY: Alive by the type invariant. The flag is written at
         // registration and here, where only one thread gets to.
         unsafe { raw::rtrs_helper_uevent_suppress(self.inner().dev.get(), false) };
         // An event that gets lost, for want of memory, is not an error.
@@ -231,7 +231,7 @@ impl<T: Send + Sync> ClassDevice<T> {
         for (to, var) in envp.iter_mut().zip(vars) {
             *to = var.as_char_ptr().cast_mut();
         }
-        // SAFETY: added by the type invariant. `envp` has a null pointer at its
+        // SAFETY: Added by the type invariant. `envp` has a null pointer at its
         // end, and is only read.
         to_result(unsafe { raw::kobject_uevent_env(self.kobj(), action, envp.as_mut_ptr()) })
     }
@@ -242,12 +242,12 @@ impl<T: Send + Sync> ClassDevice<T> {
     }
 
     fn inner(&self) -> &DeviceBox<T> {
-        // SAFETY: alive by the type invariant.
+        // SAFETY: Alive by the type invariant.
         unsafe { self.inner.as_ref() }
     }
 
     fn kobj(&self) -> *mut raw::kobject {
-        // SAFETY: alive by the type invariant.
+        // SAFETY: Alive by the type invariant.
         unsafe { &raw mut (*self.inner().dev.get()).kobj }
     }
 
@@ -258,7 +258,7 @@ impl<T: Send + Sync> ClassDevice<T> {
 
 impl<'a, T: Send + Sync> From<&'a ClassDevice<T>> for Parent<'a> {
     fn from(device: &'a ClassDevice<T>) -> Self {
-        // SAFETY: added by the type invariant, and it lives as long as
+        // SAFETY: Added by the type invariant, and it lives as long as
         // `device`.
         unsafe { Parent::new(device.kobj(), device.user()) }
     }
@@ -267,7 +267,7 @@ impl<'a, T: Send + Sync> From<&'a ClassDevice<T>> for Parent<'a> {
 impl<T: Send + Sync> Drop for ClassDevice<T> {
     fn drop(&mut self) {
         self.inner().node.begin_removal();
-        // SAFETY: added by the type invariant. No file is removing itself,
+        // SAFETY: Added by the type invariant. No file is removing itself,
         // which would use what this takes away. The reference is given up, and
         // not used any more.
         unsafe { raw::device_unregister(self.inner().dev.get()) };
@@ -293,7 +293,7 @@ pub(crate) unsafe extern "C" fn show<T: Send + Sync + 'static>(
     attr: *mut raw::device_attribute,
     buf: *mut ffi::c_char,
 ) -> isize {
-    // SAFETY: by the function's requirement it is a `DeviceBox<T>`, which sysfs
+    // SAFETY: By the function's requirement it is a `DeviceBox<T>`, which sysfs
     // keeps until this returns; the buffer is a zeroed page.
     unsafe { attribute::show(&(*from_dev::<T>(dev)).node, attr.cast(), buf) }
 }
@@ -310,7 +310,7 @@ pub(crate) unsafe extern "C" fn store<T: Send + Sync + 'static>(
     buf: *const ffi::c_char,
     count: usize,
 ) -> isize {
-    // SAFETY: by the function's requirement it is a `DeviceBox<T>`, of which
+    // SAFETY: By the function's requirement it is a `DeviceBox<T>`, of which
     // `node` and `kobj` are parts.
     unsafe {
         let node = &raw const (*from_dev::<T>(dev)).node;
@@ -322,7 +322,7 @@ pub(crate) unsafe extern "C" fn store<T: Send + Sync + 'static>(
 ///
 /// Called by the driver core only, for a [`ClassDevice<T>`] without references.
 unsafe extern "C" fn release<T: Send + Sync>(dev: *mut raw::device) {
-    // SAFETY: from `KBox::into_raw` in `ClassDevice::new`; nobody uses it any
+    // SAFETY: From `KBox::into_raw` in `ClassDevice::new`; nobody uses it any
     // more.
     let inner = unsafe { KBox::from_raw(from_dev::<T>(dev)) };
     let last = inner.node.user();

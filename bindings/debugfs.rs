@@ -48,7 +48,7 @@ pub struct File {
     write: Write,
 }
 
-// SAFETY: constant. The pointers in it are those of functions and of a module,
+// SAFETY: Constant. The pointers in it are those of functions and of a module,
 // both of which every thread can use.
 unsafe impl Sync for File {}
 
@@ -57,14 +57,14 @@ impl File {
 
     /// A file of `module`, the caller's own, with what `write` prints.
     pub const fn new(module: &'static ThisModule, write: Write) -> Self {
-        // SAFETY: all bytes zero is a valid `file_operations`: no functions.
+        // SAFETY: All bytes zero is a valid `file_operations`: no functions.
         let mut ops: raw::file_operations = unsafe { core::mem::zeroed() };
         ops.owner = module.as_ptr();
         ops.open = Some(open);
         ops.read = Some(raw::seq_read);
         ops.llseek = Some(raw::seq_lseek);
         ops.release = Some(raw::single_release);
-        // INVARIANT: these are what belongs together.
+        // INVARIANT: These are what belongs together.
         Self { ops, write }
     }
 }
@@ -87,12 +87,12 @@ impl fmt::Display for Content<'_> {
 ///
 /// Called by debugfs only, for a [`File`] that [`Dir::file`] made.
 unsafe extern "C" fn open(inode: *mut raw::inode, file: *mut raw::file) -> ffi::c_int {
-    // SAFETY: debugfs passes a valid inode with the pointer it got from
+    // SAFETY: Debugfs passes a valid inode with the pointer it got from
     // `Dir::file`, to a `File` that is part of its owner. debugfs has a reference
     // of that for the file that is being opened, and the directory is not gone
     // before this returns.
     let this = unsafe { &*(*inode).i_private.cast::<File>() };
-    // SAFETY: valid as `this` is.
+    // SAFETY: Valid as `this` is.
     if !unsafe { raw::rtrs_helper_module_is_live(this.ops.owner) } {
         return EAGAIN.to_errno();
     }
@@ -130,9 +130,9 @@ pub struct Dir {
     dentry: *mut raw::dentry,
 }
 
-// SAFETY: every thread can use and remove a directory of debugfs.
+// SAFETY: Every thread can use and remove a directory of debugfs.
 unsafe impl Send for Dir {}
-// SAFETY: what can be done with a shared one is synchronised by the file system.
+// SAFETY: What can be done with a shared one is synchronised by the file system.
 unsafe impl Sync for Dir {}
 
 impl Dir {
@@ -141,9 +141,9 @@ impl Dir {
     /// There may be none, for want of debugfs or because the name is taken: that
     /// is no error, and there are no files then.
     pub fn new(name: &CStr) -> Self {
-        // SAFETY: the name is a string, which is copied.
+        // SAFETY: The name is a string, which is copied.
         let dentry = unsafe { raw::rtrs_helper_debugfs_create_dir(name.as_char_ptr()) };
-        // INVARIANT: just made.
+        // INVARIANT: Just made.
         Self { dentry }
     }
 
@@ -154,7 +154,7 @@ impl Dir {
     /// `EINVAL` for a `file` that is not a static variable of the module it was
     /// made for.
     pub fn file(&self, name: &CStr, file: &'static File) -> Result {
-        // SAFETY: who has a `ThisModule` runs code of that module, or of one that
+        // SAFETY: Who has a `ThisModule` runs code of that module, or of one that
         // it uses, so it is there; nothing is done with the address but to
         // compare it.
         let own = unsafe {
@@ -163,7 +163,7 @@ impl Dir {
         if !own {
             return Err(EINVAL);
         }
-        // SAFETY: the name is a string, which is copied. The directory is valid,
+        // SAFETY: The name is a string, which is copied. The directory is valid,
         // or an error, which makes this one do nothing, by the type invariant.
         // By the one of `File`, its operations are those of one whose inode has a
         // pointer to it. It is in the memory that its owner keeps until it is
@@ -187,7 +187,7 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant, and not used any more; an error is
+        // SAFETY: By the type invariant, and not used any more; an error is
         // ignored.
         unsafe { raw::rtrs_helper_debugfs_remove(self.dentry) };
     }

@@ -32,7 +32,7 @@ pub struct HandoffCell<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through `&mut self` or the only `Held`.
+// SAFETY: The value is reached through `&mut self` or the only `Held`.
 unsafe impl<T: Send> Sync for HandoffCell<T> {}
 
 impl<T> HandoffCell<T> {
@@ -47,7 +47,7 @@ impl<T> HandoffCell<T> {
     /// Takes the value, unless somebody has it.
     #[inline]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
-        // INVARIANT: this call alone made it true.
+        // INVARIANT: This call alone made it true.
         self.held
             .cmpxchg(false, true, Acquire)
             .is_ok()
@@ -71,7 +71,7 @@ impl<T> Deref for Held<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: by the invariant of the cell nobody else has the value.
+        // SAFETY: By the invariant of the cell nobody else has the value.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -79,7 +79,7 @@ impl<T> Deref for Held<'_, T> {
 impl<T> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: by the invariant of the cell nobody else has the value.
+        // SAFETY: By the invariant of the cell nobody else has the value.
         unsafe { &mut *self.cell.value.get() }
     }
 }

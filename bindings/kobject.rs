@@ -79,7 +79,7 @@ impl ModuleParent {
 
 impl<'a> From<&'a ModuleParent> for Parent<'a> {
     fn from(parent: &'a ModuleParent) -> Self {
-        // SAFETY: a module is added to sysfs before its init function is called
+        // SAFETY: A module is added to sysfs before its init function is called
         // and removed after its exit function; code of ours that has a
         // `ModuleParent` runs in between.
         unsafe {
@@ -118,9 +118,9 @@ struct DirBox<T> {
     node: Node<T>,
 }
 
-// SAFETY: a `kobject` can be used and removed by every thread.
+// SAFETY: A `kobject` can be used and removed by every thread.
 unsafe impl<T: Send + Sync> Send for Dir<T> {}
-// SAFETY: what can be done with a shared one is synchronised by sysfs.
+// SAFETY: What can be done with a shared one is synchronised by sysfs.
 unsafe impl<T: Send + Sync> Sync for Dir<T> {}
 
 impl<T: Send + Sync> Dir<T> {
@@ -142,9 +142,9 @@ impl<T: Send + Sync> Dir<T> {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: what the pointer points to is not moved.
+        // SAFETY: What the pointer points to is not moved.
         let inner = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
-        // SAFETY: a box is valid.
+        // SAFETY: A box is valid.
         let kobj = unsafe { (*inner).kobj.get() };
         // SAFETY: `kobj` is zeroed, as it has to be, and lives until its type's
         // release function is called; the type is static; the parent is valid;
@@ -159,19 +159,19 @@ impl<T: Send + Sync> Dir<T> {
             )
         };
         if let Err(e) = kernel::error::to_result(ret) {
-            // SAFETY: initialised also when it could not be added; this is the
+            // SAFETY: Initialised also when it could not be added; this is the
             // only reference.
             unsafe { raw::kobject_put(kobj) };
             return Err(e);
         }
-        // INVARIANT: added, with the initial reference. From here on dropping
+        // INVARIANT: Added, with the initial reference. From here on dropping
         // it removes it.
         let dir = Self {
-            // SAFETY: a box is not null.
+            // SAFETY: A box is not null.
             inner: unsafe { NonNull::new_unchecked(inner) },
         };
         for group in groups {
-            // SAFETY: just added; its operations are those of `DirBox<T>`.
+            // SAFETY: Just added; its operations are those of `DirBox<T>`.
             unsafe { group.create(kobj) }?;
         }
         Ok(dir)
@@ -183,19 +183,19 @@ impl<T: Send + Sync> Dir<T> {
     }
 
     fn node(&self) -> &Node<T> {
-        // SAFETY: alive by the type invariant.
+        // SAFETY: Alive by the type invariant.
         unsafe { &self.inner.as_ref().node }
     }
 
     fn kobj(&self) -> *mut raw::kobject {
-        // SAFETY: alive by the type invariant.
+        // SAFETY: Alive by the type invariant.
         unsafe { self.inner.as_ref() }.kobj.get()
     }
 }
 
 impl<'a, T: Send + Sync> From<&'a Dir<T>> for Parent<'a> {
     fn from(dir: &'a Dir<T>) -> Self {
-        // SAFETY: added by the type invariant, and it lives as long as `dir`.
+        // SAFETY: Added by the type invariant, and it lives as long as `dir`.
         unsafe { Parent::new(dir.kobj(), dir.node().user()) }
     }
 }
@@ -204,10 +204,10 @@ impl<T: Send + Sync> Drop for Dir<T> {
     fn drop(&mut self) {
         self.node().begin_removal();
         let kobj = self.kobj();
-        // SAFETY: added by the type invariant. No file is removing itself,
+        // SAFETY: Added by the type invariant. No file is removing itself,
         // which would use what this takes away.
         unsafe { raw::kobject_del(kobj) };
-        // SAFETY: the reference of this object, which is not used any more.
+        // SAFETY: The reference of this object, which is not used any more.
         unsafe { raw::kobject_put(kobj) };
     }
 }
@@ -219,7 +219,7 @@ impl<T: Send + Sync + 'static> DirBox<T> {
     };
 
     const TYPE: raw::kobj_type = {
-        // SAFETY: all bytes zero is a valid `kobj_type`: no functions.
+        // SAFETY: All bytes zero is a valid `kobj_type`: no functions.
         let mut ktype: raw::kobj_type = unsafe { core::mem::zeroed() };
         ktype.release = Some(Self::release);
         ktype.sysfs_ops = &Self::OPS;
@@ -242,7 +242,7 @@ impl<T: Send + Sync + 'static> DirBox<T> {
         attr: *mut raw::attribute,
         buf: *mut ffi::c_char,
     ) -> isize {
-        // SAFETY: objects of this type are `DirBox<T>`, their files those of a
+        // SAFETY: Objects of this type are `DirBox<T>`, their files those of a
         // `Group<T>`. sysfs keeps the object until this returns and passes a
         // zeroed page.
         unsafe { attribute::show(&(*Self::from_kobj(kobj)).node, attr, buf) }
@@ -257,7 +257,7 @@ impl<T: Send + Sync + 'static> DirBox<T> {
         buf: *const ffi::c_char,
         count: usize,
     ) -> isize {
-        // SAFETY: objects of this type are `DirBox<T>`, their files those of a
+        // SAFETY: Objects of this type are `DirBox<T>`, their files those of a
         // `Group<T>`; `node` is part of what `kobj` is part of.
         unsafe {
             let node = &raw const (*Self::from_kobj(kobj)).node;
@@ -269,7 +269,7 @@ impl<T: Send + Sync + 'static> DirBox<T> {
     ///
     /// Called by the C code only, when there is no reference any more.
     unsafe extern "C" fn release(kobj: *mut raw::kobject) {
-        // SAFETY: from `KBox::into_raw` in `Dir::new`; nobody uses it any more.
+        // SAFETY: From `KBox::into_raw` in `Dir::new`; nobody uses it any more.
         let inner = unsafe { KBox::from_raw(Self::from_kobj(kobj)) };
         let last = inner.node.user();
         drop(inner);

@@ -130,14 +130,14 @@ impl Loan {
         ///
         /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
         unsafe extern "C" fn trampoline<T: Request>(arg: *mut c_void, result: c_int) {
-            // SAFETY: by the function's requirement.
+            // SAFETY: By the function's requirement.
             T::complete(unsafe { Arc::from_raw(arg.cast::<T>()) }, result);
         }
         /// # Safety
         ///
         /// As for `trampoline`.
         unsafe fn forget<T: Request>(arg: *mut c_void) {
-            // SAFETY: by the function's requirement.
+            // SAFETY: By the function's requirement.
             drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
         }
         let data = request.data();
@@ -290,13 +290,13 @@ impl Callback {
     /// Makes the call.
     #[inline(always)]
     pub fn call(self, result: i32) {
-        // SAFETY: by the type invariant; `self` is gone afterwards.
+        // SAFETY: By the type invariant; `self` is gone afterwards.
         unsafe { (self.func)(self.arg, result) };
     }
 
     /// Does without the call.
     pub fn cancel(self) {
-        // SAFETY: by the type invariant; `self` is gone afterwards.
+        // SAFETY: By the type invariant; `self` is gone afterwards.
         unsafe { (self.forget)(self.arg) };
     }
 }

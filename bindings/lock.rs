@@ -56,7 +56,7 @@ pub type SpinLockIrqGuard<'a, T> = Guard<'a, T, SpinLockIrqBackend>;
 /// `spin_lock_irqsave()` as a lock backend.
 pub struct SpinLockIrqBackend;
 
-// SAFETY: the kernel's `spinlock_t` excludes other threads and CPUs; `relock`
+// SAFETY: The kernel's `spinlock_t` excludes other threads and CPUs; `relock`
 // is the default implementation, which locks in the same way.
 unsafe impl Backend for SpinLockIrqBackend {
     type State = raw::spinlock_t;
@@ -64,28 +64,28 @@ unsafe impl Backend for SpinLockIrqBackend {
     type GuardState = ffi::c_ulong;
 
     unsafe fn init(ptr: *mut Self::State, name: *const ffi::c_char, key: *mut raw::lock_class_key) {
-        // SAFETY: the caller guarantees that `ptr` is valid for writes, and
+        // SAFETY: The caller guarantees that `ptr` is valid for writes, and
         // `name` and `key` for reads indefinitely.
         unsafe { raw::rtrs_helper_spin_lock_init(ptr, name, key) }
     }
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
-        // SAFETY: the caller guarantees that the lock is initialised.
+        // SAFETY: The caller guarantees that the lock is initialised.
         unsafe { raw::rtrs_helper_spin_lock_irqsave(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         let mut flags = 0;
-        // SAFETY: the caller guarantees that the lock is initialised; `flags`
+        // SAFETY: The caller guarantees that the lock is initialised; `flags`
         // is a local variable.
         unsafe { raw::rtrs_helper_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
-        // SAFETY: the caller guarantees to be the owner, and `guard_state` is
+        // SAFETY: The caller guarantees to be the owner, and `guard_state` is
         // what the lock operation returned.
         unsafe { raw::rtrs_helper_spin_unlock_irqrestore(ptr, *guard_state) }
     }
@@ -93,7 +93,7 @@ unsafe impl Backend for SpinLockIrqBackend {
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         #[cfg(CONFIG_LOCKDEP)]
-        // SAFETY: the caller guarantees that the lock is initialised.
+        // SAFETY: The caller guarantees that the lock is initialised.
         unsafe {
             raw::rtrs_helper_spin_assert_held(ptr)
         }

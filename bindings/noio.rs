@@ -12,7 +12,7 @@ use crate::raw;
 /// This holds for all allocations of the calling task, with whatever flags and
 /// in whatever callee. May be nested. Any context.
 pub fn scope<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: any context. It changes a flag of the current task, which is
+    // SAFETY: Any context. It changes a flag of the current task, which is
     // restored below: `f` can neither unwind (kernel panics abort) nor leave
     // this function in another way.
     let flags = unsafe { raw::rtrs_helper_noio_save() };

@@ -39,9 +39,9 @@ pub struct Pages {
     len: usize,
 }
 
-// SAFETY: memory can be used and freed on every CPU.
+// SAFETY: Memory can be used and freed on every CPU.
 unsafe impl Send for Pages {}
-// SAFETY: all access is by copying through raw pointers, in opaque C code;
+// SAFETY: All access is by copying through raw pointers, in opaque C code;
 // concurrent access is expected and yields mixed bytes.
 unsafe impl Sync for Pages {}
 
@@ -60,7 +60,7 @@ impl Pages {
         // SAFETY: `order` is valid and `gfp` a combination of valid flags
         // without `__GFP_HIGHMEM`; the helper checks `node`.
         let addr = unsafe { raw::rtrs_helper_alloc_pages(node, gfp, order) };
-        // INVARIANT: what was just allocated. Without `__GFP_HIGHMEM` it is
+        // INVARIANT: What was just allocated. Without `__GFP_HIGHMEM` it is
         // lowmem.
         Ok(Self {
             addr: NonNull::new(addr.cast()).ok_or(ENOMEM)?,
@@ -245,13 +245,13 @@ impl<const N: usize> Part<N> {
 /// The memory of this machine that the kernel can give to anybody, in bytes. Any
 /// context.
 pub fn total_ram() -> u64 {
-    // SAFETY: only reads a counter.
+    // SAFETY: Only reads a counter.
     unsafe { raw::rtrs_helper_total_ram() }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant this object owns the memory, which was
+        // SAFETY: By the type invariant this object owns the memory, which was
         // allocated with this order.
         unsafe { raw::rtrs_helper_free_pages(self.addr.as_ptr().cast(), self.order) }
     }

@@ -113,7 +113,7 @@ impl CharpParam {
         default: &'static CStr,
         check: fn(&CStr) -> bool,
     ) -> Self {
-        // INVARIANT: static. It is never written to.
+        // INVARIANT: Static. It is never written to.
         Self {
             value: Atomic::new(as_char_ptr_in_const_context(default).cast_mut().cast()),
             module,
@@ -124,11 +124,11 @@ impl CharpParam {
     /// Calls `f` with the text, which does not change meanwhile. May sleep; not from a check of a
     /// parameter, and `f` must not use another text of the module.
     pub fn with<R>(&self, f: impl FnOnce(&CStr) -> R) -> R {
-        // SAFETY: the module is ours, so it is there.
+        // SAFETY: The module is ours, so it is there.
         unsafe { raw::kernel_param_lock(self.module.as_ptr()) };
-        // SAFETY: by the type invariant, for as long as the lock is held, which `f` cannot outlive.
+        // SAFETY: By the type invariant, for as long as the lock is held, which `f` cannot outlive.
         let result = f(unsafe { CStr::from_char_ptr(self.value.load(Relaxed).cast()) });
-        // SAFETY: locked above.
+        // SAFETY: Locked above.
         unsafe { raw::kernel_param_unlock(self.module.as_ptr()) };
         result
     }
@@ -139,7 +139,7 @@ impl CharpParam {
 #[repr(transparent)]
 pub struct Entry(bindings::kernel_param);
 
-// SAFETY: constant.
+// SAFETY: Constant.
 unsafe impl Sync for Entry {}
 
 impl Entry {
@@ -243,10 +243,10 @@ unsafe extern "C" fn set_int_or_off(
     // SAFETY: `param_ops_int` has no flag that allows a parameter without a value, so there is a
     // text; it ends with a zero.
     if unsafe { CStr::from_char_ptr(val) }.to_bytes() != b"off" {
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         return unsafe { set_int(val, kp) };
     }
-    // SAFETY: by the function's requirement, `arg` is an `IntParam`, which is static.
+    // SAFETY: By the function's requirement, `arg` is an `IntParam`, which is static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
     param.value.store(OFF, Relaxed);
     0
@@ -261,16 +261,16 @@ unsafe extern "C" fn get_int_or_off(
 ) -> ffi::c_int {
     const TEXT: &[u8] = b"off\n\0";
 
-    // SAFETY: by the function's requirement, `arg` is an `IntParam`, which is static.
+    // SAFETY: By the function's requirement, `arg` is an `IntParam`, which is static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
     if param.get() != OFF {
-        // SAFETY: by the function's requirement, and as the first field of an `IntParam` is an
+        // SAFETY: By the function's requirement, and as the first field of an `IntParam` is an
         // `int`.
         return unsafe { raw::param_get_int(buffer, kp) };
     }
-    // SAFETY: the buffer has a page.
+    // SAFETY: The buffer has a page.
     unsafe { core::ptr::copy_nonoverlapping(TEXT.as_ptr().cast(), buffer, TEXT.len()) };
-    // CAST: a few bytes, without the zero.
+    // CAST: A few bytes, without the zero.
     (TEXT.len() - 1) as ffi::c_int
 }
 
@@ -281,14 +281,14 @@ unsafe extern "C" fn set_charp(
     val: *const ffi::c_char,
     kp: *const bindings::kernel_param,
 ) -> ffi::c_int {
-    // SAFETY: by the function's requirement, `arg` is a `CharpParam`, which is static.
+    // SAFETY: By the function's requirement, `arg` is a `CharpParam`, which is static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<CharpParam>() };
-    // SAFETY: there is no flag that allows a parameter without a value, so there is a text; it ends
+    // SAFETY: There is no flag that allows a parameter without a value, so there is a text; it ends
     // with a zero.
     if !(param.check)(unsafe { CStr::from_char_ptr(val) }) {
         return EINVAL.to_errno();
     }
-    // SAFETY: by the function's requirement, and as the first field of a `CharpParam` is a
+    // SAFETY: By the function's requirement, and as the first field of a `CharpParam` is a
     // `char *`. The lock is held, for which readers of the old text wait.
     unsafe { raw::param_set_charp(val, kp) }
 }
@@ -300,13 +300,13 @@ unsafe extern "C" fn set_int(
     val: *const ffi::c_char,
     kp: *const bindings::kernel_param,
 ) -> ffi::c_int {
-    // SAFETY: by the function's requirement, and as the first field of an
+    // SAFETY: By the function's requirement, and as the first field of an
     // `IntParam` is an `int`.
     let ret = unsafe { raw::param_set_int(val, kp) };
     if ret != 0 {
         return ret;
     }
-    // SAFETY: by the function's requirement, `arg` is an `IntParam`, which is
+    // SAFETY: By the function's requirement, `arg` is an `IntParam`, which is
     // static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
     if (param.check)(param.get()) {

@@ -29,7 +29,7 @@ pub fn possible_cpus() -> impl Iterator<Item = u32> {
 }
 
 fn is_possible(cpu: u32) -> bool {
-    // SAFETY: looks at a mask that is constant after boot; takes every number.
+    // SAFETY: Looks at a mask that is constant after boot; takes every number.
     unsafe { raw::rtrs_helper_cpu_possible(cpu) }
 }
 
@@ -50,11 +50,11 @@ impl<T> Block<T> {
             assert!(size_of::<T>() > 0 && size_of::<T>() <= raw::RTRS_PERCPU_MAX_SIZE);
             assert!(align_of::<T>() <= PAGE_SIZE);
         }
-        // SAFETY: size and alignment are what the allocator can do.
+        // SAFETY: Size and alignment are what the allocator can do.
         let ptr = unsafe {
             raw::pcpu_alloc_noprof(size_of::<T>(), align_of::<T>(), false, raw::GFP_KERNEL)
         };
-        // INVARIANT: just allocated with this size and alignment.
+        // INVARIANT: Just allocated with this size and alignment.
         Ok(Self {
             ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
             _type: PhantomData,
@@ -63,7 +63,7 @@ impl<T> Block<T> {
 
     #[inline]
     fn this(&self) -> *mut T {
-        // SAFETY: by the type invariant `ptr` is a per-CPU pointer; the CPU
+        // SAFETY: By the type invariant `ptr` is a per-CPU pointer; the CPU
         // this runs on is possible.
         unsafe { raw::rtrs_helper_this_cpu_ptr(self.ptr.as_ptr()) }.cast()
     }
@@ -73,7 +73,7 @@ impl<T> Block<T> {
         if !is_possible(cpu) {
             return None;
         }
-        // SAFETY: by the type invariant `ptr` is a per-CPU pointer; `cpu` is
+        // SAFETY: By the type invariant `ptr` is a per-CPU pointer; `cpu` is
         // possible.
         Some(unsafe { raw::rtrs_helper_per_cpu_ptr(self.ptr.as_ptr(), cpu) }.cast())
     }
@@ -81,7 +81,7 @@ impl<T> Block<T> {
 
 impl<T> Drop for Block<T> {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant this object owns the memory.
+        // SAFETY: By the type invariant this object owns the memory.
         unsafe { raw::free_percpu(self.ptr.as_ptr()) }
     }
 }
@@ -99,9 +99,9 @@ pub struct PerCpu<T> {
     block: Block<T>,
 }
 
-// SAFETY: it owns several `T`.
+// SAFETY: It owns several `T`.
 unsafe impl<T: Send> Send for PerCpu<T> {}
-// SAFETY: it lends `&T` only.
+// SAFETY: It lends `&T` only.
 unsafe impl<T: Sync> Sync for PerCpu<T> {}
 
 impl<T> PerCpu<T> {
@@ -110,12 +110,12 @@ impl<T> PerCpu<T> {
         let block: Block<T> = Block::new()?;
         for cpu in possible_cpus() {
             if let Some(ptr) = block.get(cpu) {
-                // SAFETY: by the invariant of `Block` this is memory for a `T`,
+                // SAFETY: By the invariant of `Block` this is memory for a `T`,
                 // which nobody else uses yet.
                 unsafe { ptr.write(init(cpu)) };
             }
         }
-        // INVARIANT: just initialised.
+        // INVARIANT: Just initialised.
         Ok(Self { block })
     }
 
@@ -123,14 +123,14 @@ impl<T> PerCpu<T> {
     /// may have moved when it uses the reference. Any context.
     #[inline]
     pub fn this(&self) -> &T {
-        // SAFETY: valid for as long as the block, and initialised; shared
+        // SAFETY: Valid for as long as the block, and initialised; shared
         // references only.
         unsafe { &*self.block.this() }
     }
 
     /// The one of `cpu`, if that is possible. Any context.
     pub fn get(&self, cpu: u32) -> Option<&T> {
-        // SAFETY: valid for as long as the block, and initialised; shared
+        // SAFETY: Valid for as long as the block, and initialised; shared
         // references only.
         self.block.get(cpu).map(|ptr| unsafe { &*ptr })
     }
@@ -148,7 +148,7 @@ impl<T> Drop for PerCpu<T> {
         }
         for cpu in possible_cpus() {
             if let Some(ptr) = self.block.get(cpu) {
-                // SAFETY: initialised, and not used after this.
+                // SAFETY: Initialised, and not used after this.
                 unsafe { ptr.drop_in_place() };
             }
         }
@@ -172,9 +172,9 @@ struct Slots<const N: usize> {
     start: [u64; N],
 }
 
-// SAFETY: the memory can be used and freed on every CPU.
+// SAFETY: The memory can be used and freed on every CPU.
 unsafe impl<const N: usize> Send for Counters<N> {}
-// SAFETY: counters are changed by operations that are atomic with respect to
+// SAFETY: Counters are changed by operations that are atomic with respect to
 // their CPU, on the copy of that CPU, and read with single loads.
 unsafe impl<const N: usize> Sync for Counters<N> {}
 

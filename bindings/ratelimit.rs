@@ -59,7 +59,7 @@ impl RateLimit {
     }
 
     const fn with_burst(burst: u8) -> Self {
-        // INVARIANT: not ready.
+        // INVARIANT: Not ready.
         Self {
             phase: Atomic::new(UNUSED),
             burst,
@@ -78,10 +78,10 @@ impl RateLimit {
                 // Somebody prints the first message right now: that is enough.
                 return false;
             }
-            // SAFETY: by the type invariant this thread is the only one that
+            // SAFETY: By the type invariant this thread is the only one that
             // uses `state` now; a static does not move.
             unsafe { raw::rtrs_helper_ratelimit_init(state, self.burst.into()) };
-            // INVARIANT: initialised, visible to who sees `READY`.
+            // INVARIANT: Initialised, visible to who sees `READY`.
             self.phase.store(READY, Release);
         }
         // SAFETY: `phase` is `READY`, seen with acquire semantics or written by

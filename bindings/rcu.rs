@@ -50,7 +50,7 @@ pub fn synchronize() {
 /// For code that is about to go, when all that is left to run of it are a few instructions that do
 /// not sleep.
 pub fn synchronize_tasks() {
-    // SAFETY: as for `synchronize()`.
+    // SAFETY: As for `synchronize()`.
     unsafe { raw::rtrs_helper_synchronize_rcu_tasks() }
 }
 
@@ -75,16 +75,16 @@ pub struct RcuCell<P: ForeignOwnable> {
     _owns: PhantomData<P>,
 }
 
-// SAFETY: moving the cell moves the `P` in it.
+// SAFETY: Moving the cell moves the `P` in it.
 unsafe impl<P: ForeignOwnable + Send> Send for RcuCell<P> {}
-// SAFETY: a shared cell lends `P` to several threads at once (`Sync`), and lets
+// SAFETY: A shared cell lends `P` to several threads at once (`Sync`), and lets
 // one of them take it (`Send`).
 unsafe impl<P: ForeignOwnable + Send + Sync> Sync for RcuCell<P> {}
 
 impl<P: ForeignOwnable> RcuCell<P> {
     /// An empty cell.
     pub const fn empty() -> Self {
-        // INVARIANT: null.
+        // INVARIANT: Null.
         Self {
             ptr: Atomic::new(core::ptr::null_mut()),
             _owns: PhantomData,
@@ -93,7 +93,7 @@ impl<P: ForeignOwnable> RcuCell<P> {
 
     /// A cell with `value` in it.
     pub fn new(value: P) -> Self {
-        // INVARIANT: fresh from `into_foreign`.
+        // INVARIANT: Fresh from `into_foreign`.
         Self {
             ptr: Atomic::new(value.into_foreign()),
             _owns: PhantomData,
@@ -105,13 +105,13 @@ impl<P: ForeignOwnable> RcuCell<P> {
     /// Any context.
     #[inline]
     pub fn read<'a>(&'a self, _guard: &'a rcu::Guard) -> Option<P::Borrowed<'a>> {
-        // ORDERING: acquire, so that what `P` points to is seen as it was when
+        // ORDERING: Acquire, so that what `P` points to is seen as it was when
         // it was published.
         let ptr = self.ptr.load(Acquire);
         if ptr.is_null() {
             return None;
         }
-        // SAFETY: by the type invariant `ptr` comes from `into_foreign`. It
+        // SAFETY: By the type invariant `ptr` comes from `into_foreign`. It
         // goes to `from_foreign` when the cell is dropped, thus after `'a`, or
         // after a grace period that begins after this load, which the guard,
         // alive for `'a`, delays beyond `'a`.
@@ -129,10 +129,10 @@ impl<P: ForeignOwnable> RcuCell<P> {
     /// fine, each gets what it displaced.
     pub fn replace(&self, new: Option<P>) -> Retired<P> {
         let new = new.map_or(core::ptr::null_mut(), P::into_foreign);
-        // ORDERING: release, to publish what `new` points to; acquire, to see
+        // ORDERING: Release, to publish what `new` points to; acquire, to see
         // what the publisher of the old one wrote.
         let old = self.ptr.xchg(new, Full);
-        // INVARIANT: the cell owns `new`; `old`, which it owned, is nobody
+        // INVARIANT: The cell owns `new`; `old`, which it owned, is nobody
         // else's and is no longer in the cell.
         Retired {
             ptr: old,
@@ -153,7 +153,7 @@ impl<T: 'static> RcuCell<Arc<T>> {
 
 impl<P: ForeignOwnable> Drop for RcuCell<P> {
     fn drop(&mut self) {
-        // SAFETY: null, or from `into_foreign` by the type invariant. Borrows
+        // SAFETY: Null, or from `into_foreign` by the type invariant. Borrows
         // of it are borrows of the cell as well, so they have ended.
         drop(unsafe { P::try_from_foreign(*self.ptr.get_mut()) });
     }
@@ -217,7 +217,7 @@ pub struct Retired<P: ForeignOwnable> {
     _owns: PhantomData<P>,
 }
 
-// SAFETY: it is a `P`.
+// SAFETY: It is a `P`.
 unsafe impl<P: ForeignOwnable + Send> Send for Retired<P> {}
 
 impl<P: ForeignOwnable> Retired<P> {
@@ -225,7 +225,7 @@ impl<P: ForeignOwnable> Retired<P> {
     /// none.
     pub fn synchronize(self) -> Option<P> {
         let ptr = ManuallyDrop::new(self).ptr;
-        // SAFETY: by the type invariant, and as `self` is gone the pointer is
+        // SAFETY: By the type invariant, and as `self` is gone the pointer is
         // used only once.
         unsafe { reclaim(ptr) }
     }
@@ -238,7 +238,7 @@ impl<P: ForeignOwnable> Retired<P> {
 
 impl<P: ForeignOwnable> Drop for Retired<P> {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant, and this is the last use of the
+        // SAFETY: By the type invariant, and this is the last use of the
         // pointer.
         drop(unsafe { reclaim::<P>(self.ptr) });
     }
@@ -252,7 +252,7 @@ unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void) -> Option<P> {
     if !ptr.is_null() {
         synchronize();
     }
-    // SAFETY: null, or from `into_foreign`, passed on only once, after the end
+    // SAFETY: Null, or from `into_foreign`, passed on only once, after the end
     // of all borrows.
     unsafe { P::try_from_foreign(ptr) }
 }

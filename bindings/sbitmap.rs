@@ -45,9 +45,9 @@ pub struct TagQueue {
     depth: u32,
 }
 
-// SAFETY: an `sbitmap` can be used and freed by every thread.
+// SAFETY: An `sbitmap` can be used and freed by every thread.
 unsafe impl Send for TagQueue {}
-// SAFETY: its operations are atomic.
+// SAFETY: Its operations are atomic.
 unsafe impl Sync for TagQueue {}
 
 impl TagQueue {
@@ -55,7 +55,7 @@ impl TagQueue {
     ///
     /// Sleeps.
     pub fn new(depth: u32, node: i32) -> impl PinInit<Self, Error> {
-        // INVARIANT: initialised with `depth` bits.
+        // INVARIANT: Initialised with `depth` bits.
         try_pin_init!(Self {
             bitmap <- Opaque::try_ffi_init(move |slot| {
                 if depth == 0 || depth > i32::MAX as u32 {
@@ -83,7 +83,7 @@ impl TagQueue {
     /// [returned](Self::put). Any context.
     #[inline(always)]
     pub fn try_get(&self) -> Option<u32> {
-        // SAFETY: initialised by the type invariant; `closed` is a `bool`.
+        // SAFETY: Initialised by the type invariant; `closed` is a `bool`.
         let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
         if nr < 0 {
             return None;
@@ -153,7 +153,7 @@ impl TagQueue {
     /// How many tags are taken: exact once the queue is closed and otherwise an
     /// estimate. Any context.
     pub fn in_use(&self) -> u32 {
-        // SAFETY: initialised by the type invariant.
+        // SAFETY: Initialised by the type invariant.
         unsafe { raw::rtrs_helper_sbitmap_weight(self.bitmap.get()) }
     }
 }
@@ -161,7 +161,7 @@ impl TagQueue {
 #[pinned_drop]
 impl PinnedDrop for TagQueue {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: initialised by the type invariant, and not used any more.
+        // SAFETY: Initialised by the type invariant, and not used any more.
         unsafe { raw::rtrs_helper_sbitmap_free(self.bitmap.get()) }
     }
 }

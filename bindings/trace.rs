@@ -7,7 +7,7 @@
 //!
 //! ```ignore
 //! tracepoints! {
-//!     // SAFETY: as in trace.h.
+//!     // SAFETY: As in trace.h.
 //!     unsafe {
 //!         my_event(name: str, number: u32);
 //!     }
@@ -45,7 +45,7 @@ macro_rules! __tracepoints {
                 /// Whether somebody listens.
                 #[inline(always)]
                 pub(super) fn enabled() -> bool {
-                    // SAFETY: a tracepoint, which C code defines, has a static key.
+                    // SAFETY: A tracepoint, which C code defines, has a static key.
                     unsafe {
                         ::kernel::jump_label::static_branch_unlikely!(
                             [< __tracepoint_ $name >],
@@ -58,7 +58,7 @@ macro_rules! __tracepoints {
                 /// Tells who listens.
                 #[allow(clippy::too_many_arguments)]
                 pub(super) fn fire($($arg: $crate::trace::arg_type!($type)),+) {
-                    // SAFETY: who declares the event says that the types are right; strings have
+                    // SAFETY: Who declares the event says that the types are right; strings have
                     // a zero at their end, and are copied.
                     unsafe {
                         [< rust_do_trace_ $name >]($($crate::trace::raw_value!($type, $arg)),+)

@@ -39,9 +39,9 @@ pub struct Completion {
     inner: Opaque<raw::completion>,
 }
 
-// SAFETY: a `struct completion` can be used from every thread.
+// SAFETY: A `struct completion` can be used from every thread.
 unsafe impl Send for Completion {}
-// SAFETY: it is synchronised by a lock of its own.
+// SAFETY: It is synchronised by a lock of its own.
 unsafe impl Sync for Completion {}
 
 impl Completion {
@@ -57,31 +57,31 @@ impl Completion {
 
     /// Lets one waiter, or the next one to come, go on. Any context.
     pub fn complete(&self) {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         unsafe { raw::complete(self.inner.get()) }
     }
 
     /// Lets all waiters go on, now and in future. Any context.
     pub fn complete_all(&self) {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         unsafe { raw::complete_all(self.inner.get()) }
     }
 
     /// Not done again. Any context; who waits goes on waiting.
     pub fn reinit(&self) {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         unsafe { raw::rtrs_helper_completion_reinit(self.inner.get()) }
     }
 
     /// Sleeps until it is done, whatever happens.
     pub fn wait(&self) {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         unsafe { raw::wait_for_completion(self.inner.get()) }
     }
 
     /// Sleeps until it is done, or returns [`ETIMEDOUT`].
     pub fn wait_timeout(&self, timeout: Jiffies) -> Result {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         let left =
             unsafe { raw::wait_for_completion_timeout(self.inner.get(), timeout.min(MAX_TIMEOUT)) };
         if left == 0 {
@@ -121,9 +121,9 @@ pub struct WaitQueue {
     inner: Opaque<raw::wait_queue_head>,
 }
 
-// SAFETY: a wait queue can be used from every thread.
+// SAFETY: A wait queue can be used from every thread.
 unsafe impl Send for WaitQueue {}
-// SAFETY: it is synchronised by a lock of its own.
+// SAFETY: It is synchronised by a lock of its own.
 unsafe impl Sync for WaitQueue {}
 
 /// How to sleep.
@@ -159,14 +159,14 @@ impl WaitQueue {
 
     /// Wakes all waiters. Any context.
     pub fn wake_all(&self) {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 0) }
     }
 
     /// Wakes one exclusive waiter, the one that waits longest, and all
     /// waiters that are not exclusive. Any context.
     pub fn wake_one(&self) {
-        // SAFETY: initialised in `new`.
+        // SAFETY: Initialised in `new`.
         unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 1) }
     }
 
@@ -227,7 +227,7 @@ impl WaitQueue {
         };
         match self.wait(mode, take) {
             Ok(taken) => taken,
-            // PANIC: neither a time-out nor a signal ends this wait.
+            // PANIC: Neither a time-out nor a signal ends this wait.
             Err(_) => unreachable!(),
         }
     }
@@ -251,7 +251,7 @@ impl WaitQueue {
 
         let mut left = mode.timeout.map(|timeout| timeout.min(MAX_TIMEOUT));
         let result = loop {
-            // SAFETY: the queue is initialised, `entry` too and either not in a
+            // SAFETY: The queue is initialised, `entry` too and either not in a
             // queue or in this one.
             let signal = unsafe {
                 raw::prepare_to_wait_event(self.inner.get(), entry, mode.state as ffi::c_int)
@@ -263,18 +263,18 @@ impl WaitQueue {
                 break Err(ERESTARTSYS);
             }
             match left {
-                // SAFETY: no requirement but that the caller may sleep.
+                // SAFETY: No requirement but that the caller may sleep.
                 None => unsafe { raw::schedule() },
                 Some(0) => break Err(ETIMEDOUT),
                 Some(ticks) => {
-                    // SAFETY: as above. CAST: at most `MAX_TIMEOUT`.
+                    // SAFETY: As above. CAST: at most `MAX_TIMEOUT`.
                     let rest = unsafe { raw::schedule_timeout(ticks as ffi::c_long) };
                     // CAST: `schedule_timeout()` never returns less than 0.
                     left = Some(rest as Jiffies);
                 }
             }
         };
-        // SAFETY: both are initialised; after this `entry` is in no queue.
+        // SAFETY: Both are initialised; after this `entry` is in no queue.
         unsafe { raw::finish_wait(self.inner.get(), entry) };
         if mode.exclusive {
             self.wake_one();

@@ -132,14 +132,14 @@ pub struct OwnedQueue {
 /// A work queue that this object owns.
 struct RawQueue(NonNull<bindings::workqueue_struct>);
 
-// SAFETY: work queues can be used and destroyed by every thread.
+// SAFETY: Work queues can be used and destroyed by every thread.
 unsafe impl Send for RawQueue {}
-// SAFETY: work queues are synchronised by locks of their own.
+// SAFETY: Work queues are synchronised by locks of their own.
 unsafe impl Sync for RawQueue {}
 
 impl Drop for RawQueue {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant. Items that are pending are run.
+        // SAFETY: By the type invariant. Items that are pending are run.
         // Nothing is queued any more, and no timer of a delayed item is
         // running, as both take a `Queue`, which are all gone: `OwnedQueue`
         // has waited.
@@ -151,17 +151,17 @@ impl OwnedQueue {
     /// Makes a queue; `name` is for humans, in the names of threads. Sleeps.
     pub fn new(name: &CStr, options: Options) -> Result<Self> {
         let users = Users::new()?;
-        // SAFETY: the format takes one string, which is one.
+        // SAFETY: The format takes one string, which is one.
         let queue = unsafe {
             raw::alloc_workqueue_noprof(
                 c"%s".as_char_ptr(),
                 options.flags,
-                // CAST: at most `u16::MAX`.
+                // CAST: At most `u16::MAX`.
                 options.max_active as ffi::c_int,
                 name.as_char_ptr(),
             )
         };
-        // INVARIANT: just made.
+        // INVARIANT: Just made.
         let raw = RawQueue(NonNull::new(queue).ok_or(ENOMEM)?);
         Ok(Self {
             users,
@@ -192,15 +192,15 @@ pub struct Queue {
     _user: User,
 }
 
-// SAFETY: work queues can be used by every thread.
+// SAFETY: Work queues can be used by every thread.
 unsafe impl Send for Queue {}
-// SAFETY: work queues are synchronised by locks of their own.
+// SAFETY: Work queues are synchronised by locks of their own.
 unsafe impl Sync for Queue {}
 
 impl Queue {
     /// Not public: the kernel crate's queue lets a delayed item outlive it.
     fn get(&self) -> &kernel::workqueue::Queue {
-        // SAFETY: by the type invariant it is valid for as long as `self`.
+        // SAFETY: By the type invariant it is valid for as long as `self`.
         unsafe { kernel::workqueue::Queue::from_raw(self.raw.as_ptr()) }
     }
 
@@ -216,7 +216,7 @@ impl Queue {
     /// Sleeps until all items that are queued now have run. Not to be called by
     /// an item of this queue.
     pub fn flush(&self) {
-        // SAFETY: valid by the type invariant.
+        // SAFETY: Valid by the type invariant.
         unsafe { raw::__flush_workqueue(self.raw.as_ptr()) }
     }
 }
@@ -259,17 +259,17 @@ where
     fn cancel_sync(&self) -> bool {
         // SAFETY: `self` is a valid item.
         let work = unsafe { Work::raw_get(self) };
-        // SAFETY: initialised, as there is no other way to make one.
+        // SAFETY: Initialised, as there is no other way to make one.
         let was_pending = unsafe { raw::cancel_work_sync(work) };
         if was_pending {
-            // SAFETY: it was pending, and we made it not to be.
+            // SAFETY: It was pending, and we made it not to be.
             drop(unsafe { take_back::<T, ID>(work) });
         }
         was_pending
     }
 
     fn flush(&self) {
-        // SAFETY: an initialised item.
+        // SAFETY: An initialised item.
         unsafe { raw::flush_work(Work::raw_get(self)) };
     }
 }
@@ -322,7 +322,7 @@ where
     }
 
     fn mod_delayed(&self, owner: &Arc<T>, delay: Jiffies) {
-        // SAFETY: pointers into an `Arc` point to a valid value.
+        // SAFETY: Pointers into an `Arc` point to a valid value.
         let work = unsafe { T::raw_get_work(Arc::as_ptr(owner).cast_mut()) };
         // SAFETY: `raw_get_work()` returns a valid item.
         let work = unsafe { Work::raw_get(work) };
@@ -330,9 +330,9 @@ where
         // `mod_delayed_work()` does not tell whether it has queued the item
         // when somebody cancels at the same time, so who owns the `Arc`.
         loop {
-            // SAFETY: an initialised item, which is part of a delayed one.
+            // SAFETY: An initialised item, which is part of a delayed one.
             if unsafe { raw::cancel_delayed_work(delayed(work)) } {
-                // SAFETY: it was pending, and we made it not to be.
+                // SAFETY: It was pending, and we made it not to be.
                 drop(unsafe { take_back::<T, ID>(work) });
             }
             if DelayedWorkExt::enqueue(self, owner, delay) {
@@ -340,7 +340,7 @@ where
             }
             // If it is pending, somebody else has just queued it, with another
             // delay. Otherwise somebody cancels, or it is running already.
-            // SAFETY: an initialised item.
+            // SAFETY: An initialised item.
             if !unsafe { raw::rtrs_helper_work_pending(work) } {
                 return;
             }
@@ -350,10 +350,10 @@ where
     fn cancel_sync(&self) -> bool {
         // SAFETY: `self` is a valid item.
         let work = unsafe { Work::raw_get(DelayedWork::raw_as_work(self)) };
-        // SAFETY: an initialised item, which is part of a delayed one.
+        // SAFETY: An initialised item, which is part of a delayed one.
         let was_pending = unsafe { raw::cancel_delayed_work_sync(delayed(work)) };
         if was_pending {
-            // SAFETY: it was pending, and we made it not to be.
+            // SAFETY: It was pending, and we made it not to be.
             drop(unsafe { take_back::<T, ID>(work) });
         }
         was_pending
@@ -362,7 +362,7 @@ where
     fn flush(&self) {
         // SAFETY: `self` is a valid item.
         let work = unsafe { Work::raw_get(DelayedWork::raw_as_work(self)) };
-        // SAFETY: an initialised item, which is part of a delayed one.
+        // SAFETY: An initialised item, which is part of a delayed one.
         unsafe { raw::flush_delayed_work(delayed(work)) };
     }
 }
@@ -371,7 +371,7 @@ where
 ///
 /// `work` must be the item in a `delayed_work`.
 unsafe fn delayed(work: *mut raw::work_struct) -> *mut raw::delayed_work {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     unsafe { kernel::container_of!(work, raw::delayed_work, work) }
 }
 
@@ -383,9 +383,9 @@ unsafe fn take_back<T, const ID: u64>(work: *mut raw::work_struct) -> Arc<T>
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
 {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let owner = unsafe { T::work_container_of(work.cast()) };
-    // SAFETY: an item becomes pending in `RawWorkItem::__enqueue` of `Arc<T>`
+    // SAFETY: An item becomes pending in `RawWorkItem::__enqueue` of `Arc<T>`
     // only, which gives it what `Arc::into_raw` returns; nobody else takes that
     // back, as the item does not run.
     unsafe { Arc::from_raw(owner) }

@@ -76,7 +76,7 @@ impl IfName {
         // PANIC: `dst` was cut to the length of `text`.
         dst.copy_from_slice(text.as_bytes());
 
-        // INVARIANT: checked above.
+        // INVARIANT: Checked above.
         Ok(Self {
             buf,
             len: u8::try_from(text.len()).map_err(|_| AddrError::Scope)?,

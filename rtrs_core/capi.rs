@@ -48,7 +48,7 @@ impl<'a> CBuf<'a> {
 
     /// Bytes written, without the terminating zero.
     fn len(&self) -> c_int {
-        // CAST: addresses are short, and the caller's size is checked.
+        // CAST: Addresses are short, and the caller's size is checked.
         self.len as c_int
     }
 }
@@ -90,16 +90,16 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_sockaddr(
     port: u16,
     addr: *mut RtrsAddr,
 ) -> c_int {
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let (text, addr) = unsafe { (slice::from_raw_parts(text.cast::<u8>(), len), &mut *addr) };
     match sockaddr::parse_pair(text, port) {
         Ok((src, dst)) => {
             match src {
-                // SAFETY: by the function's requirement.
+                // SAFETY: By the function's requirement.
                 Some(src) => unsafe { src.write_raw(addr.src) },
                 None => addr.src = core::ptr::null_mut(),
             }
-            // SAFETY: by the function's requirement.
+            // SAFETY: By the function's requirement.
             unsafe { dst.write_raw(addr.dst) };
             0
         }
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn sockaddr_to_str(
     if len == 0 {
         return 0;
     }
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let (addr, buf) = unsafe {
         (
             SockAddr::from_raw(addr),
@@ -148,15 +148,15 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
     if len == 0 {
         return 0;
     }
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let (addr, buf) = unsafe { (&*addr, slice::from_raw_parts_mut(buf.cast::<u8>(), len)) };
     let mut out = CBuf::new(buf);
     if !addr.src.is_null() {
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         write_addr(&mut out, unsafe { SockAddr::from_raw(addr.src) });
         let _ = out.write_str("@");
     }
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     write_addr(&mut out, unsafe { SockAddr::from_raw(addr.dst) });
     out.len()
 }

@@ -118,19 +118,19 @@ impl<'a> CmEvent<'a> {
     /// `id` and `ev` must be what the connection manager passed to an event
     /// handler that is still running.
     pub(super) unsafe fn from_raw(id: *mut raw::rdma_cm_id, ev: *mut raw::rdma_cm_event) -> Self {
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         let (event, status) = unsafe { ((*ev).event, (*ev).status) };
         let failed = || Self::Failed(if status < 0 { status } else { -EIO_NUM });
         match event {
             raw::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddrResolved,
             raw::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => Self::RouteResolved,
             raw::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
-                // SAFETY: as above; the event has connection parameters.
+                // SAFETY: As above; the event has connection parameters.
                 Self::Established(unsafe { private_data(ev) })
             }
             raw::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
                 let mut len = 0u8;
-                // SAFETY: as above.
+                // SAFETY: As above.
                 let data = unsafe { raw::rdma_consumer_reject_data(id, ev, &mut len) };
                 // SAFETY: `len` bytes that stay while the handler runs.
                 Self::Rejected(status, unsafe { bytes(data.cast(), len) })
@@ -157,7 +157,7 @@ unsafe fn bytes<'a>(data: *const u8, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         &[]
     } else {
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         unsafe { core::slice::from_raw_parts(data, usize::from(len)) }
     }
 }
@@ -167,7 +167,7 @@ unsafe fn bytes<'a>(data: *const u8, len: u8) -> &'a [u8] {
 /// `ev` must be an event with connection parameters, valid for `'a`.
 unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
     let (mut data, mut len) = (core::ptr::null(), 0u8);
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     unsafe {
         raw::rtrs_helper_cm_event_param(ev, &mut data, &mut len);
         bytes(data.cast(), len)
@@ -185,9 +185,9 @@ unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
 /// [`PendingSlot`] in a task.
 pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
-// SAFETY: the connection manager synchronises calls on an id.
+// SAFETY: The connection manager synchronises calls on an id.
 unsafe impl Send for CmId {}
-// SAFETY: see above.
+// SAFETY: See above.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -226,16 +226,16 @@ impl CmId {
 
     /// Runs `f` while no event handler of the id runs. May sleep.
     pub(super) fn with_handler_lock<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: the id is valid; unlocked below.
+        // SAFETY: The id is valid; unlocked below.
         unsafe { raw::rdma_lock_handler(self.as_raw()) };
         let ret = f();
-        // SAFETY: locked above.
+        // SAFETY: Locked above.
         unsafe { raw::rdma_unlock_handler(self.as_raw()) };
         ret
     }
 
     pub(super) fn device(&self) -> Option<&Device> {
-        // SAFETY: the id is valid. A bound id keeps its device registered: the
+        // SAFETY: The id is valid. A bound id keeps its device registered: the
         // device's removal waits until the id is destroyed.
         unsafe {
             let dev = raw::rtrs_helper_cm_device(self.as_raw());
@@ -244,7 +244,7 @@ impl CmId {
     }
 
     pub(super) fn port(&self) -> u32 {
-        // SAFETY: the id is valid.
+        // SAFETY: The id is valid.
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
@@ -255,7 +255,7 @@ impl CmId {
     }
 
     pub(super) fn has_source(&self) -> bool {
-        // SAFETY: the id is valid. Its address is resolved once, before anybody who is not its
+        // SAFETY: The id is valid. Its address is resolved once, before anybody who is not its
         // event handler gets at it, and stays until it is destroyed.
         unsafe { raw::rtrs_helper_cm_has_source(self.as_raw()) }
     }
@@ -264,26 +264,26 @@ impl CmId {
         let mut found = false;
         let name = InterfaceName::copied(|room| {
             let room = room.as_mut_ptr().cast();
-            // SAFETY: the id is valid; there is room for a name.
+            // SAFETY: The id is valid; there is room for a name.
             found = unsafe { raw::rtrs_helper_cm_interface(self.as_raw(), room) };
         });
         found.then_some(name)
     }
 
     pub(super) fn src(&self) -> SockAddr {
-        // SAFETY: the id is valid, the address a part of it.
+        // SAFETY: The id is valid, the address a part of it.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
     }
 
     pub(super) fn dst(&self) -> SockAddr {
-        // SAFETY: the id is valid, the address a part of it.
+        // SAFETY: The id is valid, the address a part of it.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.as_raw())) }
     }
 }
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant. Waits for a handler that runs.
+        // SAFETY: By the type invariant. Waits for a handler that runs.
         unsafe { raw::rdma_destroy_id(self.as_raw()) };
     }
 }
@@ -514,11 +514,11 @@ impl<L: Listen> Listener<L> {
         // SAFETY: `listen` outlives the id: it is dropped after it, below and
         // in the structure.
         let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, consumer.name())? };
-        // SAFETY: the id is valid; the address is only read.
+        // SAFETY: The id is valid; the address is only read.
         to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
-        // SAFETY: as above.
+        // SAFETY: As above.
         to_result(unsafe { raw::rdma_listen(id.as_raw(), backlog) })?;
-        // INVARIANT: see `context`.
+        // INVARIANT: See `context`.
         Ok(Self {
             _id: id,
             _listen: listen,
@@ -536,7 +536,7 @@ unsafe extern "C" fn listen_event<L: Listen>(
     id: *mut raw::rdma_cm_id,
     ev: *mut raw::rdma_cm_event,
 ) -> ffi::c_int {
-    // SAFETY: the connection manager passes a valid event.
+    // SAFETY: The connection manager passes a valid event.
     if unsafe { (*ev).event } != raw::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
         // Of the listener itself; its owner destroys it.
         return 0;
@@ -568,5 +568,5 @@ unsafe extern "C" fn listen_event<L: Listen>(
 }
 
 /// The name of a network interface.
-// CAST: a small constant.
+// CAST: A small constant.
 pub type InterfaceName = Name<{ raw::IFNAMSIZ as usize }>;

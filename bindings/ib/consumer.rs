@@ -196,7 +196,7 @@ impl Consumer {
         }
         let context = core::ptr::from_ref(&place.removed).cast_mut().cast();
         id.with_handler_lock(|| {
-            // SAFETY: no handler of the id runs. The context is in a box that stays until the id in
+            // SAFETY: No handler of the id runs. The context is in a box that stays until the id in
             // it is destroyed.
             unsafe { raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event)) };
             // It is said once.
@@ -273,9 +273,9 @@ impl Farewell {
 /// To be called by the connection manager, for an id whose context is the `removed` of a
 /// [`Farewell`].
 unsafe extern "C" fn event(id: *mut raw::rdma_cm_id, ev: *mut raw::rdma_cm_event) -> ffi::c_int {
-    // SAFETY: the connection manager passes a valid event.
+    // SAFETY: The connection manager passes a valid event.
     if unsafe { (*ev).event } == raw::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
-        // SAFETY: by the function's requirement; it is freed after the id is destroyed, which waits
+        // SAFETY: By the function's requirement; it is freed after the id is destroyed, which waits
         // for this handler.
         let removed = unsafe { &*raw::rtrs_helper_cm_context(id).cast::<Atomic<bool>>() };
         removed.store(true, Relaxed);

@@ -21,13 +21,13 @@ use core::{
 #[repr(transparent)]
 pub struct Device(kernel::types::Opaque<raw::ib_device>);
 
-// SAFETY: an `ib_device` is shared by all its users; what the methods below
+// SAFETY: An `ib_device` is shared by all its users; what the methods below
 // read is constant while the device is registered, or synchronised inside
 // ib_core.
 unsafe impl Sync for Device {}
 
 /// The name of an RDMA device.
-// CAST: a small constant.
+// CAST: A small constant.
 pub type DeviceName = Name<{ raw::IB_DEVICE_NAME_MAX as usize }>;
 
 /// The limits of a device that a transport has to respect.
@@ -102,7 +102,7 @@ impl Device {
     /// `ptr` must be a valid device for `'a`, kept alive as the type's
     /// invariant says.
     pub(super) unsafe fn from_raw<'a>(ptr: *mut raw::ib_device) -> &'a Self {
-        // SAFETY: by the function's requirement; `Device` is transparent.
+        // SAFETY: By the function's requirement; `Device` is transparent.
         unsafe { &*ptr.cast() }
     }
 
@@ -120,21 +120,21 @@ impl Device {
     /// both.
     pub fn name(&self) -> DeviceName {
         DeviceName::copied(|room| {
-            // SAFETY: the device is valid, and there is room for a name.
+            // SAFETY: The device is valid, and there is room for a name.
             unsafe { raw::rtrs_helper_ib_device_name(self.as_raw(), room.as_mut_ptr().cast()) };
         })
     }
 
     /// The NUMA node, or -1.
     pub fn numa_node(&self) -> i32 {
-        // SAFETY: the device is valid.
+        // SAFETY: The device is valid.
         unsafe { raw::rtrs_helper_ib_device_node(self.as_raw()) }
     }
 
     /// The limits of the device.
     pub fn attrs(&self) -> DeviceAttrs {
         let mut attrs = raw::rtrs_helper_device_attrs::default();
-        // SAFETY: the device is valid, `attrs` is written by the helper.
+        // SAFETY: The device is valid, `attrs` is written by the helper.
         let comp_vectors = unsafe {
             raw::rtrs_helper_ib_device_attrs(self.as_raw(), &mut attrs);
             raw::rtrs_helper_ib_device_comp_vectors(self.as_raw())
@@ -147,7 +147,7 @@ impl Device {
             page_sizes: attrs.page_size_cap,
             comp_vectors: comp_vectors.max(1),
             mem_mgt_extensions: attrs.device_cap_flags
-                // CAST: a flag of a 64-bit enumeration.
+                // CAST: A flag of a 64-bit enumeration.
                 & raw::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64
                 != 0,
         }
@@ -161,15 +161,15 @@ impl Device {
 
     /// Whether a port can send and receive. True if it is not known. Any context.
     pub(super) fn port_is_active(&self, port: u32) -> bool {
-        // SAFETY: the device is valid; a port that it has not is an error.
+        // SAFETY: The device is valid; a port that it has not is an error.
         unsafe { raw::rtrs_helper_ib_port_is_active(self.as_raw(), port) }
     }
 
     /// Takes a reference; `None` when the device is being unregistered.
     pub fn get(&self) -> Option<DeviceRef> {
-        // SAFETY: the device is valid.
+        // SAFETY: The device is valid.
         if unsafe { raw::rtrs_helper_ib_device_try_get(self.as_raw()) } {
-            // INVARIANT: the reference was just taken.
+            // INVARIANT: The reference was just taken.
             NonNull::new(self.as_raw()).map(DeviceRef)
         } else {
             None
@@ -185,24 +185,24 @@ impl Device {
 /// Holds one reference of `ib_device::refcount`.
 pub struct DeviceRef(NonNull<raw::ib_device>);
 
-// SAFETY: the reference count is atomic, and a device may be released from any
+// SAFETY: The reference count is atomic, and a device may be released from any
 // thread.
 unsafe impl Send for DeviceRef {}
-// SAFETY: only gives out `&Device`, which is `Sync`.
+// SAFETY: Only gives out `&Device`, which is `Sync`.
 unsafe impl Sync for DeviceRef {}
 
 impl Deref for DeviceRef {
     type Target = Device;
 
     fn deref(&self) -> &Device {
-        // SAFETY: by the type invariant the device stays while `self` does.
+        // SAFETY: By the type invariant the device stays while `self` does.
         unsafe { Device::from_raw(self.0.as_ptr()) }
     }
 }
 
 impl Drop for DeviceRef {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant there is a reference to give back.
+        // SAFETY: By the type invariant there is a reference to give back.
         unsafe { raw::ib_device_put(self.0.as_ptr()) };
     }
 }

@@ -91,9 +91,9 @@ pub struct Domain {
     device: DeviceRef,
 }
 
-// SAFETY: verbs on a PD, and on memory regions, may be called from any thread, in parallel.
+// SAFETY: Verbs on a PD, and on memory regions, may be called from any thread, in parallel.
 unsafe impl Send for Domain {}
-// SAFETY: see above.
+// SAFETY: See above.
 unsafe impl Sync for Domain {}
 
 impl Domain {
@@ -111,7 +111,7 @@ impl Domain {
             return Err(crate::errno::EOPNOTSUPP);
         }
         let device = device.get().ok_or(ENODEV)?;
-        // SAFETY: the device is valid, `owner` is static.
+        // SAFETY: The device is valid, `owner` is static.
         let pd = kernel::error::from_err_ptr(unsafe {
             raw::__ib_alloc_pd(device.as_raw(), 0, kernel::str::CStrExt::as_char_ptr(owner))
         })?;
@@ -133,7 +133,7 @@ impl Domain {
             device,
         });
         Arc::pin_init(init, GFP_KERNEL).inspect_err(|_| {
-            // SAFETY: nobody else knows `pd`.
+            // SAFETY: Nobody else knows `pd`.
             unsafe { raw::ib_dealloc_pd_user(pd.as_ptr(), core::ptr::null_mut()) };
         })
     }
@@ -156,7 +156,7 @@ impl Domain {
         let dev = self.device.as_raw();
         let mut owned = self.owned.lock();
         owned.mapped.reserve(1, GFP_KERNEL)?;
-        // SAFETY: the device is valid, and `pages` is `len()` bytes of
+        // SAFETY: The device is valid, and `pages` is `len()` bytes of
         // memory that stays until it is unmapped in `drop()`.
         let dma = unsafe {
             raw::rtrs_helper_ib_dma_map_single(
@@ -166,7 +166,7 @@ impl Domain {
                 dir.as_raw(),
             )
         };
-        // SAFETY: the device is valid.
+        // SAFETY: The device is valid.
         if unsafe { raw::rtrs_helper_ib_dma_mapping_error(dev, dma) } != 0 {
             return Err(ENOMEM);
         }
@@ -179,7 +179,7 @@ impl Domain {
             GFP_KERNEL,
         )?;
         drop(owned);
-        // SAFETY: the device is valid, and has just mapped this.
+        // SAFETY: The device is valid, and has just mapped this.
         let needs_sync = unsafe { raw::rtrs_helper_ib_dma_need_sync(dev, dma) };
         Ok(Region {
             domain: self.clone(),
@@ -227,7 +227,7 @@ impl Domain {
     pub(super) fn alloc_mr(&self, pages: u32) -> Result<NonNull<raw::ib_mr>> {
         let mut owned = self.owned.lock();
         owned.mrs.reserve(1, GFP_KERNEL)?;
-        // SAFETY: the PD is valid.
+        // SAFETY: The PD is valid.
         let mr = kernel::error::from_err_ptr(unsafe {
             raw::ib_alloc_mr(self.as_raw(), raw::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
         })?;
@@ -243,7 +243,7 @@ impl PinnedDrop for Domain {
         let dev = self.device.as_raw();
         let owned = self.owned.lock();
         for mr in owned.mrs.iter() {
-            // SAFETY: allocated in `alloc_mr()`. No queue pair of this domain is left whose work
+            // SAFETY: Allocated in `alloc_mr()`. No queue pair of this domain is left whose work
             // requests could name it, and no `Mr`: they hold references to the domain.
             let ret = unsafe { raw::ib_dereg_mr_user(mr.as_ptr(), core::ptr::null_mut()) };
             if ret != 0 {
@@ -251,14 +251,14 @@ impl PinnedDrop for Domain {
             }
         }
         for m in owned.mapped.iter() {
-            // SAFETY: mapped in `map()` with these arguments. No queue pair of
+            // SAFETY: Mapped in `map()` with these arguments. No queue pair of
             // this domain is left, as above, and no memory region.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_single(dev, m.dma, m.pages.len(), m.dir.as_raw());
             }
         }
         drop(owned);
-        // SAFETY: allocated in `new()`; nothing uses it any more, see above.
+        // SAFETY: Allocated in `new()`; nothing uses it any more, see above.
         let ret = unsafe { raw::ib_dealloc_pd_user(self.pd.as_ptr(), core::ptr::null_mut()) };
         if ret != 0 {
             pr_warn!("protection domain not deallocated: {}\n", ret);
@@ -370,7 +370,7 @@ impl Region {
     #[inline(never)]
     fn give_to_cpu(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
-            // SAFETY: the device is valid, the range is inside the mapping.
+            // SAFETY: The device is valid, the range is inside the mapping.
             // No overflow: the range has an address.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_cpu(
@@ -395,7 +395,7 @@ impl Region {
     #[inline(never)]
     fn give_to_device(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
-            // SAFETY: the device is valid, the range is inside the mapping.
+            // SAFETY: The device is valid, the range is inside the mapping.
             // No overflow: the range has an address.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_device(

@@ -179,7 +179,7 @@ impl<H: Handler> Endpoint<H> {
         consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>> {
         let this = Self::alloc(handler, index, consumer)?;
-        // SAFETY: the endpoint stays where it is until the id, which it owns,
+        // SAFETY: The endpoint stays where it is until the id, which it owns,
         // is destroyed.
         let id = unsafe {
             CmId::new(
@@ -207,7 +207,7 @@ impl<H: Handler> Endpoint<H> {
         let id = pending.into_id();
         let context = this.as_ref().context();
         id.with_handler_lock(|| {
-            // SAFETY: no handler of the id runs; the endpoint stays where it
+            // SAFETY: No handler of the id runs; the endpoint stays where it
             // is until the id, which it owns from now on, is destroyed.
             unsafe {
                 raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event::<H>));
@@ -325,7 +325,7 @@ impl<H: Handler> Endpoint<H> {
         timeout_ms: u32,
     ) -> Result {
         let src = src.map_or(core::ptr::null_mut(), |s| s.as_raw().cast_mut());
-        // SAFETY: the id is valid; the addresses are only read.
+        // SAFETY: The id is valid; the addresses are only read.
         to_result(unsafe {
             raw::rdma_resolve_addr(
                 self.id()?.as_raw(),
@@ -339,7 +339,7 @@ impl<H: Handler> Endpoint<H> {
     /// Sets the time after which an unacknowledged request is repeated, as the
     /// exponent of the IB specification: 4.096 us * 2^`exponent`.
     pub fn set_ack_timeout(&self, exponent: u8) -> Result {
-        // SAFETY: the id is valid.
+        // SAFETY: The id is valid.
         to_result(unsafe { raw::rdma_set_ack_timeout(self.id()?.as_raw(), exponent) })
     }
 
@@ -353,7 +353,7 @@ impl<H: Handler> Endpoint<H> {
     /// connection is up: its last message was lost, and need not be repeated. Any context.
     pub(super) fn communication_established(&self) {
         if let Some(id) = self.known_id() {
-            // SAFETY: the id is valid. It fails if the connection is up by now.
+            // SAFETY: The id is valid. It fails if the connection is up by now.
             unsafe { raw::rdma_notify(id.as_raw(), raw::ib_event_type_IB_EVENT_COMM_EST) };
         }
     }
@@ -365,7 +365,7 @@ impl<H: Handler> Endpoint<H> {
             qp.close_gate();
         }
         if let Some(id) = self.known_id().filter(|id| id.port_is_active()) {
-            // SAFETY: the id is valid. Fails when there is no connection.
+            // SAFETY: The id is valid. Fails when there is no connection.
             unsafe { raw::rdma_disconnect(id.as_raw()) };
         }
     }
@@ -395,7 +395,7 @@ impl<H: Handler> Endpoint<H> {
     /// as long, and which nobody has to wait for who wants to send elsewhere what was in flight.
     /// Sleeps; not from a callback.
     pub fn destroy_qp(self: Pin<&mut Self>) {
-        // SAFETY: nothing is moved out of it that is pinned.
+        // SAFETY: Nothing is moved out of it that is pinned.
         let this = unsafe { self.get_unchecked_mut() };
         // No event reaches the handler after this, so that the queue pair can go before the id, as
         // it has to.
@@ -404,7 +404,7 @@ impl<H: Handler> Endpoint<H> {
             return;
         }
         if let Some(qp) = this.qp() {
-            // SAFETY: called once, as the flag says; we own it, and are not called from a callback,
+            // SAFETY: Called once, as the flag says; we own it, and are not called from a callback,
             // as the type says.
             unsafe { qp.destroy_qp() };
         }
@@ -415,13 +415,13 @@ impl<H: Handler> Endpoint<H> {
 impl<H: Handler> PinnedDrop for Endpoint<H> {
     fn drop(mut self: Pin<&mut Self>) {
         self.as_mut().destroy_qp();
-        // SAFETY: nothing is moved out of it that is pinned.
+        // SAFETY: Nothing is moved out of it that is pinned.
         let this = unsafe { self.get_unchecked_mut() };
         if let Some(qp) = this.qp() {
-            // SAFETY: called once, here, after its QP was destroyed.
+            // SAFETY: Called once, here, after its QP was destroyed.
             unsafe { qp.free_cq() };
         }
-        // SAFETY: here alone, and nobody looks at it afterwards.
+        // SAFETY: Here alone, and nobody looks at it afterwards.
         let id = this.id.as_ref().map(|id| unsafe { core::ptr::read(&**id) });
         match (id, this.place.take()) {
             (Some(id), Some(place)) if this.greeted.load(Relaxed) => {
@@ -474,7 +474,7 @@ impl<'a, H: Handler> Locked<'a, H> {
 
     /// Starts to resolve the route; an event tells the end.
     pub fn resolve_route(&self, timeout_ms: u32) -> Result {
-        // SAFETY: the id is valid.
+        // SAFETY: The id is valid.
         to_result(unsafe {
             raw::rdma_resolve_route(self.0.id()?.as_raw(), timeout_ms as ffi::c_ulong)
         })
@@ -484,7 +484,7 @@ impl<'a, H: Handler> Locked<'a, H> {
     pub fn connect(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
         self.0.greeted.store(true, Relaxed);
-        // SAFETY: the id is valid, its handler lock held; the parameters are
+        // SAFETY: The id is valid, its handler lock held; the parameters are
         // only read.
         to_result(unsafe { raw::rdma_connect_locked(self.0.id()?.as_raw(), &mut param) })
     }
@@ -493,7 +493,7 @@ impl<'a, H: Handler> Locked<'a, H> {
     /// rejected it, without a message. May sleep.
     pub fn accept(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
-        // SAFETY: as for `connect()`.
+        // SAFETY: As for `connect()`.
         to_result(unsafe { raw::rdma_accept(self.0.id()?.as_raw(), &mut param) })
     }
 
@@ -514,9 +514,9 @@ unsafe extern "C" fn event<H: Handler>(
     id: *mut raw::rdma_cm_id,
     ev: *mut raw::rdma_cm_event,
 ) -> ffi::c_int {
-    // SAFETY: the context is the endpoint, which destroys the id before it goes.
+    // SAFETY: The context is the endpoint, which destroys the id before it goes.
     let ep = unsafe { &*raw::rtrs_helper_cm_context(id).cast::<Endpoint<H>>() };
-    // SAFETY: valid for the time of this handler.
+    // SAFETY: Valid for the time of this handler.
     let ev = unsafe { CmEvent::from_raw(id, ev) };
     if matches!(ev, CmEvent::DeviceRemoval) {
         ep.removed.store(true, Relaxed);

@@ -39,7 +39,7 @@ impl Access {
     );
 
     pub(super) fn as_raw(self) -> i32 {
-        // CAST: small flags.
+        // CAST: Small flags.
         self.0 as i32
     }
 }
@@ -65,7 +65,7 @@ pub struct Mr {
     domain: Arc<Domain>,
 }
 
-// SAFETY: a region may be used from any thread.
+// SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
 // SAFETY: `key` has one holder at a time.
 unsafe impl Sync for Mr {}
@@ -89,9 +89,9 @@ impl Mr {
             if !Arc::ptr_eq(r.domain(), domain) || r.len() != len {
                 return Err(EINVAL);
             }
-            // SAFETY: all zeroes is a valid scatterlist entry.
+            // SAFETY: All zeroes is a valid scatterlist entry.
             let mut sg: raw::scatterlist = unsafe { core::mem::zeroed() };
-            // CAST: checked above.
+            // CAST: Checked above.
             sg.length = len as u32;
             sg.dma_address = r.dma();
             #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
@@ -113,9 +113,9 @@ impl Mr {
             map_list(raw, list.as_mut_ptr(), count, page_size, base)
         }?;
         let key = KeyByte::new(random_u64());
-        // SAFETY: the region is valid, not registered, and nobody else knows it.
+        // SAFETY: The region is valid, not registered, and nobody else knows it.
         unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key.get()) };
-        // INVARIANT: just allocated there, and described.
+        // INVARIANT: Just allocated there, and described.
         Ok(Self {
             raw,
             iova,
@@ -142,14 +142,14 @@ impl Mr {
         // No overflow: not 0.
         let fit = domain.device().attrs().page_sizes & u64::from(len | (len - 1));
         let size = fit.checked_ilog2().ok_or(crate::errno::EOPNOTSUPP)?;
-        // CAST: at most `len`. No overflow: below 32.
+        // CAST: At most `len`. No overflow: below 32.
         Ok((1u64 << size) as u32)
     }
 
     /// The current key.
     #[inline]
     pub fn rkey(&self) -> u32 {
-        // SAFETY: the region is valid.
+        // SAFETY: The region is valid.
         unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) }
     }
 
@@ -164,7 +164,7 @@ impl Mr {
     pub fn next_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
         let key = key.change(random_u64);
-        // SAFETY: the region is valid; nobody else changes its key, as the byte is held.
+        // SAFETY: The region is valid; nobody else changes its key, as the byte is held.
         unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), key) };
         Ok(self.rkey())
     }
@@ -212,7 +212,7 @@ pub(super) unsafe fn map_list(
         return Err(EINVAL);
     }
     let n = i32::try_from(nents).map_err(|_| EINVAL)?;
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     let mapped =
         unsafe { raw::ib_map_mr_sg(mr.as_ptr(), sgl, n, core::ptr::null_mut(), page_size) };
     if mapped != n {
@@ -221,7 +221,7 @@ pub(super) unsafe fn map_list(
     // What the peer calls it says nothing about where it is. Only the offset in the first page
     // has to stay.
     let in_page = u64::from(page_size).wrapping_sub(1);
-    // SAFETY: by the function's requirement.
+    // SAFETY: By the function's requirement.
     unsafe {
         let first = raw::rtrs_helper_ib_mr_iova(mr.as_ptr());
         let iova = base | first & in_page;

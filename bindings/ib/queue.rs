@@ -236,9 +236,9 @@ pub struct QueuePair {
     domain: Arc<Domain>,
 }
 
-// SAFETY: verbs may be called from any thread; what is mutable is behind locks.
+// SAFETY: Verbs may be called from any thread; what is mutable is behind locks.
 unsafe impl Send for QueuePair {}
-// SAFETY: see above.
+// SAFETY: See above.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
@@ -256,7 +256,7 @@ impl QueuePair {
         cfg: &QueueConfig,
         owner: &'static CStr,
     ) -> Result<Pin<KBox<Self>>> {
-        // SAFETY: by the function's requirement; the callbacks are those of the
+        // SAFETY: By the function's requirement; the callbacks are those of the
         // endpoint's type.
         unsafe {
             Self::create(
@@ -310,7 +310,7 @@ impl QueuePair {
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
-        // SAFETY: the device is valid; `context` is only handed back to the
+        // SAFETY: The device is valid; `context` is only handed back to the
         // callbacks, which end in `free_cq()`. CAST: bounded by device limits.
         let cq = kernel::error::from_err_ptr(unsafe {
             raw::__ib_alloc_cq(
@@ -324,7 +324,7 @@ impl QueuePair {
         })?;
         let cq = NonNull::new(cq).ok_or(ENOMEM)?;
         let free_cq = kernel::types::ScopeGuard::new(|| {
-            // SAFETY: allocated above, without users.
+            // SAFETY: Allocated above, without users.
             unsafe { raw::ib_free_cq(cq.as_ptr()) }
         });
 
@@ -350,7 +350,7 @@ impl QueuePair {
             raw::rdma_create_qp(id.as_ptr(), domain.as_raw(), &mut attr)
         })?;
         let destroy_qp = kernel::types::ScopeGuard::new(|| {
-            // SAFETY: created above, nothing was posted.
+            // SAFETY: Created above, nothing was posted.
             unsafe { raw::rdma_destroy_qp(id.as_ptr()) }
         });
         // SAFETY: `id` is valid and has a QP now.
@@ -361,7 +361,7 @@ impl QueuePair {
             raw::rtrs_helper_ib_qp_num(qp.as_ptr())
         };
 
-        // INVARIANT: created above, for `id` and `ep`.
+        // INVARIANT: Created above, for `id` and `ep`.
         let this = KBox::pin_init(
             pin_init!(Self {
                 qp,
@@ -537,7 +537,7 @@ impl QueuePair {
         if self.drained.xchg(true, Full) {
             return;
         }
-        // SAFETY: the QP is valid, nobody posts any more. The drain's own
+        // SAFETY: The QP is valid, nobody posts any more. The drain's own
         // requests have the entries that `new()` added; this is the only drain.
         unsafe {
             match self.context {
@@ -555,7 +555,7 @@ impl QueuePair {
     /// nothing reaches the QP afterwards.
     pub(super) unsafe fn destroy_qp(&self) {
         self.drain();
-        // SAFETY: drained; `id` is valid and owns the QP.
+        // SAFETY: Drained; `id` is valid and owns the QP.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         self.domain.remove_queue_pair();
     }
@@ -569,7 +569,7 @@ impl QueuePair {
     ///
     /// [`destroy_qp`]: QueuePair::destroy_qp
     pub(super) unsafe fn free_cq(&self) {
-        // SAFETY: its only QP is gone. Waits for callbacks still running.
+        // SAFETY: Its only QP is gone. Waits for callbacks still running.
         unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }
 }

@@ -40,9 +40,9 @@ struct Segment {
     len: usize,
 }
 
-// SAFETY: owns its memory.
+// SAFETY: Owns its memory.
 unsafe impl Send for SgBuffer {}
-// SAFETY: the segments are only read, their memory is copied from and to. What
+// SAFETY: The segments are only read, their memory is copied from and to. What
 // is in the list, which mapping it writes to, is left to the one who has it by
 // `lend`.
 unsafe impl Sync for SgBuffer {}
@@ -84,7 +84,7 @@ impl SgBuffer {
                 return Err(EINVAL);
             }
             this.len = this.len.checked_add(len).ok_or(EINVAL)?;
-            // SAFETY: all zeroes is a valid entry, to be initialised below.
+            // SAFETY: All zeroes is a valid entry, to be initialised below.
             this.list.push(unsafe { core::mem::zeroed() }, GFP_KERNEL)?;
             this.segments
                 .push(Segment { pages, offset, len }, GFP_KERNEL)?;
@@ -92,18 +92,18 @@ impl SgBuffer {
         // What was counted, not what the iterator announced.
         let nr = u32::try_from(this.list.len())?;
         if nr != 0 {
-            // SAFETY: there are `nr` entries.
+            // SAFETY: There are `nr` entries.
             unsafe { raw::rtrs_helper_sg_init_table(this.list.as_mut_ptr(), nr) };
         }
         for (entry, segment) in this.list.iter_mut().zip(this.segments.iter()) {
-            // SAFETY: inside the segment's memory, which is lowmem.
-            // CAST: checked above.
+            // SAFETY: Inside the segment's memory, which is lowmem.
+            // CAST: Checked above.
             unsafe {
                 let start = segment.pages.as_ptr().add(segment.offset);
                 raw::rtrs_helper_sg_set_buf(entry, start.cast(), segment.len as u32);
             }
         }
-        // INVARIANT: made so above.
+        // INVARIANT: Made so above.
         Ok(this)
     }
 
@@ -164,7 +164,7 @@ impl SgBuffer {
     pub(crate) unsafe fn lend(&self) -> Result<(*mut raw::scatterlist, u32)> {
         // What was done with the list before is done: pairs with `give_back`.
         self.lent.cmpxchg(false, true, Acquire).map_err(|_| EBUSY)?;
-        // CAST: was checked in `new()`.
+        // CAST: Was checked in `new()`.
         Ok((self.list.as_ptr().cast_mut(), self.list.len() as u32))
     }
 
@@ -175,7 +175,7 @@ impl SgBuffer {
     /// The caller must have it by [`lend`](Self::lend), and nothing use it any
     /// more.
     pub(crate) unsafe fn give_back(&self) {
-        // INVARIANT: by the function's requirement nobody has it.
+        // INVARIANT: By the function's requirement nobody has it.
         self.lent.store(false, Release);
     }
 }

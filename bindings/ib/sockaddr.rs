@@ -12,7 +12,7 @@ use crate::raw;
 ///
 /// `ENODEV` if there is none.
 pub fn interface_index(name: &core::ffi::CStr) -> Result<u32> {
-    // SAFETY: a C string.
+    // SAFETY: A C string.
     match unsafe { raw::rtrs_helper_ifindex(kernel::str::CStrExt::as_char_ptr(name)) } {
         0 => Err(ENODEV),
         index => Ok(index),
@@ -28,9 +28,9 @@ pub fn interface_index(name: &core::ffi::CStr) -> Result<u32> {
 #[derive(Clone, Copy)]
 pub struct SockAddr(raw::__kernel_sockaddr_storage);
 
-// SAFETY: plain bytes, whatever the generated type has for alignment.
+// SAFETY: Plain bytes, whatever the generated type has for alignment.
 unsafe impl Send for SockAddr {}
-// SAFETY: as above.
+// SAFETY: As above.
 unsafe impl Sync for SockAddr {}
 
 const AF_INET: u16 = raw::AF_INET as u16;
@@ -39,7 +39,7 @@ const AF_IB: u16 = raw::AF_IB as u16;
 
 impl SockAddr {
     fn zeroed() -> Self {
-        // SAFETY: all zeroes is a valid `sockaddr_storage`.
+        // SAFETY: All zeroes is a valid `sockaddr_storage`.
         Self(unsafe { core::mem::zeroed() })
     }
 
@@ -47,7 +47,7 @@ impl SockAddr {
         const { assert!(core::mem::size_of::<T>() <= core::mem::size_of::<Self>()) };
         const { assert!(core::mem::align_of::<T>() <= core::mem::align_of::<Self>()) };
         let mut this = Self::zeroed();
-        // SAFETY: the storage is large and aligned enough for `T`, see above;
+        // SAFETY: The storage is large and aligned enough for `T`, see above;
         // only called with the C structures below.
         unsafe { core::ptr::from_mut(&mut this.0).cast::<T>().write(part) };
         this
@@ -57,14 +57,14 @@ impl SockAddr {
     ///
     /// `T` must be the C structure of the address' family.
     unsafe fn part<T: Copy>(&self) -> T {
-        // SAFETY: the storage is large and aligned enough, and holds a `T` by
+        // SAFETY: The storage is large and aligned enough, and holds a `T` by
         // the function's requirement.
         unsafe { core::ptr::from_ref(&self.0).cast::<T>().read() }
     }
 
     /// IPv4 address and port.
     pub fn v4(ip: [u8; 4], port: u16) -> Self {
-        // SAFETY: all zeroes is a valid `sockaddr_in`.
+        // SAFETY: All zeroes is a valid `sockaddr_in`.
         let mut sin: raw::sockaddr_in = unsafe { core::mem::zeroed() };
         sin.sin_family = AF_INET;
         sin.sin_port = port.to_be();
@@ -74,7 +74,7 @@ impl SockAddr {
 
     /// IPv6 address, port and scope (interface index, or 0).
     pub fn v6(ip: [u8; 16], port: u16, scope: u32) -> Self {
-        // SAFETY: all zeroes is a valid `sockaddr_in6`.
+        // SAFETY: All zeroes is a valid `sockaddr_in6`.
         let mut sin6: raw::sockaddr_in6 = unsafe { core::mem::zeroed() };
         sin6.sin6_family = AF_INET6;
         sin6.sin6_port = port.to_be();
@@ -91,7 +91,7 @@ impl SockAddr {
     /// InfiniBand GID, with the service id of `port` in the IB port space,
     /// every partition.
     pub fn gid(gid: [u8; 16], port: u16) -> Self {
-        // SAFETY: all zeroes is a valid `sockaddr_ib`.
+        // SAFETY: All zeroes is a valid `sockaddr_ib`.
         let mut sib: raw::sockaddr_ib = unsafe { core::mem::zeroed() };
         sib.sib_family = AF_IB;
         sib.sib_pkey = u16::MAX.to_be();
@@ -112,9 +112,9 @@ impl SockAddr {
     ///
     /// `ptr` must point to an address whose size is that of its family.
     pub unsafe fn from_raw(ptr: *const core::ffi::c_void) -> Result<Self> {
-        // SAFETY: every `sockaddr` starts with its family.
+        // SAFETY: Every `sockaddr` starts with its family.
         let family = unsafe { ptr.cast::<u16>().read_unaligned() };
-        // SAFETY: by the function's requirement there are that many bytes.
+        // SAFETY: By the function's requirement there are that many bytes.
         unsafe {
             match family {
                 AF_INET => {
@@ -146,7 +146,7 @@ impl SockAddr {
     ///
     /// `ptr` must point to a writable `struct sockaddr_storage`.
     pub unsafe fn write_raw(&self, ptr: *mut core::ffi::c_void) {
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         unsafe {
             ptr.cast::<raw::__kernel_sockaddr_storage>()
                 .write_unaligned(self.0)
@@ -154,14 +154,14 @@ impl SockAddr {
     }
 
     fn family(&self) -> u16 {
-        // SAFETY: every address starts with its family.
+        // SAFETY: Every address starts with its family.
         unsafe { self.part::<u16>() }
     }
 
     /// Address bytes of an IPv4 address.
     pub fn as_v4(&self) -> Option<[u8; 4]> {
         (self.family() == AF_INET).then(|| {
-            // SAFETY: the family says so.
+            // SAFETY: The family says so.
             let sin: raw::sockaddr_in = unsafe { self.part() };
             sin.sin_addr.s_addr.to_ne_bytes()
         })
@@ -170,7 +170,7 @@ impl SockAddr {
     /// Address bytes and scope of an IPv6 address.
     pub fn as_v6(&self) -> Option<([u8; 16], u32)> {
         (self.family() == AF_INET6).then(|| {
-            // SAFETY: the family says so; every bit pattern is an address.
+            // SAFETY: The family says so; every bit pattern is an address.
             unsafe {
                 let sin6: raw::sockaddr_in6 = self.part();
                 (sin6.sin6_addr.in6_u.u6_addr8, sin6.sin6_scope_id)
@@ -181,7 +181,7 @@ impl SockAddr {
     /// GID of an InfiniBand address.
     pub fn as_gid(&self) -> Option<[u8; 16]> {
         (self.family() == AF_IB).then(|| {
-            // SAFETY: the family says so; every bit pattern is a GID.
+            // SAFETY: The family says so; every bit pattern is a GID.
             unsafe {
                 let sib: raw::sockaddr_ib = self.part();
                 sib.sib_addr.ib_u.uib_addr8
@@ -197,12 +197,12 @@ impl SockAddr {
     /// The port: of an IP address, or in the service id of an InfiniBand address.
     pub fn port(&self) -> u16 {
         match self.family() {
-            // SAFETY: the family says so.
+            // SAFETY: The family says so.
             AF_INET => u16::from_be(unsafe { self.part::<raw::sockaddr_in>() }.sin_port),
-            // SAFETY: the family says so.
+            // SAFETY: The family says so.
             AF_INET6 => u16::from_be(unsafe { self.part::<raw::sockaddr_in6>() }.sin6_port),
-            // SAFETY: the family says so.
-            // CAST: the port is in the last 16 bits of the id.
+            // SAFETY: The family says so.
+            // CAST: The port is in the last 16 bits of the id.
             AF_IB => u64::from_be(unsafe { self.part::<raw::sockaddr_ib>() }.sib_sid) as u16,
             _ => 0,
         }
@@ -216,7 +216,7 @@ impl SockAddr {
     ///
     /// `ptr` must be valid.
     pub(super) unsafe fn from_storage(ptr: *const raw::__kernel_sockaddr_storage) -> Self {
-        // SAFETY: by the function's requirement.
+        // SAFETY: By the function's requirement.
         Self(unsafe { ptr.read() })
     }
 }

@@ -67,7 +67,7 @@ macro_rules! device_watch {
     ($vis:vis static $name:ident: $type:ty = $text:expr;) => {
         $vis static $name: $crate::ib::DeviceWatch<$type> = $crate::ib::DeviceWatch::new($text);
 
-        // SAFETY: there is only this one.
+        // SAFETY: There is only this one.
         unsafe impl $crate::ib::HasWatch for $type {
             fn watch() -> &'static $crate::ib::DeviceWatch<Self> {
                 &$name
@@ -91,7 +91,7 @@ pub struct DeviceWatch<W> {
     _watch: PhantomData<fn() -> W>,
 }
 
-// SAFETY: the structure is constant until it is registered, and synchronised by
+// SAFETY: The structure is constant until it is registered, and synchronised by
 // ib_core while it is.
 unsafe impl<W> Sync for DeviceWatch<W> {}
 
@@ -111,7 +111,7 @@ struct DeviceHandler {
 impl<W: Watch> DeviceWatch<W> {
     /// A watch that has not begun.
     pub const fn new(name: &'static CStr) -> Self {
-        // SAFETY: all zeroes is a valid `ib_client`: pointers and lists that
+        // SAFETY: All zeroes is a valid `ib_client`: pointers and lists that
         // ib_core initialises.
         let mut client: raw::ib_client = unsafe { MaybeUninit::zeroed().assume_init() };
         client.name = kernel::str::as_char_ptr_in_const_context(name);
@@ -138,20 +138,20 @@ impl<W: Watch> DeviceWatch<W> {
         if self.started.cmpxchg(false, true, Full).is_err() {
             return Err(EBUSY);
         }
-        // SAFETY: static, and not registered, see above.
+        // SAFETY: Static, and not registered, see above.
         let ret = to_result(unsafe { raw::ib_register_client(self.client.get()) });
         if let Err(e) = ret {
             self.started.store(false, Release);
             return Err(e);
         }
-        // INVARIANT: just checked, and registered.
+        // INVARIANT: Just checked, and registered.
         Ok(Watching(self))
     }
 }
 
 impl<W: Watch> Drop for Watching<W> {
     fn drop(&mut self) {
-        // SAFETY: registered, by the type invariant.
+        // SAFETY: Registered, by the type invariant.
         unsafe { raw::ib_unregister_client(self.0.client.get()) };
         self.0.started.store(false, Release);
     }
@@ -163,7 +163,7 @@ impl<W: Watch> Drop for Watching<W> {
 unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
     let handler = KBox::new(
         DeviceHandler {
-            // SAFETY: all zeroes is valid; initialised below.
+            // SAFETY: All zeroes is valid; initialised below.
             handler: unsafe { core::mem::zeroed() },
         },
         GFP_KERNEL,
@@ -172,7 +172,7 @@ unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
         return ENOMEM.to_errno();
     };
     let handler = KBox::into_raw(handler);
-    // SAFETY: the handler stays until `remove()`; the device is valid.
+    // SAFETY: The handler stays until `remove()`; the device is valid.
     unsafe {
         raw::rtrs_helper_event_handler_init(
             core::ptr::addr_of_mut!((*handler).handler),
@@ -190,7 +190,7 @@ unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
 ///
 /// As for [`add`]; `data` is what that stored.
 unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
-    // SAFETY: ib_core calls this once for each successful `add()`.
+    // SAFETY: `ib_core` calls this once for each successful `add()`.
     unsafe {
         W::device_event(Device::from_raw(dev), DeviceEvent::Removed);
         // Waits for a handler that runs.
@@ -205,9 +205,9 @@ unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::
 ///
 /// To be called by ib_core for a handler registered by [`add`].
 unsafe extern "C" fn event<W: Watch>(_: *mut raw::ib_event_handler, ev: *mut raw::ib_event) {
-    // SAFETY: ib_core passes a valid event.
+    // SAFETY: `ib_core` passes a valid event.
     let ev = unsafe { &*ev };
-    // SAFETY: called for events of a port only; those have its number there.
+    // SAFETY: Called for events of a port only; those have its number there.
     let port = || unsafe { ev.element.port_num };
     let what = match ev.event {
         raw::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive(port()),
@@ -216,6 +216,6 @@ unsafe extern "C" fn event<W: Watch>(_: *mut raw::ib_event_handler, ev: *mut raw
         raw::ib_event_type_IB_EVENT_DEVICE_FATAL => DeviceEvent::Fatal,
         _ => return,
     };
-    // SAFETY: the device is valid while it has events.
+    // SAFETY: The device is valid while it has events.
     W::device_event(unsafe { Device::from_raw(ev.device) }, what);
 }

@@ -39,7 +39,7 @@ impl WcStatus {
 
     /// Text for a log line.
     pub fn message(self) -> &'static CStr {
-        // SAFETY: returns a static string for every value.
+        // SAFETY: Returns a static string for every value.
         unsafe { CStr::from_char_ptr(raw::ib_wc_status_msg(self.0)) }
     }
 }
@@ -78,13 +78,13 @@ impl Wc {
     ///
     /// `wc` must be a completion that ib_core passed to a `done` callback.
     pub(super) unsafe fn from_raw<'a>(wc: *mut raw::ib_wc) -> &'a Self {
-        // SAFETY: by the function's requirement; `Wc` is transparent.
+        // SAFETY: By the function's requirement; `Wc` is transparent.
         unsafe { &*wc.cast() }
     }
 
     #[inline]
     fn raw(&self) -> &raw::ib_wc {
-        // SAFETY: nobody writes a completion while its callback runs.
+        // SAFETY: Nobody writes a completion while its callback runs.
         unsafe { &*self.0.get() }
     }
 
@@ -118,7 +118,7 @@ pub struct Success(kernel::types::Opaque<raw::ib_wc>);
 impl Success {
     #[inline]
     fn raw(&self) -> &raw::ib_wc {
-        // SAFETY: nobody writes a completion while its callback runs.
+        // SAFETY: Nobody writes a completion while its callback runs.
         unsafe { &*self.0.get() }
     }
 
@@ -154,7 +154,7 @@ impl Success {
     /// The immediate of a received message, in host order.
     #[inline(always)]
     pub fn imm(&self) -> Option<u32> {
-        // CAST: flags are an `int` in the structure.
+        // CAST: Flags are an `int` in the structure.
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0 {
             // SAFETY: The flag says that this member of the union was written.
             Some(u32::from_be(unsafe { self.raw().ex.imm_data }))

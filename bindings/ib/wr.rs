@@ -202,7 +202,7 @@ impl<'q, const N: usize> Chain<'q, N> {
             },
             // The driver only reads the list.
             sg_list: sges.as_ptr().cast_mut(),
-            // CAST: a few elements; the device checks against its limit.
+            // CAST: A few elements; the device checks against its limit.
             num_sge: sges.len() as i32,
             opcode,
             send_flags: 0,

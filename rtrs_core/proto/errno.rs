@@ -92,8 +92,8 @@ impl IoErrno {
             _ => EIO,
         };
 
-        // INVARIANT: all numbers above are in 1..=511.
-        // CAST: and so fit 16 bits.
+        // INVARIANT: All numbers above are in 1..=511.
+        // CAST: And so fit 16 bits.
         Self(errno as u16)
     }
 
@@ -129,7 +129,7 @@ pub struct RejectErrno(u16);
 
 impl RejectErrno {
     /// The peer gave no usable reason.
-    // INVARIANT: in 1..=4095.
+    // INVARIANT: In 1..=4095.
     pub const CONNRESET: Self = Self(ECONNRESET as u16);
 
     /// The value for the kernel-style error `ret`, a negative errno.
@@ -149,7 +149,7 @@ impl RejectErrno {
     /// Numbers that are internal to the kernel are replaced as in an answer: they would make
     /// whoever waits for the outcome do strange things, to begin again for instance.
     pub const fn from_field(field: u16) -> Self {
-        // CAST: the field is two's complement.
+        // CAST: The field is two's complement.
         match field as i16 as i32 {
             ret @ ..=-1 => Self::from_kernel(IoErrno::from_kernel(ret).to_kernel()),
             _ => Self::CONNRESET,
@@ -158,7 +158,7 @@ impl RejectErrno {
 
     /// The field as it goes into a reject message.
     pub const fn to_field(self) -> u16 {
-        // CAST: two's complement of a number that fits 15 bits.
+        // CAST: Two's complement of a number that fits 15 bits.
         (-(self.0 as i16)) as u16
     }
 

@@ -100,7 +100,7 @@ impl ProtoError {
 
     /// A small dense number, for a table of counters with `ALL.len()` entries.
     pub const fn index(self) -> usize {
-        // CAST: a field-less enum, discriminants count from 0.
+        // CAST: A field-less enum, discriminants count from 0.
         self as usize
     }
 

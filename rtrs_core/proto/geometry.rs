@@ -75,7 +75,7 @@ impl Geometry {
             return Err(ProtoError::HeaderSize);
         }
 
-        // INVARIANT: the header is at most half of the chunk, so 4 KiB or more are left for data.
+        // INVARIANT: The header is at most half of the chunk, so 4 KiB or more are left for data.
         Ok(Self {
             max_io_size: chunk_size - max_hdr_size,
             max_hdr_size,
@@ -102,7 +102,7 @@ impl Geometry {
             .checked_add(accept.max_hdr_size)
             .ok_or(ProtoError::ChunkSize)?;
 
-        // INVARIANT: checked above.
+        // INVARIANT: Checked above.
         Ok(Self {
             max_io_size: accept.max_io_size,
             max_hdr_size: accept.max_hdr_size,
@@ -167,7 +167,7 @@ impl Geometry {
 
     /// All chunks together in bytes, at most 256 MiB.
     pub const fn total_size(&self) -> u64 {
-        // CAST: widening. No overflow: 48 bits.
+        // CAST: Widening. No overflow: 48 bits.
         self.queue_depth() as u64 * self.chunk_size() as u64
     }
 

@@ -190,7 +190,7 @@ impl ImmCodec {
 
         // No underflow: a 16-bit number has at most 16 index bits.
         let off_bits = PAYLOAD_BITS - buf_bits;
-        // INVARIANT: checked above.
+        // INVARIANT: Checked above.
         Ok(Self {
             queue_depth,
             chunk_size,
@@ -238,7 +238,7 @@ impl ImmCodec {
         }
 
         Ok(IoTarget {
-            // CAST: below a 16-bit number.
+            // CAST: Below a 16-bit number.
             buf_id: buf_id as u16,
             off,
         })

@@ -96,7 +96,7 @@ impl<'a> InfoRsp<'a> {
             .get(Self::HEAD_SIZE..Self::size(count))
             .ok_or(ProtoError::Length)?;
 
-        // INVARIANT: cut to `count` descriptors.
+        // INVARIANT: Cut to `count` descriptors.
         Ok(Self { descs })
     }
 

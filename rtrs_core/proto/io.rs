@@ -202,7 +202,7 @@ impl SgDesc {
     /// The descriptor's bytes, by words, as they are stored.
     #[inline(always)]
     pub(super) const fn to_bytes(self) -> [[u8; 8]; 2] {
-        // CAST: widening.
+        // CAST: Widening.
         let key_and_len = self.rkey as u64 | (self.len as u64) << 32;
         [self.addr.to_le_bytes(), key_and_len.to_le_bytes()]
     }
@@ -244,7 +244,7 @@ impl WriteMsg {
     /// The message's bytes.
     #[inline(always)]
     pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
-        // CAST: widening. Two fields are one store.
+        // CAST: Widening. Two fields are one store.
         (MSG_WRITE as u32 | (self.usr_len as u32) << 16).to_le_bytes()
     }
 }
@@ -342,7 +342,7 @@ impl ReadMsg {
             addr,
             key_and_len,
         ];
-        // PANIC: as many as there are words.
+        // PANIC: As many as there are words.
         bytes.copy_from_slice(words.as_flattened());
         bytes
     }
@@ -350,7 +350,7 @@ impl ReadMsg {
     /// The fields before the descriptor.
     #[inline(always)]
     const fn start(usr_len: u16, flags: u16, sg_cnt: u16) -> u64 {
-        // CAST: widening.
+        // CAST: Widening.
         MSG_READ as u64 | (usr_len as u64) << 16 | (flags as u64) << 32 | (sg_cnt as u64) << 48
     }
 }
@@ -400,7 +400,7 @@ impl RkeyRsp {
     /// The message's bytes.
     #[inline(always)]
     pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
-        // CAST: widening. Three fields are one store.
+        // CAST: Widening. Three fields are one store.
         (MSG_RKEY_RSP as u64 | (self.buf_id as u64) << 16 | (self.rkey as u64) << 32).to_le_bytes()
     }
 }

@@ -47,7 +47,7 @@ impl SessionName {
         // PANIC: `dst` was cut to the length of `name`.
         dst.copy_from_slice(name);
 
-        // INVARIANT: checked above; `buf` was zero, and is longer than the longest name.
+        // INVARIANT: Checked above; `buf` was zero, and is longer than the longest name.
         Ok(Self {
             buf,
             len: u8::try_from(name.len()).map_err(|_| ProtoError::Name)?,

@@ -222,7 +222,7 @@ impl Request {
             // No overflow: within the chunk.
             Dir::Write => header.wrapping_add(data_len),
         };
-        // INVARIANT: the message was parsed out of what the chunk holds from `off`, the rest was
+        // INVARIANT: The message was parsed out of what the chunk holds from `off`, the rest was
         // checked above.
         let this = Self {
             addr: message.addr,
@@ -311,7 +311,7 @@ impl Request {
     /// Data and user message, in bytes: what the statistics count.
     #[inline(always)]
     pub const fn total_len(&self) -> u32 {
-        // CAST: widening. No overflow: within the chunk.
+        // CAST: Widening. No overflow: within the chunk.
         self.data_len.wrapping_add(self.usr_len as u32)
     }
 }
@@ -467,7 +467,7 @@ impl Layout {
     /// Offset of the message in the chunk, and of the end of the user message, in bytes.
     #[inline(always)]
     pub const fn off(&self) -> u32 {
-        // CAST: widening. No overflow: within the chunk.
+        // CAST: Widening. No overflow: within the chunk.
         self.data_len.wrapping_add(self.usr_len as u32)
     }
 
@@ -482,7 +482,7 @@ impl Layout {
 
     /// Length of user message and message in bytes: what has to be in the header buffer.
     pub const fn header_len(&self) -> u32 {
-        // CAST: widening. No overflow: 16 bits and 8 bits.
+        // CAST: Widening. No overflow: 16 bits and 8 bits.
         (self.usr_len as u32).wrapping_add(self.msg_len())
     }
 
@@ -510,6 +510,6 @@ impl Layout {
 
 /// Widens a length; `usize` has at least 32 bits wherever there is RDMA.
 const fn to_usize(len: u32) -> usize {
-    // CAST: see above.
+    // CAST: See above.
     len as usize
 }

@@ -137,7 +137,7 @@ const ERRNO_MASK: u64 = 0xfff;
 const LANE_SHIFT: u32 = 32;
 
 const fn lane(word: u64) -> u16 {
-    // CAST: cut to the field.
+    // CAST: Cut to the field.
     (word >> LANE_SHIFT) as u16
 }
 

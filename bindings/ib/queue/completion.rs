@@ -80,7 +80,7 @@ impl Slots {
     #[inline]
     fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
         let index = cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>();
-        // CAST: there are `u32` tokens.
+        // CAST: There are `u32` tokens.
         (index < self.0.len()).then_some(index as u32)
     }
 }
@@ -102,9 +102,9 @@ pub(in super::super) unsafe extern "C" fn send_done<H: Handler>(
     cq: *mut raw::ib_cq,
     wc: *mut raw::ib_wc,
 ) {
-    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
+    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ.
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
-    // SAFETY: ib_core passes a valid completion.
+    // SAFETY: `ib_core` passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
     let token = qp.send_slots.as_ref().and_then(|slots| slots.token_of(cqe));
@@ -122,9 +122,9 @@ pub(in super::super) unsafe extern "C" fn send_done<H: Handler>(
 ///
 /// As for [`send_done`], of a receive.
 unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
-    // SAFETY: the context of the CQ is the endpoint, which outlives the CQ.
+    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ.
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
-    // SAFETY: ib_core passes a valid completion.
+    // SAFETY: `ib_core` passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     // SAFETY: This is one of its completions.
     let qp = unsafe { ep.qp_of_completion() };
@@ -148,9 +148,9 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
 ///
 /// `context` is a live [`Endpoint<H>`], `event` one of its queue pair.
 unsafe extern "C" fn qp_event<H: Handler>(event: *mut raw::ib_event, context: *mut ffi::c_void) {
-    // SAFETY: the endpoint outlives its queue pair.
+    // SAFETY: The endpoint outlives its queue pair.
     let ep = unsafe { &*context.cast::<Endpoint<H>>() };
-    // SAFETY: ib_core passes a valid event.
+    // SAFETY: `ib_core` passes a valid event.
     let event = match unsafe { (*event).event } {
         raw::ib_event_type_IB_EVENT_QP_ACCESS_ERR => QpEvent::AccessError,
         raw::ib_event_type_IB_EVENT_QP_REQ_ERR => QpEvent::RequestError,

@@ -59,7 +59,7 @@ impl Mark {
 ///
 /// `wc` must be a completion of a request with the slot of a live [`Mark`].
 unsafe extern "C" fn mark_done(_cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
-    // SAFETY: by the function's requirement; the slot is the mark's first field.
+    // SAFETY: By the function's requirement; the slot is the mark's first field.
     unsafe {
         let mark = (*wc).__bindgen_anon_1.wr_cqe.cast::<Mark>();
         (*mark).done.store(true, Relaxed);
@@ -91,7 +91,7 @@ impl QueuePair {
     /// Handles completions. The caller has `polling`.
     fn process(&self, budget: u32) -> u32 {
         let budget = i32::try_from(budget).unwrap_or(i32::MAX);
-        // SAFETY: the CQ is valid, by the invariant, and handled by nobody else: it has
+        // SAFETY: The CQ is valid, by the invariant, and handled by nobody else: it has
         // neither interrupt nor work item.
         let found = unsafe { raw::ib_process_cq_direct(self.cq.as_ptr(), budget) };
         u32::try_from(found).unwrap_or(0)
@@ -108,7 +108,7 @@ impl QueuePair {
             fsleep(LOOK_AGAIN);
         }
         let (send, recv) = (Mark::new(), Mark::new());
-        // CAST: a flag of a few bits.
+        // CAST: A flag of a few bits.
         let mask = raw::ib_qp_attr_mask_IB_QP_STATE as i32;
         let mut attr = raw::ib_qp_attr {
             qp_state: raw::ib_qp_state_IB_QPS_ERR,
@@ -134,7 +134,7 @@ impl QueuePair {
             ..Default::default()
         };
         let (mut bad_recv, mut bad_send) = (core::ptr::null(), core::ptr::null());
-        // SAFETY: the QP is valid, and nobody else posts any more. `new()` added an entry to
+        // SAFETY: The QP is valid, and nobody else posts any more. `new()` added an entry to
         // each queue for this. The marks stay until both have completed, below: a QP in
         // error state completes everything. The requests are copied by the driver.
         let (posted_recv, posted_send) = unsafe {
@@ -155,10 +155,10 @@ impl QueuePair {
             }
         }
         if !posted_recv {
-            // SAFETY: as above. It complains about what we ran into.
+            // SAFETY: As above. It complains about what we ran into.
             unsafe { raw::ib_drain_qp(self.qp.as_ptr()) };
         } else if !posted_send {
-            // SAFETY: as above.
+            // SAFETY: As above.
             unsafe { raw::ib_drain_sq(self.qp.as_ptr()) };
         }
     }
