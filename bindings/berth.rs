@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A place for a box, which is there or away.
+//! A place for a box, which is present or away.
 //!
-//! One word says which: the address of the box, with a *tag* in its low bits that says what the
-//! box is there for. Taking the box out is one compare-exchange, which gives it to the caller by
-//! value, and to nobody else. Putting it back is a store.
+//! One word records this: the address of the box, with a *tag* in its low bits that tells the
+//! purpose for which it is there. Taking the box out is one compare-exchange, which gives it by
+//! value to the caller alone. Putting it back is a store.
 //!
 //! ```text
 //!             take
@@ -14,8 +14,8 @@
 //!    +--- put ---------------------------------+---- park refuses once ---> away
 //! ```
 //!
-//! Nobody waits. Whoever needs the box while it is away can [call](Berth::call) for it, which is
-//! seen by the one that wants to [park](Berth::park) it.
+//! No operation waits. A task that needs the box while it is away can [call](Berth::call) for it.
+//! The task that has the box notices the call when it wants to [park](Berth::park) the box.
 
 use core::{
     marker::PhantomData,
@@ -32,33 +32,33 @@ use crate::{
     boxed::KBox,
 };
 
-/// The bits of the tag, which is not 0.
+/// Mask of the tag, which is not 0.
 const MASK: usize = 7;
 /// The box is away.
 const AWAY: usize = 0;
-/// The box is away, and somebody has called for it.
+/// The box is away and was called for.
 const CALLED: usize = MASK + 1;
 
 /// A place for a box. Any context.
 ///
 /// # Invariants
 ///
-/// `word` is [`AWAY`] or [`CALLED`], which have no tag; or what [`KBox::into_raw`] returned, with a
-/// tag. Then the box is the berth's.
+/// `word` is [`AWAY`] or [`CALLED`], which have no tag; or the address that [`KBox::into_raw`]
+/// returned, with a tag. In that case the berth owns the box.
 pub struct Berth<T> {
     word: Atomic<usize>,
     _owns: PhantomData<*mut T>,
 }
 
-// SAFETY: It is a `KBox<T>`, or a number.
+// SAFETY: It owns a `KBox<T>` or nothing.
 unsafe impl<T: Send> Send for Berth<T> {}
-// SAFETY: The box is reached by the one that has taken it out.
+// SAFETY: The box is accessed only by the thread that has taken it out.
 unsafe impl<T: Send> Sync for Berth<T> {}
 
 impl<T> Berth<T> {
-    /// A place where `value` is, for what `TAG` says: 1 to 7.
+    /// A berth with `value` in it, tagged `TAG`: 1 to 7.
     pub fn new<const TAG: u8>(value: KBox<T>) -> Self {
-        // INVARIANT: As `put()`.
+        // INVARIANT: As in `put()`.
         Self {
             word: Atomic::<usize>::new(Self::word_of::<TAG>(value)),
             _owns: PhantomData,
@@ -76,19 +76,19 @@ impl<T> Berth<T> {
 
     /// # Safety
     ///
-    /// `word` must come from [`Self::word_of`] with `tag`, and the box be the caller's.
+    /// `word` must come from [`Self::word_of`] with `tag`, and the caller must own the box.
     #[inline(always)]
     unsafe fn box_of(word: usize, tag: usize) -> KBox<T> {
-        // Not masked: the compiler knows more of a difference.
+        // Subtracted instead of masked: the compiler knows more about a difference.
         let address = word.wrapping_sub(tag);
-        // SAFETY: By the function's requirement it is the address of a box.
+        // SAFETY: By the safety requirements of this function, it is the address of a box.
         unsafe { core::hint::assert_unchecked(address != 0) };
         let raw = core::ptr::with_exposed_provenance_mut(address);
-        // SAFETY: By the function's requirement this is what `into_raw()` returned.
+        // SAFETY: By the safety requirements of this function, `into_raw()` returned this address.
         unsafe { KBox::from_raw(raw) }
     }
 
-    /// Takes the box out, if it is there for `TAG`.
+    /// Takes the box out if its tag is `TAG`.
     #[inline(always)]
     pub fn take<const TAG: u8>(&self) -> Option<KBox<T>> {
         const {
@@ -98,50 +98,50 @@ impl<T> Berth<T> {
         if word & MASK != usize::from(TAG) {
             return None;
         }
-        // SAFETY: It was found here, with that tag.
+        // SAFETY: The word was found here, with that tag.
         unsafe { self.take_word(word, usize::from(TAG)) }
     }
 
-    /// Takes the box out, if it is there for anything but `TAG`.
+    /// Takes the box out if it is present with any tag but `TAG`.
     pub fn take_unless<const TAG: u8>(&self) -> Option<KBox<T>> {
         let word = self.word.load(Relaxed);
         let tag = word & MASK;
         if tag == 0 || tag == usize::from(TAG) {
             return None;
         }
-        // SAFETY: It was found here, with that tag.
+        // SAFETY: The word was found here, with that tag.
         unsafe { self.take_word(word, tag) }
     }
 
-    /// Takes the box out that `word` says is there.
+    /// Takes the box out if the word is still `word`.
     ///
     /// # Safety
     ///
-    /// `word` must have been found here, with the tag `tag`, which is not 0.
+    /// `word` must have been read from this berth, with the tag `tag`, which is not 0.
     #[inline(always)]
     unsafe fn take_word(&self, word: usize, tag: usize) -> Option<KBox<T>> {
-        // Pairs with the store that has put it here.
+        // Acquire pairs with the store that put the box here.
         if self.word.cmpxchg(word, AWAY, Acquire).is_err() {
             return None;
         }
-        // SAFETY: By the invariant it was the berth's, as the word had that tag, and this call alone
-        // has taken it out.
+        // SAFETY: By the invariant the berth owned the box, as the word had that tag, and this call
+        // alone has taken it out.
         Some(unsafe { Self::box_of(word, tag) })
     }
 
-    /// Puts the box here, for what `TAG` says. One that is here already is lost.
+    /// Puts the box here with the tag `TAG`. A box that is already here is leaked.
     #[inline(always)]
     pub fn put<const TAG: u8>(&self, value: KBox<T>) {
-        // INVARIANT: The box is given away.
-        // Pairs with the compare-exchange of who takes it: all that was done to it is seen.
+        // INVARIANT: `word_of()` gives the box away. Release pairs with the compare-exchange that
+        // takes the box, so that all that was done to it is visible.
         self.word.store(Self::word_of::<TAG>(value), Release);
     }
 
-    /// Puts the box here, for what `TAG` says, unless somebody has called for it since it was taken.
+    /// Puts the box here with the tag `TAG`, unless it was called for since it was taken.
     ///
     /// # Errors
     ///
-    /// The box, if so. The call counts as answered.
+    /// Returns the box if it was called for. The call then counts as answered.
     pub fn park<const TAG: u8>(&self, value: KBox<T>) -> Result<(), KBox<T>> {
         let word = Self::word_of::<TAG>(value);
         // INVARIANT: As in `put()`.
@@ -149,17 +149,17 @@ impl<T> Berth<T> {
             return Ok(());
         }
         self.word.store(AWAY, Relaxed);
-        // SAFETY: It was given away above, to nobody.
+        // SAFETY: The word was made above and was not stored, so the box is still this call's.
         Err(unsafe { Self::box_of(word, usize::from(TAG)) })
     }
 
-    /// Calls for the box. `false` if it is not away, or was called for.
+    /// Calls for the box. Returns `false` if the box is not away, or was called for already.
     pub fn call(&self) -> bool {
-        // There is nothing that the caller hands over: the word alone says it.
+        // Relaxed is enough: the caller hands over nothing but the word.
         self.word.cmpxchg(AWAY, CALLED, Relaxed).is_ok()
     }
 
-    /// What the box is here for; `None` while it is away.
+    /// The tag of the box; `None` while it is away.
     pub fn tag(&self) -> Option<u8> {
         // CAST: Three bits.
         match (self.word.load(Relaxed) & MASK) as u8 {
@@ -173,7 +173,8 @@ impl<T> Drop for Berth<T> {
     fn drop(&mut self) {
         let word = self.word.load(Relaxed);
         if word & MASK != 0 {
-            // SAFETY: By the invariant; there is no other reference to the berth.
+            // SAFETY: By the invariant the berth owns the box; there is no other reference to the
+            // berth.
             drop(unsafe { Self::box_of(word, word & MASK) });
         }
     }

@@ -2,24 +2,24 @@
 
 //! C callbacks and C user messages, as values that are safe to use.
 //!
-//! Whoever makes one from raw pointers vouches for them; from then on they are
-//! ordinary values.
+//! Code that makes one from raw pointers must guarantee that they are valid; from then on they are
+//! safe values.
 
 use core::ffi::c_void;
 
 use crate::raw;
 
-/// A call that can be made again and again.
+/// A callback that can be called any number of times.
 ///
 /// # Invariants
 ///
-/// `func` may be called with `arg` from process context.
+/// `func` may be called with `arg` from process context, by several threads at a time.
 pub struct Notifier {
     func: unsafe extern "C" fn(*mut c_void, u32),
     arg: *mut c_void,
 }
 
-// SAFETY: By the invariant, from any thread.
+// SAFETY: By the invariant `func` may be called from any thread.
 unsafe impl Send for Notifier {}
 // SAFETY: See above.
 unsafe impl Sync for Notifier {}
@@ -30,13 +30,13 @@ impl Notifier {
     /// `func` must be callable with `arg` from process context, by several threads at a time, for
     /// as long as the notifier lives.
     pub unsafe fn from_raw(func: unsafe extern "C" fn(*mut c_void, u32), arg: *mut c_void) -> Self {
-        // INVARIANT: By the function's requirement.
+        // INVARIANT: By the safety requirements of this function.
         Self { func, arg }
     }
 
-    /// Makes the call. May sleep.
+    /// Calls it. May sleep.
     pub fn call(&self, event: u32) {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant `func` may be called with `arg`.
         unsafe { (self.func)(self.arg, event) };
     }
 }
@@ -50,7 +50,7 @@ impl<'a> Piece<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(
             raw::kvec {
-                // Only read.
+                // The bytes are only read.
                 iov_base: bytes.as_ptr().cast_mut().cast(),
                 iov_len: bytes.len(),
             },
@@ -66,12 +66,12 @@ impl<'a> Piece<'a> {
 /// `piece` must be valid, and its memory, unless that is null, readable for `'a`.
 #[inline(always)]
 unsafe fn bytes<'a>(piece: *const raw::kvec) -> &'a [u8] {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, the piece and its memory are valid.
     let piece = unsafe { &*piece };
     if piece.iov_base.is_null() {
         return &[];
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, the piece and its memory are valid.
     unsafe { core::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
 }
 
@@ -97,10 +97,10 @@ impl<'a> Message<'a> {
 
     /// # Safety
     ///
-    /// Unless `nr` is 0, `vec` must point to `nr` `struct kvec`s whose memory can
-    /// be read for `'a`.
+    /// Unless `nr` is 0, `vec` must point to `nr` `struct kvec`s. They and their memory must be
+    /// readable for `'a`.
     pub unsafe fn from_raw(vec: *const c_void, nr: usize) -> Self {
-        // INVARIANT: By the function's requirement.
+        // INVARIANT: By the safety requirements of this function.
         if vec.is_null() {
             Self::EMPTY
         } else {
@@ -112,11 +112,11 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The piece, of a message of one.
+    /// The piece, if the message has exactly one.
     #[inline(always)]
     pub fn only(&self) -> Option<&'a [u8]> {
         match self.nr {
-            // SAFETY: There is one; by the type invariant.
+            // SAFETY: By the type invariant `vec` points to one piece.
             1 => Some(unsafe { bytes(self.vec) }),
             _ => None,
         }
@@ -126,7 +126,7 @@ impl<'a> Message<'a> {
     #[inline(always)]
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         (0..self.nr).map(|i| {
-            // SAFETY: `i` is less than `nr`; by the type invariant.
+            // SAFETY: `i` is less than `nr`, and by the type invariant there are `nr` pieces.
             unsafe { bytes(self.vec.add(i)) }
         })
     }
@@ -141,7 +141,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Bytes of all pieces, `usize::MAX` for more than that.
+    /// The number of bytes of all pieces, at most `usize::MAX`.
     #[inline(always)]
     pub fn size(&self) -> usize {
         self.pieces()

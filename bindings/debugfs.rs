@@ -2,11 +2,10 @@
 
 //! Directories and readable files in debugfs.
 //!
-//! Not those of [`kernel::debugfs`]: their `file_operations` lie in the module
-//! that uses them, but have no `owner`. debugfs waits for readers when a file
-//! is removed, not until it is closed, and uses the operations once more then:
-//! who closes a file after its module was unloaded has it read, and call
-//! through, memory that was freed. A file of this module keeps its module
+//! [`kernel::debugfs`] is not used: its `file_operations` lie in the module that uses them, but
+//! have no `owner`. When a file is removed, debugfs waits for readers but not until the file is
+//! closed, and closing uses the operations once more. If a file is closed after its module was
+//! unloaded, debugfs reads, and calls through, freed memory. A file of this module keeps its module
 //! loaded while it is open.
 //!
 //! ```ignore
@@ -29,15 +28,14 @@ use kernel::{
 
 use crate::raw;
 
-/// Prints a file, all of it. May sleep.
+/// Prints the whole file. May sleep.
 ///
-/// Called when the file is read, several times if it is longer than a page, and
-/// not any more once its [`Dir`] is dropped. What was printed before an error is
-/// what is read.
+/// Called when the file is read, several times if it is longer than a page, and no longer once its
+/// [`Dir`] is dropped. After an error the reader gets what was printed before it.
 pub type Write = fn(&mut fmt::Formatter<'_>) -> fmt::Result;
 
-/// A file that root can read (0400): what it does, not where it is. To be a
-/// static variable of the module it is of.
+/// A file that root can read (0400): its contents, not its location. Must be a static variable of
+/// the module that it belongs to.
 ///
 /// # Invariants
 ///
@@ -48,8 +46,7 @@ pub struct File {
     write: Write,
 }
 
-// SAFETY: Constant. The pointers in it are those of functions and of a module,
-// both of which every thread can use.
+// SAFETY: A `File` is constant. It points to functions and to a module, which every thread can use.
 unsafe impl Sync for File {}
 
 impl File {
@@ -64,12 +61,13 @@ impl File {
         ops.read = Some(raw::seq_read);
         ops.llseek = Some(raw::seq_lseek);
         ops.release = Some(raw::single_release);
-        // INVARIANT: These are what belongs together.
+        // INVARIANT: `open` and the functions for files opened by `single_open()` are all that is
+        // set.
         Self { ops, write }
     }
 }
 
-/// What is shown of a [`File`].
+/// The contents of a [`File`].
 struct Content<'a>(&'a File);
 
 impl fmt::Display for Content<'_> {
@@ -80,25 +78,24 @@ impl fmt::Display for Content<'_> {
 
 /// Opens a file.
 ///
-/// `EAGAIN` while the module's init function is running: if that fails, the
-/// module is freed whoever has a reference of it.
+/// `EAGAIN` while the module's init function is running: if that fails, the module is freed even if
+/// there are references to it.
 ///
 /// # Safety
 ///
 /// Called by debugfs only, for a [`File`] that [`Dir::file`] made.
 unsafe extern "C" fn open(inode: *mut raw::inode, file: *mut raw::file) -> ffi::c_int {
-    // SAFETY: Debugfs passes a valid inode with the pointer it got from
-    // `Dir::file`, to a `File` that is part of its owner. debugfs has a reference
-    // of that for the file that is being opened, and the directory is not gone
-    // before this returns.
+    // SAFETY: `debugfs` passes a valid inode with the pointer that it got from `Dir::file`, to a
+    // `File` that is part of its owner. debugfs has a reference to the owner for the file that is
+    // being opened, and the directory is not removed before this returns.
     let this = unsafe { &*(*inode).i_private.cast::<File>() };
-    // SAFETY: Valid as `this` is.
+    // SAFETY: The owner is valid, as `this` is.
     if !unsafe { raw::rtrs_helper_module_is_live(this.ops.owner) } {
         return EAGAIN.to_errno();
     }
-    // SAFETY: `file` is being opened, by this function. `show` can be called with
-    // `this` until it is closed: loaded as the module is, it is not unloaded before
-    // debugfs puts its reference, which it does after `single_release()`.
+    // SAFETY: `file` is being opened, by this function. `show` can be called with `this` until it
+    // is closed: the module is live, and is not unloaded before debugfs puts its reference, which
+    // it does after `single_release()`.
     unsafe { raw::single_open(file, Some(show), from_ref(this).cast_mut().cast()) }
 }
 
@@ -106,10 +103,10 @@ unsafe extern "C" fn open(inode: *mut raw::inode, file: *mut raw::file) -> ffi::
 ///
 /// Called by the C code only, for a file opened by [`open`].
 unsafe extern "C" fn show(seq: *mut raw::seq_file, _: *mut ffi::c_void) -> ffi::c_int {
-    // SAFETY: `seq` is valid, and `private` what `open` passed, which is there
-    // for as long as the file is open.
+    // SAFETY: `seq` is valid, and `private` is the pointer that `open` passed, which is valid for
+    // as long as the file is open.
     let this = unsafe { &*(*seq).private.cast::<File>() };
-    // SAFETY: `seq` is valid until this returns, and locked by who reads.
+    // SAFETY: `seq` is valid until this returns, and locked by the reader.
     let seq = unsafe { SeqFile::from_raw(seq) };
     seq_print!(seq, "{}", Content(this));
     0
@@ -117,10 +114,9 @@ unsafe extern "C" fn show(seq: *mut raw::seq_file, _: *mut ffi::c_void) -> ffi::
 
 /// A directory in the root of debugfs.
 ///
-/// Dropping it removes it, with all its files, and sleeps until nobody is
-/// reading them; who has one open can only close it then. To be dropped in the
-/// module's exit function at the latest, which who has it in the module's
-/// structure does.
+/// Dropping it removes it with all its files, and sleeps until no task is reading them; a file that
+/// is still open can then only be closed. Must be dropped in the module's exit function at the
+/// latest, which is the case for a field of the module's structure.
 ///
 /// # Invariants
 ///
@@ -132,46 +128,43 @@ pub struct Dir {
 
 // SAFETY: Every thread can use and remove a directory of debugfs.
 unsafe impl Send for Dir {}
-// SAFETY: What can be done with a shared one is synchronised by the file system.
+// SAFETY: The file system synchronises all operations on a shared directory.
 unsafe impl Sync for Dir {}
 
 impl Dir {
-    /// Makes it. Sleeps.
+    /// Creates the directory. Sleeps.
     ///
-    /// There may be none, for want of debugfs or because the name is taken: that
-    /// is no error, and there are no files then.
+    /// If it cannot be created, because there is no debugfs or the name is taken, that is not an
+    /// error; its files then do not exist either.
     pub fn new(name: &CStr) -> Self {
         // SAFETY: The name is a string, which is copied.
         let dentry = unsafe { raw::rtrs_helper_debugfs_create_dir(name.as_char_ptr()) };
-        // INVARIANT: Just made.
+        // INVARIANT: The directory was just created, and nothing else owns it.
         Self { dentry }
     }
 
-    /// Adds a file. Sleeps. That it cannot be made is no error.
+    /// Adds a file. Sleeps. A file that cannot be created is not an error.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a `file` that is not a static variable of the module it was
     /// made for.
     pub fn file(&self, name: &CStr, file: &'static File) -> Result {
-        // SAFETY: Who has a `ThisModule` runs code of that module, or of one that
-        // it uses, so it is there; nothing is done with the address but to
-        // compare it.
+        // SAFETY: Code that has a `ThisModule` belongs to that module, or to one that it uses, so
+        // the module is loaded; the address is only compared.
         let own = unsafe {
             raw::rtrs_helper_module_has(file.ops.owner, from_ref(file).cast::<ffi::c_void>())
         };
         if !own {
             return Err(EINVAL);
         }
-        // SAFETY: The name is a string, which is copied. The directory is valid,
-        // or an error, which makes this one do nothing, by the type invariant.
-        // By the one of `File`, its operations are those of one whose inode has a
-        // pointer to it. It is in the memory that its owner keeps until it is
-        // unloaded, by the check above: until it was removed, as `self` is
-        // dropped by then, and with a reference of the owner, which debugfs has
-        // for each file that is open, until that is closed. The functions are the
-        // kernel's, or of this crate, whose module is in use by each that refers
-        // to them.
+        // SAFETY: The name is a string, which is copied. By the type invariant the directory is
+        // valid, or an error, in which case this call does nothing. By the invariant of `File`, its
+        // operations expect an inode with a pointer to it. By the check above, `file` is in memory
+        // that its owner keeps until it is unloaded: not before the file is removed, as `self` is
+        // dropped by then, nor before open files are closed, as debugfs has a reference to the
+        // owner for each of them. The functions are the kernel's, or those of this crate; every
+        // module that refers to them keeps the crate's module loaded.
         unsafe {
             raw::rtrs_helper_debugfs_create_file(
                 name.as_char_ptr(),
@@ -187,8 +180,8 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, and not used any more; an error is
-        // ignored.
+        // SAFETY: By the type invariant this object owns the directory, and it is not used any
+        // more; an error is ignored.
         unsafe { raw::rtrs_helper_debugfs_remove(self.dentry) };
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that is handed from one owner to the next.
+//! A value that is passed from one owner to the next.
 //!
-//! The state machine of a request says who owns it: the submitter, nobody while
-//! the device has it, whoever completes it. [`HandoffCell`] holds what belongs
-//! to the owner. It does not wait: two owners at a time are a mistake, or a
-//! peer's lie, and the second one is told so.
+//! The state machine of a request determines its owner: the submitter, none while the device has
+//! it, then the context that completes it. [`HandoffCell`] holds what belongs to the owner. It does
+//! not wait: two owners at a time are a bug, or caused by a misbehaving peer, and the second one
+//! gets an error.
 
 use core::{
     cell::UnsafeCell,
@@ -32,11 +32,11 @@ pub struct HandoffCell<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is reached through `&mut self` or the only `Held`.
+// SAFETY: The value is accessed only through `&mut self` or the only `Held`.
 unsafe impl<T: Send> Sync for HandoffCell<T> {}
 
 impl<T> HandoffCell<T> {
-    /// Wraps `value`, held by nobody.
+    /// Wraps `value`, without a holder.
     pub fn new(value: T) -> Self {
         Self {
             held: Atomic::<bool>::new(false),
@@ -44,10 +44,10 @@ impl<T> HandoffCell<T> {
         }
     }
 
-    /// Takes the value, unless somebody has it.
+    /// Takes the value; `None` if it has a holder.
     #[inline]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
-        // INVARIANT: This call alone made it true.
+        // INVARIANT: This call alone made `held` true.
         self.held
             .cmpxchg(false, true, Acquire)
             .is_ok()
@@ -59,10 +59,10 @@ impl<T> HandoffCell<T> {
     }
 }
 
-/// The value of a [`HandoffCell`], until dropped.
+/// The value of a [`HandoffCell`]. Dropping it lets the value go.
 pub struct Held<'a, T> {
     cell: &'a HandoffCell<T>,
-    // To be shared between threads as `T` is, not as the cell.
+    // `Send` and `Sync` as for `&mut T`, not as for the cell.
     _value: PhantomData<&'a mut T>,
 }
 
@@ -71,7 +71,8 @@ impl<T> Deref for Held<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: By the invariant of the cell nobody else has the value.
+        // SAFETY: By the invariant of the cell this is the only `Held`, so nothing else accesses
+        // the value.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -79,7 +80,8 @@ impl<T> Deref for Held<'_, T> {
 impl<T> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the invariant of the cell nobody else has the value.
+        // SAFETY: By the invariant of the cell this is the only `Held`, so nothing else accesses
+        // the value.
         unsafe { &mut *self.cell.value.get() }
     }
 }

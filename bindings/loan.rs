@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Data that the user of a transport lends to it for the time of a request.
+//! Data that the user of a transport lends to it for the duration of a request.
 //!
-//! A [`Loan`] is a scatter list, perhaps an empty one, and the call that gives it back. Whoever
-//! makes one from raw pointers vouches for them; from then on it is an ordinary value. While a
-//! [`Flight`](crate::ib::Flight) has it borrowed, the call cannot be made: a device may be at work
-//! on the memory.
+//! A [`Loan`] is a scatter list, perhaps an empty one, and the callback that gives it back. Code
+//! that makes a loan from raw pointers must guarantee that they are valid; from then on the loan is
+//! a safe value. While a [`Flight`](crate::ib::Flight) borrows it, the callback cannot be called: a
+//! device may be accessing the memory.
 
 use core::{
     ffi::{
@@ -27,46 +27,47 @@ use crate::{
     raw, //
 };
 
-/// The data of a request, and the call that ends it.
+/// The data of a request, and the callback that ends it.
 ///
 /// # Invariants
 ///
-/// Unless `len` is 0, as it is without a callback, `sgl` is a valid list of `nents` entries, at least
-/// one and at most `i32::MAX`, of `len` bytes, with its memory, that nothing but the request uses until
-/// the call is made or done without; and the invariants of [`Callback`] hold. With a callback, but
-/// without a list, `nents` is 0. `lent`, which is only there with a callback, was lent for it, and
-/// stays until its `func` or `forget` is called. A list that is borrowed is there, and does not change
-/// meanwhile.
+/// Unless `len` is 0, as it is without a callback, `sgl` is a valid list of `nents` entries, at
+/// least one and at most `i32::MAX`, of `len` bytes. Only the request uses the list and its memory
+/// until the callback is called or cancelled. The invariants of [`Callback`] hold. With a callback,
+/// but without a list, `nents` is 0. `lent` is only set with a callback; it was lent for that
+/// callback, and stays valid until `func` or `forget` of the callback is called. A borrowed list
+/// exists and does not change while it is borrowed.
 pub struct Loan {
     callback: Option<Callback>,
     sgl: *mut raw::scatterlist,
     nents: u32,
     len: usize,
-    /// The flight that has it, by its address; 0 for none.
+    /// Address of the flight that borrows the list; 0 for none.
     borrower: usize,
-    /// Whose list it is, of a user in Rust.
+    /// The buffer that the list belongs to, for a user in Rust.
     lent: Option<NonNull<SgBuffer>>,
 }
 
-// SAFETY: Memory that is the request's alone, by the invariant, in whatever thread that is.
+// SAFETY: By the invariant the memory belongs to the request alone, on whichever thread the request
+// is.
 unsafe impl Send for Loan {}
-// SAFETY: `&Loan` can only tell lengths.
+// SAFETY: `&Loan` gives access to lengths only.
 unsafe impl Sync for Loan {}
 
-/// A request of a user in Rust: its data, and what is told the result.
+/// A request of a user in Rust: its data, and the function that gets the result.
 pub trait Request: Send + Sync + 'static {
-    /// Where the data is; asked for once. It is the request's alone until that is
-    /// done, or could not be sent.
+    /// Returns the data; called once. Only the request may use the data until the request is done,
+    /// or could not be sent.
     fn data(&self) -> Option<&SgBuffer>;
 
-    /// It is done, with 0 or a negative errno; its data can be another one's.
-    /// Context: softirq or process; must not sleep.
+    /// Called when the request is done, with 0 or a negative errno; its data can be used for
+    /// another request. Context: softirq or process; must not sleep.
     fn complete(this: Arc<Self>, result: i32);
 }
 
 impl Loan {
-    /// Of no request.
-    // INVARIANT: Without a list.
+    /// The loan of no request.
+    // INVARIANT: There is no list and no callback.
     pub const NONE: Self = Self {
         callback: None,
         sgl: null_mut(),
@@ -92,7 +93,7 @@ impl Loan {
     ) -> Self {
         /// # Safety
         ///
-        /// None: does nothing.
+        /// None: the function does nothing.
         unsafe fn nothing(_: *mut c_void) {}
 
         let sgl = sgl.cast::<raw::scatterlist>();
@@ -105,7 +106,7 @@ impl Loan {
             unsafe { (*sgl).length as usize }
         };
         let nents = if len == 0 { 0 } else { nents };
-        // INVARIANT: By the function's requirement.
+        // INVARIANT: By the safety requirements of this function.
         Self {
             callback: Some(Callback {
                 func,
@@ -124,7 +125,7 @@ impl Loan {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the data is another request's; this one is dropped then.
+    /// `EBUSY` if the data is lent to another request; `request` is dropped in that case.
     pub fn of_request<T: Request>(request: Arc<T>) -> Result<Self> {
         /// # Safety
         ///
@@ -142,8 +143,8 @@ impl Loan {
         }
         let data = request.data();
         let (sgl, nents) = match data {
-            // SAFETY: The data is borrowed from `request`, which the callback keeps until it is made
-            // or cancelled: only then, and before that, the data is given back.
+            // SAFETY: The data is part of `request`, which the callback keeps alive until it is
+            // called or cancelled. The data is given back right before that.
             Some(data) => unsafe { data.lend() }?,
             None => (null_mut(), 0),
         };
@@ -166,13 +167,13 @@ impl Loan {
         })
     }
 
-    /// Whether there is a request.
+    /// Whether the loan belongs to a request.
     #[inline(always)]
     pub fn is_some(&self) -> bool {
         self.callback.is_some()
     }
 
-    /// Bytes of data.
+    /// Number of bytes of data.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
@@ -184,14 +185,15 @@ impl Loan {
         self.len == 0
     }
 
-    /// Entries of the list; of a loan that has ended, those that it had.
+    /// Number of entries of the list; once the loan has ended, the number it had.
     #[inline(always)]
     pub fn entries(&self) -> u32 {
         self.nents
     }
 
-    /// The call that ends the request; the loan is none then. `None` if there is none, or a flight
-    /// has it borrowed: a mistake of the caller, and then it is never made.
+    /// Ends the loan and returns the callback that ends the request. Returns `None` if there is no
+    /// request, or if a flight borrows the list: that is a bug of the caller, and the callback is
+    /// then never called.
     #[inline(always)]
     pub fn end(&mut self) -> Option<Callback> {
         if self.borrower != 0 {
@@ -206,12 +208,12 @@ impl Loan {
         self.callback.take()
     }
 
-    /// Another request may use the list.
+    /// Gives the list back, so that another request may use it.
     #[inline(never)]
     fn give_list_back(&mut self) {
         if let Some(lent) = self.lent.take() {
-            // SAFETY: There by the type invariant, as the callback still is, and lent for this
-            // request, which is over.
+            // SAFETY: By the type invariant `lent` is valid, as the callback still exists. It was
+            // lent for this request, which is over.
             unsafe { lent.as_ref().give_back() };
         }
     }
@@ -222,13 +224,14 @@ impl Loan {
         (!self.is_empty()).then_some((self.sgl, self.nents))
     }
 
-    /// The list of a loan that is borrowed; of another one nothing in particular.
+    /// The list of a loan that is borrowed. Meaningless for any other loan.
     #[inline(always)]
     pub(crate) fn borrowed_list(&self) -> (*mut raw::scatterlist, u32) {
         (self.sgl, self.nents)
     }
 
-    /// Notes that the flight `id` has the list; `false` if one has it, or there is none.
+    /// Records that the flight `id` borrows the list; `false` if a flight borrows it already, or
+    /// there is no list.
     #[inline(always)]
     pub(crate) fn borrow_by(&mut self, id: usize) -> bool {
         if self.borrower != 0 || self.is_empty() {
@@ -239,20 +242,20 @@ impl Loan {
         true
     }
 
-    /// Whether the flight `id` has the list.
+    /// Whether the flight `id` borrows the list.
     #[inline(always)]
     pub(crate) fn is_borrowed_by(&self, id: usize) -> bool {
         self.borrower == id
     }
 
-    /// No flight uses the list any more. By the one that had it.
+    /// Ends the borrow. Called by the flight that had the list.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         self.borrower = 0;
     }
 }
 
-/// Bytes of a list; 0 if there is none, or it has too many entries.
+/// Returns the number of bytes of a list; 0 if there is no list, or it has too many entries.
 ///
 /// # Safety
 ///
@@ -273,7 +276,7 @@ fn still_borrowed() {
     kernel::pr_warn_once!("a request ends whose data is in flight: it is never told\n");
 }
 
-/// A call somebody waits for, made once. Nothing uses the request's data any more.
+/// The callback that ends a request, called at most once. Nothing uses the request's data any more.
 ///
 /// # Invariants
 ///
@@ -281,36 +284,36 @@ fn still_borrowed() {
 #[must_use]
 pub struct Callback {
     func: unsafe extern "C" fn(*mut c_void, c_int),
-    /// What to do with `arg` if the call is never made.
+    /// Releases `arg` if `func` is never called.
     forget: unsafe fn(*mut c_void),
     arg: *mut c_void,
 }
 
 impl Callback {
-    /// Makes the call.
+    /// Calls it.
     #[inline(always)]
     pub fn call(self, result: i32) {
-        // SAFETY: By the type invariant; `self` is gone afterwards.
+        // SAFETY: By the type invariant the call is allowed once; `self` is gone afterwards.
         unsafe { (self.func)(self.arg, result) };
     }
 
-    /// Does without the call.
+    /// Releases it without the call.
     pub fn cancel(self) {
-        // SAFETY: By the type invariant; `self` is gone afterwards.
+        // SAFETY: By the type invariant the call is allowed once; `self` is gone afterwards.
         unsafe { (self.forget)(self.arg) };
     }
 }
 
-/// Looks at the answer to a request before its user does.
+/// Inspects the answer to a request before its user gets it.
 pub trait Inspector: Send + 'static {
-    /// The request is over, with 0 or a negative errno, or it was not sent (`None`), and then there
-    /// is no answer. What this returns is the result that the user is told.
+    /// Called when the request is over, with 0 or a negative errno, or was not sent (`None`), in
+    /// which case there is no answer. The returned value is the result that the user gets.
     ///
     /// Context: softirq or process; must not sleep.
     fn inspect(self, answer: &mut Answer<'_>, result: Option<i32>) -> i32;
 }
 
-/// What a request has brought: its data, from the beginning.
+/// The data that a request has returned.
 ///
 /// # Invariants
 ///
@@ -322,19 +325,19 @@ pub struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Copies the beginning, as far as there is something; how many bytes.
+    /// Copies the beginning of the data into `buf`. Returns the number of bytes copied.
     pub fn read(&self, buf: &mut [u8]) -> usize {
         if self.sgl.is_null() {
             return 0;
         }
-        // SAFETY: By the type invariant; `buf` has so many bytes.
+        // SAFETY: By the type invariant the list is valid; `buf` has `buf.len()` bytes.
         unsafe { raw::sg_copy_to_buffer(self.sgl, self.nents, buf.as_mut_ptr().cast(), buf.len()) }
     }
 
-    /// Replaces the beginning.
+    /// Overwrites the beginning of the data.
     pub fn write(&mut self, bytes: &[u8]) {
         if !self.sgl.is_null() {
-            // SAFETY: By the type invariant; `bytes` are read only.
+            // SAFETY: By the type invariant the list is valid; `bytes` are only read.
             unsafe {
                 raw::sg_copy_from_buffer(self.sgl, self.nents, bytes.as_ptr().cast(), bytes.len())
             };
@@ -342,7 +345,7 @@ impl Answer<'_> {
     }
 }
 
-/// A request that somebody looks at before its user does.
+/// A request with an [`Inspector`].
 struct Inspected<I> {
     by: I,
     callback: Callback,
@@ -353,12 +356,13 @@ struct Inspected<I> {
 impl<I: Inspector> Inspected<I> {
     /// # Safety
     ///
-    /// `arg` must come from `KBox::<Self>::into_raw`, and not be used again; nothing else must use
-    /// the list.
+    /// `arg` must come from `KBox::<Self>::into_raw`, and must not be used again; nothing else may
+    /// use the list.
     unsafe fn finish(arg: *mut c_void, result: Option<i32>) -> (Callback, i32) {
         // SAFETY: By the function's requirement.
         let this = KBox::into_inner(unsafe { KBox::from_raw(arg.cast::<Self>()) });
-        // INVARIANT: As those of the loan were when this was made; the call was not made yet.
+        // INVARIANT: `sgl` and `nents` are those of the loan, with its invariants; the callback was
+        // not called yet.
         let mut answer = Answer {
             sgl: this.sgl,
             nents: this.nents,
@@ -388,12 +392,12 @@ impl<I: Inspector> Inspected<I> {
 }
 
 impl Loan {
-    /// Has `by` look at the answer first. Any context.
+    /// Lets `by` inspect the answer first. Any context.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and then it does not; `EINVAL` if there is no request, or for one of
-    /// [`of_request`](Self::of_request), whose list may be another one's when it is over.
+    /// `ENOMEM`, without an effect; `EINVAL` if there is no request, or for one of
+    /// [`of_request`](Self::of_request), as its list may belong to another request when it is over.
     #[cold]
     pub fn inspect_by<I: Inspector>(&mut self, by: I) -> Result {
         if self.lent.is_some() {
@@ -411,8 +415,8 @@ impl Loan {
                 nents,
             },
         );
-        // INVARIANT: The box belongs to the callback, and `I` is `Send`. The list stays until
-        // `callback` is called, which the box does after it was looked at.
+        // INVARIANT: The box belongs to the callback, and `I` is `Send`. The list stays valid until
+        // `callback` is called, which `Inspected` does after the inspection.
         self.callback = Some(Callback {
             func: Inspected::<I>::call,
             forget: Inspected::<I>::forget,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that goes from hand to hand.
+//! A value that is passed from one owner to the next and back.
 //!
-//! One word says whose turn it is. The value is reached through a [`Turn`], of which there is one
-//! at a time. A place is occupied by a holder, the holder's turns alternate with those of whoever
-//! the value is lent to, and at last the holder gives the place up:
+//! One word records the owner. The value is accessed through a [`Turn`], of which there is at most
+//! one at a time. A holder occupies the place. The holder's turns alternate with those of the party
+//! that the value is lent to. In the end the holder gives the place up:
 //!
 //! ```text
 //!        occupy            begin
@@ -14,7 +14,7 @@
 //!       give_up           finish       lend
 //! ```
 //!
-//! Nobody waits: a turn that is another one's is refused.
+//! No operation waits: a turn that belongs to another party is refused.
 
 use core::{
     cell::UnsafeCell,
@@ -34,18 +34,18 @@ use crate::atomic::{
     Release, //
 };
 
-/// Nobody's.
+/// No holder.
 const IDLE: u32 = 0;
-/// The holder's, without a turn.
+/// There is a holder, and no turn.
 const HELD: u32 = 1;
-/// In somebody's turn.
+/// A [`Turn`] exists.
 const TURN: u32 = 2;
 /// Lent.
 const LENT: u32 = 3;
 /// With [`TURN`] and [`LENT`]: the holder has given the place up.
 const GONE: u32 = 4;
 
-/// A value that is reached in turns. Any context.
+/// A value that is accessed in turns. Any context.
 ///
 /// # Invariants
 ///
@@ -55,7 +55,7 @@ pub struct Place<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is reached through `&mut self` or the only `Turn`.
+// SAFETY: The value is accessed only through `&mut self` or the only `Turn`.
 unsafe impl<T: Send> Sync for Place<T> {}
 
 impl<T> Place<T> {
@@ -76,32 +76,34 @@ impl<T> Place<T> {
         })
     }
 
-    /// The place gets a holder, with the value as `set` leaves it.
+    /// Gives the place a holder, after `set` has changed the value.
     ///
     /// # Safety
     ///
-    /// The place must be idle, and nobody else call this until it is idle again.
+    /// The place must be idle, and no other caller may call this until it is idle again.
     #[inline(always)]
     pub unsafe fn occupy(&self, set: impl FnOnce(&mut T)) {
-        // SAFETY: In an idle place nobody has the value, and no turn can begin.
+        // SAFETY: The place is idle, so there is no turn and none can begin: this is the only
+        // access to the value.
         set(unsafe { &mut *self.value.get() });
-        // No more than a store: by the requirement nobody else changes the word of an idle place.
+        // A store is enough: by the safety requirements no other thread changes the word of an idle
+        // place.
         self.word.store(HELD, Release);
     }
 
-    /// A turn of the holder; `None` if the value is lent, or there is no holder.
+    /// Begins a turn of the holder; `None` if the value is lent, or there is no holder.
     #[inline(always)]
     pub fn begin(&self) -> Option<Turn<'_, T>> {
         self.take(HELD)
     }
 
-    /// A turn of the one that the value was lent to; `None` if it is not lent.
+    /// Begins a turn of the party that the value was lent to; `None` if it is not lent.
     #[inline(always)]
     pub fn resume(&self) -> Option<Turn<'_, T>> {
         self.take(LENT).or_else(|| self.resume_for_nobody())
     }
 
-    /// The same, if the holder has left.
+    /// As [`resume`](Self::resume), when the holder has given the place up.
     #[cold]
     #[inline(never)]
     fn resume_for_nobody(&self) -> Option<Turn<'_, T>> {
@@ -113,28 +115,28 @@ impl<T> Place<T> {
         })
     }
 
-    /// The holder gives the place up, which is idle then. While there is a turn, or the value is
-    /// lent, it is not yet: it becomes so with the end of the turn in which the value is back, see
-    /// [`Turn::finish`].
+    /// The holder gives the place up, which makes it idle. If there is a turn, or the value is
+    /// lent, the place becomes idle later, at the end of the turn in which the value comes back,
+    /// see [`Turn::finish`].
     #[inline(always)]
     pub fn give_up(&self) -> Option<Left<'_, T>> {
         self.leave().or_else(|| self.abandon())
     }
 
-    /// The value is back, of a holder that is gone. For the caller's turn, which ends.
+    /// Ends the caller's turn, with the value back and the holder gone: the place becomes idle.
     #[cold]
     #[inline(never)]
     fn gone(&self) -> Left<'_, T> {
-        // ORDERING: As in `leave()`. Nobody but the holder changes the word of a turn.
+        // ORDERING: As in `leave()`. Only the holder changes the word while there is a turn.
         self.word.xchg(IDLE, Full);
         Left { place: self }
     }
 
-    /// The holder gives the place up, if it has neither a turn nor lent the value; otherwise it does
-    /// not, see [`give_up`](Self::give_up).
+    /// The holder gives the place up if there is no turn and the value is not lent; otherwise
+    /// nothing changes, see [`give_up`](Self::give_up).
     #[inline(always)]
     pub fn leave(&self) -> Option<Left<'_, T>> {
-        // ORDERING: Full: what was done in all turns, by whomever, is done.
+        // ORDERING: Full, so that all that was done in earlier turns, on any CPU, is visible.
         self.word
             .cmpxchg(HELD, IDLE, Full)
             .ok()
@@ -146,7 +148,7 @@ impl<T> Place<T> {
     fn abandon(&self) -> Option<Left<'_, T>> {
         loop {
             match self.word.load(Relaxed) {
-                // It is back.
+                // The value is back.
                 HELD => {
                     if let Some(left) = self.leave() {
                         return Some(left);
@@ -157,13 +159,13 @@ impl<T> Place<T> {
                         return None;
                     }
                 }
-                // Nobody's, or given up before.
+                // Idle, or given up before.
                 _ => return None,
             }
         }
     }
 
-    /// Whether there is no holder; one may have come since.
+    /// Whether the place has no holder. It may have got one since.
     pub fn is_idle(&self) -> bool {
         self.word.load(Relaxed) == IDLE
     }
@@ -182,11 +184,12 @@ impl<'a, T> Left<'a, T> {
     }
 }
 
-/// A turn: the value, until it is lent, or the turn finished, which dropping it does.
+/// A turn: access to the value until it is lent or the turn is finished. Dropping the turn finishes
+/// it.
 #[must_use]
 pub struct Turn<'a, T> {
     place: &'a Place<T>,
-    // To be shared between threads as `T` is, not as the place.
+    // `Send` and `Sync` as for `&mut T`, not as for the place.
     _value: PhantomData<&'a mut T>,
 }
 
@@ -202,21 +205,22 @@ impl<'a, T> Turn<'a, T> {
     pub fn lend(self) {
         let this = ManuallyDrop::new(self);
         let word = &this.place.word;
-        // What was done in this turn is seen in the next one.
+        // What was done in this turn is visible in the next one.
         if word.cmpxchg(TURN, LENT, Release).is_err() {
-            // Nothing but the mark can have changed it.
+            // Only [`GONE`] can have been added.
             word.store(LENT | GONE, Release);
         }
     }
 
-    /// The value is back. If the holder has given the place up meanwhile then it is idle now.
+    /// Ends the turn, with the value back. If the holder has given the place up meanwhile, it
+    /// becomes idle.
     #[inline(always)]
     pub fn finish(self) -> Option<Left<'a, T>> {
         let place = ManuallyDrop::new(self).place;
-        // What was done in this turn is seen in the next one.
+        // What was done in this turn is visible in the next one.
         match place.word.cmpxchg(TURN, HELD, Release) {
             Ok(_) => None,
-            // Nothing but the mark can have changed it.
+            // Only [`GONE`] can have been added.
             Err(_) => Some(place.gone()),
         }
     }
@@ -225,8 +229,8 @@ impl<'a, T> Turn<'a, T> {
 impl<T> Drop for Turn<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // What was done in this turn is seen in the next one. Without a holder nobody gets the place
-        // any more.
+        // What was done in this turn is visible in the next one. Without a holder the place stays
+        // unusable.
         self.place.word.xchg(HELD, Release);
     }
 }
@@ -236,7 +240,8 @@ impl<T> Deref for Turn<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: By the invariant of the place nobody else has the value.
+        // SAFETY: By the invariant of the place this is the only `Turn`, so nothing else accesses
+        // the value.
         unsafe { &*self.place.value.get() }
     }
 }
@@ -244,7 +249,8 @@ impl<T> Deref for Turn<'_, T> {
 impl<T> DerefMut for Turn<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the invariant of the place nobody else has the value.
+        // SAFETY: By the invariant of the place this is the only `Turn`, so nothing else accesses
+        // the value.
         unsafe { &mut *self.place.value.get() }
     }
 }

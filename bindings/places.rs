@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Places that are had by number.
+//! A set of [`Place`]s, identified by number.
 //!
-//! Who gets a number is the holder of the [`Place`] with that number until it is put back. The
-//! numbers are tags of a [`TagQueue`], and a tag is not kept anywhere: a place that is not idle has
-//! its tag, and the one that makes it idle returns it.
+//! A caller that gets a number is the holder of the [`Place`] with that number until it puts the
+//! number back. The numbers are tags of a [`TagQueue`]. A tag is not stored anywhere: a place that
+//! is not idle owns its tag, and the call that makes it idle returns the tag.
 
 use core::{
     ops::Deref,
@@ -23,7 +23,7 @@ use crate::{
     sbitmap::TagQueue, //
 };
 
-/// Neighbours belong to other CPUs.
+/// Aligned to a cache line, as neighbours are used by other CPUs.
 #[repr(align(64))]
 struct Aligned<T>(Place<T>);
 
@@ -32,7 +32,7 @@ struct Aligned<T>(Place<T>);
 /// # Invariants
 ///
 /// There are as many places as tags. A place is idle while its tag is free; otherwise its tag
-/// belongs to the one that is about to occupy it, to the place itself, or to its [`Left`].
+/// belongs to the caller that is about to occupy it, to the place itself, or to its [`Left`].
 #[pin_data]
 pub struct Places<T> {
     #[pin]
@@ -41,11 +41,12 @@ pub struct Places<T> {
 }
 
 impl<T> Places<T> {
-    /// One for each value, the memory of the tags on NUMA node `node` (negative: any). Sleeps.
+    /// Creates one place for each value, with the memory of the tags on NUMA node `node` (negative:
+    /// any). Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for none or too many, `ENOMEM`.
+    /// `EINVAL` for no values or too many, `ENOMEM`.
     pub fn new(values: KVVec<T>, node: i32) -> Result<impl PinInit<Self, Error>> {
         let mut places = KVVec::with_capacity(values.len(), GFP_KERNEL)?;
         for value in values {
@@ -59,31 +60,32 @@ impl<T> Places<T> {
         }? Error))
     }
 
-    /// How many there are.
+    /// The number of places.
     #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Place `number`, if there are so many.
+    /// Returns place `number`, if it exists.
     #[inline(always)]
     pub fn at(&self, number: usize) -> Option<&Place<T>> {
         self.places.get(number).map(|place| &place.0)
     }
 
-    /// The same for somebody who keeps it.
+    /// As [`at`](Self::at), with a reference that keeps the places alive.
     pub fn keep(self: &Arc<Self>, number: usize) -> Option<Kept<T>> {
         let place = NonNull::from(self.at(number)?);
-        // INVARIANT: As was found.
+        // INVARIANT: `place` was found in `self`.
         Some(Kept {
             place,
             _places: self.clone(),
         })
     }
 
-    /// Makes the caller the holder of some place, with the value as `set` leaves it; returns its
-    /// number. With `wait` as soon as one is idle, which sleeps; otherwise `None` if none is, and
-    /// any context will do. `None` when they are [closed](Self::close_and_wait).
+    /// Makes the caller the holder of an idle place, after `set` has changed its value, and returns
+    /// its number. With `wait`, sleeps until a place is idle; otherwise works in any context, and
+    /// returns `None` if no place is idle. Returns `None` when the places are
+    /// [closed](Self::close_and_wait).
     #[inline(always)]
     pub fn get(&self, wait: bool, set: impl FnOnce(&mut T)) -> Option<usize> {
         let tag = match self.tags.try_get() {
@@ -93,14 +95,15 @@ impl<T> Places<T> {
         };
         // CAST: `usize` has at least 32 bits.
         let number = tag as usize;
-        // As many as there are tags.
+        // There are as many places as tags.
         let place = self.at(number)?;
-        // SAFETY: By the invariant the place is idle, and only who has the tag does this.
+        // SAFETY: By the invariant the place is idle, as its tag was free, and only the caller that
+        // has the tag occupies it.
         unsafe { place.occupy(set) };
         Some(number)
     }
 
-    /// The holder of place `number` gives it up; now, or when its value is back. Any context.
+    /// Gives up place `number` for its holder; now, or when its value is back. Any context.
     #[inline(always)]
     pub fn put(&self, number: usize) {
         let Some(place) = self.at(number) else {
@@ -109,12 +112,12 @@ impl<T> Places<T> {
         if place.leave().is_none() {
             return self.put_busy(number);
         }
-        // SAFETY: The place is one of ours, and has just become idle by this call alone, so that
-        // the tag is ours. CAST: A tag.
+        // SAFETY: The place is one of these, and this call alone has just made it idle, so that the
+        // tag belongs to this call. CAST: A tag.
         unsafe { self.tags.put(number as u32) };
     }
 
-    /// The same for a place that cannot be left just now.
+    /// As [`put`](Self::put), for a place with a turn, or with a lent value.
     #[cold]
     #[inline(never)]
     fn put_busy(&self, number: usize) {
@@ -124,25 +127,25 @@ impl<T> Places<T> {
         }
     }
 
-    /// The place was given up while its value was lent. Any context.
+    /// Returns the tag of a place that was given up while its value was lent. Any context.
     #[cold]
     #[inline(never)]
     pub fn put_left(&self, left: Left<'_, T>) {
         let ours = |place: &Aligned<T>| core::ptr::eq(&place.0, left.place());
         if let Some(number) = self.places.iter().position(ours) {
-            // SAFETY: As for `put()`: that it became idle by one call alone is what `left` says.
+            // SAFETY: As for `put()`: `left` shows that one call alone made the place idle.
             unsafe { self.tags.put(number as u32) };
         }
     }
 
-    /// Nobody gets a place any more; sleeps until all are put back. What others did before is
-    /// visible then.
+    /// Closes the places, so that no caller gets one any more, and sleeps until all are put back.
+    /// What was done before they were put back is visible then.
     pub fn close_and_wait(&self) {
         self.tags.close_and_wait();
     }
 }
 
-/// One of [`Places`], which are kept for it.
+/// One of [`Places`], which it keeps alive.
 ///
 /// # Invariants
 ///
@@ -152,7 +155,7 @@ pub struct Kept<T> {
     _places: Arc<Places<T>>,
 }
 
-// SAFETY: A reference that is counted.
+// SAFETY: It is a counted reference to the places.
 unsafe impl<T: Send> Send for Kept<T> {}
 // SAFETY: As above; it lends `&Place<T>`.
 unsafe impl<T: Send> Sync for Kept<T> {}
@@ -162,7 +165,7 @@ impl<T> Deref for Kept<T> {
 
     #[inline(always)]
     fn deref(&self) -> &Place<T> {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant `place` is in `_places`, which `self` keeps alive.
         unsafe { self.place.as_ref() }
     }
 }

@@ -7,10 +7,10 @@
 //! A borrow from an [`RcuCell`] lives as long as the reader's [`rcu::Guard`], and what it points to
 //! as long as the read-side critical section. With `CONFIG_PREEMPT_RCU` these are the same. Without
 //! it (arm64 kernels that preempt lazily, for example) a task that sleeps ends its section although
-//! the guard is still there, and the borrow dangles. So nothing may sleep while a guard is held:
-//! here this is a matter of memory safety, and types cannot show it, as little as those of the
-//! kernel crate can, whose guard this is. What they cannot show the debug kernel checks
-//! (`CONFIG_PROVE_RCU`, `CONFIG_DEBUG_ATOMIC_SLEEP`), and every function that may sleep says so.
+//! the guard is still there, and the borrow dangles. So no code may sleep while it holds a guard.
+//! Memory safety depends on this rule, and types cannot enforce it; the guard is that of the kernel
+//! crate, which cannot either. A debug kernel checks it (`CONFIG_PROVE_RCU`,
+//! `CONFIG_DEBUG_ATOMIC_SLEEP`), and the documentation of every function that may sleep says so.
 //!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
@@ -36,40 +36,38 @@ use crate::raw;
 
 /// Waits until every RCU read-side critical section that runs now has ended.
 ///
-/// Sleeps, for milliseconds: never while holding a [`rcu::Guard`] (see [Sleeping](self#sleeping))
-/// or a lock that readers need.
+/// Sleeps, for milliseconds. Must not be called while holding a [`rcu::Guard`] (see
+/// [Sleeping](self#sleeping)) or a lock that readers need.
 pub fn synchronize() {
-    // SAFETY: It has no requirement of its own. That the caller may sleep, and so holds no guard,
-    // is what this module asks of all callers of functions that sleep.
+    // SAFETY: The function has no requirement of its own. This module requires of all callers of
+    // functions that sleep that they may sleep, and so hold no guard.
     unsafe { raw::synchronize_rcu() }
 }
 
-/// Waits until every task that is in the kernel now, and was not asleep, has slept or left it: no
-/// task that was preempted is where it was. Sleeps, for tens of milliseconds or more.
+/// Waits until every task that is in the kernel now, and was not asleep, has slept or left the
+/// kernel: no task is still where it was preempted. Sleeps, for tens of milliseconds or more.
 ///
-/// For code that is about to go, when all that is left to run of it are a few instructions that do
-/// not sleep.
+/// For code that is about to be freed, when only a few of its instructions, which do not sleep, can
+/// still be running.
 pub fn synchronize_tasks() {
     // SAFETY: As for `synchronize()`.
     unsafe { raw::rtrs_helper_synchronize_rcu_tasks() }
 }
 
-/// A place where readers find a `P` without locks, and from where a writer can
-/// take it back.
+/// A cell in which readers find a `P` without locks, and from which a writer can take it back.
 ///
-/// `P` owns something behind a pointer: an [`Arc`], a [`KBox`], a pinned
-/// [`KBox`]. Empty or not.
+/// `P` owns an object behind a pointer: an [`Arc`], a [`KBox`] or a pinned [`KBox`]. The cell may
+/// be empty.
 ///
-/// Reading is for any context. Replacing is atomic and for any context too, but
-/// whoever does it gets the old owner only after a grace period, see
-/// [`Retired`]. Dropping the cell drops what is in it at once: readers borrow
-/// the cell, so there are none.
+/// Reading works in any context. Replacing is atomic and works in any context too, but the caller
+/// gets the old owner only after a grace period, see [`Retired`]. Dropping the cell drops its
+/// contents at once: readers borrow the cell, so there are none.
 ///
 /// # Invariants
 ///
-/// The pointer is null, or comes from `P::into_foreign` and nobody else owns
-/// it. What was replaced is passed to `P::from_foreign` only after a grace
-/// period that began when it was no longer in the cell.
+/// The pointer is null, or comes from `P::into_foreign` and is owned by the cell alone. A pointer
+/// that was replaced is passed to `P::from_foreign` only after a grace period that began when it
+/// was no longer in the cell.
 pub struct RcuCell<P: ForeignOwnable> {
     ptr: Atomic<*mut c_void>,
     _owns: PhantomData<P>,
@@ -84,7 +82,7 @@ unsafe impl<P: ForeignOwnable + Send + Sync> Sync for RcuCell<P> {}
 impl<P: ForeignOwnable> RcuCell<P> {
     /// An empty cell.
     pub const fn empty() -> Self {
-        // INVARIANT: Null.
+        // INVARIANT: The pointer is null.
         Self {
             ptr: Atomic::new(core::ptr::null_mut()),
             _owns: PhantomData,
@@ -93,14 +91,14 @@ impl<P: ForeignOwnable> RcuCell<P> {
 
     /// A cell with `value` in it.
     pub fn new(value: P) -> Self {
-        // INVARIANT: Fresh from `into_foreign`.
+        // INVARIANT: The pointer comes from `into_foreign`, and only the cell has it.
         Self {
             ptr: Atomic::new(value.into_foreign()),
             _owns: PhantomData,
         }
     }
 
-    /// What is in the cell now, valid as long as the guard.
+    /// Returns what is in the cell now, valid as long as the guard.
     ///
     /// Any context.
     #[inline]
@@ -123,17 +121,16 @@ impl<P: ForeignOwnable> RcuCell<P> {
         self.ptr.load(Acquire).is_null()
     }
 
-    /// Puts `new` in place of what is there. Any context.
+    /// Replaces the contents with `new`. Any context.
     ///
-    /// Readers that begin from now on find `new`. Concurrent replacements are
-    /// fine, each gets what it displaced.
+    /// Readers that begin from now on find `new`. Concurrent replacements are fine; each gets the
+    /// value that it displaced.
     pub fn replace(&self, new: Option<P>) -> Retired<P> {
         let new = new.map_or(core::ptr::null_mut(), P::into_foreign);
-        // ORDERING: Release, to publish what `new` points to; acquire, to see
-        // what the publisher of the old one wrote.
+        // ORDERING: Release, to publish what `new` points to; acquire, to see what the publisher of
+        // the old pointer wrote.
         let old = self.ptr.xchg(new, Full);
-        // INVARIANT: The cell owns `new`; `old`, which it owned, is nobody
-        // else's and is no longer in the cell.
+        // INVARIANT: The cell owns `new`; `old`, which only the cell owned, is no longer in it.
         Retired {
             ptr: old,
             _owns: PhantomData,
@@ -142,7 +139,7 @@ impl<P: ForeignOwnable> RcuCell<P> {
 }
 
 impl<T: 'static> RcuCell<Arc<T>> {
-    /// A reference of its own to what is in the cell now.
+    /// Returns a counted reference to what is in the cell now.
     ///
     /// Any context.
     pub fn get(&self) -> Option<Arc<T>> {
@@ -153,29 +150,29 @@ impl<T: 'static> RcuCell<Arc<T>> {
 
 impl<P: ForeignOwnable> Drop for RcuCell<P> {
     fn drop(&mut self) {
-        // SAFETY: Null, or from `into_foreign` by the type invariant. Borrows
+        // SAFETY: By the type invariant the pointer is null or comes from `into_foreign`. Borrows
         // of it are borrows of the cell as well, so they have ended.
         drop(unsafe { P::try_from_foreign(*self.ptr.get_mut()) });
     }
 }
 
-/// An [`RcuCell`] whose readers need not keep the cell itself: what it holds is there until the end
-/// of their read-side section, whatever happens to the cell.
+/// An [`RcuCell`] that need not outlive its readers: its contents stay until the end of their
+/// read-side section, even if the cell is dropped.
 ///
-/// Dropping it waits for readers, unless it is empty. Sleeps then.
+/// Dropping it sleeps until readers have ended, unless it is empty.
 pub struct RcuHome<P: ForeignOwnable> {
     cell: RcuCell<P>,
 }
 
 impl<P: ForeignOwnable> RcuHome<P> {
-    /// An empty one.
+    /// An empty cell.
     pub const fn empty() -> Self {
         Self {
             cell: RcuCell::empty(),
         }
     }
 
-    /// What is there now, valid as long as the guard. Any context.
+    /// Returns what is in the cell now, valid as long as the guard. Any context.
     #[inline(always)]
     pub fn read<'a>(&self, _guard: &'a rcu::Guard) -> Option<P::Borrowed<'a>> {
         // ORDERING: As in `RcuCell::read()`.
@@ -189,7 +186,7 @@ impl<P: ForeignOwnable> RcuHome<P> {
         Some(unsafe { P::borrow(ptr) })
     }
 
-    /// Puts `new` in place of what is there, see [`RcuCell::replace`]. Any context.
+    /// Replaces the contents with `new`, see [`RcuCell::replace`]. Any context.
     pub fn replace(&self, new: Option<P>) -> Retired<P> {
         self.cell.replace(new)
     }
@@ -197,15 +194,15 @@ impl<P: ForeignOwnable> RcuHome<P> {
 
 impl<P: ForeignOwnable> Drop for RcuHome<P> {
     fn drop(&mut self) {
-        // Before the cell is dropped, which does not wait.
+        // Wait here: dropping the cell itself does not.
         drop(self.cell.replace(None));
     }
 }
 
 /// What was taken out of an [`RcuCell`], which readers may still be using.
 ///
-/// Has to be waited for before it can be used: [`synchronize`](Self::synchronize).
-/// Dropping it does that and drops the owner. Sleeps, unless the cell was empty.
+/// [`synchronize`](Self::synchronize) must wait for readers before the value can be used. Dropping
+/// this object waits too, and drops the owner. Sleeps, unless the cell was empty.
 ///
 /// # Invariants
 ///
@@ -217,7 +214,7 @@ pub struct Retired<P: ForeignOwnable> {
     _owns: PhantomData<P>,
 }
 
-// SAFETY: It is a `P`.
+// SAFETY: It owns a `P`, and nothing else.
 unsafe impl<P: ForeignOwnable + Send> Send for Retired<P> {}
 
 impl<P: ForeignOwnable> Retired<P> {
@@ -225,8 +222,8 @@ impl<P: ForeignOwnable> Retired<P> {
     /// none.
     pub fn synchronize(self) -> Option<P> {
         let ptr = ManuallyDrop::new(self).ptr;
-        // SAFETY: By the type invariant, and as `self` is gone the pointer is
-        // used only once.
+        // SAFETY: The pointer is null or an owner by the type invariant, and as `self` is gone it
+        // is used only once.
         unsafe { reclaim(ptr) }
     }
 
@@ -238,21 +235,19 @@ impl<P: ForeignOwnable> Retired<P> {
 
 impl<P: ForeignOwnable> Drop for Retired<P> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, and this is the last use of the
-        // pointer.
+        // SAFETY: The pointer is null or an owner by the type invariant, and this is its last use.
         drop(unsafe { reclaim::<P>(self.ptr) });
     }
 }
 
 /// # Safety
 ///
-/// `ptr` must be null or an owner as in the invariant of [`Retired`], which
-/// the caller gives up.
+/// `ptr` must be null or an owner as in the invariant of [`Retired`]. The caller gives it up.
 unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void) -> Option<P> {
     if !ptr.is_null() {
         synchronize();
     }
-    // SAFETY: Null, or from `into_foreign`, passed on only once, after the end
-    // of all borrows.
+    // SAFETY: By the safety requirements of this function, `ptr` is null or comes from
+    // `into_foreign`, and is passed on only once; all borrows have ended.
     unsafe { P::try_from_foreign(ptr) }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbered tags of which everything in flight needs one.
+//! Numbered tags. Each request in flight needs one.
 //!
 //! C header: [`include/linux/sbitmap.h`](srctree/include/linux/sbitmap.h)
 
@@ -25,20 +25,19 @@ use crate::{
 
 /// `depth` tags, numbered from 0, to take and to give back.
 ///
-/// A scalable bitmap spreads them over cache lines. It is not used with the
-/// kernel's `sbitmap_queue`, which wakes waiters in batches: with some tags held
-/// for long a waiter could sleep while others are free. Here each tag that is
-/// returned wakes one waiter.
+/// A scalable bitmap spreads them over cache lines. It is not used with the kernel's
+/// `sbitmap_queue`, which wakes waiters in batches: if some tags are held for long, a waiter could
+/// sleep while others are free. Here each tag that is returned wakes one waiter.
 ///
 /// # Invariants
 ///
-/// `bitmap` is initialised with `depth` bits. The bit of a tag is set from when somebody gets it
-/// until they return it, and is nobody else's to clear.
+/// `bitmap` is initialised with `depth` bits. The bit of a tag is set from when a caller gets the
+/// tag until that caller returns it, and no other caller clears it.
 #[pin_data(PinnedDrop)]
 pub struct TagQueue {
     #[pin]
     bitmap: Opaque<raw::sbitmap>,
-    /// For a tag, and for all to be returned.
+    /// Waiters for a tag, and for all tags to be returned.
     #[pin]
     wait: WaitQueue,
     closed: Atomic<bool>,
@@ -79,11 +78,11 @@ impl TagQueue {
         self.depth as usize
     }
 
-    /// A tag, unless all are taken or the queue is closed: nobody else gets it until it is
-    /// [returned](Self::put). Any context.
+    /// Takes a tag, unless all are taken or the queue is closed. No other caller gets it until it
+    /// is [returned](Self::put). Any context.
     #[inline(always)]
     pub fn try_get(&self) -> Option<u32> {
-        // SAFETY: Initialised by the type invariant; `closed` is a `bool`.
+        // SAFETY: The bitmap is initialised by the type invariant; `closed` is a `bool`.
         let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
         if nr < 0 {
             return None;
@@ -92,10 +91,10 @@ impl TagQueue {
         Some(nr as u32)
     }
 
-    /// A tag, as soon as one is free; [`None`] when the queue is closed.
+    /// Takes a tag as soon as one is free; [`None`] when the queue is closed.
     ///
-    /// Sleeps, whatever happens. Waiters get their turn in the order they came,
-    /// but who does not have to wait may overtake them.
+    /// Sleeps, and cannot be interrupted. Waiters get tags in the order in which they came, but a
+    /// caller that does not have to wait may overtake them.
     pub fn get(&self) -> Option<u32> {
         if let Some(tag) = self.try_get() {
             return Some(tag);
@@ -109,51 +108,51 @@ impl TagQueue {
 
     /// Returns a tag. Any context.
     ///
-    /// What was done with the tag before is visible to who takes it next.
+    /// What was done with the tag before is visible to the caller that takes it next.
     ///
     /// # Safety
     ///
-    /// The caller must have it, and not use it afterwards.
+    /// The caller must have the tag, and must not use it afterwards.
     #[inline(always)]
     pub unsafe fn put(&self, tag: u32) {
-        // SAFETY: Both are initialised by the type invariant; by the function's requirement the
-        // number is one of the bitmap's.
+        // SAFETY: Both are initialised by the type invariant; by the safety requirements of this
+        // function, `tag` is a bit of the bitmap.
         if unsafe { raw::rtrs_helper_tag_put(self.bitmap.get(), tag, self.wait.as_raw()) } {
             self.wake_one();
         }
     }
 
-    /// Somebody waits for the tag that was just returned.
+    /// Wakes a waiter for the tag that was just returned.
     #[inline(never)]
     fn wake_one(&self) {
-        // SAFETY: Initialised by the type invariant; `rtrs_helper_tag_put()` says that it is to be done.
+        // SAFETY: The bitmap is initialised by the type invariant; `rtrs_helper_tag_put()` asked
+        // for this call.
         unsafe { raw::rtrs_helper_tag_wake(self.wait.as_raw()) }
     }
 
-    /// Closes the queue for good: who waits gets no tag and nobody takes one
-    /// after this returns. Sleeps.
+    /// Closes the queue for good: waiters get no tag, and none is taken after this returns. Sleeps.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
         self.wait.wake_all();
-        // A caller that did not see it is in a section that this waits for.
+        // A caller that did not see the queue closed is in a section that this waits for.
         rcu::synchronize();
     }
 
     /// Closes the queue and sleeps until all tags have been returned.
     ///
-    /// What others did before they returned their tags is visible after this.
+    /// What other tasks did before they returned their tags is visible after this.
     pub fn close_and_wait(&self) {
         self.close();
         self.wait.wait_until(|| self.in_use() == 0);
-        // The caller that returned the last tag may still be looking for somebody to wake, in a
+        // The caller that returned the last tag may still be looking for a task to wake, in a
         // section that this waits for.
         rcu::synchronize();
     }
 
-    /// How many tags are taken: exact once the queue is closed and otherwise an
-    /// estimate. Any context.
+    /// Returns how many tags are taken: exact once the queue is closed, otherwise an estimate. Any
+    /// context.
     pub fn in_use(&self) -> u32 {
-        // SAFETY: Initialised by the type invariant.
+        // SAFETY: The bitmap is initialised by the type invariant.
         unsafe { raw::rtrs_helper_sbitmap_weight(self.bitmap.get()) }
     }
 }
@@ -161,7 +160,7 @@ impl TagQueue {
 #[pinned_drop]
 impl PinnedDrop for TagQueue {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Initialised by the type invariant, and not used any more.
+        // SAFETY: The bitmap is initialised by the type invariant, and not used any more.
         unsafe { raw::rtrs_helper_sbitmap_free(self.bitmap.get()) }
     }
 }

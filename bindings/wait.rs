@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for events, for conditions and for the last user of something.
+//! Waiting for events, for conditions and for the last user of an object.
 //!
 //! C headers: [`include/linux/completion.h`](srctree/include/linux/completion.h),
 //! [`include/linux/wait.h`](srctree/include/linux/wait.h)
@@ -32,7 +32,7 @@ const MAX_TIMEOUT: Jiffies = ffi::c_long::MAX as Jiffies - 1;
 
 /// An event that happens once, or once per [`reinit`](Self::reinit).
 ///
-/// The kernel crate's completion has half of the methods.
+/// The completion of the kernel crate has only half of these methods.
 #[pin_data]
 pub struct Completion {
     #[pin]
@@ -55,33 +55,33 @@ impl Completion {
         })
     }
 
-    /// Lets one waiter, or the next one to come, go on. Any context.
+    /// Wakes one waiter; without one, the next task that waits does not sleep. Any context.
     pub fn complete(&self) {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::complete(self.inner.get()) }
     }
 
-    /// Lets all waiters go on, now and in future. Any context.
+    /// Wakes all waiters; later ones do not sleep. Any context.
     pub fn complete_all(&self) {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::complete_all(self.inner.get()) }
     }
 
-    /// Not done again. Any context; who waits goes on waiting.
+    /// Makes the completion "not done" again. Any context. Tasks that wait keep waiting.
     pub fn reinit(&self) {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::rtrs_helper_completion_reinit(self.inner.get()) }
     }
 
-    /// Sleeps until it is done, whatever happens.
+    /// Sleeps until it is done; cannot be interrupted.
     pub fn wait(&self) {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::wait_for_completion(self.inner.get()) }
     }
 
     /// Sleeps until it is done, or returns [`ETIMEDOUT`].
     pub fn wait_timeout(&self, timeout: Jiffies) -> Result {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         let left =
             unsafe { raw::wait_for_completion_timeout(self.inner.get(), timeout.min(MAX_TIMEOUT)) };
         if left == 0 {
@@ -106,11 +106,10 @@ pub use new_wait_queue;
 
 /// Tasks that sleep until a condition, which lives elsewhere, becomes true.
 ///
-/// Whoever makes a condition true wakes the queue after that. The two halves of
-/// the barrier that this needs are inside: the store that makes the condition
-/// true is ordered before the waker looks for sleepers, and the sleeper is in
-/// the queue before it looks at the condition. It can be any store, also a
-/// relaxed one.
+/// Code that makes a condition true wakes the queue afterwards. Both halves of the barrier that
+/// this needs are part of the implementation: the store that makes the condition true is ordered
+/// before the waker looks for sleepers, and the sleeper is in the queue before it looks at the
+/// condition. Any store will do, also a relaxed one.
 ///
 /// Conditions are closures that are called several times, the first time
 /// before sleeping. They run when the task is about to sleep, so they must not
@@ -159,14 +158,14 @@ impl WaitQueue {
 
     /// Wakes all waiters. Any context.
     pub fn wake_all(&self) {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 0) }
     }
 
     /// Wakes one exclusive waiter, the one that waits longest, and all
     /// waiters that are not exclusive. Any context.
     pub fn wake_one(&self) {
-        // SAFETY: Initialised in `new`.
+        // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 1) }
     }
 
@@ -174,12 +173,12 @@ impl WaitQueue {
         self.inner.get()
     }
 
-    /// Sleeps until `condition`, whatever happens.
+    /// Sleeps until `condition` is true; cannot be interrupted.
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) {
         let _ = self.wait(UNINTERRUPTIBLE, || condition().then_some(()));
     }
 
-    /// Sleeps until `condition`, or returns [`ETIMEDOUT`].
+    /// Sleeps until `condition` is true, or returns [`ETIMEDOUT`].
     pub fn wait_until_timeout(
         &self,
         timeout: Jiffies,
@@ -192,14 +191,13 @@ impl WaitQueue {
         self.wait(mode, || condition().then_some(()))
     }
 
-    /// Sleeps until `condition`, or returns [`ERESTARTSYS`] when the task is
-    /// being killed.
+    /// Sleeps until `condition` is true, or returns [`ERESTARTSYS`] when the task is being killed.
     pub fn wait_until_killable(&self, mut condition: impl FnMut() -> bool) -> Result {
         self.wait(KILLABLE, || condition().then_some(()))
     }
 
-    /// Sleeps until `condition`, or returns [`ERESTARTSYS`] when the task is
-    /// being killed, or [`ETIMEDOUT`].
+    /// Sleeps until `condition` is true, or returns [`ERESTARTSYS`] when the task is being killed,
+    /// or [`ETIMEDOUT`].
     pub fn wait_until_killable_timeout(
         &self,
         timeout: Jiffies,
@@ -212,14 +210,13 @@ impl WaitQueue {
         self.wait(mode, || condition().then_some(()))
     }
 
-    /// Sleeps until `take` gets something, as an exclusive waiter: for things
-    /// that only one can have, of which a [`wake_one`](Self::wake_one)
-    /// announces one.
+    /// Sleeps until `take` returns a value, as an exclusive waiter: for things that only one task
+    /// can have. Each [`wake_one`](Self::wake_one) announces one such thing.
     ///
-    /// No wake-up gets lost: who leaves wakes the next, as it may have been
-    /// woken for one thing and have found another. This needs a `take` that
-    /// fails only if there is nothing, or if something was announced while it
-    /// looked: when a compare-and-exchange fails it has to try again.
+    /// No wake-up is lost: a waiter that leaves wakes the next one, as it may have been woken for
+    /// one thing and have found another. This needs a `take` that fails only if nothing is there,
+    /// or if something was announced while it looked: it must try again when a compare-and-exchange
+    /// fails.
     pub fn wait_for<R>(&self, take: impl FnMut() -> Option<R>) -> R {
         let mode = Mode {
             exclusive: true,
@@ -251,8 +248,8 @@ impl WaitQueue {
 
         let mut left = mode.timeout.map(|timeout| timeout.min(MAX_TIMEOUT));
         let result = loop {
-            // SAFETY: The queue is initialised, `entry` too and either not in a
-            // queue or in this one.
+            // SAFETY: The queue and `entry` are initialised, and `entry` is in no queue or in this
+            // one.
             let signal = unsafe {
                 raw::prepare_to_wait_event(self.inner.get(), entry, mode.state as ffi::c_int)
             };
@@ -267,7 +264,7 @@ impl WaitQueue {
                 None => unsafe { raw::schedule() },
                 Some(0) => break Err(ETIMEDOUT),
                 Some(ticks) => {
-                    // SAFETY: As above. CAST: at most `MAX_TIMEOUT`.
+                    // SAFETY: As above. CAST: At most `MAX_TIMEOUT`.
                     let rest = unsafe { raw::schedule_timeout(ticks as ffi::c_long) };
                     // CAST: `schedule_timeout()` never returns less than 0.
                     left = Some(rest as Jiffies);
@@ -283,14 +280,13 @@ impl WaitQueue {
     }
 }
 
-/// Counts the users of something, for its owner to wait until none is left.
+/// Counts the users of an object, so that its owner can wait until none is left.
 ///
-/// The owner of the thing owns the `Users`; everybody who uses the thing has a
-/// [`User`]. Dropping the `Users` sleeps until the last `User` is gone: not to
-/// be done by a user.
+/// The owner of the object owns the `Users`; each user of the object has a [`User`]. Dropping the
+/// `Users` sleeps until the last `User` is gone, so a user must not do it.
 ///
-/// What comes after the drop of the last `User` may still be running when the
-/// owner goes on, for example the end of the function that dropped it; see [`Tails`].
+/// Code that follows the drop of the last `User`, for example the end of the function that dropped
+/// it, may still be running when the owner continues; see [`Tails`].
 pub struct Users {
     count: Pin<KBox<Count>>,
 }
@@ -357,24 +353,24 @@ impl Clone for User {
 }
 
 impl Drop for User {
-    /// Does not sleep, also on PREEMPT_RT, where locks do: [`Tails`] relies on it. So it is the
-    /// owner that frees the `Count`, and the lock of a completion is a raw one.
+    /// Does not sleep, not even on PREEMPT_RT, where locks do: [`Tails`] relies on it. Therefore
+    /// the owner frees the `Count`. The lock of a completion is a raw one.
     fn drop(&mut self) {
         // SAFETY: By the type invariant.
         let count = unsafe { self.count.as_ref() };
         if count.users.dec_and_test() {
-            // The owner, the only one to wait, frees `count` after this has let go of its lock.
+            // The owner is the only waiter. It frees `count` after this call has released its lock.
             count.none.complete();
         }
     }
 }
 
-/// To be dropped after a [`Users`] whose users run code that goes next: waits for what they still
-/// do after the drop of their [`User`].
+/// Must be dropped after a [`Users`], before the code that its users run is freed: waits for what
+/// the users still execute after the drop of their [`User`].
 ///
-/// Nothing of that may sleep or take a lock that sleeps on PREEMPT_RT, as those of the slab
-/// allocator do: a task that sleeps is not waited for. So a function that frees what has a `User`
-/// takes the `User` out first, and drops it last.
+/// That code must not sleep, nor take a lock that sleeps on PREEMPT_RT, as those of the slab
+/// allocator do: a task that sleeps is not waited for. So a function that frees an object with a
+/// `User` takes the `User` out first and drops it last.
 pub(crate) struct Tails;
 
 impl Drop for Tails {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work queues of one's own, and what the kernel crate's work items lack:
-//! cancelling, flushing and changing the delay.
+//! Owned work queues, and operations that the kernel crate's work items lack: cancelling, flushing
+//! and changing the delay.
 //!
-//! Work items themselves are those of [`kernel::workqueue`]: a field
-//! [`Work`] or [`DelayedWork`], an [`impl_has_work!`] or
-//! [`impl_has_delayed_work!`], and an implementation of [`WorkItem`] with
-//! `Pointer = Arc<Self>`. The methods to use them are in [`WorkExt`] and
-//! [`DelayedWorkExt`]; which of several items of a structure is meant follows
-//! from the type of the field.
+//! Work items themselves are those of [`kernel::workqueue`]: a field [`Work`] or [`DelayedWork`],
+//! an [`impl_has_work!`] or [`impl_has_delayed_work!`], and an implementation of [`WorkItem`] with
+//! `Pointer = Arc<Self>`. The methods to use them are in [`WorkExt`] and [`DelayedWorkExt`]; the
+//! type of the field selects one of several items of a structure.
 //!
 //! ```ignore
 //! use rtrs_bindings::workqueue::*;
@@ -34,12 +32,11 @@
 //! path.reconnect.cancel_sync();
 //! ```
 //!
-//! # Who keeps what alive
+//! # Ownership
 //!
-//! An item that is pending owns an `Arc` of the structure it is part of; the
-//! function that runs gets it, or who cancels drops it. Each [`Queue`] counts
-//! as a user of its [`OwnedQueue`], which waits for all of them and for all
-//! items before it goes away.
+//! An item that is pending owns an `Arc` of the structure it is part of; the function that runs
+//! gets the `Arc`; a call that cancels the item drops it. Each [`Queue`] counts as a user of its
+//! [`OwnedQueue`], which waits for all of them and for all items before it goes away.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
@@ -73,7 +70,7 @@ pub use kernel::workqueue::{
     WorkItem, //
 };
 
-/// What kind of queue to make; see [`OwnedQueue::new`].
+/// The kind of queue to make; see [`OwnedQueue::new`].
 #[derive(Clone, Copy)]
 pub struct Options {
     flags: u32,
@@ -87,38 +84,38 @@ impl Options {
         max_active: 0,
     };
 
-    /// Items run where the scheduler likes.
+    /// Items run on any processor, as the scheduler chooses.
     pub const UNBOUND: Self = Self {
         flags: raw::wq_flags_WQ_UNBOUND,
         max_active: 0,
     };
 
-    /// Items run before those of other queues, and most tasks.
+    /// Items run before those of other queues and before most tasks.
     pub const fn high_priority(mut self) -> Self {
         self.flags |= raw::wq_flags_WQ_HIGHPRI;
         self
     }
 
-    /// Makes progress when there is no memory for new threads: for what a block
-    /// device depends on.
+    /// Guarantees progress when there is no memory for new threads: for work that a block device
+    /// depends on.
     pub const fn mem_reclaim(mut self) -> Self {
         self.flags |= raw::wq_flags_WQ_MEM_RECLAIM;
         self
     }
 
-    /// At most `max` items run at a time, of a queue that is [`PER_CPU`](Self::PER_CPU) on each
-    /// processor.
+    /// At most `max` items run at a time; in a [`PER_CPU`](Self::PER_CPU) queue at most `max` on
+    /// each processor.
     pub const fn max_active(mut self, max: u16) -> Self {
         self.max_active = max as u32;
         self
     }
 }
 
-/// A work queue, and the duty to get rid of it.
+/// A work queue. Dropping it destroys the queue.
 ///
-/// Dropping it sleeps until all [`Queue`] handles are gone and all items have
-/// run: not to be done by an item or by the owner of a handle. After that no
-/// code runs on behalf of the queue, so that a module can be unloaded.
+/// Dropping it sleeps until all [`Queue`] handles are gone and all items have run, so neither an
+/// item nor the owner of a handle may do it. After that no code runs on behalf of the queue, so
+/// that a module can be unloaded.
 //
 // Field order is teardown order: first the users, then the queue.
 pub struct OwnedQueue {
@@ -139,19 +136,18 @@ unsafe impl Sync for RawQueue {}
 
 impl Drop for RawQueue {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. Items that are pending are run.
-        // Nothing is queued any more, and no timer of a delayed item is
-        // running, as both take a `Queue`, which are all gone: `OwnedQueue`
-        // has waited.
+        // SAFETY: By the type invariant this object owns the queue. Pending items are run. No item
+        // is queued any more, and no timer of a delayed item is running, as both need a `Queue`:
+        // `OwnedQueue` has waited until all are gone.
         unsafe { raw::destroy_workqueue(self.0.as_ptr()) }
     }
 }
 
 impl OwnedQueue {
-    /// Makes a queue; `name` is for humans, in the names of threads. Sleeps.
+    /// Makes a queue; `name` appears in the names of threads. Sleeps.
     pub fn new(name: &CStr, options: Options) -> Result<Self> {
         let users = Users::new()?;
-        // SAFETY: The format takes one string, which is one.
+        // SAFETY: The format takes one string, and `name` is one.
         let queue = unsafe {
             raw::alloc_workqueue_noprof(
                 c"%s".as_char_ptr(),
@@ -161,7 +157,7 @@ impl OwnedQueue {
                 name.as_char_ptr(),
             )
         };
-        // INVARIANT: Just made.
+        // INVARIANT: The queue was just made, and nothing else owns it.
         let raw = RawQueue(NonNull::new(queue).ok_or(ENOMEM)?);
         Ok(Self {
             users,
@@ -170,7 +166,7 @@ impl OwnedQueue {
         })
     }
 
-    /// A handle for those who queue. Any context.
+    /// Returns a handle, for queuing items. Any context.
     pub fn handle(&self) -> Queue {
         // INVARIANT: `user` keeps the queue alive.
         Queue {
@@ -198,7 +194,7 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// Not public: the kernel crate's queue lets a delayed item outlive it.
+    /// Not public, as the kernel crate's queue lets a delayed item outlive the queue.
     fn get(&self) -> &kernel::workqueue::Queue {
         // SAFETY: By the type invariant it is valid for as long as `self`.
         unsafe { kernel::workqueue::Queue::from_raw(self.raw.as_ptr()) }
@@ -209,7 +205,7 @@ impl Queue {
     where
         T: WorkItem<Pointer = Arc<T>> + HasWork<T> + Send + Sync + 'static,
     {
-        // What is refused is pending, which is all that is asked for.
+        // An item that is refused is already pending, as wanted.
         let _ = self.get().enqueue(owner);
     }
 
@@ -226,18 +222,17 @@ pub trait WorkExt<T, const ID: u64> {
     /// Queues this item of `owner`, unless it is pending already: then nothing
     /// changes, and [`false`] is returned. Any context.
     ///
-    /// An item that is running can be queued again and runs again. While
-    /// somebody [cancels](Self::cancel_sync) it is not queued.
+    /// An item that is running can be queued again, and then runs again. It is not queued while a
+    /// task [cancels](Self::cancel_sync) it.
     fn enqueue(&self, queue: &Queue, owner: &Arc<T>) -> bool;
 
-    /// The same, for a caller that has a reference to give away.
+    /// As [`enqueue`](Self::enqueue), for a caller that has a reference to give away.
     fn enqueue_owned(&self, queue: &Queue, owner: Arc<T>) -> bool;
 
-    /// Makes it not pending and sleeps until it is not running. Whether it was
-    /// pending.
+    /// Makes it not pending and sleeps until it is not running. Returns whether it was pending.
     ///
-    /// It can be queued after this, if somebody still does. Not to be called by
-    /// the item itself, or with a lock that it takes.
+    /// It can be queued again afterwards. Must not be called by the item itself, or with a lock
+    /// that the item takes.
     fn cancel_sync(&self) -> bool;
 
     /// Sleeps until it is not pending and not running, as of now.
@@ -259,26 +254,26 @@ where
     fn cancel_sync(&self) -> bool {
         // SAFETY: `self` is a valid item.
         let work = unsafe { Work::raw_get(self) };
-        // SAFETY: Initialised, as there is no other way to make one.
+        // SAFETY: The item is initialised, as every `Work` is.
         let was_pending = unsafe { raw::cancel_work_sync(work) };
         if was_pending {
-            // SAFETY: It was pending, and we made it not to be.
+            // SAFETY: It was pending, and this call made it not pending without running it.
             drop(unsafe { take_back::<T, ID>(work) });
         }
         was_pending
     }
 
     fn flush(&self) {
-        // SAFETY: An initialised item.
+        // SAFETY: `self` is an initialised item.
         unsafe { raw::flush_work(Work::raw_get(self)) };
     }
 }
 
-/// On which queue the delayed item `ID` of a structure runs.
+/// Selects the queue on which the delayed item `ID` of a structure runs.
 ///
-/// The structure owns the handle, or something that does: a delayed item that
-/// is pending keeps its structure alive, and so its queue, on which nothing is
-/// seen of it before its time has come.
+/// The structure owns the handle, directly or through another object: a pending delayed item keeps
+/// its structure alive, and so its queue. The queue itself does not know of the item before the
+/// delay has passed.
 pub trait DelayedOn<const ID: u64 = 0> {
     /// The queue.
     fn queue(&self) -> &Queue;
@@ -293,14 +288,13 @@ pub trait DelayedWorkExt<T, const ID: u64> {
     /// Queues this item of `owner` after `delay`, whether it is pending or not.
     /// Any context.
     ///
-    /// Does nothing while somebody [cancels](Self::cancel_sync).
+    /// Does nothing while a task [cancels](Self::cancel_sync) the item.
     fn mod_delayed(&self, owner: &Arc<T>, delay: Jiffies);
 
-    /// Makes it not pending and sleeps until it is not running. Whether it was
-    /// pending.
+    /// Makes it not pending and sleeps until it is not running. Returns whether it was pending.
     ///
-    /// It can be queued after this, if somebody still does. Not to be called by
-    /// the item itself, or with a lock that it takes.
+    /// It can be queued again afterwards. Must not be called by the item itself, or with a lock
+    /// that the item takes.
     fn cancel_sync(&self) -> bool;
 
     /// Sleeps until it is not pending and not running, as of now. It does not
@@ -314,9 +308,9 @@ where
     T: DelayedOn<ID> + Send + Sync + 'static,
 {
     fn enqueue(&self, owner: &Arc<T>, delay: Jiffies) -> bool {
-        // The timer, and then the item, use the queue later. It is alive for as
-        // long as `DelayedOn::queue()` can lend a handle of it, thus as long as
-        // there is the `Arc` that belongs to the pending item.
+        // The timer, and then the item, use the queue later. The queue lives as long as
+        // `DelayedOn::queue()` can lend a handle of it, thus as long as the `Arc` that belongs to
+        // the pending item exists.
         let queue = owner.queue().get();
         queue.enqueue_delayed(owner.clone(), delay).is_ok()
     }
@@ -327,20 +321,20 @@ where
         // SAFETY: `raw_get_work()` returns a valid item.
         let work = unsafe { Work::raw_get(work) };
 
-        // `mod_delayed_work()` does not tell whether it has queued the item
-        // when somebody cancels at the same time, so who owns the `Arc`.
+        // If the item is cancelled at the same time, `mod_delayed_work()` does not tell whether it
+        // has queued the item, and so whether the item owns the `Arc`.
         loop {
-            // SAFETY: An initialised item, which is part of a delayed one.
+            // SAFETY: The item is initialised and is part of a `delayed_work`.
             if unsafe { raw::cancel_delayed_work(delayed(work)) } {
-                // SAFETY: It was pending, and we made it not to be.
+                // SAFETY: It was pending, and this call made it not pending without running it.
                 drop(unsafe { take_back::<T, ID>(work) });
             }
             if DelayedWorkExt::enqueue(self, owner, delay) {
                 return;
             }
-            // If it is pending, somebody else has just queued it, with another
-            // delay. Otherwise somebody cancels, or it is running already.
-            // SAFETY: An initialised item.
+            // If it is pending, another task has just queued it, with another delay. Otherwise it
+            // is being cancelled, or is running already.
+            // SAFETY: `self` is an initialised item.
             if !unsafe { raw::rtrs_helper_work_pending(work) } {
                 return;
             }
@@ -350,10 +344,10 @@ where
     fn cancel_sync(&self) -> bool {
         // SAFETY: `self` is a valid item.
         let work = unsafe { Work::raw_get(DelayedWork::raw_as_work(self)) };
-        // SAFETY: An initialised item, which is part of a delayed one.
+        // SAFETY: The item is initialised and is part of a `delayed_work`.
         let was_pending = unsafe { raw::cancel_delayed_work_sync(delayed(work)) };
         if was_pending {
-            // SAFETY: It was pending, and we made it not to be.
+            // SAFETY: It was pending, and this call made it not pending without running it.
             drop(unsafe { take_back::<T, ID>(work) });
         }
         was_pending
@@ -362,7 +356,7 @@ where
     fn flush(&self) {
         // SAFETY: `self` is a valid item.
         let work = unsafe { Work::raw_get(DelayedWork::raw_as_work(self)) };
-        // SAFETY: An initialised item, which is part of a delayed one.
+        // SAFETY: The item is initialised and is part of a `delayed_work`.
         unsafe { raw::flush_delayed_work(delayed(work)) };
     }
 }
@@ -371,22 +365,22 @@ where
 ///
 /// `work` must be the item in a `delayed_work`.
 unsafe fn delayed(work: *mut raw::work_struct) -> *mut raw::delayed_work {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `work` is such an item.
     unsafe { kernel::container_of!(work, raw::delayed_work, work) }
 }
 
 /// # Safety
 ///
-/// `work` must be the item `ID` of a `T`. It was pending, and the caller has
-/// made it not to be without running it.
+/// `work` must be the item `ID` of a `T`. It was pending, and the caller has made it not pending
+/// without running it.
 unsafe fn take_back<T, const ID: u64>(work: *mut raw::work_struct) -> Arc<T>
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
 {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `work` is such an item.
     let owner = unsafe { T::work_container_of(work.cast()) };
-    // SAFETY: An item becomes pending in `RawWorkItem::__enqueue` of `Arc<T>`
-    // only, which gives it what `Arc::into_raw` returns; nobody else takes that
-    // back, as the item does not run.
+    // SAFETY: An item becomes pending in `RawWorkItem::__enqueue` of `Arc<T>` only, which gives it
+    // the pointer that `Arc::into_raw` returns; nothing else takes that back, as the item does not
+    // run.
     unsafe { Arc::from_raw(owner) }
 }
