@@ -98,10 +98,10 @@ impl Loan {
 
         let sgl = sgl.cast::<raw::scatterlist>();
         let len = if nents != 1 || sgl.is_null() {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, `sgl` is null or such a list.
             unsafe { total(sgl, nents) }
         } else {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, there is one entry.
             // CAST: `usize` has at least 32 bits.
             unsafe { (*sgl).length as usize }
         };
@@ -131,14 +131,14 @@ impl Loan {
         ///
         /// `arg` must come from `Arc::<T>::into_raw`, and not be used again.
         unsafe extern "C" fn trampoline<T: Request>(arg: *mut c_void, result: c_int) {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, `arg` is such a pointer.
             T::complete(unsafe { Arc::from_raw(arg.cast::<T>()) }, result);
         }
         /// # Safety
         ///
         /// As for `trampoline`.
         unsafe fn forget<T: Request>(arg: *mut c_void) {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, `arg` is such a pointer.
             drop(unsafe { Arc::from_raw(arg.cast::<T>()) });
         }
         let data = request.data();
@@ -266,7 +266,7 @@ unsafe fn total(sgl: *mut raw::scatterlist, nents: u32) -> usize {
     if sgl.is_null() || nents.wrapping_sub(1) >= i32::MAX as u32 {
         return 0;
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `sgl` is such a list.
     unsafe { raw::rtrs_helper_sg_total(sgl, nents) }
 }
 
@@ -359,7 +359,7 @@ impl<I: Inspector> Inspected<I> {
     /// `arg` must come from `KBox::<Self>::into_raw`, and must not be used again; nothing else may
     /// use the list.
     unsafe fn finish(arg: *mut c_void, result: Option<i32>) -> (Callback, i32) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `arg` is such a pointer.
         let this = KBox::into_inner(unsafe { KBox::from_raw(arg.cast::<Self>()) });
         // INVARIANT: `sgl` and `nents` are those of the loan, with its invariants; the callback was
         // not called yet.
@@ -376,7 +376,7 @@ impl<I: Inspector> Inspected<I> {
     ///
     /// As for `finish`.
     unsafe extern "C" fn call(arg: *mut c_void, result: c_int) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `arg` is as `finish` needs it.
         let (callback, result) = unsafe { Self::finish(arg, Some(result)) };
         callback.call(result);
     }
@@ -385,7 +385,7 @@ impl<I: Inspector> Inspected<I> {
     ///
     /// As for `finish`.
     unsafe fn forget(arg: *mut c_void) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `arg` is as `finish` needs it.
         let (callback, _) = unsafe { Self::finish(arg, None) };
         callback.cancel();
     }

@@ -14,14 +14,14 @@ use core::{
     str::FromStr, //
 };
 
-/// Text that is not an address, or not a pair of them.
+/// The reason why a text is not an address, or not a pair of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddrError {
     /// No `ip:` or `gid:` in front.
     Family,
-    /// What follows is no address of that family.
+    /// The rest is not an address of that family.
     Address,
-    /// The interface is not valid, or the address is not link-local and has none.
+    /// The interface is not valid, or was given for an address that is not link-local.
     Scope,
     /// Source and destination are of different families.
     Mixed,
@@ -49,8 +49,8 @@ impl fmt::Display for AddrError {
 ///
 /// # Invariants
 ///
-/// The first `len` bytes of `buf` are printable ASCII, all others zero, of which there is at least
-/// one.
+/// The first `len` bytes of `buf` are printable ASCII, all others are zero, and there is at least
+/// one of those.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IfName {
     buf: [u8; Self::SIZE],
@@ -129,8 +129,8 @@ impl Scope {
 
 /// One address.
 ///
-/// It displays as sysfs shows it: `ip:` and dotted decimal; `ip:` and the compressed form; `gid:`
-/// and 8 full groups. Neither port nor interface is part of that text.
+/// Displays as sysfs shows it: `ip:` and dotted decimal; `ip:` and the compressed form; `gid:` and
+/// 8 full groups. Neither port nor interface is part of that text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addr {
     /// IPv4, in network order.
@@ -147,7 +147,7 @@ pub enum Addr {
 }
 
 impl Addr {
-    /// Parses one address, all of `text`.
+    /// Parses `text`, which must be one address.
     ///
     /// # Errors
     ///
@@ -288,7 +288,7 @@ impl fmt::Display for Addr {
 
 /// The two ends of a path.
 ///
-/// It displays as the path's directory is named, `src@dst`, or as `dst` if the source is not
+/// Displays like the name of the path's directory, `src@dst`, or as `dst` if the source is not
 /// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddrPair {
@@ -299,10 +299,11 @@ pub struct AddrPair {
 }
 
 impl AddrPair {
-    /// Most bytes the text of a pair can have: `gid:` twice, and `@` between them.
+    /// The maximum length of the text of a pair in bytes: `gid:` twice, and `@` between them.
     pub const MAX_TEXT: usize = 2 * (4 + 39) + 1;
 
-    /// Parses `[src{,|@}]dst`, all of `text` but one trailing newline. A comma goes before an `@`.
+    /// Parses `text`, which must be `[src{,|@}]dst`, with at most one trailing newline. A comma
+    /// takes precedence over an `@`.
     ///
     /// # Errors
     ///

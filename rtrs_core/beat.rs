@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Heartbeats on the wire: RDMA writes of nothing, on the service connection, whose immediate
-//! value says it all.
+//! Heartbeats on the wire: empty RDMA writes on the service connection. The immediate value is the
+//! message.
 //!
 //! # Context
 //!
@@ -34,7 +34,8 @@ fn post(qp: &QueuePair, imm: Imm, token: Option<u32>) -> Result<(), PostError> {
         .post(token)
 }
 
-/// What failed for good: a full queue is a sign of traffic, a closed one that somebody knows.
+/// Filters out errors that do not matter: a full queue is a sign of traffic, and a closed queue is
+/// already being handled.
 fn serious(e: PostError) -> Result<(), PostError> {
     match e {
         PostError::Full | PostError::Closed => Ok(()),
@@ -43,21 +44,21 @@ fn serious(e: PostError) -> Result<(), PostError> {
 }
 
 impl Liveness {
-    /// Sends a heartbeat, unless one is on its way. If there is no room for it the next tick tries
+    /// Sends a heartbeat, unless one is on its way. If there is no room for it, the next tick tries
     /// again.
     ///
     /// # Errors
     ///
-    /// The connection is of no use any more.
+    /// The connection is no longer usable.
     pub fn send(&self, qp: &QueuePair) -> Result<(), PostError> {
-        // Before: the answer may be faster than what follows the posting.
+        // Must be recorded before posting, as the answer may arrive right after it.
         if !self.probe().begin(now_ns()) {
             return Ok(());
         }
         self.post_heartbeat(qp, Asked::First)
     }
 
-    /// Sends a heartbeat, also if one is on its way that may be lost, see
+    /// Sends a heartbeat even if one is on its way, as that one may be lost, see
     /// [`HbProbe::begin_again`](crate::proto::heartbeat::HbProbe::begin_again).
     ///
     /// # Errors
@@ -77,7 +78,7 @@ impl Liveness {
         })
     }
 
-    /// Answers a heartbeat. The completion of send `token` has to tell [`Liveness::end_ack`].
+    /// Answers a heartbeat. The completion of send `token` must call [`Liveness::end_ack`].
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl Liveness {
         })
     }
 
-    /// An answer came: the round trip in nanoseconds, if there was a heartbeat to answer.
+    /// Handles an answer. Returns the round trip in nanoseconds, if a heartbeat was waiting for it.
     pub fn acked(&self) -> Option<u64> {
         self.probe().ack(now_ns())
     }

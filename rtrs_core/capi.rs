@@ -32,7 +32,7 @@ pub struct RtrsAddr {
     pub dst: *mut c_void,
 }
 
-/// Text into a C buffer, cut off where that ends, always terminated.
+/// Writes text to a C buffer. The text is cut off at the end of the buffer and always terminated.
 struct CBuf<'a> {
     buf: &'a mut [u8],
     len: usize,
@@ -48,7 +48,7 @@ impl<'a> CBuf<'a> {
 
     /// Bytes written, without the terminating zero.
     fn len(&self) -> c_int {
-        // CAST: Addresses are short, and the caller's size is checked.
+        // CAST: Addresses are short.
         self.len as c_int
     }
 }
@@ -70,19 +70,19 @@ impl fmt::Write for CBuf<'_> {
 }
 
 fn write_addr(out: &mut CBuf<'_>, addr: Result<SockAddr>) {
-    // Cannot fail: what does not fit is cut off.
+    // Cannot fail: text that does not fit is cut off.
     let _ = match addr.ok().as_ref().and_then(sockaddr::to_addr) {
         Some(addr) => write!(out, "{addr}"),
         None => out.write_str("<invalid address family>"),
     };
 }
 
-/// Parses `[src{,|@}]dst`; 0, or a negative errno and nothing written.
+/// Parses `[src{,|@}]dst`. Returns 0, or a negative errno without writing anything.
 ///
 /// # Safety
 ///
-/// `text` must have `len` readable bytes; `addr` must be a valid `struct
-/// rtrs_addr` whose pointers are writable `struct sockaddr_storage`s.
+/// `text` must have `len` readable bytes; `addr` must be a valid `struct rtrs_addr` that points to
+/// two writable `struct sockaddr_storage`s.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn rtrs_addr_to_sockaddr(
     text: *const c_char,
@@ -90,16 +90,17 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_sockaddr(
     port: u16,
     addr: *mut RtrsAddr,
 ) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `text` has `len` bytes and `addr` is
+    // valid.
     let (text, addr) = unsafe { (slice::from_raw_parts(text.cast::<u8>(), len), &mut *addr) };
     match sockaddr::parse_pair(text, port) {
         Ok((src, dst)) => {
             match src {
-                // SAFETY: By the function's requirement.
+                // SAFETY: By the safety requirements of this function, `src` of `addr` is writable.
                 Some(src) => unsafe { src.write_raw(addr.src) },
                 None => addr.src = core::ptr::null_mut(),
             }
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, `dst` of `addr` is writable.
             unsafe { dst.write_raw(addr.dst) };
             0
         }
@@ -122,7 +123,8 @@ pub(crate) unsafe extern "C" fn sockaddr_to_str(
     if len == 0 {
         return 0;
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `addr` is an address and `buf` has `len`
+    // bytes.
     let (addr, buf) = unsafe {
         (
             SockAddr::from_raw(addr),
@@ -148,15 +150,17 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
     if len == 0 {
         return 0;
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, `addr` is an address and `buf` has `len`
+    // bytes.
     let (addr, buf) = unsafe { (&*addr, slice::from_raw_parts_mut(buf.cast::<u8>(), len)) };
     let mut out = CBuf::new(buf);
     if !addr.src.is_null() {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, a source that is not null is an
+        // address.
         write_addr(&mut out, unsafe { SockAddr::from_raw(addr.src) });
         let _ = out.write_str("@");
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, the destination is an address.
     write_addr(&mut out, unsafe { SockAddr::from_raw(addr.dst) });
     out.len()
 }

@@ -2,8 +2,8 @@
 
 //! Formatting of types that are also compiled on the host.
 //!
-//! The kernel crate's log macros want its own `Display`; code that knows nothing
-//! of the kernel implements that of `core`.
+//! The kernel crate's log macros need its own `Display`; code that does not depend on the kernel
+//! implements that of `core`.
 
 /// Implements the kernel's `Display` for types that have `core`'s.
 #[macro_export]

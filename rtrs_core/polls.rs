@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many completions are found at a time.
+//! Statistics: how many completions a poll finds at a time.
 //!
 //! # Context
 //!
-//! Counting: any but NMI. All else: any.
+//! Counting: any but NMI. Everything else: any.
 
 use kernel::prelude::*;
 use rtrs_bindings::percpu::Counters;
@@ -22,8 +22,8 @@ const COUNTERS: usize = 2;
 /// Counts of completions, by whether they were the first that a poll found. Per CPU.
 pub struct PollStats {
     counters: Counters<COUNTERS>,
-    /// Most completions found by a poll, if it is more than one. Rarely written; if two do at the same
-    /// time then what gets lost is one sample.
+    /// The most completions found by a poll, if more than one. Rarely written; if two CPUs write it
+    /// at the same time, one sample is lost.
     most: Atomic<u32>,
 }
 
@@ -36,10 +36,10 @@ impl PollStats {
         })
     }
 
-    /// A completion was found, the `position`th of its poll, from 1.
+    /// Counts a completion, the `position`th of its poll, from 1.
     #[inline]
     pub fn found(&self, position: u32) {
-        // As a rule a poll finds one: that is one number.
+        // A poll usually finds one completion, which costs one counter.
         if position <= 1 {
             return self.counters.add(POLLS, 1);
         }
@@ -49,24 +49,24 @@ impl PollStats {
         }
     }
 
-    /// Most completions found by one poll.
+    /// The most completions found by one poll.
     pub fn most(&self) -> u32 {
         let one = u32::from(self.polls() != 0);
         self.most.load(Relaxed).max(one)
     }
 
-    /// All completions.
+    /// The number of all completions.
     pub fn completions(&self) -> u64 {
-        // No overflow: so many there are not.
+        // No overflow: the number stays far below 2^64.
         self.polls().wrapping_add(self.counters.sum(MORE))
     }
 
-    /// Polls that found any.
+    /// The number of polls that found a completion.
     pub fn polls(&self) -> u64 {
         self.counters.sum(POLLS)
     }
 
-    /// Counts from zero.
+    /// Resets all counts to zero.
     pub fn reset(&self) {
         self.counters.reset(POLLS);
         self.counters.reset(MORE);

@@ -2,9 +2,9 @@
 
 //! The RTRS wire protocol, as typed values.
 //!
-//! Nothing in here knows the kernel: the same files are compiled into the modules and into the
-//! host tests (`tests/host`). Everything a peer sends is parsed exactly once, by one of the
-//! `parse` functions below, into a value whose type says what was checked; the code behind it
+//! Nothing in here depends on the kernel: the same files are compiled into the modules and into the
+//! host tests (`tests/host`). Everything that a peer sends is parsed exactly once, by one of the
+//! `parse` functions below, into a value of a type that documents what was checked; later code
 //! never sees a raw wire integer again.
 //!
 //! The layouts, constants and limits are described in `Documentation/protocol.rst`.
@@ -82,25 +82,26 @@ pub use self::{
 /// Magic number of both connection messages, from `Documentation/protocol.rst`.
 pub const MAGIC: u16 = 0x1BBD;
 
-/// Protocol version we speak: major in the high byte, minor in the low byte.
+/// Protocol version of this implementation: major in the high byte, minor in the low byte.
 pub const VERSION: u16 = 0x0200;
 
 /// Default port in the TCP port space, as used by RNBD.
 pub const DEFAULT_PORT: u16 = 1234;
 
-/// Most paths one session may have.
+/// The most paths that one session may have.
 pub const MAX_PATHS: usize = 128;
 
-/// Most connections (QPs) one path may have, the service connection included.
+/// The most connections (QPs) that one path may have, including the service connection.
 pub const MAX_CONS_PER_PATH: u16 = 4096;
 
-/// Fewest connections a path can work with: the service connection and one for IO.
+/// The fewest connections that a path can work with: the service connection and one for IO.
 pub const MIN_CONS_PER_PATH: u16 = 2;
 
-/// Most scatter list segments (pages of 4 KiB) of one client request.
+/// The most scatter list segments (pages of 4 KiB) of one client request.
 pub const MAX_SEGMENTS: u32 = 128;
 
-/// Receives a server keeps posted on the service connection, the credit a client may count on.
+/// Number of receives that a server keeps posted on the service connection: the credit that a
+/// client may rely on.
 pub const SERVICE_QUEUE_DEPTH: u16 = 512;
 
 /// Listen backlog of the server.

@@ -35,10 +35,11 @@ struct rtrs_addr {
  */
 
 /**
- * enum rtrs_clt_link_ev - what a client's user is told about its session
+ * enum rtrs_clt_link_ev - events of a session that its user is told about
  * @RTRS_CLT_LINK_EV_RECONNECTED: there is a path again, after the other event
- * @RTRS_CLT_LINK_EV_DISCONNECTED: requests fail for want of a path, or the server
- *	has forgotten the session. Does not come while requests wait for a path.
+ * @RTRS_CLT_LINK_EV_DISCONNECTED: requests fail because there is no path, or
+ *	the server has forgotten the session. Not sent while requests wait for a
+ *	path.
  */
 enum rtrs_clt_link_ev {
 	RTRS_CLT_LINK_EV_RECONNECTED,
@@ -60,7 +61,7 @@ struct rtrs_clt_ops {
 /**
  * enum rtrs_clt_con_type - the connection that a request goes out on
  * @RTRS_ADMIN_CON: the service connection, for administrative messages
- * @RTRS_IO_CON: that of the CPU which takes the permit
+ * @RTRS_IO_CON: the connection of the CPU that takes the permit
  */
 enum rtrs_clt_con_type {
 	RTRS_ADMIN_CON,
@@ -68,7 +69,7 @@ enum rtrs_clt_con_type {
 };
 
 /**
- * enum wait_type - what to do while there is no permit
+ * enum wait_type - behaviour while there is no permit
  * @RTRS_PERMIT_NOWAIT: return NULL
  * @RTRS_PERMIT_WAIT: sleep until there is one
  */
@@ -78,8 +79,8 @@ enum wait_type {
 };
 
 /**
- * struct rtrs_clt_req_ops - how the user learns that a request is over
- * @priv: given back to @conf_fn
+ * struct rtrs_clt_req_ops - how the user is told that a request is over
+ * @priv: passed to @conf_fn
  * @conf_fn: called once, in softirq or process context; must not sleep. @errno is
  *	0, the server's negative errno, or -ECONNABORTED if there was no path in
  *	time or the session is being closed.
@@ -91,9 +92,9 @@ struct rtrs_clt_req_ops {
 
 /**
  * struct rtrs_attrs - limits of a session
- * @queue_depth: permits, which is requests at a time
- * @max_io_size: bytes of data in a request
- * @max_segments: entries of its scatter list
+ * @queue_depth: number of permits, and so of concurrent requests
+ * @max_io_size: most bytes of data in a request
+ * @max_segments: most entries of its scatter list
  */
 struct rtrs_attrs {
 	u32 queue_depth;
@@ -107,9 +108,9 @@ struct rtrs_attrs {
  * @pathname: name of the session: 1 to 254 printable ASCII characters without
  *	blank, "/" and "."
  * @paths: addresses of its first paths, all of which have to connect
- * @path_cnt: number of @paths, 1 at least
+ * @path_cnt: number of @paths, at least 1
  * @port: port of the server for paths that are added later
- * @pdu_sz: bytes of the user's behind each permit
+ * @pdu_sz: bytes reserved for the user behind each permit
  * @reconnect_delay_sec: longest regular wait between attempts to reconnect
  * @max_reconnect_attempts: attempts in a row before a path is given up, -1 for no limit
  * @nr_poll_queues: connections of each path that are polled instead of served by interrupts
@@ -149,7 +150,7 @@ struct rtrs_permit *rtrs_clt_get_permit(struct rtrs_clt_sess *sess,
 /**
  * rtrs_clt_put_permit() - give a permit back
  * @sess: the session
- * @permit: a permit of that session, none of whose requests is in flight
+ * @permit: a permit of that session that has no request in flight
  *
  * Context: Any.
  */
@@ -158,19 +159,20 @@ void rtrs_clt_put_permit(struct rtrs_clt_sess *sess, struct rtrs_permit *permit)
 /**
  * rtrs_clt_request() - send a request
  * @dir: READ or WRITE
- * @ops: how to learn that it is over, copied
+ * @ops: the callback for the end of the request, copied
  * @sess: the session
  * @permit: a permit of that session
  * @vec: pieces of the user message, which is copied
  * @nr: number of pieces
- * @len: not looked at, the data are what @sg describes
+ * @len: ignored, as @sg describes the data
  * @sg: the data; list and pages stay untouched until conf_fn is called
  * @sg_cnt: entries of @sg
  *
  * If there is no path the request waits, see fast_io_fail_tmo.
  *
  * Context: Any.
- * Return: 0 if conf_fn is or will be called; else a negative errno, and it is not.
+ * Return: 0 if conf_fn was or will be called; otherwise a negative errno, and
+ * conf_fn is not called.
  */
 int rtrs_clt_request(int dir, struct rtrs_clt_req_ops *ops, struct rtrs_clt_sess *sess,
 		     struct rtrs_permit *permit, const struct kvec *vec, size_t nr, size_t len,
@@ -187,12 +189,12 @@ int rtrs_clt_request(int dir, struct rtrs_clt_req_ops *ops, struct rtrs_clt_sess
 int rtrs_clt_rdma_cq_direct(struct rtrs_clt_sess *clt, unsigned int index);
 
 /**
- * rtrs_clt_query() - ask for the limits of a session
+ * rtrs_clt_query() - get the limits of a session
  * @sess: the session
- * @attr: where they are written to
+ * @attr: receives the limits
  *
  * Context: Any.
- * Return: 0, or -ECOMM while requests fail for want of a path.
+ * Return: 0, or -ECOMM while requests fail because there is no path.
  */
 int rtrs_clt_query(struct rtrs_clt_sess *sess, struct rtrs_attrs *attr);
 
@@ -201,7 +203,8 @@ int rtrs_clt_query(struct rtrs_clt_sess *sess, struct rtrs_attrs *attr);
  */
 
 /**
- * enum rtrs_srv_link_ev - what a server's user is told about a session
+ * enum rtrs_srv_link_ev - events of a session that the server's user is told
+ * about
  * @RTRS_SRV_LINK_EV_CONNECTED: it has its first path
  * @RTRS_SRV_LINK_EV_DISCONNECTED: it has had no path for as long as sessions are
  *	kept, or the server is being closed; all its requests were answered
@@ -222,7 +225,7 @@ enum rtrs_srv_link_ev {
  *	value other than 0 turns the client away at RTRS_SRV_LINK_EV_CONNECTED
  *	and is ignored otherwise.
  *
- * None of them may close the server.
+ * No callback may close the server.
  */
 struct rtrs_srv_ops {
 	int (*rdma_ev)(void *priv, struct rtrs_srv_op *id, void *data, size_t datalen,
@@ -251,28 +254,28 @@ void rtrs_srv_close(struct rtrs_srv_ctx *ctx);
 
 /**
  * rtrs_srv_resp_rdma() - answer a request
- * @id: the request; it, its data and its user message are gone afterwards
+ * @id: the request; it, its data and its user message are invalid afterwards
  * @errno: 0, or a negative errno for the client
  *
  * Context: Any.
- * Return: true. What has no room in a queue is sent later.
+ * Return: true. An answer that finds no room in a queue is sent later.
  */
 bool rtrs_srv_resp_rdma(struct rtrs_srv_op *id, int errno);
 
 /**
- * rtrs_srv_set_sess_priv() - say what the callbacks get for a session
+ * rtrs_srv_set_sess_priv() - set the pointer that callbacks get for a session
  * @sess: the session, from its first event to the return from its last
- * @priv: any pointer, NULL at first
+ * @priv: any pointer, initially NULL
  *
  * Context: Any.
  */
 void rtrs_srv_set_sess_priv(struct rtrs_srv_sess *sess, void *priv);
 
 /**
- * rtrs_srv_get_path_name() - tell the name of a session
+ * rtrs_srv_get_path_name() - get the name of a session
  * @sess: the session
- * @pathname: where the name is written to, with a zero at the end
- * @len: bytes of room there; what does not fit is cut off
+ * @pathname: buffer for the name, which is zero-terminated
+ * @len: size of the buffer; text that does not fit is cut off
  *
  * Context: Any.
  * Return: 0, -ENOTCONN if it has no name yet, -EINVAL if @len is 0.
@@ -280,7 +283,7 @@ void rtrs_srv_set_sess_priv(struct rtrs_srv_sess *sess, void *priv);
 int rtrs_srv_get_path_name(struct rtrs_srv_sess *sess, char *pathname, size_t len);
 
 /**
- * rtrs_srv_get_queue_depth() - tell how many requests a session can have at a time
+ * rtrs_srv_get_queue_depth() - get the request limit of a session
  * @sess: the session
  *
  * Context: Any.
@@ -297,7 +300,7 @@ int rtrs_srv_get_queue_depth(struct rtrs_srv_sess *sess);
  * @str: "[<source>{,|@}]<destination>", "ip:<IPv4 or IPv6>" or "gid:<gid>" each
  * @len: bytes of @str
  * @port: port of the destination
- * @addr: where they are written to; src becomes NULL without a source
+ * @addr: receives the addresses; src becomes NULL without a source
  *
  * Context: Any in which dev_get_by_name_rcu() may be called. Does not sleep.
  * Return: 0, -EINVAL, or -ENODEV for an interface that does not exist.
@@ -307,20 +310,20 @@ int rtrs_addr_to_sockaddr(const char *str, size_t len, u16 port, struct rtrs_add
 /**
  * sockaddr_to_str() - write an address as text
  * @addr: the address
- * @buf: where it is written to, with a zero at the end
- * @len: bytes of room there; what does not fit is cut off
+ * @buf: buffer for the text, which is zero-terminated
+ * @len: size of the buffer; text that does not fit is cut off
  *
- * Return: Bytes that were written, without the zero.
+ * Return: The number of bytes written, without the zero.
  */
 int sockaddr_to_str(const struct sockaddr *addr, char *buf, size_t len);
 
 /**
  * rtrs_addr_to_str() - write the addresses of a path as text
  * @addr: the addresses
- * @buf: where "<source>@<destination>" is written to, or only the destination
- * @len: bytes of room there; what does not fit is cut off
+ * @buf: buffer for "<source>@<destination>", or only the destination
+ * @len: size of the buffer; text that does not fit is cut off
  *
- * Return: Bytes that were written, without the zero.
+ * Return: The number of bytes written, without the zero.
  */
 int rtrs_addr_to_str(const struct rtrs_addr *addr, char *buf, size_t len);
 

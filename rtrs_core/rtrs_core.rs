@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! rtrs-core: what client and server of the RDMA transport share.
+//! rtrs-core: code that client and server of the RDMA transport share.
 //!
-//! [`proto`] and [`addr`] know nothing of the kernel and are also compiled into
-//! the host tests.
+//! [`proto`] and [`addr`] do not depend on the kernel and are also compiled into the host tests.
 
 use kernel::prelude::*;
 
@@ -17,8 +16,7 @@ pub mod sockaddr;
 pub mod table;
 pub mod uevent;
 
-/// Atomics, under the name by which code that is also tested on the host finds
-/// them.
+/// Atomics, under the name that code also compiled into the host tests uses.
 mod atomic {
     pub(crate) use kernel::sync::atomic::{
         Atomic,

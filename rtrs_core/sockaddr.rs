@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses of the grammar as addresses of the kernel, and back.
+//! Conversion of parsed addresses to socket addresses, and back.
 
 use kernel::prelude::*;
 use rtrs_bindings::ib::{
@@ -14,7 +14,7 @@ use crate::addr::{
     Scope, //
 };
 
-/// The address to connect to, or from, at `port`.
+/// Converts `addr` to the socket address to connect to, or from, with `port`.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub fn from_addr(addr: &Addr, port: u16) -> Result<SockAddr> {
     }
 }
 
-/// What an address is called in logs and files: without port and scope.
+/// The address that logs and files show: without port and scope.
 pub fn to_addr(addr: &SockAddr) -> Option<Addr> {
     if let Some(ip) = addr.as_v4() {
         Some(Addr::V4(ip))
@@ -52,12 +52,11 @@ pub fn to_addr(addr: &SockAddr) -> Option<Addr> {
 ///
 /// # Errors
 ///
-/// `EINVAL` for what is no such text, `ENODEV` for the scope of an interface
-/// that does not exist.
+/// `EINVAL` for any other text, `ENODEV` for the scope of an interface that does not exist.
 pub fn parse_pair(text: &[u8], port: u16) -> Result<(Option<SockAddr>, SockAddr)> {
     let pair = AddrPair::parse(text).map_err(|_| EINVAL)?;
     let src = match &pair.src {
-        // The source port is for the connection manager to choose.
+        // The connection manager chooses the source port.
         Some(src) => Some(from_addr(src, 0)?),
         None => None,
     };

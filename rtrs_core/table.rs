@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables for humans, in debugfs.
+//! Human-readable tables in debugfs.
 
 use core::fmt;
 use kernel::prelude::*;
@@ -21,7 +21,8 @@ use rtrs_bindings::{
 
 use crate::proto::Dir;
 
-/// A module's directory in debugfs, with its tables. Dropping it waits for who is reading them.
+/// A module's directory in debugfs, with its tables. Dropping it waits for tasks that are reading
+/// them.
 ///
 /// A table that is open keeps the module loaded.
 pub struct Tables {
@@ -29,11 +30,11 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Makes it. Sleeps. Without debugfs there is none, which is no error.
+    /// Creates the directory. Sleeps. A missing debugfs is not an error.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for files that are not static variables of the module they are of.
+    /// `EINVAL` for files that are not static variables of the module that they belong to.
     pub fn new(name: &CStr, connections: &'static File, requests: &'static File) -> Result<Self> {
         let dir = Directory::new(name);
         dir.file(c"connections", connections)?;
@@ -70,11 +71,11 @@ impl fmt::Display for ConnectionHead {
     }
 }
 
-/// What the connections of a path have in common.
+/// The columns that all connections of a path have in common.
 pub struct PathCells<'a> {
     /// The RDMA device.
     pub device: &'a str,
-    /// Its port.
+    /// Port of the device.
     pub port: u32,
     /// Addresses.
     pub src: &'a str,
@@ -86,7 +87,7 @@ pub struct PathCells<'a> {
     pub state: &'a str,
 }
 
-/// Which namespace of the connection manager a port is in, as it is shown.
+/// The displayed name of the connection manager's port space of an address.
 fn space(addr: &SockAddr) -> &'static str {
     match PortSpace::of(addr) {
         PortSpace::Tcp => "TCP",
@@ -96,7 +97,7 @@ fn space(addr: &SockAddr) -> &'static str {
 
 /// A connection.
 pub struct Connection {
-    /// What carries its messages.
+    /// The transport that carries its messages.
     pub transport: Transport,
     /// Port of the client's address.
     pub src_port: u16,
@@ -104,25 +105,25 @@ pub struct Connection {
     pub dst_port: u16,
     /// Namespace of the ports.
     pub space: &'static str,
-    /// Its number on the path.
+    /// Number of the connection on the path.
     pub cid: u16,
     /// The number of the queue pair.
     pub qp: u32,
     /// Requests in flight.
     pub inflight: u64,
-    /// Work requests on the send queue, and how many fit.
+    /// Number of work requests on the send queue, and the size of that queue.
     pub send: (u32, u32),
-    /// The network interface below, if there is one.
+    /// The underlying network interface, if there is one.
     pub interface: Option<InterfaceName>,
 }
 
 impl Connection {
-    /// What `ep`, which the client has, is now, if it has a queue pair.
+    /// The current state of `ep`, an endpoint of the client, if it has a queue pair.
     pub fn connected<H: Handler>(ep: &Endpoint<H>, inflight: u64) -> Option<Self> {
         Self::new(ep, inflight, ep.local(), ep.peer())
     }
 
-    /// What `ep`, which the server has, is now, if it has a queue pair.
+    /// The current state of `ep`, an endpoint of the server, if it has a queue pair.
     pub fn accepted<H: Handler>(ep: &Endpoint<H>, inflight: u64) -> Option<Self> {
         Self::new(ep, inflight, ep.peer(), ep.local())
     }
@@ -151,7 +152,7 @@ impl Connection {
     }
 }
 
-/// A connection, or a path without any.
+/// A row for a connection, or for a path without connections.
 pub struct ConnectionRow<'a>(pub &'a PathCells<'a>, pub Option<Connection>);
 
 impl fmt::Display for ConnectionRow<'_> {
@@ -191,7 +192,7 @@ impl fmt::Display for ConnectionRow<'_> {
     }
 }
 
-/// An address where connections are accepted, in the same table.
+/// A row in the same table for an address on which the server listens.
 pub struct ListenRow<'a>(pub &'a SockAddr);
 
 impl fmt::Display for ListenRow<'_> {
@@ -234,19 +235,19 @@ impl fmt::Display for RequestHead {
 
 /// A request in flight.
 pub struct Flying {
-    /// Its number, that of the client's permit and of the server's chunk.
+    /// Number of the request, which is that of the client's permit and of the server's chunk.
     pub id: usize,
-    /// The connection.
+    /// Number of the connection.
     pub cid: u16,
-    /// Direction, as the client sees it; a server does not know it before it read the message.
+    /// Direction, as the client sees it; a server does not know it before it has read the message.
     pub dir: Option<Dir>,
-    /// Its age in nanoseconds.
+    /// Age of the request in nanoseconds.
     pub age_ns: u64,
-    /// What it waits for.
+    /// The event that it waits for.
     pub waits_for: &'static str,
 }
 
-/// A session, and how many of its requests wait for a path.
+/// A row for a session, with the number of its requests that wait for a path.
 pub struct ParkedRow<'a>(pub &'a str, pub u32);
 
 impl fmt::Display for ParkedRow<'_> {
@@ -259,7 +260,7 @@ impl fmt::Display for ParkedRow<'_> {
     }
 }
 
-/// A request, with the names of its session and path.
+/// A row for a request, with the names of its session and path.
 pub struct RequestRow<'a> {
     /// The session's name.
     pub session: &'a str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What user space is told of paths that come and go, with them sessions.
+//! Events for user space about paths, and sessions, that come and go.
 //!
 //! A udev rule can act on it:
 //!
@@ -17,14 +17,14 @@ use kernel::{
 /// How many paths of a session are connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Paths that are connected.
+    /// Number of paths that are connected.
     pub up: u32,
-    /// Paths that there are.
+    /// Number of paths.
     pub paths: u32,
 }
 
 impl Health {
-    /// One word.
+    /// The state in one word.
     pub fn as_str(&self) -> &'static str {
         match self.up {
             0 => "disconnected",
@@ -34,36 +34,36 @@ impl Health {
     }
 }
 
-/// `degraded 1/2`.
+/// Displays, for example, as `degraded 1/2`.
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.as_str(), self.up, self.paths)
     }
 }
 
-/// A path has come, or gone.
+/// A path has come or gone.
 pub struct PathEvent<'a> {
-    /// It has come.
+    /// The path has come.
     pub up: bool,
-    /// It was the first one to come, or the last one to go.
+    /// The path was the first one of its session to come, or the last one to go.
     pub session_too: bool,
     /// The name of the session.
     pub session: &'a str,
     /// The name of the path.
     pub path: &'a dyn kernel::fmt::Display,
-    /// How it was after that.
+    /// The session's state after that.
     pub health: Health,
-    /// Number of the event in the session's life; what is missing was forgotten.
+    /// Number of the event in the session's life. A missing number means a lost event.
     pub number: u64,
 }
 
 impl PathEvent<'_> {
-    /// Sends it: the path's, then the session's if that has come or gone. `to` gets the variables
-    /// of each. Sleeps.
+    /// Sends the event of the path, then that of the session if it has come or gone. `to` gets the
+    /// variables of each. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what `to` says.
+    /// `ENOMEM`, or the error of `to`.
     pub fn send(&self, to: impl Fn(&[&CStr]) -> Result) -> Result {
         let what = if self.up { "up" } else { "down" };
         let health = &self.health;

@@ -25,28 +25,28 @@ fn check_head(buf: &[u8], off: usize) -> Result<(), ProtoError> {
     Ok(())
 }
 
-/// Bit of a connection request's byte of capabilities: the client takes an answer without a key as
-/// one that leaves the chunk's key as it was. Not known to mainline, which neither sets nor looks
-/// at it.
+/// Bit of the capabilities byte of a connection request: the client takes an answer without a key
+/// to mean that the chunk's key is unchanged. Not known to mainline, which neither sets nor reads
+/// it.
 const CAP_KEEPS_KEYS: u8 = 1 << 0;
 
-/// For how long requests of a session wait at the client while it has no path.
+/// How long requests of a session wait at the client while the session has no path.
 ///
-/// Not known to mainline, whose client does not wait and writes zero, and whose server does not
-/// look at it.
+/// Not known to mainline: its client does not wait and writes zero, and its server does not read
+/// the field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathWait {
-    /// They do not wait, or it is not known.
+    /// They do not wait, or the time is not known.
     #[default]
     Unsaid,
-    /// So many seconds, fewer than [`u32::MAX`].
+    /// The number of seconds, less than [`u32::MAX`].
     Secs(NonZeroU32),
     /// Until there is a path.
     Forever,
 }
 
 impl PathWait {
-    /// That of so many seconds.
+    /// Converts from a number of seconds, as in [`to_secs`](Self::to_secs).
     pub fn from_secs(secs: u32) -> Self {
         match NonZeroU32::new(secs) {
             None => Self::Unsaid,
@@ -55,7 +55,7 @@ impl PathWait {
         }
     }
 
-    /// The number of seconds, in which [`u32::MAX`] is for ever.
+    /// The number of seconds; 0 if unknown, [`u32::MAX`] for ever.
     pub fn to_secs(self) -> u32 {
         match self {
             Self::Unsaid => 0,
@@ -67,10 +67,10 @@ impl PathWait {
 
 /// The request for one connection of a path, from the client.
 ///
-/// It is 56 bytes of private data. For the IP families `rdma_cm` puts its own 36-byte header in
-/// front, which makes 92 bytes, all that InfiniBand has; for `AF_IB` there is no such header and
-/// the message starts at offset 0, where `rdma_cm` overwrites byte 0 with its version, zero. That
-/// is why the first two bytes are reserved and always written as zero.
+/// The message is 56 bytes of private data. For the IP families `rdma_cm` puts its own 36-byte
+/// header in front, which makes 92 bytes, the maximum of InfiniBand. For `AF_IB` there is no such
+/// header: the message starts at offset 0, where `rdma_cm` overwrites byte 0 with its version,
+/// zero. Therefore the first two bytes are reserved and always written as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnReq {
     /// This connection's index in the path; 0 is the service connection.
@@ -79,16 +79,17 @@ pub struct ConnReq {
     pub cid_num: u16,
     /// Number of the connection attempt of this path, counted from 1.
     pub recon_cnt: u16,
-    /// Identity of the path, kept over its reconnects.
+    /// Identity of the path, which it keeps when it reconnects.
     pub path_uuid: [u8; 16],
     /// Identity of the session.
     pub session_uuid: [u8; 16],
     /// The server may create the session if it does not know it.
     pub first_conn: bool,
-    /// An answer need not bring a key: without one the chunk's key is as it was. Never so with
-    /// mainline, which loses a receive by it.
+    /// An answer need not carry a key: without one the chunk's key is unchanged. Never set by
+    /// mainline, which would lose a receive.
     pub keeps_keys: bool,
-    /// Of connection 0 alone: the others have other uses for the place, and say nothing.
+    /// Only sent by connection 0; [`PathWait::Unsaid`] on the others, which use the field
+    /// otherwise.
     pub path_wait: PathWait,
 }
 
@@ -163,39 +164,40 @@ impl ConnReq {
     }
 }
 
-/// Bit of the flags word of an accept: every answer brings a new key for its chunk.
+/// Bit of the flags word of an accept: every answer carries a new key for its chunk.
 const FLAG_NEW_RKEY: u32 = 1 << 1;
 
-/// Bit of the flags word of an accept: the server still has the session, and what its user keeps
-/// for it. Not known to mainline, which neither sets nor looks at it.
+/// Bit of the flags word of an accept: the server still has the session, and the state that its
+/// user keeps for it. Not known to mainline, which neither sets nor reads it.
 const FLAG_KEPT: u32 = 1 << 16;
 
-/// Bit of the flags word of an accept: a copy of a request that comes over another path, or a later
-/// life of the same one, waits until the first is over. Not known to mainline, where nothing orders
-/// them.
+/// Bit of the flags word of an accept: a copy of a request that comes over another path, or over
+/// the same path after a reconnect, waits until the first copy is over. Not known to mainline,
+/// which does not order them.
 const FLAG_ORDERS_COPIES: u32 = 1 << 17;
 
 /// The server's answer to an accepted connection request.
 ///
-/// The numbers are what the server claims; [`Geometry::from_accept`] is where they become limits
-/// that may be used. Only those of connection 0 count.
+/// The numbers are claims of the server; [`Geometry::from_accept`] checks them and makes limits of
+/// them. Only those of connection 0 count.
 ///
 /// [`Geometry::from_accept`]: super::geometry::Geometry::from_accept
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnAccept {
     /// Number of chunks.
     pub queue_depth: u16,
-    /// Largest data of one request in bytes.
+    /// Maximum size of the data of one request in bytes.
     pub max_io_size: u32,
-    /// Largest user message plus message in bytes.
+    /// Maximum size of user message plus message in bytes.
     pub max_hdr_size: u32,
     /// The server invalidates the key of a chunk with each request (`always_invalidate`) and
     /// answers with a message that holds the new one.
     pub new_rkey: bool,
-    /// The server still has the session, with what its user keeps for it. Never so with mainline,
-    /// which forgets a session with its last path.
+    /// The server still has the session, with the state that its user keeps for it. Never set by
+    /// mainline, which forgets a session with its last path.
     pub kept: bool,
-    /// A request that is sent again does not execute beside its first copy. Not so with mainline.
+    /// A request that is sent again does not execute concurrently with its first copy. Never set by
+    /// mainline.
     pub orders_copies: bool,
 }
 
@@ -260,7 +262,7 @@ impl ConnAccept {
 /// The server's reason for refusing a connection request.
 ///
 /// Only valid in a reject with the reason "consumer defined" ([`CM_REJ_CONSUMER_DEFINED`]); other
-/// reasons are the connection manager's and carry no message of ours.
+/// reasons belong to the connection manager and carry no message of this protocol.
 ///
 /// [`CM_REJ_CONSUMER_DEFINED`]: super::CM_REJ_CONSUMER_DEFINED
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +281,7 @@ impl ConnReject {
     /// # Errors
     ///
     /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`], checked in this
-    /// order. A nonsensical errno is no error here, see [`RejectErrno::from_field`].
+    /// order. An invalid errno is not an error here, see [`RejectErrno::from_field`].
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
         if buf.len() < Self::SIZE {
             return Err(ProtoError::Length);
@@ -305,8 +307,8 @@ impl ConnReject {
     }
 }
 
-/// The errno of whatever came with a consumer defined reject: its own, or `ECONNRESET` if the
-/// private data is not a reject message of this protocol.
+/// The errno of a consumer defined reject: that of its message, or `ECONNRESET` if the private data
+/// is not a reject message of this protocol.
 pub fn reject_errno(buf: &[u8]) -> RejectErrno {
     match ConnReject::parse(buf) {
         Ok(reject) => reject.errno,

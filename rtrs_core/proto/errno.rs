@@ -3,9 +3,9 @@
 //! Error numbers as they travel on the wire.
 //!
 //! Two fields carry one: the 9-bit field of an IO answer and the 16-bit field of a reject. The
-//! numbers are those of the generic Linux ABI on every architecture we know to carry RTRS.
+//! numbers are those of the generic Linux ABI, on every architecture that is known to run RTRS.
 
-/// I/O error; what everything that cannot be said on the wire becomes.
+/// I/O error; also replaces errors that cannot be expressed on the wire.
 pub const EIO: i32 = 5;
 /// No such device or address.
 pub const ENXIO: i32 = 6;
@@ -50,7 +50,7 @@ const MAX_ERRNO: i32 = 4095;
 ///
 /// # Invariants
 ///
-/// The value is in 0..=511; 0 means success and nothing else does.
+/// The value is in 0..=511; only 0 means success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoErrno(u16);
 
@@ -65,11 +65,11 @@ impl IoErrno {
     // INVARIANT: 0 is success.
     pub const SUCCESS: Self = Self(0);
 
-    /// The value for the kernel-style result `ret`: 0, or a negative errno.
+    /// Converts the kernel-style result `ret`: 0, or a negative errno.
     ///
-    /// Numbers that need more than 9 bits are internal to the kernel and are replaced by the
-    /// public errno of the same meaning; what remains, and a positive `ret`, which is a mistake
-    /// of the caller, becomes `EIO`. An error never turns into success.
+    /// Numbers that need more than 9 bits are internal to the kernel and are replaced by the public
+    /// errno of the same meaning; all others, and a positive `ret`, which is a bug of the caller,
+    /// become `EIO`. An error never turns into success.
     pub const fn from_kernel(ret: i32) -> Self {
         if ret == 0 {
             return Self::SUCCESS;
@@ -93,17 +93,17 @@ impl IoErrno {
         };
 
         // INVARIANT: All numbers above are in 1..=511.
-        // CAST: And so fit 16 bits.
+        // CAST: All numbers above fit 16 bits.
         Self(errno as u16)
     }
 
-    /// The value of the low 9 bits of `field`.
+    /// Converts the low 9 bits of `field`.
     pub(super) const fn from_field(field: u32) -> Self {
-        // INVARIANT, CAST: masked to 9 bits.
+        // INVARIANT, CAST: Masked to 9 bits.
         Self((field & Self::MAX as u32) as u16)
     }
 
-    /// The field as it goes into the immediate value.
+    /// The field of the immediate value.
     pub const fn to_field(self) -> u32 {
         self.0 as u32
     }
@@ -119,7 +119,7 @@ impl IoErrno {
     }
 }
 
-/// Why a connection was refused: always an error.
+/// The reason why a connection was refused: always an error.
 ///
 /// # Invariants
 ///
@@ -132,22 +132,22 @@ impl RejectErrno {
     // INVARIANT: In 1..=4095.
     pub const CONNRESET: Self = Self(ECONNRESET as u16);
 
-    /// The value for the kernel-style error `ret`, a negative errno.
+    /// Converts the kernel-style error `ret`, a negative errno.
     ///
     /// Zero and positive numbers are not errors and become `ECONNRESET`: a reject must never
     /// look like an established connection to the code that waits for the outcome.
     pub const fn from_kernel(ret: i32) -> Self {
         match ret.checked_neg() {
-            // INVARIANT, CAST: matched.
+            // INVARIANT, CAST: The pattern matches 1..=4095 only.
             Some(errno @ 1..=MAX_ERRNO) => Self(errno as u16),
             _ => Self::CONNRESET,
         }
     }
 
-    /// The value of the errno field of a reject message, a negative number.
+    /// Converts the errno field of a reject message, a negative number.
     ///
-    /// Numbers that are internal to the kernel are replaced as in an answer: they would make
-    /// whoever waits for the outcome do strange things, to begin again for instance.
+    /// Numbers that are internal to the kernel are replaced as in an answer: they would make the
+    /// code that waits for the outcome misbehave, for instance start again.
     pub const fn from_field(field: u16) -> Self {
         // CAST: The field is two's complement.
         match field as i16 as i32 {
@@ -156,7 +156,7 @@ impl RejectErrno {
         }
     }
 
-    /// The field as it goes into a reject message.
+    /// The field of a reject message.
     pub const fn to_field(self) -> u16 {
         // CAST: Two's complement of a number that fits 15 bits.
         (-(self.0 as i16)) as u16

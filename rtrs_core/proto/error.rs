@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Why something received, or about to be sent, is not valid.
+//! Reasons why a message that was received, or is about to be sent, is not valid.
 
 use core::fmt;
 
@@ -8,12 +8,12 @@ use super::errno;
 
 /// A violation of the protocol or of one of its limits.
 ///
-/// The variant names what is wrong, not what to do about it: a value that came from the peer
-/// closes the path it came over, a value of our own user is an error of that user's call. The text
-/// ([`ProtoError::as_str`]) is what the log line and the counters in sysfs say.
+/// The variant names the mistake, not its consequence: a bad value from the peer closes the path
+/// that it came over, a bad value from the local user is an error of that user's call. The log line
+/// and the counters in sysfs show the text ([`ProtoError::as_str`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtoError {
-    /// A message is shorter than its type says, or has a length its type cannot have.
+    /// A message is shorter than its type requires, or has a length that its type cannot have.
     Length,
     /// The caller's output buffer cannot hold the message.
     BufferTooSmall,
@@ -21,7 +21,7 @@ pub enum ProtoError {
     Magic,
     /// The peer speaks another major version.
     Version,
-    /// A message type that does not belong here, or does not exist.
+    /// A message type that does not exist, or is not allowed here.
     MsgType,
     /// An immediate value of unknown type.
     ImmType,
@@ -33,15 +33,15 @@ pub enum ProtoError {
     ConnCount,
     /// A connection was accepted with an error code in the message.
     AcceptErrno,
-    /// Queue depth is zero, or beyond 65535.
+    /// The queue depth is zero, or beyond 65535.
     QueueDepth,
-    /// Queue depth differs from that of the session.
+    /// The queue depth differs from that of the session.
     QueueDepthChanged,
-    /// Chunk size is no power of two, too small or too large.
+    /// The chunk size is not a power of two, too small or too large.
     ChunkSize,
-    /// Header size is too small, or does not leave room for data.
+    /// The header size is too small, or leaves no room for data.
     HeaderSize,
-    /// Maximum IO size is too small, or too large.
+    /// The maximum IO size is too small or too large.
     IoSize,
     /// Buffer ids and offsets together do not fit the 28 bits of an immediate value.
     ImmBits,
@@ -51,17 +51,17 @@ pub enum ProtoError {
     Offset,
     /// More than one descriptor in a request, or more descriptors than chunks.
     DescCount,
-    /// A descriptor of a length that cannot be.
+    /// A descriptor of an impossible length.
     DescLen,
-    /// A descriptor whose range wraps around the address space.
+    /// The range of a descriptor wraps around the address space.
     DescAddr,
     /// The descriptors together do not cover exactly the session's chunks.
     DescTotal,
     /// Invalidation was asked for where there is no key to invalidate.
     Inval,
-    /// The user message is longer than what precedes the message, or than allowed.
+    /// The user message is longer than the space before the message, or than allowed.
     UserLen,
-    /// Data is longer than allowed, or present without a place to go.
+    /// The data is longer than allowed, or has no destination.
     DataLen,
     /// The session name is empty, not terminated, or has forbidden characters.
     Name,
@@ -100,7 +100,7 @@ impl ProtoError {
 
     /// A small dense number, for a table of counters with `ALL.len()` entries.
     pub const fn index(self) -> usize {
-        // CAST: A field-less enum, discriminants count from 0.
+        // CAST: The enum has no fields, and its discriminants count from 0.
         self as usize
     }
 
@@ -136,10 +136,10 @@ impl ProtoError {
         }
     }
 
-    /// The errno (negative) for a caller that has nothing better to report.
+    /// The errno (negative) for a caller that has no better one to report.
     ///
-    /// Lengths of our own user's request are `-EMSGSIZE`; what a peer got wrong is
-    /// `-ECONNRESET`, the answer `Documentation/protocol` lists for a malformed handshake.
+    /// Bad lengths in a request of the local user give `-EMSGSIZE`. A mistake of the peer gives
+    /// `-ECONNRESET`, the answer that `Documentation/protocol` lists for a malformed handshake.
     pub const fn to_errno(self) -> i32 {
         match self {
             Self::BufferTooSmall | Self::UserLen | Self::DataLen => -errno::EMSGSIZE,

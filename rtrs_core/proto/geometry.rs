@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue depth, chunk and header sizes: what both sides must agree on before any IO.
+//! Queue depth, chunk and header sizes. Both sides must agree on them before any IO.
 
 use super::{
     conn::ConnAccept,
@@ -11,16 +11,17 @@ use super::{
     },
 };
 
-/// Smallest chunk a server may offer in bytes.
+/// The smallest chunk that a server may offer, in bytes.
 pub const MIN_SERVER_CHUNK: u32 = 8192;
 
-/// Largest chunk a server may offer in bytes: what the page allocator gives in one piece.
+/// The largest chunk that a server may offer, in bytes: the most that the page allocator gives in
+/// one piece.
 pub const MAX_SERVER_CHUNK: u32 = 4 << 20;
 
-/// Smallest header size that is of any use in bytes: the largest message and a little for the user.
+/// The smallest useful header size in bytes: the largest message and a little for the user.
 pub const MIN_HDR_SIZE: u32 = 64;
 
-/// Smallest maximum IO size in bytes: one sector.
+/// The smallest maximum IO size in bytes: one sector.
 pub const MIN_IO_SIZE: u32 = 512;
 
 /// Size of a client's segment in bytes, the page size of its memory registrations.
@@ -29,7 +30,7 @@ pub const SEGMENT_SIZE: u32 = 4096;
 /// One chunk of the server as a client sees it over one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteBuf {
-    /// Address of the first byte in the terms of the key.
+    /// Address of the first byte, as the key defines addresses.
     pub addr: u64,
     /// Remote key.
     pub rkey: u32,
@@ -49,15 +50,15 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks what an administrator asked of the server: number of chunks, and bytes per chunk
-    /// of which `max_hdr_size` are kept for user message and message.
+    /// Checks the configuration of the server: the number of chunks, and the bytes per chunk, of
+    /// which `max_hdr_size` are reserved for user message and message.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::QueueDepth`] outside of 1..=65535; [`ProtoError::ChunkSize`] if it is no
+    /// [`ProtoError::QueueDepth`] outside of 1..=65535; [`ProtoError::ChunkSize`] if it is not a
     /// power of two in 8 KiB..=4 MiB; [`ProtoError::HeaderSize`] if it is below 64 bytes or more
-    /// than half of the chunk; [`ProtoError::ImmBits`] if the numbers exceed the 28 bits of an
-    /// immediate value together, which also bounds a session to 256 MiB.
+    /// than half of the chunk; [`ProtoError::ImmBits`] if the numbers together exceed the 28 bits
+    /// of an immediate value, which also limits a session to 256 MiB.
     pub fn server(
         queue_depth: i64,
         chunk_size: i64,
@@ -83,7 +84,7 @@ impl Geometry {
         })
     }
 
-    /// Checks what a server said in its answer to the first connection of a path.
+    /// Checks the limits in a server's answer to the first connection of a path.
     ///
     /// # Errors
     ///
@@ -150,12 +151,12 @@ impl Geometry {
         self.codec.chunk_size()
     }
 
-    /// Largest data of one request in bytes as the server announces it.
+    /// Maximum size of the data of one request in bytes, as the server announces it.
     pub const fn max_io_size(&self) -> u32 {
         self.max_io_size
     }
 
-    /// Largest user message plus message in bytes.
+    /// Maximum size of user message plus message in bytes.
     pub const fn max_hdr_size(&self) -> u32 {
         self.max_hdr_size
     }
@@ -165,13 +166,13 @@ impl Geometry {
         &self.codec
     }
 
-    /// All chunks together in bytes, at most 256 MiB.
+    /// Size of all chunks together in bytes, at most 256 MiB.
     pub const fn total_size(&self) -> u64 {
         // CAST: Widening. No overflow: 48 bits.
         self.queue_depth() as u64 * self.chunk_size() as u64
     }
 
-    /// Largest data in bytes of a client's request with up to `max_segments` segments.
+    /// Maximum size of the data in bytes of a client's request with up to `max_segments` segments.
     pub fn client_io_size(&self, max_segments: u32) -> u32 {
         self.max_io_size
             .min(max_segments.saturating_mul(SEGMENT_SIZE))
@@ -179,9 +180,9 @@ impl Geometry {
 
     /// Assigns buffer ids to the descriptors of an info answer.
     ///
-    /// A descriptor covers one or more whole chunks, and buffer ids follow each other through all
-    /// descriptors; how many chunks each covers is the server's choice and need not be equal.
-    /// `each` is called with every buffer id in order, once, and not at all on error.
+    /// A descriptor covers one or more whole chunks, and buffer ids are consecutive across all
+    /// descriptors. The server chooses how many chunks each descriptor covers; the numbers need not
+    /// be equal. `each` is called with every buffer id in order, once, and not at all on error.
     ///
     /// # Errors
     ///
@@ -206,7 +207,7 @@ impl Geometry {
             if desc.len == 0 || desc.len.checked_rem(chunk_size) != Some(0) {
                 return Err(ProtoError::DescLen);
             }
-            // The last byte has to exist, the one behind it need not.
+            // The last byte must exist; the byte after it need not.
             if desc.addr.checked_add(u64::from(desc.len - 1)).is_none() {
                 return Err(ProtoError::DescAddr);
             }

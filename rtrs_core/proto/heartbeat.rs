@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Heartbeats: notice a dead peer in bounded time, measure the round trip of a live one.
+//! Heartbeats: they detect a dead peer in bounded time, and measure the round trip to a live one.
 //!
 //! Both sides run the same rules, on the service connection, once per interval:
 //!
-//! * If no heartbeat is waiting for its answer, one is sent, whatever else is going on: the
-//!   service connection is probed even while IO flows elsewhere.
-//! * An interval in which nothing at all was received is a miss. `limit` misses in a row, and the
-//!   path is dead: that is `limit` intervals after an unanswered heartbeat, and at most
-//!   `limit + 1` intervals after the last thing received.
-//! * An interval in which something was received, but nothing on the service connection, counts
-//!   for the service connection alone, which may be silent [`SERVICE_FACTOR`] times as long. So
-//!   IO cannot mask a dead service connection for ever, and a server of the C implementation,
-//!   which does not answer heartbeats while its user handles a slow administrative request, is
-//!   not cut off from its IO.
+//! * If no heartbeat is waiting for its answer, one is sent, regardless of other traffic: the
+//!   service connection is probed even while IO flows on others.
+//! * An interval in which nothing at all was received is a miss. After `limit` misses in a row the
+//!   path is dead: that is `limit` intervals after an unanswered heartbeat, and at most `limit + 1`
+//!   intervals after the last message received.
+//! * An interval in which something was received, but nothing on the service connection, counts as
+//!   a miss of the service connection only, which may be silent [`SERVICE_FACTOR`] times as long.
+//!   So IO cannot mask a dead service connection for ever. A server of the C implementation does
+//!   not answer heartbeats while its user handles a slow administrative request; its IO is not
+//!   interrupted.
 //!
-//! That an IO connection is dead while the service connection lives is not noticed here; it takes
-//! the age of the requests on it.
+//! These rules do not detect a dead IO connection while the service connection lives; the age of
+//! the requests on it does.
 //!
 //! # A heartbeat that is lost on the way
 //!
-//! The device repeats it after its ack time-out, which is half a second as a rule, and may be
-//! minutes. Who cannot wait for that asks again ([`HbProbe::begin_again`]): connections are in order,
-//! so the peer's device finds a gap in front of the second heartbeat, says so, and ours repeats the
-//! first at once. So one packet that is lost costs the time until the second question, whatever the
-//! time-out is. If it was the answer, the second answer does the same for that: up to [`ANSWERS`] of
-//! them may be on their way.
+//! The device repeats it after its ack time-out, which is usually half a second but may be minutes.
+//! A caller that cannot wait for that asks again ([`HbProbe::begin_again`]): connections are
+//! ordered, so the peer's device finds a gap before the second heartbeat and reports it, and the
+//! local device repeats the first heartbeat at once. So one lost packet costs the time until the
+//! second heartbeat, independent of the time-out. If the answer was lost, the second answer has the
+//! same effect: up to [`ANSWERS`] of them may be on their way.
 
 use crate::atomic::{
     Atomic,
@@ -33,7 +33,7 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// How many times longer than a whole path its service connection may be silent.
+/// How many times longer the service connection may be silent than the whole path.
 pub const SERVICE_FACTOR: u32 = 4;
 
 /// Default interval in milliseconds.
@@ -42,16 +42,16 @@ pub const DEFAULT_INTERVAL_MS: u32 = 5000;
 /// Default number of missed intervals after which a path is dead.
 pub const DEFAULT_LIMIT: u32 = 5;
 
-/// Times that a heartbeat is asked again at most, while none is answered.
+/// The most times that a heartbeat is repeated while none is answered.
 pub const REPEATS: u32 = 3;
 
-/// Answers to heartbeats that may be on their way: as many as there may be questions.
+/// The most answers to heartbeats that may be on their way: as many as there may be heartbeats.
 pub const ANSWERS: u32 = REPEATS + 1;
 
-/// Time sent of a heartbeat that was asked again: which of them an answer is for is not known.
+/// Send time of a heartbeat that was repeated: it is not known which of them an answer belongs to.
 const ASKED_AGAIN: u64 = u64::MAX;
 
-/// What to do after a tick.
+/// The action to take after a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HbAction {
     /// Wait for the next tick.
@@ -62,7 +62,7 @@ pub enum HbAction {
     Dead,
 }
 
-/// What was received since the last tick.
+/// Where something was received since the last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HbRx {
     /// Anything on the service connection.
@@ -71,7 +71,7 @@ pub struct HbRx {
     pub io: bool,
 }
 
-/// The counters behind the decision. Belongs to whoever runs the ticks.
+/// The counters on which the decision is based. Owned by the code that runs the ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
     silent: u32,
@@ -79,7 +79,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The state of a path that was just established.
+    /// The initial state, of a path that was just established.
     pub const fn new() -> Self {
         Self {
             silent: 0,
@@ -101,7 +101,7 @@ impl Heartbeat {
         if rx.service || rx.io {
             self.silent = 0;
         } else if outstanding {
-            // Without a probe on the way, silence means nothing.
+            // Without a probe on its way, silence is not a miss.
             self.silent = self.silent.saturating_add(1);
         }
 
@@ -120,25 +120,26 @@ impl Heartbeat {
     }
 }
 
-/// The heartbeat on its way, shared between who sends and who receives the answer.
+/// The heartbeat on its way, shared by the code that sends it and the code that receives the
+/// answer.
 pub struct HbProbe {
-    /// Time sent in nanoseconds, 0 if none is on its way, or [`ASKED_AGAIN`].
+    /// Send time in nanoseconds, 0 if none is on its way, or [`ASKED_AGAIN`].
     sent_ns: Atomic<u64>,
-    /// Times that the one on its way was asked again.
+    /// How many times the heartbeat on its way was repeated.
     repeats: Atomic<u32>,
-    /// Answers to repeats that may still come when the one that was on its way is answered. Written
-    /// by the handler of answers.
+    /// Number of answers to repeats that may still come after the heartbeat on its way was
+    /// answered. Written by the handler of answers.
     owed: Atomic<u32>,
 }
 
-/// What [`HbProbe::begin_again`] has begun.
+/// The result of [`HbProbe::begin_again`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Nothing: it was asked often enough.
+    /// Nothing was begun: the heartbeat was repeated often enough.
     No,
-    /// A heartbeat, as none was on its way.
+    /// A heartbeat was begun, as none was on its way.
     First,
-    /// A repeat of the one on its way.
+    /// A repeat of the heartbeat on its way was begun.
     Again,
 }
 
@@ -152,8 +153,8 @@ impl HbProbe {
         }
     }
 
-    /// Notes that a heartbeat is about to be posted, at `now_ns` of a monotonic clock. Returns
-    /// whether it may be: not while one is on its way.
+    /// Records that a heartbeat is about to be posted, at `now_ns` of a monotonic clock. Returns
+    /// whether it may be posted: not while one is on its way.
     #[must_use]
     pub fn begin(&self, now_ns: u64) -> bool {
         let begun = self.sent_ns.cmpxchg(0, now_ns.max(1), Full).is_ok();
@@ -163,8 +164,9 @@ impl HbProbe {
         begun
     }
 
-    /// The same for one who does not rely on the heartbeat that is on its way: one may be posted
-    /// nevertheless, [`REPEATS`] times; once more if two callers come at the same time.
+    /// As [`begin`](Self::begin), for a caller that does not rely on the heartbeat on its way:
+    /// another one may be posted nevertheless, [`REPEATS`] times; once more if two callers come at
+    /// the same time.
     #[must_use]
     pub fn begin_again(&self, now_ns: u64) -> Asked {
         if self.begin(now_ns) {
@@ -175,7 +177,7 @@ impl HbProbe {
             return Asked::No;
         }
         let sent_ns = self.sent_ns.load(Relaxed);
-        // Answered meanwhile: this is another one.
+        // The heartbeat was answered meanwhile: this begins a new one.
         if sent_ns == 0 || self.sent_ns.cmpxchg(sent_ns, ASKED_AGAIN, Full).is_err() {
             return match self.begin(now_ns) {
                 true => Asked::First,
@@ -186,8 +188,7 @@ impl HbProbe {
         Asked::Again
     }
 
-    /// Takes back what was `asked` after posting failed. A heartbeat that was on its way before still
-    /// is.
+    /// Takes back `asked` after posting failed. A heartbeat that was on its way before stays so.
     pub fn take_back(&self, asked: Asked) {
         match asked {
             Asked::No => (),
@@ -199,17 +200,18 @@ impl HbProbe {
         }
     }
 
-    /// Whether a heartbeat waits for its answer.
+    /// Whether a heartbeat is waiting for its answer.
     pub fn outstanding(&self) -> bool {
         self.sent_ns.load(Relaxed) != 0
     }
 
-    /// Matches a received answer: the round trip in nanoseconds, or `None` if nobody asked, or did
-    /// so more than once.
+    /// Matches a received answer: the round trip in nanoseconds, or `None` if no heartbeat was on
+    /// its way, or it was repeated.
     ///
-    /// An answer without a question is ignored, it must not pull the latency down. Nor must the
-    /// answer to a repeat that comes when the next heartbeat is on its way: it shows that the peer
-    /// lives, so it counts as that one's answer, but not how long that took.
+    /// An answer without a heartbeat is ignored: it must not lower the measured latency. The same
+    /// holds for the answer to a repeat that arrives when the next heartbeat is on its way: it
+    /// shows that the peer is alive, so it counts as the answer to that heartbeat, but it does not
+    /// give a round trip.
     pub fn ack(&self, now_ns: u64) -> Option<u64> {
         let sent_ns = self.sent_ns.xchg(0, Full);
         if sent_ns == ASKED_AGAIN {
@@ -234,22 +236,22 @@ impl Default for HbProbe {
     }
 }
 
-/// What the connections of a path, on either side, tell of the peer's life.
+/// Evidence that the peer is alive, from all connections of a path, on either side.
 ///
-/// Written by completion handlers on any CPU; read by who runs the ticks.
+/// Written by completion handlers on any CPU; read by the code that runs the ticks.
 pub struct Liveness {
     probe: HbProbe,
     /// What was received: [`SERVICE`], [`IO`], [`LATELY`].
     seen: Atomic<u32>,
-    /// Answers on their way.
+    /// Number of answers on their way.
     acking: Atomic<u32>,
 }
 
-/// Something on the service connection, in this interval.
+/// Something was received on the service connection in this interval.
 const SERVICE: u32 = 1 << 0;
-/// Something on another one.
+/// Something was received on another connection in this interval.
 const IO: u32 = 1 << 1;
-/// Anything, since that was asked last.
+/// Something was received since the last call of [`Liveness::heard`].
 const LATELY: u32 = 1 << 2;
 
 impl Liveness {
@@ -262,12 +264,12 @@ impl Liveness {
         }
     }
 
-    /// Something was received on connection `cid`; 0 is the service connection.
+    /// Records that something was received on connection `cid`; 0 is the service connection.
     #[inline(always)]
     pub fn received(&self, cid: u16) {
         let bits = LATELY | if cid == 0 { SERVICE } else { IO };
 
-        // Only the first one in an interval writes: all CPUs share the word.
+        // Only the first message in an interval writes, as all CPUs share the word.
         if self.seen.load(Relaxed) & bits != bits {
             self.mark(bits);
         }
@@ -278,7 +280,7 @@ impl Liveness {
         self.change(|seen| seen | bits);
     }
 
-    /// Changes what was received; returns what it was before.
+    /// Changes `seen`; returns its old value.
     fn change(&self, new: impl Fn(u32) -> u32) -> u32 {
         loop {
             let old = self.seen.load(Relaxed);
@@ -288,17 +290,18 @@ impl Liveness {
         }
     }
 
-    /// Whether anything was received since this was asked last. Apart from what heartbeats count.
+    /// Whether anything was received since the last call of this function. Independent of the
+    /// heartbeat rules.
     pub fn heard(&self) -> bool {
         self.change(|seen| seen & !LATELY) & LATELY != 0
     }
 
-    /// The same, for one who asks again.
+    /// As [`heard`](Self::heard), without resetting the answer.
     pub fn was_heard(&self) -> bool {
         self.seen.load(Relaxed) & LATELY != 0
     }
 
-    /// What was received since this was asked last.
+    /// Returns what was received since the last call of this function.
     pub fn take(&self) -> HbRx {
         let seen = self.change(|seen| seen & LATELY);
 
@@ -318,8 +321,8 @@ impl Liveness {
         &self.probe
     }
 
-    /// Whether a heartbeat of the peer is to be answered: not while [`ANSWERS`] are on their way. A
-    /// peer that sends more than it gets answers for is not served better, and fills no queue.
+    /// Whether a heartbeat of the peer should be answered: not while [`ANSWERS`] answers are on
+    /// their way. So a peer that sends too many heartbeats cannot fill the queue.
     pub fn begin_ack(&self) -> bool {
         let begun = self.acking.fetch_add(1, Full) < ANSWERS;
         if !begun {
@@ -328,7 +331,7 @@ impl Liveness {
         begun
     }
 
-    /// An answer is sent, or could not be.
+    /// Records that an answer was sent, or could not be sent.
     pub fn end_ack(&self) {
         self.acking.fetch_sub(1, Full);
     }

@@ -3,8 +3,7 @@
 //! Immediate values: the 32 bits that come with every RDMA write and most sends.
 //!
 //! Bits 31..28 are the type, bits 27..0 the payload; big endian on the wire. The numbers in here
-//! are in host order: the conversion belongs where the work request is filled and the completion
-//! is read.
+//! are in host order: the code that fills the work request or reads the completion converts them.
 
 use super::{
     errno::IoErrno,
@@ -33,7 +32,7 @@ const TYPE_HB_ACK: u32 = 9;
 pub enum Imm {
     /// Client to server: a request was written.
     IoReq {
-        /// Buffer id and offset, to be taken apart by the session's [`ImmCodec`].
+        /// Buffer id and offset, which the session's [`ImmCodec`] decodes.
         payload: u32,
     },
     /// Server to client: a request was answered.
@@ -42,8 +41,8 @@ pub enum Imm {
         msg_id: u32,
         /// Outcome.
         errno: IoErrno,
-        /// The server claims to have invalidated the request's key. A claim, not a proof: that is
-        /// the invalidated key in a receive completion.
+        /// The server claims to have invalidated the request's key. The proof is the invalidated
+        /// key in a receive completion.
         inval: bool,
     },
     /// Either direction: a heartbeat; answer it with [`Imm::HbAck`].
@@ -52,11 +51,11 @@ pub enum Imm {
     HbAck,
 }
 
-/// The message id of an answer in host order, if that is all there is to it: an [`Imm::IoRsp`] without
-/// an error, and without the claim.
+/// The message id of a plain answer in host order: an [`Imm::IoRsp`] without an error and without
+/// `inval`.
 #[inline(always)]
 pub const fn success_of(raw: u32) -> Option<u32> {
-    // An outcome of 0 is success.
+    // An errno field of 0 is success.
     if raw >> MSG_ID_BITS != TYPE_IO_RSP << (PAYLOAD_BITS - MSG_ID_BITS) {
         return None;
     }
@@ -66,11 +65,11 @@ pub const fn success_of(raw: u32) -> Option<u32> {
 impl Imm {
     /// Decodes a value in host order.
     ///
-    /// The payload of a heartbeat carries nothing and is ignored.
+    /// The payload of a heartbeat has no meaning and is ignored.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::ImmType`] for a type that does not exist.
+    /// [`ProtoError::ImmType`] for an unknown type.
     #[inline(always)]
     pub const fn decode(raw: u32) -> Result<Self, ProtoError> {
         let payload = raw & PAYLOAD_MASK;
@@ -136,7 +135,7 @@ impl Imm {
     }
 }
 
-/// Bits needed to count `n` things from zero: ceil(log2(n)), 0 for `n` of 0 and 1.
+/// Number of bits needed to count `n` things from zero: ceil(log2(n)), 0 for `n` of 0 and 1.
 pub const fn index_bits(n: u32) -> u32 {
     match n {
         0 => 0,
@@ -144,27 +143,27 @@ pub const fn index_bits(n: u32) -> u32 {
     }
 }
 
-/// Where in the server's memory a request is.
+/// The location of a request in the server's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoTarget {
-    /// The chunk, below the queue depth.
+    /// The number of the chunk, below the queue depth.
     pub buf_id: u16,
     /// Offset of the message in the chunk in bytes, below the chunk size.
     pub off: u32,
 }
 
-/// Puts buffer ids and offsets into the payload of [`Imm::IoReq`] and takes them out again.
+/// Encodes buffer ids and offsets in the payload of [`Imm::IoReq`], and decodes them.
 ///
 /// # Invariants
 ///
-/// `queue_depth` and `chunk_size` are not zero, and an index below each fits `PAYLOAD_BITS` when
-/// put side by side: `index_bits(queue_depth) + index_bits(chunk_size) <= PAYLOAD_BITS`.
+/// `queue_depth` and `chunk_size` are not zero, and an index below each of them fits side by side
+/// in `PAYLOAD_BITS`: `index_bits(queue_depth) + index_bits(chunk_size) <= PAYLOAD_BITS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImmCodec {
     queue_depth: u16,
     chunk_size: u32,
     off_bits: u32,
-    /// As many bits.
+    /// Mask of `off_bits` bits.
     off_mask: u32,
 }
 
@@ -203,7 +202,7 @@ impl ImmCodec {
     ///
     /// # Errors
     ///
-    /// [`ProtoError::BufId`] or [`ProtoError::Offset`] if there is no such place.
+    /// [`ProtoError::BufId`] or [`ProtoError::Offset`] if there is no such chunk or offset.
     #[inline(always)]
     pub const fn encode(&self, buf_id: u16, off: u32) -> Result<u32, ProtoError> {
         if buf_id >= self.queue_depth {
@@ -217,12 +216,12 @@ impl ImmCodec {
         Ok(((buf_id as u32) << self.off_bits) | off)
     }
 
-    /// Takes a received payload apart.
+    /// Decodes a received payload.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::ImmBits`], [`ProtoError::BufId`] or [`ProtoError::Offset`] if it names no
-    /// place in the session's chunks.
+    /// [`ProtoError::ImmBits`], [`ProtoError::BufId`] or [`ProtoError::Offset`] if it is not a
+    /// location in the session's chunks.
     #[inline(always)]
     pub const fn decode(&self, payload: u32) -> Result<IoTarget, ProtoError> {
         if payload > PAYLOAD_MASK {
@@ -238,14 +237,13 @@ impl ImmCodec {
         }
 
         Ok(IoTarget {
-            // CAST: Below a 16-bit number.
+            // CAST: Less than the queue depth, which has 16 bits.
             buf_id: buf_id as u16,
             off,
         })
     }
 
-    /// Takes a received payload apart, for a caller that looks whether there is such a chunk, and
-    /// such an offset in it.
+    /// Decodes a received payload without checks, for a caller that checks chunk and offset itself.
     #[inline(always)]
     pub const fn split(&self, payload: u32) -> (u32, u32) {
         // No overflow: 12 to 28 bits.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The info exchange: the client says its session's name, the server where the chunks are.
+//! The info exchange: the client sends the name of its session, the server the locations of its
+//! chunks.
 
 use super::{
     error::ProtoError,
@@ -59,7 +60,7 @@ impl InfoReq {
 ///
 /// # Invariants
 ///
-/// `descs` holds whole descriptors, as many as the message says.
+/// `descs` holds whole descriptors, as many as the message announces.
 #[derive(Clone, Copy, Debug)]
 pub struct InfoRsp<'a> {
     descs: &'a [u8],
@@ -69,19 +70,19 @@ impl<'a> InfoRsp<'a> {
     /// Size in bytes of a message without descriptors.
     pub const HEAD_SIZE: usize = 8;
 
-    /// Size in bytes of a message with `descs` descriptors; the size of the receive buffer a
-    /// client needs for a queue depth of `descs`.
+    /// Size in bytes of a message with `descs` descriptors; this is the size of the receive buffer
+    /// that a client needs for a queue depth of `descs`.
     pub const fn size(descs: u16) -> usize {
         // No overflow: at most 8 + 16 * 65535.
         Self::HEAD_SIZE + SgDesc::SIZE * descs as usize
     }
 
-    /// Parses a received message; bytes behind the last descriptor are ignored.
+    /// Parses a received message; bytes after the last descriptor are ignored.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::Length`] also if it ends within the descriptors, [`ProtoError::MsgType`],
-    /// [`ProtoError::DescCount`] if there are none.
+    /// [`ProtoError::Length`], also if the message ends within the descriptors;
+    /// [`ProtoError::MsgType`], [`ProtoError::DescCount`] if there are none.
     pub fn parse(buf: &'a [u8]) -> Result<Self, ProtoError> {
         if buf.len() < Self::HEAD_SIZE {
             return Err(ProtoError::Length);
@@ -109,7 +110,7 @@ impl<'a> InfoRsp<'a> {
     pub fn descs(&self) -> impl Iterator<Item = SgDesc> + Clone + 'a {
         self.descs
             .chunks_exact(SgDesc::SIZE)
-            // A chunk of exactly 16 bytes always has a descriptor at 0, so nothing is left out.
+            // A chunk of exactly 16 bytes always has a descriptor at 0, so none is skipped.
             .filter_map(|raw| SgDesc::get(raw, 0).ok())
     }
 
@@ -117,8 +118,8 @@ impl<'a> InfoRsp<'a> {
     ///
     /// # Errors
     ///
-    /// [`ProtoError::BufferTooSmall`], or [`ProtoError::DescCount`] if there are none or more
-    /// than the count field can say.
+    /// [`ProtoError::BufferTooSmall`], or [`ProtoError::DescCount`] if there are none or more than
+    /// the count field can hold.
     pub fn write(
         descs: impl IntoIterator<Item = SgDesc>,
         buf: &mut [u8],

@@ -38,37 +38,38 @@ pub enum Dir {
     Write = 1,
 }
 
-/// Where the data of a request goes.
+/// The destination of the data of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dest {
-    /// It comes with the request, or there is none.
+    /// There is no destination: the data comes with the request, or there is none.
     None,
-    /// To the client. Its key stays valid.
+    /// The data goes to the client. The client's key stays valid.
     Keep,
-    /// To the client. Its key is invalidated with the answer.
+    /// The data goes to the client. The client's key is invalidated with the answer.
     Invalidate,
 }
 
-/// The message of a request, of which each field is looked at once.
-// Plain fields: the compiler takes options in options apart byte by byte.
+/// The message of a request, each field of which is read once.
+// Plain fields: the compiler decodes nested options byte by byte.
 pub(super) struct Message {
     pub(super) dir: Dir,
     pub(super) usr_len: u16,
     pub(super) dest: Dest,
-    /// The descriptor; all zero without one, otherwise its length is not.
+    /// The address in the descriptor. Without a descriptor all its fields are zero; with one,
+    /// `desc_len` is not.
     pub(super) addr: u64,
     pub(super) rkey: u32,
     pub(super) desc_len: u32,
-    /// Bytes of the message.
+    /// Size of the message in bytes.
     pub(super) size: usize,
 }
 
 impl Message {
-    /// Most bytes of one.
+    /// The maximum size of a message in bytes.
     const MAX: usize = ReadMsg::MAX_SIZE;
 
-    /// Parses what begins at the start of `buf`, of which only `room` bytes count. Flags other than
-    /// the one we know are ignored.
+    /// Parses the message at the start of `buf`, of which only `room` bytes count. Unknown flags
+    /// are ignored.
     ///
     /// # Errors
     ///
@@ -81,7 +82,7 @@ impl Message {
         }
     }
 
-    /// Of less than the longest message.
+    /// Parses less than the longest message.
     #[cold]
     fn short(buf: &[u8], room: usize) -> Result<Self, ProtoError> {
         let mut bytes = [0; Self::MAX];
@@ -93,7 +94,7 @@ impl Message {
         Self::of(&bytes, len)
     }
 
-    /// Of `len` bytes.
+    /// Parses the first `len` bytes.
     #[inline(always)]
     fn of(bytes: &[u8; Self::MAX], len: usize) -> Result<Self, ProtoError> {
         let fields = word(bytes, 0);
@@ -133,7 +134,7 @@ impl Message {
                     false => Dest::Keep,
                 };
                 this.addr = word(bytes, 1);
-                // CAST: The halves.
+                // CAST: The lower and the upper half.
                 this.rkey = key_and_len as u32;
                 this.desc_len = (key_and_len >> 32) as u32;
                 this.size = ReadMsg::MAX_SIZE;
@@ -147,8 +148,8 @@ impl Message {
     }
 }
 
-/// What the usual requests are about, by the first word of their message: those with data, and
-/// writes. Flags other than the one we know are ignored.
+/// The kind of a usual request, from the first word of its message: a read of data or a write.
+/// Unknown flags are ignored.
 #[inline(always)]
 pub(super) fn usual(head: u64) -> Option<Kind> {
     const READ_ONE: u32 = (MSG_READ as u32) << 16 | 1;
@@ -161,7 +162,7 @@ pub(super) fn usual(head: u64) -> Option<Kind> {
             _ => Kind::ReadInval,
         });
     }
-    // CAST: The type.
+    // CAST: The type is the lowest 16 bits.
     (head as u16 == MSG_WRITE).then_some(Kind::Write)
 }
 
@@ -176,7 +177,7 @@ fn word(bytes: &[u8; Message::MAX], n: usize) -> u64 {
 /// A piece of the sender's memory that the receiver may access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SgDesc {
-    /// Address in the terms of the key (iova).
+    /// Address as the key defines it (iova).
     pub addr: u64,
     /// Remote key.
     pub rkey: u32,
@@ -199,7 +200,7 @@ impl SgDesc {
         })
     }
 
-    /// The descriptor's bytes, by words, as they are stored.
+    /// The bytes of the descriptor as they are stored, in words.
     #[inline(always)]
     pub(super) const fn to_bytes(self) -> [[u8; 8]; 2] {
         // CAST: Widening.
@@ -244,12 +245,12 @@ impl WriteMsg {
     /// The message's bytes.
     #[inline(always)]
     pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
-        // CAST: Widening. Two fields are one store.
+        // CAST: Widening. Both fields are written with one store.
         (MSG_WRITE as u32 | (self.usr_len as u32) << 16).to_le_bytes()
     }
 }
 
-/// Where the data of a read request goes.
+/// The destination of the data of a read request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDest {
     /// The client's memory; never of length zero.
@@ -263,7 +264,7 @@ pub struct ReadDest {
 pub struct ReadMsg {
     /// Length of the user message in bytes.
     pub usr_len: u16,
-    /// Where to put the data; `None` for a request without data.
+    /// The destination of the data; `None` for a request without data.
     pub dest: Option<ReadDest>,
 }
 
@@ -331,7 +332,7 @@ impl ReadMsg {
         Self::start(usr_len, 0, 0).to_le_bytes()
     }
 
-    /// The bytes of a message with one, which is not empty.
+    /// The bytes of a message with a descriptor, which must not be empty.
     #[inline(always)]
     pub fn with_data(usr_len: u16, dest: &ReadDest) -> [u8; Self::MAX_SIZE] {
         let flags = if dest.need_inval { FLAG_NEED_INVAL } else { 0 };
@@ -342,7 +343,7 @@ impl ReadMsg {
             addr,
             key_and_len,
         ];
-        // PANIC: As many as there are words.
+        // PANIC: `bytes` is as long as `words`.
         bytes.copy_from_slice(words.as_flattened());
         bytes
     }
@@ -360,9 +361,9 @@ const _: () = assert!(ReadMsg::MAX_SIZE == 24);
 /// The body of an answer in `always_invalidate` mode: the chunk's new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RkeyRsp {
-    /// The chunk; must equal the message id of the answer's immediate value.
+    /// The number of the chunk; must equal the message id of the answer's immediate value.
     pub buf_id: u16,
-    /// Its new key, valid for the path the answer came over.
+    /// The chunk's new key, valid for the path that the answer came over.
     pub rkey: u32,
 }
 
@@ -400,7 +401,7 @@ impl RkeyRsp {
     /// The message's bytes.
     #[inline(always)]
     pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
-        // CAST: Widening. Three fields are one store.
+        // CAST: Widening. All three fields are written with one store.
         (MSG_RKEY_RSP as u64 | (self.buf_id as u64) << 16 | (self.rkey as u64) << 32).to_le_bytes()
     }
 }

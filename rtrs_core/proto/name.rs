@@ -11,13 +11,13 @@ use super::error::ProtoError;
 
 /// The name of a session: a directory name in sysfs, a word in logs and uevents.
 ///
-/// It comes from the user of the client and, over the wire, to the server, which must trust
-/// nothing in it: it is 1 to 254 printable ASCII characters without blank, `/` and `.`.
+/// The user of the client chooses it. The server gets it over the wire and must not trust it, so it
+/// is checked: it has 1 to 254 printable ASCII characters without blank, `/` and `.`.
 ///
 /// # Invariants
 ///
-/// The first `len` bytes of `buf` are such characters; all others are zero, of which there is at
-/// least one.
+/// The first `len` bytes of `buf` are such characters; all others are zero, and there is at least
+/// one of those.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionName {
     buf: [u8; Self::FIELD_SIZE],
@@ -28,14 +28,14 @@ impl SessionName {
     /// Size of the field in the message in bytes, the terminating NUL included.
     pub const FIELD_SIZE: usize = 255;
 
-    /// Longest name in bytes.
+    /// Length of the longest name in bytes.
     pub const MAX_LEN: usize = Self::FIELD_SIZE - 1;
 
-    /// The name that consists of these bytes, without a NUL.
+    /// Makes a name of these bytes, which have no NUL.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::Name`] if it is empty, too long or has a forbidden character.
+    /// [`ProtoError::Name`] if it is empty, is too long or has a forbidden character.
     pub fn new(name: &[u8]) -> Result<Self, ProtoError> {
         let forbidden = |c: &u8| !c.is_ascii_graphic() || matches!(c, b'/' | b'.');
         if name.is_empty() || name.len() > Self::MAX_LEN || name.iter().any(forbidden) {
@@ -54,7 +54,7 @@ impl SessionName {
         })
     }
 
-    /// The name in a message field; what follows the terminating NUL is ignored.
+    /// Parses the name in a message field. Bytes after the terminating NUL are ignored.
     ///
     /// # Errors
     ///

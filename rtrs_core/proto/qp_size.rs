@@ -2,11 +2,11 @@
 
 //! Sizes of queue pairs and completion queues.
 //!
-//! They are a local matter. All that a peer relies on is that enough receives are posted: two per
-//! chunk on a client's IO connection, one per chunk on a server's, [`SERVICE_QUEUE_DEPTH`] on both
-//! service connections of the C implementation. Where a device offers less the sender waits, as
-//! both sides retry for ever when the receiver is not ready. Send queues are guarded by exact
-//! accounting (`rtrs_bindings::ib::sendq`), so a small one costs waiting, never an overflow.
+//! The sizes are a local decision. A peer relies only on enough posted receives: two per chunk on a
+//! client's IO connection, one per chunk on a server's, [`SERVICE_QUEUE_DEPTH`] on both service
+//! connections of the C implementation. If a device offers less, the sender waits, as both sides
+//! retry for ever when the receiver is not ready. Send queues are guarded by exact accounting
+//! (`rtrs_bindings::ib::sendq`), so a small queue leads to waiting, never to an overflow.
 
 use super::{
     error::ProtoError,
@@ -14,14 +14,14 @@ use super::{
     SERVICE_QUEUE_DEPTH, //
 };
 
-/// What the device can do.
+/// The limits of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpLimits {
-    /// Most work requests in one queue.
+    /// The most work requests in one queue.
     pub max_qp_wr: u32,
-    /// Most entries in one completion queue.
+    /// The most entries in one completion queue.
     pub max_cqe: u32,
-    /// Most scatter-gather entries of one send.
+    /// The most scatter-gather entries of one send.
     pub max_send_sge: u32,
 }
 
@@ -40,31 +40,31 @@ pub struct QpSize {
     pub cqe: u32,
 }
 
-/// Work requests a drained queue needs for the drain itself.
+/// Number of work requests that a queue needs for draining it.
 const DRAIN: u32 = 1;
 
-/// Work requests kept on a service connection for heartbeats and their answers.
+/// Number of work requests reserved on a service connection for heartbeats and their answers.
 const HEARTBEATS: u32 = 2 * ANSWERS;
 
-/// Receives that are posted at a time, and that a queue has besides those which a peer counts on: so
-/// many less one may be waiting to be posted.
+/// Number of receives that are posted at a time. A queue has this many more than its peer relies
+/// on, as up to one less than this number may be waiting to be posted.
 pub const RECV_BATCH: u32 = 16;
 
-/// Fewest work requests of a queue we can work with.
+/// The fewest work requests of a usable queue.
 pub const MIN_WR: u32 = 16;
 
 impl QpSize {
-    /// Service connection, client or server.
+    /// Sizes for a service connection, of a client or a server.
     ///
-    /// `extra_send` is what a side sends beyond one work request per receive credit: for the
-    /// server the registrations in front of the info answer, posted in batches of this size.
+    /// `extra_send` is the number of work requests beyond those for each receive credit: for the
+    /// server, the registrations before the info answer, which are posted in batches of this size.
     ///
     /// # Errors
     ///
     /// See [`QpSize::clamped`].
     pub fn service(limits: &QpLimits, send_sge: u32, extra_send: u32) -> Result<Self, ProtoError> {
         let depth = u32::from(SERVICE_QUEUE_DEPTH);
-        // Two per credit: registration and message each way, as the C implementation has it.
+        // Two per credit: registration and message each way, as in the C implementation.
         let base = depth.saturating_mul(2).saturating_add(HEARTBEATS);
 
         Self::clamped(
@@ -75,7 +75,7 @@ impl QpSize {
         )
     }
 
-    /// IO connection of a client.
+    /// Sizes for an IO connection of a client.
     ///
     /// `wr_per_req` is the typical number of send work requests of one request, registrations and
     /// invalidations included; larger requests simply take more of the queue.
@@ -94,13 +94,13 @@ impl QpSize {
         Self::clamped(
             limits,
             depth.saturating_mul(wr_per_req),
-            // An invalidating send and an answer may come for each request.
+            // Each request may bring an invalidating send and an answer.
             depth.saturating_mul(2).saturating_add(RECV_BATCH),
             send_sge,
         )
     }
 
-    /// IO connection of a server.
+    /// Sizes for an IO connection of a server.
     ///
     /// `wr_per_rsp` is the largest number of send work requests from request to answer,
     /// registrations and invalidations included.
@@ -124,13 +124,13 @@ impl QpSize {
         )
     }
 
-    /// The sizes asked for, and one more for draining, cut to what the device can do.
+    /// The requested sizes, plus one for draining, limited to what the device supports.
     ///
-    /// Receives go first when the completion queue is too small for both.
+    /// Receives take precedence when the completion queue is too small for both.
     ///
     /// # Errors
     ///
-    /// [`ProtoError::QueueDepth`] if less than [`MIN_WR`] is left of a queue, or the device has
+    /// [`ProtoError::QueueDepth`] if fewer than [`MIN_WR`] are left for a queue, or the device has
     /// no scatter-gather entries.
     pub fn clamped(
         limits: &QpLimits,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests in a chunk: how a client lays one out, how a server takes one apart.
+//! Requests in a chunk: how a client lays out a request, and how a server parses it.
 //!
-//! A chunk holds, from its start: data, user message, message; what follows is unused. For a read
-//! the place of the data is kept free and takes the result. The immediate value tells the offset
-//! of the message, everything else follows from the user message's length in it.
+//! A chunk holds, from its start: data, user message, message; the rest is unused. For a read the
+//! place of the data is left free for the result. The immediate value contains the offset of the
+//! message; everything else follows from the length of the user message in it.
 
 use core::ops::Range;
 
@@ -28,10 +28,10 @@ use super::{
 ///
 /// # Invariants
 ///
-/// `data_len + usr_len + message` is at most the chunk size, `usr_len + message` at most the
-/// header size. If there is a destination then the direction is a read, and it is as long as the
-/// data; a read without one has no data. Without a destination address and key are 0.
-// Plain fields: it is kept, and options in options are stored byte by byte.
+/// `data_len + usr_len + message` is at most the chunk size, `usr_len + message` at most the header
+/// size. Only a read can have a destination, which is as long as the data; a read without a
+/// destination has no data. Without a destination, address and key are 0.
+// Plain fields: the value is stored, and nested options are stored byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     addr: u64,
@@ -41,13 +41,13 @@ pub struct Request {
     kind: Kind,
 }
 
-/// What a request is about.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A read. The key of where it goes stays valid.
+    /// A read. The key of its destination stays valid.
     Read = 0,
-    /// A read. The key of where it goes is to be invalidated with the answer.
+    /// A read. The key of its destination must be invalidated with the answer.
     ReadInval = 1,
     /// A write.
     Write = 2,
@@ -76,7 +76,7 @@ impl Kind {
 }
 
 impl Request {
-    /// Most bytes of a message that have to be copied for [`Request::parse`].
+    /// The most bytes of a message that must be copied for [`Request::parse`].
     pub const MAX_MSG: usize = ReadMsg::MAX_SIZE;
 
     /// A read of nothing.
@@ -89,11 +89,11 @@ impl Request {
         kind: Kind::ReadNothing,
     };
 
-    /// What [`Request::parse_written`] makes of the usual requests, writes and reads of data, if
-    /// `written` is what their client has written. `message` is a copy of [`Request::MAX_MSG`]
-    /// bytes, found at `off`, all of them in the chunk.
+    /// Parses the usual requests, writes and reads of data, as [`Request::parse_written`] does, if
+    /// their client has written `written` bytes. `message` is a copy of [`Request::MAX_MSG`] bytes
+    /// at `off`, all of them in the chunk.
     ///
-    /// `None` for all others, the wrong ones among them.
+    /// Returns `None` for all other requests, including invalid ones.
     #[inline(always)]
     pub fn parse_usual(
         geometry: &Geometry,
@@ -102,7 +102,7 @@ impl Request {
         message: [[u8; 8]; Self::MAX_MSG / 8],
     ) -> Option<Self> {
         let [head, addr, key_and_len] = message.map(u64::from_le_bytes);
-        // CAST: The two fields that come first.
+        // CAST: The lower half holds the first two fields.
         let usr_len = head as u32 >> 16;
         let data_len = off.checked_sub(usr_len)?;
         let kind = usual(head)?;
@@ -110,7 +110,7 @@ impl Request {
         // INVARIANT: As in `parse_written()`.
         if kind != Kind::Write {
             // No overflow: 16 bits, and 24.
-            // CAST: 24. The upper half.
+            // CAST: The constant is 24. The shift leaves the upper half.
             let header = usr_len.wrapping_add(ReadMsg::MAX_SIZE as u32);
             if header != written
                 || header > geometry.max_hdr_size()
@@ -129,7 +129,7 @@ impl Request {
                 kind,
             });
         }
-        // No overflow: 16 bits, and 4; and within the chunk.
+        // No overflow: 16 bits and 4 bytes, within the chunk.
         // CAST: 4. 16 bits.
         let header = usr_len.wrapping_add(WriteMsg::SIZE as u32);
         if off.wrapping_add(WriteMsg::SIZE as u32) != written || header > geometry.max_hdr_size() {
@@ -143,11 +143,11 @@ impl Request {
         })
     }
 
-    /// Where in the chunk the message at `off` may be: up to [`Request::MAX_MSG`] bytes, fewer at
-    /// the end of the chunk.
+    /// The range in the chunk that the message at `off` may occupy: up to [`Request::MAX_MSG`]
+    /// bytes, fewer at the end of the chunk.
     ///
-    /// The caller copies them to private memory and parses the copy, since the peer may be able
-    /// to write to the chunk at any time.
+    /// The caller copies the range to private memory and parses the copy, since the peer may write
+    /// to the chunk at any time.
     ///
     /// # Errors
     ///
@@ -171,17 +171,17 @@ impl Request {
     ///
     /// [`ProtoError::Offset`] if the message does not end within the chunk; those of
     /// [`ReadMsg::parse`] and [`WriteMsg::parse`]; [`ProtoError::UserLen`] if the user message is
-    /// longer than what precedes the message, or than the header size allows;
+    /// longer than the space before the message, or than the header size allows;
     /// [`ProtoError::DescLen`] if the descriptor is not exactly as long as the data;
-    /// [`ProtoError::DataLen`] for a read with data but no descriptor. Each of them is a
-    /// violation: an honest client makes none.
+    /// [`ProtoError::DataLen`] for a read with data but no descriptor. Each of them is a protocol
+    /// violation, which a correct client does not commit.
     #[inline(always)]
     pub fn parse(geometry: &Geometry, off: u32, msg: &[u8]) -> Result<Self, ProtoError> {
         Ok(Self::parse_written(geometry, off, msg)?.0)
     }
 
-    /// [`Request::parse`], and how many bytes the client of such a request has written: all but the
-    /// place of a read's data.
+    /// As [`Request::parse`]. Also returns how many bytes the client of such a request has written:
+    /// all but the place of a read's data.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl Request {
             .chunk_size()
             .checked_sub(off)
             .ok_or(ProtoError::Offset)?;
-        // Bytes beyond the chunk are not part of the message, whatever the caller copied.
+        // Bytes beyond the chunk are not part of the message, even if the caller copied them.
         let message = Message::parse(msg, to_usize(room))?;
 
         let data_len = off
@@ -222,7 +222,7 @@ impl Request {
             // No overflow: within the chunk.
             Dir::Write => header.wrapping_add(data_len),
         };
-        // INVARIANT: The message was parsed out of what the chunk holds from `off`, the rest was
+        // INVARIANT: The message was parsed from the bytes at `off` in the chunk; the rest was
         // checked above.
         let this = Self {
             addr: message.addr,
@@ -240,7 +240,7 @@ impl Request {
         self.kind.dir()
     }
 
-    /// What it is about.
+    /// The kind of the request.
     #[inline(always)]
     pub const fn kind(&self) -> Kind {
         self.kind
@@ -258,7 +258,7 @@ impl Request {
         self.usr_len
     }
 
-    /// Where a read's data goes; `None` for writes, and for reads without data.
+    /// The destination of a read's data; `None` for writes, and for reads without data.
     #[inline(always)]
     pub fn dest(&self) -> Option<ReadDest> {
         let need_inval = match self.kind {
@@ -276,10 +276,11 @@ impl Request {
         })
     }
 
-    /// Bytes of data that go to the client, and their address and key there: all 0 if it wants none.
+    /// The number of bytes of data that go to the client, and their address and key there; all 0
+    /// without a destination.
     #[inline(always)]
     pub fn wanted(&self) -> (u32, u64, u32) {
-        // Without data there are none.
+        // `data_len` is 0 for `ReadNothing`.
         let len = match self.kind {
             Kind::Write => 0,
             _ => self.data_len,
@@ -287,7 +288,7 @@ impl Request {
         (len, self.addr, self.rkey)
     }
 
-    /// The key to invalidate with the answer.
+    /// The key that must be invalidated with the answer.
     pub const fn inval_rkey(&self) -> Option<u32> {
         match self.kind {
             Kind::ReadInval => Some(self.rkey),
@@ -295,12 +296,12 @@ impl Request {
         }
     }
 
-    /// The data in the chunk.
+    /// The range of the data in the chunk.
     pub fn data_range(&self) -> Range<usize> {
         0..to_usize(self.data_len)
     }
 
-    /// The user message in the chunk.
+    /// The range of the user message in the chunk.
     pub fn usr_range(&self) -> Range<usize> {
         let start = to_usize(self.data_len);
 
@@ -308,7 +309,7 @@ impl Request {
         start..start.wrapping_add(usize::from(self.usr_len))
     }
 
-    /// Data and user message, in bytes: what the statistics count.
+    /// The size of data and user message in bytes, which the statistics count.
     #[inline(always)]
     pub const fn total_len(&self) -> u32 {
         // CAST: Widening. No overflow: within the chunk.
@@ -316,27 +317,29 @@ impl Request {
     }
 }
 
-/// What a chunk has room for.
+/// The room in a chunk.
 ///
 /// # Invariants
 ///
-/// `header + data` is at most the chunk size of the limits it was made of, and `header` fits 16 bits.
+/// `header + data` is at most the chunk size of the limits that it was made of, and `header` fits
+/// 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     header: u32,
     data: u32,
-    /// A user message of less bytes fits with any message.
+    /// A user message shorter than this fits together with any message.
     too_long: u32,
 }
 
 impl Room {
-    /// Of a path with these limits, for requests of up to `max_segments` segments, whose user message
-    /// and message have `header` bytes at most.
+    /// The room on a path with these limits, for requests of up to `max_segments` segments, with at
+    /// most `header` bytes of user message and message.
     pub fn new(geometry: &Geometry, max_segments: u32, header: u32) -> Self {
         let header = geometry.max_hdr_size().min(header).min(u32::from(u16::MAX));
-        // CAST: A small constant. 0 if not even the message fits. No overflow: 16 bits.
+        // CAST: A small constant. The result is 0 if not even the message fits. No overflow: 16
+        // bits.
         let too_long = (header + 1).saturating_sub(ReadMsg::MAX_SIZE as u32);
-        // INVARIANT: The sizes of header and data are those of the chunk together.
+        // INVARIANT: The maximum sizes of header and data add up to the chunk size.
         Self {
             header,
             data: geometry.client_io_size(max_segments),
@@ -344,12 +347,12 @@ impl Room {
         }
     }
 
-    /// Most bytes of user message and message.
+    /// The most bytes of user message and message.
     pub const fn header(&self) -> u32 {
         self.header
     }
 
-    /// Most bytes of data.
+    /// The most bytes of data.
     pub const fn data(&self) -> u32 {
         self.data
     }
@@ -360,7 +363,7 @@ impl Room {
 pub struct ChunkImm(u32);
 
 impl ChunkImm {
-    /// Of chunk `buf_id` of a path with these limits.
+    /// The value for chunk `buf_id` of a path with these limits.
     ///
     /// # Errors
     ///
@@ -371,16 +374,16 @@ impl ChunkImm {
         Imm::IoReq { payload }.encode().map(Self)
     }
 
-    /// The immediate value, in host order, for a request in this chunk whose message is at `off`, which
-    /// is [`Layout::off`] for a path with these limits.
+    /// The immediate value, in host order, for a request in this chunk with its message at `off`,
+    /// which is [`Layout::off`] for a path with these limits.
     #[inline(always)]
     pub const fn at(self, off: u32) -> u32 {
-        // The offset is less than the size of the chunk: it has bits of its own.
+        // The offset is less than the chunk size, so that it has its own bits.
         self.0 | off
     }
 }
 
-/// Where a client's request goes in a chunk.
+/// The layout of a client's request in a chunk.
 ///
 /// # Invariants
 ///
@@ -395,8 +398,8 @@ pub struct Layout {
 impl Layout {
     /// Lays out a request for a path with this room.
     ///
-    /// It has to be done again for every path a request is tried on, since limits may differ.
-    /// A read with data is assumed to carry its descriptor.
+    /// This must be repeated for every path that a request is tried on, since limits may differ. A
+    /// read with data is assumed to carry its descriptor.
     ///
     /// # Errors
     ///
@@ -417,7 +420,7 @@ impl Layout {
         if data_len > to_usize(room.data) {
             return Err(ProtoError::DataLen);
         }
-        // INVARIANT: By those of the room.
+        // INVARIANT: By the invariants of the room.
         // CAST: Checked above.
         Ok(Self {
             dir,
@@ -426,11 +429,11 @@ impl Layout {
         })
     }
 
-    /// Lays out another request, in the place of this one; `false`, and as it was, if it does not
-    /// fit. As [`new`](Self::new), for a caller that does not ask what is wrong.
+    /// Lays out another request in place of this one. Returns `false`, without a change, if it does
+    /// not fit. As [`new`](Self::new), for a caller that does not need the error.
     #[inline(always)]
     pub fn set(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
-        // As a rule there is room for the longest message.
+        // Usually there is room for the longest message.
         if data_len > to_usize(room.data) || usr_len >= to_usize(room.too_long) {
             return self.set_tight(room, dir, data_len, usr_len);
         }
@@ -441,7 +444,7 @@ impl Layout {
         true
     }
 
-    /// The same, if it is not known to fit.
+    /// As [`set`](Self::set), for a request that may not fit.
     #[cold]
     #[inline(never)]
     fn set_tight(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
@@ -454,7 +457,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of the message of a request with so much data.
+    /// Size in bytes of the message of a request with `data_len` bytes of data.
     #[inline(always)]
     pub const fn message_len(dir: Dir, data_len: usize) -> usize {
         match (dir, data_len) {
@@ -471,8 +474,8 @@ impl Layout {
         self.data_len.wrapping_add(self.usr_len as u32)
     }
 
-    /// Offset in the chunk where the RDMA write starts, in bytes: a read leaves the place of its
-    /// data out.
+    /// Offset in the chunk where the RDMA write starts, in bytes: a read skips the place of its
+    /// data.
     pub const fn write_off(&self) -> u32 {
         match self.dir {
             Dir::Read => self.data_len,
@@ -480,7 +483,7 @@ impl Layout {
         }
     }
 
-    /// Length of user message and message in bytes: what has to be in the header buffer.
+    /// Length of user message and message in bytes: the size needed in the header buffer.
     pub const fn header_len(&self) -> u32 {
         // CAST: Widening. No overflow: 16 bits and 8 bits.
         (self.usr_len as u32).wrapping_add(self.msg_len())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Little endian access to message bytes that cannot leave the buffer.
+//! Little endian access to message bytes, with bounds checks.
 
 use super::error::ProtoError;
 
@@ -39,7 +39,8 @@ pub(super) fn put(buf: &mut [u8], off: usize, bytes: &[u8]) -> Result<(), ProtoE
     Ok(())
 }
 
-/// The first `len` bytes of `buf`, zeroed: reserved fields are zero and never stale memory.
+/// Returns the first `len` bytes of `buf`, zeroed, so that reserved fields never contain stale
+/// memory.
 pub(super) fn zeroed(buf: &mut [u8], len: usize) -> Result<&mut [u8], ProtoError> {
     let msg = buf.get_mut(..len).ok_or(ProtoError::BufferTooSmall)?;
 
