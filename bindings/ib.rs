@@ -5,7 +5,7 @@
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 //!
-//! # Who keeps what alive
+//! # Ownership
 //!
 //! ```text
 //! Endpoint (cm_id, QP, CQ, its completion slots)
@@ -16,10 +16,10 @@
 //!        `- DeviceRef (keeps the device from going away)
 //! ```
 //!
-//! * Memory that a work request can name is either a [`Region`], whose pages
-//!   belong to the [`Domain`] and are unmapped and freed when the last queue
-//!   pair, memory region and handle of that domain are gone, or the data of a [`Flight`], which is
-//!   unmapped by the last of its events. A queue pair takes only what is of its own domain.
+//! * Memory that a work request can refer to is either a [`Region`], whose pages belong to the
+//!   [`Domain`] and are unmapped and freed when the last queue pair, memory region and handle of
+//!   that domain are gone, or the data of a [`Flight`], which the last event of the flight unmaps.
+//!   A queue pair accepts only memory of its own domain.
 //! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
 //!   after the drop and nothing can be posted once the gate is closed. While its port is down

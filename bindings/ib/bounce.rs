@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bounce buffers: memory of ours that small data goes through.
+//! Bounce buffers: local memory that small data is copied through.
 //!
-//! To map a page for a device, to register it, and to take both back, costs more than to copy it.
-//! [`Bounce`] has a place for each of a number of requests, mapped and registered for good. The
-//! peer may write to it at any time, so that it is only copied from and to.
+//! Mapping a page for a device, registering it, and undoing both, costs more than copying it.
+//! [`Bounce`] has a place for each of a number of requests, which is permanently mapped and
+//! registered. The peer may write to it at any time, so it is only copied from and to.
 //!
 //! # Context
 //!
@@ -31,35 +31,35 @@ use crate::{
     pages::Pages, //
 };
 
-/// Bytes that are allocated at a time: what is to be had on a fragmented machine.
+/// Number of bytes that are allocated at a time: small enough for fragmented memory.
 const REGION_SIZE: usize = 32 << 10;
 
 /// Places for the data of requests, all of the same size.
 pub struct Bounce {
-    /// All of the same length, a multiple of `room`.
+    /// The regions have the same length, a multiple of `room`.
     regions: KVec<Region>,
     mrs: KVec<Mr>,
-    /// Regions that one of `mrs` describes.
+    /// Number of regions that each of `mrs` describes.
     per_mr: usize,
     room: u32,
 }
 
 /// One place.
 pub(super) struct BouncePlace {
-    /// In pages to which no reference exists.
+    /// The place, in pages to which there are no Rust references.
     pub(super) at: NonNull<u8>,
     pub(super) dma: u64,
-    /// What the peer has to name.
+    /// The address and key for the peer.
     pub(super) remote: Remote,
 }
 
 impl Bounce {
-    /// Places of `room` bytes, a power of two, for up to `n` requests: fewer if more than `most`
-    /// memory regions were needed. May sleep.
+    /// Makes places of `room` bytes, a power of two, for up to `n` requests; fewer if that would
+    /// need more than `most` memory regions. May sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for another size, `ENOMEM`, or what the driver says.
+    /// `EINVAL` for another size, `ENOMEM`, or an error of the driver.
     pub fn new(domain: &Arc<Domain>, n: u16, room: u32, most: usize) -> Result<Self> {
         if !room.is_power_of_two() {
             return Err(EINVAL);
@@ -91,17 +91,17 @@ impl Bounce {
         })
     }
 
-    /// What has to be registered, for the peer to write to, before the first use.
+    /// The memory regions that must be registered, for the peer to write to, before the first use.
     pub fn mrs(&self) -> &[Mr] {
         &self.mrs
     }
 
-    /// Bytes of a place.
+    /// Size of a place in bytes.
     pub fn room(&self) -> u32 {
         self.room
     }
 
-    /// Places of a region.
+    /// Number of places in a region.
     fn per_region(&self) -> usize {
         let len = self.regions.first().map_or(0, Region::len);
         len.checked_div(self.room as usize).unwrap_or(0)
@@ -113,7 +113,7 @@ impl Bounce {
         regions.all(|region| Arc::ptr_eq(region.domain(), domain))
     }
 
-    /// Place `index`, if there are so many.
+    /// Returns place `index`, if it exists.
     pub(super) fn place(&self, index: u16) -> Option<BouncePlace> {
         let index = usize::from(index);
         let per_region = self.per_region();

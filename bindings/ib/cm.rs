@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection manager: events, ids that nobody has accepted yet, and
-//! listeners.
+//! The connection manager: events, ids that are not accepted yet, and listeners.
 
 use core::ptr::NonNull;
 use kernel::{
@@ -63,14 +62,15 @@ impl PortSpace {
     }
 }
 
-/// What a side offers when it connects or accepts.
+/// The parameters of a side when it connects or accepts.
 #[derive(Clone, Copy)]
 pub struct ConnParam<'a> {
     /// Message for the other side.
     pub private_data: &'a [u8],
     /// How often the device repeats a request that is not acknowledged, 0..=7.
     pub retry_count: u8,
-    /// How often when the other side has no receive posted; 7 is for ever.
+    /// How often the device repeats a request while the other side has no receive posted; 7 is for
+    /// ever.
     pub rnr_retry_count: u8,
 }
 
@@ -86,39 +86,39 @@ impl ConnParam<'_> {
     }
 }
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum CmEvent<'a> {
     /// The address is resolved, the id is bound to a device.
     AddrResolved,
     /// The route is resolved.
     RouteResolved,
-    /// The connection is up; what the other side sent with it.
+    /// The connection is up; with the private data of the other side.
     Established(&'a [u8]),
-    /// The other side refused, with a reason code and a message of its own, if
-    /// it was the consumer that refused.
+    /// The other side refused, with a reason code, and with the message of its consumer if that
+    /// refused.
     Rejected(i32, &'a [u8]),
     /// Connecting failed with an errno (negative).
     Failed(i32),
     /// The other side, or the network, ended the connection.
     Disconnected,
-    /// The device goes away: everything on it must be released, soon.
+    /// The device is being removed: everything on it must be released soon.
     DeviceRemoval,
     /// The address of the local port moved.
     AddrChange,
     /// The queue pair number may be reused.
     TimewaitExit,
-    /// Nothing this crate asks for.
+    /// An event that this crate does not handle.
     Other(u32),
 }
 
 impl<'a> CmEvent<'a> {
     /// # Safety
     ///
-    /// `id` and `ev` must be what the connection manager passed to an event
-    /// handler that is still running.
+    /// `id` and `ev` must be the arguments that the connection manager passed to an event handler
+    /// that is still running.
     pub(super) unsafe fn from_raw(id: *mut raw::rdma_cm_id, ev: *mut raw::rdma_cm_event) -> Self {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, the event is valid.
         let (event, status) = unsafe { ((*ev).event, (*ev).status) };
         let failed = || Self::Failed(if status < 0 { status } else { -EIO_NUM });
         match event {
@@ -132,7 +132,7 @@ impl<'a> CmEvent<'a> {
                 let mut len = 0u8;
                 // SAFETY: As above.
                 let data = unsafe { raw::rdma_consumer_reject_data(id, ev, &mut len) };
-                // SAFETY: `len` bytes that stay while the handler runs.
+                // SAFETY: `data` has `len` bytes, which stay valid while the handler runs.
                 Self::Rejected(status, unsafe { bytes(data.cast(), len) })
             }
             raw::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR
@@ -157,7 +157,7 @@ unsafe fn bytes<'a>(data: *const u8, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         &[]
     } else {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `len` bytes are readable for `'a`.
         unsafe { core::slice::from_raw_parts(data, usize::from(len)) }
     }
 }
@@ -167,7 +167,7 @@ unsafe fn bytes<'a>(data: *const u8, len: u8) -> &'a [u8] {
 /// `ev` must be an event with connection parameters, valid for `'a`.
 unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
     let (mut data, mut len) = (core::ptr::null(), 0u8);
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, the event has connection parameters.
     unsafe {
         raw::rtrs_helper_cm_event_param(ev, &mut data, &mut len);
         bytes(data.cast(), len)
@@ -178,11 +178,11 @@ unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
 ///
 /// # Invariants
 ///
-/// Valid, and destroyed by nobody else.
+/// The id is valid, and only this object destroys it.
 ///
-/// Not to be dropped in its own event handler, nor in that of its listener: they hold the lock that
-/// this waits for. A handler has no id, and what a listener takes over only comes out of its
-/// [`PendingSlot`] in a task.
+/// Must not be dropped in its own event handler, nor in that of its listener: they hold the lock
+/// that the drop waits for. A handler has no `CmId`, and a `CmId` that a listener takes over leaves
+/// its [`PendingSlot`] only in a task.
 pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
 // SAFETY: The connection manager synchronises calls on an id.
@@ -195,14 +195,15 @@ impl CmId {
     ///
     /// # Safety
     ///
-    /// `context` must be what `handler` expects until the id is dropped.
+    /// `context` must be valid for `handler` until the id is dropped.
     pub(super) unsafe fn new(
         handler: raw::rdma_cm_event_handler,
         context: *mut ffi::c_void,
         ps: PortSpace,
         owner: &'static CStr,
     ) -> Result<Self> {
-        // SAFETY: `init_net` is always there; the rest by requirement.
+        // SAFETY: `init_net` is always valid; `context` is so by the safety requirements of this
+        // function.
         let id = from_err_ptr(unsafe {
             raw::__rdma_create_kernel_id(
                 raw::rtrs_helper_init_net(),
@@ -226,10 +227,10 @@ impl CmId {
 
     /// Runs `f` while no event handler of the id runs. May sleep.
     pub(super) fn with_handler_lock<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: The id is valid; unlocked below.
+        // SAFETY: The id is valid; it is unlocked below.
         unsafe { raw::rdma_lock_handler(self.as_raw()) };
         let ret = f();
-        // SAFETY: Locked above.
+        // SAFETY: The id was locked above.
         unsafe { raw::rdma_unlock_handler(self.as_raw()) };
         ret
     }
@@ -248,15 +249,16 @@ impl CmId {
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
-    /// Whether datagrams can be sent. True without a device, or if it is not known. Any context.
+    /// Whether datagrams can be sent. True without a device, or if the state is not known. Any
+    /// context.
     pub(super) fn port_is_active(&self) -> bool {
         self.device()
             .is_none_or(|device| device.port_is_active(self.port()))
     }
 
     pub(super) fn has_source(&self) -> bool {
-        // SAFETY: The id is valid. Its address is resolved once, before anybody who is not its
-        // event handler gets at it, and stays until it is destroyed.
+        // SAFETY: The id is valid. Its address is resolved once, before code outside its event
+        // handler can access it, and stays until the id is destroyed.
         unsafe { raw::rtrs_helper_cm_has_source(self.as_raw()) }
     }
 
@@ -271,49 +273,50 @@ impl CmId {
     }
 
     pub(super) fn src(&self) -> SockAddr {
-        // SAFETY: The id is valid, the address a part of it.
+        // SAFETY: The id is valid, and the address is part of it.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
     }
 
     pub(super) fn dst(&self) -> SockAddr {
-        // SAFETY: The id is valid, the address a part of it.
+        // SAFETY: The id is valid, and the address is part of it.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.as_raw())) }
     }
 }
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. Waits for a handler that runs.
+        // SAFETY: By the type invariant the id is valid and only destroyed here. Waits for a
+        // running handler.
         unsafe { raw::rdma_destroy_id(self.as_raw()) };
     }
 }
 
-/// A connection request that arrived, for the time of the callback.
+/// A connection request that arrived, for the duration of the callback.
 pub struct ConnectRequest<'a> {
     id: NonNull<raw::rdma_cm_id>,
     private_data: &'a [u8],
 }
 
 impl<'a> ConnectRequest<'a> {
-    /// What the client sent with the request.
+    /// The private data that the client sent with the request.
     pub fn private_data(&self) -> &'a [u8] {
         self.private_data
     }
 
     /// The client's address.
     pub fn peer(&self) -> SockAddr {
-        // SAFETY: The id is valid for the time of the callback.
+        // SAFETY: The id is valid for the duration of the callback.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.id.as_ptr())) }
     }
 
-    /// The address at which the client wants to connect.
+    /// The address that the client wants to connect to.
     pub fn local(&self) -> SockAddr {
-        // SAFETY: The id is valid for the time of the callback.
+        // SAFETY: The id is valid for the duration of the callback.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.id.as_ptr())) }
     }
 }
 
-/// Bytes that a reject has room for, see `ib_send_cm_rej()`.
+/// Maximum size of the message of a reject in bytes, see `ib_send_cm_rej()`.
 const REJECT_ROOM: usize = 148;
 
 /// The message of a reject.
@@ -323,7 +326,7 @@ pub struct RejectMessage {
 }
 
 impl RejectMessage {
-    /// A message of `N` bytes, which are at most 148.
+    /// A message of `N` bytes, at most 148.
     pub fn new<const N: usize>(message: &[u8; N]) -> Self {
         const {
             assert!(N <= REJECT_ROOM);
@@ -339,22 +342,22 @@ impl RejectMessage {
         }
     }
 
-    /// Rejects the request of `id`, which is valid.
+    /// Rejects the request of `id`, which must be valid.
     pub(super) fn send(&self, id: NonNull<raw::rdma_cm_id>) {
-        // CAST: The reason of a consumer is 28 in the IB specification's table, all
-        // reasons fit in a byte.
+        // CAST: The reason of a consumer is 28 in the table of the IB specification; all reasons
+        // fit in a byte.
         const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
-        // SAFETY: The id is valid, `len` bytes are readable. A failure means that the request is
-        // gone already.
+        // SAFETY: The id is valid, and `len` bytes are readable. A failure means that the request
+        // has ended already.
         unsafe { raw::rdma_reject(id.as_ptr(), self.bytes.as_ptr().cast(), self.len, REASON) };
     }
 }
 
-/// Events of an id that waits for a decision: it stays for its owner to find.
+/// Handles events of an id that waits for a decision: ignores them, so that the owner finds the id.
 ///
 /// # Safety
 ///
-/// None: ignores its arguments.
+/// None: the function ignores its arguments.
 unsafe extern "C" fn pending_event(
     _id: *mut raw::rdma_cm_id,
     _ev: *mut raw::rdma_cm_event,
@@ -365,20 +368,20 @@ unsafe extern "C" fn pending_event(
 /// A connection request that waits for its decision. Dropping it refuses the request without a
 /// message; may sleep.
 ///
-/// Its end, and [`PendingConnection::reject`], wait for the lock that is held while the listener is
-/// called. So there is none in that call: it comes out of a [`PendingSlot`] in the task for which
-/// the listener has [left](Decision::Later) the request.
+/// Dropping it, and [`PendingConnection::reject`], wait for the lock that is held while the
+/// listener is called. Therefore the listener never gets one: it is taken out of a [`PendingSlot`]
+/// by the task that the listener has [left](Decision::Later) the request to.
 pub struct PendingConnection {
     id: CmId,
 }
 
 impl PendingConnection {
-    /// The device the request came in on.
+    /// The device that the request arrived on.
     pub fn device(&self) -> Option<&Device> {
         self.id.device()
     }
 
-    /// The device port the request came in on.
+    /// The device port that the request arrived on.
     pub fn port(&self) -> u32 {
         self.id.port()
     }
@@ -388,12 +391,12 @@ impl PendingConnection {
         self.id.dst()
     }
 
-    /// Our address.
+    /// The local address.
     pub fn local(&self) -> SockAddr {
         self.id.src()
     }
 
-    /// Refuses with a message. May sleep.
+    /// Refuses the request with a message. May sleep.
     pub fn reject(self, message: &RejectMessage) {
         self.id
             .with_handler_lock(|| message.send(self.id.as_nonnull()));
@@ -407,13 +410,13 @@ impl PendingConnection {
 /// Room for one connection request that waits for its decision.
 #[pin_data]
 pub struct PendingSlot {
-    /// Locked below the handler mutex of the listener: nothing is dropped inside.
+    /// Nests inside the handler mutex of the listener: no request is dropped with it held.
     #[pin]
     pending: Mutex<Option<PendingConnection>>,
 }
 
 impl PendingSlot {
-    /// Without a request.
+    /// A slot without a request.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             pending <- new_mutex!(None, "rtrs_cm_pending"),
@@ -425,29 +428,30 @@ impl PendingSlot {
         self.pending.lock().take()
     }
 
-    /// Looks at the request. May sleep.
+    /// Calls `look` with the request. May sleep.
     pub fn look<R>(&self, look: impl FnOnce(&PendingConnection) -> R) -> Option<R> {
         self.pending.lock().as_ref().map(look)
     }
 
-    /// Whether there is none; one may have come since. May sleep.
+    /// Whether the slot has no request. It may have got one since. May sleep.
     pub fn is_empty(&self) -> bool {
         self.pending.lock().is_none()
     }
 
-    /// Takes a request over from the connection manager, unless there is one. Returns whether it did.
+    /// Takes a request over from the connection manager, unless the slot has one already. Returns
+    /// whether it did.
     ///
     /// # Safety
     ///
-    /// Only for the handler of a connect request, and its id: the handler has to return 0 then, as
-    /// the connection manager destroys the id otherwise.
+    /// Must be called by the handler of a connect request, with its id. If this returns true the
+    /// handler must return 0, as the connection manager destroys the id otherwise.
     unsafe fn fill(&self, id: NonNull<raw::rdma_cm_id>) -> bool {
         let mut pending = self.pending.lock();
         if pending.is_some() {
             return false;
         }
-        // SAFETY: The id is valid, and this is its handler, which serialises this with its events.
-        // `pending_event` needs no context.
+        // SAFETY: The id is valid, and this runs in its handler, which is serialised with its
+        // events. `pending_event` needs no context.
         unsafe {
             raw::rtrs_helper_cm_set_context(
                 id.as_ptr(),
@@ -455,7 +459,8 @@ impl PendingSlot {
                 Some(pending_event),
             );
         }
-        // INVARIANT: By the function's requirement the connection manager leaves it to us.
+        // INVARIANT: By the safety requirements of this function, the connection manager leaves the
+        // id to this slot.
         *pending = Some(PendingConnection { id: CmId(id) });
         true
     }
@@ -464,31 +469,31 @@ impl PendingSlot {
 /// A task that decides about a connection request: a work item of the structure that has the
 /// request.
 pub trait Decide: WorkItem<Pointer = Arc<Self>> + HasWork<Self> + Send + Sync + Sized {
-    /// Where the request is, from before the item runs.
+    /// The slot of the request, which is filled before the item runs.
     fn slot(&self) -> &PendingSlot;
 }
 
-/// What becomes of a connection request.
+/// The decision about a connection request.
 pub enum Decision<T> {
-    /// It is rejected with a message.
+    /// The request is rejected with a message.
     Reject(RejectMessage),
-    /// It is left in the slot of the task, which is queued. If the slot has a request already then
-    /// this one is refused without a message.
+    /// The request is left in the slot of the task, which is queued. If the slot has a request
+    /// already, the new one is refused without a message.
     Later(Arc<T>, Queue),
 }
 
 /// Takes connection requests.
 pub trait Listen: Send + Sync + 'static {
-    /// What decides about those that take longer.
+    /// The task that decides about requests that take longer.
     type Task: Decide + 'static;
 
-    /// A request arrived. May sleep, but holds up every other request on that device: decides what
-    /// costs nothing, and leaves the rest to a task.
+    /// Called when a request arrived. May sleep, but delays every other request on that device: it
+    /// should make cheap decisions only, and leave all others to a task.
     fn connect_request(&self, request: &ConnectRequest<'_>) -> Decision<Self::Task>;
 }
 
-/// A listening address. Dropping it stops the listening, and waits for
-/// callbacks; may sleep, not to be done from a callback.
+/// A listening address. Dropping it stops listening and waits for callbacks; may sleep, and must
+/// not be done from a callback.
 ///
 /// # Invariants
 ///
@@ -497,13 +502,12 @@ pub struct Listener<L: Listen> {
     // Dropped first: no callback runs afterwards.
     _id: CmId,
     _listen: Arc<L>,
-    // Dropped last: its module goes after that.
+    // Dropped last: the module may be unloaded after that.
     _consumer: Consumer,
 }
 
 impl<L: Listen> Listener<L> {
-    /// Listens on `addr`; with [`SockAddr::any`] on every device there is and
-    /// will be. May sleep.
+    /// Listens on `addr`; with [`SockAddr::any`] on all present and future devices. May sleep.
     ///
     /// # Errors
     ///
@@ -511,14 +515,13 @@ impl<L: Listen> Listener<L> {
     pub fn new(addr: &SockAddr, backlog: i32, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
         let context = core::ptr::from_ref::<L>(&listen).cast_mut().cast();
         let space = PortSpace::of(addr);
-        // SAFETY: `listen` outlives the id: it is dropped after it, below and
-        // in the structure.
+        // SAFETY: `listen` outlives the id: it is dropped after the id, below and in the structure.
         let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, consumer.name())? };
         // SAFETY: The id is valid; the address is only read.
         to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
         // SAFETY: As above.
         to_result(unsafe { raw::rdma_listen(id.as_raw(), backlog) })?;
-        // INVARIANT: See `context`.
+        // INVARIANT: `context` points to `listen`.
         Ok(Self {
             _id: id,
             _listen: listen,
@@ -527,23 +530,23 @@ impl<L: Listen> Listener<L> {
     }
 }
 
-/// Events of a listening id, and of the requests it gave birth to.
+/// Handles events of a listening id and of the requests that arrive on it.
 ///
 /// # Safety
 ///
-/// To be called by the connection manager, for a [`Listener<L>`].
+/// Must be called by the connection manager only, for a [`Listener<L>`].
 unsafe extern "C" fn listen_event<L: Listen>(
     id: *mut raw::rdma_cm_id,
     ev: *mut raw::rdma_cm_event,
 ) -> ffi::c_int {
     // SAFETY: The connection manager passes a valid event.
     if unsafe { (*ev).event } != raw::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-        // Of the listener itself; its owner destroys it.
+        // An event of the listener itself; its owner destroys it.
         return 0;
     }
     let Some(id) = NonNull::new(id) else { return 0 };
-    // SAFETY: A new id inherits the context of its listener, whose invariant
-    // says what it is; the listener's destruction waits for this handler.
+    // SAFETY: A new id inherits the context of its listener, which by the invariant of `Listener`
+    // is an `L`; destroying the listener waits for this handler.
     let listen = unsafe { &*raw::rtrs_helper_cm_context(id.as_ptr()).cast::<L>() };
     let decision = listen.connect_request(&ConnectRequest {
         id,
@@ -553,10 +556,10 @@ unsafe extern "C" fn listen_event<L: Listen>(
     match decision {
         Decision::Reject(message) => message.send(id),
         Decision::Later(task, queue) => {
-            // SAFETY: This is the handler, and returns 0 if the id was taken over.
+            // SAFETY: This is the handler; it returns 0 if the id was taken over.
             let filled = unsafe { task.slot().fill(id) };
-            // In any case: this may be the last reference, and the slot have a request, which must
-            // not be dropped here.
+            // In any case: this may be the last reference, and the slot may have a request, which
+            // must not be dropped here.
             queue.run(task);
             if filled {
                 return 0;

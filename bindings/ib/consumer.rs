@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A module as a user of RDMA: its name, its connections, and what it has to wait for when it goes.
+//! A module as a user of RDMA: its name, its connections, and the ids that it waits for when it is
+//! unloaded.
 //!
-//! # The port has to be there to say goodbye
+//! # Disconnecting needs an active port
 //!
-//! To disconnect, to reject and to destroy an id sends datagrams of the connection manager. While
-//! the port is down a device may not be able to send any: with soft RoCE the queue pair of all
-//! datagrams of the port enters the error state then, for good, and no connection can be made over
-//! that device any more. So what needs no datagram is done at once, and an id that may send one
-//! waits here until its port is active again, or the device is removed.
+//! Disconnecting, rejecting and destroying an id send datagrams of the connection manager. While
+//! the port is down, a device may be unable to send them: with soft RoCE the queue pair for all
+//! datagrams of the port then enters the error state for good, and no connection can be made over
+//! that device any more. So steps that need no datagram are done at once, and an id that may send
+//! one waits here until its port is active again, or the device is removed.
 //!
 //! # Locking
 //!
-//! `waiting` (spinlock) is never held to destroy an id, which waits for its event handler.
+//! `waiting` (spinlock) is never held while an id is destroyed, as that waits for its event
+//! handler.
 
 use kernel::{
     ffi,
@@ -51,17 +53,17 @@ use crate::{
     },
 };
 
-/// How often ports are looked at while an id waits.
+/// Interval in which ports are checked while an id waits.
 const INTERVAL_MS: u32 = 250;
 
-/// Ids that wait at most; more are destroyed whatever state their port is in.
+/// The most ids that wait; further ones are destroyed regardless of the state of their port.
 const MAX_WAITING: u32 = 4096;
 
 /// A module that uses RDMA. Made when it is loaded.
 ///
 /// Dropping it sleeps until all [`Consumer`] handles are gone, and with them every endpoint and
-/// listener: not to be done by the owner of a handle. One that is leaked, in a cycle of references
-/// perhaps, is a module that does not unload, and not callbacks into code that is gone.
+/// listener, so the owner of a handle must not do it. If a handle is leaked, for example in a cycle
+/// of references, the module does not unload; there are no callbacks into freed code.
 //
 // Field order is teardown order.
 pub struct OwnedConsumer {
@@ -95,11 +97,12 @@ struct Waiting {
     count: u32,
 }
 
-/// The place of an id that waits. Made with its endpoint, so that its end takes no memory.
+/// The list entry of an id that waits. Allocated with its endpoint, so that destroying the endpoint
+/// needs no memory.
 pub(super) struct Farewell {
-    // Dropped first: no event comes after that.
+    // Dropped first: there are no events after that.
     id: Option<CmId>,
-    /// The device goes away.
+    /// The device is being removed.
     removed: Atomic<bool>,
     next: Option<KBox<Farewell>>,
 }
@@ -127,7 +130,7 @@ impl DelayedOn for Shared {
 }
 
 impl OwnedConsumer {
-    /// `name` is what `rdma resource` shows. Sleeps.
+    /// Creates a consumer. `rdma resource` shows `name`. Sleeps.
     pub fn new(name: &'static CStr) -> Result<Self> {
         let owned = OwnedQueue::new(name, Options::UNBOUND.mem_reclaim())?;
         let queue = owned.handle();
@@ -160,7 +163,7 @@ impl OwnedConsumer {
         })
     }
 
-    /// A handle. Any context.
+    /// Returns a handle. Any context.
     pub fn handle(&self) -> Consumer {
         Consumer {
             shared: self.shared.0.clone(),
@@ -169,12 +172,12 @@ impl OwnedConsumer {
     }
 }
 
-/// Destroys what still waits when it is dropped.
+/// Destroys the ids that still wait when it is dropped.
 struct Emptied(Arc<Shared>);
 
 impl Drop for Emptied {
     fn drop(&mut self) {
-        // Nobody adds to it any more.
+        // No id is added any more.
         self.0.work.cancel_sync();
         let (all, _) = self.0.waiting.lock().take(|_| true);
         destroy(all);
@@ -182,24 +185,24 @@ impl Drop for Emptied {
 }
 
 impl Consumer {
-    /// What `rdma resource` shows.
+    /// The name that `rdma resource` shows.
     pub(super) fn name(&self) -> &'static CStr {
         self.shared.name
     }
 
     /// Destroys `id`, which has no queue pair and may have sent datagrams: at once if its port is
-    /// active or its device is being `removed`, later if not. No handler of the caller runs for it
-    /// any more when this returns. Sleeps.
+    /// active or its device is being `removed`, otherwise later. When this returns, no handler of
+    /// the caller runs for the id any more. Sleeps.
     pub(super) fn part_with(&self, id: CmId, removed: &Atomic<bool>, mut place: KBox<Farewell>) {
         if id.port_is_active() {
             return;
         }
         let context = core::ptr::from_ref(&place.removed).cast_mut().cast();
         id.with_handler_lock(|| {
-            // SAFETY: No handler of the id runs. The context is in a box that stays until the id in
-            // it is destroyed.
+            // SAFETY: No handler of the id runs. The context is in a box that stays until its id is
+            // destroyed.
             unsafe { raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event)) };
-            // It is said once.
+            // The removal is announced only once.
             place.removed.store(removed.load(Relaxed), Relaxed);
         });
         place.id = Some(id);
@@ -211,7 +214,7 @@ impl Consumer {
     }
 }
 
-/// Destroys ids, one after the other. Sleeps; not with a lock held.
+/// Destroys ids, one after the other. Sleeps; must not be called with a lock held.
 fn destroy(mut list: Option<KBox<Farewell>>) {
     while let Some(mut place) = list {
         list = place.next.take();
@@ -220,7 +223,7 @@ fn destroy(mut list: Option<KBox<Farewell>>) {
 }
 
 impl Waiting {
-    /// Gives it back if there are too many.
+    /// Adds an id. Returns it if there are too many.
     fn add(&mut self, mut place: KBox<Farewell>) -> Option<KBox<Farewell>> {
         if self.count >= MAX_WAITING {
             return Some(place);
@@ -231,7 +234,7 @@ impl Waiting {
         None
     }
 
-    /// Takes those out for which `test` is true. Whether others are left.
+    /// Takes out the ids for which `test` is true. Also returns whether others are left.
     fn take(&mut self, test: impl Fn(&Farewell) -> bool) -> (Option<KBox<Farewell>>, bool) {
         let (mut rest, mut taken) = (self.first.take(), None);
         self.count = 0;
@@ -250,7 +253,7 @@ impl Waiting {
 }
 
 impl Farewell {
-    /// A place for one id. May sleep.
+    /// An entry for one id. May sleep.
     pub(super) fn new() -> Result<KBox<Self>> {
         let place = Self {
             id: None,
@@ -265,21 +268,21 @@ impl Farewell {
     }
 }
 
-/// Events of an id that waits: what is said on a connection that is over is of no interest, but the
-/// removal of a device waits for us.
+/// Handles events of an id that waits: those of a connection that is over are ignored, but the
+/// removal of a device waits for this module.
 ///
 /// # Safety
 ///
-/// To be called by the connection manager, for an id whose context is the `removed` of a
-/// [`Farewell`].
+/// Must be called by the connection manager only, for an id with the `removed` of a [`Farewell`] as
+/// its context.
 unsafe extern "C" fn event(id: *mut raw::rdma_cm_id, ev: *mut raw::rdma_cm_event) -> ffi::c_int {
     // SAFETY: The connection manager passes a valid event.
     if unsafe { (*ev).event } == raw::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
-        // SAFETY: By the function's requirement; it is freed after the id is destroyed, which waits
-        // for this handler.
+        // SAFETY: By the safety requirements of this function, the context is `removed` of a
+        // `Farewell`, which is freed after the id is destroyed; that waits for this handler.
         let removed = unsafe { &*raw::rtrs_helper_cm_context(id).cast::<Atomic<bool>>() };
         removed.store(true, Relaxed);
     }
-    // Never ask the connection manager to destroy what we own.
+    // The connection manager must not destroy the id, which has an owner.
     0
 }

@@ -11,57 +11,56 @@ use core::{
     ptr::NonNull, //
 };
 
-/// An RDMA device somebody keeps alive: a borrow, from a [`DeviceRef`] or a
-/// bound `cm_id`.
+/// An RDMA device, borrowed from an owner that keeps it alive: a [`DeviceRef`] or a bound `cm_id`.
 ///
 /// # Invariants
 ///
-/// A `&Device` points to an `ib_device` that is registered, or whose
-/// unregistration waits for the owner of the borrow.
+/// A `&Device` points to an `ib_device` that is registered, or waits for the owner of the borrow
+/// before it is unregistered.
 #[repr(transparent)]
 pub struct Device(kernel::types::Opaque<raw::ib_device>);
 
-// SAFETY: An `ib_device` is shared by all its users; what the methods below
-// read is constant while the device is registered, or synchronised inside
-// ib_core.
+// SAFETY: An `ib_device` is shared by all its users; the data that the methods below read is
+// constant while the device is registered, or synchronised inside ib_core.
 unsafe impl Sync for Device {}
 
 /// The name of an RDMA device.
 // CAST: A small constant.
 pub type DeviceName = Name<{ raw::IB_DEVICE_NAME_MAX as usize }>;
 
-/// The limits of a device that a transport has to respect.
+/// The limits of a device that a transport must respect.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceAttrs {
-    /// Most work requests on one queue of a QP.
+    /// The most work requests on one queue of a QP.
     pub max_qp_wr: u32,
-    /// Most entries of a completion queue.
+    /// The most entries of a completion queue.
     pub max_cqe: u32,
-    /// Most scatter/gather elements of a send work request.
+    /// The most scatter/gather elements of a send work request.
     pub max_send_sge: u32,
-    /// Most pages of a fast registration.
+    /// The most pages of a fast registration.
     pub max_fast_reg_pages: u32,
-    /// Sizes of pages that it can be told of: those whose bits are set.
+    /// Bitmap of the page sizes that a registration can use.
     pub page_sizes: u64,
-    /// Completion vectors (interrupts) of the device.
+    /// Number of completion vectors (interrupts) of the device.
     pub comp_vectors: u32,
     /// The device can register memory by work request and invalidate remotely
     /// (`IB_DEVICE_MEM_MGT_EXTENSIONS`).
     pub mem_mgt_extensions: bool,
 }
 
-/// What carries the messages of a port.
+/// The transport that carries the messages of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// InfiniBand.
     Ib,
     /// RDMA over converged Ethernet, version 1.
     Roce,
-    /// The same over UDP, version 2. A port that has both versions counts as this one.
+    /// RDMA over converged Ethernet, version 2 (over UDP). A port that has both versions counts as
+    /// this one.
     RoceUdp,
     /// RDMA over TCP.
     Iwarp,
-    /// Something else, or not known.
+    /// Another transport, or not known.
     Other,
 }
 
@@ -80,7 +79,7 @@ impl Transport {
         }
     }
 
-    /// As it is shown: `IB`, `RoCE`, `RoCEv2`, `iWARP`, or `-`.
+    /// As displayed: `IB`, `RoCE`, `RoCEv2`, `iWARP`, or `-`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ib => "IB",
@@ -102,7 +101,8 @@ impl Device {
     /// `ptr` must be a valid device for `'a`, kept alive as the type's
     /// invariant says.
     pub(super) unsafe fn from_raw<'a>(ptr: *mut raw::ib_device) -> &'a Self {
-        // SAFETY: By the function's requirement; `Device` is transparent.
+        // SAFETY: By the safety requirements of this function, the device is valid for `'a`;
+        // `Device` is transparent.
         unsafe { &*ptr.cast() }
     }
 
@@ -110,14 +110,14 @@ impl Device {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// What tells it from all other devices that are there at the same time. Stays when the device is
-    /// renamed; one that comes when this one is gone may have it again.
+    /// An identifier, unique among all devices present at the same time. Renaming the device does
+    /// not change it; after the device is removed, a new one may get the same identifier.
     pub fn id(&self) -> DeviceId {
         DeviceId(self.as_raw().addr())
     }
 
-    /// The name, such as `rxe0`. While an administrator renames the device it may be a mixture of
-    /// both.
+    /// The name, such as `rxe0`. While an administrator renames the device, the result may be a
+    /// mixture of both names.
     pub fn name(&self) -> DeviceName {
         DeviceName::copied(|room| {
             // SAFETY: The device is valid, and there is room for a name.
@@ -134,7 +134,7 @@ impl Device {
     /// The limits of the device.
     pub fn attrs(&self) -> DeviceAttrs {
         let mut attrs = raw::rtrs_helper_device_attrs::default();
-        // SAFETY: The device is valid, `attrs` is written by the helper.
+        // SAFETY: The device is valid, and the helper writes `attrs`.
         let comp_vectors = unsafe {
             raw::rtrs_helper_ib_device_attrs(self.as_raw(), &mut attrs);
             raw::rtrs_helper_ib_device_comp_vectors(self.as_raw())
@@ -153,15 +153,15 @@ impl Device {
         }
     }
 
-    /// What carries the messages of a port. Any context.
+    /// The transport of a port. Any context.
     pub fn transport(&self, port: u32) -> Transport {
         // SAFETY: The device is valid; the helper checks the port.
         Transport::from_raw(unsafe { raw::rtrs_helper_ib_port_flags(self.as_raw(), port) })
     }
 
-    /// Whether a port can send and receive. True if it is not known. Any context.
+    /// Whether a port can send and receive. True if the state is not known. Any context.
     pub(super) fn port_is_active(&self, port: u32) -> bool {
-        // SAFETY: The device is valid; a port that it has not is an error.
+        // SAFETY: The device is valid; the helper handles a port that does not exist as an error.
         unsafe { raw::rtrs_helper_ib_port_is_active(self.as_raw(), port) }
     }
 
@@ -177,8 +177,8 @@ impl Device {
     }
 }
 
-/// An owned reference to a device. Unregistering the device waits until all of
-/// them are gone: drop it soon after the device's removal is announced.
+/// An owned reference to a device. Unregistering the device waits until all references are gone:
+/// drop it soon after the device's removal is announced.
 ///
 /// # Invariants
 ///
@@ -202,7 +202,7 @@ impl Deref for DeviceRef {
 
 impl Drop for DeviceRef {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant there is a reference to give back.
+        // SAFETY: By the type invariant this object holds a reference, which it gives back.
         unsafe { raw::ib_device_put(self.0.as_ptr()) };
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     raw, //
 };
 
-/// Which way data moves between memory and device.
+/// The direction in which data moves between memory and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The device reads the memory.
@@ -53,33 +53,33 @@ impl Direction {
     }
 }
 
-/// Pages as the domain holds them until it goes away.
+/// Pages that the domain keeps mapped until it is dropped.
 struct Mapped {
     pages: Arc<Pages>,
     dma: u64,
     dir: Direction,
 }
 
-/// What lives as long as the domain.
+/// The objects that live as long as the domain.
 struct Owned {
     mapped: KVec<Mapped>,
     mrs: KVec<NonNull<raw::ib_mr>>,
     kept: KVec<Arc<dyn Keep>>,
 }
 
-/// Instead of a number of queue pairs: there will be none.
+/// Special value of the number of queue pairs: there will never be one again.
 const ENDED: u32 = u32::MAX;
 
-/// What work requests on queue pairs of a domain name: it stays as long as the domain.
+/// An object that work requests on queue pairs of a domain refer to. It stays as long as the
+/// domain.
 pub(super) trait Keep: Send + Sync {}
 
-/// A protection domain, the device it is on, and the pages and memory regions that it has.
+/// A protection domain with its device, its pages and its memory regions.
 ///
-/// Queue pairs, [`Mr`](super::Mr)s and [`Region`]s hold a reference. What a work
-/// request names therefore outlives the queue pair it was posted on,
-/// without anybody having to count work requests.
+/// Queue pairs, [`Mr`](super::Mr)s and [`Region`]s hold a reference. So the memory that a work
+/// request refers to outlives the queue pair that it was posted on, without counting work requests.
 ///
-/// Drop may sleep.
+/// Dropping it may sleep.
 #[pin_data(PinnedDrop)]
 pub struct Domain {
     pd: NonNull<raw::ib_pd>,
@@ -99,13 +99,12 @@ unsafe impl Sync for Domain {}
 impl Domain {
     /// Allocates a protection domain on `device`. May sleep.
     ///
-    /// `owner` is the name under which `rdma resource` shows it, by custom the
-    /// module's.
+    /// `rdma resource` shows the domain with the name `owner`, by convention that of the module.
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the device is going away, `EOPNOTSUPP` when it cannot
-    /// register memory by work request, or what the driver says.
+    /// `ENODEV` when the device is going away, `EOPNOTSUPP` when it cannot register memory by work
+    /// request, or an error of the driver.
     pub fn new(device: &Device, owner: &'static CStr) -> Result<Arc<Self>> {
         if !device.attrs().mem_mgt_extensions {
             return Err(crate::errno::EOPNOTSUPP);
@@ -133,12 +132,12 @@ impl Domain {
             device,
         });
         Arc::pin_init(init, GFP_KERNEL).inspect_err(|_| {
-            // SAFETY: Nobody else knows `pd`.
+            // SAFETY: `pd` was allocated above, and nothing else uses it.
             unsafe { raw::ib_dealloc_pd_user(pd.as_ptr(), core::ptr::null_mut()) };
         })
     }
 
-    /// The device the domain is on.
+    /// The device of the domain.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -156,8 +155,8 @@ impl Domain {
         let dev = self.device.as_raw();
         let mut owned = self.owned.lock();
         owned.mapped.reserve(1, GFP_KERNEL)?;
-        // SAFETY: The device is valid, and `pages` is `len()` bytes of
-        // memory that stays until it is unmapped in `drop()`.
+        // SAFETY: The device is valid, and `pages` has `len()` bytes of memory, which stays until
+        // it is unmapped in `drop()`.
         let dma = unsafe {
             raw::rtrs_helper_ib_dma_map_single(
                 dev,
@@ -179,7 +178,7 @@ impl Domain {
             GFP_KERNEL,
         )?;
         drop(owned);
-        // SAFETY: The device is valid, and has just mapped this.
+        // SAFETY: The device is valid, and `dma` was just mapped for it.
         let needs_sync = unsafe { raw::rtrs_helper_ib_dma_need_sync(dev, dma) };
         Ok(Region {
             domain: self.clone(),
@@ -196,11 +195,11 @@ impl Domain {
         Ok(())
     }
 
-    /// There is going to be one more queue pair.
+    /// Counts a queue pair that is about to be created.
     ///
     /// # Errors
     ///
-    /// `ECONNABORTED` if there are to be no more.
+    /// `ECONNABORTED` if the domain [has ended](Self::has_ended).
     pub(super) fn add_queue_pair(&self) -> Result {
         loop {
             let n = self.queue_pairs.load(Relaxed);
@@ -211,19 +210,21 @@ impl Domain {
         }
     }
 
-    /// One is destroyed.
+    /// Counts a queue pair that was destroyed.
     pub(super) fn remove_queue_pair(&self) {
         self.queue_pairs.fetch_sub(1, Full);
     }
 
-    /// Whether all queue pairs of the domain are gone. If so there will never be one again.
+    /// Whether all queue pairs of the domain are gone. If so, no queue pair can be created any
+    /// more.
     pub(super) fn has_ended(&self) -> bool {
-        // ORDERING: Full: what was done before the last one was destroyed is seen after this.
+        // ORDERING: Full, so that everything done before the last queue pair was destroyed is
+        // visible after this.
         self.queue_pairs.cmpxchg(0, ENDED, Full).is_ok() || self.queue_pairs.load(Relaxed) == ENDED
     }
 
-    /// A memory region for fast registration of up to `pages` pages, which stays as long as the
-    /// domain. May sleep.
+    /// Allocates a memory region for fast registration of up to `pages` pages. It stays as long as
+    /// the domain. May sleep.
     pub(super) fn alloc_mr(&self, pages: u32) -> Result<NonNull<raw::ib_mr>> {
         let mut owned = self.owned.lock();
         owned.mrs.reserve(1, GFP_KERNEL)?;
@@ -243,22 +244,23 @@ impl PinnedDrop for Domain {
         let dev = self.device.as_raw();
         let owned = self.owned.lock();
         for mr in owned.mrs.iter() {
-            // SAFETY: Allocated in `alloc_mr()`. No queue pair of this domain is left whose work
-            // requests could name it, and no `Mr`: they hold references to the domain.
+            // SAFETY: The region was allocated in `alloc_mr()`. No queue pair of this domain is
+            // left, so no work request can refer to it, and no `Mr` is left: they hold references
+            // to the domain.
             let ret = unsafe { raw::ib_dereg_mr_user(mr.as_ptr(), core::ptr::null_mut()) };
             if ret != 0 {
                 pr_warn!("memory region not deregistered: {}\n", ret);
             }
         }
         for m in owned.mapped.iter() {
-            // SAFETY: Mapped in `map()` with these arguments. No queue pair of
-            // this domain is left, as above, and no memory region.
+            // SAFETY: The pages were mapped in `map()` with these arguments. No queue pair of this
+            // domain is left, as above, and no memory region.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_single(dev, m.dma, m.pages.len(), m.dir.as_raw());
             }
         }
         drop(owned);
-        // SAFETY: Allocated in `new()`; nothing uses it any more, see above.
+        // SAFETY: The PD was allocated in `new()`; nothing uses it any more, see above.
         let ret = unsafe { raw::ib_dealloc_pd_user(self.pd.as_ptr(), core::ptr::null_mut()) };
         if ret != 0 {
             pr_warn!("protection domain not deallocated: {}\n", ret);
@@ -268,15 +270,15 @@ impl PinnedDrop for Domain {
 
 /// Memory mapped for the device of a domain, for the life of the domain.
 ///
-/// The device, and through it the peer, may change the memory at any time, so
-/// it is only ever copied from and to, never borrowed.
+/// The device, and through it the peer, may change the memory at any time, so it is only copied
+/// from and to, never borrowed.
 pub struct Region {
     domain: Arc<Domain>,
     pages: Arc<Pages>,
     dma: u64,
     dir: Direction,
-    /// Device and processor do not see by themselves what the other one has written. It stays so for
-    /// as long as the memory is mapped.
+    /// Device and processor are not coherent: each must be told about data that the other has
+    /// written. Constant while the memory is mapped.
     needs_sync: bool,
 }
 
@@ -291,27 +293,27 @@ impl Region {
         self.len() == 0
     }
 
-    /// The address the device knows the region by.
+    /// The address of the region for the device.
     pub(super) fn dma(&self) -> u64 {
         self.dma
     }
 
-    /// Whether the device has to be told of what the CPU has written.
+    /// Whether the device must be told about data that the CPU has written.
     pub(super) fn needs_sync(&self) -> bool {
         self.needs_sync
     }
 
-    /// Which way data moves.
+    /// The direction in which data moves.
     pub(super) fn direction(&self) -> Direction {
         self.dir
     }
 
-    /// The pages behind it.
+    /// The pages of the region.
     pub fn pages(&self) -> &Arc<Pages> {
         &self.pages
     }
 
-    /// The domain it belongs to.
+    /// The domain of the region.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
@@ -342,7 +344,7 @@ impl Region {
         ))
     }
 
-    /// Copies out of the region, after handing that part to the CPU.
+    /// Hands a part of the region to the CPU, then copies out of it.
     #[inline(always)]
     pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result {
         self.sync_for_cpu(offset, buf.len());
@@ -357,9 +359,8 @@ impl Region {
         Ok(())
     }
 
-    /// Makes what the device wrote to `[offset, offset + len)` visible to the
-    /// CPU. Nothing on cache-coherent machines. A range outside the region is
-    /// ignored.
+    /// Makes data that the device wrote to `[offset, offset + len)` visible to the CPU. Does
+    /// nothing on cache-coherent machines. A range outside the region is ignored.
     #[inline(always)]
     pub fn sync_for_cpu(&self, offset: usize, len: usize) {
         if self.needs_sync {
@@ -370,8 +371,8 @@ impl Region {
     #[inline(never)]
     fn give_to_cpu(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
-            // SAFETY: The device is valid, the range is inside the mapping.
-            // No overflow: the range has an address.
+            // SAFETY: The device is valid, and the range is inside the mapping. No overflow: the
+            // range has an address.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_cpu(
                     self.domain.device.as_raw(),
@@ -383,8 +384,8 @@ impl Region {
         }
     }
 
-    /// Makes what the CPU wrote to `[offset, offset + len)` visible to the
-    /// device. A range outside the region is ignored.
+    /// Makes data that the CPU wrote to `[offset, offset + len)` visible to the device. A range
+    /// outside the region is ignored.
     #[inline(always)]
     pub fn sync_for_device(&self, offset: usize, len: usize) {
         if self.needs_sync {
@@ -395,8 +396,8 @@ impl Region {
     #[inline(never)]
     fn give_to_device(&self, offset: usize, len: usize) {
         if self.check(offset, len).is_ok() {
-            // SAFETY: The device is valid, the range is inside the mapping.
-            // No overflow: the range has an address.
+            // SAFETY: The device is valid, and the range is inside the mapping. No overflow: the
+            // range has an address.
             unsafe {
                 raw::rtrs_helper_ib_dma_sync_for_device(
                     self.domain.device.as_raw(),

@@ -4,9 +4,9 @@
 //!
 //! # Locking
 //!
-//! Events of one endpoint are serialised by the connection manager's handler
-//! mutex of its `cm_id`. A [`Locked`] is the proof that it is held: what must
-//! not run beside an event takes one.
+//! Events of one endpoint are serialised by the connection manager's handler mutex of its `cm_id`.
+//! A [`Locked`] proves that the mutex is held: functions that must not run concurrently with an
+//! event take one.
 
 use core::{
     mem::ManuallyDrop,
@@ -61,30 +61,29 @@ use crate::{
     raw,
 };
 
-/// Somebody who gets what happens at an endpoint.
+/// The receiver of the events and completions of an endpoint.
 pub trait Handler: Send + Sync + Sized + 'static {
-    /// What is kept with each [`Flight`](super::Flight).
+    /// Data of the user that is kept with each [`Flight`](super::Flight).
     type Cargo: Send + Sync + 'static;
 
-    /// Something happened to the connection. May sleep; must not drop the
-    /// endpoint.
+    /// An event of the connection. May sleep; must not drop the endpoint.
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>);
 
-    /// A signalled chain with `token` completed; or some request of a chain
-    /// without token, or before the last of one, failed (`token` is `None`, or
-    /// the chain's, and the status is not success). Context: the queue's.
+    /// A signalled chain with `token` completed. Or a request of a chain without a token, or one
+    /// that is not the last of its chain, failed: then `token` is `None`, or that of the chain, and
+    /// the status is not success. Context: the queue's.
     fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc);
 
-    /// A completion was found, the `position`th of its poll, from 1. Called first of all for each
-    /// completion, of sends without a token too. Context: the queue's.
+    /// A completion was found, the `position`th of its poll, from 1. Called before all other
+    /// functions for each completion, also for sends without a token. Context: the queue's.
     #[inline]
     fn found(&self, position: u32) {
         let _ = position;
     }
 
     /// A signalled chain completed, and with it everything posted before: there is room in the send
-    /// queue again. Follows or replaces `send_done()`, with which nobody needs to be told of chains
-    /// without a token. Context: the queue's.
+    /// queue again. Called after `send_done()`, or instead of it for chains without a token.
+    /// Context: the queue's.
     #[inline]
     fn send_retired(&self, ep: &Endpoint<Self>, qp: &QueuePair) {
         let _ = (ep, qp);
@@ -99,43 +98,43 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// A receive completed. Context: the queue's.
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success);
 
-    /// A receive failed: nothing more is received. Context: the queue's.
+    /// A receive failed: no further message is received. Context: the queue's.
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc);
 
-    /// The device says that the peer broke the rules of the transport, perhaps before what was
-    /// outstanding fails. Any context.
+    /// The device reports that the peer broke the rules of the transport, perhaps before
+    /// outstanding requests fail. Any context.
     fn qp_event(&self, ep: &Endpoint<Self>, event: QpEvent) {
         let _ = (ep, event);
     }
 }
 
-/// One end of a reliable connection: `cm_id`, and once created, queue pair.
+/// One end of a reliable connection: the `cm_id`, and the queue pair once it is created.
 ///
-/// Dropping it ends the connection and waits until no callback runs; it sleeps,
-/// and must not be done from a callback.
+/// Dropping it ends the connection and waits until no callback runs; this sleeps, and must not be
+/// done from a callback.
 #[pin_data(PinnedDrop)]
 pub struct Endpoint<H: Handler> {
     // Dropped after `free_cq()`.
     qp: OnceBox<QueuePair>,
-    /// Taken in the end, after the queue pair was destroyed.
+    /// Taken out by `drop()`, after the queue pair was destroyed.
     id: SetOnce<ManuallyDrop<CmId>>,
     handler: Arc<H>,
     /// Set under the handler lock: events are ignored from then on.
     dying: Atomic<bool>,
-    /// The address is resolved: what the id has of it does not change any more.
+    /// The address is resolved: the addresses in the id do not change any more.
     resolved: Atomic<bool>,
-    /// The id may have sent datagrams, or be about to, so that its end sends some.
+    /// The id may have sent datagrams, or be about to, so that destroying it sends some.
     greeted: Atomic<bool>,
-    /// The device goes away.
+    /// The device is being removed.
     removed: Atomic<bool>,
     /// The queue pair was destroyed, if there is one.
     severed: bool,
-    /// Where the id waits for its port in the end.
+    /// The entry with which the id waits for its port at the end.
     place: Option<KBox<Farewell>>,
     index: u16,
-    /// Flights that were over, modulo 2^32; written by who handles completions.
+    /// Number of flights that have ended, modulo 2^32; written by the handler of completions.
     landed: Atomic<u32>,
-    /// Dropped last: its module goes after that.
+    /// Dropped last: the module may be unloaded after that.
     consumer: Consumer,
     #[pin]
     _pin: core::marker::PhantomPinned,
@@ -169,9 +168,9 @@ impl<H: Handler> Endpoint<H> {
         core::ptr::from_ref(self.get_ref()).cast_mut().cast()
     }
 
-    /// An endpoint that is going to connect. May sleep.
+    /// Creates an endpoint that is going to connect. May sleep.
     ///
-    /// `index` is for the caller, to tell endpoints of one handler apart.
+    /// The caller can use `index` to distinguish the endpoints of one handler.
     pub fn new(
         handler: Arc<H>,
         index: u16,
@@ -179,8 +178,7 @@ impl<H: Handler> Endpoint<H> {
         consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>> {
         let this = Self::alloc(handler, index, consumer)?;
-        // SAFETY: The endpoint stays where it is until the id, which it owns,
-        // is destroyed.
+        // SAFETY: The endpoint is pinned, and lives until the id, which it owns, is destroyed.
         let id = unsafe {
             CmId::new(
                 Some(event::<H>),
@@ -193,7 +191,7 @@ impl<H: Handler> Endpoint<H> {
         Ok(this)
     }
 
-    /// An endpoint for a request that is going to be accepted. May sleep.
+    /// Creates an endpoint for a request that is going to be accepted. May sleep.
     pub fn from_pending(
         handler: Arc<H>,
         index: u16,
@@ -207,20 +205,20 @@ impl<H: Handler> Endpoint<H> {
         let id = pending.into_id();
         let context = this.as_ref().context();
         id.with_handler_lock(|| {
-            // SAFETY: No handler of the id runs; the endpoint stays where it
-            // is until the id, which it owns from now on, is destroyed.
+            // SAFETY: No handler of the id runs; the endpoint is pinned, and lives until the id,
+            // which it owns from now on, is destroyed.
             unsafe {
                 raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event::<H>));
             }
         });
         this.id.populate(ManuallyDrop::new(id));
-        // It came with the address, and waits for an answer.
+        // The request came with the address, and waits for an answer.
         this.resolved.store(true, Release);
         this.greeted.store(true, Relaxed);
         Ok(this)
     }
 
-    /// The queue pair, once there is one.
+    /// The queue pair, if it was created.
     #[inline(always)]
     pub fn qp(&self) -> Option<&QueuePair> {
         self.qp.get()
@@ -230,37 +228,39 @@ impl<H: Handler> Endpoint<H> {
     ///
     /// # Safety
     ///
-    /// One of its completions must be what the caller is called for: whoever posted the request had
+    /// The caller must be called for one of its completions: the code that posted the request had
     /// found the queue pair here.
     #[inline(always)]
     pub(super) unsafe fn qp_of_completion(&self) -> &QueuePair {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, the queue pair was found here
+        // before.
         unsafe { self.qp.get_unchecked() }
     }
 
-    /// Who gets the events.
+    /// The receiver of the events.
     #[inline]
     pub fn handler(&self) -> &Arc<H> {
         &self.handler
     }
 
-    /// The number it was created with.
+    /// The number that the endpoint was created with.
     #[inline]
     pub fn index(&self) -> u16 {
         self.index
     }
 
-    /// Flights that were posted here, and are neither over nor collected. Any context.
+    /// The number of flights that were posted here, and have neither ended nor been collected. Any
+    /// context.
     pub fn in_flight(&self) -> u32 {
         let landed = self.landed.load(Relaxed);
         let flown = self.qp().map_or(0, QueuePair::flown);
         // CAST: The difference, modulo 2^32, of counts that are close to each other.
         let left = flown.wrapping_sub(landed) as i32;
-        // One of both may be newer than the other.
+        // One of them may be newer than the other.
         left.max(0).unsigned_abs()
     }
 
-    /// A flight is over. By the one that handles completions.
+    /// Counts a flight that has ended. Called by the handler of completions.
     #[inline(always)]
     pub(super) fn count_landed(&self) {
         self.landed
@@ -277,7 +277,7 @@ impl<H: Handler> Endpoint<H> {
 
     /// The id, once its address is resolved. Until then the connection manager writes to it.
     fn resolved_id(&self) -> Option<&CmId> {
-        // Pairs with the stores: what was written before is there.
+        // Acquire pairs with the stores: everything written before them is visible.
         self.resolved
             .load(Acquire)
             .then(|| self.known_id())
@@ -304,8 +304,8 @@ impl<H: Handler> Endpoint<H> {
         self.known_id().map(CmId::dst)
     }
 
-    /// Whether the local address is still one of the port's. True until the address is resolved.
-    /// Any context.
+    /// Whether the local address still belongs to the port. True until the address is resolved. Any
+    /// context.
     pub fn has_source(&self) -> bool {
         self.resolved_id().is_none_or(CmId::has_source)
     }
@@ -315,9 +315,8 @@ impl<H: Handler> Endpoint<H> {
         self.resolved_id()?.interface()
     }
 
-    /// Starts to resolve `dst`, and the way to it from `src`; an event tells
-    /// the end. May sleep. Before anybody else has the endpoint: what it finds is read without a
-    /// lock.
+    /// Starts to resolve `dst`, and the route to it from `src`; an event reports the result. May
+    /// sleep. Must be called before the endpoint is shared: the result is read without a lock.
     pub fn resolve_addr(
         self: Pin<&mut Self>,
         src: Option<&SockAddr>,
@@ -343,41 +342,42 @@ impl<H: Handler> Endpoint<H> {
         to_result(unsafe { raw::rdma_set_ack_timeout(self.id()?.as_raw(), exponent) })
     }
 
-    /// Runs `f` while no event of this endpoint is handled. May sleep; not from
-    /// its own event handler.
+    /// Runs `f` while no event of this endpoint is handled. May sleep; must not be called from its
+    /// own event handler.
     pub fn locked<R>(&self, f: impl FnOnce(Locked<'_, H>) -> R) -> Result<R> {
         Ok(self.id()?.with_handler_lock(|| f(Locked(self))))
     }
 
-    /// The queue pair has received something before the connection manager was told that the
-    /// connection is up: its last message was lost, and need not be repeated. Any context.
+    /// Tells the connection manager that the connection is up, as the queue pair has received a
+    /// message before the last message of the connection manager, which was lost and need not be
+    /// repeated. Any context.
     pub(super) fn communication_established(&self) {
         if let Some(id) = self.known_id() {
-            // SAFETY: The id is valid. It fails if the connection is up by now.
+            // SAFETY: The id is valid. The call fails if the connection is already up.
             unsafe { raw::rdma_notify(id.as_raw(), raw::ib_event_type_IB_EVENT_COMM_EST) };
         }
     }
 
-    /// Closes the gate, tells the peer, and lets the queue pair flush what is
-    /// outstanding; while the port is down only the first of these. Does not wait. May sleep.
+    /// Closes the gate, tells the peer, and lets the queue pair flush outstanding requests; while
+    /// the port is down, only closes the gate. Does not wait. May sleep.
     pub fn disconnect(&self) {
         if let Some(qp) = self.qp() {
             qp.close_gate();
         }
         if let Some(id) = self.known_id().filter(|id| id.port_is_active()) {
-            // SAFETY: The id is valid. Fails when there is no connection.
+            // SAFETY: The id is valid. The call fails when there is no connection.
             unsafe { raw::rdma_disconnect(id.as_raw()) };
         }
     }
 
-    /// Disconnects, and waits until nothing of the connection runs: no event and no completion is
-    /// being handled any more when this returns, none will be, and the device does not touch
-    /// memory on its behalf. Only [`Handler::qp_event`], for asynchronous events of the queue pair,
-    /// may still be called until the endpoint is dropped. Does not wait if another caller drains
-    /// already.
+    /// Disconnects, and waits until the connection is quiet: when this returns, no event and no
+    /// completion is being handled or will be, and the device does not access memory on its behalf.
+    /// Only [`Handler::qp_event`], for asynchronous events of the queue pair, may still be called
+    /// until the endpoint is dropped. Does not wait if another caller drains already.
     ///
-    /// What is left is to [destroy the queue pair](Self::destroy_qp), and to drop the endpoint. Both
-    /// may take long, where this does not. Sleeps; not from a callback.
+    /// The remaining steps are to [destroy the queue pair](Self::destroy_qp), and to drop the
+    /// endpoint. Unlike this function, both may take long. Sleeps; must not be called from a
+    /// callback.
     pub fn drain(&self) {
         let Some(id) = self.known_id() else { return };
 
@@ -388,24 +388,24 @@ impl<H: Handler> Endpoint<H> {
         }
     }
 
-    /// Drains, and destroys the queue pair: nothing of the connection is on its way out of this host
-    /// when this returns. May take long: a device may have packets that wait for a link.
+    /// Drains, and destroys the queue pair: when this returns, no packet of the connection is on
+    /// its way out of this host. May take long: a device may have packets that wait for a link.
     ///
-    /// What is left when the endpoint is dropped is the completion queue and the id, which may take
-    /// as long, and which nobody has to wait for who wants to send elsewhere what was in flight.
-    /// Sleeps; not from a callback.
+    /// Dropping the endpoint then destroys the completion queue and the id, which may take as long.
+    /// A caller that wants to send the requests in flight elsewhere need not wait for it. Sleeps;
+    /// must not be called from a callback.
     pub fn destroy_qp(self: Pin<&mut Self>) {
-        // SAFETY: Nothing is moved out of it that is pinned.
+        // SAFETY: No pinned field is moved.
         let this = unsafe { self.get_unchecked_mut() };
-        // No event reaches the handler after this, so that the queue pair can go before the id, as
-        // it has to.
+        // No event reaches the handler after this, so that the queue pair can be destroyed before
+        // the id, as required.
         this.drain();
         if core::mem::replace(&mut this.severed, true) {
             return;
         }
         if let Some(qp) = this.qp() {
-            // SAFETY: Called once, as the flag says; we own it, and are not called from a callback,
-            // as the type says.
+            // SAFETY: The flag ensures that this is called once; this endpoint owns the queue pair,
+            // and is not dropped or drained from a callback, as documented.
             unsafe { qp.destroy_qp() };
         }
     }
@@ -415,13 +415,13 @@ impl<H: Handler> Endpoint<H> {
 impl<H: Handler> PinnedDrop for Endpoint<H> {
     fn drop(mut self: Pin<&mut Self>) {
         self.as_mut().destroy_qp();
-        // SAFETY: Nothing is moved out of it that is pinned.
+        // SAFETY: No pinned field is moved.
         let this = unsafe { self.get_unchecked_mut() };
         if let Some(qp) = this.qp() {
-            // SAFETY: Called once, here, after its QP was destroyed.
+            // SAFETY: This is the only call, after the QP was destroyed.
             unsafe { qp.free_cq() };
         }
-        // SAFETY: Here alone, and nobody looks at it afterwards.
+        // SAFETY: The id is taken out only here, and is not used in the endpoint afterwards.
         let id = this.id.as_ref().map(|id| unsafe { core::ptr::read(&**id) });
         match (id, this.place.take()) {
             (Some(id), Some(place)) if this.greeted.load(Relaxed) => {
@@ -432,7 +432,7 @@ impl<H: Handler> PinnedDrop for Endpoint<H> {
     }
 }
 
-/// An endpoint none of whose events is being handled elsewhere.
+/// An endpoint, with the guarantee that no other code is handling one of its events.
 pub struct Locked<'a, H: Handler>(&'a Endpoint<H>);
 
 impl<H: Handler> Deref for Locked<'_, H> {
@@ -449,13 +449,13 @@ impl<'a, H: Handler> Locked<'a, H> {
         self.0
     }
 
-    /// Creates the queue pair, in the domain `domain` on the device the address
-    /// was resolved to. May sleep.
+    /// Creates the queue pair, in `domain` on the device that the address was resolved to. May
+    /// sleep.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is one, `EINVAL` if the sizes are beyond the device,
-    /// `ECONNABORTED` during teardown, or what the driver says.
+    /// `EBUSY` if there is one already, `EINVAL` if the device does not support the sizes,
+    /// `ECONNABORTED` during teardown, or an error of the driver.
     pub fn create_qp(&self, domain: &Arc<Domain>, cfg: &QueueConfig) -> Result<&'a QueuePair> {
         let ep = self.0;
         if ep.dying.load(Acquire) {
@@ -465,14 +465,14 @@ impl<'a, H: Handler> Locked<'a, H> {
             return Err(EBUSY);
         }
         let (id, owner) = (ep.id()?.as_nonnull(), ep.consumer.name());
-        // SAFETY: `ep` is pinned and owns id and result; it has no QP, and
-        // nobody else creates one: that takes the handler lock, which we have.
+        // SAFETY: `ep` is pinned and owns the id and the result; it has no QP, and no other thread
+        // creates one: that takes the handler lock, which is held.
         let qp = unsafe { QueuePair::new(id, ep, domain, cfg, owner) }?;
         ep.qp.populate(qp);
         ep.qp().ok_or(EINVAL)
     }
 
-    /// Starts to resolve the route; an event tells the end.
+    /// Starts to resolve the route; an event reports the result.
     pub fn resolve_route(&self, timeout_ms: u32) -> Result {
         // SAFETY: The id is valid.
         to_result(unsafe {
@@ -480,24 +480,23 @@ impl<'a, H: Handler> Locked<'a, H> {
         })
     }
 
-    /// Starts to connect; an event tells the end. May sleep.
+    /// Starts to connect; an event reports the result. May sleep.
     pub fn connect(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
         self.0.greeted.store(true, Relaxed);
-        // SAFETY: The id is valid, its handler lock held; the parameters are
-        // only read.
+        // SAFETY: The id is valid and its handler lock is held; the parameters are only read.
         to_result(unsafe { raw::rdma_connect_locked(self.0.id()?.as_raw(), &mut param) })
     }
 
-    /// Accepts the request the endpoint was made from. If that fails the connection manager has
-    /// rejected it, without a message. May sleep.
+    /// Accepts the request that the endpoint was made from. If this fails, the connection manager
+    /// has rejected the request without a message. May sleep.
     pub fn accept(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
         // SAFETY: As for `connect()`.
         to_result(unsafe { raw::rdma_accept(self.0.id()?.as_raw(), &mut param) })
     }
 
-    /// Refuses the request the endpoint was made from.
+    /// Refuses the request that the endpoint was made from.
     pub fn reject(&self, message: &RejectMessage) {
         if let Ok(id) = self.0.id() {
             message.send(id.as_nonnull());
@@ -505,18 +504,18 @@ impl<'a, H: Handler> Locked<'a, H> {
     }
 }
 
-/// Events of an endpoint's id.
+/// Handles events of an endpoint's id.
 ///
 /// # Safety
 ///
-/// To be called by the connection manager, for the id of an [`Endpoint<H>`].
+/// Must be called by the connection manager only, for the id of an [`Endpoint<H>`].
 unsafe extern "C" fn event<H: Handler>(
     id: *mut raw::rdma_cm_id,
     ev: *mut raw::rdma_cm_event,
 ) -> ffi::c_int {
-    // SAFETY: The context is the endpoint, which destroys the id before it goes.
+    // SAFETY: The context is the endpoint, which destroys the id before it is freed.
     let ep = unsafe { &*raw::rtrs_helper_cm_context(id).cast::<Endpoint<H>>() };
-    // SAFETY: Valid for the time of this handler.
+    // SAFETY: `id` and `ev` are valid while this handler runs.
     let ev = unsafe { CmEvent::from_raw(id, ev) };
     if matches!(ev, CmEvent::DeviceRemoval) {
         ep.removed.store(true, Relaxed);
@@ -527,6 +526,6 @@ unsafe extern "C" fn event<H: Handler>(
         }
         ep.handler.cm_event(Locked(ep), ev);
     }
-    // Never ask the connection manager to destroy what we own.
+    // The connection manager must not destroy the id, which the endpoint owns.
     0
 }

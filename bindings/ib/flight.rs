@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests in flight: memory that is lent to the device, and to the peer, until that is over.
+//! Requests in flight: memory that is lent to the device, and to the peer, until the request is
+//! over.
 //!
 //! A [`Flight`] is a place for one request: a message to the peer, by RDMA write with an immediate
-//! value, and the data that goes out with it or that the peer is to write. It has what such a
-//! request needs from one to the next, so that sending it is a few stores: a memory region, the
-//! memory of the message, the work requests.
+//! value, and the data that goes out with it or that the peer writes. It keeps the resources that
+//! each request needs, so that sending one takes only a few stores: a memory region, the memory of
+//! the message, the work requests.
 //!
 //! # When memory is given back
 //!
-//! That a device is done with memory is what only completions say, and a wrong answer to the
-//! question is memory corruption. So nobody is asked. The flight's own work requests complete to
-//! the flight, and to nothing else; a key is known to be invalid when the queue pair has received
-//! that, or an invalidation that the flight has posted is complete. The last event makes a
-//! [`Landing`], and its end unmaps the memory. What the peer claims, its answer, is one more event
-//! that the user of the memory waits for; it never stands for another one.
+//! Only completions show that a device is done with memory, and a mistake about this is memory
+//! corruption. So no caller decides it. The flight's own work requests complete to the flight, and
+//! to nothing else; a key is known to be invalid when the queue pair has received its invalidation,
+//! or when an invalidation that the flight has posted is complete. The last event makes a
+//! [`Landing`], and the end of that unmaps the memory. The peer's answer is one more event that the
+//! user of the memory waits for; it never replaces another event.
 //!
 //! # Lifetimes
 //!
 //! Flights belong to their [`Domain`] as its pages and regions do: they stay until its last queue
-//! pair is gone, whoever drops [`Flights`] before.
+//! pair is gone, even if [`Flights`] is dropped before.
 //!
 //! # Context
 //!
-//! Any, unless it is said.
+//! Any, unless documented otherwise.
 
 mod building;
 mod landing;
@@ -91,25 +92,25 @@ use crate::{
     raw, //
 };
 
-/// Scatter/gather elements of a flight's send, the one of its message included.
+/// Number of scatter/gather elements of a flight's send, including that of its message.
 pub const MAX_SGES: usize = 8;
 
-/// The element of the message: the last one, what goes out before it lies before it.
+/// Index of the element of the message: the last one, as data that goes out precedes the message.
 const MESSAGE: usize = MAX_SGES - 1;
 
-/// What was done with the data of a flight.
-// Those that are mapped come last: it is one comparison.
+/// The state of the data of a flight.
+// The mapped states come last, so that testing for them is one comparison.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum What {
-    /// There are none, or nothing yet.
+    /// There is no data, or nothing was done with it yet.
     None,
-    /// They are in the bounce buffer, from where they go out.
+    /// The data is in the bounce buffer, from where it is sent.
     Along,
-    /// What comes is in the bounce buffer, from where it is copied in the end.
+    /// The peer writes the data to the bounce buffer, from where it is copied at the end.
     Back,
-    /// They are mapped.
+    /// The data is mapped.
     Mapped,
-    /// And described to the region, to be registered.
+    /// The data is mapped, and described to the region for registration.
     Described,
 }
 
@@ -123,24 +124,24 @@ impl What {
 /// Data of a flight.
 struct Data {
     what: What,
-    /// The list that they are in.
+    /// The scatter list of the data.
     sgl: *mut raw::scatterlist,
     nents: u32,
-    /// DMA segments.
+    /// Number of DMA segments.
     mapped: u32,
     dir: Direction,
     access: Access,
-    /// Bytes that go by way of the bounce buffer, or are described to the region.
+    /// Number of bytes that go through the bounce buffer, or are described to the region.
     len: u32,
-    /// Their address for the region.
+    /// Address of the data in the region.
     iova: u64,
     /// The part of the region's key that consumers choose.
     key: u8,
 }
 
-/// Work requests of a flight, as they are posted again and again. What never changes is set when
-/// the flight is made, `next` above all: a driver reads that of the last one when the request may
-/// be over already.
+/// Work requests of a flight, which are posted again and again. Fields that never change are set
+/// when the flight is made, above all `next`: a driver reads that of the last work request when the
+/// request may be over already.
 struct WorkRequests {
     reg: raw::ib_reg_wr,
     write: raw::ib_rdma_wr,
@@ -148,31 +149,32 @@ struct WorkRequests {
     sges: [raw::ib_sge; MAX_SGES],
 }
 
-/// A place for one request in flight, with what its user keeps with it.
+/// A place for one request in flight, with the data that its user keeps with it.
 ///
 /// # Invariants
 ///
-/// `data` and `wrs` are touched by the owner of the flight only, see [`Word`]: a [`Building`] or a
-/// [`Landing`], of which there is one at a time; `wrs.inval` by the handler of the completions of
-/// the lane that the flight is on.
+/// Only the owner of the flight, see [`Word`], accesses `data` and `wrs`: a [`Building`] or a
+/// [`Landing`], of which there is at most one at a time. `wrs.inval` is accessed by the handler of
+/// the completions of the lane that the flight is on.
 ///
-/// While the word is neither InFlight nor Landing no work request of the flight is outstanding, its
-/// region is not registered, and its data not mapped, but for what a [`Building`] has mapped.
+/// While the word is neither InFlight nor Landing, no work request of the flight is outstanding,
+/// its region is not registered, and its data is not mapped, except for data that a [`Building`]
+/// has mapped.
 #[repr(C, align(64))]
 pub struct Flight<H: Handler> {
     word: Word,
-    /// Receives that the queue pair had completed when the flight began.
+    /// Number of receives that the queue pair had completed when the flight began.
     began: Atomic<u64>,
     /// The key of the registration.
     rkey: Atomic<u32>,
     index: u16,
     data: UnsafeCell<Data>,
     cargo: H::Cargo,
-    // What follows is set when it is made.
+    // The following fields are set when the flight is made.
     message: NonNull<u8>,
     message_dma: u64,
     message_room: u32,
-    /// Bytes of the bounce buffer, 0 for none.
+    /// Size of the bounce buffer in bytes, 0 for none.
     bounce_room: u32,
     bounce: *mut u8,
     bounce_dma: u64,
@@ -180,26 +182,27 @@ pub struct Flight<H: Handler> {
     /// The key of messages and bounce buffers.
     lkey: u32,
     domain: NonNull<Domain>,
-    /// Of the domain.
+    /// The device of the domain.
     device: *mut raw::ib_device,
     mr: NonNull<raw::ib_mr>,
     wrs: UnsafeCell<WorkRequests>,
-    /// Where its work requests complete: those that say something only if they fail, the send, the
-    /// invalidation.
+    /// Completion entries of its work requests: of those that complete only if they fail, of the
+    /// send, and of the invalidation.
     failed: raw::ib_cqe,
     sent: raw::ib_cqe,
     invalidated: raw::ib_cqe,
 }
 
-// SAFETY: A flight may be used from any thread: what is not atomic is its owner's.
+// SAFETY: A flight may be used from any thread: only its owner accesses the fields that are not
+// atomic.
 unsafe impl<H: Handler> Send for Flight<H> {}
 // SAFETY: See above.
 unsafe impl<H: Handler> Sync for Flight<H> {}
 
-/// What the domain keeps.
+/// The memory that the domain keeps alive.
 struct Memory<H: Handler> {
     flights: KVVec<Flight<H>>,
-    /// Of the messages; the domain keeps them, too, and the bounce buffers.
+    /// The pages of the messages. The domain keeps them, too, and the bounce buffers.
     _pages: KVec<Arc<crate::pages::Pages>>,
 }
 
@@ -221,14 +224,14 @@ impl<H: Handler> Deref for Flights<H> {
 }
 
 impl<H: Handler> Flights<H> {
-    /// `n` flights whose data has up to `pages` pages, and whose messages are in `messages`,
-    /// `message_room` bytes each: as many to a region as fit. Those for which there is a place in
-    /// `bounce` can take data along by copy. `cargo` makes what is kept with each. May sleep.
+    /// Makes `n` flights, each with up to `pages` pages of data. The messages are in `messages`,
+    /// `message_room` bytes each, as many in a region as fit. Flights with a place in `bounce` can
+    /// transfer data by copying. `cargo` makes the user's data of each flight. May sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for messages that are too few, memory of another domain, `ENOMEM`, or what the driver
-    /// says.
+    /// `EINVAL` for too little room for messages, or memory of another domain; `ENOMEM`, or an
+    /// error of the driver.
     pub fn new(
         domain: &Arc<Domain>,
         n: u16,
@@ -290,8 +293,9 @@ impl<H: Handler> Flights<H> {
         })
     }
 
-    /// Takes what is still in flight when no queue pair of the domain is left: nothing of it is on
-    /// its way any more, and no key is good. `f` gets each, and whether it was answered.
+    /// Takes the flights that are still in flight when no queue pair of the domain is left: no work
+    /// request is outstanding any more, and no key is valid. `f` gets each of them, and its state,
+    /// which tells whether it was answered.
     ///
     /// # Errors
     ///
@@ -302,8 +306,8 @@ impl<H: Handler> Flights<H> {
         }
         for flight in self.iter() {
             if let Some(found) = flight.word.collect() {
-                // The queue pairs are gone: the device is done with the memory, and a key without a
-                // queue pair to use it is none. Without an answer there are no data.
+                // The queue pairs are gone: the device is done with the memory, and a key cannot be
+                // used without a queue pair. Without an answer there is no data.
                 let result = match found.needs.has_answer() {
                     true => crate::errno::ECONNABORTED.to_errno(),
                     false => found.result,
@@ -325,7 +329,7 @@ impl<H: Handler> Flight<H> {
         message_room: u32,
         cargo: H::Cargo,
     ) -> Self {
-        // INVARIANT: Idle, and nothing is mapped.
+        // INVARIANT: The word is Idle, and nothing is mapped.
         Self {
             word: Word::new(),
             began: Atomic::new(0),
@@ -378,7 +382,8 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Fills in what work requests have of where the flight is, which is its last place.
+    /// Sets the addresses in the work requests that depend on the place of the flight, which must
+    /// not move afterwards.
     fn link(&mut self) {
         let failed = core::ptr::from_ref(&self.failed).cast_mut();
         let invalidated = core::ptr::from_ref(&self.invalidated).cast_mut();
@@ -394,47 +399,47 @@ impl<H: Handler> Flight<H> {
         wrs.inval.__bindgen_anon_1.wr_cqe = invalidated;
     }
 
-    /// Its number.
+    /// The number of the flight.
     #[inline(always)]
     pub fn index(&self) -> u16 {
         self.index
     }
 
-    /// What its user keeps with it.
+    /// The data that the user keeps with the flight.
     #[inline(always)]
     pub fn cargo(&self) -> &H::Cargo {
         &self.cargo
     }
 
-    /// Whether `len` bytes of data can go along by copy.
+    /// Whether `len` bytes of data can be transferred by copying.
     #[inline(always)]
     pub fn can_copy(&self, len: usize) -> bool {
         // CAST: `usize` has at least 32 bits.
         len <= self.bounce_room as usize
     }
 
-    /// What is in flight, for display; it may be over when this returns.
+    /// The current state, for display; the flight may be over when this returns.
     pub fn peek(&self) -> Option<InFlight> {
         self.word.peek()
     }
 
     #[inline(always)]
     fn domain(&self) -> &Domain {
-        // SAFETY: A flight is reached by way of its `Flights`, or of a queue pair of the domain: both
-        // hold a reference to it.
+        // SAFETY: A flight is accessed through its `Flights`, or a queue pair of the domain: both
+        // hold a reference to the domain.
         unsafe { self.domain.as_ref() }
     }
 
-    /// Begins a request; `None` while there is one.
+    /// Begins a request; `None` while there is one already.
     #[inline(always)]
     pub fn build(&self) -> Option<Building<'_, H>> {
         self.word.build().then(|| Building::new(self))
     }
 
-    /// The peer's answer came over `ep`, which is `lane`, with `result` 0 or a negative errno. The
-    /// landing if that is all that the flight needs, which is so as a rule; otherwise nothing has
-    /// changed, and [`answered`](Self::answered) finds out what it means. By the handler of the
-    /// queue pair's completions.
+    /// Handles the peer's answer, which came over `ep`, which is `lane`, with `result` 0 or a
+    /// negative errno. Returns the landing if the flight waits for nothing else, which is the usual
+    /// case; otherwise nothing changes, and the caller must call [`answered`](Self::answered).
+    /// Called by the handler of the queue pair's completions.
     #[inline(always)]
     pub fn land(&self, ep: &Endpoint<H>, lane: u16, result: i32) -> Option<Landing<'_, H>> {
         if !self.word.land_by_answer(lane) {
@@ -444,11 +449,11 @@ impl<H: Handler> Flight<H> {
         Some(Landing::new(self, result))
     }
 
-    /// The same for any flight. `returned` is what the peer says of the key: that it was invalidated.
-    /// It is believed if that is what the queue pair has received last, after the flight began;
-    /// otherwise the key is invalidated here.
+    /// As [`land`](Self::land), for any flight. `returned` is the peer's claim that it has
+    /// invalidated the key. It is believed only if the queue pair's last invalidation was of this
+    /// key, after the flight began; otherwise this invalidates the key.
     ///
-    /// Returns the landing, if nothing else is to come.
+    /// Returns the landing if the flight waits for nothing else.
     ///
     /// # Errors
     ///
@@ -481,7 +486,7 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Posts the invalidation of the key, whose completion is the flight's.
+    /// Posts the invalidation of the key. It completes to this flight.
     #[cold]
     fn invalidate(&self, qp: &QueuePair) -> Result<(), PostError> {
         if !qp.is_of(self.domain()) {
@@ -490,8 +495,9 @@ impl<H: Handler> Flight<H> {
         let wrs = self.wrs.get();
         let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
         let room = qp.reserve(1, true)?;
-        // SAFETY: By the invariant of the flight `inval` is ours: we handle its only answer. It is
-        // linked, and names nothing but the key.
+        // SAFETY: By the invariant of the flight, `inval` is accessed here only: this is the
+        // handler of its only answer. The work request is linked, and refers to nothing but the
+        // key.
         unsafe {
             let wr = &raw mut (*wrs).inval;
             (*wr).ex.invalidate_rkey = self.rkey.load(Relaxed);
@@ -500,17 +506,18 @@ impl<H: Handler> Flight<H> {
     }
 }
 
-/// What is wrong with an answer.
+/// The reason why an answer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerError {
     /// There is no such request; nothing has changed.
     Violation(Violation),
-    /// The key could not be invalidated: the request stays in flight, and the connection has to end.
+    /// The key could not be invalidated: the request stays in flight, and the connection must be
+    /// ended.
     Post(PostError),
 }
 
 impl<H: Handler> Flight<H> {
-    /// What tells it from others, for [`Loan`].
+    /// The identifier of the flight, for [`Loan`].
     #[inline(always)]
     fn id(&self) -> usize {
         core::ptr::from_ref(self).addr()
@@ -520,15 +527,15 @@ impl<H: Handler> Flight<H> {
     ///
     /// # Safety
     ///
-    /// The flight must be the caller's, and no work request outstanding, or key good, that names
+    /// The caller must own the flight, and no outstanding work request or valid key may refer to
     /// the data.
     #[inline(always)]
     unsafe fn unmap(&self) {
-        // SAFETY: The flight is the caller's.
+        // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &*self.data.get() };
         if data.what.is_mapped() {
-            // SAFETY: Mapped with these arguments, in `borrow()`, from a loan that is not given back
-            // yet. CAST: As there.
+            // SAFETY: The list was mapped with these arguments in `borrow()`, from a loan that is
+            // not given back yet. CAST: As there.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_sg(
                     self.device,
@@ -540,17 +547,19 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Copies what has come to the list of `loan`.
+    /// Copies the received data to the list of `loan`.
     ///
     /// # Safety
     ///
-    /// The flight must be the caller's, its data [`What::Back`], and the loan borrowed by it.
+    /// The caller must own the flight, its data must be [`What::Back`], and the flight must have
+    /// borrowed the loan.
     #[inline(always)]
     unsafe fn take_out(&self, loan: &Loan) {
-        // SAFETY: The flight is the caller's.
+        // SAFETY: By the safety requirements of this function, the caller owns the flight.
         // CAST: `usize` has at least 32 bits.
         let len = unsafe { (*self.data.get()).len } as usize;
-        // SAFETY: The device is valid, and the buffer mapped for it, as long as the domain.
+        // SAFETY: The device is valid, and the buffer is mapped for it, as long as the domain
+        // lives.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_cpu(
                 self.device,
@@ -560,9 +569,10 @@ impl<H: Handler> Flight<H> {
             );
         }
         let (sgl, nents) = loan.borrowed_list();
-        // SAFETY: By the invariant of the loan the list is there, and valid; the copy ends with it. The
-        // buffer was found to have `len` bytes, in `copy_back()`, and is no part of the list. The peer
-        // may be writing to it: what is copied is whatever is there, as if it had written that before.
+        // SAFETY: By the invariant of the loan the list is valid; the copy ends at its end.
+        // `copy_back()` has checked that the buffer has `len` bytes; it is not part of the list.
+        // The peer may be writing to the buffer: the copy takes its contents at that time, as if
+        // the peer had written them before.
         unsafe { raw::sg_copy_from_buffer(sgl, nents, self.bounce.cast(), len) };
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses and keys of memory regions that a peer cannot guess from those that it was told.
+//! Addresses and keys of memory regions that a peer cannot guess from those that it knows.
 //!
-//! The address by which a peer knows a region is ours to choose, as is a byte of its key. Both are
-//! random: the address when the region is made, the byte with each registration.
+//! This side chooses the address that a peer uses for a region, and one byte of its key. Both are
+//! random: the address is chosen when the region is made, the byte with each registration.
 
-/// The highest bit of an address. It is as long as a DMA address may be, which every driver takes,
-/// so that no region reaches the end of the 64 bits; and it is set, so that no address is 0, which
-/// for some means none.
+/// The highest bit of an address. Addresses are as long as DMA addresses, which every driver
+/// accepts, so that no region reaches the end of the 64 bits. The bit is set so that no address is
+/// 0, which some drivers take for none.
 const TOP: u64 = 1 << 51;
 
-/// An address that follows from `random` alone, for a region that is described in pages of
-/// `page_size` bytes, a power of two.
+/// Makes an address from `random`, for a region that is described in pages of `page_size` bytes, a
+/// power of two.
 pub fn address(random: u64, page_size: u32) -> u64 {
     let in_page = u64::from(page_size.saturating_sub(1));
 
@@ -21,7 +21,7 @@ pub fn address(random: u64, page_size: u32) -> u64 {
 /// The part of a key that consumers choose.
 pub struct KeyByte {
     key: u8,
-    /// Random bytes, below a bit that says where they end.
+    /// Random bytes, below a bit that marks their end.
     stock: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct KeyByte {
 const EMPTY: u64 = 1;
 
 impl KeyByte {
-    /// One that follows from `random`.
+    /// Makes a key byte from `random`.
     pub fn new(random: u64) -> Self {
         let mut this = Self {
             key: 0,
@@ -40,15 +40,15 @@ impl KeyByte {
         this
     }
 
-    /// The current one.
+    /// The current byte.
     pub fn get(&self) -> u8 {
         self.key
     }
 
-    /// Makes it another one than it was. `random` is called for one in seven.
+    /// Changes the byte to a different one. `random` is called for one change in seven.
     #[inline]
     pub fn change(&mut self, random: impl FnOnce() -> u64) -> u8 {
-        // No step is none: 1 takes its part as well.
+        // A step of 0 would not change the byte: it becomes 1.
         let step = self.byte(random).max(1);
 
         self.key = self.key.wrapping_add(step);
@@ -61,7 +61,7 @@ impl KeyByte {
             // Seven bytes.
             self.stock = random() >> 8 | EMPTY << 56;
         }
-        // CAST: The lowest of them.
+        // CAST: The lowest byte.
         let byte = self.stock as u8;
         self.stock >>= 8;
         byte

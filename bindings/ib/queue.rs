@@ -4,9 +4,9 @@
 //!
 //! # Locking
 //!
-//! * `sq` serialises posting to the send queue: the count of free entries, the
-//!   order in which requests are posted and the gate agree. Taken in any
-//!   context, interrupts off; the driver's own locks nest inside.
+//! * `sq` serialises posting to the send queue: it keeps the count of free entries, the order of
+//!   posted requests and the gate consistent. Taken in any context, interrupts off; the driver's
+//!   own locks nest inside.
 //! * `rq` does the same for the receive queue.
 //! * Completions of one queue run one after the other, in softirq or a work
 //!   item, as chosen; the ledger's consumer side belongs to them.
@@ -75,20 +75,20 @@ use crate::{
     raw, //
 };
 
-/// Where completions are handled.
+/// The context in which completions are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollContext {
     /// In softirq: callbacks must not sleep.
     ///
-    /// On PREEMPT_RT in a work item like [`PollContext::Workqueue`], which takes no more liberties
-    /// of a callback. There a softirq is preempted by others of its processor, and irq_poll, which
-    /// ib_core polls by, then handles the entry at the head of its list twice (`lib/irq_poll.c`
-    /// relies on nobody else taking it): list corruption with the first IO, seen on 7.3.4 with
-    /// these modules and with mainline's RTRS.
+    /// On PREEMPT_RT in a work item, as with [`PollContext::Workqueue`], which allows callbacks no
+    /// less. There a softirq is preempted by others on its processor, and irq_poll, which ib_core
+    /// uses for polling, then handles the entry at the head of its list twice (`lib/irq_poll.c`
+    /// relies on no other code taking it). The list gets corrupted with the first IO; seen on 7.3.4
+    /// with these modules and with mainline's RTRS.
     Softirq,
     /// In a high-priority, reclaim-safe work item.
     Workqueue,
-    /// Nowhere: somebody calls [`QueuePair::poll`].
+    /// In the caller of [`QueuePair::poll`].
     Direct,
 }
 
@@ -106,24 +106,24 @@ impl PollContext {
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueConfig {
-    /// Send work requests that can be outstanding.
+    /// The most outstanding send work requests.
     pub send_wrs: u32,
-    /// Receive work requests that can be outstanding.
+    /// The most outstanding receive work requests.
     pub recv_wrs: u32,
     /// Scatter/gather elements of a send work request.
     pub send_sges: u32,
-    /// Completion vector, taken modulo what the device has.
+    /// Completion vector, modulo the number that the device has.
     pub comp_vector: u32,
-    /// Where completions are handled.
+    /// The context in which completions are handled.
     pub poll: PollContext,
-    /// Send tokens: a completion of a signalled chain says which one it had. 0
-    /// if that is not known yet, see [`QueuePair::set_send_tokens`].
+    /// Number of send tokens: the completion of a signalled chain tells its token. 0 if the number
+    /// is not known yet, see [`QueuePair::set_send_tokens`].
     pub send_tokens: u32,
-    /// Receive tokens, likewise.
+    /// Number of receive tokens, likewise.
     pub recv_tokens: u32,
 }
 
-/// Why nothing, or not everything, was posted.
+/// The reason why nothing, or not everything, was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
     /// The gate is closed: the connection is being torn down. Nothing posted.
@@ -134,14 +134,13 @@ pub enum PostError {
     Invalid,
     /// The driver refused. Nothing posted.
     Refused(i32),
-    /// The driver took a part of the chain and refused the rest. The gate was
-    /// closed; what was posted completes, or is flushed when the owner
-    /// disconnects, which they have to do.
+    /// The driver took a part of the chain and refused the rest. The gate was closed. The posted
+    /// requests complete, or are flushed when the owner disconnects, which it must do.
     Partial(i32),
 }
 
 impl PostError {
-    /// Whether a part of the chain is on its way.
+    /// Whether a part of the chain was posted.
     pub fn is_partial(self) -> bool {
         matches!(self, Self::Partial(_))
     }
@@ -179,9 +178,9 @@ impl AsRef<[Atomic<u32>]> for Ring {
     }
 }
 
-/// The send queue as its lock protects it.
+/// The data of the send queue that its lock protects.
 struct SendQueue {
-    /// If it is not then there is nothing to be had without a look.
+    /// If false, `posted` grants no entries without a look at the ledger.
     open: bool,
     posted: SqProducer,
 }
@@ -193,31 +192,32 @@ impl SendQueue {
     }
 }
 
-/// A queue pair, its completion queue, and the slots by which completions are
-/// told apart. Lives inside an [`Endpoint`].
+/// A queue pair, its completion queue, and the slots that distinguish completions. Lives inside an
+/// [`Endpoint`].
 ///
 /// # Invariants
 ///
-/// `qp` belongs to `id`, and posts to `cq`, whose context is the endpoint that
-/// owns `self`. They are destroyed by [`QueuePair::destroy_qp`] and [`QueuePair::free_cq`].
+/// `qp` belongs to `id`, and completes to `cq`. The context of `cq` is the endpoint that owns
+/// `self`. They are destroyed by [`QueuePair::destroy_qp`] and [`QueuePair::free_cq`].
 #[pin_data]
 pub struct QueuePair {
     qp: NonNull<raw::ib_qp>,
     cq: NonNull<raw::ib_cq>,
     id: NonNull<raw::rdma_cm_id>,
-    /// One for each send token.
+    /// One slot for each send token.
     send_slots: SetOnce<Slots>,
-    /// The one of requests without a token.
+    /// The slot of requests without a token.
     silent: KBox<raw::ib_cqe>,
     recv_slots: Slots,
     callbacks: Callbacks,
-    /// Receives completed so far; written by who handles completions.
+    /// Number of receives completed so far; written by the handler of completions.
     received: Atomic<u64>,
-    /// The key that the last receive has invalidated, 0 for none, and which receive that was.
+    /// The key that the last receive with an invalidation has invalidated, 0 for none, and the
+    /// number of that receive.
     invalidated: Atomic<u32>,
     invalidated_by: Atomic<u64>,
     ledger: SqLedger<Ring>,
-    /// Flights that were posted, modulo 2^32. Written with `sq` locked.
+    /// Number of flights that were posted, modulo 2^32. Written with `sq` locked.
     flown: Atomic<u32>,
     polls: PollTracker,
     max_sges: u32,
@@ -225,9 +225,9 @@ pub struct QueuePair {
     withheld: Withheld,
     qp_num: u32,
     context: PollContext,
-    /// Somebody handles completions of a [`PollContext::Direct`] queue.
+    /// A caller is handling completions of a [`PollContext::Direct`] queue.
     polling: Atomic<bool>,
-    /// Nothing is outstanding, or somebody waits for that.
+    /// The queue pair was drained, or a caller is draining it.
     drained: Atomic<bool>,
     #[pin]
     sq: SpinLockIrq<SendQueue>,
@@ -236,19 +236,18 @@ pub struct QueuePair {
     domain: Arc<Domain>,
 }
 
-// SAFETY: Verbs may be called from any thread; what is mutable is behind locks.
+// SAFETY: Verbs may be called from any thread; mutable data is protected by locks.
 unsafe impl Send for QueuePair {}
 // SAFETY: See above.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// Creates CQ and QP for `id`, whose completions go to the endpoint `ep`.
-    /// May sleep.
+    /// Creates CQ and QP for `id`. Completions go to the endpoint `ep`. May sleep.
     ///
     /// # Safety
     ///
-    /// `id` must be the bound `cm_id` of `ep`, without a QP. `ep` must stay where
-    /// it is, and own the result, until `free_cq()` of it has returned.
+    /// `id` must be the bound `cm_id` of `ep`, without a QP. `ep` must not move, and must own the
+    /// result, until `free_cq()` of the result has returned.
     pub(super) unsafe fn new<H: Handler>(
         id: NonNull<raw::rdma_cm_id>,
         ep: *const Endpoint<H>,
@@ -256,8 +255,8 @@ impl QueuePair {
         cfg: &QueueConfig,
         owner: &'static CStr,
     ) -> Result<Pin<KBox<Self>>> {
-        // SAFETY: By the function's requirement; the callbacks are those of the
-        // endpoint's type.
+        // SAFETY: By the safety requirements of this function, `id` and `ep` are as `create` needs
+        // them; the callbacks are those of the endpoint's type.
         unsafe {
             Self::create(
                 id,
@@ -270,7 +269,8 @@ impl QueuePair {
         }
     }
 
-    /// The part of [`QueuePair::new`] that is the same for all handlers: once, and not for each.
+    /// The part of [`QueuePair::new`] that does not depend on the type of the handler, so that it
+    /// is compiled only once.
     ///
     /// # Safety
     ///
@@ -310,8 +310,8 @@ impl QueuePair {
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
-        // SAFETY: The device is valid; `context` is only handed back to the
-        // callbacks, which end in `free_cq()`. CAST: bounded by device limits.
+        // SAFETY: The device is valid; `context` is only passed to the callbacks, which end in
+        // `free_cq()`. CAST: Bounded by device limits.
         let cq = kernel::error::from_err_ptr(unsafe {
             raw::__ib_alloc_cq(
                 domain.device().as_raw(),
@@ -324,7 +324,7 @@ impl QueuePair {
         })?;
         let cq = NonNull::new(cq).ok_or(ENOMEM)?;
         let free_cq = kernel::types::ScopeGuard::new(|| {
-            // SAFETY: Allocated above, without users.
+            // SAFETY: The CQ was allocated above and has no users.
             unsafe { raw::ib_free_cq(cq.as_ptr()) }
         });
 
@@ -344,24 +344,24 @@ impl QueuePair {
             qp_context: context,
             ..Default::default()
         };
-        // SAFETY: `id` is bound to the domain's device, or the call fails;
-        // `attr` is complete; events come until the queue pair is destroyed, in `destroy_qp()`.
+        // SAFETY: `id` is bound to the domain's device, or the call fails; `attr` is complete;
+        // events arrive until the queue pair is destroyed in `destroy_qp()`.
         kernel::error::to_result(unsafe {
             raw::rdma_create_qp(id.as_ptr(), domain.as_raw(), &mut attr)
         })?;
         let destroy_qp = kernel::types::ScopeGuard::new(|| {
-            // SAFETY: Created above, nothing was posted.
+            // SAFETY: The QP was created above, and nothing was posted.
             unsafe { raw::rdma_destroy_qp(id.as_ptr()) }
         });
         // SAFETY: `id` is valid and has a QP now.
         let qp = NonNull::new(unsafe { raw::rtrs_helper_cm_qp(id.as_ptr()) }).ok_or(EINVAL)?;
-        // SAFETY: `qp` is valid, `owner` static.
+        // SAFETY: `qp` is valid, and `owner` is static.
         let qp_num = unsafe {
             raw::rtrs_helper_ib_qp_set_owner(qp.as_ptr(), owner.as_char_ptr());
             raw::rtrs_helper_ib_qp_num(qp.as_ptr())
         };
 
-        // INVARIANT: Created above, for `id` and `ep`.
+        // INVARIANT: QP and CQ were created above, for `id` and `ep`.
         let this = KBox::pin_init(
             pin_init!(Self {
                 qp,
@@ -404,8 +404,7 @@ impl QueuePair {
         Ok(this)
     }
 
-    /// Sets how many send tokens there are, if it was not known at creation. Once
-    /// only. May sleep.
+    /// Sets the number of send tokens, if it was not known at creation. Works only once. May sleep.
     pub fn set_send_tokens(&self, tokens: u32) -> Result {
         let slots = Slots::new(tokens, self.callbacks.send)?;
         if self.send_slots.populate(slots) {
@@ -415,7 +414,7 @@ impl QueuePair {
         }
     }
 
-    /// Receives that can be outstanding.
+    /// The most outstanding receives.
     pub fn recv_room(&self) -> u32 {
         self.recv_room
     }
@@ -425,7 +424,7 @@ impl QueuePair {
         self.qp_num
     }
 
-    /// Scatter/gather elements a send work request can have.
+    /// The most scatter/gather elements of a send work request.
     pub fn max_sges(&self) -> usize {
         self.max_sges as usize
     }
@@ -435,43 +434,43 @@ impl QueuePair {
         &self.domain
     }
 
-    /// Longest run of work requests without a completion of their own.
+    /// The longest run of work requests without a completion of their own.
     pub fn signal_interval(&self) -> u32 {
         self.ledger.interval()
     }
 
-    /// Work requests on the send queue that are not known to be retired.
+    /// Number of work requests on the send queue that are not known to be retired.
     pub fn send_used(&self) -> u32 {
         self.ledger
             .depth()
             .saturating_sub(self.ledger.available(&self.sq.lock().posted))
     }
 
-    /// Flights that were posted, modulo 2^32. Any context.
+    /// Number of flights that were posted, modulo 2^32. Any context.
     pub(super) fn flown(&self) -> u32 {
         self.flown.load(Relaxed)
     }
 
-    /// One more is posted, or one less: with the send queue locked.
+    /// Adds `by` to the number of posted flights. Called with the send queue locked.
     #[inline(always)]
     fn count_flown(&self, by: u32) {
         self.flown
             .store(self.flown.load(Relaxed).wrapping_add(by), Relaxed);
     }
 
-    /// Work requests that fit on the send queue.
+    /// Number of work requests that fit on the send queue.
     pub fn send_depth(&self) -> u32 {
         self.ledger.depth()
     }
 
-    /// Where requests complete that have no token.
+    /// The completion entry of requests without a token.
     #[inline(always)]
     pub(super) fn silent(&self) -> *mut raw::ib_cqe {
         // ib_core only reads it.
         core::ptr::from_ref(&*self.silent).cast_mut()
     }
 
-    /// The entry of a chain with `token`, and whether it is signaled.
+    /// The completion entry of a chain with `token`, and whether the chain is signalled.
     #[inline(always)]
     pub(super) fn entry_of(
         &self,
@@ -486,8 +485,8 @@ impl QueuePair {
         }
     }
 
-    /// Locks the send queue, with room for `n` requests, of which the last one is signaled if it has
-    /// to be, or `signal` says so.
+    /// Locks the send queue, with room for `n` requests. The last one is signalled if necessary, or
+    /// if `signal` is true.
     ///
     /// # Errors
     ///
@@ -502,8 +501,8 @@ impl QueuePair {
         Ok(Room::new(self, sq, n, signaled))
     }
 
-    /// The same, where it takes a look at the queue; returns whether the last request is signaled, as
-    /// a number, which is what fits in registers with an error.
+    /// As [`reserve`](Self::reserve), when it must look at the ledger. Returns whether the last
+    /// request is signalled, as a number, so that the result fits in registers.
     #[inline(never)]
     fn look(&self, sq: &mut SendQueue, n: u32, signal: bool) -> Result<u32, PostError> {
         if !sq.open {
@@ -516,29 +515,30 @@ impl QueuePair {
         }
     }
 
-    /// Whether what is of `domain` stays for as long as the queue pair may use it.
+    /// Whether `domain` is the domain of the queue pair, so that its memory stays for as long as
+    /// the queue pair may use it.
     #[inline(always)]
     pub(super) fn is_of(&self, domain: &Domain) -> bool {
         core::ptr::eq(domain, &*self.domain)
     }
 
-    /// Closes the gate: when this returns nothing is being posted any more,
-    /// and nothing will be. Any context.
+    /// Closes the gate: when this returns, nothing is being posted any more, and nothing will be.
+    /// Any context.
     pub(super) fn close_gate(&self) {
         self.sq.lock().close();
         self.rq.lock().open = false;
     }
 
-    /// Closes the gate, and waits until every posted request has completed and its
-    /// callback returned; if somebody else does that already it does not wait. The QP does not
-    /// touch memory any more then. Sleeps; not from a callback.
+    /// Closes the gate, and waits until every posted request has completed and its callback has
+    /// returned; the QP does not access memory any more then. Does not wait if another caller does
+    /// so already. Sleeps; must not be called from a callback.
     pub(super) fn drain(&self) {
         self.close_gate();
         if self.drained.xchg(true, Full) {
             return;
         }
-        // SAFETY: The QP is valid, nobody posts any more. The drain's own
-        // requests have the entries that `new()` added; this is the only drain.
+        // SAFETY: The QP is valid, and nothing is posted any more. The drain's own requests use the
+        // entries that `new()` added; this is the only drain.
         unsafe {
             match self.context {
                 PollContext::Direct => self.drain_direct(),
@@ -551,11 +551,11 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// To be called once, not from a callback, by who owns `self`. Its gate stays closed, so that
-    /// nothing reaches the QP afterwards.
+    /// Must be called only once, not from a callback, by the owner of `self`. The gate stays
+    /// closed, so that nothing uses the QP afterwards.
     pub(super) unsafe fn destroy_qp(&self) {
         self.drain();
-        // SAFETY: Drained; `id` is valid and owns the QP.
+        // SAFETY: The QP is drained; `id` is valid and owns it.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         self.domain.remove_queue_pair();
     }
@@ -564,12 +564,12 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// To be called once, after [`destroy_qp`], by who owns `self`; nothing but dropping may be done
-    /// with it afterwards.
+    /// Must be called only once, after [`destroy_qp`], by the owner of `self`, which may only be
+    /// dropped afterwards.
     ///
     /// [`destroy_qp`]: QueuePair::destroy_qp
     pub(super) unsafe fn free_cq(&self) {
-        // SAFETY: Its only QP is gone. Waits for callbacks still running.
+        // SAFETY: The only QP of the CQ is gone. Waits for running callbacks.
         unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }
 }

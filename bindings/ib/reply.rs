@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers to a peer: memory of ours that goes out, and keys that change.
+//! Answers to a peer: local memory that is sent, and keys that change.
 //!
-//! A [`Reply`] knows what is the same for all answers of one user. What an answer may consist of, in
-//! this order: data, by RDMA write; a registration; an invalidation of the peer's key; and always
-//! the answer itself, a word and perhaps a few bytes. Data and a word alone are one message, and
-//! one work request.
+//! A [`Reply`] holds the data that all answers of one user have in common. An answer may consist
+//! of, in this order: data, by RDMA write; a registration; an invalidation of the peer's key; and
+//! always the answer itself, a word and perhaps a few bytes. Data and a word alone are one message,
+//! and one work request.
 //!
 //! # Context
 //!
@@ -44,21 +44,21 @@ use crate::{
     raw, //
 };
 
-/// Bytes that an answer can carry besides its word.
+/// Number of bytes that an answer can carry besides its word.
 pub const REPLY_BODY: usize = 8;
 
-/// Where the body of answers is.
+/// The memory of the body of answers.
 ///
 /// # Invariants
 ///
-/// `at` is aligned, and in pages of the domain, of which nobody has a reference.
+/// `at` is aligned, and points into pages of the domain, to which there are no Rust references.
 struct Body {
     at: NonNull<u64>,
     dma: u64,
     dir: Direction,
 }
 
-/// Which of its memory an answer's data come from.
+/// The memory that the data of an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The first region.
@@ -96,16 +96,16 @@ impl Memory {
     }
 }
 
-/// What the answers of one user are made of.
+/// The common parts of the answers of one user.
 ///
 /// # Invariants
 ///
 /// `memory`, `plain` and `body` are in regions of `domain`, and `lkey` is its key.
-// What plain answers need comes first.
+// The fields for plain answers come first.
 #[repr(C)]
 pub struct Reply {
     domain: Arc<Domain>,
-    /// Where the data of plain answers come from: one of those below.
+    /// The source of the data of plain answers: one of those below.
     plain: Memory,
     /// The word of plain answers, as it is sent.
     plain_imm: u32,
@@ -115,41 +115,41 @@ pub struct Reply {
     body: Option<Body>,
 }
 
-// SAFETY: What it points to may be used from any thread.
+// SAFETY: The memory that it points to may be used from any thread.
 unsafe impl Send for Reply {}
-// SAFETY: What it points to is written by atomic stores only.
+// SAFETY: The memory that it points to is written by atomic stores only.
 unsafe impl Sync for Reply {}
 
-/// What an answer is to say.
+/// The contents of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// So many bytes of the data, to there.
+    /// The source, the number of bytes and the destination of the data.
     pub data: Option<(Source, u32, Remote)>,
-    /// A key of the peer that is invalidated there.
+    /// A key of the peer that the answer invalidates.
     pub invalidate: Option<u32>,
-    /// Bytes that go with the word, which is a message then; otherwise it comes with the data, or with
-    /// a write of nothing.
+    /// Bytes that are sent with the word, as a message. Without them the word goes with the data,
+    /// or with an empty write.
     pub body: Option<[u8; REPLY_BODY]>,
     /// The word.
     pub imm: u32,
 }
 
-/// What is given away with an answer, once there is room for it and before the device is told:
-/// whatever the peer does because of the answer comes after that.
+/// A value that is given away with an answer, once there is room for the answer and before the
+/// device is told: it happens before everything that the peer does because of the answer.
 pub trait Give {
-    /// What is left of it.
+    /// The rest of the value.
     type Given;
 
-    /// Gives it away. The send queue is locked, so that what is posted because of what this does comes
-    /// after the answer. Must not post, nor sleep.
+    /// Gives the value away. The send queue is locked, so that requests that are posted as a
+    /// consequence of this call come after the answer. Must not post, and must not sleep.
     fn give(self) -> Self::Given;
 }
 
-/// Why an answer was not posted.
+/// The reason why an answer was not posted.
 pub enum NotPosted<G: Give> {
-    /// Nothing was done: what was to be given away is here.
+    /// Nothing was done: returns the value that was not given away.
     Kept(PostError, G),
-    /// It was given away before the driver refused.
+    /// The value was given away before the driver refused.
     Given(PostError, G::Given),
 }
 
@@ -165,10 +165,12 @@ impl Links {
     ///
     /// # Safety
     ///
-    /// `wr`, and what was appended before, must be valid and the caller's to write.
+    /// `wr`, and the work requests appended before, must be valid, and the caller must be allowed
+    /// to write them.
     #[inline(always)]
     unsafe fn push(&mut self, wr: *mut raw::ib_send_wr, cqe: *mut raw::ib_cqe) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `wr` and the last work request are
+        // valid.
         unsafe {
             (*wr).__bindgen_anon_1.wr_cqe = cqe;
             match self.n {
@@ -182,13 +184,14 @@ impl Links {
 }
 
 impl Reply {
-    /// Answers with data from the start of `data`, or of a second region, and with bytes that are
-    /// kept at an offset of a region: a multiple of their number. Plain ones say `plain_imm`, and
-    /// have data from the second region if there is one.
+    /// Makes answers with data from the start of `data`, or of a second region. `body` is the
+    /// region and offset of the [`REPLY_BODY`] bytes; the offset must be a multiple of their
+    /// number. Plain answers have the word `plain_imm`, and data from the second region if there is
+    /// one.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for regions of different domains, or an offset that is none.
+    /// `EINVAL` for regions of different domains, or an invalid offset.
     pub fn new(
         data: &Region,
         second: Option<&Region>,
@@ -233,11 +236,11 @@ impl Reply {
         })
     }
 
-    /// Posts a plain answer on `qp`: one message, with `len` bytes of data, which may be 0, to `to`.
-    /// [Gives](Give) `what` away.
+    /// Posts a plain answer on `qp`: one message, with `len` bytes of data, which may be 0, to
+    /// `to`. [Gives](Give) `what` away.
     ///
-    /// If it cannot be posted then `failed` is told as [`post_message`](Self::post_message) would
-    /// say, and the result is `None`.
+    /// If it cannot be posted, `failed` gets the error that [`post_message`](Self::post_message)
+    /// would return, and the result is `None`.
     #[inline(always)]
     pub fn post_plain<G: Give>(
         &self,
@@ -271,7 +274,7 @@ impl Reply {
             }
         };
         let given = what.give();
-        // SAFETY: As in `post_message()`; `end()` has made it complete.
+        // SAFETY: As in `post_message()`; `end()` has set its completion entry.
         match unsafe { room.post_one(&raw mut end.wr) } {
             Ok(()) => Some(given),
             Err(refused) => {
@@ -281,13 +284,13 @@ impl Reply {
         }
     }
 
-    /// Posts an answer on `qp` that is one message: data, if any, and the word. [Gives](Give) `what`
+    /// Posts an answer on `qp` as one message: data, if any, and the word. [Gives](Give) `what`
     /// away.
     ///
     /// # Errors
     ///
-    /// See [`NotPosted`] and [`PostError`]; that is `Invalid` for more data than there is, or a queue
-    /// pair of another domain.
+    /// See [`NotPosted`] and [`PostError`]; the latter is `Invalid` for more data than the source
+    /// has, or a queue pair of another domain.
     pub fn post_message<G: Give>(
         &self,
         qp: &QueuePair,
@@ -314,22 +317,22 @@ impl Reply {
         };
         let given = what.give();
         let wr = &raw mut end.wr;
-        // SAFETY: It is initialised, and stays until this returns, as does the element. What it
-        // names is of the domain, see above, and the entry the queue pair's.
+        // SAFETY: The work request is initialised, and stays until this returns, as does the
+        // element. Its memory is of the domain, see above, and the entry is the queue pair's.
         match unsafe { room.post(wr, wr, qp.silent()) }.map_err(PostError::from) {
             Ok(()) => Ok(given),
             Err(e) => Err(NotPosted::Given(e, given)),
         }
     }
 
-    /// Posts `answer` on `qp`, all of it or nothing, as [`post_message`](Self::post_message) does. With
-    /// `register` the region is registered before the word, for the peer to write to, under its
-    /// current key.
+    /// Posts `answer` on `qp`, all of it or nothing, as [`post_message`](Self::post_message) does.
+    /// With `register`, the region is registered with its current key before the word is sent, so
+    /// that the peer can write to it.
     ///
     /// # Errors
     ///
-    /// As for [`post_message`](Self::post_message); `Invalid` also for a body without a place, or a
-    /// region of another domain.
+    /// As for [`post_message`](Self::post_message); `Invalid` also for a body without memory for
+    /// it, or a region of another domain.
     pub fn post<G: Give>(
         &self,
         qp: &QueuePair,
@@ -365,15 +368,15 @@ impl Reply {
             write.wr.sg_list = &raw mut data;
             write.remote_addr = to.addr;
             write.rkey = to.rkey;
-            // SAFETY: The work request is ours.
+            // SAFETY: The work request is a local variable, which outlives `links`.
             unsafe { links.push(&raw mut write.wr, cqe) };
         }
         inval.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
         inval.ex.invalidate_rkey = answer.invalidate.unwrap_or(0);
-        // The order that is on the wire since ever, whatever its reason: an invalidation comes first
-        // if there is no data.
+        // The order that has always been used on the wire: an invalidation comes first if there
+        // is no data.
         if answer.invalidate.is_some() && answer.data.is_none() {
-            // SAFETY: The work request is ours.
+            // SAFETY: The work request is a local variable, which outlives `links`.
             unsafe { links.push(&raw mut inval, cqe) };
         }
         if let Some(mr) = register {
@@ -381,11 +384,11 @@ impl Reply {
             reg.access = Access::REMOTE_WRITE.as_raw();
             reg.mr = mr.as_raw();
             reg.key = mr.rkey();
-            // SAFETY: The work request is ours.
+            // SAFETY: The work request is a local variable, which outlives `links`.
             unsafe { links.push(&raw mut reg.wr, cqe) };
         }
         if answer.invalidate.is_some() && answer.data.is_some() {
-            // SAFETY: The work request is ours.
+            // SAFETY: The work request is a local variable, which outlives `links`.
             unsafe { links.push(&raw mut inval, cqe) };
         }
         let mut end = Self::end(qp, answer.imm.to_be(), Remote { addr: 0, rkey: 0 });
@@ -399,7 +402,7 @@ impl Reply {
             end.wr.num_sge = 1;
             end.wr.sg_list = &raw mut body;
         }
-        // SAFETY: The work request is ours.
+        // SAFETY: The work request is a local variable, which outlives `links`.
         unsafe { links.push(&raw mut end.wr, cqe) };
 
         let room = match qp.reserve(links.n, false) {
@@ -407,16 +410,16 @@ impl Reply {
             Err(e) => return Err(NotPosted::Kept(e, what)),
         };
         let given = what.give();
-        // SAFETY: They are initialised and linked, and stay until this returns, as do the elements;
-        // `next` of the last one is null. What they name is of the domain, see above, and the
-        // entry the queue pair's.
+        // SAFETY: The work requests are initialised and linked, and stay until this returns, as do
+        // the elements; `next` of the last one is null. Their memory is of the domain, see above,
+        // and the entry is the queue pair's.
         match unsafe { room.post(links.first, links.last, cqe) }.map_err(PostError::from) {
             Ok(()) => Ok(given),
             Err(e) => Err(NotPosted::Given(e, given)),
         }
     }
 
-    /// The element of `len` bytes of data, which are handed to the device.
+    /// Hands `len` bytes of data to the device, and returns their element.
     fn data(&self, source: Source, len: u32) -> Result<raw::ib_sge, PostError> {
         let memory = match source {
             Source::First => &self.memory[0],
@@ -435,16 +438,16 @@ impl Reply {
         })
     }
 
-    /// The element of the body, which is `bytes`.
+    /// Writes `bytes` to the body, and returns its element.
     fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
         let body = self.body.as_ref().ok_or(PostError::Invalid)?;
-        // SAFETY: By the invariants it is there, and written here alone.
+        // SAFETY: By the invariants the memory is valid and aligned, and it is written only here.
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
         at.store(u64::from_ne_bytes(bytes), Relaxed);
         self.sync(body.dma, REPLY_BODY, body.dir);
         Ok(raw::ib_sge {
             addr: body.dma,
-            // CAST: 8.
+            // CAST: The constant is 8.
             length: REPLY_BODY as u32,
             lkey: self.lkey,
         })
@@ -453,7 +456,7 @@ impl Reply {
     /// Hands memory of the regions to the device.
     #[inline(never)]
     fn sync(&self, dma: u64, len: usize, dir: Direction) {
-        // SAFETY: The device is valid, and the memory in a region of the domain.
+        // SAFETY: The device is valid, and the memory is in a region of the domain.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_device(
                 self.domain.device().as_raw(),
@@ -464,7 +467,8 @@ impl Reply {
         }
     }
 
-    /// The word, big endian, with a write to `to` that has no elements yet.
+    /// The work request of the word `imm`, which is big endian: a write to `to`, without elements
+    /// yet.
     #[inline(always)]
     fn end(qp: &QueuePair, imm: u32, to: Remote) -> raw::ib_rdma_wr {
         raw::ib_rdma_wr {
