@@ -25,7 +25,7 @@ use crate::{
     time::random_u64, //
 };
 
-/// What a registration allows.
+/// The access that a registration allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(u32);
 
@@ -33,7 +33,7 @@ impl Access {
     /// The device may read.
     pub const LOCAL_READ: Self = Self(0);
 
-    /// The peer may write, which implies that the device may.
+    /// The peer may write, and so may the device.
     pub const REMOTE_WRITE: Self = Self(
         raw::ib_access_flags_IB_ACCESS_LOCAL_WRITE | raw::ib_access_flags_IB_ACCESS_REMOTE_WRITE,
     );
@@ -46,19 +46,19 @@ impl Access {
 
 /// A memory region for fast registration.
 ///
-/// What it describes never changes: drivers look at it when they get to a registration that was
-/// posted, and the peer's key may be good at any time.
+/// The described memory never changes: drivers read the description when they process a posted
+/// registration, and the peer's key may be valid at any time.
 ///
-/// The region itself stays as long as its domain: a driver may look at it when it gets to
-/// a registration that was posted, which the queue pair, and so the domain, outlives.
+/// The region itself stays as long as its domain: a driver may read it when it processes a posted
+/// registration, and the queue pair, and so the domain, outlives that.
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. Its key is changed
-/// by the holder of `key` only.
+/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. Only the holder
+/// of `key` changes its key.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
-    /// Where what it describes begins, as the peer calls it: a random address.
+    /// The address that the peer uses for the start of the described memory; it is random.
     iova: u64,
     /// The part of the key that consumers choose.
     key: HandoffCell<KeyByte>,
@@ -71,21 +71,21 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// A region that describes `regions`, which follow each other in it, all of the same length: a
-    /// power of two. It is the peer's once it is registered, for as long as its key is good. May
-    /// sleep.
+    /// Makes a memory region that describes `regions`, one after the other, all of the same length:
+    /// a power of two. The peer can access it once it is registered, for as long as its key is
+    /// valid. May sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no region, for such that are too many, of another domain or of another length,
-    /// `EOPNOTSUPP` if the device has no pages that they consist of.
+    /// `EINVAL` for no regions, too many, or some of another domain or of another length;
+    /// `EOPNOTSUPP` if the device supports no page size that divides them.
     pub fn of(domain: &Arc<Domain>, regions: &[Region]) -> Result<Self> {
         let len = regions.first().ok_or(EINVAL)?.len();
         let page_size = Self::page_size(domain, u32::try_from(len)?)?;
         let count = u32::try_from(regions.len())?;
         let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
         for (i, r) in regions.iter().enumerate() {
-            // Of another one the memory may go before this does.
+            // Memory of another domain may be freed before this region.
             if !Arc::ptr_eq(r.domain(), domain) || r.len() != len {
                 return Err(EINVAL);
             }
@@ -107,15 +107,16 @@ impl Mr {
         let pages = (len as u32 / page_size).checked_mul(count).ok_or(EINVAL)?;
         let raw = domain.alloc_mr(pages)?;
         // SAFETY: `list` has `count` entries with DMA addresses of this device, as the regions are
-        // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was made just now.
+        // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was just
+        // allocated, so it is not registered.
         let iova = unsafe {
             let base = hidden::address(random_u64(), page_size);
             map_list(raw, list.as_mut_ptr(), count, page_size, base)
         }?;
         let key = KeyByte::new(random_u64());
-        // SAFETY: The region is valid, not registered, and nobody else knows it.
+        // SAFETY: The region is valid, not registered, and not shared yet.
         unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key.get()) };
-        // INVARIANT: Just allocated there, and described.
+        // INVARIANT: The region was just allocated in the PD, and describes `iova`.
         Ok(Self {
             raw,
             iova,
@@ -124,7 +125,7 @@ impl Mr {
         })
     }
 
-    /// How many regions of `len` bytes one of these can describe.
+    /// The number of regions of `len` bytes that one memory region can describe.
     pub fn max_regions(domain: &Domain, len: u32) -> u32 {
         let pages = domain.device().attrs().max_fast_reg_pages;
         match Self::page_size(domain, len) {
@@ -133,8 +134,8 @@ impl Mr {
         }
     }
 
-    /// The largest pages of the device that `len` bytes consist of. A driver that is given others may
-    /// register more than there is.
+    /// The largest page size of the device that divides `len` bytes. With other sizes a driver may
+    /// register more memory than there is.
     fn page_size(domain: &Domain, len: u32) -> Result<u32> {
         if !len.is_power_of_two() {
             return Err(EINVAL);
@@ -153,23 +154,22 @@ impl Mr {
         unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) }
     }
 
-    /// Gives the region a key it did not have just before, for its next
-    /// registration: who knows the old one can do nothing with it, nor guess this one.
-    /// Any context but NMI.
+    /// Gives the region a key different from its last one, for its next registration: a peer can
+    /// neither use the old key nor guess the new one. Any context but NMI.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when somebody else is doing that.
+    /// `EBUSY` when another caller is changing the key.
     #[inline]
     pub fn next_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
         let key = key.change(random_u64);
-        // SAFETY: The region is valid; nobody else changes its key, as the byte is held.
+        // SAFETY: The region is valid; no other thread changes its key, as `key` is held.
         unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), key) };
         Ok(self.rkey())
     }
 
-    /// What the peer has to name to write to the region.
+    /// The address and key with which the peer writes to the region.
     pub fn remote(&self) -> Remote {
         Remote {
             addr: self.iova,
@@ -186,19 +186,19 @@ impl Mr {
     }
 }
 
-/// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns the address
-/// by which it is known then: `base`, a multiple of `page_size` that is not 0, and the offset in the
-/// first page. Any context; for pages that are larger than the CPU's the driver may sleep.
+/// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns its
+/// resulting address: `base`, a multiple of `page_size` that is not 0, plus the offset in the first
+/// page. Any context; for pages that are larger than the CPU's the driver may sleep.
 ///
 /// # Errors
 ///
-/// `EINVAL` when the list does not fit or has gaps within pages, or for a page size that is no power
-/// of two.
+/// `EINVAL` when the list does not fit or has gaps within pages, or for a page size that is not a
+/// power of two.
 ///
 /// # Safety
 ///
-/// `sgl` must have `nents` entries with DMA addresses of the device of `mr`, which must be valid,
-/// neither registered nor about to be, and the caller's to change.
+/// `sgl` must have `nents` entries with DMA addresses of the device of `mr`. `mr` must be valid,
+/// and neither registered nor about to be; the caller must be allowed to change it.
 #[inline(always)]
 pub(super) unsafe fn map_list(
     mr: NonNull<raw::ib_mr>,
@@ -207,21 +207,21 @@ pub(super) unsafe fn map_list(
     page_size: u32,
     base: u64,
 ) -> Result<u64> {
-    // Drivers make a mask of it.
+    // Drivers make a mask of the page size.
     if !page_size.is_power_of_two() {
         return Err(EINVAL);
     }
     let n = i32::try_from(nents).map_err(|_| EINVAL)?;
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, list and region are valid.
     let mapped =
         unsafe { raw::ib_map_mr_sg(mr.as_ptr(), sgl, n, core::ptr::null_mut(), page_size) };
     if mapped != n {
         return Err(map_error(mapped));
     }
-    // What the peer calls it says nothing about where it is. Only the offset in the first page
-    // has to stay.
+    // The address for the peer does not reveal the DMA address. Only the offset in the first page
+    // must be kept.
     let in_page = u64::from(page_size).wrapping_sub(1);
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the safety requirements of this function, the region is valid and may be changed.
     unsafe {
         let first = raw::rtrs_helper_ib_mr_iova(mr.as_ptr());
         let iova = base | first & in_page;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which completions were found by the same poll.
+//! Recognises completions that were found by the same poll.
 
 use super::wc::Wc;
 use crate::atomic::{
@@ -8,17 +8,17 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// Tells polls of a completion queue apart.
+/// Distinguishes the polls of a completion queue.
 ///
-/// The core polls up to 16 completions into an array and hands them out one by one, so each is
-/// right behind the one before, unless a new poll has begun. The array may be on the stack of who
-/// polls. A cache line of its own, as it is written with each completion.
+/// The core polls up to 16 completions into an array and hands them out one by one, so each lies
+/// right behind the previous one, unless a new poll has begun. The array may be on the stack of the
+/// polling task. The tracker has a cache line of its own, as it is written with each completion.
 #[repr(align(64))]
 pub(super) struct PollTracker {
-    /// The completion that was taken last.
+    /// Address of the completion that was taken last.
     last: Atomic<usize>,
-    /// Those of its poll that were found before the one at `next`, the last time that there was more
-    /// than one: as a rule a poll finds one, which is one number.
+    /// Number of completions found by the poll before that at `next`, the last time that a poll
+    /// found more than one. A poll usually finds one, which writes `last` only.
     found: Atomic<u32>,
     next: Atomic<usize>,
 }
@@ -33,8 +33,8 @@ impl PollTracker {
         }
     }
 
-    /// Takes the next completion; returns the number of those that the same poll has found,
-    /// itself included. One at a time.
+    /// Takes the next completion. Returns the number of completions that the same poll has found so
+    /// far, including this one. Called by one thread at a time.
     #[inline]
     pub(super) fn next(&self, wc: &Wc) -> u32 {
         let addr = core::ptr::from_ref(wc).addr();
@@ -47,11 +47,11 @@ impl PollTracker {
         }
     }
 
-    /// The same for one that is not the first of its poll.
+    /// As [`next`](Self::next), for a completion that is not the first of its poll.
     fn another(&self, addr: usize) -> u32 {
         let before = match self.next.load(Relaxed) == addr {
             true => self.found.load(Relaxed),
-            // The second one.
+            // This is the second completion of its poll.
             false => 1,
         };
         let found = before.saturating_add(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A flight until it is posted.
+//! A flight that is being prepared, until it is posted.
 
 use core::{
     mem::{
@@ -43,26 +43,26 @@ use crate::{
     raw, //
 };
 
-/// A flight that is being prepared. Dropping it undoes what was done; [`cancel`](Self::cancel) also
-/// gives the loan back.
+/// A flight that is being prepared. Dropping it undoes the preparation; [`cancel`](Self::cancel)
+/// also gives the loan back.
 #[must_use]
 pub struct Building<'f, H: Handler> {
     flight: &'f Flight<H>,
-    /// Bytes of the message, inside the room for it.
+    /// Length of the message in bytes, at most the room for it.
     message_len: u32,
 }
 
-/// Why a flight was not posted as a whole.
+/// The reason why a flight was not, or not completely, posted.
 pub struct Unposted<'f, H: Handler> {
     /// The reason.
     pub error: PostError,
-    /// If nothing was posted: the flight, as it was. Otherwise a part was, or the peer has answered
-    /// what it never got: the flight stays until it is [collected](super::Flights::collect), the
-    /// connection has to end.
+    /// The unchanged flight, if nothing was posted. Otherwise a part was posted, or the peer has
+    /// answered a request that it never got: the flight stays until it is
+    /// [collected](super::Flights::collect), and the connection must be ended.
     pub building: Option<Building<'f, H>>,
 }
 
-/// An RDMA write with immediate, whose completion entry and flags are left to the post.
+/// Makes an RDMA write with immediate. Posting it sets the completion entry and the flags.
 #[inline(always)]
 fn write_of(sg_list: *mut raw::ib_sge, num_sge: i32, to: Remote, imm: u32) -> raw::ib_rdma_wr {
     raw::ib_rdma_wr {
@@ -82,7 +82,7 @@ fn write_of(sg_list: *mut raw::ib_sge, num_sge: i32, to: Remote, imm: u32) -> ra
     }
 }
 
-/// `e`, away from what is executed for each request.
+/// Returns `e`. Keeps error paths out of the hot code.
 #[cold]
 #[inline(never)]
 fn refused(e: Error) -> Error {
@@ -90,7 +90,7 @@ fn refused(e: Error) -> Error {
 }
 
 impl<'f, H: Handler> Building<'f, H> {
-    /// Of a flight whose word has just become Building for the caller.
+    /// Wraps a flight. The caller must have just made its word Building.
     #[inline(always)]
     pub(super) fn new(flight: &'f Flight<H>) -> Self {
         let mut this = Self {
@@ -103,31 +103,32 @@ impl<'f, H: Handler> Building<'f, H> {
 
     #[inline(always)]
     fn data(&mut self) -> &mut Data {
-        // SAFETY: By the invariant of the flight it is ours, and only reached from here.
+        // SAFETY: By the invariant of the flight, this `Building` owns the data, and `&mut self`
+        // makes the access exclusive.
         unsafe { &mut *self.flight.data.get() }
     }
 
-    /// Borrows the data of `loan` until the flight is over, and maps it for the device; returns the
-    /// DMA segments, 0 for a loan without data.
+    /// Borrows the data of `loan` until the flight is over, and maps it for the device. Returns the
+    /// number of DMA segments, 0 for a loan without data.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the loan is borrowed, or the flight has data, `EINVAL` for a list that cannot be,
+    /// `EBUSY` if the loan is borrowed, or the flight has data, `EINVAL` for an invalid list,
     /// `ENOMEM` when it cannot be mapped.
     #[inline(always)]
     pub fn borrow(&mut self, loan: &mut Loan, dir: Direction) -> Result<u32> {
-        // SAFETY: The flight is ours.
+        // SAFETY: This `Building` owns the flight.
         unsafe { Self::map(self.flight, loan, dir) }
     }
 
-    /// [`borrow`](Self::borrow), for `flight`, not for a building, which is best in registers.
+    /// As [`borrow`](Self::borrow), but takes `flight`, so that a `Building` can stay in registers.
     ///
     /// # Safety
     ///
-    /// The flight must be the caller's.
+    /// The caller must own the flight.
     #[inline(never)]
     unsafe fn map(flight: &Flight<H>, loan: &mut Loan, dir: Direction) -> Result<u32> {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let Some((sgl, nents)) = loan.list() else {
             return Ok(0);
@@ -136,9 +137,10 @@ impl<'f, H: Handler> Building<'f, H> {
             return Err(EBUSY);
         }
         let dev = flight.device;
-        // SAFETY: The device is valid, as long as the domain. By the invariant of the loan the list is
-        // valid and nobody else's, until the loan is given back, before which it is unmapped.
-        // CAST: `Loan` bounds it.
+        // SAFETY: The device is valid as long as the domain. By the invariant of the loan the list
+        // is valid and used by this request only, until the loan is given back; the list is
+        // unmapped before that.
+        // CAST: `Loan` bounds `nents`.
         let mapped =
             unsafe { raw::rtrs_helper_ib_dma_map_sg(dev, sgl, nents as i32, dir.as_raw()) };
         if mapped <= 0 {
@@ -148,16 +150,16 @@ impl<'f, H: Handler> Building<'f, H> {
         data.what = What::Mapped;
         data.sgl = sgl;
         data.nents = nents;
-        // CAST: Positive.
+        // CAST: `mapped` is positive.
         data.mapped = mapped as u32;
         data.dir = dir;
         Ok(data.mapped)
     }
 
-    /// Whether its data are mapped.
+    /// Whether the data is mapped.
     #[inline(always)]
     pub fn is_mapped(&self) -> bool {
-        // SAFETY: By the invariant of the flight its data are ours.
+        // SAFETY: By the invariant of the flight, its owner may access the data.
         unsafe { (*self.flight.data.get()).what }.is_mapped()
     }
 
@@ -167,13 +169,13 @@ impl<'f, H: Handler> Building<'f, H> {
         self.flight.can_copy(len)
     }
 
-    /// Copies the data of `loan` to the bounce buffer, from where the post sends them. The loan is
-    /// not borrowed.
+    /// Copies the data of `loan` to the bounce buffer, from where it is sent. The loan is not
+    /// borrowed.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the flight has data, `EINVAL` if it [cannot](Flight::can_copy) take so much, there is
-    /// none, or the list is shorter than it says.
+    /// `EBUSY` if the flight has data, `EINVAL` if the flight [cannot](Flight::can_copy) copy that
+    /// much, there is no data, or the list is shorter than its length.
     #[inline(always)]
     pub fn copy_along(&mut self, loan: &Loan) -> Result {
         let flight = self.flight;
@@ -185,12 +187,13 @@ impl<'f, H: Handler> Building<'f, H> {
             return Err(refused(EBUSY));
         }
         // SAFETY: By the invariant of the loan the list is valid. The buffer has room for `len`
-        // bytes, is no part of the list, and no reference to it exists.
+        // bytes, is not part of the list, and there are no references to it.
         let copied = unsafe { raw::sg_copy_to_buffer(sgl, nents, flight.bounce.cast(), len) };
         if copied != len {
             return Err(refused(EINVAL));
         }
-        // SAFETY: The device is valid, and the buffer mapped for it, as long as the domain.
+        // SAFETY: The device is valid, and the buffer is mapped for it, as long as the domain
+        // lives.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_device(
                 flight.device,
@@ -200,15 +203,16 @@ impl<'f, H: Handler> Building<'f, H> {
             );
         }
         let data = self.data();
-        // The buffer stays: the answer is enough.
+        // The buffer is permanent, so that the flight waits for the answer only.
         data.what = What::Along;
-        // CAST: `bounce_room` bounds it.
+        // CAST: `bounce_room` bounds the length.
         data.len = len as u32;
         Ok(())
     }
 
-    /// Borrows the data of `loan` until the flight is over: if its result is 0 then what the peer has
-    /// written to the place that this returns is copied there.
+    /// Borrows the data of `loan` until the flight is over, and returns a place for the peer to
+    /// write to. If the result is 0, the bytes that the peer has written are then copied to the
+    /// loan.
     ///
     /// # Errors
     ///
@@ -224,30 +228,30 @@ impl<'f, H: Handler> Building<'f, H> {
         if data.what != What::None || !loan.borrow_by(flight.id()) {
             return Err(refused(EBUSY));
         }
-        // The list is that of the loan, see `Landing::give_back()`.
+        // `Landing::give_back()` uses the list of the loan.
         data.what = What::Back;
-        // CAST: `bounce_room` bounds it.
+        // CAST: `bounce_room` bounds the length.
         data.len = loan.len() as u32;
         Ok(flight.bounce_remote)
     }
 
-    /// Describes the data, `len` bytes, to the flight's memory region, in pages of `page_size` bytes,
-    /// under a new key: it is registered for `access` with the post.
+    /// Describes the data, `len` bytes, to the flight's memory region, in pages of `page_size`
+    /// bytes, with a new key. Posting the flight registers the region for `access`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the list does not fit or has gaps within pages, or there is none.
+    /// `EINVAL` when the list does not fit or has gaps within pages, or there is no list.
     #[inline(always)]
     pub fn describe(&mut self, page_size: u32, len: u32, access: Access) -> Result<Remote> {
-        // SAFETY: The flight is ours.
+        // SAFETY: This `Building` owns the flight.
         unsafe { Self::register(self.flight, page_size, len, access) }
     }
 
-    /// [`describe`](Self::describe), for `flight`.
+    /// As [`describe`](Self::describe), for `flight`.
     ///
     /// # Safety
     ///
-    /// The flight must be the caller's.
+    /// The caller must own the flight.
     #[inline(never)]
     unsafe fn register(
         flight: &Flight<H>,
@@ -255,16 +259,17 @@ impl<'f, H: Handler> Building<'f, H> {
         len: u32,
         access: Access,
     ) -> Result<Remote> {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         if data.what != What::Mapped {
             return Err(EINVAL);
         }
         let mr = flight.mr;
-        // The only peer that can use the address is told.
+        // Not hidden: the only peer that can use the address is told it anyway.
         let base = u64::from(page_size);
-        // SAFETY: The list is mapped for the device of the region. That is not registered, nor about
-        // to be, by the invariant of the flight, and ours to change.
+        // SAFETY: The list is mapped for the device of the region. By the invariant of the flight,
+        // the region is neither registered nor about to be, and the owner of the flight may change
+        // it.
         data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, page_size, base) }?;
         data.len = len;
         data.key = data.key.wrapping_add(1);
@@ -286,18 +291,18 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when there is no room for it.
+    /// `EINVAL` when there is no room for them.
     #[inline(always)]
     pub fn end_message<const N: usize>(&mut self, at: u32, bytes: [u8; N]) -> Result {
         let flight = self.flight;
-        // CAST: A few bytes.
+        // CAST: `N` is a few bytes.
         let end = at.saturating_add(N as u32);
         if end > flight.message_room {
             return Err(refused(EINVAL));
         }
         self.message_len = end;
-        // SAFETY: Inside the flight's part of pages that are mapped for the device, of which nobody
-        // has a reference.
+        // SAFETY: The message is inside the flight's part of pages that are mapped for the device,
+        // and to which there are no references.
         // CAST: `usize` has at least 32 bits.
         unsafe {
             let to = flight.message.as_ptr().add(at as usize);
@@ -312,9 +317,10 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(())
     }
 
-    /// Posts it on `ep`, whose index is its lane: registration, if the data was
-    /// [described](Self::describe) to the region; then data that goes out, and the message, to the
-    /// peer's memory at `to`, with a word `imm`. The flight may be over before this returns.
+    /// Posts the flight on `ep`, with the index of `ep` as its lane: first the registration, if the
+    /// data was [described](Self::describe) to the region; then data that goes out, and the
+    /// message, to the peer's memory at `to`, with the immediate value `imm`. The flight may be
+    /// over before this returns.
     ///
     /// # Errors
     ///
@@ -323,7 +329,8 @@ impl<'f, H: Handler> Building<'f, H> {
     pub fn post(self, ep: &Endpoint<H>, to: Remote, imm: u32) -> Result<(), Unposted<'f, H>> {
         let (flight, message_len) = (self.flight, self.message_len);
         let this = ManuallyDrop::new(self);
-        // SAFETY: The flight is ours, and if it is not posted ours again; the message is in it.
+        // SAFETY: This `Building` owns the flight, and owns it again if it is not posted;
+        // `end_message()` has checked the room for the message.
         match unsafe { Self::try_post(flight, message_len, ep, to, imm) } {
             Ok(()) => Ok(()),
             Err(error) => Err(Unposted {
@@ -336,15 +343,15 @@ impl<'f, H: Handler> Building<'f, H> {
         }
     }
 
-    /// [`post`](Self::post) of `flight`, with a message of `message_len` bytes.
+    /// As [`post`](Self::post), for `flight`, with a message of `message_len` bytes.
     ///
     /// # Errors
     ///
-    /// [`PostError`]; with [`PostError::Partial`] the flight is not the caller's any more.
+    /// [`PostError`]; with [`PostError::Partial`] the caller does not own the flight any more.
     ///
     /// # Safety
     ///
-    /// The flight must be the caller's, who loses it, and there must be room for such a message.
+    /// The caller must own the flight, and loses it; the flight must have room for such a message.
     #[inline(always)]
     unsafe fn try_post(
         flight: &Flight<H>,
@@ -353,7 +360,8 @@ impl<'f, H: Handler> Building<'f, H> {
         to: Remote,
         imm: u32,
     ) -> Result<(), PostError> {
-        // SAFETY: By the function's requirement the data of the flight are ours.
+        // SAFETY: By the safety requirements of this function, the caller owns the flight and its
+        // data.
         let (what, len) = unsafe {
             let data = flight.data.get();
             ((*data).what, (*data).len)
@@ -363,7 +371,8 @@ impl<'f, H: Handler> Building<'f, H> {
         };
         let lane = ep.index();
         if what.is_mapped() {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function; the queue pair is of the domain,
+            // as checked above.
             return unsafe { Self::post_mapped(flight, message_len, qp, lane, to, imm) };
         }
         let message = raw::ib_sge {
@@ -371,12 +380,12 @@ impl<'f, H: Handler> Building<'f, H> {
             length: message_len,
             lkey: flight.lkey,
         };
-        // The answer alone ends this flight, also one that the peer makes up before it has got
-        // anything. The next request writes to the work requests of the flight then, while the
-        // driver may still read: what it reads is on the stack.
+        // The answer alone ends this flight, also an answer that the peer sends before it has
+        // received anything. The next request may then write to the work requests of the flight
+        // while the driver still reads them: so this one is on the stack.
         let mut sges = MaybeUninit::<[raw::ib_sge; 2]>::uninit();
         let sg_list = sges.as_mut_ptr().cast::<raw::ib_sge>();
-        // SAFETY: There is room for two.
+        // SAFETY: There is room for two elements.
         let num_sge = unsafe {
             if what == What::Along {
                 sg_list.write(raw::ib_sge {
@@ -396,7 +405,7 @@ impl<'f, H: Handler> Building<'f, H> {
         Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
     }
 
-    /// The same for data that are mapped.
+    /// As `try_post()`, for mapped data.
     ///
     /// # Safety
     ///
@@ -411,12 +420,13 @@ impl<'f, H: Handler> Building<'f, H> {
         imm: u32,
     ) -> Result<(), PostError> {
         let wrs = flight.wrs.get();
-        // SAFETY: By the invariant of the flight its data are ours.
+        // SAFETY: By the invariant of the flight, its owner may access the data.
         let data = unsafe { &*flight.data.get() };
         let rkey = flight.rkey.load(Relaxed);
         let described = data.what == What::Described;
         if data.dir == Direction::FromDevice {
-            // SAFETY: By the function's requirement.
+            // SAFETY: By the safety requirements of this function, which include those of
+            // `post_read()`.
             return unsafe { Self::post_read(flight, message_len, qp, lane, to, imm, described) };
         }
         let needs = Needs::answer().and_sent();
@@ -428,10 +438,10 @@ impl<'f, H: Handler> Building<'f, H> {
         if before > MESSAGE || before >= qp.max_sges() {
             return Err(PostError::Invalid);
         }
-        // SAFETY: By the invariant of the flight the work requests are ours, and the elements, of which
-        // so many are before that of the message; the list is mapped. One by one, as a driver may
-        // still look at `next` of the last one.
-        // CAST: A few.
+        // SAFETY: By the invariant of the flight, its owner may write the work requests and the
+        // elements, of which `before` precede that of the message; the list is mapped. Fields are
+        // written one by one, as a driver may still read `next` of the last work request.
+        // CAST: The number is small.
         let last = unsafe {
             let write = &raw mut (*wrs).write;
             let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
@@ -470,9 +480,9 @@ impl<'f, H: Handler> Building<'f, H> {
         Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs)
     }
 
-    /// The same for data that the peer is to write. Only what it sends ends this flight, and it may
-    /// do so, with a key that it has guessed, while the driver still reads the second work request:
-    /// as in `try_post()`, they are on the stack.
+    /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
+    /// flight, and the peer may send them, with a key that it has guessed, while the driver still
+    /// reads the second work request. So the work requests are on the stack, as in `try_post()`.
     ///
     /// # Safety
     ///
@@ -498,7 +508,8 @@ impl<'f, H: Handler> Building<'f, H> {
         if !described {
             return Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs);
         }
-        // SAFETY: By the invariant of the flight its data and work requests are ours.
+        // SAFETY: By the invariant of the flight, its owner may access the data and the work
+        // requests.
         let (mut reg, access) = unsafe { ((*flight.wrs.get()).reg, (*flight.data.get()).access) };
         reg.wr.next = last;
         reg.key = flight.rkey.load(Relaxed);
@@ -508,9 +519,9 @@ impl<'f, H: Handler> Building<'f, H> {
         Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)
     }
 
-    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`. Unless
-    /// nothing was posted the flight is not the caller's any more.
-    // Each of them is something else, and known where this is inlined.
+    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
+    /// Unless nothing was posted, the caller does not own the flight any more.
+    // All arguments are different, and known where this is inlined.
     #[expect(clippy::too_many_arguments)]
     #[inline(always)]
     fn send(
@@ -524,32 +535,32 @@ impl<'f, H: Handler> Building<'f, H> {
         needs: Needs,
     ) -> Result<(), PostError> {
         let room = qp.reserve(n, needs.has_sent())?;
-        // With the queue locked: a peer may answer what it has not got yet, and the key must not be
-        // invalidated before it was registered.
+        // Done with the queue locked: a peer may answer a request that it has not got yet, and the
+        // key must not be invalidated before it was registered.
         if needs.has_invalidated() {
             flight.began.store(qp.received(), Relaxed);
         }
         room.count_flight();
         let flown = flight.word.fly(lane, needs);
-        // SAFETY: The requests are linked, and stay: they are the caller's, or those of a flight that
-        // is not over before a completion of this queue, which is locked. What they name is the
-        // domain's, which is that of the queue pair: message and region for good, the data until the
-        // flight is over. Their completion entries are those of endpoints with this handler, as
-        // `post()` got one.
+        // SAFETY: The requests are linked, and stay valid: they belong to the caller, or to a
+        // flight that is not over before a completion of this queue, which is locked. Their memory
+        // belongs to the domain, which is that of the queue pair: message and region permanently,
+        // the data until the flight is over. Their completion entries are for endpoints with this
+        // handler, as `post()` got one.
         match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
             Ok(()) => Ok(()),
             Err(refused) => Err(Self::not_flown(flight, flown, refused)),
         }
     }
 
-    /// The device has refused it, or a part of it; the queue is still locked.
+    /// Handles a device that has refused the flight, or a part of it; the queue is still locked.
     #[cold]
     #[inline(never)]
     fn not_flown(flight: &Flight<H>, flown: Flown, refused: Refused<'_>) -> PostError {
         let Refused { room, error } = refused;
         if let PostError::Refused(errno) = error {
             if !flight.word.take_back(flown) {
-                // Nothing was posted, and yet it is not ours any more.
+                // Nothing was posted, and yet the caller does not own the flight any more.
                 return PostError::Partial(errno);
             }
             room.uncount_flight();
@@ -557,7 +568,7 @@ impl<'f, H: Handler> Building<'f, H> {
         error
     }
 
-    /// Undoes what was done, and gives `loan` back, if it was [borrowed](Self::borrow).
+    /// Undoes the preparation, and gives `loan` back if it was [borrowed](Self::borrow).
     pub fn cancel(self, loan: &mut Loan) {
         let id = self.flight.id();
         drop(self);
@@ -569,7 +580,7 @@ impl<'f, H: Handler> Building<'f, H> {
 
 impl<H: Handler> Drop for Building<'_, H> {
     fn drop(&mut self) {
-        // SAFETY: Ours, and nothing is posted.
+        // SAFETY: This `Building` owns the flight, and nothing is posted.
         unsafe { self.flight.unmap() };
         self.flight.word.cancel();
     }

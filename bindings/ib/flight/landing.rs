@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A flight that is over, and what says so.
+//! A flight that is over, and the completions that end it.
 
 use core::mem::{
     offset_of,
@@ -24,7 +24,7 @@ use crate::{
     raw, //
 };
 
-/// A flight that is over. Dropping it unmaps the data, and makes the place free for the next one.
+/// A flight that is over. Dropping it unmaps the data, and frees the flight for the next request.
 #[must_use]
 pub struct Landing<'f, H: Handler> {
     flight: &'f Flight<H>,
@@ -32,7 +32,7 @@ pub struct Landing<'f, H: Handler> {
 }
 
 impl<'f, H: Handler> Landing<'f, H> {
-    /// Of a flight whose word has just become Landing for the caller.
+    /// Wraps a flight. The caller must have just made its word Landing.
     #[inline(always)]
     pub(super) fn new(flight: &'f Flight<H>, result: i32) -> Self {
         Self { flight, result }
@@ -50,20 +50,21 @@ impl<'f, H: Handler> Landing<'f, H> {
         self.result
     }
 
-    /// Unmaps the data, or copies what has come, if it has, and gives `loan` back, if it is the one
-    /// that was borrowed. The place is free for the next one.
+    /// Unmaps the data, or copies received data to the loan on success, and gives `loan` back if it
+    /// is the one that was borrowed. Frees the flight for the next request.
     #[inline(always)]
     pub fn give_back(self, loan: &mut Loan) {
-        // Away from what drops it otherwise, which is not executed for each request.
+        // Bypasses `drop()`, which is not the usual path.
         let mut this = ManuallyDrop::new(self);
         let flight = this.flight;
         if !loan.is_borrowed_by(flight.id()) {
             return this.land();
         }
-        // SAFETY: The flight is ours.
+        // SAFETY: This `Landing` owns the flight.
         if unsafe { (*flight.data.get()).what } == What::Back {
             if this.result == 0 {
-                // SAFETY: The flight is ours, its data are to be copied, and it has borrowed the loan.
+                // SAFETY: This `Landing` owns the flight, its data is `Back`, and the flight has
+                // borrowed the loan.
                 unsafe { flight.take_out(loan) };
             }
             // Nothing is mapped.
@@ -76,7 +77,8 @@ impl<'f, H: Handler> Landing<'f, H> {
 
     #[inline(always)]
     fn land(&mut self) {
-        // SAFETY: Ours; all that the flight needed has happened, see the top of this file.
+        // SAFETY: This `Landing` owns the flight; all events that the flight waited for have
+        // happened, see the documentation of `flight`.
         unsafe { self.flight.unmap() };
         self.flight.word.land();
     }
@@ -89,7 +91,7 @@ impl<H: Handler> Drop for Landing<'_, H> {
     }
 }
 
-/// Which work request has completed.
+/// The work request that has completed.
 pub(super) const SENT: bool = false;
 pub(super) const INVALIDATED: bool = true;
 
@@ -106,7 +108,7 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: bool>(
         INVALIDATED => (offset_of!(Flight<H>, invalidated), Own::Invalidated),
     };
     // SAFETY: The context of the CQ is the endpoint, which outlives the CQ. ib_core passes a valid
-    // completion, whose entry is that of a flight; those stay as long as a queue pair of the domain.
+    // completion with the entry of a flight; flights stay as long as a queue pair of the domain.
     let (ep, wc, flight) = unsafe {
         let cqe = (*wc).__bindgen_anon_1.wr_cqe;
         (

@@ -2,10 +2,11 @@
 
 //! The state word of a flight.
 //!
-//! A flight is over when all that it needs has happened: the peer's answer always, the completion
-//! of its send if the device may still read its memory, the invalidation of its key if the peer was
-//! given one. These come from different work requests and in any order, a hostile peer may answer
-//! any number of times, and posting may fail half way. All of it is decided on one word:
+//! A flight is over when all events that it needs have happened: always the peer's answer, the
+//! completion of its send if the device may still read its memory, and the invalidation of its key
+//! if the peer was given one. These events come from different work requests and in any order, a
+//! hostile peer may answer any number of times, and posting may fail half way. One word decides all
+//! of this:
 //!
 //! ```text
 //!   Idle --build--> Building --fly--> InFlight --last event, collect--> Landing --land--> Idle
@@ -13,8 +14,8 @@
 //!    +----cancel------+    +--take_back--+
 //! ```
 //!
-//! In [`Building`](Phase::Building) and [`Landing`](Phase::Landing) exactly one owns the flight:
-//! whoever was told so by the transition that led there.
+//! In `Building` and `Landing` the flight has exactly one owner: the caller of the transition that
+//! led there.
 
 use crate::atomic::{
     Acquire,
@@ -24,7 +25,7 @@ use crate::atomic::{
     Release, //
 };
 
-/// What a flight needs to be over.
+/// The events that a flight needs to be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Needs(u64);
 
@@ -40,13 +41,13 @@ impl Needs {
         Self(Self::ANSWER)
     }
 
-    /// And the completion of the send, which is signaled.
+    /// Adds the completion of the send, which is signaled.
     #[inline]
     pub const fn and_sent(self) -> Self {
         Self(self.0 | Self::SENT)
     }
 
-    /// And the invalidation of the key.
+    /// Adds the invalidation of the key.
     #[inline]
     pub const fn and_invalidated(self) -> Self {
         Self(self.0 | Self::INVALIDATED)
@@ -71,32 +72,32 @@ impl Needs {
     }
 }
 
-/// A completion of our own.
+/// A completion of the flight's own work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     /// The send is done: the device does not read the memory any more.
     Sent,
-    /// Our own invalidation of the key is done.
+    /// The local invalidation of the key is done.
     Invalidated,
 }
 
-/// What an answer meant.
+/// The effect of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// The flight goes on, and needs this. The invalidation is the owner's to post.
+    /// The flight goes on, and still needs these events. The caller must post the invalidation.
     Needs(Needs),
-    /// It is over with this result, 0 or a negative errno, and belongs to the caller.
+    /// The flight is over with this result, 0 or a negative errno, and the caller owns it.
     Over(i32),
 }
 
-/// What is wrong with an answer; the flight is as before.
+/// The reason why an answer is invalid; the flight is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Nothing is in flight.
     NotInFlight,
-    /// It went out over another lane.
+    /// The request was sent over another lane.
     WrongLane,
-    /// It was answered before.
+    /// The request was answered before.
     Duplicate,
 }
 
@@ -111,14 +112,14 @@ impl Violation {
     }
 }
 
-/// What was in flight.
+/// The state of a flight that was in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// The lane it went out over.
+    /// The lane that it was sent over.
     pub lane: u16,
-    /// What it still needs.
+    /// The events that it still needs.
     pub needs: Needs,
-    /// Result in the answer, 0 or a negative errno; 0 if there was none.
+    /// Result in the answer, 0 or a negative errno; 0 if there was no answer.
     pub result: i32,
 }
 
@@ -142,16 +143,16 @@ const fn lane(word: u64) -> u16 {
 }
 
 const fn result(word: u64) -> i32 {
-    // CAST: 12 bits.
+    // CAST: The value has 12 bits.
     -((word >> ERRNO_SHIFT & ERRNO_MASK) as i32)
 }
 
 #[inline]
 fn with_result(word: u64, result: i32) -> u64 {
     let errno = match result.wrapping_neg() {
-        // CAST: 12 bits.
+        // CAST: The value has 12 bits.
         errno @ 0..=4095 => errno as u64,
-        // EIO for what is no result at all.
+        // EIO for an invalid result.
         _ => 5,
     };
     word | errno << ERRNO_SHIFT
@@ -174,20 +175,20 @@ impl Word {
         Self(Atomic::<u64>::new(IDLE))
     }
 
-    /// Idle to Building; `false` if it is not idle. The flight is the caller's.
+    /// Idle to Building; `false` if the flight is not idle. The caller then owns the flight.
     #[inline(always)]
     pub fn build(&self) -> bool {
-        // Pairs with `land()`: what the one before did to the flight is done.
+        // Acquire pairs with `land()`: all accesses of the previous owner are visible.
         self.0.cmpxchg(IDLE, BUILDING, Acquire).is_ok()
     }
 
-    /// Building to Idle. By the one who builds.
+    /// Building to Idle. Called by the owner.
     #[inline]
     pub fn cancel(&self) {
         self.0.store(IDLE, Release);
     }
 
-    /// Building to InFlight. By the one who builds, before anything is posted.
+    /// Building to InFlight. Called by the owner, before anything is posted.
     #[inline(always)]
     pub fn fly(&self, lane: u16, needs: Needs) -> Flown {
         let word = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | needs.0;
@@ -195,27 +196,28 @@ impl Word {
         Flown(word)
     }
 
-    /// InFlight back to Building: nothing was posted. `false` if something has happened to it, which
-    /// can only be an answer to what was not sent: the flight is not the caller's any more.
+    /// InFlight back to Building, as nothing was posted. `false` if an event has changed the
+    /// flight, which can only be an answer to a request that was not sent: the caller does not own
+    /// the flight any more.
     ///
-    /// With the queue locked that was locked for [`fly`](Self::fly), so that there is no later use
-    /// that it could hit.
+    /// Must be called with the queue still locked since [`fly`](Self::fly), so that the flight
+    /// cannot have been reused.
     pub fn take_back(&self, flown: Flown) -> bool {
         self.0.cmpxchg(flown.0, BUILDING, Full).is_ok()
     }
 
-    /// The peer's answer came over `lane`, and is all that the flight needs: InFlight to Landing, and
-    /// the flight is the caller's. `false` if that is not so: nothing has changed then.
+    /// Handles the peer's answer over `lane`, if the flight needs nothing else: InFlight to
+    /// Landing, and the caller owns the flight. Otherwise returns `false` without a change.
     #[inline(always)]
     pub fn land_by_answer(&self, lane: u16) -> bool {
         let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | Needs::ANSWER;
-        // ORDERING: Full, so that the one who lands the flight sees what all others did to it.
+        // ORDERING: Full, so that the owner that lands the flight sees all earlier accesses to it.
         self.0.cmpxchg(flown, LANDING, Full).is_ok()
     }
 
-    /// The peer's answer came over `lane`, with `result` 0 or a negative errno. If the key is needed
-    /// back then `returned` says whether there is proof that it is invalid; it is asked when
-    /// the flight is known to be the one that the answer is about.
+    /// Handles the peer's answer over lane `over`, with `result` 0 or a negative errno. If the
+    /// flight needs the invalidation of its key, `returned` tells whether there is proof that the
+    /// key is invalid; it is called only after the answer was matched to the flight.
     ///
     /// # Errors
     ///
@@ -255,8 +257,8 @@ impl Word {
         }
     }
 
-    /// A completion of our own came. If that was the last event, the result, and the flight is the
-    /// caller's.
+    /// Handles a completion of an own work request. If it is the last event, returns the result,
+    /// and the caller owns the flight.
     #[inline(always)]
     pub fn completed(&self, own: Own) -> Option<i32> {
         let need = match own {
@@ -280,7 +282,7 @@ impl Word {
         }
     }
 
-    /// InFlight to Landing, when no event can come any more. The flight is the caller's.
+    /// InFlight to Landing, when no event can come any more. The caller then owns the flight.
     pub fn collect(&self) -> Option<InFlight> {
         loop {
             let old = self.0.load(Relaxed);
@@ -291,13 +293,13 @@ impl Word {
         }
     }
 
-    /// Landing to Idle. By the one who lands it.
+    /// Landing to Idle. Called by the owner.
     #[inline(always)]
     pub fn land(&self) {
         self.0.store(IDLE, Release);
     }
 
-    /// What is in flight, for display; it may be over when this returns.
+    /// The current state, for display; the flight may be over when this returns.
     pub fn peek(&self) -> Option<InFlight> {
         // Pairs with `fly()`: what the user noted before is there.
         in_flight(self.0.load(Acquire))

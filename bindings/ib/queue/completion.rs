@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What ib_core calls for a queue pair, and how one request is told from another.
+//! The functions that ib_core calls for a queue pair, and the slots that identify requests.
 //!
 //! # Context
 //!
-//! Completions of one queue come one after the other, where its
-//! [`PollContext`](super::PollContext) says; events in any context.
+//! Completions of one queue are handled one after the other, in the context of its
+//! [`PollContext`](super::PollContext); events in any context.
 
 use kernel::{
     ffi,
@@ -33,7 +33,7 @@ use crate::{
 /// Called when a work request completes.
 type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
 
-/// Called when something happens to a queue pair.
+/// Called for an event of a queue pair.
 type Event = unsafe extern "C" fn(*mut raw::ib_event, *mut ffi::c_void);
 
 /// The functions for a queue pair of an [`Endpoint`].
@@ -45,7 +45,7 @@ pub(super) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Those for an [`Endpoint<H>`], which has to be the context of queue pair and completion
+    /// The functions for an [`Endpoint<H>`], which must be the context of queue pair and completion
     /// queue.
     pub(super) fn of<H: Handler>() -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Callbacks {
     }
 }
 
-/// Completion slots, by token: which one comes back says what has completed.
+/// Completion slots, by token. The slot of a completion identifies the request.
 pub(super) struct Slots(KVVec<raw::ib_cqe>);
 
 impl Slots {
@@ -80,18 +80,18 @@ impl Slots {
     #[inline]
     fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
         let index = cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>();
-        // CAST: There are `u32` tokens.
+        // CAST: The number of tokens is a `u32`.
         (index < self.0.len()).then_some(index as u32)
     }
 }
 
-/// What happened to a queue pair.
+/// An event of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QpEvent {
-    /// The peer named memory that is not there, or not for it. The connection is over.
+    /// The peer used memory that does not exist, or that it may not access. The connection is over.
     AccessError,
-    /// The peer sent a request that makes no sense. The connection is over.
+    /// The peer sent an invalid request. The connection is over.
     RequestError,
 }
 
@@ -126,12 +126,12 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
     // SAFETY: `ib_core` passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
-    // SAFETY: This is one of its completions.
+    // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
     let handler = &**ep.handler();
     qp.count_received();
     handler.found(qp.polls.next(wc));
-    // Whatever was posted has one of these.
+    // Every posted receive has one of these slots.
     let Some(token) = qp.recv_slots.token_of(cqe) else {
         return;
     };
@@ -161,8 +161,8 @@ unsafe extern "C" fn qp_event<H: Handler>(event: *mut raw::ib_event, context: *m
 }
 
 impl QueuePair {
-    /// A send has completed. Returns whether it was carried out; then it, and what was posted before
-    /// it, is retired. By one at a time.
+    /// Handles the completion of a send. Returns whether it was successful; if so, it is retired
+    /// with all requests posted before it. Called by one thread at a time.
     #[inline(always)]
     pub(in super::super) fn sent<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) -> bool {
         ep.handler().found(self.polls.next(wc));
@@ -174,28 +174,29 @@ impl QueuePair {
         ok
     }
 
-    /// A receive has completed: there is room for another one. By one at a time.
+    /// Counts a completed receive: there is room for another one. Called by one thread at a time.
     #[inline(always)]
     fn count_received(&self) {
         self.received
             .store(self.received.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// The receive that was counted last has invalidated a key. By one at a time.
+    /// Records that the receive that was counted last has invalidated a key. Called by one thread
+    /// at a time.
     #[inline(never)]
     fn note_invalidated(&self, rkey: u32) {
         self.invalidated.store(rkey, Relaxed);
         self.invalidated_by.store(self.received(), Relaxed);
     }
 
-    /// Receives that have completed.
+    /// The number of receives that have completed.
     #[inline(always)]
     pub(in super::super) fn received(&self) -> u64 {
         self.received.load(Relaxed)
     }
 
-    /// The key that was invalidated last by a receive, 0 for none, and which receive that was. By
-    /// the one that handles completions.
+    /// The key that was last invalidated by a receive, 0 for none, and the number of that receive.
+    /// Called by the handler of completions.
     #[inline(always)]
     pub(in super::super) fn invalidated(&self) -> (u32, u64) {
         let by = self.invalidated_by.load(Relaxed);

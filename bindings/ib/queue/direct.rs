@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queues whose completions somebody comes for.
+//! Queues without interrupts, the completions of which a caller polls for.
 //!
 //! # Locking
 //!
-//! `polling` belongs to whoever handles completions, one at a time; who finds it
-//! taken goes away. Tearing the queue down takes it and keeps it.
+//! The caller that handles completions owns `polling`; a caller that finds it taken returns at
+//! once. Teardown of the queue takes it for good.
 
 use kernel::{
     sync::atomic::{
@@ -30,10 +30,10 @@ use crate::{
     raw, //
 };
 
-/// A last request: when it has completed, all before it have.
+/// The last request of a queue: when it has completed, all others have, too.
 #[repr(C)]
 struct Mark {
-    // First: what ib_core knows of the mark is where this is.
+    // Must be first: ib_core passes the address of this field.
     cqe: raw::ib_cqe,
     done: Atomic<bool>,
 }
@@ -59,24 +59,25 @@ impl Mark {
 ///
 /// `wc` must be a completion of a request with the slot of a live [`Mark`].
 unsafe extern "C" fn mark_done(_cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
-    // SAFETY: By the function's requirement; the slot is the mark's first field.
+    // SAFETY: By the safety requirements of this function, the slot is that of a live mark, and its
+    // first field.
     unsafe {
         let mark = (*wc).__bindgen_anon_1.wr_cqe.cast::<Mark>();
         (*mark).done.store(true, Relaxed);
     }
 }
 
-/// Completions handled in one go.
+/// Number of completions handled at a time.
 const BUDGET: u32 = 64;
 
-/// How long to wait for others, or for completions, before looking again.
+/// Time to wait for other callers, or for completions, before the next look.
 const LOOK_AGAIN: Delta = Delta::from_millis(1);
 
 impl QueuePair {
-    /// Handles up to `budget` completions of a [`PollContext::Direct`] queue; returns how
-    /// many there were. 0 also if somebody else is at it, and for any other queue.
+    /// Handles up to `budget` completions of a [`PollContext::Direct`] queue; returns their number.
+    /// Returns 0 also if another caller handles completions, and for any other queue.
     ///
-    /// Any context in which the handler may run; it is called from here.
+    /// Context: any in which the handler may run; it is called from here.
     pub fn poll(&self, budget: u32) -> u32 {
         if self.context != PollContext::Direct
             || self.polling.cmpxchg(false, true, Acquire).is_err()
@@ -91,18 +92,18 @@ impl QueuePair {
     /// Handles completions. The caller has `polling`.
     fn process(&self, budget: u32) -> u32 {
         let budget = i32::try_from(budget).unwrap_or(i32::MAX);
-        // SAFETY: The CQ is valid, by the invariant, and handled by nobody else: it has
-        // neither interrupt nor work item.
+        // SAFETY: The CQ is valid, by the invariant, and this is the only code that handles it, as
+        // the caller has `polling`: the CQ has neither interrupt nor work item.
         let found = unsafe { raw::ib_process_cq_direct(self.cq.as_ptr(), budget) };
         u32::try_from(found).unwrap_or(0)
     }
 
-    /// Lets everything that was posted complete, as `ib_drain_qp()` does, which on a queue
-    /// without interrupts sleeps for a tenth of a second before each look. Sleeps.
+    /// Lets all posted requests complete, as `ib_drain_qp()` does; on a queue without interrupts
+    /// that function sleeps for a tenth of a second before each look. Sleeps.
     ///
     /// # Safety
     ///
-    /// To be called once, with the gate closed; see [`QueuePair::drain`].
+    /// Must be called only once, with the gate closed; see [`QueuePair::drain`].
     pub(super) unsafe fn drain_direct(&self) {
         while self.polling.cmpxchg(false, true, Acquire).is_err() {
             fsleep(LOOK_AGAIN);
@@ -134,9 +135,9 @@ impl QueuePair {
             ..Default::default()
         };
         let (mut bad_recv, mut bad_send) = (core::ptr::null(), core::ptr::null());
-        // SAFETY: The QP is valid, and nobody else posts any more. `new()` added an entry to
-        // each queue for this. The marks stay until both have completed, below: a QP in
-        // error state completes everything. The requests are copied by the driver.
+        // SAFETY: The QP is valid, and nothing else is posted any more. `new()` added an entry to
+        // each queue for this. The marks stay until both have completed, below: a QP in error state
+        // completes everything. The driver copies the requests.
         let (posted_recv, posted_send) = unsafe {
             let qp = self.qp.as_ptr();
             if raw::ib_modify_qp(qp, &mut attr, mask) != 0
@@ -155,7 +156,7 @@ impl QueuePair {
             }
         }
         if !posted_recv {
-            // SAFETY: As above. It complains about what we ran into.
+            // SAFETY: As above. This function reports the error.
             unsafe { raw::ib_drain_qp(self.qp.as_ptr()) };
         } else if !posted_send {
             // SAFETY: As above.

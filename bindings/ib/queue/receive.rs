@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receives of a queue pair: their work requests are made with it, and posted again and again.
+//! Receives of a queue pair: their work requests are made together with it, and are posted again
+//! and again.
 //!
 //! # Locking
 //!
@@ -28,24 +29,24 @@ use crate::{
     raw, //
 };
 
-/// Most receives that are posted at a time.
+/// The most receives that are posted at a time.
 const MAX_BATCH: usize = 16;
 
-/// The receive queue as its lock protects it.
+/// The data of the receive queue that its lock protects.
 pub(super) struct ReceiveQueue {
     pub(super) open: bool,
-    /// Receives posted so far, modulo 2^32.
+    /// Number of receives posted so far, modulo 2^32.
     posted: u32,
-    /// By token.
+    /// Indexed by token.
     receives: KVVec<Receive>,
-    /// Those that are posted at a time, linked, if they are not neighbours: a token may be among
-    /// them several times.
+    /// The linked receives that are posted together, if they are not neighbours: a token may occur
+    /// several times.
     batch: [MaybeUninit<raw::ib_recv_wr>; MAX_BATCH],
-    /// All of `batch` are linked, and those of this token, as it was last posted by itself.
+    /// If set, all of `batch` is linked and holds receives of this token, as it was last posted.
     batch_of: Option<u32>,
 }
 
-// SAFETY: The pointers are to what the queue pair owns, and used with its lock held.
+// SAFETY: The pointers point to data that the queue pair owns, and are used with its lock held.
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
@@ -59,7 +60,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Links `n` receives of one `token`, as many as a batch has at most; returns the first.
+    /// Links `n` receives of one `token`, at most a full batch. Returns the first.
     fn link_same(&mut self, token: u32, n: u32) -> Result<*mut raw::ib_recv_wr, PostError> {
         // CAST: `usize` has at least 32 bits.
         let batch = self.batch.get_mut(..n as usize);
@@ -67,7 +68,7 @@ impl ReceiveQueue {
         let all = batch.len() == MAX_BATCH;
         let mut next = null_mut();
         if all && self.batch_of == Some(token) {
-            // They are there, from when that was so last.
+            // They are still linked from the last time.
             return batch
                 .first_mut()
                 .map(MaybeUninit::as_mut_ptr)
@@ -83,7 +84,7 @@ impl ReceiveQueue {
         Ok(next)
     }
 
-    /// Links the receives of `tokens`, as many as a batch has at most; returns the first.
+    /// Links the receives of `tokens`, at most a full batch. Returns the first.
     fn link(&mut self, tokens: &[Atomic<u32>]) -> Result<*mut raw::ib_recv_wr, PostError> {
         let batch = self
             .batch
@@ -101,7 +102,7 @@ impl ReceiveQueue {
     }
 }
 
-/// The first and the last of those, if each comes right behind the one before.
+/// Returns the first and the last token, if the tokens are consecutive.
 fn run_of(tokens: &[Atomic<u32>]) -> Option<(u32, u32)> {
     let first = tokens.first()?.load(Relaxed);
     let mut behind = first;
@@ -114,19 +115,19 @@ fn run_of(tokens: &[Atomic<u32>]) -> Option<(u32, u32)> {
     Some((first, behind.wrapping_sub(1)))
 }
 
-/// Receives that have completed, and wait to be posted again with others. Changed by the handler of
-/// completions, of which there is one at a time.
+/// Receives that have completed, and wait to be posted again together with others. Changed by the
+/// handler of completions, which runs on one thread at a time.
 pub(super) struct Withheld {
     tokens: [Atomic<u32>; MAX_BATCH],
     len: Atomic<u32>,
-    /// How many more there are of one token, see [`QueuePair::post_recv_like`].
+    /// Number of further receives of one token, see [`QueuePair::post_recv_like`].
     like: Atomic<u32>,
-    /// So many are posted at a time.
+    /// Number of receives that are posted at a time.
     batch: Atomic<u32>,
 }
 
 impl Withheld {
-    /// None, and each is posted at once.
+    /// No receives; each one is posted at once.
     pub(super) fn new() -> Self {
         Self {
             tokens: [const { Atomic::new(0) }; MAX_BATCH],
@@ -137,25 +138,25 @@ impl Withheld {
     }
 }
 
-/// A receive as it is posted, and posted again.
+/// A receive, which is posted again and again.
 ///
 /// # Invariants
 ///
-/// `wr` names the completion slot of its token, and `sge`, or no element. If it names `sge` then
-/// that is of the domain of the queue pair. Neither is moved. `wr.next` is that of the next token,
-/// or null for the last one.
+/// `wr` refers to the completion slot of its token, and to `sge` or no element. If it refers to
+/// `sge`, then that is of the domain of the queue pair. Neither is moved. `wr.next` points to `wr`
+/// of the next token, or is null for the last one.
 pub(super) struct Receive {
     wr: raw::ib_recv_wr,
     sge: raw::ib_sge,
 }
 
 impl Receive {
-    /// One for each slot, without elements. May sleep.
+    /// Makes one for each slot, without elements. May sleep.
     pub(super) fn for_each_of(slots: &Slots, n: u32) -> Result<KVVec<Self>> {
         let mut receives = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
         for token in 0..n {
             let wr_cqe = slots.get(token).ok_or(EINVAL)?;
-            // INVARIANT: No element, and linked below.
+            // INVARIANT: There is no element, and `next` is set below.
             let receive = Self {
                 wr: raw::ib_recv_wr {
                     next: null_mut(),
@@ -193,7 +194,8 @@ impl QueuePair {
             .receives
             .get_mut(token as usize)
             .ok_or(PostError::Invalid)?;
-        // INVARIANT: The element is of our domain, see above; the vector does not grow.
+        // INVARIANT: The element is of the queue pair's domain, see above; the vector does not
+        // grow.
         (receive.wr.sg_list, receive.wr.num_sge) = match sge {
             Some(sge) => {
                 receive.sge = sge.as_raw();
@@ -204,16 +206,16 @@ impl QueuePair {
         self.post_receive(&mut rq, token)
     }
 
-    /// So many receives are posted that nobody counts on: up to as many may wait to be posted again
-    /// with others.
+    /// Allows up to `receives` receives to wait to be posted again together with others: the peer
+    /// does not rely on that many.
     pub fn may_withhold(&self, receives: u32) {
         // CAST: A small constant.
         let batch = receives.saturating_add(1).min(MAX_BATCH as u32);
         self.withheld.batch.store(batch, Relaxed);
     }
 
-    /// Posts the receive of `token` once more, as it was last, now or with others that
-    /// [may wait](Self::may_withhold). By the handler of completions.
+    /// Posts the receive of `token` again, as it was last posted, now or together with others that
+    /// [may wait](Self::may_withhold). Called by the handler of completions.
     ///
     /// # Errors
     ///
@@ -222,7 +224,7 @@ impl QueuePair {
     pub fn post_recv_again(&self, token: u32) -> Result<(), PostError> {
         let withheld = &self.withheld;
         let len = withheld.len.load(Relaxed);
-        // CAST: Less than `MAX_BATCH`.
+        // CAST: `len` is less than `MAX_BATCH`.
         if let Some(place) = withheld.tokens.get(len as usize) {
             place.store(token, Relaxed);
         }
@@ -235,9 +237,10 @@ impl QueuePair {
         self.post_withheld(len)
     }
 
-    /// A receive has completed: posts another one, of `token` as it was last, now or with others that
-    /// [may wait](Self::may_withhold). For a queue where almost all are of the same token: it is that
-    /// of the last one whose receives are posted. By the handler of completions.
+    /// After a receive has completed, posts another one, of `token` as it was last posted, now or
+    /// together with others that [may wait](Self::may_withhold). For a queue where almost all
+    /// receives have the same token: all waiting ones are posted with the token of the last call.
+    /// Called by the handler of completions.
     ///
     /// # Errors
     ///
@@ -253,30 +256,30 @@ impl QueuePair {
         withheld.like.store(0, Relaxed);
         self.post_several(len, move |qp, rq| {
             let first = rq.link_same(token, len)?;
-            // SAFETY: They are linked, and stay while the lock is held.
+            // SAFETY: The receives are linked, and stay valid while the lock is held.
             Ok(unsafe { qp.post_linked(first) })
         })
     }
 
-    /// Posts the first `n` of those that are withheld.
+    /// Posts the first `n` of the withheld receives.
     #[inline(never)]
     fn post_withheld(&self, n: u32) -> Result<(), PostError> {
         let tokens = self.withheld.tokens.get(..n as usize);
         let tokens = tokens.ok_or(PostError::Invalid)?;
         self.post_several(n, |qp, rq| {
-            // They complete in the order in which they were posted: as a rule they are neighbours.
+            // They complete in the order in which they were posted, so they usually are neighbours.
             match run_of(tokens) {
                 Some((first, last)) => qp.post_run(rq, first, last),
                 None => {
                     let first = rq.link(tokens)?;
-                    // SAFETY: They are linked, and stay while the lock is held.
+                    // SAFETY: The receives are linked, and stay valid while the lock is held.
                     Ok(unsafe { qp.post_linked(first) })
                 }
             }
         })
     }
 
-    /// Posts `n` receives, by `post`, if there is room for them.
+    /// Posts `n` receives with `post`, if there is room for them.
     #[inline(never)]
     fn post_several(
         &self,
@@ -288,13 +291,13 @@ impl QueuePair {
         if !rq.open {
             return Err(PostError::Closed);
         }
-        // The entry beyond is the drain's.
+        // The additional entry is reserved for the drain.
         if self.outstanding(rq).saturating_add(n) > self.recv_room {
             return Err(PostError::Full);
         }
         let ret = post(self, rq)?;
         if ret != 0 {
-            // Some may be.
+            // Some may have been posted.
             rq.open = false;
             return Err(PostError::Partial(ret));
         }
@@ -302,10 +305,10 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Receives that are posted and not complete.
+    /// The number of receives that are posted and not complete.
     #[inline(always)]
     fn outstanding(&self, rq: &ReceiveQueue) -> u32 {
-        // CAST: Modulo 2^32, as those that were posted are counted.
+        // CAST: Modulo 2^32, like `posted`.
         rq.posted.wrapping_sub(self.received.load(Acquire) as u32)
     }
 
@@ -314,7 +317,7 @@ impl QueuePair {
         if !rq.open {
             return Err(PostError::Closed);
         }
-        // The entry beyond is the drain's.
+        // The additional entry is reserved for the drain.
         if self.outstanding(rq) >= self.recv_room {
             return Err(PostError::Full);
         }
@@ -326,8 +329,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts the receives from token `first` to token `last`, as they are linked; returns what the
-    /// driver says.
+    /// Posts the receives from token `first` to token `last`, as they are linked. Returns the
+    /// result of the driver.
     fn post_run(&self, rq: &mut ReceiveQueue, first: u32, last: u32) -> Result<i32, PostError> {
         let receives = &mut rq.receives;
         if first > last || first as usize >= receives.len() {
@@ -336,8 +339,8 @@ impl QueuePair {
         let end = receives.get_mut(last as usize).ok_or(PostError::Invalid)?;
         let next = core::mem::replace(&mut end.wr.next, null_mut());
         let wr = receives.as_ptr().wrapping_add(first as usize);
-        // SAFETY: By the invariant of `Receive` each one links to the next, up to the last one, which
-        // was just made so; they stay while the lock is held.
+        // SAFETY: By the invariant of `Receive` each one links to the next, up to the last one,
+        // which was just made the end; they stay valid while the lock is held.
         let ret = unsafe { self.post_linked(&raw const (*wr).wr) };
         if let Some(end) = receives.get_mut(last as usize) {
             end.wr.next = next;
@@ -345,17 +348,18 @@ impl QueuePair {
         Ok(ret)
     }
 
-    /// Posts receives; returns what the driver says.
+    /// Posts receives. Returns the result of the driver.
     ///
     /// # Safety
     ///
-    /// They must be initialised and linked, of the queue pair, and stay until this returns; the gate
-    /// of the receive queue must be open, and its lock held.
+    /// The receives must belong to the queue pair, be initialised and linked, and stay valid until
+    /// this returns. The gate of the receive queue must be open, and its lock held.
     #[inline(always)]
     unsafe fn post_linked(&self, first: *const raw::ib_recv_wr) -> i32 {
         let mut bad = core::ptr::null();
-        // SAFETY: As for `post()` of `Room`, with the gate of the receive queue. By the invariant of
-        // `Receive` the slots are ours, and the memory stays as long as the domain.
+        // SAFETY: As for `post()` of `Room`, with the gate of the receive queue. By the invariant
+        // of `Receive` the slots belong to the queue pair, and the memory stays as long as the
+        // domain.
         unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), first, &mut bad) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room on a send queue: reserved, posted to, or found to be refused, with the queue locked.
+//! Reserved room on a send queue, which stays locked until requests are posted or refused.
 //!
 //! # Context
 //!
@@ -17,20 +17,20 @@ use crate::{
     raw, //
 };
 
-/// Room on a send queue, which is locked until this is dropped: whatever is posted because of what
-/// is done meanwhile comes after what is posted here.
+/// Room on a send queue, which is locked until this is dropped: requests that other code posts as a
+/// consequence of actions taken meanwhile come after those posted here.
 pub(in crate::ib) struct Room<'q> {
     qp: &'q QueuePair,
     sq: SpinLockIrqGuard<'q, SendQueue>,
-    /// So many requests were reserved.
+    /// Number of requests that were reserved.
     count: u32,
-    /// 1 if the last one is to be signaled, otherwise 0.
+    /// 1 if the last one must be signaled, otherwise 0.
     signaled: u32,
 }
 
 impl<'q> Room<'q> {
-    /// Of a queue that is locked, where `count` requests were reserved, the last one to be signaled
-    /// if `signaled` is 1, not if it is 0.
+    /// Room on a locked queue with `count` reserved requests; the last one is signaled if
+    /// `signaled` is 1, and not if it is 0.
     #[inline(always)]
     pub(super) fn new(
         qp: &'q QueuePair,
@@ -52,13 +52,13 @@ impl<'q> Room<'q> {
         self.qp.count_flown(1);
     }
 
-    /// It was not.
+    /// Takes back [`count_flight`](Self::count_flight), as the flight was not posted.
     pub(in crate::ib) fn uncount_flight(&self) {
         self.qp.count_flown(u32::MAX);
     }
 
-    /// Posts the requests from `first` to `last`, as many as there is room for, of which that one
-    /// completes at `cqe`. To be called once.
+    /// Posts the requests from `first` to `last`, exactly as many as were reserved. `last`
+    /// completes at `cqe`.
     ///
     /// # Errors
     ///
@@ -66,9 +66,10 @@ impl<'q> Room<'q> {
     ///
     /// # Safety
     ///
-    /// They must be initialised, linked in this order, and stay until the call returns. What they
-    /// name must be of the domain of the queue pair, and their completion entries, `cqe` as well,
-    /// its own, or those of flights with the handler of its endpoint.
+    /// The requests must be initialised, linked in this order, and stay valid until the call
+    /// returns. Their memory must be of the domain of the queue pair. Their completion entries,
+    /// including `cqe`, must belong to the queue pair, or to flights with the handler of its
+    /// endpoint.
     #[inline(always)]
     pub(in crate::ib) unsafe fn post(
         self,
@@ -76,15 +77,17 @@ impl<'q> Room<'q> {
         last: *mut raw::ib_send_wr,
         cqe: *mut raw::ib_cqe,
     ) -> Result<(), Refused<'q>> {
-        // SAFETY: By the function's requirement `last` is initialised, and the caller's to write.
+        // SAFETY: By the safety requirements of this function, `last` is initialised, and the
+        // caller may write it.
         unsafe {
-            // Always: a chain may have been tried with another token.
+            // Set in any case: a chain may have been tried with another token.
             (*last).__bindgen_anon_1.wr_cqe = cqe;
-            // CAST: A flag. No overflow: 0 or 1 of it.
+            // CAST: A flag. No overflow: it is multiplied by 0 or 1.
             (*last).send_flags =
                 raw::ib_send_flags_IB_SEND_SIGNALED.wrapping_mul(self.signaled as i32);
         }
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, the requests are valid; the last one
+        // was just signaled as reserved.
         unsafe { self.hand_over(first) }
     }
 
@@ -103,21 +106,24 @@ impl<'q> Room<'q> {
         wr: *mut raw::ib_send_wr,
     ) -> Result<(), Refused<'q>> {
         if self.signaled != 0 {
-            // SAFETY: By the function's requirement it is initialised, and the caller's to write.
+            // SAFETY: By the safety requirements of this function, `wr` is initialised, and the
+            // caller may write it.
             unsafe { (*wr).send_flags = raw::ib_send_flags_IB_SEND_SIGNALED };
         }
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `wr` is valid; it was just signaled
+        // as reserved.
         unsafe { self.hand_over(wr) }
     }
 
     /// # Safety
     ///
-    /// As for [`post`](Self::post); the last request is signaled as the reservation says.
+    /// As for [`post`](Self::post); the last request must be signaled if the reservation requires
+    /// it.
     #[inline(always)]
     unsafe fn hand_over(self, first: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
         let mut bad = core::ptr::null();
-        // SAFETY: `qp` is valid by the invariant, and not destroyed before the gate, which we hold
-        // the lock of, was closed. The rest is the function's requirement.
+        // SAFETY: `qp` is valid by the invariant, and not destroyed before the gate was closed; its
+        // lock is held. The requests are valid by the safety requirements of this function.
         let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.qp.as_ptr(), first, &mut bad) };
         if ret == 0 {
             drop(self);
@@ -141,7 +147,7 @@ impl<'q> Room<'q> {
     }
 }
 
-/// What the driver has refused, with the queue still locked.
+/// The room and the error after the driver has refused requests, with the queue still locked.
 pub(in crate::ib) struct Refused<'q> {
     pub(in crate::ib) room: Room<'q>,
     pub(in crate::ib) error: PostError,
