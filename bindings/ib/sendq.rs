@@ -2,19 +2,19 @@
 
 //! Exact accounting of a send queue.
 //!
-//! Most work requests are posted unsignaled; the completion of a later, signaled one says that all
-//! before it are done. So the room in a queue is known only if somebody remembers which work
-//! requests each signaled completion stands for, and a completion is asked for often enough.
+//! Most work requests are posted unsignaled; the completion of a later, signaled one means that all
+//! before it are done. So the room in a queue is known only if it is recorded which work requests
+//! each signaled completion stands for, and if completions are requested often enough.
 //!
-//! The work is split along the two sides of a queue:
+//! The work is split between the two sides of a queue:
 //!
 //! * [`SqProducer`] lives inside the lock that serializes posting. It reserves room for a whole
-//!   chain before any of it is posted, decides whether its last work request has to be signaled,
-//!   and notes what that completion will retire.
+//!   chain before any of it is posted, decides whether its last work request must be signaled, and
+//!   records the work requests that its completion will retire in a note.
 //! * [`SqLedger`] is shared. The completion handler of the queue, of which there is only one at a
 //!   time, calls [`SqLedger::retire`] without a lock, once for each signaled work request that
 //!   completed **successfully**. The first failed completion means that the queue is dead: it will
-//!   be drained and destroyed, and nothing is accounted any more.
+//!   be drained and destroyed, and accounting ends.
 //!
 //! Neither side allocates, sleeps or spins.
 
@@ -25,15 +25,15 @@ use crate::atomic::{
     Release, //
 };
 
-/// Longest run of unsignaled work requests, however deep the queue.
+/// The longest run of unsignaled work requests, regardless of the depth of the queue.
 const MAX_INTERVAL: u32 = 64;
 
-/// The queue as both sides see it. `S` is the storage of the ring of notes.
+/// The part of the queue that both sides share. `S` is the storage of the ring of notes.
 ///
-/// All positions count work requests, or notes, since the queue was made, modulo 2^32; differences
-/// of them are at most the depth.
+/// All positions count work requests, or notes, since the queue was made, modulo 2^32; their
+/// differences are at most the depth.
 pub struct SqLedger<S> {
-    /// Work requests the queue holds.
+    /// Number of work requests that the queue holds.
     depth: u32,
     /// See [`interval`](Self::interval).
     interval: u32,
@@ -41,11 +41,11 @@ pub struct SqLedger<S> {
     max_chain: u32,
     /// Number of usable entries of `ring`, a power of two, minus one.
     mask: u32,
-    /// Work requests retired. Written by the consumer.
+    /// Number of work requests retired. Written by the consumer.
     retired: Atomic<u32>,
-    /// Notes taken out of `ring`. Written by the consumer.
+    /// Number of notes taken out of `ring`. Written by the consumer.
     notes_out: Atomic<u32>,
-    /// Notes put into `ring`. Written by the producer.
+    /// Number of notes put into `ring`. Written by the producer.
     notes_in: Atomic<u32>,
     /// Each entry is the position up to which one signaled completion retires.
     ring: S,
@@ -53,18 +53,19 @@ pub struct SqLedger<S> {
 
 /// The posting side, to be kept in the lock that serializes posting.
 ///
-/// As a rule there is room without a look at the ledger, and nothing is to be signaled: what may be
-/// reserved so is one number.
+/// Usually there is room without a look at the ledger, and no request must be signaled: one number
+/// tells how many requests can be reserved in this way.
 pub struct SqProducer {
-    /// Work requests that can be reserved without a look at the ledger, none of them signaled.
+    /// Number of work requests that can be reserved without a look at the ledger, none of them
+    /// signaled.
     free: u32,
-    /// Work requests that are reserved when `free` is used up.
+    /// Number of work requests that are reserved when `free` is used up.
     end: u32,
-    /// Less than so many work requests may follow then before one has to be signaled.
+    /// Fewer than this number of work requests may follow then before one must be signaled.
     left: u32,
 }
 
-/// Room that was reserved.
+/// Reserved room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the chain has to be posted as the ticket says"]
 pub struct Ticket {
@@ -74,13 +75,13 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket again, of what one has said.
+    /// Remakes a ticket from its contents.
     #[inline(always)]
     pub const fn new(count: u32, signal: bool) -> Self {
         Self { count, signal }
     }
 
-    /// Whether the last work request of the chain has to be posted signaled, and all others
+    /// Whether the last work request of the chain must be posted signaled. All others must be
     /// unsignaled.
     pub const fn signal(&self) -> bool {
         self.signal
@@ -92,12 +93,12 @@ impl Ticket {
     }
 }
 
-/// Why there is no room.
+/// The reason why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqError {
-    /// Not now. A signaled completion is outstanding and will make room.
+    /// There is no room now. An outstanding signaled completion will make room.
     Full,
-    /// Never: the chain is empty, or longer than [`SqLedger::max_chain`].
+    /// There is never room: the chain is empty, or longer than [`SqLedger::max_chain`].
     TooLong,
 }
 
@@ -105,9 +106,9 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     /// Accounts for a queue of `depth` work requests, with its producer.
     ///
     /// `ring` needs one entry per signaled work request that may be outstanding; with fewer than
-    /// `depth` entries reserving may fail with [`SqError::Full`] before the queue is full. Only a
-    /// power of two of them is used. `None` if `depth` or `ring` has less than one, or `depth` more
-    /// than 2^31.
+    /// `depth` entries, reserving may fail with [`SqError::Full`] before the queue is full. The
+    /// number of entries used is a power of two. `None` if `depth` is 0 or more than 2^31, or
+    /// `ring` is empty.
     pub fn new(depth: u32, ring: S) -> Option<(Self, SqProducer)> {
         let len = u32::try_from(ring.as_ref().len()).ok()?;
         let log2 = len.checked_ilog2()?;
@@ -123,7 +124,8 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
             depth,
             interval,
             // The last `interval - 1` requests may be unsignaled, and are not retired before more
-            // are posted: only the others are certain to. No overflow: a quarter at most, or 1.
+            // are posted: only the others are certain to be retired. No overflow: `interval` is at
+            // most a quarter, or 1.
             max_chain: depth - (interval - 1),
             // No overflow: the shift is below 32.
             mask: (1 << log2) - 1,
@@ -141,25 +143,26 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         Some((ledger, producer))
     }
 
-    /// Work requests between signaled ones: a quarter of the queue, so that there are always
-    /// completions on their way when it fills up.
+    /// Number of work requests between signaled ones: a quarter of the queue, so that there are
+    /// always completions on their way when it fills up.
     pub const fn interval(&self) -> u32 {
         self.interval
     }
 
-    /// Longest chain that can ever be reserved, in work requests.
+    /// Length of the longest chain that can ever be reserved, in work requests.
     pub const fn max_chain(&self) -> u32 {
         self.max_chain
     }
 
-    /// Number of work requests the queue holds.
+    /// Number of work requests that the queue holds.
     pub const fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Work requests that could be reserved now; may only grow while the producer does nothing.
+    /// Number of work requests that could be reserved now; can only grow while the producer is
+    /// idle.
     pub fn available(&self, producer: &SqProducer) -> u32 {
-        // Pairs with the store in `retire`: what was retired is really free.
+        // Pairs with the store in `retire`: retired entries are really free.
         let used = producer.reserved().wrapping_sub(self.retired.load(Acquire));
 
         self.depth.saturating_sub(used)
@@ -167,32 +170,32 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
 
     /// Accounts for one signaled work request that completed successfully.
     ///
-    /// Returns the number of work requests that came free, the signaled one included; `None` if
-    /// none was outstanding, which means that the caller retired something that was not signaled,
-    /// or retired it twice.
+    /// Returns the number of work requests that became free, including the signaled one; `None` if
+    /// no signaled one was outstanding, which means that the caller retired a request that was not
+    /// signaled, or retired one twice.
     ///
-    /// Only to be called by the completion handler of this queue, never by two at a time. The
-    /// order between posting a work request and seeing its completion is the device's.
+    /// Must be called by the completion handler of this queue only, on one thread at a time. The
+    /// device orders the posting of a work request before its completion.
     #[inline(always)]
     pub fn retire(&self) -> Option<u32> {
         let out = self.notes_out.load(Relaxed);
-        // Pairs with the store in `reserve`: the note is there.
+        // Pairs with the store in `reserve`: the note is visible.
         if out == self.notes_in.load(Acquire) {
             return None;
         }
 
         let note = self.entry(out)?.load(Relaxed);
-        // Nobody else writes it.
+        // Only this function writes `retired`.
         let freed = note.wrapping_sub(self.retired.load(Relaxed));
 
-        // Pairs with the load in `reserve`: the entry was read before it is written again.
+        // Pairs with the load in `reserve`: the entry is read before it is written again.
         self.notes_out.store(out.wrapping_add(1), Release);
         // Pairs with the load in `available`.
         self.retired.store(note, Release);
         Some(freed)
     }
 
-    /// Signaled work requests that did not complete yet.
+    /// Number of signaled work requests that did not complete yet.
     pub fn outstanding(&self) -> u32 {
         let out = self.notes_out.load(Relaxed);
 
@@ -206,24 +209,24 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
 }
 
 impl SqProducer {
-    /// Work requests reserved so far.
+    /// Number of work requests reserved so far.
     fn reserved(&self) -> u32 {
         self.end.wrapping_sub(self.free)
     }
 
-    /// So many are reserved, with room for `room` more, and less than `left` may follow before one
-    /// has to be signaled.
+    /// Sets the state: `reserved` work requests are reserved, there is room for `room` more, and
+    /// fewer than `left` may follow before one must be signaled.
     fn set(&mut self, reserved: u32, room: u32, left: u32) {
         let free = room.min(left.saturating_sub(1));
 
         self.free = free;
         self.end = reserved.wrapping_add(free);
-        // No overflow: less.
+        // No overflow: it is less.
         self.left = left.wrapping_sub(free);
     }
 
-    /// [`reserve`](Self::reserve), if that takes no look at the ledger; otherwise `None`, and nothing
-    /// is reserved.
+    /// As [`reserve`](Self::reserve), if that needs no look at the ledger; otherwise reserves
+    /// nothing and returns `None`.
     #[inline(always)]
     pub fn take(&mut self, count: u32, signal: bool) -> Option<Ticket> {
         if signal || count == 0 || count > self.free {
@@ -234,7 +237,7 @@ impl SqProducer {
         Some(Ticket { count, signal })
     }
 
-    /// From now on everything takes a look at the ledger.
+    /// Makes all further reservations look at the ledger.
     pub fn stop(&mut self) {
         self.set(self.reserved(), 0, self.left.saturating_add(self.free));
     }
@@ -242,12 +245,12 @@ impl SqProducer {
     /// Reserves room for a chain of `count` work requests, to be posted at once.
     ///
     /// With `signal` the last one is signaled because the caller needs its completion; otherwise
-    /// it is only if the ledger does. [`Ticket::signal`] tells. In both cases the completion has
-    /// to be given to [`SqLedger::retire`].
+    /// only if the ledger needs it. [`Ticket::signal`] tells which. In both cases the completion
+    /// must be reported to [`SqLedger::retire`].
     ///
     /// # Errors
     ///
-    /// [`SqError`]; nothing is reserved then.
+    /// [`SqError`]; nothing is reserved.
     #[inline(always)]
     pub fn reserve<S: AsRef<[Atomic<u32>]>>(
         &mut self,
@@ -261,7 +264,7 @@ impl SqProducer {
         }
     }
 
-    /// The same, with a look at the ledger.
+    /// As [`reserve`](Self::reserve), with a look at the ledger.
     #[inline(never)]
     fn look<S: AsRef<[Atomic<u32>]>>(
         &mut self,
@@ -295,7 +298,7 @@ impl SqProducer {
         }
         let left = match signal {
             true => ledger.interval(),
-            // No overflow: less.
+            // No overflow: it is less.
             false => left.wrapping_sub(count),
         };
         // No overflow: see above.
@@ -303,16 +306,18 @@ impl SqProducer {
         Ok(Ticket { count, signal })
     }
 
-    /// Takes back the latest reservation, after posting failed without posting any of it.
+    /// Takes back the latest reservation, after posting failed and no part of the chain was posted.
     ///
     /// Must be called under the same hold of the lock as [`SqProducer::reserve`]. If a part of the
-    /// chain was posted, the queue has to be given up instead.
+    /// chain was posted, the queue must be given up instead.
     pub fn undo<S: AsRef<[Atomic<u32>]>>(&mut self, ledger: &SqLedger<S>, ticket: Ticket) {
         let left = if ticket.signal {
-            // The completion cannot come, since nothing was posted; the consumer is not there.
+            // The completion cannot come, since nothing was posted, so the consumer does not access
+            // the note.
             let pos = ledger.notes_in.load(Relaxed);
             ledger.notes_in.store(pos.wrapping_sub(1), Release);
-            // How many before are not covered is not known any more: the next chain is.
+            // The number of earlier requests without a note is not known any more: the next chain
+            // is signaled.
             0
         } else {
             let left = self.left.saturating_add(self.free);

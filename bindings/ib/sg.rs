@@ -18,15 +18,15 @@ use crate::{
     raw, //
 };
 
-/// A scatter list and the memory it describes.
+/// A scatter list and the memory that it describes.
 ///
-/// Like [`Pages`], the memory is copied from and to, never borrowed.
+/// As with [`Pages`], the memory is copied from and to, never borrowed.
 ///
 /// # Invariants
 ///
-/// `list` is a terminated scatter list of the segments, which lie in `pages`
-/// one for one, at `offset`, `len` bytes. It belongs to whom [`lend`](Self::lend)
-/// gave it while `lent` is set, and to nobody else.
+/// `list` is a terminated scatter list of the segments, each of which is `len` bytes at `offset` of
+/// its `pages`. While `lent` is set, the list belongs to the caller that [`lend`](Self::lend) gave
+/// it to, and to no other code.
 pub struct SgBuffer {
     list: KVVec<raw::scatterlist>,
     segments: KVVec<Segment>,
@@ -40,11 +40,10 @@ struct Segment {
     len: usize,
 }
 
-// SAFETY: Owns its memory.
+// SAFETY: The buffer owns its memory.
 unsafe impl Send for SgBuffer {}
-// SAFETY: The segments are only read, their memory is copied from and to. What
-// is in the list, which mapping it writes to, is left to the one who has it by
-// `lend`.
+// SAFETY: The segments are only read, their memory is copied from and to. The list, which mapping
+// it writes to, is only used by the caller that got it from `lend`.
 unsafe impl Sync for SgBuffer {}
 
 impl SgBuffer {
@@ -53,7 +52,7 @@ impl SgBuffer {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an empty segment or one beyond the page allocator.
+    /// `EINVAL` for an empty segment, or one too large for the page allocator.
     pub fn new(segments: impl ExactSizeIterator<Item = (usize, usize)>) -> Result<Self> {
         let mut lent = KVVec::with_capacity(segments.len(), GFP_KERNEL)?;
         for (offset, len) in segments {
@@ -64,9 +63,9 @@ impl SgBuffer {
         Self::of_pages(lent.into_iter())
     }
 
-    /// Segments in pages of the caller's, nothing of which is copied: `len` bytes at `offset` for
-    /// each `(pages, offset, len)`. They stay as long as this, and so for as long as a request uses
-    /// it. Sleeps.
+    /// Uses pages of the caller, without copying, as segments: `len` bytes at `offset` for each
+    /// `(pages, offset, len)`. The pages stay as long as this buffer, and so for as long as a
+    /// request uses it. Sleeps.
     ///
     /// # Errors
     ///
@@ -84,30 +83,30 @@ impl SgBuffer {
                 return Err(EINVAL);
             }
             this.len = this.len.checked_add(len).ok_or(EINVAL)?;
-            // SAFETY: All zeroes is a valid entry, to be initialised below.
+            // SAFETY: All zeroes is a valid entry. It is initialised below.
             this.list.push(unsafe { core::mem::zeroed() }, GFP_KERNEL)?;
             this.segments
                 .push(Segment { pages, offset, len }, GFP_KERNEL)?;
         }
-        // What was counted, not what the iterator announced.
+        // The real number of segments, not the number that the iterator announced.
         let nr = u32::try_from(this.list.len())?;
         if nr != 0 {
-            // SAFETY: There are `nr` entries.
+            // SAFETY: The list has `nr` entries.
             unsafe { raw::rtrs_helper_sg_init_table(this.list.as_mut_ptr(), nr) };
         }
         for (entry, segment) in this.list.iter_mut().zip(this.segments.iter()) {
-            // SAFETY: Inside the segment's memory, which is lowmem.
+            // SAFETY: The range is inside the segment's memory, which is lowmem.
             // CAST: Checked above.
             unsafe {
                 let start = segment.pages.as_ptr().add(segment.offset);
                 raw::rtrs_helper_sg_set_buf(entry, start.cast(), segment.len as u32);
             }
         }
-        // INVARIANT: Made so above.
+        // INVARIANT: The list was made of the segments above, and is not lent.
         Ok(this)
     }
 
-    /// Bytes of all segments.
+    /// Number of bytes of all segments.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -117,8 +116,7 @@ impl SgBuffer {
         self.len == 0
     }
 
-    /// Calls `f` for the parts of the segments that make up `[0, len)`, with
-    /// their place in that.
+    /// Calls `f` for the parts of the segments that make up `[0, len)`, with their range in it.
     fn for_each_part(
         &self,
         len: usize,
@@ -151,31 +149,30 @@ impl SgBuffer {
         })
     }
 
-    /// The list, for one request at a time. Any context.
+    /// Lends the list, to one request at a time. Any context.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while another one has it.
+    /// `EBUSY` while another request has it.
     ///
     /// # Safety
     ///
-    /// `self` must stay, and [`give_back`](Self::give_back) must not be called,
-    /// until nothing uses the result any more.
+    /// `self` must stay valid, and [`give_back`](Self::give_back) must not be called, until nothing
+    /// uses the result any more.
     pub(crate) unsafe fn lend(&self) -> Result<(*mut raw::scatterlist, u32)> {
-        // What was done with the list before is done: pairs with `give_back`.
+        // Acquire pairs with `give_back`: all earlier accesses to the list are visible.
         self.lent.cmpxchg(false, true, Acquire).map_err(|_| EBUSY)?;
-        // CAST: Was checked in `new()`.
+        // CAST: Checked in `of_pages()`.
         Ok((self.list.as_ptr().cast_mut(), self.list.len() as u32))
     }
 
-    /// The list can be lent again. Any context.
+    /// Gives the list back, so that it can be lent again. Any context.
     ///
     /// # Safety
     ///
-    /// The caller must have it by [`lend`](Self::lend), and nothing use it any
-    /// more.
+    /// The caller must have the list from [`lend`](Self::lend), and nothing may use it any more.
     pub(crate) unsafe fn give_back(&self) {
-        // INVARIANT: By the function's requirement nobody has it.
+        // INVARIANT: By the safety requirements of this function, nothing uses the list any more.
         self.lent.store(false, Release);
     }
 }

@@ -10,25 +10,25 @@ use crate::raw;
 ///
 /// # Errors
 ///
-/// `ENODEV` if there is none.
+/// `ENODEV` if there is no such interface.
 pub fn interface_index(name: &core::ffi::CStr) -> Result<u32> {
-    // SAFETY: A C string.
+    // SAFETY: `name` is a C string.
     match unsafe { raw::rtrs_helper_ifindex(kernel::str::CStrExt::as_char_ptr(name)) } {
         0 => Err(ENODEV),
         index => Ok(index),
     }
 }
 
-/// An address as the connection manager takes it: IPv4, IPv6 or InfiniBand.
+/// An address for the connection manager: IPv4, IPv6 or InfiniBand.
 ///
 /// # Invariants
 ///
-/// Bytes behind the family's structure are zero.
+/// Bytes after the structure of the family are zero.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct SockAddr(raw::__kernel_sockaddr_storage);
 
-// SAFETY: Plain bytes, whatever the generated type has for alignment.
+// SAFETY: The type holds plain bytes; the generated type has a pointer for alignment only.
 unsafe impl Send for SockAddr {}
 // SAFETY: As above.
 unsafe impl Sync for SockAddr {}
@@ -47,18 +47,18 @@ impl SockAddr {
         const { assert!(core::mem::size_of::<T>() <= core::mem::size_of::<Self>()) };
         const { assert!(core::mem::align_of::<T>() <= core::mem::align_of::<Self>()) };
         let mut this = Self::zeroed();
-        // SAFETY: The storage is large and aligned enough for `T`, see above;
-        // only called with the C structures below.
+        // SAFETY: The storage is large and aligned enough for `T`, see above; this is only called
+        // with the C structures below.
         unsafe { core::ptr::from_mut(&mut this.0).cast::<T>().write(part) };
         this
     }
 
     /// # Safety
     ///
-    /// `T` must be the C structure of the address' family.
+    /// `T` must be the C structure of the address's family.
     unsafe fn part<T: Copy>(&self) -> T {
-        // SAFETY: The storage is large and aligned enough, and holds a `T` by
-        // the function's requirement.
+        // SAFETY: The storage is large and aligned enough, and by the safety requirements of this
+        // function it holds a `T`.
         unsafe { core::ptr::from_ref(&self.0).cast::<T>().read() }
     }
 
@@ -96,7 +96,7 @@ impl SockAddr {
         sib.sib_family = AF_IB;
         sib.sib_pkey = u16::MAX.to_be();
         sib.sib_addr.ib_u.uib_addr8 = gid;
-        // The port is unsigned all the way, so that those from 32768 leave the prefix intact.
+        // The port stays unsigned, so that ports from 32768 leave the prefix intact.
         sib.sib_sid = (u64::from(raw::RDMA_IB_IP_PS_IB) | u64::from(port)).to_be();
         sib.sib_sid_mask = u64::MAX.to_be();
         Self::from_part(sib)
@@ -106,15 +106,16 @@ impl SockAddr {
     ///
     /// # Errors
     ///
-    /// `EAFNOSUPPORT` for a family that is none of the three.
+    /// `EAFNOSUPPORT` for any other family.
     ///
     /// # Safety
     ///
-    /// `ptr` must point to an address whose size is that of its family.
+    /// `ptr` must point to an address with the full size of its family.
     pub unsafe fn from_raw(ptr: *const core::ffi::c_void) -> Result<Self> {
         // SAFETY: Every `sockaddr` starts with its family.
         let family = unsafe { ptr.cast::<u16>().read_unaligned() };
-        // SAFETY: By the function's requirement there are that many bytes.
+        // SAFETY: By the safety requirements of this function, the address has the size of its
+        // family.
         unsafe {
             match family {
                 AF_INET => {
@@ -146,7 +147,7 @@ impl SockAddr {
     ///
     /// `ptr` must point to a writable `struct sockaddr_storage`.
     pub unsafe fn write_raw(&self, ptr: *mut core::ffi::c_void) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `ptr` is writable.
         unsafe {
             ptr.cast::<raw::__kernel_sockaddr_storage>()
                 .write_unaligned(self.0)
@@ -161,7 +162,7 @@ impl SockAddr {
     /// Address bytes of an IPv4 address.
     pub fn as_v4(&self) -> Option<[u8; 4]> {
         (self.family() == AF_INET).then(|| {
-            // SAFETY: The family says so.
+            // SAFETY: The family is that of the structure.
             let sin: raw::sockaddr_in = unsafe { self.part() };
             sin.sin_addr.s_addr.to_ne_bytes()
         })
@@ -170,7 +171,7 @@ impl SockAddr {
     /// Address bytes and scope of an IPv6 address.
     pub fn as_v6(&self) -> Option<([u8; 16], u32)> {
         (self.family() == AF_INET6).then(|| {
-            // SAFETY: The family says so; every bit pattern is an address.
+            // SAFETY: The family is that of the structure; every bit pattern is an address.
             unsafe {
                 let sin6: raw::sockaddr_in6 = self.part();
                 (sin6.sin6_addr.in6_u.u6_addr8, sin6.sin6_scope_id)
@@ -181,7 +182,7 @@ impl SockAddr {
     /// GID of an InfiniBand address.
     pub fn as_gid(&self) -> Option<[u8; 16]> {
         (self.family() == AF_IB).then(|| {
-            // SAFETY: The family says so; every bit pattern is a GID.
+            // SAFETY: The family is that of the structure; every bit pattern is a GID.
             unsafe {
                 let sib: raw::sockaddr_ib = self.part();
                 sib.sib_addr.ib_u.uib_addr8
@@ -197,11 +198,11 @@ impl SockAddr {
     /// The port: of an IP address, or in the service id of an InfiniBand address.
     pub fn port(&self) -> u16 {
         match self.family() {
-            // SAFETY: The family says so.
+            // SAFETY: The family is that of the structure.
             AF_INET => u16::from_be(unsafe { self.part::<raw::sockaddr_in>() }.sin_port),
-            // SAFETY: The family says so.
+            // SAFETY: The family is that of the structure.
             AF_INET6 => u16::from_be(unsafe { self.part::<raw::sockaddr_in6>() }.sin6_port),
-            // SAFETY: The family says so.
+            // SAFETY: The family is that of the structure.
             // CAST: The port is in the last 16 bits of the id.
             AF_IB => u64::from_be(unsafe { self.part::<raw::sockaddr_ib>() }.sib_sid) as u16,
             _ => 0,
@@ -216,7 +217,7 @@ impl SockAddr {
     ///
     /// `ptr` must be valid.
     pub(super) unsafe fn from_storage(ptr: *const raw::__kernel_sockaddr_storage) -> Self {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `ptr` is writable.
         Self(unsafe { ptr.read() })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that come and go, and what happens to their ports.
+//! Notifications about devices that come and go, and about their ports.
 
 use core::{
     cell::UnsafeCell,
@@ -24,12 +24,12 @@ use crate::{
     raw, //
 };
 
-/// What happened to a device.
+/// An event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// It is there; also said of those that were when the watch began.
+    /// The device was added; also sent for devices that were present when the watch began.
     Added,
-    /// It is going away.
+    /// The device is being removed.
     Removed,
     /// A port is usable.
     PortActive(u32),
@@ -37,7 +37,7 @@ pub enum DeviceEvent {
     PortDown(u32),
     /// The addresses of a port changed.
     GidChange(u32),
-    /// It is broken.
+    /// The device is broken.
     Fatal,
 }
 
@@ -45,7 +45,7 @@ pub enum DeviceEvent {
 ///
 /// # Safety
 ///
-/// [`watch()`](Self::watch) always returns the same.
+/// [`watch()`](Self::watch) must always return the same watch.
 pub unsafe trait HasWatch: Sized + 'static {
     /// The static watch that belongs to the type.
     fn watch() -> &'static DeviceWatch<Self>
@@ -67,7 +67,7 @@ macro_rules! device_watch {
     ($vis:vis static $name:ident: $type:ty = $text:expr;) => {
         $vis static $name: $crate::ib::DeviceWatch<$type> = $crate::ib::DeviceWatch::new($text);
 
-        // SAFETY: There is only this one.
+        // SAFETY: There is only this watch of the type.
         unsafe impl $crate::ib::HasWatch for $type {
             fn watch() -> &'static $crate::ib::DeviceWatch<Self> {
                 &$name
@@ -77,14 +77,13 @@ macro_rules! device_watch {
 }
 pub use device_watch;
 
-/// Somebody who watches devices. A type without values: the functions C calls
-/// carry no context.
+/// A watcher of devices. It is a type without values: the functions that C calls get no context.
 pub trait Watch: HasWatch {
-    /// Something happened. Process context; must not wait for other events.
+    /// Called for an event. Process context; must not wait for other events.
     fn device_event(device: &Device, event: DeviceEvent);
 }
 
-/// An `ib_client`, to be a static.
+/// An `ib_client`, which must be a static variable.
 pub struct DeviceWatch<W> {
     client: UnsafeCell<raw::ib_client>,
     started: Atomic<bool>,
@@ -95,14 +94,14 @@ pub struct DeviceWatch<W> {
 // ib_core while it is.
 unsafe impl<W> Sync for DeviceWatch<W> {}
 
-/// Keeps a watch going. Dropping it ends it, and waits for callbacks; sleeps.
+/// A watch that has begun. Dropping it ends the watch, and waits for callbacks; sleeps.
 ///
 /// # Invariants
 ///
 /// The watch is `W::watch()`, and its client is registered.
 pub struct Watching<W: Watch>(&'static DeviceWatch<W>);
 
-/// What is registered with each device.
+/// The handler that is registered with each device.
 #[repr(C)]
 struct DeviceHandler {
     handler: raw::ib_event_handler,
@@ -128,30 +127,29 @@ impl<W: Watch> DeviceWatch<W> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a watch that is not the one of its type, `EBUSY` if it has begun, and not
-    /// ended.
+    /// `EINVAL` for a watch that is not that of its type, `EBUSY` if it has begun and not ended.
     pub fn start(&'static self) -> Result<Watching<W>> {
-        // The callbacks find only that one.
+        // The callbacks use only that watch.
         if !core::ptr::eq(self, W::watch()) {
             return Err(EINVAL);
         }
         if self.started.cmpxchg(false, true, Full).is_err() {
             return Err(EBUSY);
         }
-        // SAFETY: Static, and not registered, see above.
+        // SAFETY: The client is static, and not registered, see above.
         let ret = to_result(unsafe { raw::ib_register_client(self.client.get()) });
         if let Err(e) = ret {
             self.started.store(false, Release);
             return Err(e);
         }
-        // INVARIANT: Just checked, and registered.
+        // INVARIANT: The watch was checked above, and its client was just registered.
         Ok(Watching(self))
     }
 }
 
 impl<W: Watch> Drop for Watching<W> {
     fn drop(&mut self) {
-        // SAFETY: Registered, by the type invariant.
+        // SAFETY: By the type invariant the client is registered.
         unsafe { raw::ib_unregister_client(self.0.client.get()) };
         self.0.started.store(false, Release);
     }
@@ -159,11 +157,11 @@ impl<W: Watch> Drop for Watching<W> {
 
 /// # Safety
 ///
-/// To be called by ib_core for a client made by [`DeviceWatch::<W>::new`].
+/// Must be called by ib_core only, for a client made by [`DeviceWatch::<W>::new`].
 unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
     let handler = KBox::new(
         DeviceHandler {
-            // SAFETY: All zeroes is valid; initialised below.
+            // SAFETY: All zeroes is a valid `ib_event_handler`. It is initialised below.
             handler: unsafe { core::mem::zeroed() },
         },
         GFP_KERNEL,
@@ -188,12 +186,12 @@ unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
 
 /// # Safety
 ///
-/// As for [`add`]; `data` is what that stored.
+/// As for [`add`]; `data` must be the pointer that [`add`] stored.
 unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
     // SAFETY: `ib_core` calls this once for each successful `add()`.
     unsafe {
         W::device_event(Device::from_raw(dev), DeviceEvent::Removed);
-        // Waits for a handler that runs.
+        // Waits for a running handler.
         raw::ib_unregister_event_handler(core::ptr::addr_of_mut!(
             (*data.cast::<DeviceHandler>()).handler
         ));
@@ -203,11 +201,12 @@ unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::
 
 /// # Safety
 ///
-/// To be called by ib_core for a handler registered by [`add`].
+/// Must be called by ib_core only, for a handler registered by [`add`].
 unsafe extern "C" fn event<W: Watch>(_: *mut raw::ib_event_handler, ev: *mut raw::ib_event) {
     // SAFETY: `ib_core` passes a valid event.
     let ev = unsafe { &*ev };
-    // SAFETY: Called for events of a port only; those have its number there.
+    // SAFETY: This is called for events of a port only, which have its number in this member of the
+    // union.
     let port = || unsafe { ev.element.port_num };
     let what = match ev.event {
         raw::ib_event_type_IB_EVENT_PORT_ACTIVE => DeviceEvent::PortActive(port()),

@@ -14,20 +14,20 @@ use crate::raw;
 pub struct WcStatus(raw::ib_wc_status);
 
 impl WcStatus {
-    /// The work request was carried out.
+    /// The work request succeeded.
     pub const SUCCESS: Self = Self(raw::ib_wc_status_IB_WC_SUCCESS);
-    /// It was flushed because the queue pair is in error state.
+    /// The work request was flushed because the queue pair is in error state.
     pub const FLUSHED: Self = Self(raw::ib_wc_status_IB_WC_WR_FLUSH_ERR);
 
-    /// Whether the work request was carried out.
+    /// Whether the work request succeeded.
     #[inline]
     pub fn is_ok(self) -> bool {
         self == Self::SUCCESS
     }
 
-    /// Whether it failed because the peer broke a rule: sent more than there is room for, named
-    /// memory that is not its own, or not ours, or did what the connection does not allow. Whoever
-    /// only loses a connection causes none of these.
+    /// Whether the work request failed because the peer broke a rule: it sent more than there is
+    /// room for, used memory that it or this side does not have, or sent a request that the
+    /// connection does not allow. A peer that only loses its connection causes none of these.
     pub fn is_violation(self) -> bool {
         matches!(
             self.0,
@@ -39,7 +39,7 @@ impl WcStatus {
 
     /// Text for a log line.
     pub fn message(self) -> &'static CStr {
-        // SAFETY: Returns a static string for every value.
+        // SAFETY: The function returns a static string for every value.
         unsafe { CStr::from_char_ptr(raw::ib_wc_status_msg(self.0)) }
     }
 }
@@ -50,12 +50,12 @@ impl core::fmt::Debug for WcStatus {
     }
 }
 
-/// What completed.
+/// The operation that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WcOpcode {
-    /// A send of ours.
+    /// A local send.
     Send,
-    /// An RDMA write of ours.
+    /// A local RDMA write.
     RdmaWrite,
     /// A local invalidation.
     LocalInv,
@@ -65,11 +65,11 @@ pub enum WcOpcode {
     Recv,
     /// An RDMA write with immediate of the peer arrived.
     RecvRdmaWithImm,
-    /// Something this crate does not post.
+    /// An operation that this crate does not post.
     Other(u32),
 }
 
-/// A work completion, borrowed for the time of the callback.
+/// A work completion, borrowed for the duration of the callback.
 #[repr(transparent)]
 pub struct Wc(kernel::types::Opaque<raw::ib_wc>);
 
@@ -78,36 +78,37 @@ impl Wc {
     ///
     /// `wc` must be a completion that ib_core passed to a `done` callback.
     pub(super) unsafe fn from_raw<'a>(wc: *mut raw::ib_wc) -> &'a Self {
-        // SAFETY: By the function's requirement; `Wc` is transparent.
+        // SAFETY: By the safety requirements of this function, the completion is valid; `Wc` is
+        // transparent.
         unsafe { &*wc.cast() }
     }
 
     #[inline]
     fn raw(&self) -> &raw::ib_wc {
-        // SAFETY: Nobody writes a completion while its callback runs.
+        // SAFETY: The completion is valid, and is not written while its callback runs.
         unsafe { &*self.0.get() }
     }
 
-    /// Status of the work request. With an error only the status counts.
+    /// Status of the work request. If it is an error, no other field is valid.
     #[inline]
     pub fn status(&self) -> WcStatus {
         WcStatus(self.raw().status)
     }
 
-    /// What there is to know of a work request that was carried out. Of one that was not the driver
-    /// has filled in the status only.
+    /// The further fields of a successful work request. For any other one the driver has set the
+    /// status only.
     #[inline(always)]
     pub fn success(&self) -> Option<&Success> {
         if !self.status().is_ok() {
             return None;
         }
-        // INVARIANT: Its status was looked at.
-        // SAFETY: `Success` is as transparent as `Wc`.
+        // INVARIANT: The status was checked above.
+        // SAFETY: `Success` and `Wc` are both transparent.
         Some(unsafe { &*core::ptr::from_ref(self).cast() })
     }
 }
 
-/// The completion of a work request that was carried out.
+/// The completion of a successful work request.
 ///
 /// # Invariants
 ///
@@ -118,11 +119,11 @@ pub struct Success(kernel::types::Opaque<raw::ib_wc>);
 impl Success {
     #[inline]
     fn raw(&self) -> &raw::ib_wc {
-        // SAFETY: Nobody writes a completion while its callback runs.
+        // SAFETY: The completion is valid, and is not written while its callback runs.
         unsafe { &*self.0.get() }
     }
 
-    /// What completed.
+    /// The operation that completed.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
         match self.raw().opcode {
@@ -136,7 +137,7 @@ impl Success {
         }
     }
 
-    /// The immediate, in host order, of an RDMA write of the peer, if that has arrived.
+    /// The immediate value, in host order, if this is the arrival of an RDMA write of the peer.
     #[inline(always)]
     pub fn written(&self) -> Option<u32> {
         match self.raw().opcode {
@@ -145,29 +146,29 @@ impl Success {
         }
     }
 
-    /// Bytes received.
+    /// Number of bytes received.
     #[inline]
     pub fn byte_len(&self) -> usize {
         self.raw().byte_len as usize
     }
 
-    /// The immediate of a received message, in host order.
+    /// The immediate value of a received message, in host order.
     #[inline(always)]
     pub fn imm(&self) -> Option<u32> {
         // CAST: Flags are an `int` in the structure.
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_IMM != 0 {
-            // SAFETY: The flag says that this member of the union was written.
+            // SAFETY: The flag shows that this member of the union was written.
             Some(u32::from_be(unsafe { self.raw().ex.imm_data }))
         } else {
             None
         }
     }
 
-    /// The key that a received message invalidated here.
+    /// The local key that a received message invalidated.
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<u32> {
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0 {
-            // SAFETY: The flag says that this member of the union was written.
+            // SAFETY: The flag shows that this member of the union was written.
             Some(unsafe { self.raw().ex.invalidate_rkey })
         } else {
             None

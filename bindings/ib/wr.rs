@@ -2,9 +2,9 @@
 
 //! Send work requests.
 //!
-//! A [`Chain`] is built where it stays until it was posted, and posted as a whole: the driver
-//! takes its lock and rings its doorbell once. Each request is written to its place once; what
-//! builds them is inlined, so that the place is known to the compiler.
+//! A [`Chain`] is built in its final place, and posted as a whole: the driver takes its lock and
+//! rings its doorbell once. Each request is written to its place once; the functions that build
+//! requests are inlined, so that the compiler knows the place.
 
 use core::mem::MaybeUninit;
 
@@ -23,8 +23,9 @@ use super::{
 };
 use crate::raw;
 
-/// A local scatter/gather element: memory that a domain keeps for as long as a queue pair of it
-/// may use that. Only those take it: a key may be good for the whole device.
+/// A local scatter/gather element: memory that a domain keeps for as long as one of its queue pairs
+/// may use it. Only queue pairs of the domain accept the element, although its key may be valid for
+/// the whole device.
 #[derive(Clone, Copy)]
 pub struct Sge<'d> {
     raw: raw::ib_sge,
@@ -79,7 +80,7 @@ impl<'d> From<Sge<'d>> for Sges<'d, 1> {
 }
 
 impl<'d, const N: usize> Sges<'d, N> {
-    /// None yet.
+    /// No elements yet.
     #[inline]
     pub const fn new() -> Self {
         Self {
@@ -93,11 +94,11 @@ impl<'d, const N: usize> Sges<'d, N> {
         }
     }
 
-    /// Appends one.
+    /// Appends an element.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no room, or it is of another domain than those before.
+    /// `EINVAL` if there is no room, or if it is of another domain than the elements before.
     #[inline]
     pub fn push(&mut self, sge: Sge<'d>) -> Result {
         self.belong_to(sge.domain)?;
@@ -121,17 +122,16 @@ impl<'d, const N: usize> Sges<'d, N> {
     }
 }
 
-/// Memory of the peer. Whether it may be written is for the peer's device to
-/// say: any value is safe here.
+/// Memory of the peer. The peer's device checks whether it may be written: any value is safe here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
-    /// Address in the peer's terms.
+    /// Address as the peer defines it.
     pub addr: u64,
     /// Key.
     pub rkey: u32,
 }
 
-/// Room for any work request a [`Chain`] can hold.
+/// Room for any work request that a [`Chain`] can hold.
 #[repr(C)]
 union AnyWr {
     send: raw::ib_send_wr,
@@ -141,9 +141,9 @@ union AnyWr {
 
 /// Up to `N` send work requests of one queue pair, posted together, in this order.
 ///
-/// The elements and regions they name are borrowed until the chain is posted, and are of the queue
-/// pair's domain: memory of another one may go before the queue pair does. What does not fit, or
-/// does not belong, makes a chain that cannot be posted.
+/// The elements and regions that they refer to are borrowed until the chain is posted, and are of
+/// the queue pair's domain: memory of another domain may be freed before the queue pair. A request
+/// that does not fit, or is of another domain, makes a chain that cannot be posted.
 pub struct Chain<'q, const N: usize> {
     qp: &'q QueuePair,
     wrs: [MaybeUninit<AnyWr>; N],
@@ -158,25 +158,25 @@ impl<'q, const N: usize> Chain<'q, N> {
         Self {
             qp,
             // Not an array of constants, which the compiler clears.
-            // SAFETY: What need not be initialised are the elements.
+            // SAFETY: The elements are `MaybeUninit`, which need not be initialised.
             wrs: unsafe { MaybeUninit::uninit().assume_init() },
             len: 0,
         }
     }
 
-    /// Whether there is none.
+    /// Whether the chain is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Appends; a chain that is full becomes one that cannot be posted.
+    /// Appends a request. A full chain becomes one that cannot be posted.
     #[inline(always)]
     fn push(&mut self, wr: AnyWr) -> &mut Self {
         // CAST: `usize` has at least 32 bits.
         if let Some(slot) = self.wrs.get_mut(self.len as usize) {
             slot.write(wr);
-            // Less than `N` before.
+            // No overflow: it was less than `N`.
             self.len = self.len.wrapping_add(1);
         } else {
             self.len = u32::MAX;
@@ -184,7 +184,7 @@ impl<'q, const N: usize> Chain<'q, N> {
         self
     }
 
-    /// What is named is of `domain`.
+    /// Records that memory of `domain` is used. With another domain the chain cannot be posted.
     #[inline(always)]
     fn belong_to(&mut self, domain: Option<&'q Domain>) -> &mut Self {
         if domain.is_some_and(|domain| !self.qp.is_of(domain)) {
@@ -228,13 +228,13 @@ impl<'q, const N: usize> Chain<'q, N> {
         self.push(AnyWr { rdma: wr }).belong_to(sges.domain)
     }
 
-    /// RDMA write of `sges` to the peer's memory.
+    /// Appends an RDMA write of `sges` to the peer's memory.
     #[inline(always)]
     pub fn rdma_write<const M: usize>(&mut self, sges: &'q Sges<'_, M>, to: Remote) -> &mut Self {
         self.rdma(raw::ib_wr_opcode_IB_WR_RDMA_WRITE, sges, to, 0)
     }
 
-    /// RDMA write that also tells the peer about it, with a word `imm`.
+    /// Appends an RDMA write that also notifies the peer, with the immediate value `imm`.
     #[inline(always)]
     pub fn rdma_write_imm<const M: usize>(
         &mut self,
@@ -250,14 +250,14 @@ impl<'q, const N: usize> Chain<'q, N> {
         )
     }
 
-    /// Message to the peer.
+    /// Appends a message to the peer.
     #[inline(always)]
     pub fn send<const M: usize>(&mut self, sges: &'q Sges<'_, M>) -> &mut Self {
         let send = self.base(raw::ib_wr_opcode_IB_WR_SEND, sges.raws(), 0);
         self.push(AnyWr { send }).belong_to(sges.domain)
     }
 
-    /// Message to the peer with a word `imm`.
+    /// Appends a message to the peer with the immediate value `imm`.
     #[inline(always)]
     pub fn send_imm<const M: usize>(&mut self, sges: &'q Sges<'_, M>, imm: u32) -> &mut Self {
         let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
@@ -265,14 +265,14 @@ impl<'q, const N: usize> Chain<'q, N> {
         self.push(AnyWr { send }).belong_to(sges.domain)
     }
 
-    /// Message without content that invalidates the peer's key `rkey`.
+    /// Appends an empty message that invalidates the peer's key `rkey`.
     #[inline(always)]
     pub fn send_inv(&mut self, rkey: u32) -> &mut Self {
         let send = self.base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, &[], rkey);
         self.push(AnyWr { send })
     }
 
-    /// Registration of what `mr` was last mapped to, under its current key.
+    /// Appends a registration of the memory that `mr` describes, with its current key.
     #[inline(always)]
     pub fn reg_mr(&mut self, mr: &'q Mr, access: Access) -> &mut Self {
         let reg = raw::ib_reg_wr {
@@ -284,7 +284,7 @@ impl<'q, const N: usize> Chain<'q, N> {
         self.push(AnyWr { reg }).belong_to(Some(mr.domain()))
     }
 
-    /// Invalidation of our own key `rkey`.
+    /// Appends an invalidation of the local key `rkey`.
     #[inline(always)]
     pub fn local_inv(&mut self, rkey: u32) -> &mut Self {
         let send = self.base(raw::ib_wr_opcode_IB_WR_LOCAL_INV, &[], rkey);
@@ -293,10 +293,9 @@ impl<'q, const N: usize> Chain<'q, N> {
 
     /// Posts the chain. Any context.
     ///
-    /// With a `token` the last request of the chain is signalled and its
-    /// completion delivers the token; the requests before it are retired by
-    /// it, too. Without, completions are only delivered if they fail, as
-    /// token `None`.
+    /// With a `token` the last request of the chain is signalled and its completion delivers the
+    /// token; it retires the requests before it, too. Without a token only failed completions are
+    /// delivered, with token `None`.
     ///
     /// # Errors
     ///
@@ -307,17 +306,17 @@ impl<'q, const N: usize> Chain<'q, N> {
         let (cqe, signal) = qp.entry_of(token)?;
         let (first, last) = self.link().ok_or(PostError::Invalid)?;
         let room = qp.reserve(n, signal)?;
-        // SAFETY: `link()` has linked what `push()` has initialised, and `self` stays where it is
-        // until this returns. What the requests name is of the domain of `qp`, or `belong_to()`
-        // had made a chain that cannot be linked; their completion entries are those of `qp`, from
-        // `base()`.
+        // SAFETY: `link()` has linked requests that `push()` has initialised, and `self` does not
+        // move until this returns. The memory that the requests refer to is of the domain of `qp`,
+        // as `belong_to()` would otherwise have made a chain that cannot be linked; their
+        // completion entries are those of `qp`, from `base()`.
         unsafe { room.post(first, last, cqe) }.map_err(PostError::from)
     }
 
     /// Links the requests for the driver; returns the first and the last. `None` when the chain
     /// is empty or has overflowed.
     ///
-    /// The pointers are good while `self` stays where it is.
+    /// The pointers are valid while `self` does not move.
     #[inline(always)]
     fn link(&mut self) -> Option<(*mut raw::ib_send_wr, *mut raw::ib_send_wr)> {
         // CAST: Every member of the union starts with an `ib_send_wr`, which `push()` has written.
@@ -333,8 +332,8 @@ impl<'q, const N: usize> Chain<'q, N> {
             unsafe { (*last).next = wr };
             last = wr;
         }
-        // SAFETY: As above; a chain whose post has failed may be posted again, without what was
-        // the rest of it.
+        // SAFETY: As above. The link must be reset because a chain may be posted again after a
+        // failure, with fewer requests.
         unsafe { (*last).next = core::ptr::null_mut() };
         Some((first, last))
     }
