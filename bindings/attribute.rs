@@ -3,10 +3,9 @@
 //! Tables of sysfs files.
 //!
 //! A table belongs to a type `T`; it can be used for devices
-//! ([`ClassDevice`](crate::class::ClassDevice)) and directories
-//! ([`Dir`](crate::kobject::Dir)) that own an `Arc<T>`, and its functions get
-//! that `T`. sysfs waits for functions that are running before a directory goes
-//! away, so it is always there.
+//! ([`ClassDevice`](crate::class::ClassDevice)) and directories ([`Dir`](crate::kobject::Dir)) that
+//! own an `Arc<T>`, and its functions get that `T`. sysfs waits for running functions before it
+//! removes a directory, so the `T` is always valid.
 //!
 //! ```ignore
 //! attributes! {
@@ -53,8 +52,8 @@ use crate::{
     },
 };
 
-/// What a file shows: up to 4095 bytes. What is more is cut off, with an error
-/// for the writer, who can ignore it.
+/// The contents of a file: up to 4095 bytes. Longer text is cut off, with an error for the writer,
+/// which can ignore it.
 pub struct Output<'a> {
     buf: &'a mut [u8],
     len: usize,
@@ -87,8 +86,8 @@ impl fmt::Write for Output<'_> {
 /// Prints a file. May sleep.
 pub type Show<T> = fn(&T, &mut Output<'_>) -> Result;
 
-/// Takes what was written to a file: all of it, up to 4096 bytes, any bytes.
-/// May sleep.
+/// Handles a write to a file. It gets all that was written, up to 4096 bytes of any value. May
+/// sleep.
 pub type Store<T> = fn(&T, &[u8]) -> Result;
 
 /// Like [`Store`], for a file that removes its own directory.
@@ -103,20 +102,20 @@ enum Input<T: 'static> {
 /// A file of a table; made by [`attributes!`].
 #[repr(C)]
 pub struct Attribute<T: 'static> {
-    /// First, so that C code's pointers to it are pointers to this. A bare
-    /// `attribute` is enough for directories that are not devices.
+    /// The first field, so that the pointers of C code to it are pointers to this structure.
+    /// Directories that are not devices use only the `attribute` in it.
     raw: raw::device_attribute,
     show: Option<Show<T>>,
     store: Input<T>,
 }
 
-// SAFETY: It is constant, and consists of functions and static strings.
+// SAFETY: An attribute is constant, and consists of functions and static strings.
 unsafe impl<T> Sync for Attribute<T> {}
 
 static_assert!(offset_of!(raw::device_attribute, attr) == 0);
 
 impl<T: Send + Sync> Attribute<T> {
-    /// Readable by everybody (0444).
+    /// Readable by all users (0444).
     pub const fn ro(name: &'static CStr, show: Show<T>) -> Self {
         Self::new(name, 0o444, Some(show), Input::None)
     }
@@ -126,13 +125,13 @@ impl<T: Send + Sync> Attribute<T> {
         Self::new(name, 0o400, Some(show), Input::None)
     }
 
-    /// Readable by everybody, writable by root (0644).
+    /// Readable by all users, writable by root (0644).
     pub const fn rw(name: &'static CStr, show: Show<T>, store: Store<T>) -> Self {
         Self::new(name, 0o644, Some(show), Input::Store(store))
     }
 
-    /// Like [`rw`](Self::rw), for a file that can remove its own directory. Not
-    /// for a table `in` a subdirectory, which does not compile.
+    /// Like [`rw`](Self::rw), for a file that can remove its own directory. Does not compile in a
+    /// table `in` a subdirectory.
     pub const fn rw_self(name: &'static CStr, show: Show<T>, store: StoreSelf<T>) -> Self {
         Self::new(name, 0o644, Some(show), Input::StoreSelf(store))
     }
@@ -153,7 +152,7 @@ impl<T: Send + Sync> Attribute<T> {
     }
 }
 
-/// What C code walks through: a table with an end mark. Made by [`attributes!`].
+/// The array for C code: a table with an end mark. Made by [`attributes!`].
 #[doc(hidden)]
 #[repr(transparent)]
 pub struct Pointers<T: 'static, const M: usize> {
@@ -161,19 +160,19 @@ pub struct Pointers<T: 'static, const M: usize> {
     _type: PhantomData<fn(&T)>,
 }
 
-// SAFETY: Constant.
+// SAFETY: The table is constant.
 unsafe impl<T, const M: usize> Sync for Pointers<T, M> {}
 
 impl<T, const M: usize> Pointers<T, M> {
-    /// `M` must be one more than `N`, and no file of a subdirectory remove itself, as it would be
-    /// looked for in the directory; both is checked.
+    /// `M` must be one more than `N`. No file of a subdirectory may remove itself, as it would be
+    /// looked up in the directory. Both conditions are checked.
     pub const fn new<const N: usize>(files: &'static [Attribute<T>; N], is_sub: bool) -> Self {
         assert!(M == N + 1);
         let mut raw = [core::ptr::null_mut(); M];
         let mut i = 0;
         while i < N {
             assert!(!(is_sub && matches!(files[i].store, Input::StoreSelf(_))));
-            // The whole `Attribute`, which begins with the `attribute`.
+            // A pointer to the whole `Attribute`, which begins with the `attribute`.
             raw[i] = core::ptr::from_ref(&files[i]).cast_mut().cast();
             i += 1;
         }
@@ -184,8 +183,8 @@ impl<T, const M: usize> Pointers<T, M> {
     }
 }
 
-/// A table of files, for the directory itself or for a subdirectory of it; made
-/// by [`attributes!`].
+/// A table of files, for the directory itself or for one of its subdirectories; made by
+/// [`attributes!`].
 ///
 /// # Invariants
 ///
@@ -197,7 +196,7 @@ pub struct Group<T: 'static> {
     _type: PhantomData<fn(&T)>,
 }
 
-// SAFETY: Constant.
+// SAFETY: The table is constant.
 unsafe impl<T> Sync for Group<T> {}
 
 impl<T> Group<T> {
@@ -211,7 +210,7 @@ impl<T> Group<T> {
         if let Some(dir) = dir {
             raw.name = as_char_ptr_in_const_context(dir);
         }
-        // INVARIANT: What `Pointers` consists of.
+        // INVARIANT: `Pointers` is such an array.
         raw.__bindgen_anon_2.attrs_const = core::ptr::from_ref(files).cast();
         Self {
             raw,
@@ -223,11 +222,11 @@ impl<T> Group<T> {
     ///
     /// # Safety
     ///
-    /// `kobj` must be in sysfs, and its show and store operations must be such
-    /// that call [`show`] and [`store`] with a [`Node<T>`] that lives as long as
-    /// `kobj` does.
+    /// `kobj` must be in sysfs, and its show and store operations must call [`show`] and [`store`]
+    /// with a [`Node<T>`] that lives as long as `kobj`.
     pub(crate) unsafe fn create(&'static self, kobj: *mut raw::kobject) -> Result {
-        // SAFETY: By the function's requirement; the table is static.
+        // SAFETY: By the safety requirements of this function, `kobj` is in sysfs; the table is
+        // static.
         kernel::error::to_result(unsafe { raw::sysfs_create_group(kobj, &self.raw) })
     }
 }
@@ -265,7 +264,7 @@ macro_rules! attributes {
 }
 pub use attributes;
 
-/// What a directory with files owns.
+/// The data that a directory with files owns.
 #[pin_data]
 pub(crate) struct Node<T> {
     data: Arc<T>,
@@ -273,11 +272,11 @@ pub(crate) struct Node<T> {
     /// A file has removed itself.
     #[pin]
     removed: Completion,
-    /// For who waits until all directories are gone.
+    /// Counts the directory for the code that waits until all directories are gone.
     user: User,
 }
 
-/// Nobody removes anything.
+/// Nothing is being removed.
 const LIVE: u32 = 0;
 /// A file removes itself, or has done so.
 const SELF: u32 = 1;
@@ -302,8 +301,8 @@ impl<T> Node<T> {
         self.user.clone()
     }
 
-    /// To be called before the directory is removed: waits for a file that is
-    /// removing itself, and lets none begin to. Sleeps.
+    /// Must be called before the directory is removed: waits for a file that is removing itself,
+    /// and prevents further ones. Sleeps.
     pub(crate) fn begin_removal(&self) {
         if self.state.cmpxchg(LIVE, GONE, Full) == Err(SELF) {
             self.removed.wait();
@@ -314,10 +313,10 @@ impl<T> Node<T> {
 /// The right of a store function to remove the file it was called for; see
 /// [`Attribute::rw_self`].
 ///
-/// The removal of a directory waits for the functions of its files. So a
-/// function that wants its directory to be removed, by itself or by somebody it
-/// waits for, has to [`remove`](Self::remove) its own file first, after which
-/// it is not waited for any more. Its arguments stay valid until it returns.
+/// The removal of a directory waits for the functions of its files. So a function that removes its
+/// own directory, or waits for another task that does, must [`remove`](Self::remove) its own file
+/// first. After that the removal does not wait for the function. Its arguments stay valid until it
+/// returns.
 pub struct RemoveSelf<'a> {
     state: &'a Atomic<u32>,
     removed: &'a Completion,
@@ -326,19 +325,18 @@ pub struct RemoveSelf<'a> {
 }
 
 impl RemoveSelf<'_> {
-    /// Removes the file, and sleeps until nobody else is using it.
+    /// Removes the file, and sleeps until no other task is using it.
     ///
-    /// `false` if another one was faster: a writer to this file, or to another
-    /// one of this kind in this directory, or who removes the directory. Then
-    /// there is nothing to do but to return.
+    /// Returns `false` if another task was faster: a writer to this file or to another such file in
+    /// this directory, or a task that removes the directory. The caller must then just return.
     pub fn remove(self) -> bool {
         if self.state.cmpxchg(LIVE, SELF, Full).is_err() {
             return false;
         }
         // SAFETY: This runs in a store function of the file, which is in the directory itself, not
-        // below it, as `Pointers::new()` has checked; so that is in sysfs until this call at
-        // least; who wants to remove it from now on waits for `removed`. `attr` is the attribute
-        // the function was called for.
+        // in a subdirectory, as `Pointers::new()` has checked. So the directory is in sysfs at
+        // least until this call, and a task that wants to remove it waits for `removed`. `attr` is
+        // the attribute that the function was called for.
         let removed = unsafe { raw::sysfs_remove_file_self(self.kobj, self.attr) };
         self.removed.complete_all();
         removed
@@ -349,21 +347,22 @@ impl RemoveSelf<'_> {
 ///
 /// # Safety
 ///
-/// `node` must be valid during the call, `attr` be one of an [`Attribute<T>`],
-/// and `buf` a buffer of `PAGE_SIZE` bytes, initialised.
+/// `node` must be valid during the call, `attr` must be that of an [`Attribute<T>`], and `buf` an
+/// initialised buffer of `PAGE_SIZE` bytes.
 pub(crate) unsafe fn show<T: 'static>(
     node: &Node<T>,
     attr: *const raw::attribute,
     buf: *mut ffi::c_char,
 ) -> isize {
-    // SAFETY: By the function's requirement; static.
+    // SAFETY: By the safety requirements of this function, it is part of an [`Attribute<T>`], which
+    // is static.
     let attr = unsafe { &*attr.cast::<Attribute<T>>() };
     let Some(show) = attr.show else {
         return errno(EIO);
     };
     let mut out = Output {
         // sysfs complains about a full page.
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, `buf` has a page.
         buf: unsafe { slice::from_raw_parts_mut(buf.cast(), PAGE_SIZE - 1) },
         len: 0,
         full: false,
@@ -379,9 +378,8 @@ pub(crate) unsafe fn show<T: 'static>(
 ///
 /// # Safety
 ///
-/// sysfs must be calling, with these arguments, the store operation of `kobj`;
-/// `node` must be valid for as long as `kobj`, and `attr` be one of an
-/// [`Attribute<T>`].
+/// sysfs must be calling, with these arguments, the store operation of `kobj`; `node` must be valid
+/// for as long as `kobj`, and `attr` must be that of an [`Attribute<T>`].
 pub(crate) unsafe fn store<T: 'static>(
     node: *const Node<T>,
     kobj: *mut raw::kobject,
@@ -389,16 +387,17 @@ pub(crate) unsafe fn store<T: 'static>(
     buf: *const ffi::c_char,
     count: usize,
 ) -> isize {
-    // SAFETY: Sysfs passes a buffer with `count` bytes.
+    // SAFETY: `sysfs` passes a buffer with `count` bytes.
     let input = unsafe { slice::from_raw_parts(buf.cast::<u8>(), count) };
-    // SAFETY: By the function's requirement; static.
+    // SAFETY: By the safety requirements of this function, it is part of an [`Attribute<T>`], which
+    // is static.
     let result = match unsafe { &(*attr.cast::<Attribute<T>>()).store } {
         Input::None => Err(EIO),
-        // SAFETY: Sysfs keeps `kobj`, and thus `node`, until this returns.
+        // SAFETY: `sysfs` keeps `kobj`, and thus `node`, until this returns.
         Input::Store(store) => store(unsafe { &(*node).data }, input),
         Input::StoreSelf(store) => {
-            // The file may remove itself. From then on nobody waits for us.
-            // SAFETY: Sysfs keeps `kobj` now.
+            // The file may remove itself. From then on no task waits for this function.
+            // SAFETY: `kobj` is valid, as sysfs keeps it at this point.
             unsafe { raw::kobject_get(kobj) };
             // SAFETY: With the reference, `kobj` and `node` stay until it is
             // put, which is after the last use of the borrow.
@@ -410,7 +409,7 @@ pub(crate) unsafe fn store<T: 'static>(
                 attr,
             };
             let result = store(&node.data, input, token);
-            // SAFETY: The reference taken above.
+            // SAFETY: This puts the reference taken above.
             unsafe { raw::kobject_put(kobj) };
             result
         }
@@ -427,11 +426,11 @@ fn errno(error: Error) -> isize {
     error.to_errno() as isize
 }
 
-/// What is written to a file that does something when `1` is.
+/// Checks the input of a file that performs an action when `1` is written.
 ///
 /// # Errors
 ///
-/// `EINVAL` for anything else; one newline at the end does not matter.
+/// `EINVAL` for any other input; one newline at the end is ignored.
 pub fn expect_one(input: &[u8]) -> Result {
     match trim_newline(input) {
         b"1" => Ok(()),
@@ -439,11 +438,11 @@ pub fn expect_one(input: &[u8]) -> Result {
     }
 }
 
-/// What is written to a file to reset what it shows: `0` or `1`.
+/// Checks the input of a file that is reset by writing `0` or `1`.
 ///
 /// # Errors
 ///
-/// `EINVAL` for anything else; one newline at the end does not matter.
+/// `EINVAL` for any other input; one newline at the end is ignored.
 pub fn expect_reset(input: &[u8]) -> Result {
     match trim_newline(input) {
         b"0" | b"1" => Ok(()),

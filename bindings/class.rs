@@ -40,8 +40,8 @@ use crate::{
 
 /// A class of devices, `/sys/class/<name>`.
 ///
-/// Dropping it sleeps until all its devices, and all directories below them,
-/// are gone and freed: after that no code of theirs runs any more.
+/// Dropping it sleeps until all its devices, and all directories below them, are gone and freed:
+/// after that none of their code runs any more.
 //
 // Field order is teardown order: first the users, then the class.
 pub struct Class {
@@ -62,7 +62,8 @@ unsafe impl Sync for RawClass {}
 
 impl Drop for RawClass {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; `Class` has waited for its devices.
+        // SAFETY: By the type invariant this object owns the class; `Class` has waited for its
+        // devices.
         unsafe { raw::class_destroy(self.0.as_ptr()) }
     }
 }
@@ -73,7 +74,7 @@ impl Class {
         let users = Users::new()?;
         // SAFETY: The name is static.
         let class = from_err_ptr(unsafe { raw::class_create(name.as_char_ptr()) })?;
-        // INVARIANT: Just created.
+        // INVARIANT: The class was just created, and nothing else owns it.
         let raw = RawClass(NonNull::new(class).ok_or(ENOMEM)?);
         Ok(Self {
             users,
@@ -83,14 +84,14 @@ impl Class {
     }
 }
 
-/// What happened to a device, for user space.
+/// An event of a device, for user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uevent {
-    /// It has changed.
+    /// The device has changed.
     Change,
-    /// It is usable.
+    /// The device is usable.
     Online,
-    /// It is not usable for the time being.
+    /// The device is temporarily unusable.
     Offline,
 }
 
@@ -110,22 +111,21 @@ pub const MAX_UEVENT_VARS: usize = 8;
 /// A device without hardware: `/sys/class/<class>/<name>`, with files for a
 /// `T`.
 ///
-/// Dropping it removes it, with all that is in it, and sleeps until no function
-/// of its files is running: a store function must not do that to its own
-/// device, unless it was [removed](attribute::RemoveSelf) before.
+/// Dropping it removes the device with its contents, and sleeps until no function of its files is
+/// running: a store function must not drop its own device, unless its file was
+/// [removed](attribute::RemoveSelf) before.
 ///
-/// The `Arc<T>` is dropped when it is removed, or a little later if somebody
-/// else holds a reference of the C object.
+/// The `Arc<T>` is dropped when it is removed, or a little later if other code holds a reference to
+/// the C object.
 ///
 /// # Invariants
 ///
-/// `inner` is a [`DeviceBox<T>`] that was added, with a reference that belongs
-/// to this object.
+/// `inner` is a [`DeviceBox<T>`] that was added, and this object owns a reference to it.
 pub struct ClassDevice<T: Send + Sync + 'static> {
     inner: NonNull<DeviceBox<T>>,
 }
 
-/// A `device` and what belongs to it; freed by the release function.
+/// A `device` and its data; freed by the release function.
 #[pin_data]
 #[repr(C)]
 struct DeviceBox<T> {
@@ -138,8 +138,7 @@ struct DeviceBox<T> {
 
 // SAFETY: A `device` can be used and removed by every thread.
 unsafe impl<T: Send + Sync> Send for ClassDevice<T> {}
-// SAFETY: What can be done with a shared one is synchronised by the driver
-// core and sysfs.
+// SAFETY: The driver core and sysfs synchronise all operations on a shared device.
 unsafe impl<T: Send + Sync> Sync for ClassDevice<T> {}
 
 impl<T: Send + Sync> ClassDevice<T> {
@@ -148,8 +147,8 @@ impl<T: Send + Sync> ClassDevice<T> {
     /// User space is not told before [`announce`](Self::announce), so that more
     /// directories can be added.
     ///
-    /// A name that is already there is an [`EEXIST`] with a backtrace in the
-    /// log: the caller has to know what is there.
+    /// A name that exists already gives [`EEXIST`] with a backtrace in the log: the caller must
+    /// know the existing names.
     pub fn new(
         class: &Class,
         name: &CStr,
@@ -164,41 +163,37 @@ impl<T: Send + Sync> ClassDevice<T> {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: What the pointer points to is not moved.
+        // SAFETY: The contents of the box are not moved.
         let inner = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
-        // SAFETY: A box is valid.
+        // SAFETY: The pointer comes from a box, so it is valid.
         let dev = unsafe { (*inner).dev.get() };
 
-        // SAFETY: `dev` is zeroed, as it has to be, and lives until its release
-        // function is called. The class lives until that has happened, see
-        // `Class`.
+        // SAFETY: `dev` is zeroed, as required, and lives until its release function is called. The
+        // class lives until that has happened, see `Class`.
         unsafe {
             raw::device_initialize(dev);
             (*dev).class = class.raw.0.as_ptr();
             (*dev).release = Some(release::<T>);
             raw::rtrs_helper_uevent_suppress(dev, true);
         }
-        // SAFETY: The device is initialised; the format takes one string, which
-        // is one.
+        // SAFETY: The device is initialised; the format takes one string, and `name` is one.
         let ret = unsafe { raw::dev_set_name(dev, c"%s".as_char_ptr(), name.as_char_ptr()) };
-        // SAFETY: The device is initialised and, if this comes to it, has a
-        // name.
+        // SAFETY: The device is initialised, and has a name, as setting it succeeded.
         let ret = to_result(ret).and_then(|()| to_result(unsafe { raw::device_add(dev) }));
         if let Err(e) = ret {
-            // SAFETY: The only reference of a device that is not added.
+            // SAFETY: This is the only reference to a device that is not added.
             unsafe { raw::put_device(dev) };
             return Err(e);
         }
-        // INVARIANT: Added, with the initial reference. From here on dropping
-        // it removes it.
+        // INVARIANT: The device was added, and this object owns the initial reference. From here on
+        // dropping it removes the device.
         let device = Self {
             // SAFETY: A box is not null.
             inner: unsafe { NonNull::new_unchecked(inner) },
         };
         for group in groups {
-            // SAFETY: Just added. Files of a device are shown by `show` and
-            // stored by `store` below, because that is what is in the
-            // `device_attribute` of an `Attribute`.
+            // SAFETY: The device was just added. The `device_attribute` of an `Attribute` has the
+            // functions `show` and `store` below for the files of a device.
             unsafe { group.create(device.kobj()) }?;
         }
         Ok(device)
@@ -209,16 +204,15 @@ impl<T: Send + Sync> ClassDevice<T> {
         if self.inner().announced.xchg(true, Full) {
             return;
         }
-        // SAFETY: Alive by the type invariant. The flag is written at
-        // registration and here, where only one thread gets to.
+        // SAFETY: The device is alive by the type invariant. The flag is written at registration
+        // and here, which only one thread reaches.
         unsafe { raw::rtrs_helper_uevent_suppress(self.inner().dev.get(), false) };
-        // An event that gets lost, for want of memory, is not an error.
+        // An event that is lost for lack of memory is not an error.
         let _ = self.send(raw::kobject_action_KOBJ_ADD, &[]);
     }
 
-    /// Tells user space that something happened, with variables like
-    /// `c"STATE=up"`, at most [`MAX_UEVENT_VARS`]. Nothing happens before it is
-    /// [announced](Self::announce). Sleeps.
+    /// Sends an event to user space, with variables like `c"STATE=up"`, at most
+    /// [`MAX_UEVENT_VARS`]. Does nothing before the device is [announced](Self::announce). Sleeps.
     pub fn uevent(&self, event: Uevent, vars: &[&CStr]) -> Result {
         self.send(event.as_raw(), vars)
     }
@@ -231,23 +225,23 @@ impl<T: Send + Sync> ClassDevice<T> {
         for (to, var) in envp.iter_mut().zip(vars) {
             *to = var.as_char_ptr().cast_mut();
         }
-        // SAFETY: Added by the type invariant. `envp` has a null pointer at its
-        // end, and is only read.
+        // SAFETY: The device is added by the type invariant. `envp` has a null pointer at its end,
+        // and is only read.
         to_result(unsafe { raw::kobject_uevent_env(self.kobj(), action, envp.as_mut_ptr()) })
     }
 
-    /// What the files are for. Any context.
+    /// The data that the files belong to. Any context.
     pub fn data(&self) -> &Arc<T> {
         self.inner().node.data()
     }
 
     fn inner(&self) -> &DeviceBox<T> {
-        // SAFETY: Alive by the type invariant.
+        // SAFETY: The device is alive by the type invariant.
         unsafe { self.inner.as_ref() }
     }
 
     fn kobj(&self) -> *mut raw::kobject {
-        // SAFETY: Alive by the type invariant.
+        // SAFETY: The device is alive by the type invariant.
         unsafe { &raw mut (*self.inner().dev.get()).kobj }
     }
 
@@ -258,8 +252,7 @@ impl<T: Send + Sync> ClassDevice<T> {
 
 impl<'a, T: Send + Sync> From<&'a ClassDevice<T>> for Parent<'a> {
     fn from(device: &'a ClassDevice<T>) -> Self {
-        // SAFETY: Added by the type invariant, and it lives as long as
-        // `device`.
+        // SAFETY: The device is added by the type invariant, and lives as long as `device`.
         unsafe { Parent::new(device.kobj(), device.user()) }
     }
 }
@@ -267,9 +260,9 @@ impl<'a, T: Send + Sync> From<&'a ClassDevice<T>> for Parent<'a> {
 impl<T: Send + Sync> Drop for ClassDevice<T> {
     fn drop(&mut self) {
         self.inner().node.begin_removal();
-        // SAFETY: Added by the type invariant. No file is removing itself,
-        // which would use what this takes away. The reference is given up, and
-        // not used any more.
+        // SAFETY: The device is added by the type invariant. No file is removing itself, which
+        // would use the directory that this removes. The reference is given up, and not used any
+        // more.
         unsafe { raw::device_unregister(self.inner().dev.get()) };
     }
 }
@@ -278,7 +271,7 @@ impl<T: Send + Sync> Drop for ClassDevice<T> {
 ///
 /// `dev` must be that of a [`DeviceBox<T>`].
 unsafe fn from_dev<T>(dev: *mut raw::device) -> *mut DeviceBox<T> {
-    // The first field.
+    // `dev` is the first field.
     dev.cast()
 }
 
@@ -293,7 +286,7 @@ pub(crate) unsafe extern "C" fn show<T: Send + Sync + 'static>(
     attr: *mut raw::device_attribute,
     buf: *mut ffi::c_char,
 ) -> isize {
-    // SAFETY: By the function's requirement it is a `DeviceBox<T>`, which sysfs
+    // SAFETY: By the safety requirements of this function, it is a `DeviceBox<T>`, which sysfs
     // keeps until this returns; the buffer is a zeroed page.
     unsafe { attribute::show(&(*from_dev::<T>(dev)).node, attr.cast(), buf) }
 }
@@ -310,8 +303,8 @@ pub(crate) unsafe extern "C" fn store<T: Send + Sync + 'static>(
     buf: *const ffi::c_char,
     count: usize,
 ) -> isize {
-    // SAFETY: By the function's requirement it is a `DeviceBox<T>`, of which
-    // `node` and `kobj` are parts.
+    // SAFETY: By the safety requirements of this function, it is a `DeviceBox<T>`, which contains
+    // `node` and `kobj`.
     unsafe {
         let node = &raw const (*from_dev::<T>(dev)).node;
         attribute::store(node, &raw mut (*dev).kobj, attr.cast(), buf, count)
@@ -322,11 +315,11 @@ pub(crate) unsafe extern "C" fn store<T: Send + Sync + 'static>(
 ///
 /// Called by the driver core only, for a [`ClassDevice<T>`] without references.
 unsafe extern "C" fn release<T: Send + Sync>(dev: *mut raw::device) {
-    // SAFETY: From `KBox::into_raw` in `ClassDevice::new`; nobody uses it any
+    // SAFETY: The pointer comes from `KBox::into_raw` in `ClassDevice::new`; nothing uses it any
     // more.
     let inner = unsafe { KBox::from_raw(from_dev::<T>(dev)) };
     let last = inner.node.user();
     drop(inner);
-    // Of what comes after this, nothing sleeps: see `Tails`.
+    // The code after this does not sleep: see `Tails`.
     drop(last);
 }

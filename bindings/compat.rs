@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What differs between the kernels that are supported, in one place.
+//! The differences between the supported kernels, in one place.
 //!
-//! Each `cfg` is set by `probe.sh`, from what the kernel crate of the tree looks like.
+//! `probe.sh` sets each `cfg`, after inspecting the kernel crate of the tree.
 
 use crate::raw;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The error numbers the kernel crate has no constants for.
+//! The error numbers that the kernel crate has no constants for.
 //!
 //! The constants are [`Error`]s like those of [`kernel::error::code`], which
 //! are re-exported: they can be returned, compared and used as patterns.
@@ -14,7 +14,7 @@ use crate::raw;
 
 pub use kernel::error::code::*;
 
-// `Error` has one field, a `NonZeroI32`. Of the same size it is at offset 0 and
+// `Error` has one field, a `NonZeroI32`. As both have the same size, the field is at offset 0 and
 // there is nothing else.
 static_assert!(size_of::<Error>() == size_of::<core::num::NonZeroI32>());
 static_assert!(align_of::<Error>() == align_of::<core::num::NonZeroI32>());
@@ -26,7 +26,7 @@ const fn error(errno: u32) -> Error {
     unsafe { transmute(-(errno as i32)) }
 }
 
-// What is made that way is what the kernel crate makes.
+// The results are equal to those of the kernel crate.
 static_assert!(matches!(error(raw::EPERM), EPERM));
 static_assert!(matches!(error(raw::EINVAL), EINVAL));
 static_assert!(matches!(error(raw::ENOGRACE), ENOGRACE));
@@ -58,7 +58,7 @@ declare! {
     EUSERS, "Too many users.";
 }
 
-/// The error with the number `errno`, which is negative as the kernel's are.
+/// The error with the number `errno`, which is negative, as in the kernel.
 ///
 /// [`None`] if there is no such error: for numbers from the wire, where
 /// [`Error::from_errno`] would fill the log. Any context.

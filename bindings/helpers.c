@@ -75,7 +75,7 @@ void rtrs_helper_ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, 
 	ib_dma_unmap_sg(dev, sg, nents, dir);
 }
 
-/* Of memory that is mapped now: it stays so until it is unmapped. */
+/* For mapped memory. The result does not change until it is unmapped. */
 bool rtrs_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
 {
 	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
@@ -93,7 +93,7 @@ void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t 
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }
 
-/* Fills at most @max elements; returns how many @sg has. */
+/* Fills at most @max elements; returns the number of entries of @sg. */
 u32 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, int nents, struct ib_sge *sge, u32 max,
 			       u32 lkey)
 {
@@ -131,7 +131,7 @@ void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned i
 	sg_set_buf(sg, addr, len);
 }
 
-/* Flags of a port, RDMA_CORE_CAP_PROT_* among them; 0 for one that the device does not have. */
+/* Flags of a port, including RDMA_CORE_CAP_PROT_*; 0 for a port that does not exist. */
 u32 rtrs_helper_ib_port_flags(struct ib_device *dev, u32 port)
 {
 	if (!rdma_is_port_valid(dev, port))
@@ -145,7 +145,7 @@ bool rtrs_helper_ib_port_is_active(struct ib_device *dev, u32 port)
 	enum ib_port_state state;
 
 	if (ndev) {
-		/* Not what is cached, which a work item changes later. */
+		/* Not the cached state, which a work item updates later. */
 		state = ib_get_curr_port_state(ndev);
 		dev_put(ndev);
 	} else if (ib_get_cached_port_state(dev, port, &state)) {
@@ -185,8 +185,8 @@ u32 rtrs_helper_ib_qp_num(struct ib_qp *qp)
 }
 
 /*
- * rdma_create_qp() enters itself as the owner of the QP in the resource
- * tracker; the operator wants to see whose it is.
+ * rdma_create_qp() records itself as the owner of the QP in the resource
+ * tracker; the operator wants to see the module that uses it.
  */
 void rtrs_helper_ib_qp_set_owner(struct ib_qp *qp, const char *owner)
 {
@@ -205,7 +205,7 @@ int rtrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return ib_post_recv(qp, wr, bad_wr);
 }
 
-/* 0 if there is no such interface. */
+/* Returns 0 if there is no such interface. */
 u32 rtrs_helper_ifindex(const char *name)
 {
 	struct net_device *ndev;
@@ -252,7 +252,7 @@ u32 rtrs_helper_cm_port(struct rdma_cm_id *id)
 	return id->port_num;
 }
 
-/* Is the address that the id was bound to still one of its port's? */
+/* Whether the address that the id was bound to still belongs to its port. */
 bool rtrs_helper_cm_has_source(struct rdma_cm_id *id)
 {
 	const struct ib_gid_attr *attr = id->route.addr.dev_addr.sgid_attr;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C entry points for what the RDMA headers offer only as inline functions,
- * macros or structure fields. Nothing here decides anything: logic is Rust.
+ * C entry points for items that the RDMA headers offer only as inline
+ * functions, macros or structure fields. They contain no logic, which is in
+ * Rust.
  *
- * API drift between kernel versions is absorbed here.
+ * Differences in the API between kernel versions are handled here.
  */
 #ifndef RTRS_HELPERS_H
 #define RTRS_HELPERS_H

@@ -64,8 +64,8 @@ void rtrs_helper_completion_reinit(struct completion *x)
 }
 
 /*
- * nr exclusive waiters (0: all of them) and all others. wq_has_sleeper() has
- * the full barrier that orders the caller's stores before the look at the
+ * Wakes nr exclusive waiters (0: all of them) and all others. wq_has_sleeper()
+ * has the full barrier that orders the caller's stores before the look at the
  * queue; its other half is in prepare_to_wait_event().
  */
 void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr)
@@ -85,9 +85,10 @@ bool rtrs_helper_cpu_possible(unsigned int cpu)
 }
 
 /*
- * Per-CPU pointers come as plain ones: to clang those are of another address
- * space, and a function is only inlined where its caller thinks the same of its
- * arguments. GCC converts between its own spaces by way of an integer.
+ * Per-CPU pointers are passed as plain ones: for clang they are in another
+ * address space, and a function is only inlined if its caller has the same
+ * types for the arguments. GCC converts between its own spaces by way of an
+ * integer.
  */
 void *rtrs_helper_this_cpu_ptr(void *p)
 {
@@ -104,7 +105,7 @@ void rtrs_helper_this_cpu_add(u64 *p, u64 v)
 	this_cpu_add(*(u64 __percpu __force *)(unsigned long)p, v);
 }
 
-/* A node that does not exist or is offline is no preference. */
+/* A node that does not exist or is offline means no preference. */
 static int node_or_none(int node)
 {
 	if (node < 0 || node >= MAX_NUMNODES || !node_online(node))
@@ -121,15 +122,15 @@ unsigned int rtrs_helper_sbitmap_weight(struct sbitmap *sb)
 {
 	unsigned int weight = sbitmap_weight(sb);
 
-	/* What was done before the tags were returned, before what follows. */
+	/* Orders accesses before the return of the tags before what follows. */
 	smp_mb();
 	return weight;
 }
 
 /*
- * A section that synchronize_rcu() waits for. Without preemption it is one, at
- * the cost of an instruction; with PREEMPT_RT, where waking somebody up takes a
- * lock that sleeps, it has to be said.
+ * A section that synchronize_rcu() waits for. Disabled preemption is such a
+ * section, at the cost of an instruction. With PREEMPT_RT, where waking a task
+ * takes a lock that sleeps, it must be explicit.
  */
 static inline void tag_enter(void)
 {
@@ -148,8 +149,8 @@ static inline void tag_leave(void)
 }
 
 /*
- * In a section, so that synchronize_rcu() after *closed was set waits for every
- * caller that did not see it.
+ * Runs in a section, so that synchronize_rcu() after *closed was set waits for
+ * every caller that did not see it.
  */
 int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
 {
@@ -163,24 +164,25 @@ int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
 }
 
 /*
- * The first barrier orders what was done to the tag's owner before the bit
- * may be found free: the other half is the atomic operation in sbitmap_get().
- * The second orders the bit before the look at the queue, like
- * wq_has_sleeper(), at no cost where an atomic operation is a barrier.
+ * The first barrier orders accesses of the tag's owner before the bit may be
+ * found free: the other half is the atomic operation in sbitmap_get(). The
+ * second orders the bit before the look at the queue, like wq_has_sleeper(), at
+ * no cost where an atomic operation is a barrier.
  *
- * In a section, so that synchronize_rcu() after all tags were seen to be back
- * waits for every caller that is between bit and queue. If true is returned then
- * somebody waits, and it goes on: rtrs_helper_tag_wake() has to be called.
+ * Runs in a section, so that synchronize_rcu() after all tags were seen to be
+ * back waits for every caller that is between bit and queue. If it returns
+ * true, a task is waiting, and the section continues: rtrs_helper_tag_wake()
+ * must be called.
  */
 bool rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq)
 {
 	tag_enter();
-	/* What was done with the tag, before the bit is found clear. */
+	/* Orders the use of the tag before the bit is found clear. */
 	smp_mb__before_atomic();
 	sbitmap_put(sb, nr);
-	/* The bit, before the look at the queue: pairs with prepare_to_wait(). */
+	/* Orders the bit before the look at the queue: pairs with prepare_to_wait(). */
 	smp_mb__after_atomic();
-	/* The barrier that waitqueue_active() asks for is the one above. */
+	/* The barrier above is the one that waitqueue_active() requires. */
 	if (waitqueue_active(wq))
 		return true;
 	tag_leave();
@@ -227,13 +229,13 @@ u64 rtrs_helper_total_ram(void)
 }
 
 /*
- * From or to memory that others write to meanwhile. A compiler that saw only
- * the copy could read the source again in place of the copy, and find something
- * else: it must not know what the copy has in it.
+ * Copies from or to memory that may be written to meanwhile. The compiler could
+ * otherwise read the source again in place of the copy, and get different data:
+ * it must not know the contents of the copy.
  */
 void rtrs_helper_copy(void *dst, const void *src, size_t len)
 {
-	/* The fortified one hides the length, which callers know. */
+	/* The fortified memcpy() hides the length, which callers know. */
 	__builtin_memcpy(dst, src, len);
 	barrier_data(dst);
 }
@@ -243,13 +245,13 @@ struct kobject *rtrs_helper_module_kobj(struct module *mod)
 	return &mod->mkobj.kobj;
 }
 
-/* Its init function has returned, and it is not being unloaded. */
+/* Whether its init function has returned, and it is not being unloaded. */
 bool rtrs_helper_module_is_live(const struct module *mod)
 {
 	return READ_ONCE(mod->state) == MODULE_STATE_LIVE;
 }
 
-/* Is it in what the module has until it is unloaded? */
+/* Whether the address is in memory that the module has until it is unloaded. */
 bool rtrs_helper_module_has(const struct module *mod, const void *addr)
 {
 	return within_module_core((unsigned long)addr, mod);

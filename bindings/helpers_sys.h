@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C entry points for what the core kernel headers offer only as inline
- * functions, macros or structure fields. Nothing here decides anything: logic
- * is Rust.
+ * C entry points for items that the core kernel headers offer only as inline
+ * functions, macros or structure fields. They contain no logic, which is in
+ * Rust.
  *
  * The Rust for Linux helpers (rust_helper_*) are not used: the kernel does not
  * export them when it inlines them.
  *
- * API drift between kernel versions is absorbed here.
+ * Differences in the API between kernel versions are handled here.
  */
 #ifndef RTRS_HELPERS_SYS_H
 #define RTRS_HELPERS_SYS_H
@@ -75,7 +75,7 @@ bool rtrs_helper_module_is_live(const struct module *mod);
 bool rtrs_helper_module_has(const struct module *mod, const void *addr);
 void rtrs_helper_uevent_suppress(struct device *dev, bool suppress);
 
-/* debugfs, which a kernel may be without */
+/* debugfs, which is optional */
 struct dentry *rtrs_helper_debugfs_create_dir(const char *name);
 void rtrs_helper_debugfs_create_file(const char *name, umode_t mode, struct dentry *dir,
 				     void *data, const struct file_operations *fops);

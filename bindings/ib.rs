@@ -16,7 +16,7 @@
 //!        `- DeviceRef (keeps the device from going away)
 //! ```
 //!
-//! * Memory that a work request can refer to is either a [`Region`], whose pages belong to the
+//! * Memory that a work request can refer to is either a [`Region`], with pages that belong to the
 //!   [`Domain`] and are unmapped and freed when the last queue pair, memory region and handle of
 //!   that domain are gone, or the data of a [`Flight`], which the last event of the flight unmaps.
 //!   A queue pair accepts only memory of its own domain.

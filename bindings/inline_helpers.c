@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * All helpers, the kernel crate's and ours, as one piece of LLVM bitcode that is
- * linked into each crate of Rust: see Kbuild and Documentation/build.rst.
+ * All helpers, of the kernel crate and of this project, as one piece of LLVM
+ * bitcode that is linked into each Rust crate: see Kbuild and
+ * Documentation/build.rst.
  */
 #include <linux/compiler_types.h>
 
 /*
- * Clang, unlike GCC, leaves the segment of a named address space out of inline
- * assembly. The kernel has another way to write it for compilers without them.
+ * Clang, unlike GCC, omits the segment of a named address space in inline
+ * assembly. The kernel has another notation for compilers without such spaces.
  */
 #undef CONFIG_USE_X86_SEG_SUPPORT
 #undef CONFIG_CC_HAS_NAMED_AS
 
 #include <helpers/helpers.c>
 
-/* What the files below include, so that the attribute is only for what they define. */
+/* The headers of the files below, so that the attribute applies to their definitions only. */
 #include <linux/cpumask.h>
 #include <linux/lockdep.h>
 #include <linux/mm.h>
@@ -33,7 +34,7 @@
 #include "helpers.h"
 #include "helpers_sys.h"
 
-/* As __rust_helper has it, for the reasons that are given there. */
+/* Like __rust_helper, for the reasons given there. */
 #pragma clang attribute push([[clang::always_inline]], apply_to = function)
 #include "helpers.c"
 #include "helpers_sys.c"

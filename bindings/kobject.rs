@@ -29,8 +29,7 @@ use crate::{
     },
 };
 
-/// Where a directory can be made: below a device, a module or another
-/// directory.
+/// The parent of a new directory: a device, a module or another directory.
 pub struct Parent<'a> {
     kobj: *mut raw::kobject,
     user: User,
@@ -50,10 +49,10 @@ impl<'a> Parent<'a> {
     }
 }
 
-/// `/sys/module/<module>` as a place for directories.
+/// `/sys/module/<module>` as a parent for directories.
 ///
-/// Dropping it sleeps until all directories that were made below it are gone
-/// and freed: after that no code of theirs runs any more.
+/// Dropping it sleeps until all directories that were made below it are gone and freed: after that
+/// none of their code runs any more.
 //
 // Field order is teardown order.
 pub struct ModuleParent {
@@ -63,11 +62,10 @@ pub struct ModuleParent {
 }
 
 impl ModuleParent {
-    /// The directory of the caller's own module, from its init function on.
-    /// May sleep.
+    /// The directory of the caller's own module; works from its init function on. May sleep.
     ///
-    /// To be dropped in the module's exit function at the latest, which who has
-    /// it in the module's structure does.
+    /// Must be dropped in the module's exit function at the latest, which is the case for a field
+    /// of the module's structure.
     pub fn new(module: &'static ThisModule) -> Result<Self> {
         Ok(Self {
             module,
@@ -79,9 +77,8 @@ impl ModuleParent {
 
 impl<'a> From<&'a ModuleParent> for Parent<'a> {
     fn from(parent: &'a ModuleParent) -> Self {
-        // SAFETY: A module is added to sysfs before its init function is called
-        // and removed after its exit function; code of ours that has a
-        // `ModuleParent` runs in between.
+        // SAFETY: A module is added to sysfs before its init function is called and removed after
+        // its exit function; the code of the module that has a `ModuleParent` runs in between.
         unsafe {
             let kobj = raw::rtrs_helper_module_kobj(parent.module.as_ptr());
             Parent::new(kobj, parent.users.add())
@@ -91,24 +88,22 @@ impl<'a> From<&'a ModuleParent> for Parent<'a> {
 
 /// A directory in sysfs with files for a `T`.
 ///
-/// Dropping it removes it, with all that is in it, and sleeps until no function
-/// of its files is running: a store function must not do that to its own
-/// directory, unless it was [removed](attribute::RemoveSelf) before. A
-/// directory whose parent is removed first is gone with it; dropping it then
-/// has nothing left to remove.
+/// Dropping it removes the directory with its contents, and sleeps until no function of its files
+/// is running: a store function must not drop its own directory, unless its file was
+/// [removed](attribute::RemoveSelf) before. Removing the parent also removes the directory;
+/// dropping it afterwards removes nothing.
 ///
-/// The `Arc<T>` is dropped when it is removed, or a little later if somebody
-/// else holds a reference of the C object.
+/// The `Arc<T>` is dropped when it is removed, or a little later if other code holds a reference to
+/// the C object.
 ///
 /// # Invariants
 ///
-/// `inner` is a [`DirBox<T>`] that was added to sysfs, with a reference that
-/// belongs to this object.
+/// `inner` is a [`DirBox<T>`] that was added to sysfs, and this object owns a reference to it.
 pub struct Dir<T: Send + Sync + 'static> {
     inner: NonNull<DirBox<T>>,
 }
 
-/// A `kobject` and what belongs to it; freed by the release function.
+/// A `kobject` and its data; freed by the release function.
 #[pin_data]
 #[repr(C)]
 struct DirBox<T> {
@@ -120,14 +115,14 @@ struct DirBox<T> {
 
 // SAFETY: A `kobject` can be used and removed by every thread.
 unsafe impl<T: Send + Sync> Send for Dir<T> {}
-// SAFETY: What can be done with a shared one is synchronised by sysfs.
+// SAFETY: `sysfs` synchronises all operations on a shared directory.
 unsafe impl<T: Send + Sync> Sync for Dir<T> {}
 
 impl<T: Send + Sync> Dir<T> {
     /// Makes the directory `name` with the files of `groups`. Sleeps.
     ///
-    /// A name that is already there is an [`EEXIST`] with a backtrace in the
-    /// log: the caller has to know what is there.
+    /// A name that exists already gives [`EEXIST`] with a backtrace in the log: the caller must
+    /// know the existing names.
     pub fn new<'a>(
         parent: impl Into<Parent<'a>>,
         name: &CStr,
@@ -142,13 +137,13 @@ impl<T: Send + Sync> Dir<T> {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: What the pointer points to is not moved.
+        // SAFETY: The contents of the box are not moved.
         let inner = KBox::into_raw(unsafe { Pin::into_inner_unchecked(inner) });
-        // SAFETY: A box is valid.
+        // SAFETY: The pointer comes from a box, so it is valid.
         let kobj = unsafe { (*inner).kobj.get() };
-        // SAFETY: `kobj` is zeroed, as it has to be, and lives until its type's
-        // release function is called; the type is static; the parent is valid;
-        // the format takes one string, which is one.
+        // SAFETY: `kobj` is zeroed, as required, and lives until the release function of its type
+        // is called; the type is static; the parent is valid; the format takes one string, and
+        // `name` is one.
         let ret = unsafe {
             raw::kobject_init_and_add(
                 kobj,
@@ -159,43 +154,43 @@ impl<T: Send + Sync> Dir<T> {
             )
         };
         if let Err(e) = kernel::error::to_result(ret) {
-            // SAFETY: Initialised also when it could not be added; this is the
-            // only reference.
+            // SAFETY: `kobj` is initialised even if it could not be added; this is the only
+            // reference.
             unsafe { raw::kobject_put(kobj) };
             return Err(e);
         }
-        // INVARIANT: Added, with the initial reference. From here on dropping
-        // it removes it.
+        // INVARIANT: The directory was added, and this object owns the initial reference. From here
+        // on dropping it removes the directory.
         let dir = Self {
             // SAFETY: A box is not null.
             inner: unsafe { NonNull::new_unchecked(inner) },
         };
         for group in groups {
-            // SAFETY: Just added; its operations are those of `DirBox<T>`.
+            // SAFETY: The directory was just added; its operations are those of `DirBox<T>`.
             unsafe { group.create(kobj) }?;
         }
         Ok(dir)
     }
 
-    /// What the files are for. Any context.
+    /// The data that the files belong to. Any context.
     pub fn data(&self) -> &Arc<T> {
         self.node().data()
     }
 
     fn node(&self) -> &Node<T> {
-        // SAFETY: Alive by the type invariant.
+        // SAFETY: The directory is alive by the type invariant.
         unsafe { &self.inner.as_ref().node }
     }
 
     fn kobj(&self) -> *mut raw::kobject {
-        // SAFETY: Alive by the type invariant.
+        // SAFETY: The directory is alive by the type invariant.
         unsafe { self.inner.as_ref() }.kobj.get()
     }
 }
 
 impl<'a, T: Send + Sync> From<&'a Dir<T>> for Parent<'a> {
     fn from(dir: &'a Dir<T>) -> Self {
-        // SAFETY: Added by the type invariant, and it lives as long as `dir`.
+        // SAFETY: The directory is added by the type invariant, and lives as long as `dir`.
         unsafe { Parent::new(dir.kobj(), dir.node().user()) }
     }
 }
@@ -204,10 +199,10 @@ impl<T: Send + Sync> Drop for Dir<T> {
     fn drop(&mut self) {
         self.node().begin_removal();
         let kobj = self.kobj();
-        // SAFETY: Added by the type invariant. No file is removing itself,
-        // which would use what this takes away.
+        // SAFETY: The directory is added by the type invariant. No file is removing itself, which
+        // would use the directory that this removes.
         unsafe { raw::kobject_del(kobj) };
-        // SAFETY: The reference of this object, which is not used any more.
+        // SAFETY: This puts the reference of this object, which is not used any more.
         unsafe { raw::kobject_put(kobj) };
     }
 }
@@ -230,7 +225,7 @@ impl<T: Send + Sync + 'static> DirBox<T> {
     ///
     /// `kobj` must be that of a `DirBox<T>`.
     unsafe fn from_kobj(kobj: *mut raw::kobject) -> *mut Self {
-        // The first field.
+        // `kobj` is the first field.
         kobj.cast()
     }
 
@@ -242,9 +237,8 @@ impl<T: Send + Sync + 'static> DirBox<T> {
         attr: *mut raw::attribute,
         buf: *mut ffi::c_char,
     ) -> isize {
-        // SAFETY: Objects of this type are `DirBox<T>`, their files those of a
-        // `Group<T>`. sysfs keeps the object until this returns and passes a
-        // zeroed page.
+        // SAFETY: Objects of this type are `DirBox<T>`, with the files of a `Group<T>`. sysfs keeps
+        // the object until this returns and passes a zeroed page.
         unsafe { attribute::show(&(*Self::from_kobj(kobj)).node, attr, buf) }
     }
 
@@ -257,8 +251,8 @@ impl<T: Send + Sync + 'static> DirBox<T> {
         buf: *const ffi::c_char,
         count: usize,
     ) -> isize {
-        // SAFETY: Objects of this type are `DirBox<T>`, their files those of a
-        // `Group<T>`; `node` is part of what `kobj` is part of.
+        // SAFETY: Objects of this type are `DirBox<T>`, with the files of a `Group<T>`; `node` and
+        // `kobj` are parts of the same object.
         unsafe {
             let node = &raw const (*Self::from_kobj(kobj)).node;
             attribute::store(node, kobj, attr, buf, count)
@@ -269,11 +263,11 @@ impl<T: Send + Sync + 'static> DirBox<T> {
     ///
     /// Called by the C code only, when there is no reference any more.
     unsafe extern "C" fn release(kobj: *mut raw::kobject) {
-        // SAFETY: From `KBox::into_raw` in `Dir::new`; nobody uses it any more.
+        // SAFETY: The pointer comes from `KBox::into_raw` in `Dir::new`; nothing uses it any more.
         let inner = unsafe { KBox::from_raw(Self::from_kobj(kobj)) };
         let last = inner.node.user();
         drop(inner);
-        // Of what comes after this, nothing sleeps: see `Tails`.
+        // The code after this does not sleep: see `Tails`.
         drop(last);
     }
 }

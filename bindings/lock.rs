@@ -31,7 +31,7 @@ pub use new_spinlock_irq;
 
 /// The name of a lock that a function of this crate makes. Such a function may be compiled into
 /// each crate that uses it, with a literal of its own, while the lock's class is a `static` and
-/// stays one; and lockdep complains about a class whose name is at two addresses.
+/// exists only once; lockdep complains if the name of one class is at two addresses.
 macro_rules! lock_name {
     ($name:literal) => {{
         static NAME: &::kernel::str::CStr = ::kernel::c_str!($name);
@@ -42,12 +42,12 @@ pub(crate) use lock_name;
 
 /// A spinlock for data that interrupt handlers use too.
 ///
-/// Local interrupts are disabled while it is held, and afterwards are what they
-/// were before. Can be taken in any context but NMI. Not on PREEMPT_RT, where
-/// it sleeps like any `spinlock_t`.
+/// Local interrupts are disabled while it is held; unlocking restores their previous state. Can be
+/// taken in any context but NMI; on PREEMPT_RT only where sleeping is allowed, as it sleeps there
+/// like any `spinlock_t`.
 ///
-/// Guards must be dropped in the reverse order of locking: each restores the
-/// interrupt state of the time when it was taken.
+/// Guards must be dropped in the reverse order of locking: each guard restores the interrupt state
+/// from the time when it was taken.
 pub type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
 
 /// The guard of a [`SpinLockIrq`].
@@ -85,8 +85,8 @@ unsafe impl Backend for SpinLockIrqBackend {
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
-        // SAFETY: The caller guarantees to be the owner, and `guard_state` is
-        // what the lock operation returned.
+        // SAFETY: The caller guarantees to be the owner, and `guard_state` is the value that the
+        // lock operation returned.
         unsafe { raw::rtrs_helper_spin_unlock_irqrestore(ptr, *guard_state) }
     }
 

@@ -6,26 +6,26 @@
 
 use crate::raw;
 
-/// Runs `f`, in which no allocation starts block IO to get memory: what a
-/// block device needs to make progress must not wait for that device.
+/// Runs `f`, with block IO forbidden to memory allocations: code that a block device needs for
+/// progress must not wait for that device.
 ///
-/// This holds for all allocations of the calling task, with whatever flags and
-/// in whatever callee. May be nested. Any context.
+/// This applies to all allocations of the calling task, with any flags and in any callee. May be
+/// nested. Any context.
 pub fn scope<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: Any context. It changes a flag of the current task, which is
-    // restored below: `f` can neither unwind (kernel panics abort) nor leave
-    // this function in another way.
+    // SAFETY: The function works in any context. It changes a flag of the current task, which is
+    // restored below: `f` can neither unwind (kernel panics abort) nor leave this function in
+    // another way.
     let flags = unsafe { raw::rtrs_helper_noio_save() };
     let result = f();
-    // SAFETY: `flags` is what the save in the same task returned, and nested
-    // scopes have ended inside `f`.
+    // SAFETY: `flags` was returned by the save in the same task, and nested scopes have ended
+    // inside `f`.
     unsafe { raw::rtrs_helper_noio_restore(flags) };
     result
 }
 
-/// How an allocation of pages may go about getting memory.
+/// The means by which an allocation of pages may get memory.
 ///
-/// The kernel crate's `Flags` cannot be read from outside of it and lacks some.
+/// The kernel crate's `Flags` cannot be read outside of that crate, and lacks some flags.
 #[derive(Clone, Copy)]
 pub struct Gfp(raw::gfp_t);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A box that is put in its place once, and found there without more than a look at the pointer.
+//! A box that is set once. Getting it is just a load of the pointer.
 //!
 //! # Context
 //!
@@ -19,12 +19,12 @@ use crate::atomic::{
     Full, //
 };
 
-/// A place for one pinned box, which stays as long as the place.
+/// A place for one pinned box, which lives as long as the place.
 ///
 /// # Invariants
 ///
-/// The pointer is null, or that of a pinned box which belongs to this object, and then does not change
-/// any more.
+/// The pointer is null, or that of a pinned box that belongs to this object. Once it is not null it
+/// does not change any more.
 pub(crate) struct OnceBox<T> {
     ptr: Atomic<*mut T>,
     _owns: PhantomData<T>,
@@ -38,42 +38,43 @@ unsafe impl<T: Send + Sync> Sync for OnceBox<T> {}
 impl<T> OnceBox<T> {
     /// An empty place.
     pub(crate) fn new() -> Self {
-        // INVARIANT: Null.
+        // INVARIANT: The pointer is null.
         Self {
             ptr: Atomic::new(null_mut()),
             _owns: PhantomData,
         }
     }
 
-    /// Puts `value` there; `false`, and `value` is dropped, if there is one.
+    /// Sets the box to `value`. If there is one already, drops `value` and returns `false`.
     pub(crate) fn populate(&self, value: Pin<KBox<T>>) -> bool {
-        // SAFETY: It stays pinned: it is not moved before it is dropped.
+        // SAFETY: The box stays pinned: it is not moved before it is dropped.
         let ptr = KBox::into_raw(unsafe { Pin::into_inner_unchecked(value) });
-        // INVARIANT: If it was null.
-        // ORDERING: Full, so that who finds it finds what is in it.
+        // INVARIANT: The pointer changes only if it was null.
+        // ORDERING: Full, so that a thread that finds the pointer sees the contents of the box.
         if self.ptr.cmpxchg(null_mut(), ptr, Full).is_ok() {
             return true;
         }
-        // SAFETY: From `into_raw()` just now, and nobody else has it.
+        // SAFETY: The pointer comes from `into_raw()` above, and was not shared.
         drop(unsafe { KBox::from_raw(ptr) });
         false
     }
 
-    /// What is there.
+    /// Returns the box, if it was set.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: By the invariant it is null, or valid for as long as this object.
+        // SAFETY: By the invariant the pointer is null, or valid for as long as this object.
         unsafe { self.ptr.load(Acquire).as_ref() }
     }
 
-    /// The same, where something is there.
+    /// As [`get`](Self::get), if the box is known to be set.
     ///
     /// # Safety
     ///
-    /// There must be: what the caller knows of must have happened after it was put there.
+    /// The box must have been set, and that must have happened before this call.
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self) -> &T {
-        // SAFETY: By the function's requirement and the invariant.
+        // SAFETY: By the safety requirements of this function the box was set; by the invariant it
+        // is valid.
         unsafe { &*self.ptr.load(Acquire) }
     }
 }
@@ -82,7 +83,8 @@ impl<T> Drop for OnceBox<T> {
     fn drop(&mut self) {
         let ptr = *self.ptr.get_mut();
         if !ptr.is_null() {
-            // SAFETY: By the invariant it is ours, and nobody borrows this object any more.
+            // SAFETY: By the invariant the box belongs to this object, and nothing borrows this
+            // object any more.
             drop(unsafe { KBox::from_raw(ptr) });
         }
     }

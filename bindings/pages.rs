@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Physically contiguous memory that somebody else may write to.
+//! Physically contiguous memory that devices and peers may write to at any time.
 //!
 //! C header: [`include/linux/gfp.h`](srctree/include/linux/gfp.h)
 
@@ -21,13 +21,12 @@ use crate::{
 
 /// `PAGE_SIZE << order` bytes of zeroed, physically contiguous memory.
 ///
-/// Made for buffers that devices and, through them, other machines access at
-/// any time: no reference to the contents is ever handed out, they are copied
-/// in and out. What is read is some mixture of what was there during the call;
-/// it has to be copied once and then judged.
+/// Made for buffers that devices and, through them, other machines access at any time: references
+/// to the contents are never handed out; bytes are copied in and out. A read returns some mixture
+/// of the contents during the call; the caller must copy once and then check the copy.
 ///
-/// A compound page: lower layers may take references to its parts, for example
-/// to put them into network buffers.
+/// The memory is a compound page: lower layers may take references to its parts, for example to put
+/// them into network buffers.
 ///
 /// # Invariants
 ///
@@ -46,26 +45,27 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node`
-    /// (negative, or not there: no preference).
+    /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node` (negative or
+    /// nonexistent: no preference).
     ///
     /// Sleeps if `gfp` allows it, but no process is killed for it. `EINVAL` if the page allocator
-    /// has no such order.
+    /// does not support the order.
     pub fn new(order: u32, node: i32, gfp: Gfp) -> Result<Self> {
         if order > raw::RTRS_MAX_PAGE_ORDER {
             return Err(EINVAL);
         }
-        // Who asks may be a peer: nobody is killed for it, and what the log says is ours to decide.
+        // The request may come from a peer: no process is killed for it, and the caller decides
+        // what is logged.
         let gfp = gfp.as_raw() | raw::__GFP_ZERO | raw::RTRS_GFP_COMP | raw::RTRS_GFP_MAY_FAIL;
         // SAFETY: `order` is valid and `gfp` a combination of valid flags
         // without `__GFP_HIGHMEM`; the helper checks `node`.
         let addr = unsafe { raw::rtrs_helper_alloc_pages(node, gfp, order) };
-        // INVARIANT: What was just allocated. Without `__GFP_HIGHMEM` it is
+        // INVARIANT: The memory was just allocated with this order. Without `__GFP_HIGHMEM` it is
         // lowmem.
         Ok(Self {
             addr: NonNull::new(addr.cast()).ok_or(ENOMEM)?,
             order,
-            // No overflow: the allocator has such an order.
+            // No overflow: the allocator supports the order.
             len: PAGE_SIZE << order,
         })
     }
@@ -91,21 +91,21 @@ impl Pages {
         self.addr.as_ptr()
     }
 
-    /// Copies `buf.len()` bytes from offset `off`. `EINVAL`, and `buf` as it
-    /// was, if there are not so many.
+    /// Copies `buf.len()` bytes from offset `off`. `EINVAL`, without changing `buf`, if the memory
+    /// is shorter.
     ///
     /// Any context.
     #[inline(always)]
     pub fn read(&self, off: usize, buf: &mut [u8]) -> Result {
         let src = self.range(off, buf.len())?;
-        // SAFETY: `src` is valid for `buf.len()` bytes, and no part of `buf`:
-        // nobody can have a `&mut` to memory that this object owns.
+        // SAFETY: `src` is valid for `buf.len()` bytes, and does not overlap `buf`: there cannot be
+        // a `&mut` to memory that this object owns.
         unsafe { raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src, buf.len()) };
         Ok(())
     }
 
-    /// Copies the `buf.len()` bytes in front of offset `end`. `EINVAL`, and `buf` as it was, if there
-    /// are not so many.
+    /// Copies the `buf.len()` bytes before offset `end`. `EINVAL`, without changing `buf`, if the
+    /// memory is shorter.
     ///
     /// Any context.
     #[inline(always)]
@@ -115,7 +115,7 @@ impl Pages {
             return Err(EINVAL);
         }
         // SAFETY: `off` is within the memory, or just behind it, and so are `buf.len()` bytes from
-        // there, which are no part of `buf`, as in `read()`.
+        // there, which do not overlap `buf`, as in `read()`.
         unsafe {
             let src = self.as_ptr().add(off);
             raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src.cast(), buf.len());
@@ -123,8 +123,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Reads `N` words from offset `off`, each once, in the order of bytes of this machine; `None` if
-    /// there are not so many. They need not be aligned.
+    /// Reads `N` words from offset `off`, each once, in the byte order of this machine; `None` if
+    /// the memory is shorter. They need not be aligned.
     ///
     /// Any context.
     #[inline(always)]
@@ -134,27 +134,26 @@ impl Pages {
 
         let src: *const Unaligned = self.range(off, N.checked_mul(8)?).ok()?.cast_const().cast();
         Some(core::array::from_fn(|i| {
-            // SAFETY: `src` is valid for `N` of these. The compiler must not read them again, as
-            // somebody else may write to them.
+            // SAFETY: `src` is valid for `N` of these. The compiler must not read them again, as a
+            // device may write to them.
             unsafe { src.add(i).read_volatile() }.0
         }))
     }
 
-    /// Copies `buf` to offset `off`. `EINVAL`, and nothing written, if it does
-    /// not fit.
+    /// Copies `buf` to offset `off`. `EINVAL`, without writing anything, if it does not fit.
     ///
     /// Any context.
     #[inline(always)]
     pub fn write(&self, off: usize, buf: &[u8]) -> Result {
         let dst = self.range(off, buf.len())?;
-        // SAFETY: `dst` is valid for `buf.len()` bytes, and no part of `buf`:
-        // nobody can have a `&` to memory that this object owns.
+        // SAFETY: `dst` is valid for `buf.len()` bytes, and does not overlap `buf`: there cannot be
+        // a `&` to memory that this object owns.
         unsafe { raw::rtrs_helper_copy(dst, buf.as_ptr().cast(), buf.len()) };
         Ok(())
     }
 
-    /// Copies the first `len` bytes of `from`. `EINVAL`, and nothing written, if one of them has not so
-    /// many.
+    /// Copies the first `len` bytes of `from`. `EINVAL`, without writing anything, if one of the
+    /// two is shorter.
     ///
     /// Any context.
     #[inline(always)]
@@ -180,7 +179,7 @@ impl Pages {
     }
 }
 
-/// `N` bytes of [`Pages`], which are kept for it.
+/// `N` bytes of [`Pages`], which it keeps alive.
 ///
 /// # Invariants
 ///
@@ -196,17 +195,17 @@ unsafe impl<const N: usize> Send for Part<N> {}
 unsafe impl<const N: usize> Sync for Part<N> {}
 
 impl<const N: usize> Part<N> {
-    /// The part at `off`. `EINVAL` if there are not so many bytes.
+    /// The part at `off`. `EINVAL` if the range exceeds the memory.
     pub fn new(pages: &Arc<Pages>, off: usize) -> Result<Self> {
         let at = NonNull::new(pages.range(off, N)?.cast()).ok_or(EINVAL)?;
-        // INVARIANT: As was checked.
+        // INVARIANT: `range()` has checked that `N` bytes are in `pages`.
         Ok(Self {
             at,
             _pages: pages.clone(),
         })
     }
 
-    /// Copies `bytes` to offset `off`; returns where they end. `None`, and nothing written, if
+    /// Copies `bytes` to offset `off`; returns where they end. `None`, without writing anything, if
     /// they do not fit.
     ///
     /// Any context.
@@ -215,24 +214,24 @@ impl<const N: usize> Part<N> {
         if bytes.len() > N.checked_sub(off)? {
             return None;
         }
-        // SAFETY: By the invariant there are so many bytes, which are no part of `bytes`, as for
+        // SAFETY: By the invariant there are `N` bytes, which do not overlap `bytes`, as for
         // `Pages::write()`.
         unsafe {
             let to = self.at.as_ptr().add(off);
             raw::rtrs_helper_copy(to.cast(), bytes.as_ptr().cast(), bytes.len());
         }
-        // No overflow: at most `N`.
+        // No overflow: the sum is at most `N`.
         Some(off.wrapping_add(bytes.len()))
     }
 
-    /// Copies from offset `off`. `None`, and nothing read, if there are not so many bytes.
+    /// Copies from offset `off`. `None`, without reading anything, if there are not so many bytes.
     ///
     /// Any context.
     pub fn read(&self, off: usize, bytes: &mut [u8]) -> Option<()> {
         if bytes.len() > N.checked_sub(off)? {
             return None;
         }
-        // SAFETY: By the invariant there are so many bytes, which are no part of `bytes`, as for
+        // SAFETY: By the invariant there are `N` bytes, which do not overlap `bytes`, as for
         // `Pages::read()`.
         unsafe {
             let from = self.at.as_ptr().add(off);
@@ -242,10 +241,9 @@ impl<const N: usize> Part<N> {
     }
 }
 
-/// The memory of this machine that the kernel can give to anybody, in bytes. Any
-/// context.
+/// Total memory of this machine that the kernel can allocate, in bytes. Any context.
 pub fn total_ram() -> u64 {
-    // SAFETY: Only reads a counter.
+    // SAFETY: The function only reads a counter.
     unsafe { raw::rtrs_helper_total_ram() }
 }
 

@@ -2,9 +2,9 @@
 
 //! Module parameters that `module!` cannot express.
 //!
-//! Parameters are read from the command line when the module is loaded and
-//! visible in `/sys/module/<module>/parameters`, read-only but for texts. A value that is
-//! refused makes loading, or writing, fail with `EINVAL`.
+//! Parameters are read from the command line when the module is loaded and visible in
+//! `/sys/module/<module>/parameters`, read-only except for texts. If a value is refused, loading,
+//! or writing, fails with `EINVAL`.
 //!
 //! ```ignore
 //! module_params! {
@@ -21,9 +21,8 @@
 //! if ALWAYS_INVALIDATE.get() { ... }
 //! ```
 //!
-//! Text is `charp`, with a default that is a `c"..."` and a check like that of a number; root may
-//! change it at any time. A number for which there is also the word
-//! `off`, which is -1, is `int_or_off`.
+//! A text is a `charp`, with a `c"..."` as its default and a check like that of a number; root may
+//! change it at any time. An `int_or_off` is a number that may also be the word `off`, which is -1.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
@@ -40,12 +39,11 @@ use kernel::{
 
 use crate::raw;
 
-/// A yes or no. Made by [`module_params!`].
+/// A boolean. Made by [`module_params!`].
 ///
 /// # Invariants
 ///
-/// The value is the first field: C code that gets a pointer to this takes it
-/// for a pointer to `bool`.
+/// The value is the first field: C code uses a pointer to this structure as a pointer to `bool`.
 #[repr(transparent)]
 pub struct BoolParam {
     value: Atomic<bool>,
@@ -69,8 +67,7 @@ impl BoolParam {
 ///
 /// # Invariants
 ///
-/// The value is the first field: C code that gets a pointer to this takes it
-/// for a pointer to `int`.
+/// The value is the first field: C code uses a pointer to this structure as a pointer to `int`.
 #[repr(C)]
 pub struct IntParam {
     value: Atomic<i32>,
@@ -96,9 +93,9 @@ impl IntParam {
 ///
 /// # Invariants
 ///
-/// The value is the first field: C code that gets a pointer to this takes it
-/// for a pointer to `char *`. It points to a string that stays while the lock of the parameters of
-/// `module` is held, which is that of the parameter's entry.
+/// The value is the first field: C code uses a pointer to this structure as a pointer to `char *`.
+/// It points to a string that stays valid while the lock of the parameters of `module` is held; the
+/// parameter's entry belongs to `module`.
 #[repr(C)]
 pub struct CharpParam {
     value: Atomic<*mut ffi::c_void>,
@@ -113,7 +110,7 @@ impl CharpParam {
         default: &'static CStr,
         check: fn(&CStr) -> bool,
     ) -> Self {
-        // INVARIANT: Static. It is never written to.
+        // INVARIANT: The default is static. It is never written to.
         Self {
             value: Atomic::new(as_char_ptr_in_const_context(default).cast_mut().cast()),
             module,
@@ -121,14 +118,15 @@ impl CharpParam {
         }
     }
 
-    /// Calls `f` with the text, which does not change meanwhile. May sleep; not from a check of a
-    /// parameter, and `f` must not use another text of the module.
+    /// Calls `f` with the text, which does not change meanwhile. May sleep. Must not be called from
+    /// a check of a parameter, and `f` must not use another text of the module.
     pub fn with<R>(&self, f: impl FnOnce(&CStr) -> R) -> R {
-        // SAFETY: The module is ours, so it is there.
+        // SAFETY: The module contains the caller, so it is loaded.
         unsafe { raw::kernel_param_lock(self.module.as_ptr()) };
-        // SAFETY: By the type invariant, for as long as the lock is held, which `f` cannot outlive.
+        // SAFETY: By the type invariant the string is valid for as long as the lock is held, which
+        // is until after `f` returns.
         let result = f(unsafe { CStr::from_char_ptr(self.value.load(Relaxed).cast()) });
-        // SAFETY: Locked above.
+        // SAFETY: The lock was taken above.
         unsafe { raw::kernel_param_unlock(self.module.as_ptr()) };
         result
     }
@@ -139,7 +137,7 @@ impl CharpParam {
 #[repr(transparent)]
 pub struct Entry(bindings::kernel_param);
 
-// SAFETY: Constant.
+// SAFETY: An entry is constant.
 unsafe impl Sync for Entry {}
 
 impl Entry {
@@ -204,7 +202,7 @@ impl Entry {
     }
 }
 
-/// Everybody may read.
+/// All users may read.
 const READ: u16 = 0o444;
 /// Root may write.
 const WRITE: u16 = 0o200;
@@ -230,7 +228,7 @@ static INT_OR_OFF_OPS: bindings::kernel_param_ops = bindings::kernel_param_ops {
     free: None,
 };
 
-/// What `off` is as a number.
+/// The number for `off`.
 const OFF: i32 = -1;
 
 /// # Safety
@@ -243,10 +241,10 @@ unsafe extern "C" fn set_int_or_off(
     // SAFETY: `param_ops_int` has no flag that allows a parameter without a value, so there is a
     // text; it ends with a zero.
     if unsafe { CStr::from_char_ptr(val) }.to_bytes() != b"off" {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the safety requirements of this function, which include those of `set_int`.
         return unsafe { set_int(val, kp) };
     }
-    // SAFETY: By the function's requirement, `arg` is an `IntParam`, which is static.
+    // SAFETY: By the safety requirements of this function, `arg` is an `IntParam`, which is static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
     param.value.store(OFF, Relaxed);
     0
@@ -261,16 +259,16 @@ unsafe extern "C" fn get_int_or_off(
 ) -> ffi::c_int {
     const TEXT: &[u8] = b"off\n\0";
 
-    // SAFETY: By the function's requirement, `arg` is an `IntParam`, which is static.
+    // SAFETY: By the safety requirements of this function, `arg` is an `IntParam`, which is static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
     if param.get() != OFF {
-        // SAFETY: By the function's requirement, and as the first field of an `IntParam` is an
-        // `int`.
+        // SAFETY: By the safety requirements of this function, `arg` is an `IntParam`, with an
+        // `int` as its first field.
         return unsafe { raw::param_get_int(buffer, kp) };
     }
-    // SAFETY: The buffer has a page.
+    // SAFETY: The buffer has the size of a page.
     unsafe { core::ptr::copy_nonoverlapping(TEXT.as_ptr().cast(), buffer, TEXT.len()) };
-    // CAST: A few bytes, without the zero.
+    // CAST: The length is a few bytes, without the zero.
     (TEXT.len() - 1) as ffi::c_int
 }
 
@@ -281,15 +279,16 @@ unsafe extern "C" fn set_charp(
     val: *const ffi::c_char,
     kp: *const bindings::kernel_param,
 ) -> ffi::c_int {
-    // SAFETY: By the function's requirement, `arg` is a `CharpParam`, which is static.
+    // SAFETY: By the safety requirements of this function, `arg` is a `CharpParam`, which is
+    // static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<CharpParam>() };
     // SAFETY: There is no flag that allows a parameter without a value, so there is a text; it ends
     // with a zero.
     if !(param.check)(unsafe { CStr::from_char_ptr(val) }) {
         return EINVAL.to_errno();
     }
-    // SAFETY: By the function's requirement, and as the first field of a `CharpParam` is a
-    // `char *`. The lock is held, for which readers of the old text wait.
+    // SAFETY: By the safety requirements of this function, `arg` is a `CharpParam`, with a `char *`
+    // as its first field. The lock is held, so there are no readers of the old text.
     unsafe { raw::param_set_charp(val, kp) }
 }
 
@@ -300,14 +299,13 @@ unsafe extern "C" fn set_int(
     val: *const ffi::c_char,
     kp: *const bindings::kernel_param,
 ) -> ffi::c_int {
-    // SAFETY: By the function's requirement, and as the first field of an
-    // `IntParam` is an `int`.
+    // SAFETY: By the safety requirements of this function, `arg` is an `IntParam`, with an `int` as
+    // its first field.
     let ret = unsafe { raw::param_set_int(val, kp) };
     if ret != 0 {
         return ret;
     }
-    // SAFETY: By the function's requirement, `arg` is an `IntParam`, which is
-    // static.
+    // SAFETY: By the safety requirements of this function, `arg` is an `IntParam`, which is static.
     let param = unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<IntParam>() };
     if (param.check)(param.get()) {
         0
@@ -316,7 +314,7 @@ unsafe extern "C" fn set_int(
     }
 }
 
-/// For what `modinfo` prints.
+/// Converts text for `modinfo`.
 #[doc(hidden)]
 pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     let text = text.as_bytes();
@@ -330,11 +328,9 @@ pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Declares module parameters; for the crate that has the `module!`. See the
-/// [module](crate::param).
+/// Declares module parameters, in the crate that has the `module!`. See the [module](crate::param).
 ///
-/// A check returns `Err(what it has to be)`, which goes to the
-/// log.
+/// A check returns `Err` with a description of valid values, which goes to the log.
 #[macro_export]
 macro_rules! module_params {
     ($(

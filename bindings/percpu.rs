@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPUs, and memory that each of them has its own copy of.
+//! CPUs, and memory with one copy for each CPU.
 //!
 //! C headers: [`include/linux/percpu.h`](srctree/include/linux/percpu.h),
 //! [`include/linux/cpumask.h`](srctree/include/linux/cpumask.h)
@@ -29,11 +29,11 @@ pub fn possible_cpus() -> impl Iterator<Item = u32> {
 }
 
 fn is_possible(cpu: u32) -> bool {
-    // SAFETY: Looks at a mask that is constant after boot; takes every number.
+    // SAFETY: The function reads a mask that is constant after boot, and accepts every number.
     unsafe { raw::rtrs_helper_cpu_possible(cpu) }
 }
 
-/// Allocated per-CPU memory, uninitialised but zero.
+/// Allocated per-CPU memory, zeroed but otherwise uninitialised.
 ///
 /// # Invariants
 ///
@@ -50,11 +50,11 @@ impl<T> Block<T> {
             assert!(size_of::<T>() > 0 && size_of::<T>() <= raw::RTRS_PERCPU_MAX_SIZE);
             assert!(align_of::<T>() <= PAGE_SIZE);
         }
-        // SAFETY: Size and alignment are what the allocator can do.
+        // SAFETY: The allocator supports size and alignment, as checked above.
         let ptr = unsafe {
             raw::pcpu_alloc_noprof(size_of::<T>(), align_of::<T>(), false, raw::GFP_KERNEL)
         };
-        // INVARIANT: Just allocated with this size and alignment.
+        // INVARIANT: The memory was just allocated with this size and alignment.
         Ok(Self {
             ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
             _type: PhantomData,
@@ -88,9 +88,9 @@ impl<T> Drop for Block<T> {
 
 /// A `T` for each possible CPU.
 ///
-/// They are shared: [`this`](Self::this) is a good choice, not a right. So `T`
-/// is something that is [`Sync`], made of atomics or locks; what is won is that
-/// they are rarely contended and stay in the cache of one CPU.
+/// The instances are shared: [`this`](Self::this) selects one, but does not make the access
+/// exclusive. So `T` must be [`Sync`], made of atomics or locks; the gain is that instances are
+/// rarely contended and stay in the cache of one CPU.
 ///
 /// # Invariants
 ///
@@ -110,32 +110,32 @@ impl<T> PerCpu<T> {
         let block: Block<T> = Block::new()?;
         for cpu in possible_cpus() {
             if let Some(ptr) = block.get(cpu) {
-                // SAFETY: By the invariant of `Block` this is memory for a `T`,
-                // which nobody else uses yet.
+                // SAFETY: By the invariant of `Block` this is memory for a `T`, which is not shared
+                // yet.
                 unsafe { ptr.write(init(cpu)) };
             }
         }
-        // INVARIANT: Just initialised.
+        // INVARIANT: Each `T` was just initialised.
         Ok(Self { block })
     }
 
-    /// The one of the CPU this runs on, or ran on when it was called: the task
-    /// may have moved when it uses the reference. Any context.
+    /// Returns the instance of the current CPU. The task may have moved to another CPU when it uses
+    /// the reference. Any context.
     #[inline]
     pub fn this(&self) -> &T {
-        // SAFETY: Valid for as long as the block, and initialised; shared
+        // SAFETY: The instance is valid for as long as the block, and initialised; there are shared
         // references only.
         unsafe { &*self.block.this() }
     }
 
-    /// The one of `cpu`, if that is possible. Any context.
+    /// Returns the instance of `cpu`, if that is a possible CPU. Any context.
     pub fn get(&self, cpu: u32) -> Option<&T> {
-        // SAFETY: Valid for as long as the block, and initialised; shared
+        // SAFETY: The instance is valid for as long as the block, and initialised; there are shared
         // references only.
         self.block.get(cpu).map(|ptr| unsafe { &*ptr })
     }
 
-    /// All of them, with the number of their CPU. Any context.
+    /// Iterates over all instances, with the number of their CPU. Any context.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         possible_cpus().filter_map(|cpu| Some((cpu, self.get(cpu)?)))
     }
@@ -148,24 +148,23 @@ impl<T> Drop for PerCpu<T> {
         }
         for cpu in possible_cpus() {
             if let Some(ptr) = self.block.get(cpu) {
-                // SAFETY: Initialised, and not used after this.
+                // SAFETY: The instance is initialised, and not used after this.
                 unsafe { ptr.drop_in_place() };
             }
         }
     }
 }
 
-/// `N` counters for statistics, which cost next to nothing to add to: no lock,
-/// no atomic operation, no shared cache line.
+/// `N` counters for statistics, with very cheap additions: no lock, no atomic operation, no shared
+/// cache line.
 ///
-/// Sums are exact when nobody is counting, and otherwise as good as any.
-/// Counters wrap.
+/// Sums are exact while nothing is being counted, and otherwise approximate. Counters wrap.
 pub struct Counters<const N: usize> {
     block: Block<Slots<N>>,
 }
 
-/// One CPU's counters, and where they stood when they were reset: nothing but
-/// the CPU itself ever writes to `now`, so that nothing gets lost.
+/// One CPU's counters, and their values at the last reset: only the CPU itself writes to `now`, so
+/// that no count is lost.
 #[repr(C)]
 struct Slots<const N: usize> {
     now: [u64; N],
@@ -179,14 +178,14 @@ unsafe impl<const N: usize> Send for Counters<N> {}
 unsafe impl<const N: usize> Sync for Counters<N> {}
 
 impl<const N: usize> Counters<N> {
-    /// All zero. Sleeps.
+    /// Creates counters with the value 0. Sleeps.
     pub fn new() -> Result<Self> {
         Ok(Self {
             block: Block::new()?,
         })
     }
 
-    /// Adds `value` to counter `index`; nothing if there is no such counter.
+    /// Adds `value` to counter `index`; does nothing if there is no such counter.
     ///
     /// Any context but NMI.
     #[inline(always)]
@@ -194,26 +193,26 @@ impl<const N: usize> Counters<N> {
         self.here().add(index, value);
     }
 
-    /// Where several are added to, found once.
+    /// Returns a handle for several additions, with a single look-up.
     #[inline(always)]
     pub fn here(&self) -> Here<'_, N> {
         // `now` is the first field.
-        // INVARIANT: By that of the block.
+        // INVARIANT: By the invariant of the block.
         Here {
             now: self.block.ptr.cast(),
             _counters: PhantomData,
         }
     }
 
-    /// What was added to counter `index` on all CPUs since the last reset. 0 if
-    /// there is no such counter. Any context.
+    /// The sum of counter `index` over all CPUs since the last reset. 0 if there is no such
+    /// counter. Any context.
     pub fn sum(&self, index: usize) -> u64 {
         possible_cpus().fold(0, |sum: u64, cpu| sum.wrapping_add(self.get(cpu, index)))
     }
 
-    /// What was added to some counters on all CPUs, reset or not. Any context.
+    /// The sum of some counters over all CPUs, regardless of resets. Any context.
     pub fn total_of(&self, indices: impl Iterator<Item = usize> + Clone) -> u64 {
-        // The numbers of one CPU are neighbours.
+        // CPU by CPU, as the numbers of one CPU are neighbours.
         possible_cpus().fold(0, |sum: u64, cpu| {
             indices.clone().fold(sum, |sum, index| {
                 let now = self
@@ -224,8 +223,7 @@ impl<const N: usize> Counters<N> {
         })
     }
 
-    /// What was added to counter `index` on `cpu`. 0 if there is no such
-    /// counter or CPU. Any context.
+    /// The value of counter `index` on `cpu`. 0 if there is no such counter or CPU. Any context.
     pub fn get(&self, cpu: u32, index: usize) -> u64 {
         match self.slot(cpu, index) {
             Some((now, start)) => now.load(Relaxed).wrapping_sub(start.load(Relaxed)),
@@ -233,8 +231,8 @@ impl<const N: usize> Counters<N> {
         }
     }
 
-    /// Sets counter `index` to zero on all CPUs. What is added meanwhile may be
-    /// counted or not. Any context.
+    /// Sets counter `index` to zero on all CPUs. Concurrent additions may be counted or not. Any
+    /// context.
     pub fn reset(&self, index: usize) {
         for cpu in possible_cpus() {
             if let Some((now, start)) = self.slot(cpu, index) {
@@ -248,10 +246,9 @@ impl<const N: usize> Counters<N> {
             return None;
         }
         let slots = self.block.get(cpu)?;
-        // SAFETY: `slots` is valid for as long as the block, and zero is a
-        // valid number; `index` is in range. They are only accessed as atomics,
-        // but for the `this_cpu_add()` of their CPU, which for readers is one
-        // store.
+        // SAFETY: `slots` is valid for as long as the block, and zero is a valid number; `index` is
+        // in range. They are only accessed as atomics, except by the `this_cpu_add()` of their CPU,
+        // which is one store for readers.
         unsafe {
             let now = (&raw mut (*slots).now).cast::<u64>().add(index);
             let start = (&raw mut (*slots).start).cast::<u64>().add(index);
@@ -260,7 +257,7 @@ impl<const N: usize> Counters<N> {
     }
 }
 
-/// [`Counters`], to add to them.
+/// A handle of [`Counters`], for additions.
 ///
 /// # Invariants
 ///
@@ -272,7 +269,7 @@ pub struct Here<'a, const N: usize> {
 }
 
 impl<const N: usize> Here<'_, N> {
-    /// Adds `value` to counter `index`, on whatever CPU this runs; nothing if there is no such
+    /// Adds `value` to counter `index` of the current CPU; does nothing if there is no such
     /// counter.
     ///
     /// Any context but NMI.
@@ -281,8 +278,8 @@ impl<const N: usize> Here<'_, N> {
         if index >= N {
             return;
         }
-        // SAFETY: By the type invariant a per-CPU pointer to one of the `N` numbers.
-        // It is no address: nothing says that it is in an allocation.
+        // SAFETY: By the type invariant this is a per-CPU pointer to one of the `N` numbers. It is
+        // not an address, so it is computed with `wrapping_add()`.
         unsafe { raw::rtrs_helper_this_cpu_add(self.now.as_ptr().wrapping_add(index), value) };
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Log messages that a peer or a failing device cannot flood the log with.
+//! Rate-limited log messages, so that a peer or a failing device cannot flood the log.
 //!
-//! Where many peers can cause the same message, one that causes it all the time is not to keep what
-//! the others cause out of the log: each place has a limit for each of some sources of messages, and
-//! a larger one for all of them.
+//! If many peers can cause the same message, a single peer must not suppress the messages of the
+//! others: each place has a limit for each of a number of sources, and a larger limit for all of
+//! them.
 //!
 //! C header: [`include/linux/ratelimit.h`](srctree/include/linux/ratelimit.h)
 
@@ -26,13 +26,13 @@ const UNUSED: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
 
-/// Messages in five seconds, as with the `_ratelimited` macros of C.
+/// Number of messages in five seconds, as with the `_ratelimited` macros of C.
 const BURST: u8 = 10;
 
-/// Sources of messages that are kept apart.
+/// Number of sources of messages that are distinguished.
 pub const SOURCES: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);
 
-/// As many times what one source may print, all of them may.
+/// The limit for all sources, as a multiple of the limit for one.
 const SOURCES_AT_A_TIME: u8 = 8;
 
 /// The state of one place in the code that prints: ten messages in five
@@ -48,18 +48,18 @@ pub struct RateLimit {
     state: Opaque<raw::ratelimit_state>,
 }
 
-// SAFETY: `state` is initialised by one thread, and used when that is done;
-// from then on it is synchronised by a lock of its own.
+// SAFETY: `state` is initialised by one thread, and used only after that; from then on it is
+// synchronised by a lock of its own.
 unsafe impl Sync for RateLimit {}
 
 impl RateLimit {
-    /// For a static.
+    /// Makes the value of a static variable.
     pub const fn new() -> Self {
         Self::with_burst(BURST)
     }
 
     const fn with_burst(burst: u8) -> Self {
-        // INVARIANT: Not ready.
+        // INVARIANT: `phase` is not `READY`.
         Self {
             phase: Atomic::new(UNUSED),
             burst,
@@ -67,21 +67,20 @@ impl RateLimit {
         }
     }
 
-    /// Whether a message may be printed now. `place` says where, in the note
-    /// about what was suppressed.
+    /// Whether a message may be printed now. The note about suppressed messages contains `place`.
     ///
     /// Any context but NMI.
     pub fn allow(&'static self, place: &'static CStr) -> bool {
         let state = self.state.get();
         if self.phase.load(Acquire) != READY {
             if self.phase.cmpxchg(UNUSED, STARTING, Relaxed).is_err() {
-                // Somebody prints the first message right now: that is enough.
+                // Another thread is printing the first message, which is enough.
                 return false;
             }
             // SAFETY: By the type invariant this thread is the only one that
             // uses `state` now; a static does not move.
             unsafe { raw::rtrs_helper_ratelimit_init(state, self.burst.into()) };
-            // INVARIANT: Initialised, visible to who sees `READY`.
+            // INVARIANT: `state` is initialised, which is visible to threads that see `READY`.
             self.phase.store(READY, Release);
         }
         // SAFETY: `phase` is `READY`, seen with acquire semantics or written by
@@ -96,15 +95,15 @@ impl Default for RateLimit {
     }
 }
 
-/// The state of one place in the code that prints what several sources cause: each of them ten
-/// messages in five seconds, all together eighty.
+/// The state of one place in the code that prints messages of several sources: ten messages in five
+/// seconds for each, eighty for all together.
 pub struct RateLimits {
     sources: [RateLimit; SOURCES.get() as usize],
     all: RateLimit,
 }
 
 impl RateLimits {
-    /// For a static.
+    /// Makes the value of a static variable.
     pub const fn new() -> Self {
         Self {
             sources: [const { RateLimit::new() }; SOURCES.get() as usize],
@@ -112,10 +111,10 @@ impl RateLimits {
         }
     }
 
-    /// Whether a message that `source` caused, a number below [`SOURCES`], may be printed now. Any
+    /// Whether a message caused by `source`, a number below [`SOURCES`], may be printed now. Any
     /// context but NMI.
     pub fn allow(&'static self, source: usize, place: &'static CStr) -> bool {
-        // What all may print is left to those who still have something of their own.
+        // The common limit is charged only by sources that are below their own limit.
         self.sources.get(source).is_none_or(|own| own.allow(place)) && self.all.allow(place)
     }
 }
@@ -126,8 +125,8 @@ impl Default for RateLimits {
     }
 }
 
-/// Whether the place where this is written may print now: `true` at most ten
-/// times in five seconds. With the number of a source: as often for that one.
+/// Whether the place of this macro may print now: `true` at most ten times in five seconds. With
+/// the number of a source, the limit applies to each source.
 #[macro_export]
 macro_rules! ratelimit {
     ($source:expr) => {{
@@ -170,8 +169,8 @@ macro_rules! pr_info_ratelimited {
     };
 }
 
-/// [`pr_warn!`](kernel::pr_warn) of what a source of messages has caused, whose number comes first:
-/// see [`RateLimits`].
+/// [`pr_warn!`](kernel::pr_warn) for a message that a source has caused. The first argument is the
+/// number of the source; see [`RateLimits`].
 #[macro_export]
 macro_rules! pr_warn_caused_by {
     ($source:expr, $($arg:tt)*) => {
@@ -181,7 +180,7 @@ macro_rules! pr_warn_caused_by {
     };
 }
 
-/// [`pr_info!`](kernel::pr_info), the same.
+/// As [`pr_warn_caused_by!`], with [`pr_info!`](kernel::pr_info).
 #[macro_export]
 macro_rules! pr_info_caused_by {
     ($source:expr, $($arg:tt)*) => {

@@ -2,9 +2,9 @@
 
 //! The generated bindings: private to this crate.
 //!
-//! Everything of [`kernel::bindings`], and what `bindgen` found in
-//! `rtrs_bindings.h` that the kernel crate does not have. A name in both means
-//! that the kernel crate knows it as an opaque stub only; ours wins.
+//! All of [`kernel::bindings`], and the items of `rtrs_bindings.h` that the kernel crate does not
+//! have. If both have a name, the kernel crate has only an opaque stub for it, and the definition
+//! of this crate takes precedence.
 
 #![allow(
     clippy::all,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What bindgen reads. The generated Rust is private to the rtrs_bindings crate.
+ * The input of bindgen. The generated Rust is private to the rtrs_bindings
+ * crate.
  */
 #include <linux/scatterlist.h>
 #include <rdma/ib.h>

@@ -3,9 +3,8 @@
 //! Safe wrappers over the kernel C APIs that an RDMA storage transport needs
 //! and the `kernel` crate does not have.
 //!
-//! The generated bindings are a private module: what is outside this crate
-//! cannot name a C function, so it cannot need `unsafe` for one. The wrappers
-//! know nothing of RTRS and can be lifted out.
+//! The generated bindings are a private module: code outside this crate cannot name a C function,
+//! so it needs no `unsafe` for one. The wrappers do not depend on RTRS and can be used elsewhere.
 //!
 //! | module | wraps |
 //! |---|---|
@@ -15,9 +14,9 @@
 //! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
 //! | [`handoff`], [`place`], [`berth`] | values and boxes with one owner at a time |
-//! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, what there is one of for each tag, allocation scopes |
-//! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | the small things |
-//! | [`compat`] | what differs between kernels |
+//! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, one object per tag, allocation scopes |
+//! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
+//! | [`compat`] | differences between kernels |
 
 pub mod attribute;
 pub mod berth;
@@ -51,8 +50,7 @@ pub mod uuid;
 pub mod wait;
 pub mod workqueue;
 
-/// Atomics, under the name by which code that is also tested on the host finds
-/// them.
+/// Atomics, under the name that code also compiled into the host tests uses.
 mod atomic {
     pub(crate) use kernel::sync::atomic::{
         Acquire,

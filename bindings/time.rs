@@ -23,7 +23,7 @@ pub use kernel::time::{
 /// Any context but NMI.
 #[inline]
 pub fn now_ns() -> u64 {
-    // SAFETY: Callable in any context but NMI.
+    // SAFETY: The function may be called in any context but NMI, as this one.
     let ns = unsafe { raw::ktime_get() };
     // CAST: The monotonic clock starts at zero and is never negative.
     ns as u64
@@ -36,7 +36,7 @@ pub fn sleep_ms_killable(ms: Msecs) -> Result {
     let mut left = ffi::c_long::try_from(msecs_to_jiffies(ms).saturating_add(1))
         .unwrap_or(ffi::c_long::MAX - 1);
     while left > 0 {
-        // SAFETY: No requirement but that the caller may sleep.
+        // SAFETY: The only requirement is that the caller may sleep.
         left = unsafe { raw::schedule_timeout_killable(left) };
         if left > 0 && fatal_signal_pending() {
             return Err(ERESTARTSYS);
@@ -47,18 +47,18 @@ pub fn sleep_ms_killable(ms: Msecs) -> Result {
 
 /// Whether the current task is being killed.
 fn fatal_signal_pending() -> bool {
-    // SAFETY: Reads the state of the current task.
+    // SAFETY: The function only reads the state of the current task.
     unsafe { raw::rtrs_helper_fatal_signal_pending() }
 }
 
 /// A random number, good enough for keys. Any context but NMI.
 pub fn random_u32() -> u32 {
-    // SAFETY: Callable in any context but NMI.
+    // SAFETY: The function may be called in any context but NMI, as this one.
     unsafe { raw::get_random_u32() }
 }
 
-/// The same with 64 bits.
+/// As [`random_u32`], with 64 bits.
 pub fn random_u64() -> u64 {
-    // SAFETY: Callable in any context but NMI.
+    // SAFETY: The function may be called in any context but NMI, as this one.
     unsafe { raw::get_random_u64() }
 }

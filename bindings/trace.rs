@@ -2,8 +2,8 @@
 
 //! Trace events of a module.
 //!
-//! They are described in a C header, from which a C file with
-//! `CREATE_RUST_TRACE_POINTS` makes them, and named again for Rust:
+//! A C header describes them, a C file with `CREATE_RUST_TRACE_POINTS` defines them, and Rust
+//! declares them again:
 //!
 //! ```ignore
 //! tracepoints! {
@@ -18,16 +18,16 @@
 //! }
 //! ```
 //!
-//! A disabled one costs a nop. Any context but NMI.
+//! A disabled event costs a nop. Any context but NMI.
 //!
-//! The kernel crate's `declare_trace!` finds only what its own bindings have.
+//! The kernel crate's `declare_trace!` supports only events in its own bindings.
 
 /// Declares events: for each a module with `enabled()` and `fire()`.
 ///
 /// # Safety
 ///
-/// `unsafe` says that the header declares the same: a `str` is a `const char *`
-/// that is copied and not kept, other types are those of the same size.
+/// `unsafe` asserts that the header declares the same event: a `str` is a `const char *` that is
+/// copied and not kept, other types are those of the same size.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __tracepoints {
@@ -42,10 +42,10 @@ macro_rules! __tracepoints {
                     fn [< rust_do_trace_ $name >]($($arg: $crate::trace::raw_type!($type)),+);
                 }
 
-                /// Whether somebody listens.
+                /// Whether the event is enabled.
                 #[inline(always)]
                 pub(super) fn enabled() -> bool {
-                    // SAFETY: A tracepoint, which C code defines, has a static key.
+                    // SAFETY: C code defines the tracepoint, which has a static key.
                     unsafe {
                         ::kernel::jump_label::static_branch_unlikely!(
                             [< __tracepoint_ $name >],
@@ -55,11 +55,11 @@ macro_rules! __tracepoints {
                     }
                 }
 
-                /// Tells who listens.
+                /// Emits the event.
                 #[allow(clippy::too_many_arguments)]
                 pub(super) fn fire($($arg: $crate::trace::arg_type!($type)),+) {
-                    // SAFETY: Who declares the event says that the types are right; strings have
-                    // a zero at their end, and are copied.
+                    // SAFETY: The declaration of the event asserts that the types are right;
+                    // strings are zero-terminated, and are copied.
                     unsafe {
                         [< rust_do_trace_ $name >]($($crate::trace::raw_value!($type, $arg)),+)
                     }

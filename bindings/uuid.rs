@@ -8,7 +8,7 @@ use core::fmt;
 
 use crate::raw;
 
-/// A UUID, its bytes in the order they are printed and sent.
+/// A UUID, with its bytes in the order in which they are printed and sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Uuid([u8; 16]);
 
@@ -21,7 +21,7 @@ impl Uuid {
         Self(uuid.b)
     }
 
-    /// The UUID with these bytes, whatever they are.
+    /// The UUID with these bytes, which may have any value.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }

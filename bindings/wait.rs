@@ -260,7 +260,7 @@ impl WaitQueue {
                 break Err(ERESTARTSYS);
             }
             match left {
-                // SAFETY: No requirement but that the caller may sleep.
+                // SAFETY: The only requirement is that the caller may sleep.
                 None => unsafe { raw::schedule() },
                 Some(0) => break Err(ETIMEDOUT),
                 Some(ticks) => {

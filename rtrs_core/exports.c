@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Exported symbols of rtrs-core: the C API, and the Rust symbols (generated
- * list), which GPL modules may use that were built against the same metadata.
+ * list) for GPL modules that were built against the same metadata.
  */
 #include <linux/export.h>
 #include <linux/module.h>

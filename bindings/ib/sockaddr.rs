@@ -217,7 +217,7 @@ impl SockAddr {
     ///
     /// `ptr` must be valid.
     pub(super) unsafe fn from_storage(ptr: *const raw::__kernel_sockaddr_storage) -> Self {
-        // SAFETY: By the safety requirements of this function, `ptr` is writable.
+        // SAFETY: By the safety requirements of this function, `ptr` is valid.
         Self(unsafe { ptr.read() })
     }
 }

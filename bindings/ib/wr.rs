@@ -332,8 +332,7 @@ impl<'q, const N: usize> Chain<'q, N> {
             unsafe { (*last).next = wr };
             last = wr;
         }
-        // SAFETY: As above. The link must be reset because a chain may be posted again after a
-        // failure, with fewer requests.
+        // SAFETY: As above. This ends the chain, also when it is posted again after a failure.
         unsafe { (*last).next = core::ptr::null_mut() };
         Some((first, last))
     }
