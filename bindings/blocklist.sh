@@ -3,9 +3,9 @@
 #
 # Usage: blocklist.sh bindings_generated.rs
 #
-# Prints bindgen options that keep it from generating again the structures the
-# kernel crate has complete: ours and the kernel's would be different types.
-# Those the kernel crate knows by name only (an opaque stub) are not listed.
+# Prints options that keep bindgen from generating the structures again that the
+# kernel crate has complete: the two versions would be different types.
+# Structures that are only an opaque stub in the kernel crate are not listed.
 
 set -eu
 

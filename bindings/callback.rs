@@ -30,7 +30,7 @@ impl Notifier {
     /// `func` must be callable with `arg` from process context, by several threads at a time, for
     /// as long as the notifier lives.
     pub unsafe fn from_raw(func: unsafe extern "C" fn(*mut c_void, u32), arg: *mut c_void) -> Self {
-        // INVARIANT: By the safety requirements of this function.
+        // INVARIANT: By the safety requirements of this function, `func` may be called with `arg`.
         Self { func, arg }
     }
 
@@ -100,7 +100,8 @@ impl<'a> Message<'a> {
     /// Unless `nr` is 0, `vec` must point to `nr` `struct kvec`s. They and their memory must be
     /// readable for `'a`.
     pub unsafe fn from_raw(vec: *const c_void, nr: usize) -> Self {
-        // INVARIANT: By the safety requirements of this function.
+        // INVARIANT: By the safety requirements of this function, `vec` points to `nr` readable
+        // pieces.
         if vec.is_null() {
             Self::EMPTY
         } else {

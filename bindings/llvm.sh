@@ -3,9 +3,9 @@
 #
 # Usage: llvm.sh RUSTC
 #
-# Prints "clang LLVM-LINK", programs that read the bitcode of this rustc: of the
-# same major version of LLVM. Prints why not, in one line that begins with
-# "none", where they are not installed.
+# Prints "clang LLVM-LINK": programs of the same major version of LLVM, which can
+# read the bitcode of this rustc. If they are not installed, prints the reason in
+# one line that begins with "none".
 
 set -eu
 
@@ -15,7 +15,7 @@ major=$("$1" -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
 	exit
 }
 
-# find NAME: of this version.
+# find NAME: prints the program NAME of this version.
 find()
 {
 	for name in "$1-$major" "/usr/lib/llvm-$major/bin/$1" "$1"; do

@@ -106,7 +106,8 @@ impl Loan {
             unsafe { (*sgl).length as usize }
         };
         let nents = if len == 0 { 0 } else { nents };
-        // INVARIANT: By the safety requirements of this function.
+        // INVARIANT: By the safety requirements of this function, list and callback are valid until
+        // the call.
         Self {
             callback: Some(Callback {
                 func,

@@ -205,7 +205,7 @@ impl<'a, T> Turn<'a, T> {
     pub fn lend(self) {
         let this = ManuallyDrop::new(self);
         let word = &this.place.word;
-        // What was done in this turn is visible in the next one.
+        // Release: accesses in this turn are visible in the next one.
         if word.cmpxchg(TURN, LENT, Release).is_err() {
             // Only [`GONE`] can have been added.
             word.store(LENT | GONE, Release);
@@ -217,7 +217,7 @@ impl<'a, T> Turn<'a, T> {
     #[inline(always)]
     pub fn finish(self) -> Option<Left<'a, T>> {
         let place = ManuallyDrop::new(self).place;
-        // What was done in this turn is visible in the next one.
+        // Release: accesses in this turn are visible in the next one.
         match place.word.cmpxchg(TURN, HELD, Release) {
             Ok(_) => None,
             // Only [`GONE`] can have been added.
@@ -229,8 +229,8 @@ impl<'a, T> Turn<'a, T> {
 impl<T> Drop for Turn<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // What was done in this turn is visible in the next one. Without a holder the place stays
-        // unusable.
+        // Release: accesses in this turn are visible in the next one. Without a holder the place
+        // stays unusable.
         self.place.word.xchg(HELD, Release);
     }
 }

@@ -3,16 +3,16 @@
 #
 # Usage: probe.sh barrier.rs module.rs bindings_generated.rs
 #
-# Prints the cfg options of rustc by which compat.rs knows what the kernel crate
-# of this tree is like. The tree's own files are looked at, not its version: a
-# distribution may have taken a change early.
+# Prints the cfg options of rustc that tell compat.rs which interfaces the kernel
+# crate of this tree has. This checks the files of the tree, not its version, as
+# a distribution may have backported a change.
 
 set -eu
 
 barrier=$1 module=$2 generated=$3
 
-# has FILE PATTERN: an extended regular expression. A file that is not there is
-# an error: what it would have said is not known then.
+# has FILE PATTERN: whether FILE matches an extended regular expression. A missing
+# file is an error, as the answer is not known then.
 has()
 {
 	[ -r "$1" ] || {

@@ -199,7 +199,7 @@ impl<P: ForeignOwnable> Drop for RcuHome<P> {
     }
 }
 
-/// What was taken out of an [`RcuCell`], which readers may still be using.
+/// An owner that was taken out of an [`RcuCell`]. Readers may still be using it.
 ///
 /// [`synchronize`](Self::synchronize) must wait for readers before the value can be used. Dropping
 /// this object waits too, and drops the owner. Sleeps, unless the cell was empty.
@@ -218,8 +218,7 @@ pub struct Retired<P: ForeignOwnable> {
 unsafe impl<P: ForeignOwnable + Send> Send for Retired<P> {}
 
 impl<P: ForeignOwnable> Retired<P> {
-    /// Waits for the readers and returns the owner. Sleeps, unless there is
-    /// none.
+    /// Waits for the readers and returns the owner. Sleeps, unless the cell was empty.
     pub fn synchronize(self) -> Option<P> {
         let ptr = ManuallyDrop::new(self).ptr;
         // SAFETY: The pointer is null or an owner by the type invariant, and as `self` is gone it

@@ -46,7 +46,7 @@ pub struct TagQueue {
 
 // SAFETY: An `sbitmap` can be used and freed by every thread.
 unsafe impl Send for TagQueue {}
-// SAFETY: Its operations are atomic.
+// SAFETY: The operations of an `sbitmap` are atomic.
 unsafe impl Sync for TagQueue {}
 
 impl TagQueue {
@@ -72,7 +72,7 @@ impl TagQueue {
         })
     }
 
-    /// How many tags there are, taken or not.
+    /// The number of tags, taken or not.
     pub fn depth(&self) -> usize {
         // CAST: `usize` has at least 32 bits.
         self.depth as usize
@@ -87,7 +87,7 @@ impl TagQueue {
         if nr < 0 {
             return None;
         }
-        // CAST: Not negative.
+        // CAST: `nr` is not negative.
         Some(nr as u32)
     }
 
@@ -108,7 +108,7 @@ impl TagQueue {
 
     /// Returns a tag. Any context.
     ///
-    /// What was done with the tag before is visible to the caller that takes it next.
+    /// Earlier accesses of the caller are visible to the caller that takes the tag next.
     ///
     /// # Safety
     ///
@@ -140,7 +140,7 @@ impl TagQueue {
 
     /// Closes the queue and sleeps until all tags have been returned.
     ///
-    /// What other tasks did before they returned their tags is visible after this.
+    /// Accesses of other tasks before they returned their tags are visible after this.
     pub fn close_and_wait(&self) {
         self.close();
         self.wait.wait_until(|| self.in_use() == 0);

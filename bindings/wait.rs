@@ -41,11 +41,11 @@ pub struct Completion {
 
 // SAFETY: A `struct completion` can be used from every thread.
 unsafe impl Send for Completion {}
-// SAFETY: It is synchronised by a lock of its own.
+// SAFETY: The structure is synchronised by a lock of its own.
 unsafe impl Sync for Completion {}
 
 impl Completion {
-    /// Not done.
+    /// A completion that is not done.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             inner <- Opaque::ffi_init(|slot| {
@@ -122,10 +122,10 @@ pub struct WaitQueue {
 
 // SAFETY: A wait queue can be used from every thread.
 unsafe impl Send for WaitQueue {}
-// SAFETY: It is synchronised by a lock of its own.
+// SAFETY: The structure is synchronised by a lock of its own.
 unsafe impl Sync for WaitQueue {}
 
-/// How to sleep.
+/// The way in which a waiter sleeps.
 #[derive(Clone, Copy)]
 struct Mode {
     state: u32,
@@ -313,7 +313,7 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 impl Users {
-    /// No users yet. May sleep.
+    /// Starts without users. May sleep.
     pub fn new() -> Result<Self> {
         let count = pin_init!(Count {
             // The owner counts.
@@ -325,10 +325,10 @@ impl Users {
         })
     }
 
-    /// One user more. Any context.
+    /// Adds a user. Any context.
     pub fn add(&self) -> User {
         self.count.users.inc();
-        // INVARIANT: Just counted; the owner frees it when all users are gone.
+        // INVARIANT: The user was just counted; the owner frees `count` when all users are gone.
         User {
             count: NonNull::from(&*self.count),
         }
@@ -345,9 +345,9 @@ impl Drop for Users {
 
 impl Clone for User {
     fn clone(&self) -> Self {
-        // SAFETY: By the type invariant; `self` is counted until it is dropped.
+        // SAFETY: By the type invariant `count` is valid; `self` is counted until it is dropped.
         unsafe { self.count.as_ref() }.users.inc();
-        // INVARIANT: Just counted.
+        // INVARIANT: The user was just counted.
         Self { count: self.count }
     }
 }

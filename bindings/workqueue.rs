@@ -196,7 +196,7 @@ unsafe impl Sync for Queue {}
 impl Queue {
     /// Not public, as the kernel crate's queue lets a delayed item outlive the queue.
     fn get(&self) -> &kernel::workqueue::Queue {
-        // SAFETY: By the type invariant it is valid for as long as `self`.
+        // SAFETY: By the type invariant the queue is valid for as long as `self`.
         unsafe { kernel::workqueue::Queue::from_raw(self.raw.as_ptr()) }
     }
 
@@ -217,7 +217,7 @@ impl Queue {
     }
 }
 
-/// What [`kernel::workqueue::Work`] lacks.
+/// Operations that [`kernel::workqueue::Work`] lacks.
 pub trait WorkExt<T, const ID: u64> {
     /// Queues this item of `owner`, unless it is pending already: then nothing
     /// changes, and [`false`] is returned. Any context.
@@ -279,7 +279,7 @@ pub trait DelayedOn<const ID: u64 = 0> {
     fn queue(&self) -> &Queue;
 }
 
-/// What [`kernel::workqueue::DelayedWork`] lacks.
+/// Operations that [`kernel::workqueue::DelayedWork`] lacks.
 pub trait DelayedWorkExt<T, const ID: u64> {
     /// Queues this item of `owner` after `delay`, unless it is pending already:
     /// then nothing changes, and [`false`] is returned. Any context.

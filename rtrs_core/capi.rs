@@ -56,7 +56,7 @@ impl<'a> CBuf<'a> {
 impl fmt::Write for CBuf<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         let free = self.buf.get_mut(self.len..).unwrap_or_default();
-        // One byte is for the zero.
+        // One byte is reserved for the zero.
         let room = free.len().saturating_sub(1);
         for (to, from) in free.iter_mut().take(room).zip(s.as_bytes()) {
             *to = *from;
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
     if len == 0 {
         return 0;
     }
-    // SAFETY: By the safety requirements of this function, `addr` is an address and `buf` has `len`
+    // SAFETY: By the safety requirements of this function, `addr` is valid and `buf` has `len`
     // bytes.
     let (addr, buf) = unsafe { (&*addr, slice::from_raw_parts_mut(buf.cast::<u8>(), len)) };
     let mut out = CBuf::new(buf);

@@ -28,7 +28,7 @@ pub struct PollStats {
 }
 
 impl PollStats {
-    /// All zero. Sleeps.
+    /// Starts with all counts at zero. Sleeps.
     pub fn new() -> Result<Self> {
         Ok(Self {
             counters: Counters::new()?,

@@ -35,7 +35,7 @@ struct rtrs_addr {
  */
 
 /**
- * enum rtrs_clt_link_ev - events of a session that its user is told about
+ * enum rtrs_clt_link_ev - events of a session, for its user
  * @RTRS_CLT_LINK_EV_RECONNECTED: there is a path again, after the other event
  * @RTRS_CLT_LINK_EV_DISCONNECTED: requests fail because there is no path, or
  *	the server has forgotten the session. Not sent while requests wait for a
@@ -203,8 +203,7 @@ int rtrs_clt_query(struct rtrs_clt_sess *sess, struct rtrs_attrs *attr);
  */
 
 /**
- * enum rtrs_srv_link_ev - events of a session that the server's user is told
- * about
+ * enum rtrs_srv_link_ev - events of a session, for the user of a server
  * @RTRS_SRV_LINK_EV_CONNECTED: it has its first path
  * @RTRS_SRV_LINK_EV_DISCONNECTED: it has had no path for as long as sessions are
  *	kept, or the server is being closed; all its requests were answered
@@ -217,7 +216,7 @@ enum rtrs_srv_link_ev {
 /**
  * struct rtrs_srv_ops - the user of a server
  * @rdma_ev: a request: direct data of @datalen bytes, which a write brings and a
- *	read has to produce, and a private copy of the user message. Runs in
+ *	read must produce, and a private copy of the user message. Runs in
  *	process context, one at a time per connection; may sleep. Returns 0 if
  *	rtrs_srv_resp_rdma() was or will be called, else a negative errno, which
  *	is the answer.

@@ -40,7 +40,7 @@ use crate::{
 pub enum PortSpace {
     /// Reliable connections by IP address.
     Tcp,
-    /// By InfiniBand address and service id.
+    /// Reliable connections by InfiniBand address and service id.
     Ib,
 }
 

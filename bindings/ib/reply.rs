@@ -110,7 +110,7 @@ pub struct Reply {
     /// The word of plain answers, as it is sent.
     plain_imm: u32,
     lkey: u32,
-    /// By [`Source`].
+    /// Indexed by [`Source`].
     memory: [Memory; 2],
     body: Option<Body>,
 }

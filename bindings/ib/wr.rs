@@ -157,7 +157,7 @@ impl<'q, const N: usize> Chain<'q, N> {
     pub fn new(qp: &'q QueuePair) -> Self {
         Self {
             qp,
-            // Not an array of constants, which the compiler clears.
+            // Not an array of constants, which the compiler would clear.
             // SAFETY: The elements are `MaybeUninit`, which need not be initialised.
             wrs: unsafe { MaybeUninit::uninit().assume_init() },
             len: 0,

@@ -241,7 +241,7 @@ impl Default for HbProbe {
 /// Written by completion handlers on any CPU; read by the code that runs the ticks.
 pub struct Liveness {
     probe: HbProbe,
-    /// What was received: [`SERVICE`], [`IO`], [`LATELY`].
+    /// Where something was received: [`SERVICE`], [`IO`], [`LATELY`].
     seen: Atomic<u32>,
     /// Number of answers on their way.
     acking: Atomic<u32>,

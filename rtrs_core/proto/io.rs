@@ -73,7 +73,7 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// Those of [`ReadMsg::parse`] and [`WriteMsg::parse`].
+    /// As for [`ReadMsg::parse`] and [`WriteMsg::parse`].
     #[inline(always)]
     pub(super) fn parse(buf: &[u8], room: usize) -> Result<Self, ProtoError> {
         match buf.first_chunk() {
@@ -283,7 +283,7 @@ impl ReadMsg {
         }
     }
 
-    /// Parses the start of `buf`. Flags other than the one we know are ignored.
+    /// Parses the start of `buf`. Unknown flags are ignored.
     ///
     /// # Errors
     ///

@@ -403,8 +403,8 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// [`ProtoError::UserLen`] if the user message does not fit, [`ProtoError::DataLen`] if the data
-    /// does not. Both are `-EMSGSIZE`.
+    /// [`ProtoError::UserLen`] if the user message does not fit, [`ProtoError::DataLen`] if the
+    /// data does not. Both are `-EMSGSIZE`.
     #[inline(always)]
     pub const fn new(
         room: &Room,
