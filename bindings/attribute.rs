@@ -354,7 +354,7 @@ pub(crate) unsafe fn show<T: 'static>(
     attr: *const raw::attribute,
     buf: *mut ffi::c_char,
 ) -> isize {
-    // SAFETY: By the safety requirements of this function, it is part of an [`Attribute<T>`], which
+    // SAFETY: By the safety requirements of this function, it is part of an `Attribute<T>`, which
     // is static.
     let attr = unsafe { &*attr.cast::<Attribute<T>>() };
     let Some(show) = attr.show else {
@@ -389,7 +389,7 @@ pub(crate) unsafe fn store<T: 'static>(
 ) -> isize {
     // SAFETY: `sysfs` passes a buffer with `count` bytes.
     let input = unsafe { slice::from_raw_parts(buf.cast::<u8>(), count) };
-    // SAFETY: By the safety requirements of this function, it is part of an [`Attribute<T>`], which
+    // SAFETY: By the safety requirements of this function, it is part of an `Attribute<T>`, which
     // is static.
     let result = match unsafe { &(*attr.cast::<Attribute<T>>()).store } {
         Input::None => Err(EIO),

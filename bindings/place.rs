@@ -207,7 +207,7 @@ impl<'a, T> Turn<'a, T> {
         let word = &this.place.word;
         // Release: accesses in this turn are visible in the next one.
         if word.cmpxchg(TURN, LENT, Release).is_err() {
-            // Only [`GONE`] can have been added.
+            // Only `GONE` can have been added.
             word.store(LENT | GONE, Release);
         }
     }
@@ -220,7 +220,7 @@ impl<'a, T> Turn<'a, T> {
         // Release: accesses in this turn are visible in the next one.
         match place.word.cmpxchg(TURN, HELD, Release) {
             Ok(_) => None,
-            // Only [`GONE`] can have been added.
+            // Only `GONE` can have been added.
             Err(_) => Some(place.gone()),
         }
     }

@@ -107,5 +107,5 @@ pub const SERVICE_QUEUE_DEPTH: u16 = 512;
 /// Listen backlog of the server.
 pub const LISTEN_BACKLOG: u32 = 64;
 
-/// Reject reason of the connection manager that carries our reject message.
+/// Reject reason of the connection manager for rejects with a message of this protocol.
 pub const CM_REJ_CONSUMER_DEFINED: u32 = 28;

@@ -7,7 +7,7 @@
 
 /// The highest bit of an address. Addresses are as long as DMA addresses, which every driver
 /// accepts, so that no region reaches the end of the 64 bits. The bit is set so that no address is
-/// 0, which some drivers take for none.
+/// 0, which some code takes for none.
 const TOP: u64 = 1 << 51;
 
 /// Makes an address from `random`, for a region that is described in pages of `page_size` bytes, a

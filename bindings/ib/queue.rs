@@ -80,11 +80,11 @@ use crate::{
 pub enum PollContext {
     /// In softirq: callbacks must not sleep.
     ///
-    /// On PREEMPT_RT in a work item, as with [`PollContext::Workqueue`], which allows callbacks no
-    /// less. There a softirq is preempted by others on its processor, and irq_poll, which ib_core
-    /// uses for polling, then handles the entry at the head of its list twice (`lib/irq_poll.c`
-    /// relies on no other code taking it). The list gets corrupted with the first IO; seen on 7.3.4
-    /// with these modules and with mainline's RTRS.
+    /// On PREEMPT_RT in a work item, as with [`PollContext::Workqueue`], where callbacks that do
+    /// not sleep work as well. There a softirq is preempted by others on its processor, and
+    /// irq_poll, which ib_core uses for polling, then handles the entry at the head of its list
+    /// twice (`lib/irq_poll.c` relies on no other code taking it). The list gets corrupted with the
+    /// first IO; seen on 7.3.4 with these modules and with mainline's RTRS.
     Softirq,
     /// In a high-priority, reclaim-safe work item.
     Workqueue,

@@ -301,7 +301,7 @@ impl Word {
 
     /// The current state, for display; the flight may be over when this returns.
     pub fn peek(&self) -> Option<InFlight> {
-        // Pairs with `fly()`: what the user noted before is there.
+        // Acquire pairs with `fly()`: everything that the user recorded before is visible.
         in_flight(self.0.load(Acquire))
     }
 }
