@@ -148,6 +148,7 @@ packages()
 	tree=$(readlink -f "$PLATFORM/tree")
 
 	ktap map "$RTRS_REPO/tests/packages/map.sh"
+	ktap dkms "$RTRS_REPO/tests/packages/dkms.sh"
 	ktap users "$RTRS_ENV/enter.sh" "$build/tests/packages/users.sh" "$tree"
 	ktap sign "$RTRS_ENV/enter.sh" "$build/tests/packages/sign.sh" "$tree"
 	[ "${RTRS_LONG:-0}" = 1 ] || return 0

@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# rtrs-dkms with a DKMS that only writes down what it is told: what is added, built
+# and left alone. Needs no root.
+
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd -P)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+n=0
+
+# same TEXT WANTED GOT
+same()
+{
+	n=$((n + 1))
+	if [ "$2" = "$3" ]; then
+		printf 'ok %d %s\n' "$n" "$1"
+	else
+		printf 'not ok %d %s\n# wanted: %s\n# got: %s\n' "$n" "$1" "$2" "$3"
+	fi
+}
+
+# stub NAME: a command, its script on stdin.
+stub()
+{
+	{ printf '#!/bin/bash\n' && cat; } >"$dir/bin/$1"
+	chmod 755 "$dir/bin/$1"
+}
+
+# run ARG...: what DKMS was told to change.
+run()
+{
+	: >"$dir/told"
+	STUBS=$dir PATH=$dir/bin:$PATH bash "$dir/rtrs-dkms" "$@" >"$dir/out" 2>"$dir/err"
+	echo "$?" >"$dir/rc"
+	paste -s -d ';' "$dir/told"
+}
+rc() { cat "$dir/rc"; }
+
+# status WORD RELEASE...: what DKMS has got.
+status()
+{
+	local word=$1
+	shift
+	printf "rtrs/1, %s, x86_64: $word\n" "$@" >"$dir/status"
+}
+build() { printf 'build -m rtrs -v 1 -k %s;install -m rtrs -v 1 -k %s' "$1" "$1"; }
+
+mkdir -p "$dir/bin" "$dir/src/rtrs-1/tests/env" "$dir/modules/7.3.4-a/kernel" "$dir/modules/7.3.5-b/kernel"
+sed "s|@VERSION@|1|; s|/usr/src|$dir/src|; s|/usr/lib/modules|$dir/modules|; s|/var/cache|$dir|" \
+	"$here/../../debian/extra/rtrs-dkms" >"$dir/rtrs-dkms"
+# All kernels are supported, and their headers and sources are there.
+printf '#!/bin/sh\n' >"$dir/src/rtrs-1/tests/env/kernel-prepare.sh"
+chmod 755 "$dir/src/rtrs-1/tests/env/kernel-prepare.sh"
+for rel in 7.3.4-a 7.3.5-b; do
+	mkdir -p "$dir/src/linux-headers-$rel"
+	echo CONFIG_RUST=y >"$dir/src/linux-headers-$rel/.config"
+done
+# Lines are written one by one, so that a reader that goes after the first kills it, as it may
+# the real one. What is there is not added again.
+stub dkms <<'EOF'
+if [ "$1" = status ]; then
+	[ "${6:-}" != -k ] || exec grep -F ", $7," "$STUBS/status"
+	while IFS= read -r line; do
+		printf '%s\n' "$line"
+		sleep 0.1
+	done <"$STUBS/status"
+	exit
+fi
+printf '%s\n' "$*" >>"$STUBS/told"
+[ "$1" != add ] || [ ! -s "$STUBS/status" ] || exit 3
+EOF
+stub dpkg-query <<'EOF'
+case ${!#} in
+linux-headers-* | linux-source-*) echo 'ii 1-1' ;;
+*) exit 1 ;;
+esac
+EOF
+stub df <<'EOF'
+printf 'Avail\n9000\n'
+EOF
+
+printf 'TAP version 13\n1..8\n'
+: >"$dir/status"
+same 'added, and built for both kernels' "add -m rtrs -v 1;$(build 7.3.4-a);$(build 7.3.5-b)" "$(run)"
+same 'and that succeeds' 0 "$(rc)"
+status installed 7.3.4-a 7.3.5-b
+same 'what is installed for two kernels is neither added again nor built' '' "$(run)"
+same 'and that succeeds' 0 "$(rc)"
+status built 7.3.4-a 7.3.5-b
+same 'what is only built for two kernels is not added again' "$(build 7.3.4-a);$(build 7.3.5-b)" "$(run)"
+status installed 7.3.4-a
+same 'one kernel of two' "$(build 7.3.5-b)" "$(run)"
+same 'a kernel by name' "$(build 7.3.5-b)" "$(run 7.3.5-b)"
+rm "$dir/src/linux-headers-7.3.5-b/.config"
+same 'without headers that is one line' ' 1 1' \
+	"$(run) $(rc) $(grep -c '^rtrs-dkms: not built for 7.3.5-b: linux-headers-7.3.5-b is not installed' "$dir/err")"
