@@ -45,11 +45,41 @@ mapped()
 	: >"$dir/sys/block/rnbd$1/rnbd/unmap_device"
 }
 
+# What the kernel answers to rows, as bash would tell it: some servers are silent, one has no
+# such disk. The clock goes on by sleeping only.
+cat >"$dir/answers" <<'EOF'
+unset SECONDS
+SECONDS=0
+sleep() { SECONDS=$((SECONDS + $1)); }
+printf()
+{
+	local why=
+	builtin printf "$@"
+	[ /dev/stdout -ef "${CTL:-}" ] || return 0
+	case $2 in
+	sessname=silent*) why='Connection timed out' ;;
+	sessname=down*) why='No route to host' ;;
+	*' device_path=absent '*) why='No such file or directory' ;;
+	esac
+	builtin printf '%s\n' "$2" >>"$TOLD"
+	[ -z "$why" ] || { builtin printf 'line 1: printf: write error: %s\n' "$why" >&2; return 1; }
+}
+EOF
+
+# attempts ARG...: rows that RNBD is told to map, in their order.
+attempts()
+{
+	: >"$dir/told"
+	BASH_ENV=$dir/answers TOLD=$dir/told "$map" "$@" >"$dir/out" 2>"$dir/err"
+	echo "$?" >"$dir/rc"
+	sed 's,^sessname=\([^ ]*\) .*device_path=\([^ ]*\) .*,\1/\2,' "$dir/told" | paste -s -d ' '
+}
+
 table() { printf '%s\n' "$@" >"$RNBD_MAPPINGS"; }
 unmapped() { cat "$dir/sys/block/rnbd$1/rnbd/unmap_device"; }
 
 mkdir -p "$(dirname "$ctl")"
-printf 'TAP version 13\n1..17\n'
+printf 'TAP version 13\n1..33\n'
 
 table '# nothing' '' 'disks disk1 ip:10.0.0.1,ip:10.1.0.2@ip:10.1.0.1'
 same 'a row with two paths, one with a source' \
@@ -83,3 +113,34 @@ table 'disks disk1' 'disks disk2x ip:10.0.0.1'
 same 'a bad row does not keep the others from being mapped' \
 	'sessname=disks path=ip:10.0.0.1 device_path=disk2x access_mode=rw' "$(run)"
 same 'but is told' 1 "$(grep -c 'line 1:' "$dir/err")"
+
+table 'silent1 disk1 ip:10.0.0.1' 'silent1 disk2 ip:10.0.0.1' 'silent1 disk3 ip:10.0.0.1' \
+	'down1 disk1 ip:10.0.0.2' 'down1 disk2 ip:10.0.0.2' 'good absent ip:10.0.0.3' 'good disk4 ip:10.0.0.3'
+same 'a silent server is tried once, rows of others behind it are mapped' \
+	'silent1/disk1 down1/disk1 good/absent good/disk4' "$(attempts)"
+same 'that fails' 1 "$(rc)"
+same 'each row that is not mapped is told' 6 "$(grep -c ' is not mapped: ' "$dir/err")"
+same 'with the reason of its session' 1 "$(grep -c 'silent1/disk3 is not mapped: Connection timed out' "$dir/err")"
+same 'the next round tries it again' 'silent1/disk1 silent1/disk1 silent1/disk1' \
+	"$(attempts --wait 10 silent1/disk1 silent1/disk2)"
+table 'silent1 disk1 ip:10.0.0.1' 'silent1 disk2 ip:10.0.0.1,ip:10.1.0.1' 'silent1 disk3 ip:10.0.0.1 ro'
+same 'other paths may get there' 'silent1/disk1 silent1/disk2' "$(attempts)"
+table 'silent1 disk1 ip:10.0.0.1 nofail' 'good disk4 ip:10.0.0.3'
+same 'rows with nofail are not waited for' 'silent1/disk1 good/disk4' "$(attempts --wait 60)"
+same 'and that succeeds' 0 "$(rc)"
+same 'but is told' 'rnbd-map: silent1/disk1 is not mapped: Connection timed out' "$(cat "$dir/err")"
+table 'silent1 disk1 ip:10.0.0.1 nofail' 'down1 disk1 ip:10.0.0.2'
+same 'they are tried again along with others' 'silent1/disk1 down1/disk1 silent1/disk1 down1/disk1' \
+	"$(attempts --wait 5)"
+left=$dir/left
+table 'silent1 disk1 ip:10.0.0.1 nofail' 'down1 disk1 ip:10.0.0.2' 'good disk4 ip:10.0.0.3'
+same 'what is left is noted' 'silent1/disk1 down1/disk1 1' \
+	"$(attempts --left "$left" >/dev/null; paste -s -d ' ' "$left") $(rc)"
+table 'silent1 disk1 ip:10.0.0.1 nofail' 'good disk4 ip:10.0.0.3' 'good disk5 ip:10.0.0.3'
+same 'only that is mapped again, if it is still in the table' 'silent1/disk1' "$(attempts --again "$left")"
+same 'what is still left is noted' 'silent1/disk1 0' "$(cat "$left") $(rc)"
+table 'good disk4 ip:10.0.0.3' 'good disk5 ip:10.0.0.3'
+echo good/disk5 >"$left"
+same 'a server that is back' 'good/disk5' "$(attempts --again "$left")"
+same 'nothing is left' '' "$(cat "$left")"
+same 'and nothing is mapped again' ' 0' "$(attempts --again "$left") $(rc)"
