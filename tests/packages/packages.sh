@@ -61,7 +61,7 @@ resolves()
 }
 
 only_export() { modprobe -S "$release" --show-depends rnbd-server | grep 'rnbd-server.*dev_search_path=/etc/rnbd/export'; }
-units() { systemd-analyze verify --man=no rnbd-map.service rtrs-rxe@eth0.service; }
+units() { systemd-analyze verify --man=no rnbd-map.service rnbd-map-again.timer rtrs-rxe@eth0.service; }
 rules() { udevadm verify /usr/lib/udev/rules.d/60-rtrs.rules; }
 table() { rnbd-map --check && [ -z "$(rnbd-map --list)" ]; }
 audit() { [ -z "$(dpkg --audit)" ]; }
