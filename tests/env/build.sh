@@ -10,6 +10,11 @@
 #        build.sh --where PLATFORM	only print where
 
 set -euo pipefail
+# The "+" of the recipe hands on make's jobs, and has "make -n" run this. Letters of options
+# are the first word, if there are any.
+flags=${MAKEFLAGS:-}
+flags=${flags%% *}
+[[ $flags != *n* || ! $flags =~ ^[A-Za-z]+$ ]] || exit 0
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
