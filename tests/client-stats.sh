@@ -3,7 +3,7 @@
 #
 # desc: statistics, states, events, debugfs and tracepoints of the client say what happens
 # topology: single
-# timeout: 240
+# timeout: 300
 
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/observe.sh"
