@@ -87,27 +87,6 @@ reason()
 # What is logged becomes an event as well, so that all of it is in its order.
 EVENTS=(printk/console rtrs_srv/rtrs_srv_violation rtrs_srv/rtrs_srv_path_state)
 
-# traced_from_now: in a file that begins anew
-traced_from_now()
-{
-	local e
-
-	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
-	echo >"$TRACE/trace"
-	for e in "${EVENTS[@]}"; do
-		echo 1 >"$TRACE/events/$e/enable"
-	done
-}
-
-no_longer_traced()
-{
-	local e
-
-	for e in "${EVENTS[@]}"; do
-		echo 0 >"$TRACE/events/$e/enable"
-	done
-}
-
 # told: on a line for each case, its name and what the server said meanwhile.
 told()
 {
@@ -191,11 +170,11 @@ mode()
 	baseline
 	honest_io
 	mapfile -t all < <(cases | grep -vE "$not")
-	traced_from_now
+	trace_begin "${EVENTS[@]}"
 	peer_attack "$(IFS=, && echo "${all[*]}")" --seed "$SEED" \
 		--patience $((10 * RTRS_TIME_SCALE)) --victim honest --counter "$TOTAL" \
 		--mark /dev/kmsg >"$TMP/attacks" 2>&1
-	no_longer_traced
+	trace_end "${EVENTS[@]}"
 	results "$ai" "${all[@]}"
 	check "$ai: who comes from its address has not its name" impostor
 	check "$ai: the log says why, too" logged

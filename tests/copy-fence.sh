@@ -28,18 +28,10 @@ busy() { [ "$(path_count "$(dir 1)" 5)" -ge 4 ]; }
 # end_path: how long its requests waited, in milliseconds, in $TMP/ms, and how many these were
 end_path()
 {
-	local e
-
-	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
-	echo >"$TRACE/trace"
-	for e in "${EVENTS[@]}"; do
-		echo 1 >"$TRACE/events/$e/enable"
-	done
+	trace_begin "${EVENTS[@]}"
 	wait_for 10 busy
 	write "$(dir 1)/disconnect" 1
-	for e in "${EVENTS[@]}"; do
-		echo 0 >"$TRACE/events/$e/enable"
-	done
+	trace_end "${EVENTS[@]}"
 	grep -v '^#' "$TRACE/trace" | sed -E 's/^.* ([0-9.]+): ([a-z_]+): .*/\1 \2/' >"$TMP/steps"
 	cat "$TMP/steps"
 	awk '$2 == "cm_qp_destroy" { t0 = $1 }

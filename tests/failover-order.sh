@@ -28,18 +28,10 @@ busy() { [ "$(path_count "$(path_dir order "$P1")" 5)" -ge 8 ]; }
 # end_path: by the operator; what its owner task did, as "event seconds" a line, in $TMP/steps.
 end_path()
 {
-	local e
-
-	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
-	echo >"$TRACE/trace"
-	for e in "${EVENTS[@]}"; do
-		echo 1 >"$TRACE/events/$e/enable"
-	done
+	trace_begin "${EVENTS[@]}"
 	wait_for 20 busy
 	write "$(path_dir order "$P1")/disconnect" 1
-	for e in "${EVENTS[@]}"; do
-		echo 0 >"$TRACE/events/$e/enable"
-	done
+	trace_end "${EVENTS[@]}"
 	# "kworker/u8:3-123 [001] ...1. 56.789012: cm_qp_destroy: cm.id=3 ...". The server ends its own
 	# side at the same time, in another task.
 	grep -v '^#' "$TRACE/trace" | sed -E 's/^ *(.*-[0-9]+) +\[.* ([0-9.]+): ([a-z_]+): .*/\1 \3 \2/' >"$TMP/trace"

@@ -88,17 +88,36 @@ debugfs_up()
 	[ -d "/sys/kernel/debug/$1" ] || mount -t debugfs debugfs /sys/kernel/debug
 }
 
+# trace_begin EVENT...: what is traced from now on are these, as "system/event" or "system".
+trace_begin()
+{
+	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
+	echo >"$TRACE/trace"
+	trace_set 1 "$@"
+}
+
+# trace_end EVENT...: not any more; what was traced stays.
+trace_end() { trace_set 0 "$@"; }
+
+trace_set()
+{
+	local to=$1 e
+	shift
+
+	for e; do
+		echo "$to" >"$TRACE/events/$e/enable"
+	done
+}
+
 # traced_while SYSTEM CMD...: all events of SYSTEM while CMD runs, in $TMP/trace.
 traced_while()
 {
-	local events=$TRACE/events/$1/enable
+	local system=$1
 	shift
 
-	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
-	echo >$TRACE/trace
-	echo 1 >"$events"
+	trace_begin "$system"
 	"$@"
-	echo 0 >"$events"
+	trace_end "$system"
 	cp $TRACE/trace "$TMP/trace"
 	tail -n 20 "$TMP/trace"
 }
