@@ -6,21 +6,8 @@
 
 set -uo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd -P)
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-n=0
-
-# same TEXT WANTED GOT
-same()
-{
-	n=$((n + 1))
-	if [ "$2" = "$3" ]; then
-		printf 'ok %d %s\n' "$n" "$1"
-	else
-		printf 'not ok %d %s\n# wanted: %s\n# got: %s\n' "$n" "$1" "$2" "$3"
-	fi
-}
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # stub NAME: a command, its script on stdin.
 stub()

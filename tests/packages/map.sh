@@ -6,24 +6,12 @@
 
 set -uo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd -P)
-map=$here/../../debian/extra/rnbd-map
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+map=$repo/debian/extra/rnbd-map
 export RNBD_MAPPINGS=$dir/mappings RNBD_SYSFS=$dir/sys
 ctl=$dir/sys/class/rnbd-client/ctl/map_device
-n=0
-
-# same TEXT WANTED GOT
-same()
-{
-	n=$((n + 1))
-	if [ "$2" = "$3" ]; then
-		printf 'ok %d %s\n' "$n" "$1"
-	else
-		printf 'not ok %d %s\n# wanted: %s\n# got: %s\n' "$n" "$1" "$2" "$3"
-	fi
-}
 
 # run ARG...: what was told to RNBD, as far as it is a file: the last thing.
 run()

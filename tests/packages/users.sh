@@ -9,23 +9,10 @@
 
 set -uo pipefail
 
-tree=${1:?tree missing}
-here=$(cd "$(dirname "$0")" && pwd -P)
-repo=$(cd "$here/../.." && pwd -P)
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-n=0
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# check TEXT CMD...
-check()
-{
-	local text=$1 rc=ok
-	shift
-	"$@" >"$dir/log" 2>&1 || rc='not ok'
-	n=$((n + 1))
-	printf '%s %d %s\n' "$rc" "$n" "$text"
-	[ "$rc" = ok ] || tail -n 40 "$dir/log" | sed 's/^/# /'
-}
+tree=${1:?tree missing}
 
 build()
 {

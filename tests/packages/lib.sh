@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the tests of packages share: a directory of their own, and results, one on a line.
+
+here=$(cd "$(dirname "$0")" && pwd -P)
+# shellcheck disable=SC2034 # used by others
+repo=$(cd "$here/../.." && pwd -P)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+n=0
+
+# check TEXT CMD...
+check()
+{
+	local text=$1 rc=ok
+	shift
+	"$@" >"$dir/log" 2>&1 || rc='not ok'
+	n=$((n + 1))
+	printf '%s %d %s\n' "$rc" "$n" "$text"
+	[ "$rc" = ok ] || tail -n 40 "$dir/log" | sed 's/^/# /'
+}
+
+# same TEXT WANTED GOT
+same()
+{
+	n=$((n + 1))
+	if [ "$2" = "$3" ]; then
+		printf 'ok %d %s\n' "$n" "$1"
+	else
+		printf 'not ok %d %s\n# wanted: %s\n# got: %s\n' "$n" "$1" "$2" "$3"
+	fi
+}
