@@ -375,11 +375,7 @@ impl<'f, H: Handler> Building<'f, H> {
             // as checked above.
             return unsafe { Self::post_mapped(flight, message_len, qp, lane, to, imm) };
         }
-        let message = raw::ib_sge {
-            addr: flight.message_dma,
-            length: message_len,
-            lkey: flight.lkey,
-        };
+        let message = Self::message_of(flight, message_len);
         // The answer alone ends this flight, also an answer that the peer sends before it has
         // received anything. The next request may then write to the work requests of the flight
         // while the driver still reads them: so this one is on the stack.
@@ -497,11 +493,7 @@ impl<'f, H: Handler> Building<'f, H> {
         imm: u32,
         described: bool,
     ) -> Result<(), PostError> {
-        let mut message = raw::ib_sge {
-            addr: flight.message_dma,
-            length: message_len,
-            lkey: flight.lkey,
-        };
+        let mut message = Self::message_of(flight, message_len);
         let mut write = write_of(&raw mut message, 1, to, imm);
         let last = &raw mut write.wr;
         let needs = Needs::answer();
@@ -517,6 +509,16 @@ impl<'f, H: Handler> Building<'f, H> {
         let first = &raw mut reg.wr;
         let needs = needs.and_invalidated();
         Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)
+    }
+
+    /// The first `len` bytes of the room for the message.
+    #[inline(always)]
+    fn message_of(flight: &Flight<H>, len: u32) -> raw::ib_sge {
+        raw::ib_sge {
+            addr: flight.message_dma,
+            length: len,
+            lkey: flight.lkey,
+        }
     }
 
     /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
