@@ -135,7 +135,7 @@ ktap()
 	local name=$1
 	shift
 
-	"$@" >"$HOST/$name.ktap" 2>"$HOST/$name.log" || printf 'not ok 99 %s was not run to its end\n' "$name" >>"$HOST/$name.ktap"
+	"$@" >"$HOST/$name.ktap" 2>"$HOST/$name.ktap.log" || printf 'not ok 99 %s was not run to its end\n' "$name" >>"$HOST/$name.ktap"
 	! grep '^not ok' "$HOST/$name.ktap" || say "$name: FAILED; see $HOST/$name.ktap"
 }
 
