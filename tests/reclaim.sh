@@ -197,7 +197,8 @@ cable()
 	progress
 }
 
-# Memory that cannot be had otherwise is to be had by writing, for the client as well.
+# Memory that cannot be had otherwise is to be had by writing, for the client as well. What is
+# available goes up and down with what was written back: it has to be short once.
 fill_memory()
 {
 	local i
@@ -205,11 +206,14 @@ fill_memory()
 	mkdir "$TMP/full"
 	mount -t ramfs none "$TMP/full"
 	for ((i = 0; i < 100; i++)); do
-		[ "$(mem_available)" -gt $((LEFT * 1024)) ] || break
+		if [ "$(mem_available)" -le $((LEFT * 1024)) ]; then
+			pressure
+			return
+		fi
 		head -c 8M /dev/zero >"$TMP/full/$i"
 	done
 	pressure
-	[ "$(mem_available)" -le $((LEFT * 1024)) ]
+	return 1
 }
 free_memory() { ! mountpoint -q "$TMP/full" || umount "$TMP/full"; }
 
