@@ -317,16 +317,19 @@ impl Session {
     /// context.
     pub(crate) fn is_failing(&self) -> bool {
         let state = self.waiting.state.lock();
-        state.closing || state.up == 0 && (state.failing || self.time_left_ms(&state) == Some(0))
+        state.closing || state.up == 0 && self.is_over(&state)
     }
 
     /// Whether requests that were in flight fail instead of being sent again: there is no path, and
     /// none is waited for. Any context.
     pub(crate) fn sends_nothing_again(&self) -> bool {
         let state = self.waiting.state.lock();
-        let ends = || state.closing || state.failing || self.time_left_ms(&state) == Some(0);
+        state.up == 0 && (state.closing || self.is_over(&state))
+    }
 
-        state.up == 0 && ends()
+    /// Whether the time to wait for a path is over, or zero.
+    fn is_over(&self, state: &State) -> bool {
+        state.failing || self.time_left_ms(state) == Some(0)
     }
 
     /// Requests that wait for a path. Any context.
