@@ -12,8 +12,9 @@
 . "$RTRS_LIB/observe.sh"
 require fio rdma
 
-# Nanoseconds that the disk takes, so that requests are in flight.
-SLOW=$((20 * 1000000))
+# Nanoseconds that the disk takes: longer than the queues of a path take to drain, so that not all
+# requests in flight are answered until then.
+SLOW=$((200 * 1000000))
 # Connections of a path: one for each CPU, and the service connection.
 CONS=$(($(nproc) + 1))
 EVENTS=(rtrs_clt/rtrs_clt_close_conns rtrs_clt/rtrs_clt_failover rdma_cma/cm_qp_destroy
