@@ -22,7 +22,7 @@ const COUNTERS: usize = 2;
 /// Counts of completions, by whether they were the first that a poll found. Per CPU.
 pub struct PollStats {
     counters: Counters<COUNTERS>,
-    /// The most completions found by a poll, if more than one. Rarely written; if two CPUs write it
+    /// The most completions found by a poll besides its first. Rarely written; if two CPUs write it
     /// at the same time, one sample is lost.
     most: Atomic<u32>,
 }
@@ -36,23 +36,23 @@ impl PollStats {
         })
     }
 
-    /// Counts a completion, the `position`th of its poll, from 1.
-    #[inline]
-    pub fn found(&self, position: u32) {
+    /// Counts a completion of a poll that has found `before` completions before it.
+    #[inline(always)]
+    pub fn found(&self, before: u32) {
         // A poll usually finds one completion, which costs one counter.
-        if position <= 1 {
+        if before == 0 {
             return self.counters.add(POLLS, 1);
         }
         self.counters.add(MORE, 1);
-        if position > self.most.load(Relaxed) {
-            self.most.store(position, Relaxed);
+        if before > self.most.load(Relaxed) {
+            self.most.store(before, Relaxed);
         }
     }
 
     /// The most completions found by one poll.
     pub fn most(&self) -> u32 {
-        let one = u32::from(self.polls() != 0);
-        self.most.load(Relaxed).max(one)
+        let first = u32::from(self.polls() != 0);
+        self.most.load(Relaxed).saturating_add(first)
     }
 
     /// The number of all completions.

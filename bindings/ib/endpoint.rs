@@ -74,11 +74,12 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// the status is not success. Context: the queue's.
     fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc);
 
-    /// A completion was found, the `position`th of its poll, from 1. Called before all other
-    /// functions for each completion, also for sends without a token. Context: the queue's.
+    /// A completion was found, by a poll that has found `before` completions before it. Called
+    /// before all other functions for each completion, also for sends without a token. Context: the
+    /// queue's.
     #[inline]
-    fn found(&self, position: u32) {
-        let _ = position;
+    fn found(&self, before: u32) {
+        let _ = before;
     }
 
     /// A signalled chain completed, and with it everything posted before: there is room in the send

@@ -15,49 +15,35 @@ use crate::atomic::{
 /// polling task. The tracker has a cache line of its own, as it is written with each completion.
 #[repr(align(64))]
 pub(super) struct PollTracker {
-    /// Address of the completion that was taken last.
-    last: Atomic<usize>,
-    /// Number of completions found by the poll before that at `next`, the last time that a poll
-    /// found more than one. A poll usually finds one, which writes `last` only.
-    found: Atomic<u32>,
-    next: Atomic<usize>,
+    /// Address behind the completion that was taken last.
+    behind: Atomic<usize>,
+    /// Number of completions that its poll has found before it.
+    before: Atomic<u32>,
 }
 
 impl PollTracker {
     /// Nothing found yet.
     pub(super) fn new() -> Self {
         Self {
-            last: Atomic::new(0),
-            found: Atomic::new(0),
-            next: Atomic::new(0),
+            behind: Atomic::new(0),
+            before: Atomic::new(0),
         }
     }
 
-    /// Takes the next completion. Returns the number of completions that the same poll has found so
-    /// far, including this one. Called by one thread at a time.
-    #[inline]
+    /// Takes the next completion. Returns the number of completions that the same poll has found
+    /// before it. Called by one thread at a time.
+    #[inline(always)]
     pub(super) fn next(&self, wc: &Wc) -> u32 {
         let addr = core::ptr::from_ref(wc).addr();
-        let first = addr != self.last.load(Relaxed).wrapping_add(size_of::<Wc>());
-
-        self.last.store(addr, Relaxed);
-        match first {
-            true => 1,
-            false => self.another(addr),
-        }
-    }
-
-    /// As [`next`](Self::next), for a completion that is not the first of its poll.
-    fn another(&self, addr: usize) -> u32 {
-        let before = match self.next.load(Relaxed) == addr {
-            true => self.found.load(Relaxed),
-            // This is the second completion of its poll.
-            false => 1,
+        let before = match addr == self.behind.load(Relaxed) {
+            // No overflow: the array is short.
+            true => self.before.load(Relaxed).wrapping_add(1),
+            false => 0,
         };
-        let found = before.saturating_add(1);
 
-        self.found.store(found, Relaxed);
-        self.next.store(addr.wrapping_add(size_of::<Wc>()), Relaxed);
-        found
+        self.behind
+            .store(addr.wrapping_add(size_of::<Wc>()), Relaxed);
+        self.before.store(before, Relaxed);
+        before
     }
 }

@@ -93,9 +93,9 @@ impl Handler for Path {
         ep.handler().close(reason);
     }
 
-    #[inline]
-    fn found(&self, position: u32) {
-        self.stats.polls.found(position);
+    #[inline(always)]
+    fn found(&self, before: u32) {
+        self.stats.polls.found(before);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: Option<u32>, wc: &Wc) {
