@@ -46,6 +46,7 @@ mod sg;
 mod sockaddr;
 mod watch;
 mod wc;
+pub mod withheld;
 mod wr;
 
 pub use self::{

@@ -43,9 +43,9 @@ use self::{
         Slots, //
     },
     receive::{
+        Alike,
         Receive,
-        ReceiveQueue,
-        Withheld, //
+        ReceiveQueue, //
     },
 };
 use super::{
@@ -60,6 +60,7 @@ use super::{
         SqLedger,
         SqProducer, //
     },
+    withheld::Withheld,
 };
 use crate::{
     atomic::{
@@ -223,6 +224,7 @@ pub struct QueuePair {
     max_sges: u32,
     recv_room: u32,
     withheld: Withheld,
+    alike: Alike,
     qp_num: u32,
     context: PollContext,
     /// A caller is handling completions of a [`PollContext::Direct`] queue.
@@ -380,6 +382,7 @@ impl QueuePair {
                 max_sges,
                 recv_room: cfg.recv_wrs,
                 withheld: Withheld::new(),
+                alike: Alike::new(),
                 qp_num,
                 context: cfg.poll,
                 polling: Atomic::new(false),

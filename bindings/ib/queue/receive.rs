@@ -39,8 +39,7 @@ pub(super) struct ReceiveQueue {
     posted: u32,
     /// Indexed by token.
     receives: KVVec<Receive>,
-    /// The linked receives that are posted together, if they are not neighbours: a token may occur
-    /// several times.
+    /// The linked receives of one token that are posted together.
     batch: [MaybeUninit<raw::ib_recv_wr>; MAX_BATCH],
     /// If set, all of `batch` is linked and holds receives of this token, as it was last posted.
     batch_of: Option<u32>,
@@ -83,56 +82,22 @@ impl ReceiveQueue {
         self.batch_of = all.then_some(token);
         Ok(next)
     }
-
-    /// Links the receives of `tokens`, at most a full batch. Returns the first.
-    fn link(&mut self, tokens: &[Atomic<u32>]) -> Result<*mut raw::ib_recv_wr, PostError> {
-        let batch = self
-            .batch
-            .get_mut(..tokens.len())
-            .ok_or(PostError::Invalid)?;
-        let mut next = null_mut();
-        self.batch_of = None;
-        // From the last one to the first.
-        for (token, place) in tokens.iter().zip(batch).rev() {
-            let receive = self.receives.get(token.load(Relaxed) as usize);
-            let receive = receive.ok_or(PostError::Invalid)?;
-            next = place.write(raw::ib_recv_wr { next, ..receive.wr });
-        }
-        Ok(next)
-    }
 }
 
-/// Returns the first and the last token, if the tokens are consecutive.
-fn run_of(tokens: &[Atomic<u32>]) -> Option<(u32, u32)> {
-    let first = tokens.first()?.load(Relaxed);
-    let mut behind = first;
-    for token in tokens {
-        if token.load(Relaxed) != behind {
-            return None;
-        }
-        behind = behind.wrapping_add(1);
-    }
-    Some((first, behind.wrapping_sub(1)))
-}
-
-/// Receives that have completed, and wait to be posted again together with others. Changed by the
+/// Receives of one token that wait to be posted, see [`QueuePair::post_recv_like`]. Changed by the
 /// handler of completions, which runs on one thread at a time.
-pub(super) struct Withheld {
-    tokens: [Atomic<u32>; MAX_BATCH],
-    len: Atomic<u32>,
-    /// Number of further receives of one token, see [`QueuePair::post_recv_like`].
-    like: Atomic<u32>,
-    /// Number of receives that are posted at a time.
+pub(super) struct Alike {
+    /// Number of receives that may still be withheld.
+    left: Atomic<u32>,
+    /// Number of receives that are posted with the next one.
     batch: Atomic<u32>,
 }
 
-impl Withheld {
-    /// No receives; each one is posted at once.
+impl Alike {
+    /// No receives; the first one is posted at once.
     pub(super) fn new() -> Self {
         Self {
-            tokens: [const { Atomic::new(0) }; MAX_BATCH],
-            len: Atomic::new(0),
-            like: Atomic::new(0),
+            left: Atomic::new(0),
             batch: Atomic::new(1),
         }
     }
@@ -210,8 +175,7 @@ impl QueuePair {
     /// does not rely on that many.
     pub fn may_withhold(&self, receives: u32) {
         // CAST: A small constant.
-        let batch = receives.saturating_add(1).min(MAX_BATCH as u32);
-        self.withheld.batch.store(batch, Relaxed);
+        self.withheld.allow(receives, MAX_BATCH as u32);
     }
 
     /// Posts the receive of `token` again, as it was last posted, now or together with others that
@@ -222,19 +186,10 @@ impl QueuePair {
     /// As for [`post_recv`](Self::post_recv).
     #[inline(always)]
     pub fn post_recv_again(&self, token: u32) -> Result<(), PostError> {
-        let withheld = &self.withheld;
-        let len = withheld.len.load(Relaxed);
-        // CAST: `len` is less than `MAX_BATCH`.
-        if let Some(place) = withheld.tokens.get(len as usize) {
-            place.store(token, Relaxed);
+        match self.withheld.join(token) {
+            true => Ok(()),
+            false => self.post_withheld(token),
         }
-        let len = len.wrapping_add(1);
-        if len < withheld.batch.load(Relaxed) {
-            withheld.len.store(len, Relaxed);
-            return Ok(());
-        }
-        withheld.len.store(0, Relaxed);
-        self.post_withheld(len)
     }
 
     /// After a receive has completed, posts another one, of `token` as it was last posted, now or
@@ -247,40 +202,44 @@ impl QueuePair {
     /// As for [`post_recv`](Self::post_recv).
     #[inline(always)]
     pub fn post_recv_like(&self, token: u32) -> Result<(), PostError> {
-        let withheld = &self.withheld;
-        let len = withheld.like.load(Relaxed).wrapping_add(1);
-        if len < withheld.batch.load(Relaxed) {
-            withheld.like.store(len, Relaxed);
-            return Ok(());
+        match self.alike.left.load(Relaxed).checked_sub(1) {
+            Some(left) => {
+                self.alike.left.store(left, Relaxed);
+                Ok(())
+            }
+            None => self.post_alike(token),
         }
-        withheld.like.store(0, Relaxed);
-        self.post_several(len, move |qp, rq| {
-            let first = rq.link_same(token, len)?;
+    }
+
+    /// Posts the receive of `token` and those that wait, unless it can wait, too.
+    #[inline(never)]
+    fn post_withheld(&self, token: u32) -> Result<(), PostError> {
+        let Some((first, last)) = self.withheld.add(token) else {
+            return Ok(());
+        };
+        // No overflow: at most a batch.
+        let n = last.wrapping_sub(first).wrapping_add(1);
+        self.post_several(n, |qp, rq| qp.post_run(rq, first, last))
+    }
+
+    /// Posts the waiting receives, and one more, with `token`.
+    #[inline(never)]
+    fn post_alike(&self, token: u32) -> Result<(), PostError> {
+        let n = self.alike.batch.load(Relaxed);
+        let next = self.withheld.batch();
+
+        self.alike.batch.store(next, Relaxed);
+        // No overflow: it is at least 1.
+        self.alike.left.store(next.wrapping_sub(1), Relaxed);
+        self.post_several(n, |qp, rq| {
+            let first = rq.link_same(token, n)?;
             // SAFETY: The receives are linked, and stay valid while the lock is held.
             Ok(unsafe { qp.post_linked(first) })
         })
     }
 
-    /// Posts the first `n` of the withheld receives.
-    #[inline(never)]
-    fn post_withheld(&self, n: u32) -> Result<(), PostError> {
-        let tokens = self.withheld.tokens.get(..n as usize);
-        let tokens = tokens.ok_or(PostError::Invalid)?;
-        self.post_several(n, |qp, rq| {
-            // They complete in the order in which they were posted, so they usually are neighbours.
-            match run_of(tokens) {
-                Some((first, last)) => qp.post_run(rq, first, last),
-                None => {
-                    let first = rq.link(tokens)?;
-                    // SAFETY: The receives are linked, and stay valid while the lock is held.
-                    Ok(unsafe { qp.post_linked(first) })
-                }
-            }
-        })
-    }
-
     /// Posts `n` receives with `post`, if there is room for them.
-    #[inline(never)]
+    #[inline(always)]
     fn post_several(
         &self,
         n: u32,

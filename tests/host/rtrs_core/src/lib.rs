@@ -18,6 +18,9 @@ mod source {
 #[path = "../../../../bindings/ib/sendq.rs"]
 pub mod sendq;
 
+#[path = "../../../../bindings/ib/withheld.rs"]
+pub mod withheld;
+
 #[path = "../../../../bindings/ib/flight/word.rs"]
 pub mod flight;
 
