@@ -66,6 +66,10 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// Data of the user that is kept with each [`Flight`](super::Flight).
     type Cargo: Send + Sync + 'static;
 
+    /// Whether a [`Flight`](super::Flight) of this side can end by a receive that invalidates its
+    /// key. If not then such receives are not noted.
+    const KEYS_ARE_INVALIDATED: bool = true;
+
     /// An event of the connection. May sleep; must not drop the endpoint.
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>);
 
@@ -96,7 +100,7 @@ pub trait Handler: Send + Sync + Sized + 'static {
         drop(landing);
     }
 
-    /// A receive completed. Context: the queue's.
+    /// A receive completed; [`QueuePair::recv_token`] has returned `token`. Context: the queue's.
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success);
 
     /// A receive failed: no further message is received. Context: the queue's.

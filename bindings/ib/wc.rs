@@ -140,10 +140,20 @@ impl Success {
     /// The immediate value, in host order, if this is the arrival of an RDMA write of the peer.
     #[inline(always)]
     pub fn written(&self) -> Option<u32> {
-        match self.raw().opcode {
-            raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => self.imm(),
-            _ => None,
+        if self.raw().opcode != raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+            return None;
         }
+        // SAFETY: The opcode shows that this member of the union was written: only a write with a
+        // value completes a receive. The flag says nothing more.
+        let imm = unsafe { self.raw().ex.imm_data };
+        Some(u32::from_be(imm))
+    }
+
+    /// The entry that the work request has named.
+    #[inline(always)]
+    pub(super) fn entry(&self) -> *const raw::ib_cqe {
+        // SAFETY: The work requests of queue pairs name an entry, and no number.
+        unsafe { self.raw().__bindgen_anon_1.wr_cqe }
     }
 
     /// Number of bytes received.

@@ -76,8 +76,12 @@ const EXTRA_ACK: u32 = 2;
 /// The number of the other tokens.
 pub(super) const EXTRA_TOKENS: u32 = 3;
 
+const NOT_INFO: Fault = Fault::Unexpected("first message is no info request");
+
 impl Handler for Path {
     type Cargo = ();
+
+    const KEYS_ARE_INVALIDATED: bool = false;
 
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
         let reason = match event {
@@ -144,16 +148,17 @@ impl Handler for Path {
     }
 
     #[inline(always)]
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Success) {
         let path = ep.handler();
 
         if self.is_closing() {
             return;
         }
         self.liveness.received(ep.index());
-        match token {
-            RECV_INFO => self.recv_first(path, wc),
-            _ => path.recv_imm(ep.index(), qp, wc),
+        // Which receive it was is of no interest for a request.
+        match wc.written() {
+            Some(imm) => path.recv_imm(ep.index(), qp, imm, wc),
+            None => self.recv_message(path, qp, wc),
         }
     }
 }
@@ -189,7 +194,7 @@ impl Path {
     #[cold]
     fn recv_info(&self, path: &Arc<Self>, wc: &Success) -> Result<(), Fault> {
         if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
-            return Err(Fault::Unexpected("first message is no info request"));
+            return Err(NOT_INFO);
         }
         let mut message = [0; InfoReq::SIZE];
         let message = message
@@ -207,8 +212,13 @@ impl Path {
         Ok(())
     }
 
+    /// Handles a message that is no write.
     #[cold]
-    fn recv_first(&self, path: &Arc<Self>, wc: &Success) {
+    #[inline(never)]
+    fn recv_message(&self, path: &Arc<Self>, qp: &QueuePair, wc: &Success) {
+        if qp.recv_token(wc) != RECV_INFO {
+            return path.unexpected("message on a connection for writes");
+        }
         if let Err(fault) = self.recv_info(path, wc) {
             path.fault(fault);
         }
@@ -216,13 +226,7 @@ impl Path {
 
     /// Handles all other messages, which are RDMA writes with an immediate value.
     #[inline(always)]
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, wc: &Success) {
-        if wc.opcode() != WcOpcode::RecvRdmaWithImm {
-            return self.unexpected("message on a connection for writes");
-        }
-        let Some(imm) = wc.imm() else {
-            return self.unexpected("write without a value");
-        };
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32, wc: &Success) {
         // Posted again at once: the client's chunks limit the work that it can cause.
         if let Err(e) = qp.post_recv_like(RECV_EMPTY) {
             self.recv_not_posted(e);
@@ -233,7 +237,7 @@ impl Path {
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
                 self.recv_request(cid, payload, byte_len);
             }
-            None => self.recv_other(cid, qp, imm),
+            None => self.recv_other(cid, qp, imm, wc),
         }
     }
 
@@ -253,7 +257,11 @@ impl Path {
 
     #[cold]
     #[inline(never)]
-    fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32) {
+    fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32, wc: &Success) {
+        // A request in its place comes before the info answer.
+        if qp.recv_token(wc) == RECV_INFO {
+            return self.fault(NOT_INFO);
+        }
         match Imm::decode(imm) {
             Ok(Imm::Hb) if cid == 0 => self.ack_heartbeat(qp),
             Ok(Imm::HbAck) if cid == 0 => {

@@ -18,7 +18,10 @@ use super::{
             Endpoint,
             Handler, //
         },
-        wc::Wc,
+        wc::{
+            Success,
+            Wc, //
+        },
     },
     QueuePair,
 };
@@ -79,9 +82,15 @@ impl Slots {
     /// The token of a slot, if it is one of these.
     #[inline]
     fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
-        let index = cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>();
+        let index = self.index_of(cqe);
         // CAST: The number of tokens is a `u32`.
         (index < self.0.len()).then_some(index as u32)
+    }
+
+    /// The index of a slot, if it is one of these; otherwise a number without meaning.
+    #[inline(always)]
+    fn index_of(&self, cqe: *const raw::ib_cqe) -> usize {
+        cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>()
     }
 }
 
@@ -125,23 +134,21 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: The context of the CQ is the endpoint, which outlives the CQ.
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
     // SAFETY: `ib_core` passes a valid completion.
-    let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
+    let wc = unsafe { Wc::from_raw(wc) };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
     let handler = &**ep.handler();
     qp.count_received();
     handler.found(qp.polls.next(wc));
-    // Every posted receive has one of these slots.
-    let Some(token) = qp.recv_slots.token_of(cqe) else {
-        return;
-    };
     let Some(wc) = wc.success() else {
         return handler.recv_failed(ep, wc);
     };
-    if let Some(rkey) = wc.invalidated_rkey() {
-        qp.note_invalidated(rkey);
+    if H::KEYS_ARE_INVALIDATED {
+        if let Some(rkey) = wc.invalidated_rkey() {
+            qp.note_invalidated(rkey);
+        }
     }
-    handler.recv_done(ep, qp, token, wc);
+    handler.recv_done(ep, qp, qp.recv_token(wc), wc);
 }
 
 /// # Safety
@@ -172,6 +179,14 @@ impl QueuePair {
             self.ledger.retire();
         }
         ok
+    }
+
+    /// The token of a receive that has completed.
+    #[inline(always)]
+    pub fn recv_token(&self, wc: &Success) -> u32 {
+        // Every posted receive has one of these slots.
+        // CAST: The number of tokens is a `u32`.
+        self.recv_slots.index_of(wc.entry()) as u32
     }
 
     /// Counts a completed receive: there is room for another one. Called by one thread at a time.
