@@ -73,6 +73,8 @@ use rtrs_core::{
     addr::AddrPair,
     proto::{
         heartbeat::{
+            HbAsked,
+            HbCounts,
             Heartbeat,
             Liveness, //
         },
@@ -147,6 +149,8 @@ struct Owner {
     /// Made, not yet published.
     staged: Option<KBox<Live>>,
     heartbeat: Heartbeat,
+    /// What was received up to the last heartbeat.
+    received: HbCounts,
     /// Next heartbeat, in nanoseconds of the monotonic clock.
     next_tick: u64,
     /// Another object is in the way: the owner has to try again.
@@ -196,6 +200,8 @@ pub(crate) struct Path {
 
     live: RcuHome<KBox<Live>>,
     liveness: Liveness,
+    /// Somebody asked whether the client lives.
+    asked: HbAsked,
     stats: Stats,
     /// Bytes of memory that devices and clients can access, set when the path comes up.
     memory: Atomic<u64>,
@@ -328,6 +334,7 @@ impl Path {
                 has_dir: Atomic::new(false),
                 live: RcuHome::empty(),
                 liveness: Liveness::new(),
+                asked: HbAsked::new(),
                 stats: Stats::new()?,
                 memory: Atomic::new(0),
                 since: Atomic::new(now_ns()),
@@ -360,6 +367,7 @@ impl Path {
                         told: false,
                         staged: None,
                         heartbeat: Heartbeat::new(),
+                        received: HbCounts::default(),
                         next_tick: 0,
                         retry: false,
                     },

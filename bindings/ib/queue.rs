@@ -211,8 +211,10 @@ pub struct QueuePair {
     silent: KBox<raw::ib_cqe>,
     recv_slots: Slots,
     callbacks: Callbacks,
-    /// Number of receives completed so far; written by the handler of completions.
+    /// Number of receives that have succeeded, and of those that have failed; written by the
+    /// handler of completions.
     received: Atomic<u64>,
+    not_received: Atomic<u32>,
     /// The key that the last receive with an invalidation has invalidated, 0 for none, and the
     /// number of that receive.
     invalidated: Atomic<u32>,
@@ -374,6 +376,7 @@ impl QueuePair {
                 recv_slots,
                 callbacks,
                 received: Atomic::new(0),
+                not_received: Atomic::new(0),
                 invalidated: Atomic::new(0),
                 invalidated_by: Atomic::new(0),
                 ledger,

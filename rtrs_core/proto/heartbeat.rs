@@ -71,6 +71,72 @@ pub struct HbRx {
     pub io: bool,
 }
 
+/// Numbers of messages that were received, which only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HbCounts {
+    /// On the service connection.
+    pub service: u64,
+    /// On all other connections.
+    pub io: u64,
+}
+
+impl HbCounts {
+    /// All messages.
+    pub const fn total(self) -> u64 {
+        // No overflow: the number stays far below 2^64.
+        self.service.wrapping_add(self.io)
+    }
+
+    /// Takes new numbers. Returns where something was received since the last call.
+    pub fn take(&mut self, now: Self) -> HbRx {
+        let rx = HbRx {
+            service: now.service > self.service,
+            io: now.io > self.io,
+        };
+        *self = now;
+        rx
+    }
+}
+
+/// Whether a peer was heard since it was asked, by the [number](HbCounts::total) of messages that
+/// were received. Any context.
+pub struct HbAsked {
+    /// That number when it was last asked.
+    received: Atomic<u64>,
+}
+
+impl HbAsked {
+    /// Not asked yet: all messages count.
+    pub fn new() -> Self {
+        Self {
+            received: Atomic::<u64>::new(0),
+        }
+    }
+
+    /// It is about to be asked, and `received` messages have come.
+    pub fn ask(&self, received: u64) {
+        // The later one of two callers may have counted first; its number must not replace the
+        // other one: messages in between would count as an answer to the later question.
+        loop {
+            let old = self.received.load(Relaxed);
+            if old >= received || self.received.cmpxchg(old, received, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Whether it was heard, as `received` messages have come.
+    pub fn was_heard(&self, received: u64) -> bool {
+        received > self.received.load(Relaxed)
+    }
+}
+
+impl Default for HbAsked {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The counters on which the decision is based. Owned by the code that runs the ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -238,7 +304,8 @@ impl Default for HbProbe {
 
 /// Evidence that the peer is alive, from all connections of a path, on either side.
 ///
-/// Written by completion handlers on any CPU; read by the code that runs the ticks.
+/// Written by completion handlers on any CPU; read by the code that runs the ticks. A side that
+/// counts what its connections receive needs [`HbCounts`] in place of [`Liveness::received`].
 pub struct Liveness {
     probe: HbProbe,
     /// Where something was received: [`SERVICE`], [`IO`], [`LATELY`].

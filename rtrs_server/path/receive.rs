@@ -38,6 +38,7 @@ use rtrs_bindings::{
 use rtrs_core::proto::{
     heartbeat::{
         HbAction,
+        HbCounts,
         DEFAULT_LIMIT, //
     },
     Imm,
@@ -51,6 +52,7 @@ use super::{
 };
 use crate::{
     chunk::Home,
+    live::Live,
     logic::path_state::{
         CloseReason,
         ServerPathState, //
@@ -154,7 +156,6 @@ impl Handler for Path {
         if self.is_closing() {
             return;
         }
-        self.liveness.received(ep.index());
         // Which receive it was is of no interest for a request.
         match wc.written() {
             Some(imm) => path.recv_imm(ep.index(), qp, imm, wc),
@@ -413,7 +414,7 @@ impl Path {
 
     /// A heartbeat interval is over. Called by the owner.
     pub(super) fn heartbeat(self: &Arc<Self>, owner: &mut Owner) {
-        let rx = self.liveness.take();
+        let rx = owner.received.take(self.received());
         match self.liveness.tick(&mut owner.heartbeat, rx, DEFAULT_LIMIT) {
             HbAction::Nothing => (),
             HbAction::Dead => self.close(CloseReason::Heartbeat),
@@ -424,13 +425,31 @@ impl Path {
     /// Asks the client whether it lives: [`Path::was_heard`] is about later messages only. Any
     /// context.
     pub(crate) fn ask(self: &Arc<Self>) {
-        self.liveness.heard();
+        // Before the heartbeat: its answer is a later message.
+        self.asked.ask(self.received().total());
         self.send_heartbeat();
     }
 
     /// Whether anything was heard of the client since it was asked. Any context.
     pub(crate) fn was_heard(&self) -> bool {
-        self.state() == ServerPathState::Starting || self.liveness.was_heard()
+        self.state() == ServerPathState::Starting || self.asked.was_heard(self.received().total())
+    }
+
+    /// The messages that were received while the path carries IO; none are counted otherwise. The
+    /// queues count them in any case, so there is nothing to do for each.
+    fn received(&self) -> HbCounts {
+        let guard = rcu::read_lock();
+        let mut counts = HbCounts::default();
+
+        for ep in self.live(&guard).map_or(&[][..], Live::endpoints) {
+            let received = ep.qp().map_or(0, QueuePair::received);
+            match ep.index() {
+                0 => counts.service = received,
+                // No overflow: the number stays far below 2^64.
+                _ => counts.io = counts.io.wrapping_add(received),
+            }
+        }
+        counts
     }
 
     fn send_heartbeat(self: &Arc<Self>) {

@@ -138,11 +138,12 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
     let handler = &**ep.handler();
-    qp.count_received();
     handler.found(qp.polls.next(wc));
     let Some(wc) = wc.success() else {
+        qp.count_not_received();
         return handler.recv_failed(ep, wc);
     };
+    qp.count_received();
     if H::KEYS_ARE_INVALIDATED {
         if let Some(rkey) = wc.invalidated_rkey() {
             qp.note_invalidated(rkey);
@@ -189,11 +190,19 @@ impl QueuePair {
         self.recv_slots.index_of(wc.entry()) as u32
     }
 
-    /// Counts a completed receive: there is room for another one. Called by one thread at a time.
+    /// Counts a receive that has succeeded: there is room for another one. Called by one thread at
+    /// a time.
     #[inline(always)]
     fn count_received(&self) {
         self.received
             .store(self.received.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// Counts a receive that has failed, likewise.
+    #[cold]
+    fn count_not_received(&self) {
+        self.not_received
+            .store(self.not_received.load(Relaxed).wrapping_add(1), Release);
     }
 
     /// Records that the receive that was counted last has invalidated a key. Called by one thread
@@ -204,9 +213,9 @@ impl QueuePair {
         self.invalidated_by.store(self.received(), Relaxed);
     }
 
-    /// The number of receives that have completed.
+    /// The number of receives that have succeeded. Any context.
     #[inline(always)]
-    pub(in super::super) fn received(&self) -> u64 {
+    pub fn received(&self) -> u64 {
         self.received.load(Relaxed)
     }
 

@@ -268,7 +268,10 @@ impl QueuePair {
     #[inline(always)]
     fn outstanding(&self, rq: &ReceiveQueue) -> u32 {
         // CAST: Modulo 2^32, like `posted`.
-        rq.posted.wrapping_sub(self.received.load(Acquire) as u32)
+        let succeeded = self.received.load(Acquire) as u32;
+        rq.posted
+            .wrapping_sub(succeeded)
+            .wrapping_sub(self.not_received.load(Acquire))
     }
 
     #[inline(always)]

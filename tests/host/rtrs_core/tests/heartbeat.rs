@@ -224,3 +224,34 @@ fn who_looks_more_often_takes_nothing_away() {
     assert!(live.heard());
     assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Dead);
 }
+
+#[test]
+fn counts_tell_where_something_came() {
+    let counts = |service, io| HbCounts { service, io };
+    let mut last = HbCounts::default();
+    let rx = |service, io| HbRx { service, io };
+
+    assert_eq!(last.take(counts(0, 0)), rx(false, false));
+    assert_eq!(last.take(counts(1, 0)), rx(true, false));
+    assert_eq!(last.take(counts(1, 0)), rx(false, false));
+    assert_eq!(last.take(counts(1, 7)), rx(false, true));
+    assert_eq!(last.take(counts(2, 8)), rx(true, true));
+    assert_eq!(last.take(counts(2, 8)), rx(false, false));
+    assert_eq!(counts(2, 8).total(), 10);
+}
+
+#[test]
+fn only_later_messages_answer() {
+    let asked = HbAsked::new();
+
+    assert!(!asked.was_heard(0));
+    assert!(asked.was_heard(1));
+    asked.ask(5);
+    assert!(!asked.was_heard(5));
+    assert!(asked.was_heard(6));
+    // Counted before the other question, told after it.
+    asked.ask(3);
+    assert!(!asked.was_heard(4));
+    assert!(!asked.was_heard(5));
+    assert!(asked.was_heard(6));
+}
