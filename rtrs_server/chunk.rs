@@ -189,9 +189,14 @@ impl<H: Home> Chunk<H> {
     }
 
     /// A request came, see [`Turn::begin`].
-    #[inline(always)]
     pub(crate) fn begin(&self) -> Begin {
         self.turn.begin()
+    }
+
+    /// A request came, see [`Turn::begin_free`].
+    #[inline(always)]
+    pub(crate) fn begin_free(&self) -> bool {
+        self.turn.begin_free()
     }
 
     //

@@ -203,14 +203,11 @@ impl Live {
         chunk.came(now);
         op.arrive(arrival);
         trace::recv(path, &op);
-        match chunk.begin() {
-            Begin::Run => (),
-            other => return self.go_in(chunk, op, other),
-        }
-        if chunk.read_usual(&self.geometry, &self.usual, arrival, &mut op) {
+        let begun = chunk.begin_free();
+        if begun && chunk.read_usual(&self.geometry, &self.usual, arrival, &mut op) {
             return self.deliver(chunk, op, cid);
         }
-        self.go_in(chunk, op, Begin::Run);
+        self.go_in(chunk, op, begun);
     }
 
     /// The same for an offset at which no usual request is.
@@ -231,22 +228,21 @@ impl Live {
         chunk.came(now);
         op.arrive(arrival);
         trace::recv(path, &op);
-        let begin = chunk.begin();
-        self.go_in(chunk, op, begin);
+        let begun = chunk.begin_free();
+        self.go_in(chunk, op, begun);
     }
 
-    /// Continues with a request that was not read, when the session has said whether its turn
-    /// `begins`.
+    /// Continues with a request that was not read. Its turn has `begun`, or its chunk is in use.
     #[inline(never)]
-    fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, begin: Begin) {
+    fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, begun: bool) {
         // The operation came over that connection.
         let Some(path) = self.endpoint(op.cid()).map(Endpoint::handler) else {
             return;
         };
         op.forget_request();
-        let op = match begin {
-            Begin::Run => op,
-            other => match self.not_free(path, chunk, op, other) {
+        let op = match begun {
+            true => op,
+            false => match self.not_free(path, chunk, op) {
                 Some(op) => op,
                 None => return,
             },
@@ -263,12 +259,16 @@ impl Live {
         path: &Arc<Path>,
         chunk: &Chunk,
         op: KBox<Op>,
-        begin: Begin,
     ) -> Option<KBox<Op>> {
         let buf_id = op.buf_id();
 
+        // It must not displace or close another path: the client has given up this one.
+        if path.is_closing() {
+            chunk.rest(op);
+            return None;
+        }
         chunk.wants_something(op.cid());
-        match begin {
+        match chunk.begin() {
             Begin::Run => Some(op),
             Begin::Parked(other) | Begin::Replaced(other) => {
                 trace::parked(path, &op);

@@ -34,9 +34,14 @@ impl Turn {
     }
 
     /// A request came; see [`ChunkState::try_begin`].
-    #[inline(always)]
     pub(crate) fn begin(&self) -> Begin {
         self.word.try_begin(self.inc)
+    }
+
+    /// A request came; see [`ChunkState::begin_free`].
+    #[inline(always)]
+    pub(crate) fn begin_free(&self) -> bool {
+        self.word.begin_free(self.inc)
     }
 
     /// The request is over; see [`ChunkState::end`].

@@ -101,8 +101,17 @@ impl ChunkState {
     ///
     /// Everything that [`ChunkState::end`] needs to run the request must be in place before, as the
     /// request may be handed over before this returns.
-    #[inline(always)]
     pub fn try_begin(&self, inc: Incarnation) -> Begin {
+        match self.begin_free(inc) {
+            true => Begin::Run,
+            false => self.begin_in_use(inc),
+        }
+    }
+
+    /// As [`ChunkState::try_begin`], if that returns [`Begin::Run`] because nothing uses the chunk;
+    /// otherwise does nothing and returns `false`.
+    #[inline(always)]
+    pub fn begin_free(&self, inc: Incarnation) -> bool {
         let free = Users {
             busy: None,
             parked: None,
@@ -113,10 +122,9 @@ impl ChunkState {
         };
 
         // The usual case. ORDERING: As in `update()`.
-        match self.word.cmpxchg(free.to_word(), ours.to_word(), Full) {
-            Ok(_) => Begin::Run,
-            Err(_) => self.begin_in_use(inc),
-        }
+        self.word
+            .cmpxchg(free.to_word(), ours.to_word(), Full)
+            .is_ok()
     }
 
     #[cold]

@@ -153,9 +153,10 @@ impl Handler for Path {
     fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Success) {
         let path = ep.handler();
 
-        if self.is_closing() {
-            return;
-        }
+        // No look at whether the path closes: a request then waits for the user in its chunk, and
+        // is taken back from there, by `call_user()` or by the end of the path. That comes after
+        // this, as it waits for the RCU section in which the request gets there. All that a fault
+        // does for a path that closes is nothing. Whatever else has an effect looks itself.
         // Which receive it was is of no interest for a request.
         match wc.written() {
             Some(imm) => path.recv_imm(ep.index(), qp, imm, wc),
@@ -217,6 +218,9 @@ impl Path {
     #[cold]
     #[inline(never)]
     fn recv_message(&self, path: &Arc<Self>, qp: &QueuePair, wc: &Success) {
+        if self.is_closing() {
+            return;
+        }
         if qp.recv_token(wc) != RECV_INFO {
             return path.unexpected("message on a connection for writes");
         }
@@ -259,6 +263,9 @@ impl Path {
     #[cold]
     #[inline(never)]
     fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32, wc: &Success) {
+        if self.is_closing() {
+            return;
+        }
         // A request in its place comes before the info answer.
         if qp.recv_token(wc) == RECV_INFO {
             return self.fault(NOT_INFO);
