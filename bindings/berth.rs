@@ -79,7 +79,8 @@ impl<T> Berth<T> {
     /// `word` must come from [`Self::word_of`] with `tag`, and the caller must own the box.
     #[inline(always)]
     unsafe fn box_of(word: usize, tag: usize) -> KBox<T> {
-        // Subtracted instead of masked: the compiler knows more about a difference.
+        // Subtracted instead of masked: the compiler knows more about a difference, which `take()`
+        // needs, too.
         let address = word.wrapping_sub(tag);
         // SAFETY: By the safety requirements of this function, it is the address of a box.
         unsafe { core::hint::assert_unchecked(address != 0) };
@@ -95,9 +96,11 @@ impl<T> Berth<T> {
             assert!(TAG != 0 && TAG as usize <= MASK);
         }
         let word = self.word.load(Relaxed);
-        if word & MASK != usize::from(TAG) {
+        // That is, if it has another tag, or none.
+        if word.wrapping_sub(usize::from(TAG)) & MASK != 0 {
             return None;
         }
+        // `CALLED` has no tag, and neither has `AWAY`: the tag is at least 1, and at most `MASK`.
         // SAFETY: The word was found here, with that tag.
         unsafe { self.take_word(word, usize::from(TAG)) }
     }
