@@ -6,6 +6,7 @@
 
 use core::{
     ffi::c_void,
+    marker::PhantomData,
     ptr::NonNull, //
 };
 use kernel::{
@@ -104,40 +105,18 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies the `buf.len()` bytes before offset `end`. `EINVAL`, without changing `buf`, if the
-    /// memory is shorter.
+    /// The bytes up to `N` words behind offset `off`; `None` if the memory is shorter.
     ///
     /// Any context.
     #[inline(always)]
-    pub fn read_before(&self, end: usize, buf: &mut [u8]) -> Result {
-        let off = end.checked_sub(buf.len()).ok_or(EINVAL)?;
-        if end > self.len() {
-            return Err(EINVAL);
-        }
-        // SAFETY: `off` is within the memory, or just behind it, and so are `buf.len()` bytes from
-        // there, which do not overlap `buf`, as in `read()`.
-        unsafe {
-            let src = self.as_ptr().add(off);
-            raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src.cast(), buf.len());
-        }
-        Ok(())
-    }
-
-    /// Reads `N` words from offset `off`, each once, in the byte order of this machine; `None` if
-    /// the memory is shorter. They need not be aligned.
-    ///
-    /// Any context.
-    #[inline(always)]
-    pub fn read_words<const N: usize>(&self, off: usize) -> Option<[[u8; 8]; N]> {
-        #[repr(C, packed)]
-        struct Unaligned([u8; 8]);
-
-        let src: *const Unaligned = self.range(off, N.checked_mul(8)?).ok()?.cast_const().cast();
-        Some(core::array::from_fn(|i| {
-            // SAFETY: `src` is valid for `N` of these. The compiler must not read them again, as a
-            // device may write to them.
-            unsafe { src.add(i).read_volatile() }.0
-        }))
+    pub fn around<const N: usize>(&self, off: usize) -> Option<Around<'_, N>> {
+        let at = self.range(off, N.checked_mul(8)?).ok()?.cast();
+        // INVARIANT: `range()` has checked that `N` words follow `off`.
+        Some(Around {
+            at: NonNull::new(at)?,
+            off,
+            _pages: PhantomData,
+        })
     }
 
     /// Copies `buf` to offset `off`. `EINVAL`, without writing anything, if it does not fit.
@@ -176,6 +155,55 @@ impl Pages {
             Some(end) if end <= self.len() => Ok(unsafe { self.as_ptr().add(off) }.cast()),
             _ => Err(EINVAL),
         }
+    }
+}
+
+/// An offset in [`Pages`], with the bytes before it and `N` words behind it. One check of the length
+/// is enough for all of them.
+///
+/// # Invariants
+///
+/// `off` bytes precede `at` in the memory, which stays for `'a`, and `N` words follow.
+pub struct Around<'a, const N: usize> {
+    at: NonNull<u8>,
+    off: usize,
+    _pages: PhantomData<&'a Pages>,
+}
+
+impl<const N: usize> Around<'_, N> {
+    /// Reads the words behind the offset, each once, in the byte order of this machine. They need
+    /// not be aligned.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn words(&self) -> [[u8; 8]; N] {
+        #[repr(C, packed)]
+        struct Unaligned([u8; 8]);
+
+        let src: *const Unaligned = self.at.as_ptr().cast_const().cast();
+        core::array::from_fn(|i| {
+            // SAFETY: By the invariant `src` is valid for `N` of these. The compiler must not read
+            // them again, as a device may write to them.
+            unsafe { src.add(i).read_volatile() }.0
+        })
+    }
+
+    /// Copies the `buf.len()` bytes before the offset. `None`, without changing `buf`, if there are
+    /// not so many.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn read_before(&self, buf: &mut [u8]) -> Option<()> {
+        if buf.len() > self.off {
+            return None;
+        }
+        // SAFETY: By the invariant at least `buf.len()` bytes precede `at`. They do not overlap
+        // `buf`, as in `Pages::read()`.
+        unsafe {
+            let src = self.at.as_ptr().sub(buf.len());
+            raw::rtrs_helper_copy(buf.as_mut_ptr().cast(), src.cast(), buf.len());
+        }
+        Some(())
     }
 }
 

@@ -201,13 +201,12 @@ impl Live {
         let arrival = Arrival { cid, off, byte_len };
 
         chunk.came(now);
-        op.arrive(arrival);
-        trace::recv(path, &op);
+        trace::recv(path, &op, arrival);
         let begun = chunk.begin_free();
-        if begun && chunk.read_usual(&self.geometry, &self.usual, arrival, &mut op) {
+        if begun && chunk.read_usual(&self.usual, arrival, &mut op) {
             return self.deliver(chunk, op, cid);
         }
-        self.go_in(chunk, op, begun);
+        self.go_in(chunk, op, arrival, begun);
     }
 
     /// The same for an offset at which no usual request is.
@@ -220,21 +219,21 @@ impl Live {
         let Some(chunk) = self.chunk(buf_id) else {
             return path.fault(ProtoError::BufId.into());
         };
-        let Some(mut op) = chunk.claim() else {
+        let Some(op) = chunk.claim() else {
             return busy(path);
         };
         let arrival = Arrival { cid, off, byte_len };
 
         chunk.came(now);
-        op.arrive(arrival);
-        trace::recv(path, &op);
+        trace::recv(path, &op, arrival);
         let begun = chunk.begin_free();
-        self.go_in(chunk, op, begun);
+        self.go_in(chunk, op, arrival, begun);
     }
 
     /// Continues with a request that was not read. Its turn has `begun`, or its chunk is in use.
     #[inline(never)]
-    fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, begun: bool) {
+    fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, arrival: Arrival, begun: bool) {
+        op.arrive(arrival);
         // The operation came over that connection.
         let Some(path) = self.endpoint(op.cid()).map(Endpoint::handler) else {
             return;
@@ -254,12 +253,7 @@ impl Live {
 
     /// Handles a chunk that another operation has. Returns `op` if it runs nevertheless.
     #[cold]
-    fn not_free(
-        &self,
-        path: &Arc<Path>,
-        chunk: &Chunk,
-        op: KBox<Op>,
-    ) -> Option<KBox<Op>> {
+    fn not_free(&self, path: &Arc<Path>, chunk: &Chunk, op: KBox<Op>) -> Option<KBox<Op>> {
         let buf_id = op.buf_id();
 
         // It must not displace or close another path: the client has given up this one.

@@ -21,6 +21,7 @@ use rtrs_bindings::{
 use rtrs_core::proto::Request;
 
 use crate::{
+    chunk::Arrival,
     logic::path_state::ServerPathState,
     op::Op,
     path::Path, //
@@ -53,9 +54,7 @@ tracepoints! {
 type FireArrival = fn(&CStr, &CStr, u32, u32, u32, u32);
 
 #[cold]
-fn fire_arrival(fire: FireArrival, path: &Path, op: &Op) {
-    let at = op.arrival();
-
+fn fire_arrival(fire: FireArrival, path: &Path, op: &Op, at: Arrival) {
     fire(
         path.session().cname(),
         path.cname(),
@@ -68,9 +67,9 @@ fn fire_arrival(fire: FireArrival, path: &Path, op: &Op) {
 
 /// A request was received.
 #[inline(always)]
-pub(crate) fn recv(path: &Arc<Path>, op: &Op) {
+pub(crate) fn recv(path: &Arc<Path>, op: &Op, at: Arrival) {
     if rtrs_srv_recv::enabled() {
-        fire_arrival(rtrs_srv_recv::fire, path, op);
+        fire_arrival(rtrs_srv_recv::fire, path, op, at);
     }
 }
 
@@ -78,7 +77,7 @@ pub(crate) fn recv(path: &Arc<Path>, op: &Op) {
 #[inline(always)]
 pub(crate) fn parked(path: &Path, op: &Op) {
     if rtrs_srv_parked::enabled() {
-        fire_arrival(rtrs_srv_parked::fire, path, op);
+        fire_arrival(rtrs_srv_parked::fire, path, op, op.arrival());
     }
 }
 
@@ -86,7 +85,7 @@ pub(crate) fn parked(path: &Path, op: &Op) {
 #[inline(always)]
 pub(crate) fn invalidated(path: &Path, op: &Op) {
     if rtrs_srv_invalidated::enabled() {
-        fire_arrival(rtrs_srv_invalidated::fire, path, op);
+        fire_arrival(rtrs_srv_invalidated::fire, path, op, op.arrival());
     }
 }
 

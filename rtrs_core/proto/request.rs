@@ -90,13 +90,14 @@ impl Request {
     };
 
     /// Parses the usual requests, writes and reads of data, as [`Request::parse_written`] does, if
-    /// their client has written `written` bytes. `message` is a copy of [`Request::MAX_MSG`] bytes
-    /// at `off`, all of them in the chunk.
+    /// their client has written `written` bytes, and their user message is shorter than `usr_room`.
+    /// `message` is a copy of [`Request::MAX_MSG`] bytes at `off`, all of them in the chunk. Headers
+    /// [must have room](Request::fits_usual) for such a user message.
     ///
     /// Returns `None` for all other requests, including invalid ones.
     #[inline(always)]
     pub fn parse_usual(
-        geometry: &Geometry,
+        usr_room: u32,
         off: u32,
         written: u32,
         message: [[u8; 8]; Self::MAX_MSG / 8],
@@ -106,17 +107,16 @@ impl Request {
         let usr_len = head as u32 >> 16;
         let data_len = off.checked_sub(usr_len)?;
         let kind = usual(head)?;
+        if usr_len >= usr_room {
+            return None;
+        }
 
         // INVARIANT: As in `parse_written()`.
         if kind != Kind::Write {
             // No overflow: 16 bits, and 24.
             // CAST: The constant is 24. The shift leaves the upper half.
             let header = usr_len.wrapping_add(ReadMsg::MAX_SIZE as u32);
-            if header != written
-                || header > geometry.max_hdr_size()
-                || data_len == 0
-                || (key_and_len >> 32) as u32 != data_len
-            {
+            if header != written || data_len == 0 || (key_and_len >> 32) as u32 != data_len {
                 return None;
             }
             return Some(Self {
@@ -129,10 +129,9 @@ impl Request {
                 kind,
             });
         }
-        // No overflow: 16 bits and 4 bytes, within the chunk.
+        // No overflow: within the chunk.
         // CAST: 4. 16 bits.
-        let header = usr_len.wrapping_add(WriteMsg::SIZE as u32);
-        if off.wrapping_add(WriteMsg::SIZE as u32) != written || header > geometry.max_hdr_size() {
+        if off.wrapping_add(WriteMsg::SIZE as u32) != written {
             return None;
         }
         Some(Self {
@@ -141,6 +140,13 @@ impl Request {
             kind: Kind::Write,
             ..Self::NOTHING
         })
+    }
+
+    /// Whether a user message that is shorter than `usr_room`, with any message, fits the headers of
+    /// a path with these limits.
+    pub fn fits_usual(geometry: &Geometry, usr_room: u32) -> bool {
+        // CAST: The constant is 24.
+        usr_room.saturating_add(Self::MAX_MSG as u32) <= geometry.max_hdr_size()
     }
 
     /// The range in the chunk that the message at `off` may occupy: up to [`Request::MAX_MSG`]

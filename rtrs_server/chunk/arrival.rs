@@ -33,7 +33,8 @@ const _: () = assert!(WORDS * 8 == Request::MAX_MSG);
 pub(crate) struct Arrival {
     /// The connection it came over, which also carries the answer.
     pub(crate) cid: u16,
-    /// Offset of the message in the chunk.
+    /// Offset of the message in the chunk. Of no meaning in an operation whose request was read as
+    /// it arrived, like the next one.
     pub(crate) off: u32,
     /// Bytes the client wrote.
     pub(crate) byte_len: u32,
@@ -83,6 +84,11 @@ impl Usual {
             // Data and user message precede the message. CAST: The value is 320.
             Some(data) => whole.min(data.saturating_add(USR_ROOM as u32)),
         };
+        // CAST: The value is 320.
+        let off = match Request::fits_usual(geometry, USR_ROOM as u32) {
+            true => off,
+            false => 0,
+        };
         let said = |kind: Kind| Said {
             marks: Marks {
                 dir: kind.dir(),
@@ -116,25 +122,20 @@ impl Usual {
 impl<H: Home> Chunk<H> {
     /// Reads the request of `arrival` and its user message, if it is a usual one and [can be
     /// there](Usual::can_be_at). Returns `false` if it is not, or if anything is wrong with it. The
-    /// contents of `op`, except for the arrival, are not valid then.
+    /// contents of `op` are not valid then.
     #[inline(always)]
-    pub(crate) fn read_usual(
-        &self,
-        geometry: &Geometry,
-        usual: &Usual,
-        arrival: Arrival,
-        op: &mut Op<H>,
-    ) -> bool {
+    pub(crate) fn read_usual(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> bool {
         let off = to_usize(arrival.off);
 
         self.region
             .sync_for_cpu(0, off.wrapping_add(Request::MAX_MSG));
-        let pages = &**self.region.pages();
-        let Some(message) = pages.read_words::<WORDS>(off) else {
+        let Some(message) = self.region.pages().around::<WORDS>(off) else {
             return false;
         };
-        let usual_one = Request::parse_usual(geometry, arrival.off, arrival.byte_len, message);
-        let Some(request) = usual_one else {
+        // CAST: The value is 320.
+        let room = USR_ROOM as u32;
+        let words = message.words();
+        let Some(request) = Request::parse_usual(room, arrival.off, arrival.byte_len, words) else {
             return false;
         };
         if request.data_len() > usual.data {
@@ -144,7 +145,7 @@ impl<H: Home> Chunk<H> {
         let said = &usual.said[request.kind() as usize];
         self.stamp
             .store(u32::from(arrival.cid) | said.stamp, Relaxed);
-        op.begin_at_once(request, said.marks, pages, off)
+        op.begin_at_once(request, said.marks, arrival.cid, &message)
     }
 
     /// Parses a copy of the message of `arrival`.

@@ -21,7 +21,10 @@ use kernel::{
 
 use rtrs_bindings::{
     noio,
-    pages::Pages, //
+    pages::{
+        Around,
+        Pages, //
+    }, //
 };
 use rtrs_core::proto::{
     Dir,
@@ -331,26 +334,27 @@ impl<H: Home> Op<H> {
         usize::from(request.usr_len()) < USR_ROOM
     }
 
-    /// Begins a request that is read as it arrives, with its message at `off` of `pages`, the
-    /// chunk's. Returns `false` if there is no [room](Op::has_room) for its user message.
+    /// Begins a request that is read as it arrives over connection `cid`, with its `message` in the
+    /// chunk. Returns `false` if there is no [room](Op::has_room) for its user message.
     #[inline(always)]
-    pub(super) fn begin_at_once(
+    pub(super) fn begin_at_once<const WORDS: usize>(
         &mut self,
         request: Request,
         marks: Marks,
-        pages: &Pages,
-        off: usize,
+        cid: u16,
+        message: &Around<'_, WORDS>,
     ) -> bool {
         if !Self::has_room(&request) {
             return false;
         }
         self.request = request;
         self.marks = marks;
+        self.arrival.cid = cid;
         let len = usize::from(request.usr_len());
-        let Some(message) = self.usr.get_mut(..len) else {
+        let Some(usr) = self.usr.get_mut(..len) else {
             return false;
         };
-        if pages.read_before(off, message).is_err() {
+        if message.read_before(usr).is_none() {
             return false;
         }
         self.clear_behind(&request);
@@ -370,10 +374,9 @@ impl<H: Home> Op<H> {
     /// Clears the rest of an earlier message behind that of `request`.
     #[inline(always)]
     fn clear_behind(&mut self, request: &Request) {
-        if self.written > request.usr_len() {
-            self.clear(usize::from(request.usr_len()));
+        if self.written != request.usr_len() {
+            self.clear(request.usr_len());
         }
-        self.written = request.usr_len();
     }
 
     /// The request was read: copies its user message out of the chunk, where a client that does
@@ -394,14 +397,15 @@ impl<H: Home> Op<H> {
         self.begin_long(range.start, usize::from(request.usr_len()))
     }
 
-    /// Clears the rest of an earlier message behind one of `len` bytes.
+    /// Clears the rest of an earlier message, if it was longer, behind one of `len` bytes.
     #[inline(never)]
-    fn clear(&mut self, len: usize) {
-        let end = usize::from(self.written);
+    fn clear(&mut self, len: u16) {
+        let rest = usize::from(len)..usize::from(self.written);
 
-        if let Some(rest) = self.usr.get_mut(len..end) {
+        if let Some(rest) = self.usr.get_mut(rest) {
             rest.fill(0);
         }
+        self.written = len;
     }
 
     #[cold]

@@ -294,8 +294,9 @@ proptest! {
     #[test]
     fn usual_request(off in 0u32..8169, kind in 1u16..5, usr_len in 0u16..5000, flags in 0u16..4,
                      cnt in 0u16..3, addr: u64, rkey: u32, exact: bool, len: u32, right: bool,
-                     written: u32) {
+                     written: u32, usr_room in 0u32..5000) {
         let geo = Geometry::server(8, 8192, 4096).unwrap();
+        prop_assume!(Request::fits_usual(&geo, usr_room));
         let usr_len = if exact { usr_len.min(off as u16) } else { usr_len };
         let len = if exact { off.wrapping_sub(usr_len.into()) } else { len };
         let mut msg = [0; 24];
@@ -313,9 +314,11 @@ proptest! {
         };
         let words = core::array::from_fn(|i| msg[8 * i..8 * i + 8].try_into().unwrap());
         let usual = long.filter(|(request, all)| {
-            *all == written && (request.dir() == Dir::Write || request.dest().is_some())
+            *all == written
+                && (request.dir() == Dir::Write || request.dest().is_some())
+                && u32::from(request.usr_len()) < usr_room
         });
-        let short = Request::parse_usual(&geo, off, written, words);
+        let short = Request::parse_usual(usr_room, off, written, words);
         prop_assert_eq!(short, usual.map(|(request, _)| request));
         if let Some(request) = short {
             let wanted = request.dest().map_or((0, 0, 0), |to| {
