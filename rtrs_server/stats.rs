@@ -107,8 +107,9 @@ impl Stats {
         // No branch: the directions are 0 and 1.
         let dir = dir as usize;
 
-        self.counters.add(REQUESTS + dir, 1);
-        self.counters.add(BYTES + dir, u64::from(bytes));
+        let here = self.counters.here();
+        here.add(REQUESTS + dir, 1);
+        here.add(BYTES + dir, u64::from(bytes));
     }
 
     /// Counts an answer of the user.

@@ -35,7 +35,8 @@ pub(super) use self::completion::send_done;
 pub use self::completion::QpEvent;
 pub(super) use self::room::{
     Refused,
-    Room, //
+    Room,
+    RoomForOne, //
 };
 use self::{
     completion::{
@@ -505,6 +506,24 @@ impl QueuePair {
             None => self.look(&mut sq, n, signal)?,
         };
         Ok(Room::new(self, sq, n, signaled))
+    }
+
+    /// As [`reserve`](Self::reserve) for one request `wr`, which has no flags. It gets the flag if it
+    /// must be signaled, so that nothing has to be kept until it is posted.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    #[inline(always)]
+    pub(super) fn reserve_for(
+        &self,
+        wr: &mut raw::ib_send_wr,
+    ) -> Result<RoomForOne<'_>, PostError> {
+        let mut sq = self.sq.lock();
+        if sq.posted.take(1, false).is_none() && self.look(&mut sq, 1, false)? != 0 {
+            wr.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
+        }
+        Ok(RoomForOne::new(self, sq))
     }
 
     /// As [`reserve`](Self::reserve), when it must look at the ledger. Returns whether the last

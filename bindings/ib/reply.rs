@@ -236,8 +236,8 @@ impl Reply {
         })
     }
 
-    /// Posts a plain answer on `qp`: one message, with `len` bytes of data, which may be 0, to
-    /// `to`. [Gives](Give) `what` away.
+    /// Posts a plain answer on `qp`: one message, with `len` bytes of data to `to` if `has_data`.
+    /// [Gives](Give) `what` away.
     ///
     /// If it cannot be posted, `failed` gets the error that [`post_message`](Self::post_message)
     /// would return, and the result is `None`.
@@ -245,6 +245,7 @@ impl Reply {
     pub fn post_plain<G: Give>(
         &self,
         qp: &QueuePair,
+        has_data: bool,
         len: u32,
         to: Remote,
         what: G,
@@ -261,12 +262,12 @@ impl Reply {
             lkey: self.lkey,
         };
         let mut end = Self::end(qp, self.plain_imm, to);
-        end.wr.num_sge = i32::from(len != 0);
+        end.wr.num_sge = i32::from(has_data);
         end.wr.sg_list = &raw mut data;
         if memory.needs_sync {
             self.sync(memory.dma, len as usize, memory.dir);
         }
-        let room = match qp.reserve(1, false) {
+        let room = match qp.reserve_for(&mut end.wr) {
             Ok(room) => room,
             Err(e) => {
                 failed(NotPosted::Kept(e, what));
@@ -275,7 +276,7 @@ impl Reply {
         };
         let given = what.give();
         // SAFETY: As in `post_message()`; `end()` has set its completion entry.
-        match unsafe { room.post_one(&raw mut end.wr) } {
+        match unsafe { room.post(&raw mut end.wr) } {
             Ok(()) => Some(given),
             Err(refused) => {
                 failed(NotPosted::Given(refused.into(), given));

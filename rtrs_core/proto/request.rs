@@ -65,6 +65,11 @@ impl Kind {
         }
     }
 
+    /// Whether data go to the client with the answer.
+    pub const fn has_data_back(self) -> bool {
+        matches!(self, Self::Read | Self::ReadInval)
+    }
+
     /// Direction of the data.
     #[inline(always)]
     pub const fn dir(self) -> Dir {
@@ -282,16 +287,11 @@ impl Request {
         })
     }
 
-    /// The number of bytes of data that go to the client, and their address and key there; all 0
-    /// without a destination.
+    /// The length of the data, and their address and key at the client if they
+    /// [go there](Kind::has_data_back); otherwise these are 0.
     #[inline(always)]
     pub fn wanted(&self) -> (u32, u64, u32) {
-        // `data_len` is 0 for `ReadNothing`.
-        let len = match self.kind {
-            Kind::Write => 0,
-            _ => self.data_len,
-        };
-        (len, self.addr, self.rkey)
+        (self.data_len, self.addr, self.rkey)
     }
 
     /// The key that must be invalidated with the answer.

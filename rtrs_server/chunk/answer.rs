@@ -113,12 +113,13 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer neither changes nor tells a key: almost all of the work request is ready. Calls
-    /// `failed` if the answer cannot be posted.
+    /// its answer neither changes nor tells a key: almost all of the work request is ready. The
+    /// answer `has_data` as [`Op::plain`] says. Calls `failed` if it cannot be posted.
     #[inline(always)]
     pub(crate) fn answer_plain<'a>(
         &'a self,
         qp: &QueuePair,
+        has_data: bool,
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
@@ -130,7 +131,8 @@ impl<H: Home> Chunk<H> {
             registered: false,
         };
 
-        self.reply.post_plain(qp, len, to, answered, failed)
+        self.reply
+            .post_plain(qp, has_data, len, to, answered, failed)
     }
 
     /// Posts an answer that changes or tells a key.

@@ -14,6 +14,7 @@ use rtrs_core::proto::{
 use super::{
     op::{
         Marks,
+        Plain,
         Stage,
         USR_ROOM, //
     },
@@ -98,7 +99,12 @@ impl Usual {
                     (Some(_), Kind::Write) => Stage::Empty,
                     (Some(_), _) => Stage::Private,
                 },
-                plain: kind != Kind::ReadInval && (copy_max.is_none() || keeps_keys),
+                plain: match kind {
+                    Kind::ReadInval => Plain::Not,
+                    _ if copy_max.is_some() && !keeps_keys => Plain::Not,
+                    kind if kind.has_data_back() => Plain::Data,
+                    _ => Plain::Empty,
+                },
             },
             // CAST: A small number.
             stamp: (kind.dir() as u32) << DIR_SHIFT,

@@ -82,6 +82,18 @@ impl Stage {
     }
 }
 
+/// Whether the answer, if there is no error, is [plain](super::Chunk::answer_plain).
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Plain {
+    /// It is, and has no data.
+    Empty = 0,
+    /// It is, and has the data of a read.
+    Data = 1,
+    /// It is not.
+    Not = 2,
+}
+
 /// Properties of a request that are set with one store.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -90,8 +102,7 @@ pub(super) struct Marks {
     /// The session's word for this chunk says that this operation runs; it has to be given back.
     pub(super) busy: bool,
     pub(super) stage: Stage,
-    /// If there is no error then the answer is [plain](super::Chunk::answer_plain).
-    pub(super) plain: bool,
+    pub(super) plain: Plain,
 }
 
 impl Marks {
@@ -100,7 +111,7 @@ impl Marks {
         dir: Dir::Read,
         busy: false,
         stage: Stage::Unread,
-        plain: false,
+        plain: Plain::Not,
     };
 }
 
@@ -224,10 +235,15 @@ impl<H: Home> Op<H> {
         self.marks.stage.is_ready()
     }
 
-    /// Whether the answer, if there is no error, is [plain](super::Chunk::answer_plain).
+    /// Whether the answer has data if it is [plain](super::Chunk::answer_plain), as it is if there
+    /// is no error; `None` if it is not plain.
     #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.marks.plain
+    pub(crate) fn plain(&self) -> Option<bool> {
+        match self.marks.plain {
+            Plain::Not => None,
+            // CAST: The discriminant, which is 0 or 1: no branch.
+            plain => Some(plain as u8 & 1 != 0),
+        }
     }
 
     /// A request arrived for the chunk.

@@ -57,10 +57,13 @@ impl Live {
         };
 
         trace::answer(&op, qp, errno);
-        if errno != 0 || !op.is_plain() {
+        if errno != 0 {
             return self.answer_with_care(chunk, ep.handler(), qp, op, errno);
         }
-        let end = chunk.answer_plain(qp, op, |e| {
+        let Some(has_data) = op.plain() else {
+            return self.answer_with_care(chunk, ep.handler(), qp, op, 0);
+        };
+        let end = chunk.answer_plain(qp, has_data, op, |e| {
             self.not_answered(ep.handler(), chunk, e, 0);
         });
         if let Some(end @ End::Run(_)) = end {

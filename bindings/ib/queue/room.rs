@@ -91,30 +91,6 @@ impl<'q> Room<'q> {
         unsafe { self.hand_over(first) }
     }
 
-    /// Posts one request, which has its completion entry and no flags.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`post`](Self::post).
-    #[inline(always)]
-    pub(in crate::ib) unsafe fn post_one(
-        self,
-        wr: *mut raw::ib_send_wr,
-    ) -> Result<(), Refused<'q>> {
-        if self.signaled != 0 {
-            // SAFETY: By the safety requirements of this function, `wr` is initialised, and the
-            // caller may write it.
-            unsafe { (*wr).send_flags = raw::ib_send_flags_IB_SEND_SIGNALED };
-        }
-        // SAFETY: By the safety requirements of this function, `wr` is valid; it was just signaled
-        // as reserved.
-        unsafe { self.hand_over(wr) }
-    }
-
     /// # Safety
     ///
     /// As for [`post`](Self::post); the last request must be signaled if the reservation requires
@@ -144,6 +120,45 @@ impl<'q> Room<'q> {
             PostError::Partial(ret)
         };
         Refused { room: self, error }
+    }
+}
+
+/// Room for one request that has been told already whether it is signaled.
+pub(in crate::ib) struct RoomForOne<'q>(Room<'q>);
+
+impl<'q> RoomForOne<'q> {
+    /// Room on a locked queue with one reserved request, which has the flag if it must be signaled.
+    #[inline(always)]
+    pub(super) fn new(qp: &'q QueuePair, sq: SpinLockIrqGuard<'q, SendQueue>) -> Self {
+        Self(Room::new(qp, sq, 1, 0))
+    }
+
+    /// Posts the request.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Room::post`]; `wr` must be the request that this was [reserved
+    /// for](QueuePair::reserve_for), with its completion entry and the flags that it has got.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn post(
+        mut self,
+        wr: *mut raw::ib_send_wr,
+    ) -> Result<(), Refused<'q>> {
+        let mut bad = core::ptr::null();
+        // SAFETY: As in `Room::hand_over()`.
+        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.0.qp.qp.as_ptr(), wr, &mut bad) };
+        if ret == 0 {
+            drop(self);
+            return Ok(());
+        }
+        // SAFETY: By the safety requirements of this function, `wr` is initialised.
+        self.0.signaled = u32::from(unsafe { (*wr).send_flags } != 0);
+        let nothing_posted = bad.is_null() || core::ptr::eq(bad, wr);
+        Err(self.0.refused(ret, nothing_posted))
     }
 }
 

@@ -321,10 +321,12 @@ proptest! {
         let short = Request::parse_usual(usr_room, off, written, words);
         prop_assert_eq!(short, usual.map(|(request, _)| request));
         if let Some(request) = short {
-            let wanted = request.dest().map_or((0, 0, 0), |to| {
-                (to.desc.len, to.desc.addr, to.desc.rkey)
-            });
-            prop_assert_eq!(request.wanted(), wanted);
+            let (len, addr, rkey) = request.wanted();
+            prop_assert_eq!(len, request.data_len());
+            let to = request.dest().map(|to| (to.desc.len, to.desc.addr, to.desc.rkey));
+            prop_assert_eq!(request.kind().has_data_back(), to.is_some());
+            prop_assert_eq!((addr, rkey), to.map_or((0, 0), |(_, addr, rkey)| (addr, rkey)));
+            prop_assert!(to.is_none_or(|(all, ..)| all == len));
         }
     }
 
