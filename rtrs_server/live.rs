@@ -202,11 +202,13 @@ impl Live {
 
         chunk.came(now);
         trace::recv(path, &op, arrival);
-        let begun = chunk.begin_free();
-        if begun && chunk.read_usual(&self.usual, arrival, &mut op) {
+        if !chunk.begin_free() {
+            return self.go_in(chunk, op, cid, off, byte_len, false);
+        }
+        if chunk.read_usual(&self.usual, arrival, &mut op) {
             return self.deliver(chunk, op, cid);
         }
-        self.go_in(chunk, op, arrival, begun);
+        self.go_in(chunk, op, cid, off, byte_len, true);
     }
 
     /// The same for an offset at which no usual request is.
@@ -227,13 +229,22 @@ impl Live {
         chunk.came(now);
         trace::recv(path, &op, arrival);
         let begun = chunk.begin_free();
-        self.go_in(chunk, op, arrival, begun);
+        self.go_in(chunk, op, cid, off, byte_len, begun);
     }
 
     /// Continues with a request that was not read. Its turn has `begun`, or its chunk is in use.
+    // The parts of the arrival are passed by value: a whole one is passed in memory.
     #[inline(never)]
-    fn go_in(&self, chunk: &Chunk, mut op: KBox<Op>, arrival: Arrival, begun: bool) {
-        op.arrive(arrival);
+    fn go_in(
+        &self,
+        chunk: &Chunk,
+        mut op: KBox<Op>,
+        cid: u16,
+        off: u32,
+        byte_len: u32,
+        begun: bool,
+    ) {
+        op.arrive(Arrival { cid, off, byte_len });
         // The operation came over that connection.
         let Some(path) = self.endpoint(op.cid()).map(Endpoint::handler) else {
             return;

@@ -53,23 +53,32 @@ tracepoints! {
 /// An event between the arrival of a request and its way to the user.
 type FireArrival = fn(&CStr, &CStr, u32, u32, u32, u32);
 
+// The parts of the arrival are passed by value: a whole one is passed in memory.
 #[cold]
-fn fire_arrival(fire: FireArrival, path: &Path, op: &Op, at: Arrival) {
+fn fire_arrival(fire: FireArrival, path: &Path, op: &Op, cid: u16, off: u32, byte_len: u32) {
     fire(
         path.session().cname(),
         path.cname(),
-        at.cid.into(),
+        cid.into(),
         op.buf_id().into(),
-        at.off,
-        at.byte_len,
+        off,
+        byte_len,
     );
+}
+
+/// The same for the arrival that `op` has kept.
+#[cold]
+fn fire_kept(fire: FireArrival, path: &Path, op: &Op) {
+    let at = op.arrival();
+
+    fire_arrival(fire, path, op, at.cid, at.off, at.byte_len);
 }
 
 /// A request was received.
 #[inline(always)]
 pub(crate) fn recv(path: &Arc<Path>, op: &Op, at: Arrival) {
     if rtrs_srv_recv::enabled() {
-        fire_arrival(rtrs_srv_recv::fire, path, op, at);
+        fire_arrival(rtrs_srv_recv::fire, path, op, at.cid, at.off, at.byte_len);
     }
 }
 
@@ -77,7 +86,7 @@ pub(crate) fn recv(path: &Arc<Path>, op: &Op, at: Arrival) {
 #[inline(always)]
 pub(crate) fn parked(path: &Path, op: &Op) {
     if rtrs_srv_parked::enabled() {
-        fire_arrival(rtrs_srv_parked::fire, path, op, op.arrival());
+        fire_kept(rtrs_srv_parked::fire, path, op);
     }
 }
 
@@ -85,7 +94,7 @@ pub(crate) fn parked(path: &Path, op: &Op) {
 #[inline(always)]
 pub(crate) fn invalidated(path: &Path, op: &Op) {
     if rtrs_srv_invalidated::enabled() {
-        fire_arrival(rtrs_srv_invalidated::fire, path, op, op.arrival());
+        fire_kept(rtrs_srv_invalidated::fire, path, op);
     }
 }
 

@@ -94,7 +94,7 @@ impl Request {
         kind: Kind::ReadNothing,
     };
 
-    /// Parses the usual requests, writes and reads of data, as [`Request::parse_written`] does, if
+    /// Parses the usual requests, reads and writes of at least one byte, as [`Request::parse_written`] does, if
     /// their client has written `written` bytes, and their user message is shorter than `usr_room`.
     /// `message` is a copy of [`Request::MAX_MSG`] bytes at `off`, all of them in the chunk. Headers
     /// [must have room](Request::fits_usual) for such a user message.
@@ -110,7 +110,11 @@ impl Request {
         let [head, addr, key_and_len] = message.map(u64::from_le_bytes);
         // CAST: The lower half holds the first two fields.
         let usr_len = head as u32 >> 16;
-        let data_len = off.checked_sub(usr_len)?;
+        if usr_len >= off {
+            return None;
+        }
+        // No overflow: see above. It is not 0.
+        let data_len = off.wrapping_sub(usr_len);
         let kind = usual(head)?;
         if usr_len >= usr_room {
             return None;
@@ -121,7 +125,7 @@ impl Request {
             // No overflow: 16 bits, and 24.
             // CAST: The constant is 24. The shift leaves the upper half.
             let header = usr_len.wrapping_add(ReadMsg::MAX_SIZE as u32);
-            if header != written || data_len == 0 || (key_and_len >> 32) as u32 != data_len {
+            if header != written || (key_and_len >> 32) as u32 != data_len {
                 return None;
             }
             return Some(Self {

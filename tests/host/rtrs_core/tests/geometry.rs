@@ -315,7 +315,7 @@ proptest! {
         let words = core::array::from_fn(|i| msg[8 * i..8 * i + 8].try_into().unwrap());
         let usual = long.filter(|(request, all)| {
             *all == written
-                && (request.dir() == Dir::Write || request.dest().is_some())
+                && request.data_len() != 0
                 && u32::from(request.usr_len()) < usr_room
         });
         let short = Request::parse_usual(usr_room, off, written, words);
