@@ -113,9 +113,15 @@ static int node_or_none(int node)
 	return node;
 }
 
+/*
+ * Words of a bitmap are full, also those of a small one: so the word of a tag
+ * is found by shifts that the compiler knows, without a look at the bitmap.
+ */
+#define TAG_SHIFT ilog2(BITS_PER_LONG)
+
 int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node)
 {
-	return sbitmap_init_node(sb, depth, -1, gfp, node_or_none(node), false, true);
+	return sbitmap_init_node(sb, depth, TAG_SHIFT, gfp, node_or_none(node), false, true);
 }
 
 unsigned int rtrs_helper_sbitmap_weight(struct sbitmap *sb)
@@ -164,6 +170,20 @@ int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
 }
 
 /*
+ * sbitmap_put() for a bit of a bitmap that rtrs_helper_sbitmap_init() has made,
+ * which has a hint for each CPU, in no strict order. That is not asked again.
+ */
+static inline void tag_clear(struct sbitmap *sb, unsigned int nr)
+{
+	/* The compiler takes it from here. */
+	if (sb->shift != TAG_SHIFT)
+		__builtin_unreachable();
+	sbitmap_deferred_clear_bit(sb, nr);
+	/* Where the next search of this CPU begins; no harm if the task is moved. */
+	raw_cpu_write(*sb->alloc_hint, nr);
+}
+
+/*
  * The first barrier orders accesses of the tag's owner before the bit may be
  * found free: the other half is the atomic operation in sbitmap_get(). The
  * second orders the bit before the look at the queue, like wq_has_sleeper(), at
@@ -179,7 +199,7 @@ bool rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_
 	tag_enter();
 	/* Orders the use of the tag before the bit is found clear. */
 	smp_mb__before_atomic();
-	sbitmap_put(sb, nr);
+	tag_clear(sb, nr);
 	/* Orders the bit before the look at the queue: pairs with prepare_to_wait(). */
 	smp_mb__after_atomic();
 	/* The barrier above is the one that waitqueue_active() requires. */
