@@ -95,11 +95,9 @@ impl<T> Places<T> {
         };
         // CAST: `usize` has at least 32 bits.
         let number = tag as usize;
-        // There are as many places as tags.
-        let place = self.at(number)?;
-        // SAFETY: By the invariant the place is idle, as its tag was free, and only the caller that
-        // has the tag occupies it.
-        unsafe { place.occupy(set) };
+        // SAFETY: By the invariant there is a place for each tag. It is idle, as its tag was free,
+        // and only the caller that has the tag occupies it.
+        unsafe { self.places.get_unchecked(number).0.occupy(set) };
         Some(number)
     }
 

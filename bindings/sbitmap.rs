@@ -79,7 +79,7 @@ impl TagQueue {
     }
 
     /// Takes a tag, unless all are taken or the queue is closed. No other caller gets it until it
-    /// is [returned](Self::put). Any context.
+    /// is [returned](Self::put). A tag is less than the depth. Any context.
     #[inline(always)]
     pub fn try_get(&self) -> Option<u32> {
         // SAFETY: The bitmap is initialised by the type invariant; `closed` is a `bool`.
@@ -87,7 +87,7 @@ impl TagQueue {
         if nr < 0 {
             return None;
         }
-        // CAST: `nr` is not negative.
+        // CAST: `nr` is not negative. By the type invariant it is the number of one of `depth` bits.
         Some(nr as u32)
     }
 

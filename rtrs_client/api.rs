@@ -163,7 +163,7 @@ impl Session {
 
     /// Takes a permit. With [`Wait::Yes`] it may sleep.
     pub fn permit(&self, connection: Connection, wait: Wait) -> Option<Permit> {
-        let (id, _) = self.0.get_permit(connection, wait == Wait::Yes)?;
+        let id = self.0.get_permit(connection, wait == Wait::Yes)?;
         // CAST: Less than the queue depth.
         let id = id as u16;
         Some(Permit {

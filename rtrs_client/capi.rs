@@ -82,13 +82,12 @@ pub(crate) struct RtrsAttrs {
 }
 
 /// `struct rtrs_permit`: a caller gets a pointer to it, and may use the `pdu_sz` bytes of its own
-/// space behind these 16.
+/// space behind these 16. Written at open only.
 #[repr(C)]
 pub(crate) struct RtrsPermit {
-    con_type: c_uint,
-    cpu_id: c_uint,
-    mem_id: c_uint,
-    mem_off: c_uint,
+    number: u64,
+    /// Whose permit it is, see [`RtrsCltSess::mark`].
+    mark: u64,
 }
 
 static_assert!(size_of::<RtrsPermit>() == 16);
@@ -111,23 +110,39 @@ pub(crate) struct RtrsCltSess {
 }
 
 impl RtrsCltSess {
-    fn new(ready: Ready, pdu_sz: usize) -> Result<Self> {
+    fn new(ready: Ready, pdu_sz: usize) -> Result<KBox<Self>> {
         let depth = ready.permits().len();
         let stride = size_of::<RtrsPermit>()
             .checked_add(pdu_sz)
             .and_then(|n| n.checked_next_multiple_of(size_of::<u64>()))
             .ok_or(EINVAL)?;
-        let words = stride
-            .checked_mul(depth)
-            .ok_or(EINVAL)?
-            .div_ceil(size_of::<u64>());
+        let each = stride / size_of::<u64>();
+        let words = each.checked_mul(depth).ok_or(EINVAL)?;
         let mut memory = KVVec::with_capacity(words, GFP_KERNEL)?;
         memory.extend_with(words, 0u64, GFP_KERNEL)?;
-        Ok(Self {
+        let this = Self {
             ready,
             memory,
             stride,
-        })
+        };
+        let mut this = KBox::new(this, GFP_KERNEL)?;
+        for id in 0..depth {
+            // CAST: Widening. The address of the session is known now.
+            let (number, mark) = (id as u64, this.mark(id as u64));
+            let permit = this.memory.get_mut(id.wrapping_mul(each)..);
+            if let Some([first, second, ..]) = permit {
+                (*first, *second) = (number, mark);
+            }
+        }
+        Ok(this)
+    }
+
+    /// The mark of permit `number` of this session. No permit of another session with that number
+    /// has the same.
+    #[inline(always)]
+    fn mark(&self, number: u64) -> u64 {
+        // CAST: Widening.
+        (core::ptr::from_ref(self).addr() as u64).wrapping_add(number)
     }
 
     /// Returns the address of the C permit `id`.
@@ -143,50 +158,42 @@ impl RtrsCltSess {
 
     /// Takes a permit. Returns null if there is none, see [`Ready::get_permit`].
     #[inline(always)]
-    fn get(&self, con_type: c_uint, wait: bool) -> *mut RtrsPermit {
+    fn get(&self, connection: Connection, wait: bool) -> *mut RtrsPermit {
+        match self.ready.get_permit(connection, wait) {
+            Some(id) => self.permit_ptr(id),
+            None => core::ptr::null_mut(),
+        }
+    }
+
+    /// The same for other permits than those of the usual request. May sleep with `wait`.
+    #[inline(never)]
+    fn get_unusual(&self, con_type: c_uint, wait: bool) -> *mut RtrsPermit {
         let connection = match con_type {
             RTRS_ADMIN_CON => Connection::Admin,
             _ => Connection::Io,
         };
-        let Some((id, cpu)) = self.ready.get_permit(connection, wait) else {
-            return core::ptr::null_mut();
-        };
-        let ptr = self.permit_ptr(id);
-        // SAFETY: `ptr` is inside `memory` and aligned. The permit gives its holder the sole
-        // access.
-        unsafe {
-            ptr.write(RtrsPermit {
-                con_type,
-                cpu_id: cpu,
-                // CAST: Less than the queue depth.
-                mem_id: id as u32,
-                mem_off: 0,
-            });
-        }
-        ptr
-    }
-
-    /// The same for a caller that waits. May sleep.
-    #[inline(never)]
-    fn get_waiting(&self, con_type: c_uint) -> *mut RtrsPermit {
-        self.get(con_type, true)
+        self.get(connection, wait)
     }
 
     /// Returns the number of a C permit of this session. A pointer that is not a held permit may
-    /// give a number too. The permit has its number in itself; if its user has overwritten that,
-    /// the address does not match the number, and this returns `None`.
+    /// give a number too. If its user has overwritten what is ours, or if it is of another session,
+    /// the mark is not that of the number, and this returns `None`.
     ///
     /// # Safety
     ///
     /// `permit` must be readable.
     #[inline(always)]
     unsafe fn id_of(&self, permit: *const RtrsPermit) -> Option<usize> {
-        // SAFETY: By the safety requirements of this function, `permit` is readable. The read is
+        // SAFETY: By the safety requirements of this function, `permit` is readable. The reads are
         // volatile, because memory that is not a permit may be changing.
-        let id = unsafe { (&raw const (*permit).mem_id).read_volatile() };
-        // CAST: `usize` has at least 32 bits.
-        let id = id as usize;
-        core::ptr::eq(self.permit_ptr(id), permit).then_some(id)
+        let (number, mark) = unsafe {
+            (
+                (&raw const (*permit).number).read_volatile(),
+                (&raw const (*permit).mark).read_volatile(),
+            )
+        };
+        // CAST: A number that is cut short is still checked where it is used.
+        (mark == self.mark(number)).then_some(number as usize)
     }
 }
 
@@ -266,8 +273,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_open(
         let made = session
             .ready()
             .ok_or(EINVAL)
-            .and_then(|ready| RtrsCltSess::new(ready, pdu_sz))
-            .and_then(|sess| Ok(KBox::new(sess, GFP_KERNEL)?));
+            .and_then(|ready| RtrsCltSess::new(ready, pdu_sz));
         if made.is_err() {
             client::close(&session);
         }
@@ -301,9 +307,10 @@ pub(crate) unsafe extern "C" fn rtrs_clt_get_permit(
 ) -> *mut RtrsPermit {
     // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
     let sess = unsafe { &*sess };
-    match wait {
-        RTRS_PERMIT_NOWAIT => sess.get(con_type, false),
-        _ => sess.get_waiting(con_type),
+    match (wait, con_type) {
+        (RTRS_PERMIT_NOWAIT, RTRS_ADMIN_CON) => sess.get_unusual(con_type, false),
+        (RTRS_PERMIT_NOWAIT, _) => sess.get(Connection::Io, false),
+        _ => sess.get_unusual(con_type, true),
     }
 }
 

@@ -67,20 +67,14 @@ impl Cons {
     /// The connection for requests of CPU `cpu`.
     #[inline(always)]
     pub(crate) fn of_cpu(self, cpu: u32) -> u16 {
-        if cpu < u32::from(self.io) {
-            // CAST: Less than a `u16`.
-            return cpu as u16 + 1;
-        }
-        self.shared(cpu)
-    }
-
-    /// The same for CPUs without a connection of their own.
-    #[cold]
-    #[inline(never)]
-    fn shared(self, cpu: u32) -> u16 {
+        let io = u32::from(self.io);
+        let nth = match cpu < io {
+            true => Some(cpu),
+            // Not a function: a call here would make each caller save its registers.
+            false => cpu.checked_rem(io),
+        };
         // CAST: Less than a `u16`.
-        cpu.checked_rem(u32::from(self.io))
-            .map_or(0, |nth| nth as u16 + 1)
+        nth.map_or(0, |nth| nth as u16 + 1)
     }
 
     /// The connection for requests of a permit that was taken on CPU `cpu`.

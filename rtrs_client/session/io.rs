@@ -38,6 +38,7 @@ use crate::{
     request::{
         unsent,
         Connection,
+        Cons,
         Io,
         Permits,
         Turn,
@@ -51,6 +52,7 @@ pub(crate) struct Ready {
     session: Arc<Session>,
     permits: Arc<Permits>,
     room: Room,
+    cons: Cons,
 }
 
 /// The view of a policy for one request.
@@ -104,18 +106,16 @@ impl Ready {
     }
 
     /// Takes a permit: the right to have one request in flight. Returns its number, which is also
-    /// that of the server's chunk, and the CPU it was taken on. Returns `None` if there is none,
-    /// or, with `wait` (which may sleep), if the session is being closed.
+    /// that of the server's chunk. Returns `None` if there is none, or, with `wait` (which may
+    /// sleep), if the session is being closed.
     #[inline(always)]
-    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<(usize, u32)> {
-        let mut cpu = 0;
-        let id = self.permits.get(wait, |io| {
-            cpu = CpuId::current().as_u32();
+    pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<usize> {
+        self.permits.get(wait, |io| {
+            let cpu = CpuId::current().as_u32();
             io.connection = connection;
             io.cpu = cpu;
-            io.con = self.session.cons.of(connection, cpu);
-        })?;
-        Some((id, cpu))
+            io.con = self.cons.of(connection, cpu);
+        })
     }
 
     /// Gives permit `id` back. If its request is not complete, the completion gives it back.
@@ -227,6 +227,7 @@ impl Session {
             session: self.clone(),
             permits: tables.permits.clone(),
             room: tables.room,
+            cons: self.cons,
         })
     }
 
