@@ -49,6 +49,7 @@ pub(super) struct BouncePlace {
     /// The place, in pages to which there are no Rust references.
     pub(super) at: NonNull<u8>,
     pub(super) dma: u64,
+    pub(super) needs_sync: bool,
     /// The address and key for the peer.
     pub(super) remote: Remote,
 }
@@ -130,6 +131,7 @@ impl Bounce {
         Some(BouncePlace {
             at,
             dma: region.dma() + offset as u64,
+            needs_sync: region.needs_sync(),
             remote: Remote {
                 addr: remote.addr + (before + offset) as u64,
                 rkey: remote.rkey,

@@ -179,6 +179,8 @@ pub struct Flight<H: Handler> {
     bounce: *mut u8,
     bounce_dma: u64,
     bounce_remote: Remote,
+    /// Device and processor must be told what the other one has written to message or buffer.
+    needs_sync: bool,
     /// The key of messages and bounce buffers.
     lkey: u32,
     domain: NonNull<Domain>,
@@ -267,10 +269,12 @@ impl<H: Handler> Flights<H> {
                 message_room,
                 cargo(index)?,
             );
+            flight.needs_sync = region.needs_sync();
             if let Some((bounce, place)) = bounce.and_then(|b| Some((b, b.place(index)?))) {
                 flight.bounce_room = bounce.room();
                 flight.bounce = place.at.as_ptr();
                 flight.bounce_dma = place.dma;
+                flight.needs_sync |= place.needs_sync;
                 flight.bounce_remote = place.remote;
             }
             flights.push(flight, GFP_KERNEL)?;
@@ -366,6 +370,7 @@ impl<H: Handler> Flight<H> {
             bounce: null_mut(),
             bounce_dma: 0,
             bounce_remote: Remote { addr: 0, rkey: 0 },
+            needs_sync: false,
             lkey: domain.lkey(),
             domain: NonNull::from(&**domain),
             device: domain.device().as_raw(),
@@ -547,6 +552,39 @@ impl<H: Handler> Flight<H> {
         }
     }
 
+    /// Makes `len` bytes that the device wrote to the bounce buffer visible to the processor. Out of
+    /// line, as most machines are coherent.
+    #[cold]
+    #[inline(never)]
+    fn give_to_cpu(&self, len: usize) {
+        // SAFETY: The device is valid, and the buffer is mapped for it, as long as the domain
+        // lives.
+        unsafe {
+            raw::rtrs_helper_ib_dma_sync_for_cpu(
+                self.device,
+                self.bounce_dma,
+                len,
+                Direction::Bidirectional.as_raw(),
+            );
+        }
+    }
+
+    /// Makes `len` bytes that the processor wrote to the bounce buffer, or to the message, visible
+    /// to the device.
+    #[cold]
+    #[inline(never)]
+    fn give_to_device(&self, bounce: bool, len: usize) {
+        let (dma, dir) = match bounce {
+            true => (self.bounce_dma, Direction::Bidirectional),
+            false => (self.message_dma, Direction::ToDevice),
+        };
+        // SAFETY: The device is valid, and buffer and message are mapped for it in these
+        // directions, as long as the domain lives.
+        unsafe {
+            raw::rtrs_helper_ib_dma_sync_for_device(self.device, dma, len, dir.as_raw());
+        }
+    }
+
     /// Copies the received data to the list of `loan`.
     ///
     /// # Safety
@@ -558,15 +596,8 @@ impl<H: Handler> Flight<H> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         // CAST: `usize` has at least 32 bits.
         let len = unsafe { (*self.data.get()).len } as usize;
-        // SAFETY: The device is valid, and the buffer is mapped for it, as long as the domain
-        // lives.
-        unsafe {
-            raw::rtrs_helper_ib_dma_sync_for_cpu(
-                self.device,
-                self.bounce_dma,
-                len,
-                Direction::Bidirectional.as_raw(),
-            );
+        if self.needs_sync {
+            self.give_to_cpu(len);
         }
         let (sgl, nents) = loan.borrowed_list();
         // SAFETY: By the invariant of the loan the list is valid; the copy ends at its end.

@@ -192,15 +192,8 @@ impl<'f, H: Handler> Building<'f, H> {
         if copied != len {
             return Err(refused(EINVAL));
         }
-        // SAFETY: The device is valid, and the buffer is mapped for it, as long as the domain
-        // lives.
-        unsafe {
-            raw::rtrs_helper_ib_dma_sync_for_device(
-                flight.device,
-                flight.bounce_dma,
-                len,
-                Direction::Bidirectional.as_raw(),
-            );
+        if flight.needs_sync {
+            flight.give_to_device(true, len);
         }
         let data = self.data();
         // The buffer is permanent, so that the flight waits for the answer only.
@@ -307,12 +300,10 @@ impl<'f, H: Handler> Building<'f, H> {
         unsafe {
             let to = flight.message.as_ptr().add(at as usize);
             to.cast::<[u8; N]>().write_unaligned(bytes);
-            raw::rtrs_helper_ib_dma_sync_for_device(
-                flight.device,
-                flight.message_dma,
-                end as usize,
-                Direction::ToDevice.as_raw(),
-            );
+        }
+        if flight.needs_sync {
+            // CAST: `usize` has at least 32 bits.
+            flight.give_to_device(false, end as usize);
         }
         Ok(())
     }
