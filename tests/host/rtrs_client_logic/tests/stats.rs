@@ -102,6 +102,23 @@ proptest! {
 }
 
 #[test]
+fn a_row_begins_at_its_power_of_two() {
+    for power in 0..64 {
+        for unit in [1u64, 1000, 1_000_000] {
+            let Some(limit) = unit.checked_mul(1 << power) else {
+                continue;
+            };
+            for ns in [limit - 1, limit, limit + 1] {
+                assert!(latency_row(ns) < LATENCY_ROWS, "{ns}");
+                assert_eq!(us_row(ns), row(ns / 1000, US_ROWS), "{ns}");
+                assert_eq!(ms_row(ns), row(ns / 1_000_000, MS_ROWS), "{ns}");
+            }
+        }
+    }
+    assert_eq!(latency_row(u64::MAX), LATENCY_ROWS - 1);
+}
+
+#[test]
 fn averages_do_not_overflow() {
     let avg = LatencyAvg::new();
     for at in 0..1000 {
