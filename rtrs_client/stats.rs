@@ -107,14 +107,20 @@ impl Stamp {
         self.at_ns.store(now_ns, Relaxed);
     }
 
-    /// Returns the direction, and the nanoseconds since the request was posted.
-    #[inline(always)]
+    /// Returns the direction, and the nanoseconds since the request was posted, for a request that
+    /// another task has.
     pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
         let dir = match self.is_write.load(Relaxed) {
             false => Dir::Read,
             true => Dir::Write,
         };
-        (dir, now_ns.saturating_sub(self.at_ns.load(Relaxed)))
+        (dir, self.age(now_ns))
+    }
+
+    /// Returns the nanoseconds since the request was posted.
+    #[inline(always)]
+    pub(crate) fn age(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.at_ns.load(Relaxed))
     }
 }
 

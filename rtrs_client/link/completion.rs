@@ -326,8 +326,11 @@ impl LinkCore {
     fn over(&self, tables: &Tables, con: u16, landing: Landing<'_, Self>) {
         let flight = landing.flight();
         let slot = flight.cargo();
+        let Some(mut turn) = slot.place.resume() else {
+            return not_ours(landing);
+        };
         let now = time::now_ns();
-        let (dir, ns) = slot.stamp.get(now);
+        let (dir, ns) = (turn.layout.dir(), slot.stamp.age(now));
         self.path.stats().completed(dir, ns, now);
         trace::complete(self, con, flight, dir, landing.result(), ns);
         let cpu = CpuId::current().as_u32();
@@ -335,9 +338,6 @@ impl LinkCore {
         if u32::from(con) != cpu.wrapping_add(1) {
             self.migrated(con, cpu);
         }
-        let Some(mut turn) = slot.place.resume() else {
-            return not_ours(landing);
-        };
         let result = landing.result();
         // Called before the user is told, as the user may use the permit at once.
         landing.give_back(&mut turn.loan);
