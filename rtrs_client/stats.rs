@@ -157,12 +157,13 @@ impl Stats {
         })
     }
 
-    /// A request is about to go out, with data and a user message of `bytes`.
+    /// A request is about to go out, with data and a user message of `bytes`. `dir` is the direction
+    /// in its layout, which callers know.
     #[inline(always)]
-    pub(crate) fn issued(&self, io: &Io, bytes: u32) {
+    pub(crate) fn issued(&self, io: &Io, dir: Dir, bytes: u32) {
         let counters = self.counters.here();
 
-        Self::count_issued(counters, io, 1, bytes.into());
+        Self::count_issued(counters, io, dir, 1, bytes.into());
         if io.failover {
             counters.add(FAILOVER, 1);
         }
@@ -175,15 +176,16 @@ impl Stats {
         let bytes = u64::from(io.layout.off());
 
         // Counters wrap.
-        Self::count_issued(counters, io, u64::MAX, bytes.wrapping_neg());
+        let dir = io.layout.dir();
+        Self::count_issued(counters, io, dir, u64::MAX, bytes.wrapping_neg());
         if io.failover {
             counters.add(FAILOVER, u64::MAX);
         }
     }
 
     #[inline(always)]
-    fn count_issued(counters: Here<'_, COUNTERS>, io: &Io, by: u64, bytes: u64) {
-        let dir = dir_index(io.layout.dir());
+    fn count_issued(counters: Here<'_, COUNTERS>, io: &Io, dir: Dir, by: u64, bytes: u64) {
+        let dir = dir_index(dir);
         counters.add(REQUESTS + dir, by);
         counters.add(BYTES + dir, bytes);
         counters.add(SG + hist::sg_bin(io.loan.entries()), by);

@@ -123,6 +123,7 @@ impl What {
 
 /// Data of a flight.
 struct Data {
+    /// Set when the flight is posted; a [`Building`] has it itself.
     what: What,
     /// The scatter list of the data.
     sgl: *mut raw::scatterlist,
@@ -131,7 +132,7 @@ struct Data {
     mapped: u32,
     dir: Direction,
     access: Access,
-    /// Number of bytes that go through the bounce buffer, or are described to the region.
+    /// Number of bytes that come back through the bounce buffer, or are described to the region.
     len: u32,
     /// Address of the data in the region.
     iova: u64,
@@ -528,17 +529,17 @@ impl<H: Handler> Flight<H> {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Undoes the mapping, if there is one.
+    /// Undoes the mapping of data with which `what` was done, if it is one.
     ///
     /// # Safety
     ///
-    /// The caller must own the flight, and no outstanding work request or valid key may refer to
-    /// the data.
+    /// The caller must own the flight, `what` must be true, and no outstanding work request or valid
+    /// key may refer to the data.
     #[inline(always)]
-    unsafe fn unmap(&self) {
-        // SAFETY: By the safety requirements of this function, the caller owns the flight.
-        let data = unsafe { &*self.data.get() };
-        if data.what.is_mapped() {
+    unsafe fn unmap(&self, what: What) {
+        if what.is_mapped() {
+            // SAFETY: By the safety requirements of this function, the caller owns the flight.
+            let data = unsafe { &*self.data.get() };
             // SAFETY: The list was mapped with these arguments in `borrow()`, from a loan that is
             // not given back yet. CAST: As there.
             unsafe {

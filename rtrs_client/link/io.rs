@@ -55,7 +55,9 @@ impl Link {
     ///
     /// Returns the turn, with the reason, if the request was not sent.
     #[inline(always)]
-    pub(crate) fn issue<'t>(&self, id: usize, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    pub(crate) fn issue<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+        // Asked first, while there are few values that the call has to leave alone.
+        let now = time::now_ns();
         let core = &*self.core;
         let con = turn.con;
         let Some(tables) = core.tables.as_ref() else {
@@ -72,35 +74,16 @@ impl Link {
                 return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
             }
         }
-        let Some(mut building) = flight.build() else {
+        let Some(building) = flight.build() else {
             return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
-        let skip = match prepare(&mut building, &mut turn, core) {
-            Ok(skip) => skip,
-            Err(e) => {
-                building.cancel(&mut turn.loan);
-                return Err(unsent(turn, Unsent::Request(e)));
-            }
-        };
-        let slot = flight.cargo();
-        let off = turn.layout.off();
-        trace::issue(core, flight, &turn);
-        core.path.stats().issued(&turn, off);
-        slot.stamp.set(turn.layout.dir(), time::now_ns());
-        let place = turn.place();
-        turn.lend();
-        // The request may be over before the post returns.
-        let to = Remote {
-            addr: slot.chunk.addr.load(Relaxed).wrapping_add(skip.into()),
-            rkey: slot.chunk.rkey.load(Relaxed),
-        };
-        let imm = slot.imm.at(off);
-        if building.is_mapped() {
-            return post_mapped(ep, place, building, to, imm);
+        if turn.loan.is_empty() || !building.can_copy(turn.loan.len()) {
+            return issue_mapped(core, ep, building, turn, now);
         }
-        match building.post(ep, to, imm) {
-            Ok(()) => Ok(()),
-            Err(e) => not_posted(ep, place, e),
+        // One after the other, as what differs is known in each.
+        match turn.layout.dir() {
+            Dir::Read => issue_read(core, ep, building, turn, now),
+            Dir::Write => issue_write(core, ep, building, turn, now),
         }
     }
 
@@ -126,9 +109,104 @@ fn fits(io: &Io, room: &Room) -> bool {
     Layout::new(room, io.layout.dir(), len, usr_len).is_ok()
 }
 
-/// Lends the data to the device, or copies them if they are small, and writes the protocol's
-/// message behind the user's. Returns the offset in the chunk where the write starts, in bytes; see
-/// [`Layout::write_off`].
+/// Sends a read of few data, which the peer writes to the bounce buffer.
+#[inline(always)]
+fn issue_read<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    mut building: Building<'_, LinkCore>,
+    mut turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
+    let remote = match building.copy_back(&mut turn.loan) {
+        Ok(remote) => remote,
+        Err(e) => return Err(not_prepared(building, turn, e)),
+    };
+    match building.end_message(usr_len.into(), read_to(usr_len, remote, len, false)) {
+        Ok(()) => send(core, ep, building, turn, Dir::Read, len, now),
+        Err(e) => Err(not_prepared(building, turn, e)),
+    }
+}
+
+/// Sends a write of few data, which are copied.
+#[inline(always)]
+fn issue_write<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    mut building: Building<'_, LinkCore>,
+    turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let usr_len = turn.layout.usr_len();
+    if let Err(e) = building.copy_along(&turn.loan) {
+        return Err(not_prepared(building, turn, e));
+    }
+    match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
+        Ok(()) => send(core, ep, building, turn, Dir::Write, 0, now),
+        Err(e) => Err(not_prepared(building, turn, e)),
+    }
+}
+
+/// Sends a request with more data, which are mapped, or without.
+#[inline(never)]
+fn issue_mapped<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    mut building: Building<'_, LinkCore>,
+    mut turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    match prepare(&mut building, &mut turn, core) {
+        Ok(skip) => {
+            let dir = turn.layout.dir();
+            send(core, ep, building, turn, dir, skip, now)
+        }
+        Err(e) => Err(not_prepared(building, turn, e)),
+    }
+}
+
+/// Handles a request that could not be prepared.
+#[cold]
+#[inline(never)]
+fn not_prepared<'t>(building: Building<'_, LinkCore>, mut turn: Turn<'t>, e: Error) -> Turn<'t> {
+    building.cancel(&mut turn.loan);
+    unsent(turn, Unsent::Request(e))
+}
+
+/// Posts what was prepared, at `skip` bytes from the start of the chunk; see [`Layout::write_off`].
+/// `dir` is the direction in the layout.
+#[inline(always)]
+fn send<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    building: Building<'_, LinkCore>,
+    turn: Turn<'t>,
+    dir: Dir,
+    skip: u32,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let flight = building.flight();
+    let slot = flight.cargo();
+    let off = turn.layout.off();
+    trace::issue(core, flight, &turn);
+    core.path.stats().issued(&turn, dir, off);
+    slot.stamp.set(dir, now);
+    let place = turn.place();
+    turn.lend();
+    // The request may be over before the post returns.
+    let to = Remote {
+        addr: slot.chunk.addr.load(Relaxed).wrapping_add(skip.into()),
+        rkey: slot.chunk.rkey.load(Relaxed),
+    };
+    match building.post(ep, to, slot.imm.at(off)) {
+        Ok(()) => Ok(()),
+        Err(e) => not_posted(ep, place, e),
+    }
+}
+
+/// Lends the data to the device, and writes the protocol's message behind the user's. Returns the
+/// offset in the chunk where the write starts, in bytes; see [`Layout::write_off`].
 #[inline(always)]
 fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result<u32> {
     let (usr_len, len) = (io.layout.usr_len(), io.layout.data_len());
@@ -136,20 +214,13 @@ fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) 
     match io.layout.dir() {
         Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len))?,
         Dir::Read => {
-            let copies = building.can_copy(io.loan.len());
-            let remote = match copies {
-                true => building.copy_back(&mut io.loan)?,
-                false => describe(building, io)?,
-            };
-            building.end_message(at, read_to(usr_len, remote, len, !copies))?;
+            let remote = describe(building, io)?;
+            building.end_message(at, read_to(usr_len, remote, len, true))?;
             return Ok(len);
         }
         Dir::Write => {
             if len != 0 {
-                match building.can_copy(io.loan.len()) {
-                    true => building.copy_along(&io.loan)?,
-                    false => send_mapped(building, io, core)?,
-                }
+                send_mapped(building, io, core)?;
             }
             building.end_message(at, WriteMsg { usr_len }.to_bytes())?;
         }
@@ -184,21 +255,6 @@ fn read_to(usr_len: u16, to: Remote, len: u32, need_inval: bool) -> [u8; ReadMsg
         len,
     };
     ReadMsg::with_data(usr_len, &ReadDest { desc, need_inval })
-}
-
-/// Posts a request with mapped data. Separate from requests without, which need none of this.
-#[inline(never)]
-fn post_mapped<'t>(
-    ep: &Endpoint<LinkCore>,
-    place: &'t Place<Io>,
-    building: Building<'_, LinkCore>,
-    to: Remote,
-    imm: u32,
-) -> Result<(), Turn<'t>> {
-    match building.post(ep, to, imm) {
-        Ok(()) => Ok(()),
-        Err(e) => not_posted(ep, place, e),
-    }
 }
 
 /// Handles a request that was lent at `place` and that was not posted, or only in part.

@@ -14,7 +14,6 @@ use kernel::prelude::*;
 
 use super::{
     word::Flown,
-    Data,
     Flight,
     Needs,
     What,
@@ -48,6 +47,11 @@ use crate::{
 #[must_use]
 pub struct Building<'f, H: Handler> {
     flight: &'f Flight<H>,
+    /// What was done with the data. It is kept here until the post, so that it stays in a register,
+    /// or is known where this is inlined.
+    what: What,
+    /// Number of bytes of data in the bounce buffer that go out, at most its size.
+    along: u32,
     /// Length of the message in bytes, at most the room for it.
     message_len: u32,
 }
@@ -93,19 +97,18 @@ impl<'f, H: Handler> Building<'f, H> {
     /// Wraps a flight. The caller must have just made its word Building.
     #[inline(always)]
     pub(super) fn new(flight: &'f Flight<H>) -> Self {
-        let mut this = Self {
+        Self {
             flight,
+            what: What::None,
+            along: 0,
             message_len: 0,
-        };
-        this.data().what = What::None;
-        this
+        }
     }
 
+    /// The flight.
     #[inline(always)]
-    fn data(&mut self) -> &mut Data {
-        // SAFETY: By the invariant of the flight, this `Building` owns the data, and `&mut self`
-        // makes the access exclusive.
-        unsafe { &mut *self.flight.data.get() }
+    pub fn flight(&self) -> &'f Flight<H> {
+        self.flight
     }
 
     /// Borrows the data of `loan` until the flight is over, and maps it for the device. Returns the
@@ -117,15 +120,23 @@ impl<'f, H: Handler> Building<'f, H> {
     /// `ENOMEM` when it cannot be mapped.
     #[inline(always)]
     pub fn borrow(&mut self, loan: &mut Loan, dir: Direction) -> Result<u32> {
-        // SAFETY: This `Building` owns the flight.
-        unsafe { Self::map(self.flight, loan, dir) }
+        if self.what != What::None {
+            return Err(EBUSY);
+        }
+        // SAFETY: This `Building` owns the flight, and has mapped nothing.
+        let mapped = unsafe { Self::map(self.flight, loan, dir) }?;
+        if mapped != 0 {
+            self.what = What::Mapped;
+        }
+        Ok(mapped)
     }
 
     /// As [`borrow`](Self::borrow), but takes `flight`, so that a `Building` can stay in registers.
     ///
     /// # Safety
     ///
-    /// The caller must own the flight.
+    /// The caller must own the flight, and have mapped nothing. Unless the result is 0 or an error,
+    /// it must have the data unmapped.
     #[inline(never)]
     unsafe fn map(flight: &Flight<H>, loan: &mut Loan, dir: Direction) -> Result<u32> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
@@ -133,7 +144,7 @@ impl<'f, H: Handler> Building<'f, H> {
         let Some((sgl, nents)) = loan.list() else {
             return Ok(0);
         };
-        if data.what != What::None || !loan.borrow_by(flight.id()) {
+        if !loan.borrow_by(flight.id()) {
             return Err(EBUSY);
         }
         let dev = flight.device;
@@ -147,20 +158,12 @@ impl<'f, H: Handler> Building<'f, H> {
             loan.give_back();
             return Err(ENOMEM);
         }
-        data.what = What::Mapped;
         data.sgl = sgl;
         data.nents = nents;
         // CAST: `mapped` is positive.
         data.mapped = mapped as u32;
         data.dir = dir;
         Ok(data.mapped)
-    }
-
-    /// Whether the data is mapped.
-    #[inline(always)]
-    pub fn is_mapped(&self) -> bool {
-        // SAFETY: By the invariant of the flight, its owner may access the data.
-        unsafe { (*self.flight.data.get()).what }.is_mapped()
     }
 
     /// Whether `len` bytes of data can be copied.
@@ -183,7 +186,7 @@ impl<'f, H: Handler> Building<'f, H> {
         let Some((sgl, nents)) = loan.list().filter(|_| flight.can_copy(len)) else {
             return Err(refused(EINVAL));
         };
-        if self.data().what != What::None {
+        if self.what != What::None {
             return Err(refused(EBUSY));
         }
         // SAFETY: By the invariant of the loan the list is valid. The buffer has room for `len`
@@ -195,11 +198,10 @@ impl<'f, H: Handler> Building<'f, H> {
         if flight.needs_sync {
             flight.give_to_device(true, len);
         }
-        let data = self.data();
         // The buffer is permanent, so that the flight waits for the answer only.
-        data.what = What::Along;
+        self.what = What::Along;
         // CAST: `bounce_room` bounds the length.
-        data.len = len as u32;
+        self.along = len as u32;
         Ok(())
     }
 
@@ -214,17 +216,17 @@ impl<'f, H: Handler> Building<'f, H> {
     #[inline(always)]
     pub fn copy_back(&mut self, loan: &mut Loan) -> Result<Remote> {
         let flight = self.flight;
-        let data = self.data();
         if loan.is_empty() || !flight.can_copy(loan.len()) {
             return Err(refused(EINVAL));
         }
-        if data.what != What::None || !loan.borrow_by(flight.id()) {
+        if self.what != What::None || !loan.borrow_by(flight.id()) {
             return Err(refused(EBUSY));
         }
         // `Landing::give_back()` uses the list of the loan.
-        data.what = What::Back;
+        self.what = What::Back;
+        // SAFETY: By the invariant of the flight, its owner may write to the data.
         // CAST: `bounce_room` bounds the length.
-        data.len = loan.len() as u32;
+        unsafe { (*flight.data.get()).len = loan.len() as u32 };
         Ok(flight.bounce_remote)
     }
 
@@ -236,15 +238,20 @@ impl<'f, H: Handler> Building<'f, H> {
     /// `EINVAL` when the list does not fit or has gaps within pages, or there is no list.
     #[inline(always)]
     pub fn describe(&mut self, page_size: u32, len: u32, access: Access) -> Result<Remote> {
-        // SAFETY: This `Building` owns the flight.
-        unsafe { Self::register(self.flight, page_size, len, access) }
+        if self.what != What::Mapped {
+            return Err(EINVAL);
+        }
+        // SAFETY: This `Building` owns the flight, and has mapped the data.
+        let remote = unsafe { Self::register(self.flight, page_size, len, access) }?;
+        self.what = What::Described;
+        Ok(remote)
     }
 
     /// As [`describe`](Self::describe), for `flight`.
     ///
     /// # Safety
     ///
-    /// The caller must own the flight.
+    /// The caller must own the flight, and have mapped the data.
     #[inline(never)]
     unsafe fn register(
         flight: &Flight<H>,
@@ -254,9 +261,6 @@ impl<'f, H: Handler> Building<'f, H> {
     ) -> Result<Remote> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
-        if data.what != What::Mapped {
-            return Err(EINVAL);
-        }
         let mr = flight.mr;
         // Not hidden: the only peer that can use the address is told it anyway.
         let base = u64::from(page_size);
@@ -267,7 +271,6 @@ impl<'f, H: Handler> Building<'f, H> {
         data.len = len;
         data.key = data.key.wrapping_add(1);
         data.access = access;
-        data.what = What::Described;
         // SAFETY: As above.
         let rkey = unsafe {
             raw::rtrs_helper_ib_mr_set_key(mr.as_ptr(), data.key);
@@ -318,11 +321,21 @@ impl<'f, H: Handler> Building<'f, H> {
     /// [`Unposted`].
     #[inline(always)]
     pub fn post(self, ep: &Endpoint<H>, to: Remote, imm: u32) -> Result<(), Unposted<'f, H>> {
-        let (flight, message_len) = (self.flight, self.message_len);
         let this = ManuallyDrop::new(self);
-        // SAFETY: This `Building` owns the flight, and owns it again if it is not posted;
-        // `end_message()` has checked the room for the message.
-        match unsafe { Self::try_post(flight, message_len, ep, to, imm) } {
+        // SAFETY: This `Building` owns the flight, and owns it again if it is not posted; `what` is
+        // what was done with the data, `copy_along()` has checked the room for the data that go
+        // along, and `end_message()` that for the message.
+        match unsafe {
+            Self::try_post(
+                this.flight,
+                this.what,
+                this.along,
+                this.message_len,
+                ep,
+                to,
+                imm,
+            )
+        } {
             Ok(()) => Ok(()),
             Err(error) => Err(Unposted {
                 error,
@@ -334,7 +347,8 @@ impl<'f, H: Handler> Building<'f, H> {
         }
     }
 
-    /// As [`post`](Self::post), for `flight`, with a message of `message_len` bytes.
+    /// As [`post`](Self::post), for `flight`, with `along` bytes of data in the bounce buffer and a
+    /// message of `message_len` bytes.
     ///
     /// # Errors
     ///
@@ -342,25 +356,25 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// # Safety
     ///
-    /// The caller must own the flight, and loses it; the flight must have room for such a message.
+    /// The caller must own the flight, and loses it; `what` must be true of its data, and the flight
+    /// must have room for such data and such a message.
     #[inline(always)]
     unsafe fn try_post(
         flight: &Flight<H>,
+        what: What,
+        along: u32,
         message_len: u32,
         ep: &Endpoint<H>,
         to: Remote,
         imm: u32,
     ) -> Result<(), PostError> {
-        // SAFETY: By the safety requirements of this function, the caller owns the flight and its
-        // data.
-        let (what, len) = unsafe {
-            let data = flight.data.get();
-            ((*data).what, (*data).len)
-        };
         let Some(qp) = ep.qp().filter(|qp| qp.is_of(flight.domain())) else {
             return Err(PostError::Closed);
         };
         let lane = ep.index();
+        // SAFETY: By the safety requirements of this function, the caller owns the flight and its
+        // data.
+        unsafe { (*flight.data.get()).what = what };
         if what.is_mapped() {
             // SAFETY: By the safety requirements of this function; the queue pair is of the domain,
             // as checked above.
@@ -377,7 +391,7 @@ impl<'f, H: Handler> Building<'f, H> {
             if what == What::Along {
                 sg_list.write(raw::ib_sge {
                     addr: flight.bounce_dma,
-                    length: len,
+                    length: along,
                     lkey: flight.lkey,
                 });
                 sg_list.add(1).write(message);
@@ -573,8 +587,9 @@ impl<'f, H: Handler> Building<'f, H> {
 
 impl<H: Handler> Drop for Building<'_, H> {
     fn drop(&mut self) {
-        // SAFETY: This `Building` owns the flight, and nothing is posted.
-        unsafe { self.flight.unmap() };
+        // SAFETY: This `Building` owns the flight, nothing is posted, and this is what was done with
+        // the data.
+        unsafe { self.flight.unmap(self.what) };
         self.flight.word.cancel();
     }
 }

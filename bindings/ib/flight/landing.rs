@@ -77,9 +77,11 @@ impl<'f, H: Handler> Landing<'f, H> {
 
     #[inline(always)]
     fn land(&mut self) {
+        let flight = self.flight;
         // SAFETY: This `Landing` owns the flight; all events that the flight waited for have
-        // happened, see the documentation of `flight`.
-        unsafe { self.flight.unmap() };
+        // happened, see the documentation of `flight`. The data are as they were when it was
+        // posted.
+        unsafe { flight.unmap((*flight.data.get()).what) };
         self.flight.word.land();
     }
 }
