@@ -102,14 +102,10 @@ impl<'a> Message<'a> {
     pub unsafe fn from_raw(vec: *const c_void, nr: usize) -> Self {
         // INVARIANT: By the safety requirements of this function, `vec` points to `nr` readable
         // pieces.
-        if vec.is_null() {
-            Self::EMPTY
-        } else {
-            Self {
-                vec: vec.cast(),
-                nr,
-                _memory: core::marker::PhantomData,
-            }
+        Self {
+            vec: vec.cast(),
+            nr,
+            _memory: core::marker::PhantomData,
         }
     }
 

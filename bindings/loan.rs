@@ -33,8 +33,7 @@ use crate::{
 ///
 /// Unless `len` is 0, as it is without a callback, `sgl` is a valid list of `nents` entries, at
 /// least one and at most `i32::MAX`, of `len` bytes. Only the request uses the list and its memory
-/// until the callback is called or cancelled. The invariants of [`Callback`] hold. With a callback,
-/// but without a list, `nents` is 0. `lent` is only set with a callback; it was lent for that
+/// until the callback is called or cancelled. The invariants of [`Callback`] hold. `lent` is only set with a callback; it was lent for that
 /// callback, and stays valid until `func` or `forget` of the callback is called. A borrowed list
 /// exists and does not change while it is borrowed.
 pub struct Loan {
@@ -97,15 +96,13 @@ impl Loan {
         unsafe fn nothing(_: *mut c_void) {}
 
         let sgl = sgl.cast::<raw::scatterlist>();
-        let len = if nents != 1 || sgl.is_null() {
-            // SAFETY: By the safety requirements of this function, `sgl` is null or such a list.
-            unsafe { total(sgl, nents) }
-        } else {
-            // SAFETY: By the safety requirements of this function, there is one entry.
+        let len = match nents {
+            // SAFETY: By the safety requirements of this function, there is one entry, or no list.
             // CAST: `usize` has at least 32 bits.
-            unsafe { (*sgl).length as usize }
+            1 => unsafe { sgl.as_ref() }.map_or(0, |entry| entry.length as usize),
+            // SAFETY: By the safety requirements of this function, `sgl` is null or such a list.
+            _ => unsafe { total(sgl, nents) },
         };
-        let nents = if len == 0 { 0 } else { nents };
         // INVARIANT: By the safety requirements of this function, list and callback are valid until
         // the call.
         Self {
@@ -186,7 +183,7 @@ impl Loan {
         self.len == 0
     }
 
-    /// Number of entries of the list; once the loan has ended, the number it had.
+    /// Number of entries of the list, as its user says; once the loan has ended, the number it had.
     #[inline(always)]
     pub fn entries(&self) -> u32 {
         self.nents

@@ -187,19 +187,28 @@ impl Ready {
 /// or data are too long.
 #[inline(always)]
 pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
-    // The caller has the turn: no other code reads the message of an earlier request any more.
-    let usr_len = match message.only() {
-        Some(piece) => {
-            if io.message.write(0, piece).is_none() {
-                return false;
-            }
-            piece.len()
-        }
-        None => match gather(io, message) {
-            Some(len) => len,
-            None => return false,
-        },
+    let Some(piece) = message.only() else {
+        return fill_in_pieces(room, io, dir, message);
     };
+    // The caller has the turn: no other code reads the message of an earlier request any more. It
+    // is copied last, so that the call finds little that it has to leave alone.
+    lay_out(room, io, dir, piece.len()) && io.message.write(0, piece).is_some()
+}
+
+/// The same for a message in pieces.
+#[inline(never)]
+fn fill_in_pieces(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
+    let mut pieces = message.pieces();
+
+    lay_out(room, io, dir, message.size())
+        && pieces
+            .try_fold(0, |at, piece| io.message.write(at, piece))
+            .is_some()
+}
+
+/// Lays a new request out.
+#[inline(always)]
+fn lay_out(room: &Room, io: &mut Io, dir: Dir, usr_len: usize) -> bool {
     // The session's limits are those of its first path. A path with narrower limits is skipped
     // later.
     if !io.layout.set(room, dir, io.loan.len(), usr_len) {
@@ -209,14 +218,6 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
     io.refused = false;
     io.renamed = false;
     true
-}
-
-/// Copies the pieces of the user's message. Returns its length; `None` if it is too long.
-#[inline(never)]
-fn gather(io: &Io, message: Message<'_>) -> Option<usize> {
-    let mut pieces = message.pieces();
-
-    pieces.try_fold(0, |at, piece| io.message.write(at, piece))
 }
 
 impl Session {

@@ -336,9 +336,10 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     header: u32,
-    data: u32,
+    /// Both are compared with lengths in memory, for each request.
+    data: usize,
     /// A user message shorter than this fits together with any message.
-    too_long: u32,
+    too_long: usize,
 }
 
 impl Room {
@@ -352,8 +353,8 @@ impl Room {
         // INVARIANT: The maximum sizes of header and data add up to the chunk size.
         Self {
             header,
-            data: geometry.client_io_size(max_segments),
-            too_long,
+            data: to_usize(geometry.client_io_size(max_segments)),
+            too_long: to_usize(too_long),
         }
     }
 
@@ -364,7 +365,8 @@ impl Room {
 
     /// The most bytes of data.
     pub const fn data(&self) -> u32 {
-        self.data
+        // CAST: `new()` has widened it.
+        self.data as u32
     }
 }
 
@@ -427,7 +429,7 @@ impl Layout {
         if usr_len.saturating_add(msg_len) > to_usize(room.header) {
             return Err(ProtoError::UserLen);
         }
-        if data_len > to_usize(room.data) {
+        if data_len > room.data {
             return Err(ProtoError::DataLen);
         }
         // INVARIANT: By the invariants of the room.
@@ -444,7 +446,7 @@ impl Layout {
     #[inline(always)]
     pub fn set(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
         // Usually there is room for the longest message.
-        if data_len > to_usize(room.data) || usr_len >= to_usize(room.too_long) {
+        if data_len > room.data || usr_len >= room.too_long {
             return self.set_tight(room, dir, data_len, usr_len);
         }
         // INVARIANT, CAST: As for `new()`.
