@@ -10,7 +10,8 @@
 
 use core::{
     mem::ManuallyDrop,
-    ops::Deref, //
+    ops::Deref,
+    ptr::NonNull, //
 };
 use kernel::{
     error::to_result,
@@ -121,6 +122,8 @@ pub trait Handler: Send + Sync + Sized + 'static {
 pub struct Endpoint<H: Handler> {
     // Dropped after `free_cq()`.
     qp: OnceBox<QueuePair>,
+    /// Address of the domain of the queue pair; 0 before there is one.
+    domain: Atomic<usize>,
     /// Taken out by `drop()`, after the queue pair was destroyed.
     id: SetOnce<ManuallyDrop<CmId>>,
     handler: Arc<H>,
@@ -152,6 +155,7 @@ impl<H: Handler> Endpoint<H> {
         KBox::pin_init(
             pin_init!(Self {
                 qp: OnceBox::new(),
+                domain: Atomic::new(0),
                 id: SetOnce::new(),
                 handler,
                 dying: Atomic::new(false),
@@ -227,6 +231,18 @@ impl<H: Handler> Endpoint<H> {
     #[inline(always)]
     pub fn qp(&self) -> Option<&QueuePair> {
         self.qp.get()
+    }
+
+    /// The queue pair, if it was created, in `domain`.
+    #[inline(always)]
+    pub(super) fn qp_in(&self, domain: NonNull<Domain>) -> Option<&QueuePair> {
+        // Acquire pairs with the store in `create_qp()`. The queue pair keeps its domain, so that no
+        // other one has that address.
+        if self.domain.load(Acquire) != domain.addr().get() {
+            return None;
+        }
+        // SAFETY: The address was stored after the queue pair.
+        Some(unsafe { self.qp.get_unchecked() })
     }
 
     /// The queue pair.
@@ -474,6 +490,8 @@ impl<'a, H: Handler> Locked<'a, H> {
         // creates one: that takes the handler lock, which is held.
         let qp = unsafe { QueuePair::new(id, ep, domain, cfg, owner) }?;
         ep.qp.populate(qp);
+        ep.domain
+            .store(core::ptr::from_ref(&**domain).addr(), Release);
         ep.qp().ok_or(EINVAL)
     }
 

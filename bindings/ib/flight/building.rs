@@ -368,7 +368,7 @@ impl<'f, H: Handler> Building<'f, H> {
         to: Remote,
         imm: u32,
     ) -> Result<(), PostError> {
-        let Some(qp) = ep.qp().filter(|qp| qp.is_of(flight.domain())) else {
+        let Some(qp) = ep.qp_in(flight.domain) else {
             return Err(PostError::Closed);
         };
         let lane = ep.index();
