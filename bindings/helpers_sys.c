@@ -124,15 +124,6 @@ int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, 
 	return sbitmap_init_node(sb, depth, TAG_SHIFT, gfp, node_or_none(node), false, true);
 }
 
-unsigned int rtrs_helper_sbitmap_weight(struct sbitmap *sb)
-{
-	unsigned int weight = sbitmap_weight(sb);
-
-	/* Orders accesses before the return of the tags before what follows. */
-	smp_mb();
-	return weight;
-}
-
 /*
  * A section that synchronize_rcu() waits for. Disabled preemption is such a
  * section, at the cost of an instruction. With PREEMPT_RT, where waking a task
@@ -152,21 +143,6 @@ static inline void tag_leave(void)
 		rcu_read_unlock();
 	else
 		preempt_enable();
-}
-
-/*
- * Runs in a section, so that synchronize_rcu() after *closed was set waits for
- * every caller that did not see it.
- */
-int rtrs_helper_tag_get(struct sbitmap *sb, const bool *closed)
-{
-	int nr = -1;
-
-	tag_enter();
-	if (!READ_ONCE(*closed))
-		nr = sbitmap_get(sb);
-	tag_leave();
-	return nr;
 }
 
 /*

@@ -31,8 +31,9 @@ struct Aligned<T>(Place<T>);
 ///
 /// # Invariants
 ///
-/// There are as many places as tags. A place is idle while its tag is free; otherwise its tag
-/// belongs to the caller that is about to occupy it, to the place itself, or to its [`Left`].
+/// There are as many places as tags. A place is idle while its tag is free, or was taken to close
+/// the queue of tags; otherwise its tag belongs to the caller that is about to occupy it, to the
+/// place itself, or to its [`Left`].
 #[pin_data]
 pub struct Places<T> {
     #[pin]

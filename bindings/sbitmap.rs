@@ -32,7 +32,8 @@ use crate::{
 /// # Invariants
 ///
 /// `bitmap` is initialised with `depth` bits. The bit of a tag is set from when a caller gets the
-/// tag until that caller returns it, and no other caller clears it.
+/// tag until that caller returns it, and no other caller clears it. The tags that were taken to
+/// close the queue are not returned; `taken` is their number.
 #[pin_data(PinnedDrop)]
 pub struct TagQueue {
     #[pin]
@@ -41,6 +42,7 @@ pub struct TagQueue {
     #[pin]
     wait: WaitQueue,
     closed: Atomic<bool>,
+    taken: Atomic<u32>,
     depth: u32,
 }
 
@@ -68,6 +70,7 @@ impl TagQueue {
             }),
             wait <- WaitQueue::new(lock_name!("TagQueue::wait"), static_lock_class!()),
             closed: Atomic::new(false),
+            taken: Atomic::new(0),
             depth,
         })
     }
@@ -82,8 +85,17 @@ impl TagQueue {
     /// is [returned](Self::put). A tag is less than the depth. Any context.
     #[inline(always)]
     pub fn try_get(&self) -> Option<u32> {
-        // SAFETY: The bitmap is initialised by the type invariant; `closed` is a `bool`.
-        let nr = unsafe { raw::rtrs_helper_tag_get(self.bitmap.get(), self.closed.as_ptr()) };
+        // If this is too early to see it, the task that closes the queue waits for the tag.
+        if self.closed.load(Relaxed) {
+            return None;
+        }
+        self.take()
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Option<u32> {
+        // SAFETY: The bitmap is initialised by the type invariant.
+        let nr = unsafe { raw::sbitmap_get(self.bitmap.get()) };
         if nr < 0 {
             return None;
         }
@@ -130,30 +142,25 @@ impl TagQueue {
         unsafe { raw::rtrs_helper_tag_wake(self.wait.as_raw()) }
     }
 
-    /// Closes the queue for good: waiters get no tag, and none is taken after this returns. Sleeps.
-    pub fn close(&self) {
-        self.closed.store(true, Relaxed);
-        self.wait.wake_all();
-        // A caller that did not see the queue closed is in a section that this waits for.
-        rcu::synchronize();
-    }
-
-    /// Closes the queue and sleeps until all tags have been returned.
+    /// Closes the queue for good, and sleeps until all tags have been returned: no caller has or gets
+    /// one after that. Waiters get none.
     ///
     /// Accesses of other tasks before they returned their tags are visible after this.
     pub fn close_and_wait(&self) {
-        self.close();
-        self.wait.wait_until(|| self.in_use() == 0);
+        self.closed.store(true, Relaxed);
+        self.wait.wake_all();
+        // Takes them all, as they come back: so a caller that has seen the queue open gets none.
+        self.wait.wait_until(|| {
+            while self.take().is_some() {
+                self.taken.add(1, Relaxed);
+            }
+            self.taken.load(Relaxed) == self.depth
+        });
+        // Another task that closes the queue waits for the same.
+        self.wait.wake_all();
         // The caller that returned the last tag may still be looking for a task to wake, in a
         // section that this waits for.
         rcu::synchronize();
-    }
-
-    /// Returns how many tags are taken: exact once the queue is closed, otherwise an estimate. Any
-    /// context.
-    pub fn in_use(&self) -> u32 {
-        // SAFETY: The bitmap is initialised by the type invariant.
-        unsafe { raw::rtrs_helper_sbitmap_weight(self.bitmap.get()) }
     }
 }
 
