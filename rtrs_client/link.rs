@@ -140,6 +140,9 @@ pub(crate) struct LinkCore {
 pub(crate) struct Link {
     // Dropped first: they call into `core`.
     endpoints: KVec<Pin<KBox<Endpoint<LinkCore>>>>,
+    /// The flights, for requests within the limits of the session. None before they are made, and if
+    /// the limits of the link are narrower.
+    usual: Option<Flights<LinkCore>>,
     pub(crate) core: Arc<LinkCore>,
 }
 

@@ -211,10 +211,31 @@ struct Memory<H: Handler> {
 
 impl<H: Handler> Keep for Memory<H> {}
 
-/// Flights of one domain, by number.
+/// Flights of one domain, by number. A clone has the same flights.
+///
+/// # Invariants
+///
+/// `flights` are those of `_memory`, which do not move.
 pub struct Flights<H: Handler> {
-    memory: Arc<Memory<H>>,
+    flights: NonNull<[Flight<H>]>,
+    _memory: Arc<Memory<H>>,
     domain: Arc<Domain>,
+}
+
+// SAFETY: It is a counted reference to the flights.
+unsafe impl<H: Handler> Send for Flights<H> {}
+// SAFETY: As above; it lends `&Flight<H>`.
+unsafe impl<H: Handler> Sync for Flights<H> {}
+
+impl<H: Handler> Clone for Flights<H> {
+    fn clone(&self) -> Self {
+        // INVARIANT: As for `self`.
+        Self {
+            flights: self.flights,
+            _memory: self._memory.clone(),
+            domain: self.domain.clone(),
+        }
+    }
 }
 
 impl<H: Handler> Deref for Flights<H> {
@@ -222,7 +243,9 @@ impl<H: Handler> Deref for Flights<H> {
 
     #[inline(always)]
     fn deref(&self) -> &[Flight<H>] {
-        &self.memory.flights
+        // SAFETY: By the type invariant they are in `_memory`, which `self` keeps alive, and which is
+        // only shared.
+        unsafe { self.flights.as_ref() }
     }
 }
 
@@ -292,8 +315,10 @@ impl<H: Handler> Flights<H> {
         }
         let memory = Arc::new(memory, GFP_KERNEL)?;
         domain.keep(memory.clone())?;
+        // INVARIANT: The flights are those of `memory`, which is not changed any more.
         Ok(Self {
-            memory,
+            flights: NonNull::from(&*memory.flights),
+            _memory: memory,
             domain: domain.clone(),
         })
     }

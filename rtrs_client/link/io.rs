@@ -14,6 +14,8 @@ use rtrs_bindings::{
         Building,
         Direction,
         Endpoint,
+        Flight,
+        Flights,
         PostError,
         Remote,
         Unposted, //
@@ -56,25 +58,49 @@ impl Link {
     /// Returns the turn, with the reason, if the request was not sent.
     #[inline(always)]
     pub(crate) fn issue<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+        let Some(flights) = &self.usual else {
+            return self.issue_if_it_fits(id, turn);
+        };
         // Asked first, while there are few values that the call has to leave alone.
         let now = time::now_ns();
+        self.issue_in(flights, id, turn, now)
+    }
+
+    /// As [`issue`](Self::issue), on a link with limits of its own.
+    #[cold]
+    #[inline(never)]
+    fn issue_if_it_fits<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+        let now = time::now_ns();
+        let Some(tables) = self.core.tables.as_ref() else {
+            return Err(unsent(turn, Unsent::NoPath));
+        };
+        if !tables
+            .narrower
+            .as_ref()
+            .is_none_or(|room| fits(&turn, room))
+        {
+            return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+        }
+        self.issue_in(&tables.flights, id, turn, now)
+    }
+
+    /// Sends request `id`, whose lengths are allowed, at the time `now`.
+    #[inline(always)]
+    fn issue_in<'t>(
+        &self,
+        flights: &Flights<LinkCore>,
+        id: usize,
+        turn: Turn<'t>,
+        now: u64,
+    ) -> Result<(), Turn<'t>> {
         let core = &*self.core;
-        let con = turn.con;
-        let Some(tables) = core.tables.as_ref() else {
+        let Some(ep) = self.endpoint(turn.con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        let Some(ep) = self.endpoint(con) else {
-            return Err(unsent(turn, Unsent::NoPath));
-        };
-        let Some(flight) = tables.flights.get(id) else {
+        let Some(building) = flights.get(id).map(Flight::build) else {
             return Err(unsent(turn, Unsent::Request(EINVAL)));
         };
-        if let Some(room) = &tables.narrower {
-            if !fits(&turn, room) {
-                return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
-            }
-        }
-        let Some(building) = flight.build() else {
+        let Some(building) = building else {
             return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
         if turn.loan.is_empty() || !building.can_copy(turn.loan.len()) {
@@ -102,8 +128,6 @@ impl Link {
 }
 
 /// Whether a request fits on a path with limits that differ from the session's.
-#[cold]
-#[inline(never)]
 fn fits(io: &Io, room: &Room) -> bool {
     let (len, usr_len) = (io.loan.len(), usize::from(io.layout.usr_len()));
     Layout::new(room, io.layout.dir(), len, usr_len).is_ok()

@@ -120,6 +120,7 @@ impl Link {
         let core = LinkCore::new(path.clone(), number)?;
         let mut link = Self {
             endpoints: KVec::with_capacity(usize::from(core.cons.count()), GFP_KERNEL)?,
+            usual: None,
             core,
         };
         link.add_endpoint()?;
@@ -157,6 +158,8 @@ impl Link {
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session().prepare(geometry, &core.path)?;
         core.make_tables(geometry)?;
+        let tables = core.tables.as_ref().ok_or(EINVAL)?;
+        self.usual = tables.narrower.is_none().then(|| tables.flights.clone());
         for _ in 1..core.cons.count() {
             self.add_endpoint()?;
         }
