@@ -83,7 +83,7 @@ const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
 pub(crate) struct Slot {
     /// The session's state of the permit.
     place: Kept<Io>,
-    /// The time when the request was posted.
+    /// The time when the link took the request.
     stamp: Stamp,
     chunk: Chunk,
     imm: ChunkImm,

@@ -85,7 +85,7 @@ impl Local {
     }
 }
 
-/// The time when a request was posted, and the direction of its data.
+/// The time when a link took a request, and the direction of its data.
 pub(crate) struct Stamp {
     at_ns: Atomic<u64>,
     is_write: Atomic<bool>,
@@ -107,7 +107,7 @@ impl Stamp {
         self.at_ns.store(now_ns, Relaxed);
     }
 
-    /// Returns the direction, and the nanoseconds since the request was posted, for a request that
+    /// Returns the direction, and the nanoseconds since the link took the request, for one that
     /// another task has.
     pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
         let dir = match self.is_write.load(Relaxed) {
@@ -117,7 +117,7 @@ impl Stamp {
         (dir, self.age(now_ns))
     }
 
-    /// Returns the nanoseconds since the request was posted.
+    /// Returns the nanoseconds since the link took the request.
     #[inline(always)]
     pub(crate) fn age(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.at_ns.load(Relaxed))
