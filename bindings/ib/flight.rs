@@ -27,6 +27,7 @@
 //! Any, unless documented otherwise.
 
 mod building;
+mod data;
 mod landing;
 #[expect(
     unreachable_pub,
@@ -88,7 +89,6 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    loan::Loan,
     raw, //
 };
 
@@ -545,91 +545,4 @@ pub enum AnswerError {
     /// The key could not be invalidated: the request stays in flight, and the connection must be
     /// ended.
     Post(PostError),
-}
-
-impl<H: Handler> Flight<H> {
-    /// The identifier of the flight, for [`Loan`].
-    #[inline(always)]
-    fn id(&self) -> usize {
-        core::ptr::from_ref(self).addr()
-    }
-
-    /// Undoes the mapping of data with which `what` was done, if it is one.
-    ///
-    /// # Safety
-    ///
-    /// The caller must own the flight, `what` must be true, and no outstanding work request or valid
-    /// key may refer to the data.
-    #[inline(always)]
-    unsafe fn unmap(&self, what: What) {
-        if what.is_mapped() {
-            // SAFETY: By the safety requirements of this function, the caller owns the flight.
-            let data = unsafe { &*self.data.get() };
-            // SAFETY: The list was mapped with these arguments in `borrow()`, from a loan that is
-            // not given back yet. CAST: As there.
-            unsafe {
-                raw::rtrs_helper_ib_dma_unmap_sg(
-                    self.device,
-                    data.sgl,
-                    data.nents as i32,
-                    data.dir.as_raw(),
-                );
-            }
-        }
-    }
-
-    /// Makes `len` bytes that the device wrote to the bounce buffer visible to the processor. Out of
-    /// line, as most machines are coherent.
-    #[cold]
-    #[inline(never)]
-    fn give_to_cpu(&self, len: usize) {
-        // SAFETY: The device is valid, and the buffer is mapped for it, as long as the domain
-        // lives.
-        unsafe {
-            raw::rtrs_helper_ib_dma_sync_for_cpu(
-                self.device,
-                self.bounce_dma,
-                len,
-                Direction::Bidirectional.as_raw(),
-            );
-        }
-    }
-
-    /// Makes `len` bytes that the processor wrote to the bounce buffer, or to the message, visible
-    /// to the device.
-    #[cold]
-    #[inline(never)]
-    fn give_to_device(&self, bounce: bool, len: usize) {
-        let (dma, dir) = match bounce {
-            true => (self.bounce_dma, Direction::Bidirectional),
-            false => (self.message_dma, Direction::ToDevice),
-        };
-        // SAFETY: The device is valid, and buffer and message are mapped for it in these
-        // directions, as long as the domain lives.
-        unsafe {
-            raw::rtrs_helper_ib_dma_sync_for_device(self.device, dma, len, dir.as_raw());
-        }
-    }
-
-    /// Copies the received data to the list of `loan`.
-    ///
-    /// # Safety
-    ///
-    /// The caller must own the flight, its data must be [`What::Back`], and the flight must have
-    /// borrowed the loan.
-    #[inline(always)]
-    unsafe fn take_out(&self, loan: &Loan) {
-        // SAFETY: By the safety requirements of this function, the caller owns the flight.
-        // CAST: `usize` has at least 32 bits.
-        let len = unsafe { (*self.data.get()).len } as usize;
-        if self.needs_sync {
-            self.give_to_cpu(len);
-        }
-        let (sgl, nents) = loan.borrowed_list();
-        // SAFETY: By the invariant of the loan the list is valid; the copy ends at its end.
-        // `copy_back()` has checked that the buffer has `len` bytes; it is not part of the list.
-        // The peer may be writing to the buffer: the copy takes its contents at that time, as if
-        // the peer had written them before.
-        unsafe { raw::sg_copy_from_buffer(sgl, nents, self.bounce.cast(), len) };
-    }
 }
