@@ -56,11 +56,7 @@ use crate::{
 
 /// Returns the private data of a reject.
 pub(crate) fn reject_message(errno: RejectErrno) -> RejectMessage {
-    let mut message = [0; ConnReject::SIZE];
-
-    // Does not fail: the message has exactly the right size.
-    let _ = ConnReject { errno }.write(&mut message);
-    RejectMessage::new(&message)
+    RejectMessage::new(&ConnReject { errno }.to_bytes())
 }
 
 /// A socket address as the operator sees it. The connection manager has no other families.

@@ -175,13 +175,8 @@ impl Link {
 
         let rsp_size = InfoRsp::size(geometry.queue_depth());
         let region = new_region(domain, rsp_size + InfoReq::SIZE, Direction::Bidirectional)?;
-        let mut req = [0u8; InfoReq::SIZE];
-        InfoReq {
-            name: *core.path.session().name(),
-        }
-        .write(&mut req)
-        .map_err(|_| EINVAL)?;
-        region.write(rsp_size, &req)?;
+        let name = *core.path.session().name();
+        region.write(rsp_size, &InfoReq { name }.to_bytes())?;
         if !core.info.populate(region) {
             return Err(EBUSY);
         }
@@ -411,12 +406,11 @@ impl LinkCore {
 
     fn connect(&self, ep: &Locked<'_, Self>) -> Result {
         let path = &self.path;
-        let mut buf = [0u8; ConnReq::SIZE];
         let creation = path.creation(ep.index());
         self.gave_way.store(creation == Creation::GiveWay, Relaxed);
         let presumed = ep.index() == 0 && creation == Creation::Known;
         self.presumed.store(presumed, Relaxed);
-        ConnReq {
+        let req = ConnReq {
             cid: ep.index(),
             cid_num: self.cons.count(),
             // CAST: The field has 16 bits; the server only compares it.
@@ -426,11 +420,9 @@ impl LinkCore {
             first_conn: creation == Creation::Ask,
             keeps_keys: self.keeps_keys,
             path_wait: path.session().fail_after().to_path_wait(),
-        }
-        .write(&mut buf)
-        .map_err(|_| EINVAL)?;
+        };
         ep.connect(ConnParam {
-            private_data: &buf,
+            private_data: &req.to_bytes(),
             retry_count: RETRY,
             rnr_retry_count: RETRY,
         })

@@ -7,19 +7,25 @@ use core::num::NonZeroU32;
 use super::{
     errno::RejectErrno,
     error::ProtoError,
-    wire,
     MAGIC,
     MAX_CONS_PER_PATH,
     MIN_CONS_PER_PATH,
     VERSION, //
 };
 
-/// Checks magic and major version at `off`; the minor version is for compatible additions.
-fn check_head(buf: &[u8], off: usize) -> Result<(), ProtoError> {
-    if wire::get_u16(buf, off)? != MAGIC {
+/// The first four bytes of a message after those that are reserved.
+const fn head() -> [u8; 4] {
+    // CAST: Widening. The magic number, and behind it the version.
+    (MAGIC as u32 | (VERSION as u32) << 16).to_le_bytes()
+}
+
+/// Checks magic and major version; the minor version is for compatible additions.
+fn check_head(theirs: [u8; 4]) -> Result<(), ProtoError> {
+    let [magic @ .., _, major] = theirs;
+    if magic != MAGIC.to_le_bytes() {
         return Err(ProtoError::Magic);
     }
-    if wire::get_u16(buf, off.saturating_add(2))? >> 8 != VERSION >> 8 {
+    if u16::from(major) != VERSION >> 8 {
         return Err(ProtoError::Version);
     }
     Ok(())
@@ -93,6 +99,21 @@ pub struct ConnReq {
     pub path_wait: PathWait,
 }
 
+/// The fields of a [`ConnReq`].
+mod req {
+    use crate::proto::wire::Field;
+
+    pub(super) const HEAD: Field<2, 4> = Field;
+    pub(super) const CID: Field<6, 2> = Field;
+    pub(super) const CID_NUM: Field<8, 2> = Field;
+    pub(super) const RECON_CNT: Field<10, 2> = Field;
+    pub(super) const PATH_UUID: Field<12, 16> = Field;
+    pub(super) const SESSION_UUID: Field<28, 16> = Field;
+    pub(super) const FIRST_CONN: Field<44, 1> = Field;
+    pub(super) const CAPABILITIES: Field<45, 1> = Field;
+    pub(super) const PATH_WAIT: Field<46, 4> = Field;
+}
+
 impl ConnReq {
     /// Size of the message in bytes.
     pub const SIZE: usize = 56;
@@ -104,53 +125,46 @@ impl ConnReq {
     /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`],
     /// [`ProtoError::ConnCount`], [`ProtoError::ConnId`], checked in this order.
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
-        if buf.len() < Self::SIZE {
-            return Err(ProtoError::Length);
-        }
-        check_head(buf, 2)?;
+        let msg: &[u8; Self::SIZE] = buf.first_chunk().ok_or(ProtoError::Length)?;
+        check_head(req::HEAD.get(msg))?;
 
-        let cid = wire::get_u16(buf, 6)?;
+        let cid = u16::from_le_bytes(req::CID.get(msg));
         let path_wait = match cid {
-            0 => PathWait::from_secs(wire::get_u32(buf, 46)?),
+            0 => PathWait::from_secs(u32::from_le_bytes(req::PATH_WAIT.get(msg))),
             _ => PathWait::Unsaid,
         };
-        let req = Self {
+        let this = Self {
             cid,
-            cid_num: wire::get_u16(buf, 8)?,
-            recon_cnt: wire::get_u16(buf, 10)?,
-            path_uuid: wire::get(buf, 12)?,
-            session_uuid: wire::get(buf, 28)?,
-            first_conn: wire::get(buf, 44).map(u8::from_le_bytes)? & 1 != 0,
-            keeps_keys: wire::get(buf, 45).map(u8::from_le_bytes)? & CAP_KEEPS_KEYS != 0,
+            cid_num: u16::from_le_bytes(req::CID_NUM.get(msg)),
+            recon_cnt: u16::from_le_bytes(req::RECON_CNT.get(msg)),
+            path_uuid: req::PATH_UUID.get(msg),
+            session_uuid: req::SESSION_UUID.get(msg),
+            first_conn: u8::from_le_bytes(req::FIRST_CONN.get(msg)) & 1 != 0,
+            keeps_keys: u8::from_le_bytes(req::CAPABILITIES.get(msg)) & CAP_KEEPS_KEYS != 0,
             path_wait,
         };
-        req.check()?;
-        Ok(req)
+        this.check()?;
+        Ok(this)
     }
 
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`ConnReq::parse`], and [`ProtoError::BufferTooSmall`].
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        self.check()?;
-
-        let msg = wire::zeroed(buf, Self::SIZE)?;
-        wire::put(msg, 2, &MAGIC.to_le_bytes())?;
-        wire::put(msg, 4, &VERSION.to_le_bytes())?;
-        wire::put(msg, 6, &self.cid.to_le_bytes())?;
-        wire::put(msg, 8, &self.cid_num.to_le_bytes())?;
-        wire::put(msg, 10, &self.recon_cnt.to_le_bytes())?;
-        wire::put(msg, 12, &self.path_uuid)?;
-        wire::put(msg, 28, &self.session_uuid)?;
-        wire::put(msg, 44, &[u8::from(self.first_conn)])?;
+    /// The message's bytes. Connection numbers that [`ConnReq::parse`] refuses are not noticed
+    /// here.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        // Reserved fields are zero.
+        let mut msg = [0; Self::SIZE];
+        req::HEAD.set(&mut msg, head());
+        req::CID.set(&mut msg, self.cid.to_le_bytes());
+        req::CID_NUM.set(&mut msg, self.cid_num.to_le_bytes());
+        req::RECON_CNT.set(&mut msg, self.recon_cnt.to_le_bytes());
+        req::PATH_UUID.set(&mut msg, self.path_uuid);
+        req::SESSION_UUID.set(&mut msg, self.session_uuid);
+        req::FIRST_CONN.set(&mut msg, [u8::from(self.first_conn)]);
         let capabilities = if self.keeps_keys { CAP_KEEPS_KEYS } else { 0 };
-        wire::put(msg, 45, &[capabilities])?;
+        req::CAPABILITIES.set(&mut msg, [capabilities]);
         if self.cid == 0 {
-            wire::put(msg, 46, &self.path_wait.to_secs().to_le_bytes())?;
+            req::PATH_WAIT.set(&mut msg, self.path_wait.to_secs().to_le_bytes());
         }
-        Ok(Self::SIZE)
+        msg
     }
 
     fn check(&self) -> Result<(), ProtoError> {
@@ -201,6 +215,18 @@ pub struct ConnAccept {
     pub orders_copies: bool,
 }
 
+/// The fields of a [`ConnAccept`], and of a [`ConnReject`], which has the first two.
+mod answer {
+    use crate::proto::wire::Field;
+
+    pub(super) const HEAD: Field<0, 4> = Field;
+    pub(super) const ERRNO: Field<4, 2> = Field;
+    pub(super) const QUEUE_DEPTH: Field<6, 2> = Field;
+    pub(super) const MAX_IO_SIZE: Field<8, 4> = Field;
+    pub(super) const MAX_HDR_SIZE: Field<12, 4> = Field;
+    pub(super) const FLAGS: Field<16, 4> = Field;
+}
+
 impl ConnAccept {
     /// Size of the message in bytes.
     pub const SIZE: usize = 56;
@@ -213,30 +239,25 @@ impl ConnAccept {
     /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`],
     /// [`ProtoError::AcceptErrno`], checked in this order.
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
-        if buf.len() < Self::SIZE {
-            return Err(ProtoError::Length);
-        }
-        check_head(buf, 0)?;
-        if wire::get_u16(buf, 4)? != 0 {
+        let msg: &[u8; Self::SIZE] = buf.first_chunk().ok_or(ProtoError::Length)?;
+        check_head(answer::HEAD.get(msg))?;
+        if answer::ERRNO.get(msg) != [0; 2] {
             return Err(ProtoError::AcceptErrno);
         }
 
+        let flags = u32::from_le_bytes(answer::FLAGS.get(msg));
         Ok(Self {
-            queue_depth: wire::get_u16(buf, 6)?,
-            max_io_size: wire::get_u32(buf, 8)?,
-            max_hdr_size: wire::get_u32(buf, 12)?,
-            new_rkey: wire::get_u32(buf, 16)? & FLAG_NEW_RKEY != 0,
-            kept: wire::get_u32(buf, 16)? & FLAG_KEPT != 0,
-            orders_copies: wire::get_u32(buf, 16)? & FLAG_ORDERS_COPIES != 0,
+            queue_depth: u16::from_le_bytes(answer::QUEUE_DEPTH.get(msg)),
+            max_io_size: u32::from_le_bytes(answer::MAX_IO_SIZE.get(msg)),
+            max_hdr_size: u32::from_le_bytes(answer::MAX_HDR_SIZE.get(msg)),
+            new_rkey: flags & FLAG_NEW_RKEY != 0,
+            kept: flags & FLAG_KEPT != 0,
+            orders_copies: flags & FLAG_ORDERS_COPIES != 0,
         })
     }
 
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufferTooSmall`].
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
+    /// The message's bytes.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut flags = 0;
         if self.new_rkey {
             flags |= FLAG_NEW_RKEY;
@@ -248,14 +269,13 @@ impl ConnAccept {
             flags |= FLAG_ORDERS_COPIES;
         }
 
-        let msg = wire::zeroed(buf, Self::SIZE)?;
-        wire::put(msg, 0, &MAGIC.to_le_bytes())?;
-        wire::put(msg, 2, &VERSION.to_le_bytes())?;
-        wire::put(msg, 6, &self.queue_depth.to_le_bytes())?;
-        wire::put(msg, 8, &self.max_io_size.to_le_bytes())?;
-        wire::put(msg, 12, &self.max_hdr_size.to_le_bytes())?;
-        wire::put(msg, 16, &flags.to_le_bytes())?;
-        Ok(Self::SIZE)
+        let mut msg = [0; Self::SIZE];
+        answer::HEAD.set(&mut msg, head());
+        answer::QUEUE_DEPTH.set(&mut msg, self.queue_depth.to_le_bytes());
+        answer::MAX_IO_SIZE.set(&mut msg, self.max_io_size.to_le_bytes());
+        answer::MAX_HDR_SIZE.set(&mut msg, self.max_hdr_size.to_le_bytes());
+        answer::FLAGS.set(&mut msg, flags.to_le_bytes());
+        msg
     }
 }
 
@@ -283,27 +303,20 @@ impl ConnReject {
     /// [`ProtoError::Length`], [`ProtoError::Magic`], [`ProtoError::Version`], checked in this
     /// order. An invalid errno is not an error here, see [`RejectErrno::from_field`].
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
-        if buf.len() < Self::SIZE {
-            return Err(ProtoError::Length);
-        }
-        check_head(buf, 0)?;
+        let msg: &[u8; Self::SIZE] = buf.first_chunk().ok_or(ProtoError::Length)?;
+        check_head(answer::HEAD.get(msg))?;
 
         Ok(Self {
-            errno: RejectErrno::from_field(wire::get_u16(buf, 4)?),
+            errno: RejectErrno::from_field(u16::from_le_bytes(answer::ERRNO.get(msg))),
         })
     }
 
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufferTooSmall`].
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        let msg = wire::zeroed(buf, Self::SIZE)?;
-        wire::put(msg, 0, &MAGIC.to_le_bytes())?;
-        wire::put(msg, 2, &VERSION.to_le_bytes())?;
-        wire::put(msg, 4, &self.errno.to_field().to_le_bytes())?;
-        Ok(Self::SIZE)
+    /// The message's bytes.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut msg = [0; Self::SIZE];
+        answer::HEAD.set(&mut msg, head());
+        answer::ERRNO.set(&mut msg, self.errno.to_field().to_le_bytes());
+        msg
     }
 }
 

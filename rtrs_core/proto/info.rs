@@ -12,8 +12,20 @@ use super::{
         MSG_INFO_RSP, //
     },
     name::SessionName,
-    wire, //
+    wire::{
+        self,
+        Field, //
+    },
 };
+
+/// The type of either message.
+const TYPE: Field<0, 2> = Field;
+
+/// The name in an [`InfoReq`].
+const NAME: Field<2, { SessionName::FIELD_SIZE }> = Field;
+
+/// The number of descriptors in an [`InfoRsp`].
+const COUNT: Field<2, 2> = Field;
 
 /// The first message on the service connection, from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,29 +44,25 @@ impl InfoReq {
     ///
     /// [`ProtoError::Length`], [`ProtoError::MsgType`] or [`ProtoError::Name`].
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
-        if buf.len() != Self::SIZE {
-            return Err(ProtoError::Length);
-        }
-        check_type(buf, MSG_INFO_REQ)?;
+        let msg: &[u8; Self::SIZE] = buf.try_into().map_err(|_| ProtoError::Length)?;
+        check_type(msg, MSG_INFO_REQ)?;
 
-        let name: [u8; SessionName::FIELD_SIZE] = wire::get(buf, 2)?;
         Ok(Self {
-            name: SessionName::from_field(&name)?,
+            name: SessionName::from_field(&NAME.get(msg))?,
         })
     }
 
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufferTooSmall`].
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        let msg = wire::zeroed(buf, Self::SIZE)?;
-        wire::put(msg, 0, &MSG_INFO_REQ.to_le_bytes())?;
-        wire::put(msg, 2, self.name.as_bytes())?;
-        Ok(Self::SIZE)
+    /// The message's bytes.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut msg = [0; Self::SIZE];
+        TYPE.set(&mut msg, MSG_INFO_REQ.to_le_bytes());
+        NAME.set(&mut msg, *self.name.as_field());
+        msg
     }
 }
+
+/// Size in bytes of what precedes the descriptors in an [`InfoRsp`].
+const HEAD_SIZE: usize = 8;
 
 /// The answer to [`InfoReq`]: descriptors of the chunks, still in the receive buffer.
 ///
@@ -67,14 +75,11 @@ pub struct InfoRsp<'a> {
 }
 
 impl<'a> InfoRsp<'a> {
-    /// Size in bytes of a message without descriptors.
-    pub const HEAD_SIZE: usize = 8;
-
     /// Size in bytes of a message with `descs` descriptors; this is the size of the receive buffer
     /// that a client needs for a queue depth of `descs`.
     pub const fn size(descs: u16) -> usize {
         // No overflow: at most 8 + 16 * 65535.
-        Self::HEAD_SIZE + SgDesc::SIZE * descs as usize
+        HEAD_SIZE + SgDesc::SIZE * descs as usize
     }
 
     /// Parses a received message; bytes after the last descriptor are ignored.
@@ -84,17 +89,15 @@ impl<'a> InfoRsp<'a> {
     /// [`ProtoError::Length`], also if the message ends within the descriptors;
     /// [`ProtoError::MsgType`], [`ProtoError::DescCount`] if there are none.
     pub fn parse(buf: &'a [u8]) -> Result<Self, ProtoError> {
-        if buf.len() < Self::HEAD_SIZE {
-            return Err(ProtoError::Length);
-        }
-        check_type(buf, MSG_INFO_RSP)?;
+        let head: &[u8; HEAD_SIZE] = buf.first_chunk().ok_or(ProtoError::Length)?;
+        check_type(head, MSG_INFO_RSP)?;
 
-        let count = wire::get_u16(buf, 2)?;
+        let count = u16::from_le_bytes(COUNT.get(head));
         if count == 0 {
             return Err(ProtoError::DescCount);
         }
         let descs = buf
-            .get(Self::HEAD_SIZE..Self::size(count))
+            .get(HEAD_SIZE..Self::size(count))
             .ok_or(ProtoError::Length)?;
 
         // INVARIANT: Cut to `count` descriptors.
@@ -110,8 +113,8 @@ impl<'a> InfoRsp<'a> {
     pub fn descs(&self) -> impl Iterator<Item = SgDesc> + Clone + 'a {
         self.descs
             .chunks_exact(SgDesc::SIZE)
-            // A chunk of exactly 16 bytes always has a descriptor at 0, so none is skipped.
-            .filter_map(|raw| SgDesc::get(raw, 0).ok())
+            // None is skipped: all have exactly 16 bytes.
+            .filter_map(|raw| raw.try_into().ok().map(SgDesc::parse))
     }
 
     /// Writes a message with all of `descs` and returns its size in bytes.
@@ -124,8 +127,6 @@ impl<'a> InfoRsp<'a> {
         descs: impl IntoIterator<Item = SgDesc>,
         buf: &mut [u8],
     ) -> Result<usize, ProtoError> {
-        wire::zeroed(buf, Self::HEAD_SIZE)?;
-
         let mut count: u16 = 0;
         for desc in descs {
             wire::put(buf, Self::size(count), desc.to_bytes().as_flattened())?;
@@ -135,8 +136,10 @@ impl<'a> InfoRsp<'a> {
             return Err(ProtoError::DescCount);
         }
 
-        wire::put(buf, 0, &MSG_INFO_RSP.to_le_bytes())?;
-        wire::put(buf, 2, &count.to_le_bytes())?;
+        let mut head = [0; HEAD_SIZE];
+        TYPE.set(&mut head, MSG_INFO_RSP.to_le_bytes());
+        COUNT.set(&mut head, count.to_le_bytes());
+        wire::put(buf, 0, &head)?;
         Ok(Self::size(count))
     }
 }

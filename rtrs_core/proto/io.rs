@@ -5,7 +5,7 @@
 use super::{
     error::ProtoError,
     request::Kind,
-    wire, //
+    wire::Field, //
 };
 
 /// Message types, the first two bytes of every message that is sent or written.
@@ -20,10 +20,11 @@ const FLAG_NEED_INVAL: u16 = 1 << 0;
 
 /// Checks the message type at the start of `buf`.
 pub(super) fn check_type(buf: &[u8], msg_type: u16) -> Result<(), ProtoError> {
-    if wire::get_u16(buf, 0)? != msg_type {
-        return Err(ProtoError::MsgType);
+    match buf.first_chunk() {
+        None => Err(ProtoError::Length),
+        Some(bytes) if u16::from_le_bytes(*bytes) != msg_type => Err(ProtoError::MsgType),
+        Some(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// Direction of the data of a request, named from the client's side.
@@ -189,15 +190,13 @@ impl SgDesc {
     /// Size of a descriptor in bytes.
     pub const SIZE: usize = 16;
 
-    /// Reads a descriptor at `off`.
-    pub(super) fn get(buf: &[u8], off: usize) -> Result<Self, ProtoError> {
-        let raw: [u8; Self::SIZE] = wire::get(buf, off)?;
-
-        Ok(Self {
-            addr: wire::get_u64(&raw, 0)?,
-            rkey: wire::get_u32(&raw, 8)?,
-            len: wire::get_u32(&raw, 12)?,
-        })
+    /// Reads a descriptor.
+    pub(super) fn parse(raw: &[u8; Self::SIZE]) -> Self {
+        Self {
+            addr: u64::from_le_bytes(Field::<0, 8>.get(raw)),
+            rkey: u32::from_le_bytes(Field::<8, 4>.get(raw)),
+            len: u32::from_le_bytes(Field::<12, 4>.get(raw)),
+        }
     }
 
     /// The bytes of the descriptor as they are stored, in words.
@@ -230,16 +229,6 @@ impl WriteMsg {
         Ok(Self {
             usr_len: Message::parse(buf, usize::MAX)?.usr_len,
         })
-    }
-
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufferTooSmall`].
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        wire::put(buf, 0, &self.to_bytes())?;
-        Ok(Self::SIZE)
     }
 
     /// The message's bytes.
@@ -275,14 +264,6 @@ impl ReadMsg {
     /// Size in bytes of a message with a descriptor.
     pub const MAX_SIZE: usize = Self::SIZE_NO_DESC + SgDesc::SIZE;
 
-    /// Size of this message in bytes.
-    pub const fn size(&self) -> usize {
-        match self.dest {
-            Some(_) => Self::MAX_SIZE,
-            None => Self::SIZE_NO_DESC,
-        }
-    }
-
     /// Parses the start of `buf`. Unknown flags are ignored.
     ///
     /// # Errors
@@ -310,20 +291,6 @@ impl ReadMsg {
                 Dest::Invalidate => to(true),
             },
         })
-    }
-
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufferTooSmall`]; [`ProtoError::DescLen`] for an empty descriptor.
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        match self.dest {
-            Some(dest) if dest.desc.len == 0 => return Err(ProtoError::DescLen),
-            Some(dest) => wire::put(buf, 0, &Self::with_data(self.usr_len, &dest))?,
-            None => wire::put(buf, 0, &Self::without_data(self.usr_len))?,
-        }
-        Ok(self.size())
     }
 
     /// The bytes of a message without a descriptor.
@@ -377,25 +344,13 @@ impl RkeyRsp {
     ///
     /// [`ProtoError::Length`] or [`ProtoError::MsgType`].
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
-        if buf.len() != Self::SIZE {
-            return Err(ProtoError::Length);
-        }
-        check_type(buf, MSG_RKEY_RSP)?;
+        let msg: &[u8; Self::SIZE] = buf.try_into().map_err(|_| ProtoError::Length)?;
+        check_type(msg, MSG_RKEY_RSP)?;
 
         Ok(Self {
-            buf_id: wire::get_u16(buf, 2)?,
-            rkey: wire::get_u32(buf, 4)?,
+            buf_id: u16::from_le_bytes(Field::<2, 2>.get(msg)),
+            rkey: u32::from_le_bytes(Field::<4, 4>.get(msg)),
         })
-    }
-
-    /// Writes the message and returns its size in bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::BufferTooSmall`].
-    pub fn write(&self, buf: &mut [u8]) -> Result<usize, ProtoError> {
-        wire::put(buf, 0, &self.to_bytes())?;
-        Ok(Self::SIZE)
     }
 
     /// The message's bytes.

@@ -65,6 +65,11 @@ impl SessionName {
         Self::new(field.get(..len).ok_or(ProtoError::Name)?)
     }
 
+    /// The message field with the name: its bytes, followed by zeroes.
+    pub fn as_field(&self) -> &[u8; Self::FIELD_SIZE] {
+        &self.buf
+    }
+
     /// The name's bytes, without a NUL.
     pub fn as_bytes(&self) -> &[u8] {
         self.buf.get(..usize::from(self.len)).unwrap_or_default()

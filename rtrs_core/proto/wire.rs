@@ -1,31 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Little endian access to message bytes, with bounds checks.
+//! Little endian access to message bytes. What has a fixed place in a message of a fixed size is
+//! checked when it is compiled, everything else when it runs.
 
 use super::error::ProtoError;
-
-/// Copies `N` bytes from `off`.
-pub(super) fn get<const N: usize>(buf: &[u8], off: usize) -> Result<[u8; N], ProtoError> {
-    let end = off.checked_add(N).ok_or(ProtoError::Length)?;
-    let bytes = buf.get(off..end).ok_or(ProtoError::Length)?;
-
-    bytes.try_into().map_err(|_| ProtoError::Length)
-}
-
-/// Reads a 16-bit field.
-pub(super) fn get_u16(buf: &[u8], off: usize) -> Result<u16, ProtoError> {
-    Ok(u16::from_le_bytes(get(buf, off)?))
-}
-
-/// Reads a 32-bit field.
-pub(super) fn get_u32(buf: &[u8], off: usize) -> Result<u32, ProtoError> {
-    Ok(u32::from_le_bytes(get(buf, off)?))
-}
-
-/// Reads a 64-bit field.
-pub(super) fn get_u64(buf: &[u8], off: usize) -> Result<u64, ProtoError> {
-    Ok(u64::from_le_bytes(get(buf, off)?))
-}
 
 /// Writes `bytes` at `off`.
 pub(super) fn put(buf: &mut [u8], off: usize, bytes: &[u8]) -> Result<(), ProtoError> {
@@ -39,11 +17,25 @@ pub(super) fn put(buf: &mut [u8], off: usize, bytes: &[u8]) -> Result<(), ProtoE
     Ok(())
 }
 
-/// Returns the first `len` bytes of `buf`, zeroed, so that reserved fields never contain stale
-/// memory.
-pub(super) fn zeroed(buf: &mut [u8], len: usize) -> Result<&mut [u8], ProtoError> {
-    let msg = buf.get_mut(..len).ok_or(ProtoError::BufferTooSmall)?;
+/// A field of messages of a fixed size: `LEN` bytes at `OFF`. A field beyond the end of its message
+/// does not compile.
+pub(super) struct Field<const OFF: usize, const LEN: usize>;
 
-    msg.fill(0);
-    Ok(msg)
+impl<const OFF: usize, const LEN: usize> Field<OFF, LEN> {
+    /// Reads the field.
+    pub(super) fn get<const SIZE: usize>(&self, msg: &[u8; SIZE]) -> [u8; LEN] {
+        const { assert!(OFF <= SIZE && LEN <= SIZE - OFF) };
+        // There is one, by the assertion.
+        let field = msg.get(OFF..).and_then(<[u8]>::first_chunk);
+        field.copied().unwrap_or([0; LEN])
+    }
+
+    /// Writes the field.
+    pub(super) fn set<const SIZE: usize>(&self, msg: &mut [u8; SIZE], bytes: [u8; LEN]) {
+        const { assert!(OFF <= SIZE && LEN <= SIZE - OFF) };
+        // There is one, by the assertion.
+        if let Some(field) = msg.get_mut(OFF..).and_then(<[u8]>::first_chunk_mut) {
+            *field = bytes;
+        }
+    }
 }

@@ -294,18 +294,15 @@ impl Path {
         }
 
         let config = self.session().context().config();
-        let mut message = [0; ConnAccept::SIZE];
-        ConnAccept {
+        let accept = ConnAccept {
             kept: self.session().is_kept(),
             orders_copies: true,
             ..config.geometry.to_accept(config.always_invalidate)
-        }
-        .write(&mut message)
-        .map_err(|_| EINVAL)?;
+        };
         if let Some(exponent) = ack_timeout() {
             ep.set_ack_timeout(exponent)?;
         }
-        Ok(message)
+        Ok(accept.to_bytes())
     }
 
     fn accept(&self, ep: &Locked<'_, Self>, message: &[u8]) -> Result {

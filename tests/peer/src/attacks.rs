@@ -174,7 +174,7 @@ impl Attack<'_> {
 
     /// An otherwise honest request with some bytes changed.
     fn refused_patch(&mut self, off: usize, bytes: &[u8]) -> Result<()> {
-        let mut msg = self.identity().request(0)?;
+        let mut msg = self.identity().request(0);
         msg[off..off + bytes.len()].copy_from_slice(bytes);
         self.refused_raw(&msg, ECONNRESET)
     }

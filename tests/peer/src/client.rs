@@ -214,10 +214,8 @@ pub struct Identity {
 
 impl Identity {
     /// The request for a connection, unchecked.
-    pub fn request(&self, cid: u16) -> Result<[u8; ConnReq::SIZE]> {
-        let mut msg = [0; ConnReq::SIZE];
+    pub fn request(&self, cid: u16) -> [u8; ConnReq::SIZE] {
         ConnReq {
-            // Checked by `write()`; who wants it wrong changes the bytes.
             cid,
             cid_num: self.cons,
             recon_cnt: self.attempt,
@@ -227,9 +225,7 @@ impl Identity {
             keeps_keys: self.keeps_keys,
             path_wait: self.path_wait,
         }
-        .write(&mut msg)
-        .map_err(proto)?;
-        Ok(msg)
+        .to_bytes()
     }
 
     /// The question for chunks, its name unchecked.
@@ -295,7 +291,7 @@ impl Session {
         let mut accept = None;
         for cid in 0..count {
             let domain = cons.first().map(Con::domain);
-            match Con::connect(addr, who.from, &who.request(cid)?, domain, patience)? {
+            match Con::connect(addr, who.from, &who.request(cid), domain, patience)? {
                 Outcome::Up(con, msg) => {
                     if cid == 0 {
                         accept = Some(ConnAccept::parse(&msg).map_err(proto)?);
@@ -484,16 +480,11 @@ impl Session {
         len: usize,
     ) -> Result<()> {
         let size = usr.len();
-        let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
-        msg[..size].copy_from_slice(usr);
-        let read = ReadMsg {
-            usr_len: size as u16,
-            dest: Some(ReadDest {
-                desc: self.read_desc(len as u32)?,
-                need_inval: false,
-            }),
+        let dest = ReadDest {
+            desc: self.read_desc(len as u32)?,
+            need_inval: false,
         };
-        read.write(&mut msg[size..]).map_err(proto)?;
+        let msg = [usr, &ReadMsg::with_data(size as u16, &dest)].concat();
         let imm = self.imm(u32::from(named), (len + size) as u32);
         self.write_imm(cid, buf_id, len, &msg, imm)
     }

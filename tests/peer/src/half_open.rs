@@ -194,7 +194,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
         rng.fill_bytes(&mut who.path);
         let how = PATTERN.get(n as usize % PATTERN.len()).copied().flatten();
         for cid in 0..how.unwrap_or(1) {
-            let msg = who.request(cid)?;
+            let msg = who.request(cid);
             begin(
                 job,
                 &channel,

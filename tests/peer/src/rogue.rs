@@ -249,10 +249,8 @@ impl Rogue<'_> {
             return id.reject(&[]);
         };
         if self.is_unknown(&req) {
-            let mut msg = [0; ConnReject::SIZE];
             let errno = RejectErrno::from_kernel(-ENXIO);
-            ConnReject { errno }.write(&mut msg).map_err(proto)?;
-            return id.reject(&msg);
+            return id.reject(&ConnReject { errno }.to_bytes());
         }
         let domain = match &self.domain {
             Some(domain) => domain.clone(),
@@ -279,13 +277,12 @@ impl Rogue<'_> {
         let Some(path) = self.paths.get_mut(&req.path_uuid) else {
             return id.reject(&[]);
         };
-        let mut msg = vec![0; ConnAccept::SIZE];
         let accept = ConnAccept {
             orders_copies: path.plan.ours,
             kept: path.plan.ours && req.recon_cnt > 1,
             ..self.geometry.to_accept(true)
         };
-        accept.write(&mut msg).map_err(proto)?;
+        let mut msg = accept.to_bytes().to_vec();
         if req.cid == 0 {
             for mutation in &path.plan.accept {
                 mutation.apply(&mut msg);
@@ -591,12 +588,11 @@ impl Rogue<'_> {
             let op = Send::WriteImm(Remote::default(), imm);
             return self.post(uuid, cid + answer.con, op, &[]);
         }
-        let mut msg = vec![0; RkeyRsp::SIZE];
         let rsp = RkeyRsp {
             buf_id,
             rkey: path.chunks.remote(0)?.rkey,
         };
-        rsp.write(&mut msg).map_err(proto)?;
+        let mut msg = rsp.to_bytes().to_vec();
         if answer.id != 0 {
             // The message agrees with the value.
             let id = u64::from(u32::from(buf_id) ^ answer.id);

@@ -37,11 +37,9 @@ const QUEUES: QueueSize = QueueSize { send: 16, recv: 16 };
 
 /// What the server offers if nothing else is said.
 fn offer() -> Result<[u8; ConnAccept::SIZE]> {
-    let mut msg = [0; ConnAccept::SIZE];
-    Geometry::server(64, 128 << 10, 4096)
-        .and_then(|geometry| geometry.to_accept(true).write(&mut msg))
-        .map_err(|e| anyhow!("offer: {}", e.as_str()))?;
-    Ok(msg)
+    let geometry =
+        Geometry::server(64, 128 << 10, 4096).map_err(|e| anyhow!("offer: {}", e.as_str()))?;
+    Ok(geometry.to_accept(true).to_bytes())
 }
 
 /// What to do with a request to connect.
@@ -301,12 +299,10 @@ impl Server<'_> {
                 self.rounds += 1;
             }
             OnConnect::Reject(errno) => {
-                let mut msg = [0; ConnReject::SIZE];
                 let reject = ConnReject {
                     errno: RejectErrno::CONNRESET,
                 };
-                // An array of the right size.
-                let _ = reject.write(&mut msg);
+                let mut msg = reject.to_bytes();
                 put16(&mut msg, 4, errno as u16);
                 id.reject(&msg)?;
                 self.report.sent(format!("reject with errno {errno}"));

@@ -226,12 +226,14 @@ proptest! {
             desc: SgDesc { addr: 1, rkey: 77, len: data_len as u32 },
             need_inval,
         });
-        let mut msg = [0; 24];
-        let len = match dir {
-            Dir::Write => WriteMsg { usr_len: layout.usr_len() }.write(&mut msg).unwrap(),
-            Dir::Read => ReadMsg { usr_len: layout.usr_len(), dest }.write(&mut msg).unwrap(),
+        let mut msg = match (dir, &dest) {
+            (Dir::Write, _) => WriteMsg { usr_len: layout.usr_len() }.to_bytes().to_vec(),
+            (Dir::Read, None) => ReadMsg::without_data(layout.usr_len()).to_vec(),
+            (Dir::Read, Some(dest)) => ReadMsg::with_data(layout.usr_len(), dest).to_vec(),
         };
+        let len = msg.len();
         prop_assert_eq!(len as u32, layout.msg_len());
+        msg.resize(24, 0);
         // The write ends where the message does.
         let written = layout.header_len() + if read { 0 } else { layout.data_len() };
         prop_assert_eq!(layout.write_off() + written, layout.off() + layout.msg_len());
@@ -351,8 +353,8 @@ proptest! {
 fn request_refused() {
     let geo = Geometry::server(8, 8192, 4096).unwrap();
     let write = |off, usr_len| {
-        let mut msg = [0; 24];
-        WriteMsg { usr_len }.write(&mut msg).unwrap();
+        let mut msg = WriteMsg { usr_len }.to_bytes().to_vec();
+        msg.resize(24, 0);
         Request::parse(&geo, off, &msg).map(|_| ())
     };
     assert_eq!(write(100, 101), Err(ProtoError::UserLen));
@@ -366,17 +368,15 @@ fn request_refused() {
     assert_eq!(write(0, 0), Ok(()));
 
     let read = |off, len, need_inval| {
-        let mut msg = [0; 24];
-        let dest = Some(ReadDest {
+        let dest = ReadDest {
             desc: SgDesc {
                 addr: 0,
                 rkey: 0,
                 len,
             },
             need_inval,
-        });
-        ReadMsg { usr_len: 8, dest }.write(&mut msg).unwrap();
-        Request::parse(&geo, off, &msg).map(|_| ())
+        };
+        Request::parse(&geo, off, &ReadMsg::with_data(8, &dest)).map(|_| ())
     };
     assert_eq!(read(4104, 4096, true), Ok(()));
     assert_eq!(read(4104, 4095, true), Err(ProtoError::DescLen));
@@ -384,12 +384,8 @@ fn request_refused() {
     assert_eq!(read(8168, 8160, true), Ok(()));
     assert_eq!(read(8169, 8161, true), Err(ProtoError::Length));
 
-    let mut msg = [0; 24];
-    let none = ReadMsg {
-        usr_len: 8,
-        dest: None,
-    };
-    none.write(&mut msg).unwrap();
+    let mut msg = ReadMsg::without_data(8).to_vec();
+    msg.resize(24, 0);
     assert!(Request::parse(&geo, 8, &msg).is_ok());
     assert_eq!(Request::parse(&geo, 9, &msg), Err(ProtoError::DataLen));
     assert_eq!(Request::parse(&geo, 9, &[]), Err(ProtoError::Length));

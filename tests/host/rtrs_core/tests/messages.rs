@@ -34,10 +34,24 @@ fn accept() -> ConnAccept {
     }
 }
 
+/// The bytes of a read request, which has two sizes.
+fn read_bytes(read: &ReadMsg) -> Vec<u8> {
+    match &read.dest {
+        Some(dest) => ReadMsg::with_data(read.usr_len, dest).to_vec(),
+        None => ReadMsg::without_data(read.usr_len).to_vec(),
+    }
+}
+
+/// A message as it arrives, with `len - N` bytes of padding.
+fn padded<const N: usize>(msg: [u8; N], len: usize) -> Vec<u8> {
+    let mut padded = msg.to_vec();
+    padded.resize(len, 0xff);
+    padded
+}
+
 #[test]
 fn conn_req_bytes() {
-    let mut buf = [0xff; 60];
-    assert_eq!(conn_req().write(&mut buf), Ok(56));
+    let buf = conn_req().to_bytes();
 
     let mut want = [0u8; 56];
     want[2..12].copy_from_slice(&[0xbd, 0x1b, 0x00, 0x02, 1, 0, 5, 0, 3, 0]);
@@ -46,22 +60,21 @@ fn conn_req_bytes() {
         want[28 + i] = 0x20 + i as u8;
     }
     want[44] = 1;
-    assert_eq!(buf[..56], want);
+    assert_eq!(buf, want);
+    assert_eq!(ConnReq::parse(&buf), Ok(conn_req()));
     assert_eq!(
-        buf[56..],
-        [0xff; 4],
-        "nothing behind the message is touched"
+        ConnReq::parse(&padded(buf, 60)),
+        Ok(conn_req()),
+        "padding is accepted"
     );
-    assert_eq!(ConnReq::parse(&buf[..56]), Ok(conn_req()));
-    assert_eq!(ConnReq::parse(&buf), Ok(conn_req()), "padding is accepted");
 
     let able = ConnReq {
         keeps_keys: true,
         ..conn_req()
     };
-    assert_eq!(able.write(&mut buf), Ok(56));
+    let mut buf = able.to_bytes();
     want[45] = 1;
-    assert_eq!(buf[..56], want);
+    assert_eq!(buf, want);
     assert_eq!(ConnReq::parse(&buf), Ok(able));
     // Capabilities that nobody knows yet.
     buf[45] = 0xfe;
@@ -71,13 +84,12 @@ fn conn_req_bytes() {
 #[test]
 fn conn_req_says_how_long_it_waits() {
     let write = |cid, path_wait| {
-        let mut buf = [0; 56];
         let req = ConnReq {
             cid,
             path_wait,
             ..conn_req()
         };
-        req.write(&mut buf).unwrap();
+        let buf = req.to_bytes();
         (ConnReq::parse(&buf).unwrap().path_wait, buf)
     };
     for (wait, bytes) in [
@@ -98,8 +110,7 @@ fn conn_req_says_how_long_it_waits() {
 #[test]
 fn conn_req_refused() {
     let parse = |off: usize, val: &[u8]| {
-        let mut buf = [0; 56];
-        conn_req().write(&mut buf).unwrap();
+        let mut buf = conn_req().to_bytes();
         buf[off..off + val.len()].copy_from_slice(val);
         ConnReq::parse(&buf)
     };
@@ -123,17 +134,20 @@ fn conn_req_refused() {
         cid: 5,
         ..conn_req()
     };
-    assert_eq!(bad.write(&mut [0; 56]), Err(ProtoError::ConnId));
-    assert_eq!(
-        conn_req().write(&mut [0; 55]),
-        Err(ProtoError::BufferTooSmall)
-    );
+    assert_eq!(ConnReq::parse(&bad.to_bytes()), Err(ProtoError::ConnId));
+    for cid_num in [0, 1, 4097, u16::MAX] {
+        let bad = ConnReq {
+            cid: 0,
+            cid_num,
+            ..conn_req()
+        };
+        assert_eq!(ConnReq::parse(&bad.to_bytes()), Err(ProtoError::ConnCount));
+    }
 }
 
 #[test]
 fn accept_bytes() {
-    let mut buf = [0xff; 196];
-    assert_eq!(accept().write(&mut buf), Ok(56));
+    let mut buf = padded(accept().to_bytes(), 196);
     let want = [
         0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 3, 0,
     ];
@@ -160,11 +174,10 @@ fn accept_bytes() {
 #[test]
 fn reject_is_always_an_error() {
     let errno_of = |errno: i16| {
-        let mut buf = [0; 148];
         let msg = ConnReject {
             errno: RejectErrno::CONNRESET,
         };
-        assert_eq!(msg.write(&mut buf), Ok(56));
+        let mut buf = padded(msg.to_bytes(), 148);
         buf[4..6].copy_from_slice(&errno.to_le_bytes());
         reject_errno(&buf).to_kernel()
     };
@@ -183,9 +196,8 @@ fn reject_is_always_an_error() {
     assert_eq!(reject_errno(&[]).to_kernel(), -104);
     assert_eq!(reject_errno(&[0; 148]).to_kernel(), -104);
 
-    let mut buf = [0xff; 56];
     let errno = RejectErrno::from_kernel(-ENXIO);
-    ConnReject { errno }.write(&mut buf).unwrap();
+    let buf = ConnReject { errno }.to_bytes();
     assert_eq!(buf[..6], [0xbd, 0x1b, 0, 2, 0xfa, 0xff]);
     assert_eq!(buf[6..], [0; 50]);
 }
@@ -193,8 +205,7 @@ fn reject_is_always_an_error() {
 #[test]
 fn info_req_bytes() {
     let name = SessionName::new(b"bla@host").unwrap();
-    let mut buf = [0xff; 272];
-    assert_eq!(InfoReq { name }.write(&mut buf), Ok(272));
+    let mut buf = InfoReq { name }.to_bytes();
     assert_eq!(buf[..11], *b"\0\0bla@host\0");
     assert_eq!(buf[11..], [0; 261]);
     assert_eq!(InfoReq::parse(&buf), Ok(InfoReq { name }));
@@ -275,19 +286,20 @@ fn info_rsp_bytes() {
 
 #[test]
 fn io_bytes() {
-    let mut buf = [0xff; 24];
-    assert_eq!(WriteMsg { usr_len: 0x1234 }.write(&mut buf), Ok(4));
-    assert_eq!(buf[..5], [2, 0, 0x34, 0x12, 0xff]);
-    assert_eq!(WriteMsg::parse(&buf), Ok(WriteMsg { usr_len: 0x1234 }));
+    let write = WriteMsg { usr_len: 0x1234 };
+    assert_eq!(write.to_bytes(), [2, 0, 0x34, 0x12]);
+    let buf = padded(write.to_bytes(), 24);
+    assert_eq!(WriteMsg::parse(&buf), Ok(write));
+    assert_eq!(WriteMsg::parse(&buf[..3]), Err(ProtoError::Length));
     assert_eq!(ReadMsg::parse(&buf), Err(ProtoError::MsgType));
 
     let none = ReadMsg {
         usr_len: 7,
         dest: None,
     };
-    assert_eq!(none.write(&mut buf), Ok(8));
-    assert_eq!(buf[..9], [3, 0, 7, 0, 0, 0, 0, 0, 0xff]);
-    assert_eq!(ReadMsg::parse(&buf[..8]), Ok(none));
+    let buf = read_bytes(&none);
+    assert_eq!(buf, [3, 0, 7, 0, 0, 0, 0, 0]);
+    assert_eq!(ReadMsg::parse(&buf), Ok(none));
 
     let desc = SgDesc {
         addr: 1 << 40,
@@ -301,7 +313,7 @@ fn io_bytes() {
             need_inval: true,
         }),
     };
-    assert_eq!(one.write(&mut buf), Ok(24));
+    let buf = read_bytes(&one);
     assert_eq!(
         buf,
         [3, 0, 7, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xd, 0xc, 0xb, 0xa, 0, 0x10, 0, 0]
@@ -312,13 +324,13 @@ fn io_bytes() {
         buf_id: 0x0201,
         rkey: 0x0605_0403,
     };
-    assert_eq!(rkey.write(&mut buf), Ok(8));
-    assert_eq!(buf[..8], [4, 0, 1, 2, 3, 4, 5, 6]);
-    assert_eq!(RkeyRsp::parse(&buf[..8]), Ok(rkey));
+    let mut buf = rkey.to_bytes();
+    assert_eq!(buf, [4, 0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(RkeyRsp::parse(&buf), Ok(rkey));
     assert_eq!(RkeyRsp::parse(&buf[..7]), Err(ProtoError::Length));
-    assert_eq!(RkeyRsp::parse(&buf[..9]), Err(ProtoError::Length));
+    assert_eq!(RkeyRsp::parse(&padded(buf, 9)), Err(ProtoError::Length));
     buf[0] = 3;
-    assert_eq!(RkeyRsp::parse(&buf[..8]), Err(ProtoError::MsgType));
+    assert_eq!(RkeyRsp::parse(&buf), Err(ProtoError::MsgType));
 }
 
 #[test]
@@ -348,7 +360,10 @@ fn read_msg_refused() {
             need_inval: false,
         }),
     };
-    assert_eq!(empty.write(&mut buf), Err(ProtoError::DescLen));
+    assert_eq!(
+        ReadMsg::parse(&read_bytes(&empty)),
+        Err(ProtoError::DescLen)
+    );
 }
 
 #[test]
@@ -439,22 +454,16 @@ proptest! {
     // Start from valid messages and overwrite one piece: reaches behind the first checks.
     #[test]
     fn mutated_messages(off in 0usize..56, val in any::<u32>(), cut in 0usize..57) {
-        let mut req = [0; 60];
-        conn_req().write(&mut req).unwrap();
+        let mut req = padded(conn_req().to_bytes(), 60);
         req[off..off + 4].copy_from_slice(&val.to_le_bytes());
         if let Ok(parsed) = ConnReq::parse(&req[..cut.max(52)]) {
             prop_assert!(parsed.cid < parsed.cid_num && parsed.cid_num <= 4096);
-            let mut again = [0; 56];
-            prop_assert_eq!(parsed.write(&mut again), Ok(56));
-            prop_assert_eq!(ConnReq::parse(&again), Ok(parsed));
+            prop_assert_eq!(ConnReq::parse(&parsed.to_bytes()), Ok(parsed));
         }
-        let mut acc = [0; 60];
-        accept().write(&mut acc).unwrap();
+        let mut acc = padded(accept().to_bytes(), 60);
         acc[off..off + 4].copy_from_slice(&val.to_le_bytes());
         if let Ok(parsed) = ConnAccept::parse(&acc) {
-            let mut again = [0; 56];
-            parsed.write(&mut again).unwrap();
-            prop_assert_eq!(ConnAccept::parse(&again), Ok(parsed));
+            prop_assert_eq!(ConnAccept::parse(&parsed.to_bytes()), Ok(parsed));
         }
     }
 
@@ -469,10 +478,7 @@ proptest! {
         if let Ok(read) = ReadMsg::parse(&buf) {
             prop_assert_eq!(kind, 3);
             prop_assert_eq!(read.dest.is_some(), cnt == 1);
-            let mut again = [0; 24];
-            let len = read.write(&mut again).unwrap();
-            prop_assert_eq!(len, read.size());
-            prop_assert_eq!(ReadMsg::parse(&again[..len]), Ok(read));
+            prop_assert_eq!(ReadMsg::parse(&read_bytes(&read)), Ok(read));
         }
     }
 
@@ -532,9 +538,7 @@ proptest! {
     #[test]
     fn name_round_trip(text in "[!-\\-0-~]{1,254}") {
         let name = SessionName::new(text.as_bytes()).unwrap();
-        let mut buf = [0xff; 272];
-        InfoReq { name }.write(&mut buf).unwrap();
-        prop_assert_eq!(InfoReq::parse(&buf).unwrap().name, name);
+        prop_assert_eq!(InfoReq::parse(&InfoReq { name }.to_bytes()).unwrap().name, name);
     }
 }
 

@@ -35,7 +35,7 @@ fn crowd(a: &mut Attack<'_>) -> Result<()> {
     let mut refused = 0;
 
     for _ in 0..CROWD {
-        let msg = a.identity().request(0)?;
+        let msg = a.identity().request(0);
         match Con::connect(a.job.addr, a.job.from, &msg, None, a.job.patience)? {
             Outcome::Up(con, _) => all.push(con),
             Outcome::Rejected(CM_REJ_CONSUMER_DEFINED, errno) if errno == -EUSERS => refused += 1,

@@ -466,27 +466,24 @@ impl Session<'_> {
     /// Sends what the server has to answer: a read of RNBD's greeting.
     fn ping(&mut self, n: usize, buf_id: u16) -> Result<()> {
         let size = RNBD_SESS_INFO_SIZE;
-        let mut msg = vec![0; size + ReadMsg::MAX_SIZE];
+        let mut greeting = [0; RNBD_SESS_INFO_SIZE];
         // Version of RNBD's protocol; the type is 0.
-        msg[4] = 2;
+        greeting[4] = 2;
         let view = self.view()?;
         let chunk = view.chunks.get(usize::from(buf_id)).context("no chunk")?;
         let to = Remote {
             addr: chunk.addr.wrapping_add(size as u64),
             rkey: chunk.rkey,
         };
-        let read = ReadMsg {
-            usr_len: size as u16,
-            dest: Some(ReadDest {
-                desc: SgDesc {
-                    addr: view.own.addr,
-                    rkey: view.own.rkey,
-                    len: size as u32,
-                },
-                need_inval: false,
-            }),
+        let dest = ReadDest {
+            desc: SgDesc {
+                addr: view.own.addr,
+                rkey: view.own.rkey,
+                len: size as u32,
+            },
+            need_inval: false,
         };
-        read.write(&mut msg[size..]).map_err(proto)?;
+        let msg = [&greeting[..], &ReadMsg::with_data(size as u16, &dest)].concat();
         let off = super::script::Off::Begin(2 * size as u32);
         let imm = super::script::Value::Request(buf_id, off).get(&view);
         self.answers.remove(&u32::from(buf_id));
