@@ -59,7 +59,7 @@ use crate::{
     logic::path_state::Failure,
     params,
     path::{
-        Notice,
+        Failed,
         Path, //
     },
     request::{
@@ -229,12 +229,13 @@ impl LinkCore {
         if self.failed.xchg(true, Relaxed) {
             return;
         }
-        self.path.notify(Notice::Failed {
+        let failed = Failed {
             link: self.number,
             failure,
             errno,
             why,
-        });
+        };
+        self.path.notify(|notes| notes.failed = Some(failed));
     }
 
     /// Whether the link was found to have failed.

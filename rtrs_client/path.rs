@@ -21,7 +21,6 @@
 //! * `active` (RCU): the link, for submitters.
 
 mod device;
-mod observe;
 mod operator;
 mod owner;
 mod silence;
@@ -110,47 +109,40 @@ impl Failure {
     }
 }
 
-/// A note for the owner task.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Notice {
+/// Unread notes for the owner task: the latest of each kind, since older ones are about older
+/// links.
+#[derive(Default)]
+pub(crate) struct Inbox {
     /// The service connection of this link is up.
-    ServiceUp(u32),
+    pub(crate) service_up: Option<u32>,
     /// All connections of this link are up.
-    AllUp(u32),
-    /// The answer with the chunks has arrived; `len` is its length in bytes.
-    Info { link: u32, len: usize },
-    /// The link failed.
-    Failed {
-        link: u32,
-        failure: Failure,
-        errno: i32,
-        why: &'static str,
-    },
-    /// The time for connecting is over.
-    Deadline(u32),
+    pub(crate) all_up: Option<u32>,
+    /// The answer with the chunks has arrived on this link, with so many bytes.
+    pub(crate) info: Option<(u32, usize)>,
+    /// A link failed.
+    pub(crate) failed: Option<Failed>,
+    /// The time for connecting this link is over.
+    deadline: Option<u32>,
     /// The wait between attempts is over.
-    Timer(u32),
+    timer: Option<u32>,
     /// The device of this link is going away.
-    DeviceGone(u32),
+    pub(crate) device_gone: Option<u32>,
     /// A device or port that may be the path's has come.
-    DeviceBack,
+    device_back: bool,
     /// Addresses have come or gone, maybe the path's.
-    AddressChange,
+    address_change: bool,
+    /// A command of the operator.
+    command: Option<Event>,
 }
 
-/// Unread notes: the latest of each kind, since older ones are about older links.
-#[derive(Default)]
-struct Inbox {
-    service_up: Option<u32>,
-    all_up: Option<u32>,
-    info: Option<(u32, usize)>,
-    failed: Option<(u32, Failure, i32, &'static str)>,
-    deadline: Option<u32>,
-    timer: Option<u32>,
-    device_gone: Option<u32>,
-    device_back: bool,
-    address_change: bool,
-    command: Option<Event>,
+/// Why a link failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    /// The link's number.
+    pub(crate) link: u32,
+    pub(crate) failure: Failure,
+    pub(crate) errno: i32,
+    pub(crate) why: &'static str,
 }
 
 /// State that the owner task shows.
@@ -443,27 +435,9 @@ impl Path {
         self.changed.wake_all();
     }
 
-    /// Leaves a note for the owner task. Any context.
-    pub(crate) fn notify(self: &Arc<Self>, notice: Notice) {
-        {
-            let mut inbox = self.inbox.lock();
-            match notice {
-                Notice::ServiceUp(link) => inbox.service_up = Some(link),
-                Notice::AllUp(link) => inbox.all_up = Some(link),
-                Notice::Info { link, len } => inbox.info = Some((link, len)),
-                Notice::Failed {
-                    link,
-                    failure,
-                    errno,
-                    why,
-                } => inbox.failed = Some((link, failure, errno, why)),
-                Notice::Deadline(link) => inbox.deadline = Some(link),
-                Notice::Timer(link) => inbox.timer = Some(link),
-                Notice::DeviceGone(link) => inbox.device_gone = Some(link),
-                Notice::DeviceBack => inbox.device_back = true,
-                Notice::AddressChange => inbox.address_change = true,
-            }
-        }
+    /// Leaves a note for the owner task: `write` sets it. Any context.
+    pub(crate) fn notify(self: &Arc<Self>, write: impl FnOnce(&mut Inbox)) {
+        write(&mut self.inbox.lock());
         self.wake_owner();
     }
 

@@ -53,7 +53,6 @@ use super::{
 };
 use crate::{
     atomic::Relaxed,
-    path::Notice,
     request::Turn,
     session::complete,
     trace, //
@@ -220,10 +219,8 @@ impl LinkCore {
             if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
                 return Err(Bad("no answer with chunks"));
             }
-            self.path.notify(Notice::Info {
-                link: self.number,
-                len: wc.byte_len(),
-            });
+            let info = (self.number, wc.byte_len());
+            self.path.notify(|notes| notes.info = Some(info));
             // The info buffer is posted only once.
             return Ok(false);
         }

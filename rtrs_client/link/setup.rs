@@ -77,10 +77,7 @@ use crate::{
         Relaxed, //
     },
     params,
-    path::{
-        Notice,
-        Path, //
-    },
+    path::Path,
     request::MessageSlot,
     session::Creation,
     stats::Stamp,
@@ -458,10 +455,11 @@ impl LinkCore {
         let up = self.established.fetch_add(1, Relaxed) + 1;
         // The first connection is the service connection alone; then the others count.
         if up == 1 {
-            self.path.notify(Notice::ServiceUp(self.number));
+            self.path
+                .notify(|notes| notes.service_up = Some(self.number));
         }
         if up == u32::from(self.cons.count()) {
-            self.path.notify(Notice::AllUp(self.number));
+            self.path.notify(|notes| notes.all_up = Some(self.number));
         }
         Ok(())
     }
@@ -493,7 +491,8 @@ impl LinkCore {
                 return self.fail("local address moved", errno::ECONNRESET.to_errno());
             }
             CmEvent::DeviceRemoval => {
-                self.path.notify(Notice::DeviceGone(self.number));
+                self.path
+                    .notify(|notes| notes.device_gone = Some(self.number));
                 return;
             }
             CmEvent::TimewaitExit | CmEvent::Other(_) => return,

@@ -22,10 +22,7 @@ use rtrs_bindings::{
     },
 };
 
-use super::{
-    Notice,
-    Path, //
-};
+use super::Path;
 use crate::{
     link::{
         Link,
@@ -92,13 +89,13 @@ impl Path {
         let is_port = |p| port == 0 || p == port;
         match event {
             DeviceEvent::Added | DeviceEvent::PortActive(_) if ours => {
-                self.notify(Notice::DeviceBack);
+                self.notify(|notes| notes.device_back = true);
             }
             // An address may have moved to this device. An attempt in progress is not disturbed.
             DeviceEvent::Added | DeviceEvent::PortActive(_)
                 if self.state() != State::Connecting =>
             {
-                self.notify(Notice::DeviceBack);
+                self.notify(|notes| notes.device_back = true);
             }
             DeviceEvent::GidChange(p) => {
                 if same && is_port(p) {
@@ -106,7 +103,7 @@ impl Path {
                 }
                 // The address that came may be this path's.
                 if !self.state().has_link() {
-                    self.notify(Notice::AddressChange);
+                    self.notify(|notes| notes.address_change = true);
                 }
             }
             DeviceEvent::PortDown(p) if same && is_port(p) => {

@@ -31,8 +31,7 @@ impl Path {
     fn command(self: &Arc<Self>, event: Event) -> Reply {
         let _guard = self.command.lock();
         self.status.lock().reply = None;
-        self.inbox.lock().command = Some(event);
-        self.wake_owner();
+        self.notify(|notes| notes.command = Some(event));
         let mut reply = Reply::Gone;
         self.changed
             .wait_until(|| match self.status.lock().reply.take() {

@@ -32,8 +32,8 @@ use rtrs_bindings::{
 use rtrs_core::proto::heartbeat::HbAction;
 
 use super::{
+    Failed,
     Inbox,
-    Notice,
     Owner,
     Path, //
 };
@@ -50,7 +50,8 @@ use crate::{
             CloseReason,
             Event,
             Failure,
-            Notice as Change,
+            Notice,
+            PathMachine,
             Reply,
             State,
             Transition, //
@@ -59,6 +60,10 @@ use crate::{
         unanswered::Unanswered,
     },
     params,
+    trace::{
+        self,
+        LinkChange, //
+    },
 };
 
 /// Wait of a path that leaves the creation of the session to another path.
@@ -83,13 +88,13 @@ pub(super) fn run(path: Arc<Path>) {
 /// The wait between attempts is over.
 pub(super) fn timer_fired(path: Arc<Path>) {
     let link = path.status(|s| s.machine.link());
-    path.notify(Notice::Timer(link));
+    path.notify(|notes| notes.timer = Some(link));
 }
 
 /// The time for establishing the link is over; it may be up by now.
 pub(super) fn deadline_passed(path: Arc<Path>) {
     let link = path.status(|s| s.machine.link());
-    path.notify(Notice::Deadline(link));
+    path.notify(|notes| notes.deadline = Some(link));
 }
 
 /// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
@@ -139,9 +144,9 @@ impl Path {
         } = notes;
         let mut any = false;
         // Failures first: no step is taken on a link that is known to have failed.
-        if let Some((link, failure, errno, why)) = failed {
+        if let Some(failed) = failed {
             any = true;
-            self.failed_as(owner, link, failure, errno, why);
+            self.failed_as(owner, failed);
         }
         if let Some(link) = device_gone {
             any = true;
@@ -204,17 +209,22 @@ impl Path {
     }
 
     fn failed(self: &Arc<Self>, owner: &mut Owner, link: u32, errno: i32, why: &'static str) {
-        self.failed_as(owner, link, Failure::of(errno), errno, why);
+        let failed = Failed {
+            link,
+            failure: Failure::of(errno),
+            errno,
+            why,
+        };
+        self.failed_as(owner, failed);
     }
 
-    fn failed_as(
-        self: &Arc<Self>,
-        owner: &mut Owner,
-        link: u32,
-        failure: Failure,
-        errno: i32,
-        why: &'static str,
-    ) {
+    fn failed_as(self: &Arc<Self>, owner: &mut Owner, failed: Failed) {
+        let Failed {
+            link,
+            failure,
+            errno,
+            why,
+        } = failed;
         let (current, state) = self.status(|s| (s.machine.link(), s.machine.state()));
         if link != current || !matches!(state, State::Connecting | State::Connected) {
             return;
@@ -284,21 +294,23 @@ impl Path {
         );
         while let Some(event) = next.take() {
             let max = self.session.max_reconnect_attempts();
-            self.observe(event, max);
+            // No other task changes the machine.
+            let before = self.status(|s| s.machine);
+            let after = before.next(event, max);
+            self.observe(event, &before, &after, max);
             let Transition {
                 machine,
                 action,
                 reply,
                 notice,
-            } = {
+            } = after;
+            {
                 let mut status = self.status.lock();
-                let transition = status.machine.next(event, max);
-                if status.machine.state() != transition.machine.state() {
+                if before.state() != machine.state() {
                     status.since_ns = time::now_ns();
                 }
-                status.machine = transition.machine;
-                transition
-            };
+                status.machine = machine;
+            }
             if event == Event::UserReconnect && reply == Reply::Accepted {
                 owner.record = Record::new();
             }
@@ -306,9 +318,9 @@ impl Path {
                 self.session.fail_if_hopeless();
             }
             match notice {
-                Change::None => {}
-                Change::Up => self.came_up(owner),
-                Change::Down => {
+                Notice::None => {}
+                Notice::Up => self.came_up(owner),
+                Notice::Down => {
                     if let Event::LinkError(_) = event {
                         owner.record.lost(time::now_ns());
                     }
@@ -322,6 +334,57 @@ impl Path {
                 commanded = false;
             }
             self.changed.wake_all();
+        }
+    }
+
+    /// Counts and traces that `event` is about to change the path.
+    fn observe(
+        self: &Arc<Self>,
+        event: Event,
+        before: &PathMachine,
+        after: &Transition,
+        max_attempts: i32,
+    ) {
+        let stats = self.stats();
+
+        match after.notice {
+            Notice::None => {}
+            Notice::Up => {
+                stats.connected();
+                self.session.note_path(self, true);
+            }
+            Notice::Down => self.session.note_path(self, false),
+        }
+        let (connects, _) = stats.reconnects();
+        if before.state() == State::Connecting
+            && matches!(
+                event,
+                Event::ConnectFailed {
+                    failure: Failure::Again | Failure::Final,
+                    ..
+                }
+            )
+            && after.machine.state() != State::Connecting
+            && connects >= 0
+        {
+            stats.reconnect_failed();
+        }
+
+        if before.state() != after.machine.state() {
+            trace::path_state(self, before.state(), after.machine.state());
+        }
+        let change = match (after.action, event) {
+            (Action::Connect(_), Event::Start) => None,
+            (Action::Connect(_), _) => Some(LinkChange::Reconnect),
+            (
+                Action::TearDown(_),
+                Event::LinkError(_) | Event::ConnectFailed { .. } | Event::DeviceGone(_),
+            ) => Some(LinkChange::Error),
+            (Action::TearDown(_), _) => Some(LinkChange::Close),
+            _ => None,
+        };
+        if let Some(change) = change {
+            trace::link_change(self, change, before, max_attempts);
         }
     }
 
