@@ -4,8 +4,8 @@
 //! and changing the delay.
 //!
 //! Work items themselves are those of [`kernel::workqueue`]: a field [`Work`] or [`DelayedWork`],
-//! an [`impl_has_work!`] or [`impl_has_delayed_work!`], and an implementation of [`WorkItem`] with
-//! `Pointer = Arc<Self>`. The methods to use them are in [`WorkExt`] and [`DelayedWorkExt`]; the
+//! an [`impl_has_work!`] or [`impl_has_delayed_work!`], and an [`impl_work_item!`] or an
+//! implementation of [`WorkItem`] with `Pointer = Arc<Self>`. The methods to use them are in [`WorkExt`] and [`DelayedWorkExt`]; the
 //! type of the field selects one of several items of a structure.
 //!
 //! ```ignore
@@ -23,8 +23,10 @@
 //! impl_has_work! { impl HasWork<Self, 0> for Path { self.close } }
 //! impl_has_delayed_work! { impl HasDelayedWork<Self, 1> for Path { self.reconnect } }
 //!
-//! impl WorkItem<0> for Path { type Pointer = Arc<Self>; fn run(this: Arc<Self>) {} }
-//! impl WorkItem<1> for Path { type Pointer = Arc<Self>; fn run(this: Arc<Self>) {} }
+//! impl_work_item! {
+//!     impl WorkItem<0> for Path { Self::close }
+//!     impl WorkItem<1> for Path { Self::reconnect }
+//! }
 //! impl DelayedOn<1> for Path { fn queue(&self) -> &Queue { &self.queue } }
 //!
 //! path.close.enqueue(&path.queue, &path);
@@ -69,6 +71,22 @@ pub use kernel::workqueue::{
     Work,
     WorkItem, //
 };
+
+/// Implements [`WorkItem`] for items that call a function with a reference to the structure, an
+/// `&Arc<Self>`.
+#[macro_export]
+macro_rules! impl_work_item {
+    ($(impl WorkItem<$id:tt> for $type:ty { $run:path })*) => {$(
+        impl $crate::workqueue::WorkItem<$id> for $type {
+            type Pointer = ::kernel::sync::Arc<Self>;
+
+            fn run(this: ::kernel::sync::Arc<Self>) {
+                $run(&this);
+            }
+        }
+    )*};
+}
+pub use impl_work_item;
 
 /// The kind of queue to make; see [`OwnedQueue::new`].
 #[derive(Clone, Copy)]

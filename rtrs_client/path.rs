@@ -54,14 +54,14 @@ use rtrs_bindings::{
     workqueue::{
         impl_has_delayed_work,
         impl_has_work,
+        impl_work_item,
         new_delayed_work,
         new_work,
         DelayedOn,
         DelayedWork,
         Queue,
         Work,
-        WorkExt,
-        WorkItem, //
+        WorkExt, //
     },
 };
 use rtrs_core::{
@@ -223,37 +223,11 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self, DEADLINE> for Path { self.deadline }
     impl HasDelayedWork<Self, BEAT> for Path { self.beat }
 }
-
-impl WorkItem<OWNER> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        owner::run(this);
-    }
-}
-
-impl WorkItem<TIMER> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        owner::timer_fired(this);
-    }
-}
-
-impl WorkItem<DEADLINE> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        owner::deadline_passed(this);
-    }
-}
-
-impl WorkItem<BEAT> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        owner::beat(this);
-    }
+impl_work_item! {
+    impl WorkItem<OWNER> for Path { owner::run }
+    impl WorkItem<TIMER> for Path { owner::timer_fired }
+    impl WorkItem<DEADLINE> for Path { owner::deadline_passed }
+    impl WorkItem<BEAT> for Path { owner::beat }
 }
 
 impl<const ID: u64> DelayedOn<ID> for Path {

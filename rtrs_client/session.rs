@@ -78,13 +78,13 @@ use rtrs_bindings::{
     workqueue::{
         impl_has_delayed_work,
         impl_has_work,
+        impl_work_item,
         new_delayed_work,
         new_work,
         DelayedOn,
         DelayedWork,
         Queue,
-        Work,
-        WorkItem, //
+        Work, //
     },
 };
 use rtrs_core::proto::{
@@ -247,6 +247,7 @@ const WATCH: u64 = 6;
 impl_has_work! {
     impl HasWork<Self, EVENTS> for Session { self.event_work }
     impl HasWork<Self, RESUME> for Session { self.resume_work }
+    impl HasWork<Self, UEVENTS> for Session { self.uevent_work }
 }
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, FAIL> for Session { self.fail_timer }
@@ -254,53 +255,14 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self, POLL> for Session { self.poll_guard }
     impl HasDelayedWork<Self, WATCH> for Session { self.watch }
 }
-
-impl WorkItem<EVENTS> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.tell_events();
-    }
-}
-
-impl WorkItem<RESUME> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.resume();
-    }
-}
-
-impl WorkItem<FAIL> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.waiting_timeout();
-    }
-}
-
-impl WorkItem<RETRY> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.resume();
-    }
-}
-
-impl WorkItem<POLL> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.look_after_polled();
-    }
-}
-
-impl WorkItem<WATCH> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.look_at_paths();
-    }
+impl_work_item! {
+    impl WorkItem<EVENTS> for Session { Self::tell_events }
+    impl WorkItem<RESUME> for Session { Self::resume }
+    impl WorkItem<UEVENTS> for Session { Self::send_uevents }
+    impl WorkItem<FAIL> for Session { Self::waiting_timeout }
+    impl WorkItem<RETRY> for Session { Self::resume }
+    impl WorkItem<POLL> for Session { Self::look_after_polled }
+    impl WorkItem<WATCH> for Session { Self::look_at_paths }
 }
 
 impl<const ID: u64> DelayedOn<ID> for Session {

@@ -59,14 +59,14 @@ use rtrs_bindings::{
     workqueue::{
         impl_has_delayed_work,
         impl_has_work,
+        impl_work_item,
         new_delayed_work,
         new_work,
         DelayedOn,
         DelayedWork,
         DelayedWorkExt,
         Queue,
-        Work,
-        WorkItem, //
+        Work, //
     },
 };
 use rtrs_core::{
@@ -253,39 +253,11 @@ impl DelayedOn<OWNER_TASK> for Path {
     }
 }
 
-/// The owner task.
-impl WorkItem<OWNER_TASK> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let mut owner = this.owner.lock();
-
-        owner.retry = false;
-        while let Some(event) = this.next_event(&mut owner) {
-            this.apply(&mut owner, event);
-        }
-        if let Some(delay) = this.next_delay(&owner) {
-            this.owner_work.enqueue(&this, delay);
-        }
-    }
-}
-
-/// Continues operations that wait for room in a send queue, for callers that hold a lock.
-impl WorkItem<ROOM> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.make_room();
-    }
-}
-
-/// Handles connection requests, one by one.
-impl WorkItem<CONNECT> for Path {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.connect_next();
-    }
+impl_work_item! {
+    impl WorkItem<OWNER_TASK> for Path { Self::attend }
+    impl WorkItem<CONNECT> for Path { Self::connect_next }
+    // Continues operations that wait for room in a send queue, for callers that hold a lock.
+    impl WorkItem<ROOM> for Path { Self::make_room }
 }
 
 impl Path {

@@ -73,7 +73,7 @@ const GIVE_WAY: Delta = Delta::from_millis(50);
 const FENCE_LOOK: Delta = Delta::from_millis(20);
 
 /// Handles notes until the inbox is empty.
-pub(super) fn run(path: Arc<Path>) {
+pub(super) fn run(path: &Arc<Path>) {
     noio::scope(|| {
         let mut owner = path.owner.lock();
         loop {
@@ -86,20 +86,20 @@ pub(super) fn run(path: Arc<Path>) {
 }
 
 /// The wait between attempts is over.
-pub(super) fn timer_fired(path: Arc<Path>) {
+pub(super) fn timer_fired(path: &Arc<Path>) {
     let link = path.status(|s| s.machine.link());
     path.notify(|notes| notes.timer = Some(link));
 }
 
 /// The time for establishing the link is over; it may be up by now.
-pub(super) fn deadline_passed(path: Arc<Path>) {
+pub(super) fn deadline_passed(path: &Arc<Path>) {
     let link = path.status(|s| s.machine.link());
     path.notify(|notes| notes.deadline = Some(link));
 }
 
 /// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
 /// heartbeat's own state, and the ticks of a path do not overlap.
-pub(super) fn beat(path: Arc<Path>) {
+pub(super) fn beat(path: &Arc<Path>) {
     let guard = rcu::read_lock();
     let Some(link) = path.link(&guard) else {
         return;

@@ -20,10 +20,8 @@ use rtrs_bindings::{
         SpinLockIrq, //
     },
     workqueue::{
-        impl_has_work,
         Queue,
-        WorkExt,
-        WorkItem, //
+        WorkExt, //
     },
 };
 use rtrs_core::uevent::{
@@ -31,10 +29,7 @@ use rtrs_core::uevent::{
     PathEvent, //
 };
 
-use super::{
-    Session,
-    UEVENTS, //
-};
+use super::Session;
 use crate::path::{
     Path,
     PathName, //
@@ -88,18 +83,6 @@ impl Uevents {
                 "rtrs_uevents"
             ),
         }))
-    }
-}
-
-impl_has_work! {
-    impl HasWork<Self, UEVENTS> for Session { self.uevent_work }
-}
-
-impl WorkItem<UEVENTS> for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.send_uevents();
     }
 }
 
@@ -163,7 +146,7 @@ impl Session {
     }
 
     /// Sends the notes. Work item; may sleep.
-    fn send_uevents(&self) {
+    pub(super) fn send_uevents(&self) {
         loop {
             let Ok(note) = self.uevents.state.lock().notes.remove(0) else {
                 return;

@@ -18,6 +18,7 @@ use rtrs_bindings::{
         now_ns,
         Jiffies, //
     },
+    workqueue::DelayedWorkExt,
 };
 use rtrs_core::proto::{
     heartbeat::DEFAULT_INTERVAL_MS,
@@ -45,8 +46,21 @@ use crate::{
 const RETRY_MS: u32 = 10;
 
 impl Path {
+    /// The owner task.
+    pub(super) fn attend(self: &Arc<Self>) {
+        let mut owner = self.owner.lock();
+
+        owner.retry = false;
+        while let Some(event) = self.next_event(&mut owner) {
+            self.apply(&mut owner, event);
+        }
+        if let Some(delay) = self.next_delay(&owner) {
+            self.owner_work.enqueue(self, delay);
+        }
+    }
+
     /// Returns the next event since the last look.
-    pub(super) fn next_event(self: &Arc<Self>, owner: &mut Owner) -> Option<Event> {
+    fn next_event(self: &Arc<Self>, owner: &mut Owner) -> Option<Event> {
         let state = self.state();
 
         match state {
@@ -134,7 +148,7 @@ impl Path {
         self.session.count(others) != 0
     }
 
-    pub(super) fn next_delay(&self, owner: &Owner) -> Option<Jiffies> {
+    fn next_delay(&self, owner: &Owner) -> Option<Jiffies> {
         let until = match self.state() {
             ServerPathState::Closing(_) | ServerPathState::Closed(_) => return None,
             _ if owner.retry => return Some(msecs_to_jiffies(RETRY_MS)),
@@ -151,7 +165,7 @@ impl Path {
         ))
     }
 
-    pub(super) fn apply(self: &Arc<Self>, owner: &mut Owner, event: Event) {
+    fn apply(self: &Arc<Self>, owner: &mut Owner, event: Event) {
         let (before, transition) = {
             let mut state = self.state.lock();
             let before = *state;

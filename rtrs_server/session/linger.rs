@@ -20,10 +20,10 @@ use kernel::{
 
 use rtrs_bindings::workqueue::{
     impl_has_delayed_work,
+    impl_work_item,
     DelayedOn,
     DelayedWorkExt,
-    Queue,
-    WorkItem, //
+    Queue, //
 };
 use rtrs_core::proto::PathWait;
 
@@ -32,13 +32,8 @@ use super::Session;
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Session { self.expiry }
 }
-
-impl WorkItem for Session {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.expire();
-    }
+impl_work_item! {
+    impl WorkItem<0> for Session { Self::expire }
 }
 
 impl DelayedOn for Session {
