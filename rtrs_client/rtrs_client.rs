@@ -5,11 +5,6 @@
 //! [`api`] is for block drivers in Rust, `rtrs.h` for block drivers in C. Architecture, lock order
 //! and object lifetimes: `Documentation/architecture.rst`.
 
-use kernel::{
-    prelude::*,
-    str::CStr, //
-};
-
 pub mod api;
 mod capi;
 mod client;
@@ -23,6 +18,11 @@ mod session;
 mod stats;
 mod sysfs;
 mod trace;
+
+use kernel::{
+    prelude::*,
+    str::CStr, //
+};
 
 /// Atomics, under the name by which code that is also tested on the host finds them.
 mod atomic {

@@ -4,8 +4,6 @@
 //!
 //! [`proto`] and [`addr`] do not depend on the kernel and are also compiled into the host tests.
 
-use kernel::prelude::*;
-
 pub mod addr;
 mod beat;
 pub mod capi;
@@ -15,6 +13,8 @@ pub mod proto;
 pub mod sockaddr;
 pub mod table;
 pub mod uevent;
+
+use kernel::prelude::*;
 
 /// Atomics, under the name that code also compiled into the host tests uses.
 mod atomic {

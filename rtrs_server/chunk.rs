@@ -26,6 +26,11 @@
 //! client that has the answer finds the chunk free. A client that does not wait for the answer
 //! harms only itself: its early request uses the same memory, to which it has a key.
 
+mod answer;
+mod arrival;
+mod op;
+mod turn;
+
 use kernel::{
     prelude::*,
     sync::atomic::{
@@ -49,11 +54,6 @@ use crate::logic::{
     chunk_state::Begin,
     pile::Link, //
 };
-
-mod answer;
-mod arrival;
-mod op;
-mod turn;
 
 pub(crate) use self::{
     answer::{

@@ -12,6 +12,8 @@
 //! back the chunk and the session's word with the send queue locked, before the device is told;
 //! nothing is locked in there.
 
+mod answer;
+
 use kernel::{
     prelude::*,
     sync::{
@@ -59,8 +61,6 @@ use crate::{
     },
     trace,
 };
-
-mod answer;
 
 /// A chunk of a path.
 pub(crate) type Chunk = chunk::Chunk<Path>;

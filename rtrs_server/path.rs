@@ -18,6 +18,16 @@
 //! * `state`, `info`, `expected` (spinlocks, interrupts off): leaves.
 //! * `live` (RCU): the objects of a path while it carries IO; see [`crate::live`].
 
+mod account;
+mod close;
+pub(crate) mod connect;
+mod fault;
+mod inspect;
+mod owner;
+mod receive;
+mod setup;
+mod start;
+
 use core::fmt;
 use kernel::{
     new_mutex,
@@ -112,16 +122,6 @@ use crate::{
     sysfs::PathDir,
     trace, //
 };
-
-mod account;
-mod close;
-pub(crate) mod connect;
-mod fault;
-mod inspect;
-mod owner;
-mod receive;
-mod setup;
-mod start;
 
 pub(crate) use self::fault::Fault;
 use self::setup::Setup;

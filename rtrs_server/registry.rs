@@ -12,6 +12,9 @@
 //! lists: nothing is allocated, created, freed or waited for under it, and no user is called. The
 //! spinlock of a session's paths nests inside.
 
+mod listening;
+mod room;
+
 use core::{
     fmt,
     num::NonZeroU32, //
@@ -71,9 +74,6 @@ use crate::{
     path::Path,
     session::Session, //
 };
-
-mod listening;
-mod room;
 
 pub(crate) use self::listening::Listening;
 

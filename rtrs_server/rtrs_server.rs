@@ -23,8 +23,6 @@
 //!
 //! Architecture, lock order and lifetimes: `Documentation/server.rst`.
 
-use kernel::prelude::*;
-
 pub mod api;
 mod capi;
 mod chunk;
@@ -45,6 +43,8 @@ mod stats;
 mod sysfs;
 mod trace;
 mod turns;
+
+use kernel::prelude::*;
 
 /// Atomics, under the name by which the logic finds them in the kernel and in host tests.
 mod atomic {

@@ -13,6 +13,10 @@
 //! * Paths are added, and the session is removed from the registry, with the registry locked as
 //!   well. The registry is locked first.
 
+mod life;
+mod linger;
+mod observe;
+
 use core::{
     ffi::c_void,
     num::NonZeroU32, //
@@ -81,10 +85,6 @@ const PATHS_ROOM: usize = 2 * MAX_PATHS;
 
 /// The number of addresses that a session remembers.
 const KEPT_SOURCES: usize = 8;
-
-mod life;
-mod linger;
-mod observe;
 
 /// The reported state of a session.
 struct Link {
