@@ -30,7 +30,6 @@ pub mod ib;
 pub mod kobject;
 pub mod loan;
 pub mod lock;
-pub mod name;
 pub mod noio;
 mod once;
 pub mod pages;

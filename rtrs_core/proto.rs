@@ -23,8 +23,6 @@ pub mod name;
 pub mod qp_size;
 pub mod request;
 
-mod wire;
-
 pub use self::{
     conn::{
         reject_errno,
@@ -109,3 +107,26 @@ pub const LISTEN_BACKLOG: u32 = 64;
 
 /// Reject reason of the connection manager for rejects with a message of this protocol.
 pub const CM_REJ_CONSUMER_DEFINED: u32 = 28;
+
+/// A field of messages of a fixed size: `LEN` bytes at `OFF`. A field beyond the end of its message
+/// does not compile.
+struct Field<const OFF: usize, const LEN: usize>;
+
+impl<const OFF: usize, const LEN: usize> Field<OFF, LEN> {
+    /// Reads the field.
+    fn get<const SIZE: usize>(&self, msg: &[u8; SIZE]) -> [u8; LEN] {
+        const { assert!(OFF <= SIZE && LEN <= SIZE - OFF) };
+        // There is one, by the assertion.
+        let field = msg.get(OFF..).and_then(<[u8]>::first_chunk);
+        field.copied().unwrap_or([0; LEN])
+    }
+
+    /// Writes the field.
+    fn set<const SIZE: usize>(&self, msg: &mut [u8; SIZE], bytes: [u8; LEN]) {
+        const { assert!(OFF <= SIZE && LEN <= SIZE - OFF) };
+        // There is one, by the assertion.
+        if let Some(field) = msg.get_mut(OFF..).and_then(<[u8]>::first_chunk_mut) {
+            *field = bytes;
+        }
+    }
+}

@@ -7,7 +7,6 @@
 pub mod addr;
 mod beat;
 pub mod capi;
-mod display;
 pub mod polls;
 pub mod proto;
 pub mod sockaddr;
@@ -24,6 +23,21 @@ mod atomic {
         Relaxed, //
     };
 }
+
+/// Implements the kernel's `Display`, which the kernel crate's log macros need, for types that have
+/// `core`'s, as code that is also compiled on the host has.
+#[macro_export]
+macro_rules! kernel_display {
+    ($($type:ty),+ $(,)?) => {$(
+        impl ::kernel::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
+kernel_display!(addr::Addr, addr::AddrPair, proto::SessionName);
 
 module! {
     type: CoreModule,

@@ -15,7 +15,6 @@ pub mod listen;
 pub mod path_state;
 pub mod pile;
 pub mod quota;
-pub mod rate;
 pub mod ring;
 pub mod source;
 pub mod turn;

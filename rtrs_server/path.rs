@@ -21,7 +21,6 @@
 mod account;
 mod close;
 pub(crate) mod connect;
-mod fault;
 mod inspect;
 mod owner;
 mod receive;
@@ -123,7 +122,7 @@ use crate::{
     trace, //
 };
 
-pub(crate) use self::fault::Fault;
+pub(crate) use self::close::Fault;
 use self::setup::Setup;
 
 const NS_PER_MS: u64 = 1_000_000;

@@ -66,9 +66,9 @@ use crate::{
         quota::{
             largest_sum,
             OverQuota,
+            Rate,
             Resource, //
         },
-        rate::Rate,
         source::Source, //
     },
     path::Path,

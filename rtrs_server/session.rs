@@ -13,7 +13,6 @@
 //! * Paths are added, and the session is removed from the registry, with the registry locked as
 //!   well. The registry is locked first.
 
-mod life;
 mod linger;
 mod observe;
 

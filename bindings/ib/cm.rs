@@ -22,11 +22,13 @@ use kernel::{
 
 use super::{
     consumer::Consumer,
-    device::Device,
+    device::{
+        Device,
+        Name, //
+    },
     sockaddr::SockAddr, //
 };
 use crate::{
-    name::Name,
     raw,
     workqueue::{
         HasWork,

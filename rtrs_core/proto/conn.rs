@@ -101,7 +101,7 @@ pub struct ConnReq {
 
 /// The fields of a [`ConnReq`].
 mod req {
-    use crate::proto::wire::Field;
+    use crate::proto::Field;
 
     pub(super) const HEAD: Field<2, 4> = Field;
     pub(super) const CID: Field<6, 2> = Field;
@@ -217,7 +217,7 @@ pub struct ConnAccept {
 
 /// The fields of a [`ConnAccept`], and of a [`ConnReject`], which has the first two.
 mod answer {
-    use crate::proto::wire::Field;
+    use crate::proto::Field;
 
     pub(super) const HEAD: Field<0, 4> = Field;
     pub(super) const ERRNO: Field<4, 2> = Field;

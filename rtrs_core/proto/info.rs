@@ -12,10 +12,7 @@ use super::{
         MSG_INFO_RSP, //
     },
     name::SessionName,
-    wire::{
-        self,
-        Field, //
-    },
+    Field, //
 };
 
 /// The type of either message.
@@ -129,7 +126,7 @@ impl<'a> InfoRsp<'a> {
     ) -> Result<usize, ProtoError> {
         let mut count: u16 = 0;
         for desc in descs {
-            wire::put(buf, Self::size(count), desc.to_bytes().as_flattened())?;
+            put(buf, Self::size(count), desc.to_bytes().as_flattened())?;
             count = count.checked_add(1).ok_or(ProtoError::DescCount)?;
         }
         if count == 0 {
@@ -139,7 +136,19 @@ impl<'a> InfoRsp<'a> {
         let mut head = [0; HEAD_SIZE];
         TYPE.set(&mut head, MSG_INFO_RSP.to_le_bytes());
         COUNT.set(&mut head, count.to_le_bytes());
-        wire::put(buf, 0, &head)?;
+        put(buf, 0, &head)?;
         Ok(Self::size(count))
     }
+}
+
+/// Writes `bytes` at `off`.
+fn put(buf: &mut [u8], off: usize, bytes: &[u8]) -> Result<(), ProtoError> {
+    let end = off
+        .checked_add(bytes.len())
+        .ok_or(ProtoError::BufferTooSmall)?;
+    let dst = buf.get_mut(off..end).ok_or(ProtoError::BufferTooSmall)?;
+
+    // PANIC: `dst` was cut to the length of `bytes`.
+    dst.copy_from_slice(bytes);
+    Ok(())
 }

@@ -5,7 +5,7 @@
 use super::{
     error::ProtoError,
     request::Kind,
-    wire::Field, //
+    Field, //
 };
 
 /// Message types, the first two bytes of every message that is sent or written.

@@ -12,6 +12,7 @@ use kernel::sync::{
 };
 
 use rtrs_bindings::ratelimit::pr_info_caused_by;
+use rtrs_core::proto::ProtoError;
 
 use super::{
     Owner,
@@ -21,6 +22,32 @@ use crate::logic::path_state::{
     CloseReason,
     ServerPathState, //
 };
+
+/// A violation of the protocol.
+pub(crate) enum Fault {
+    /// A message that is not valid.
+    Proto(ProtoError),
+    /// A request for a chunk that has an unanswered request on this path.
+    Busy,
+    /// A message that must not come here.
+    Unexpected(&'static str),
+}
+
+impl From<ProtoError> for Fault {
+    fn from(e: ProtoError) -> Self {
+        Self::Proto(e)
+    }
+}
+
+impl Fault {
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Proto(e) => e.as_str(),
+            Self::Busy => "request for a chunk in use",
+            Self::Unexpected(what) => what,
+        }
+    }
+}
 
 impl Path {
     /// Takes down everything except operations that the user is still working on. Those only have

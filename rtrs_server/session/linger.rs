@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A session without a path: it is kept for a while for a client that comes back, and then ends.
+//! A session without a path: it is kept for a while for a client that comes back, and then ends. And
+//! whether the client of a session lives, for another session that wants its name.
 //!
 //! # Locking
 //!
-//! `Session::link`, then the registry.
+//! `Session::link`, then the registry; `Session::question` (spinlock, interrupts off), then
+//! `Session::paths`.
 
 use kernel::{
     sync::{
@@ -28,6 +30,7 @@ use rtrs_bindings::workqueue::{
 use rtrs_core::proto::PathWait;
 
 use super::Session;
+use crate::logic::admission::Verdict;
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Session { self.expiry }
@@ -114,5 +117,30 @@ impl Session {
     /// [`Session::is_kept`] and the start of this. Any context.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Acquire)
+    }
+
+    /// Whether its client has left in an orderly way, as far as the server can tell. Any context.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Relaxed)
+    }
+
+    /// A path that was up ends; `left` if its client ended it. Any context.
+    pub(crate) fn note_end(&self, left: bool) {
+        self.left.store(left, Relaxed);
+    }
+
+    /// Whether its client lives: asks it on all paths, and listens. `now` is in nanoseconds of the
+    /// monotonic clock. The caller has to repeat this until there is an answer. A path that is just
+    /// starting counts as an answer: the client has asked for its chunks. Any context.
+    pub(crate) fn asked_for_life(&self, now: u64) -> Verdict {
+        let mut question = self.question.lock();
+        let paths = self.paths.lock();
+        let alive = paths.iter().filter(|path| !path.is_closing());
+        let verdict = question.poll(now, alive.clone().any(|path| path.was_heard()));
+
+        if verdict == Verdict::Ask {
+            alive.for_each(|path| path.ask());
+        }
+        verdict
     }
 }

@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 use rtrs_core::addr::Addr;
 use rtrs_server_logic::logic::{
-    rate::{Rate, BURST_SECS},
+    quota::{Rate, BURST_SECS},
     source::{gives_way, Prefixes, Source},
 };
 
