@@ -4,13 +4,17 @@
 //!
 //! # Locking
 //!
-//! [`CLIENT`] is a mutex. It is held for lookups and to add a device to the class, never while
-//! waiting for a path. Events of RDMA devices take it, and paths need these events to come back. So
-//! an allocation with it held must not wait for IO.
+//! [`Client::sessions`] is a mutex. It is held for lookups, never while waiting for a path. Events
+//! of RDMA devices take it, and paths need these events to come back. So an allocation with it held
+//! must not wait for IO.
 
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
 use rtrs_bindings::{
     class::Class,
@@ -26,15 +30,14 @@ use rtrs_bindings::{
     },
     noio,
     ratelimit::pr_err_ratelimited,
+    rcu::RcuCell,
     workqueue::{
         Options as QueueOptions,
         OwnedQueue, //
     },
 };
-use rtrs_core::table::Tables;
 
 use crate::{
-    debugfs,
     session::{
         Options,
         Session, //
@@ -43,13 +46,12 @@ use crate::{
 };
 
 /// The module's state.
+#[pin_data]
 struct Client {
-    // Waits for readers, which look at sessions.
-    _debugfs: Tables,
-    _watching: Watching<Devices>,
     // Dropped in this order. When the module is unloaded there are no sessions; the others wait for
     // their last users.
-    sessions: KVec<Arc<Session>>,
+    #[pin]
+    sessions: Mutex<KVec<Arc<Session>>>,
     queue: OwnedQueue,
     /// For the users' callbacks. Owner tasks wait for these at times.
     event_queue: OwnedQueue,
@@ -59,31 +61,53 @@ struct Client {
     class: Class,
 }
 
-kernel::sync::global_lock! {
-    // SAFETY: Initialised in `init()`, which the module calls before all other functions.
-    unsafe(uninit) static CLIENT: Mutex<Option<Client>> = None;
+/// The module's state, while the module is loaded.
+static CLIENT: RcuCell<Arc<Client>> = RcuCell::empty();
+
+/// Removes the module's state when dropped; sleeps until nothing of the module runs.
+///
+/// Readers of tables and the watch on devices, which use the state, have to be gone before. A user
+/// of a session keeps the module loaded, so there is no session, and nothing else has the state.
+pub(crate) struct ClientGuard(());
+
+impl Drop for ClientGuard {
+    fn drop(&mut self) {
+        drop(CLIENT.replace(None));
+    }
 }
 
 /// Makes the module's state. Called once, at load.
-pub(crate) fn init() -> Result {
-    // SAFETY: Called once, when the module is loaded.
-    unsafe { CLIENT.init() };
-    let client = Client {
-        _debugfs: debugfs::init()?,
-        _watching: WATCH.start()?,
-        sessions: KVec::new(),
-        queue: OwnedQueue::new(c"rtrs_client", QueueOptions::UNBOUND.mem_reclaim())?,
-        event_queue: OwnedQueue::new(c"rtrs_client_ev", QueueOptions::UNBOUND.mem_reclaim())?,
-        slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
-        rdma: OwnedConsumer::new(MODULE_NAME)?,
-        class: Class::new(c"rtrs-client")?,
-    };
-    *CLIENT.lock() = Some(client);
-    Ok(())
+pub(crate) fn init() -> Result<ClientGuard> {
+    let mem_reclaim = QueueOptions::UNBOUND.mem_reclaim();
+    let client = Arc::pin_init(
+        try_pin_init!(Client {
+            sessions <- new_mutex!(KVec::new(), "rtrs_clt_sessions"),
+            queue: OwnedQueue::new(c"rtrs_client", mem_reclaim)?,
+            event_queue: OwnedQueue::new(c"rtrs_client_ev", mem_reclaim)?,
+            slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
+            rdma: OwnedConsumer::new(MODULE_NAME)?,
+            class: Class::new(c"rtrs-client")?,
+        }),
+        GFP_KERNEL,
+    )?;
+
+    // There was none before.
+    drop(CLIENT.replace(Some(client)));
+    Ok(ClientGuard(()))
+}
+
+/// Returns the module's state. Any context.
+fn get() -> Result<Arc<Client>> {
+    CLIENT.get().ok_or(errno::ESHUTDOWN)
 }
 
 /// The watch on devices, which tells paths about events that they would notice later.
-struct Devices;
+pub(crate) struct Devices;
+
+/// Starts the watch on devices. May sleep.
+pub(crate) fn watch() -> Result<Watching<Devices>> {
+    WATCH.start()
+}
 
 device_watch! {
     static WATCH: Devices = MODULE_NAME;
@@ -103,22 +127,13 @@ impl Watch for Devices {
     }
 }
 
-/// Undoes [`init`]; sleeps until nothing of the module runs. A user of a session keeps the module
-/// loaded, so there is no session.
-pub(crate) fn exit() {
-    let client = CLIENT.lock().take();
-    drop(client);
-}
-
 /// Returns all sessions, as of now. May sleep.
 pub(crate) fn sessions() -> Result<KVec<Arc<Session>>> {
+    let client = get()?;
     noio::scope(|| {
-        let client = CLIENT.lock();
         let mut sessions = KVec::new();
-        if let Some(client) = client.as_ref() {
-            for session in client.sessions.iter() {
-                sessions.push(session.clone(), GFP_KERNEL)?;
-            }
+        for session in client.sessions.lock().iter() {
+            sessions.push(session.clone(), GFP_KERNEL)?;
         }
         Ok(sessions)
     })
@@ -133,35 +148,24 @@ pub(crate) fn open(
     options: Options,
     paths: impl Iterator<Item = (Option<SockAddr>, SockAddr)>,
 ) -> Result<Arc<Session>> {
-    let (queue, event_queue, slow_queue, rdma) = {
-        let client = CLIENT.lock();
-        let client = client.as_ref().ok_or(errno::ESHUTDOWN)?;
-        (
-            client.queue.handle(),
-            client.event_queue.handle(),
-            client.slow_queue.handle(),
-            client.rdma.handle(),
-        )
-    };
-    // Without the lock: a failure drops the user's object.
-    let session = Session::new(queue, event_queue, slow_queue, rdma, options)?;
+    let client = get()?;
+    let session = Session::new(
+        client.queue.handle(),
+        client.event_queue.handle(),
+        client.slow_queue.handle(),
+        client.rdma.handle(),
+        options,
+    )?;
     noio::scope(|| {
-        let mut client = CLIENT.lock();
-        let client = client.as_mut().ok_or(errno::ESHUTDOWN)?;
-        if client.sessions.iter().any(|s| s.name() == session.name()) {
+        let mut sessions = client.sessions.lock();
+        if sessions.iter().any(|s| s.name() == session.name()) {
             return Err(EEXIST);
         }
-        Ok(client.sessions.push(session.clone(), GFP_KERNEL)?)
+        Ok(sessions.push(session.clone(), GFP_KERNEL)?)
     })?;
     let opened = session.add_paths(paths).and_then(|()| {
-        let published = noio::scope(|| {
-            let client = CLIENT.lock();
-            let class = &client.as_ref().ok_or((errno::ESHUTDOWN, None))?.class;
-            session.publish(class)
-        });
-        // Without the lock: dropping the files waits for their users, such as an operator that adds
-        // a path.
-        published.map_err(|(e, files)| {
+        // Dropping the files waits for their users, such as an operator that adds a path.
+        session.publish(&client.class).map_err(|(e, files)| {
             session.stop_adding();
             drop(files);
             e
@@ -180,7 +184,7 @@ pub(crate) fn open(
 /// Ends a session and releases its name. May sleep.
 pub(crate) fn close(session: &Arc<Session>) {
     session.close();
-    if let Some(client) = CLIENT.lock().as_mut() {
-        client.sessions.retain(|s| !Arc::ptr_eq(s, session));
+    if let Ok(client) = get() {
+        client.sessions.lock().retain(|s| !Arc::ptr_eq(s, session));
     }
 }

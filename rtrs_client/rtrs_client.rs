@@ -23,6 +23,7 @@ use kernel::{
     prelude::*,
     str::CStr, //
 };
+use rtrs_bindings::ib::Watching;
 
 /// Atomics, under the name by which code that is also tested on the host finds them.
 mod atomic {
@@ -44,17 +45,23 @@ module! {
     license: "GPL",
 }
 
-struct ClientModule;
+// Field order is teardown order.
+struct ClientModule {
+    // Waits for readers, which look at sessions.
+    _debugfs: rtrs_core::table::Tables,
+    // Waits for events of devices, which look at sessions.
+    _watching: Watching<client::Devices>,
+    _client: client::ClientGuard,
+}
 
 impl kernel::Module for ClientModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        client::init()?;
-        Ok(Self)
-    }
-}
-
-impl Drop for ClientModule {
-    fn drop(&mut self) {
-        client::exit();
+        let client = client::init()?;
+        let watching = client::watch()?;
+        Ok(Self {
+            _debugfs: debugfs::init()?,
+            _watching: watching,
+            _client: client,
+        })
     }
 }
