@@ -5,12 +5,26 @@
 use core::ops::RangeInclusive;
 
 use rtrs_bindings::param::module_params;
-use rtrs_core::proto::heartbeat;
-
-use crate::session::{
-    FailAfter,
-    Tuning, //
+use rtrs_core::proto::{
+    heartbeat,
+    PathWait, //
 };
+
+/// Bounds of the heartbeat interval, in milliseconds.
+pub(crate) const INTERVAL_MS: RangeInclusive<u32> = 100..=60_000;
+/// Bounds of the heartbeat limit.
+pub(crate) const LIMIT: RangeInclusive<u32> = 1..=100;
+/// Bounds of the time that a path may be silent for, in milliseconds.
+pub(crate) const SILENT_MS: RangeInclusive<u32> = 100..=60_000;
+/// Bounds of the time that requests may wait without an answer, in milliseconds.
+pub(crate) const REQUEST_MS: RangeInclusive<u32> = 0..=3_600_000;
+/// Bounds of the ack time-out: the field of the specification has 5 bits.
+pub(crate) const ACK_TIMEOUT_EXPONENT: RangeInclusive<u32> = 0..=31;
+
+const _: () = assert!(
+    heartbeat::DEFAULT_INTERVAL_MS >= *INTERVAL_MS.start()
+        && heartbeat::DEFAULT_INTERVAL_MS <= *INTERVAL_MS.end()
+);
 
 module_params! {
     /// How long requests of new sessions wait for a path, in seconds.
@@ -25,19 +39,19 @@ module_params! {
     static HEARTBEAT_INTERVAL_MS: int =
         "heartbeat_interval_ms", heartbeat::DEFAULT_INTERVAL_MS as i32,
         "milliseconds between heartbeats (default: 5000)",
-        |ms| within(ms, &Tuning::INTERVAL_MS, "has to be 100..60000");
+        |ms| within(ms, &INTERVAL_MS, "has to be 100..60000");
     /// Intervals without a sign of life after which a path of a new session is dead.
     static HEARTBEAT_LIMIT: int = "heartbeat_limit", heartbeat::DEFAULT_LIMIT as i32,
         "heartbeat intervals without a sign of life after which a path is dead (default: 5)",
-        |limit| within(limit, &Tuning::LIMIT, "has to be 1..100");
+        |limit| within(limit, &LIMIT, "has to be 1..100");
     /// How long a path of a new session may be silent for while others are not, in milliseconds.
     static SILENT_PATH_MS: int = "silent_path_ms", 800,
         "milliseconds a path may owe answers and be silent while others of its session are not (default: 800)",
-        |ms| within(ms, &Tuning::SILENT_MS, "has to be 100..60000");
+        |ms| within(ms, &SILENT_MS, "has to be 100..60000");
     /// How long requests of new sessions may wait while none is answered, in milliseconds.
     static REQUEST_TIMEOUT_MS: int = "request_timeout_ms", 120_000,
         "milliseconds requests may wait on a path while none is answered there, 0: for ever (default: 120000)",
-        |ms| within(ms, &Tuning::REQUEST_MS, "has to be 0..3600000");
+        |ms| within(ms, &REQUEST_MS, "has to be 0..3600000");
     /// How long establishing a link may take, in milliseconds.
     static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
         "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
@@ -67,7 +81,56 @@ module_params! {
     /// Exponent of the ack time-out of new sessions.
     static ACK_TIMEOUT: int = "ack_timeout", 0,
         "an unacknowledged packet is repeated after 4.096 us * 2^n, 0: as the connection manager has it (default: 0)",
-        |n| within(n, &Tuning::ACK_TIMEOUT, "has to be 0..31");
+        |n| within(n, &ACK_TIMEOUT_EXPONENT, "has to be 0..31");
+}
+
+/// How long requests wait for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailAfter {
+    /// A number of seconds; 0 means that requests do not wait.
+    Secs(u32),
+    /// For ever.
+    Never,
+}
+
+impl FailAfter {
+    /// Maximum, in seconds: a day.
+    pub(crate) const MAX_SECS: u32 = 86_400;
+
+    /// Converts a number, negative for [`FailAfter::Never`].
+    pub(crate) fn from_int(secs: i32) -> Self {
+        match u32::try_from(secs) {
+            Ok(secs) => Self::Secs(secs.min(Self::MAX_SECS)),
+            Err(_) => Self::Never,
+        }
+    }
+
+    /// The form in which the server is told.
+    pub(crate) fn to_path_wait(self) -> PathWait {
+        match self {
+            Self::Secs(secs) => PathWait::from_secs(secs),
+            Self::Never => PathWait::Forever,
+        }
+    }
+
+    /// Returns the number that [`FailAfter::from_int`] takes.
+    pub(crate) fn to_int(self) -> i32 {
+        match self {
+            Self::Secs(secs) => i32::try_from(secs).unwrap_or(i32::MAX),
+            Self::Never => -1,
+        }
+    }
+
+    /// Parses the text written to a file: seconds, or `off`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == "off" {
+            return Some(Self::Never);
+        }
+        match text.parse() {
+            Ok(secs) if secs <= Self::MAX_SECS => Some(Self::Secs(secs)),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a number is inside its bounds.

@@ -75,6 +75,7 @@ use crate::{
     atomic::Atomic,
     link::Link,
     logic::{
+        creation::Creation,
         path_state::{
             Event,
             Failure,
@@ -87,10 +88,7 @@ use crate::{
         unanswered::Unanswered, //
     },
     request::Io,
-    session::{
-        Creation,
-        Session, //
-    },
+    session::Session,
     stats::Stats,
     sysfs::{
         PathFiles,

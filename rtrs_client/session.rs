@@ -32,7 +32,6 @@ mod uevents;
 mod wait;
 mod watch;
 
-pub(crate) use self::events::Creation;
 pub use self::events::{
     Events,
     LinkEvent, //
@@ -45,7 +44,6 @@ pub(crate) use self::tuning::{
     Knob,
     Tuning, //
 };
-pub(crate) use self::wait::FailAfter;
 
 use kernel::{
     cpu::nr_cpu_ids,
@@ -118,6 +116,7 @@ use crate::{
         policy::Policy,
         unanswered::InARow, //
     },
+    params::FailAfter,
     path::Path,
     request::{
         Cons,

@@ -14,8 +14,6 @@
 
 mod files;
 
-pub(crate) use self::files::STATS_FILES;
-
 use kernel::prelude::*;
 use rtrs_bindings::percpu::{
     Counters,
@@ -299,29 +297,29 @@ impl Stats {
         }
     }
 
-    fn reset_rdma(&self) {
+    pub(crate) fn reset_rdma(&self) {
         self.reset_range(REQUESTS..BYTES + 2);
         self.counters.reset(FAILOVER);
     }
 
-    fn reset_reconnects(&self) {
+    pub(crate) fn reset_reconnects(&self) {
         self.connects.store(0, Relaxed);
         self.failures.store(0, Relaxed);
     }
 
-    fn reset_migration(&self) {
+    pub(crate) fn reset_migration(&self) {
         self.counters.reset(MIGRATED_TO);
         for (_, from) in self.migrated_from.iter() {
             from.store(0, Relaxed);
         }
     }
 
-    fn reset_sg(&self) {
+    pub(crate) fn reset_sg(&self) {
         self.reset_range(SG..SG + hist::SG_BINS);
     }
 
     /// Resets both tables: they show the same samples, and share the maxima.
-    fn reset_latency(&self) {
+    pub(crate) fn reset_latency(&self) {
         self.reset_range(LATENCY..LATENCY + 2 * hist::LATENCY_ROWS);
         for (_, local) in self.local.iter() {
             for max in &local.max_ns {
@@ -331,7 +329,7 @@ impl Stats {
     }
 
     /// Resets all except current values: requests in flight, average latency.
-    fn reset_all(&self) {
+    pub(crate) fn reset_all(&self) {
         self.reset_rdma();
         self.reset_reconnects();
         self.reset_migration();

@@ -17,6 +17,7 @@ use rtrs_bindings::{
     attribute::{
         attributes,
         expect_one,
+        expect_reset,
         Output,
         RemoveSelf, //
     },
@@ -38,13 +39,13 @@ use crate::{
         path_state::State,
         policy::Policy, //
     },
+    params::FailAfter,
     path::Path,
     session::{
-        FailAfter,
         Knob,
         Session, //
     },
-    stats::STATS_FILES,
+    stats::Stats,
 };
 
 /// Bounds of `max_reconnect_attempts`; -1 means no limit.
@@ -91,6 +92,49 @@ attributes! {
         "reconnect" => rw_self(show_reconnect, store_reconnect),
         "disconnect" => rw_self(show_disconnect, store_disconnect),
         "remove_path" => rw_self(show_remove, store_remove),
+    };
+    /// Writing `0`, as documented, or `1`, as the C modules want it, resets the contents of a file.
+    static STATS_FILES: [Path] in "stats" = {
+        "rdma" => rw(
+            |path, out| path.stats().show_rdma(path.inflight(), out),
+            |path, buf| reset(path, buf, Stats::reset_rdma),
+        ),
+        "reconnects" => rw(
+            |path, out| path.stats().show_reconnects(out),
+            |path, buf| reset(path, buf, Stats::reset_reconnects),
+        ),
+        "cpu_migration" => rw(
+            |path, out| path.stats().show_migration(out),
+            |path, buf| reset(path, buf, Stats::reset_migration),
+        ),
+        "cpu_migration_from" => rw(
+            |path, out| path.stats().show_migration_from(out),
+            |path, buf| reset(path, buf, Stats::reset_migration),
+        ),
+        "cpu_migration_to" => rw(
+            |path, out| path.stats().show_migration_to(out),
+            |path, buf| reset(path, buf, Stats::reset_migration),
+        ),
+        "sg_entries" => rw(
+            |path, out| path.stats().show_sg(out),
+            |path, buf| reset(path, buf, Stats::reset_sg),
+        ),
+        "rdma_lat" => rw(
+            |path, out| path.stats().show_ms(out),
+            |path, buf| reset(path, buf, Stats::reset_latency),
+        ),
+        "rdma_lat_us" => rw(
+            |path, out| path.stats().show_us(out),
+            |path, buf| reset(path, buf, Stats::reset_latency),
+        ),
+        "wc_completion" => rw(
+            |path, out| path.stats().show_completions(out),
+            |path, buf| reset(path, buf, |stats| stats.polls.reset()),
+        ),
+        "reset_all" => rw(
+            |_, out| Ok(writeln!(out, "echo 1 to reset all statistics")?),
+            |path, buf| reset(path, buf, Stats::reset_all),
+        ),
     };
 }
 
@@ -145,6 +189,12 @@ impl PathFiles {
 }
 
 /// Returns the written bytes as text, without the newline at the end.
+fn reset(path: &Path, buf: &[u8], what: fn(&Stats)) -> Result {
+    expect_reset(buf)?;
+    what(path.stats());
+    Ok(())
+}
+
 fn text(buf: &[u8]) -> Result<&str> {
     let buf = buf.strip_suffix(b"\n").unwrap_or(buf);
     core::str::from_utf8(buf).map_err(|_| EINVAL)

@@ -47,6 +47,7 @@ use crate::{
     },
     handshake::Acceptor,
     inbox::Inbox,
+    limits::Refusal,
     logic::{
         quota::Resource,
         source::Source, //
@@ -54,7 +55,6 @@ use crate::{
     registry::{
         self,
         Listening,
-        Refusal,
         Registry, //
     },
     turns::Turns,

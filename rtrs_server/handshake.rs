@@ -46,11 +46,11 @@ use rtrs_core::{
 use crate::{
     config,
     context::Context,
+    limits::Refusal,
     path::{
         connect::path_queue_memory,
         Path, //
     },
-    registry::Refusal,
     stats, //
 };
 

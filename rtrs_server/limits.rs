@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on the resources of clients, for all servers together, and
-//! `/sys/module/rtrs_server/quotas`.
+//! Limits on the resources of clients, for all servers together, and reasons to refuse one.
 
+use core::fmt;
 use kernel::{
     pr_err_once,
     prelude::*,
     sync::Arc, //
 };
 
-use rtrs_bindings::{
-    attribute::{
-        attributes,
-        trim_newline, //
-    },
-    compat::this_module,
-    kobject::{
-        Dir,
-        ModuleParent, //
-    },
+use rtrs_core::proto::{
+    errno,
+    RejectErrno, //
 };
 
 use crate::{
@@ -28,8 +21,6 @@ use crate::{
         Quota,
         Resource, //
     },
-    registry::Registry,
-    sysfs::line, //
 };
 
 /// The quotas of this module.
@@ -102,85 +93,56 @@ impl Drop for Share {
     }
 }
 
-/// One resource in sysfs.
-struct Gauge {
-    registry: Arc<Registry>,
-    resource: Resource,
+/// Reason to refuse a connection.
+pub(crate) enum Refusal {
+    /// A quota is exhausted.
+    Quota(OverQuota),
+    /// Another error.
+    Errno(RejectErrno),
 }
 
-/// `/sys/module/rtrs_server/quotas`. Dropping it removes it.
-//
-// Not below the class: there, clients name the directories. Field order is teardown order.
-pub(crate) struct QuotaFiles {
-    _gauges: KVec<Dir<Gauge>>,
-    _top: Dir<()>,
-    _module: ModuleParent,
-}
+impl Refusal {
+    /// The message makes no sense here.
+    pub(crate) const RESET: Self = Self::Errno(RejectErrno::CONNRESET);
 
-impl QuotaFiles {
-    /// Makes the directory. May sleep.
-    pub(crate) fn new(registry: &Arc<Registry>) -> Result<Self> {
-        let module = ModuleParent::new(this_module!())?;
-        let top = Dir::new(&module, c"quotas", &[], Arc::new((), GFP_KERNEL)?)?;
-        let mut gauges = KVec::with_capacity(Resource::COUNT, GFP_KERNEL)?;
-        for resource in Resource::ALL {
-            let gauge = Gauge {
-                registry: registry.clone(),
-                resource,
-            };
-            let gauge = Arc::new(gauge, GFP_KERNEL)?;
-            gauges.push(
-                Dir::new(&top, dir_name(resource), &[&FILES], gauge)?,
-                GFP_KERNEL,
-            )?;
+    /// Returns the errno of the reject message.
+    pub(crate) fn errno(&self) -> RejectErrno {
+        match self {
+            Self::Quota(OverQuota {
+                resource: Resource::Memory | Resource::MemoryPerSource,
+                ..
+            }) => RejectErrno::from_kernel(-errno::ENOMEM),
+            Self::Quota(_) => RejectErrno::from_kernel(-errno::EUSERS),
+            Self::Errno(errno) => *errno,
         }
-        Ok(Self {
-            _gauges: gauges,
-            _top: top,
-            _module: module,
-        })
     }
 }
 
-const fn dir_name(resource: Resource) -> &'static CStr {
-    match resource {
-        Resource::Sessions => c"sessions",
-        Resource::SessionsPerSource => c"sessions_per_source",
-        Resource::Handshakes => c"handshakes",
-        Resource::HandshakesPerSource => c"handshakes_per_source",
-        Resource::PathsPerSession => c"paths_per_session",
-        Resource::Cons => c"cons",
-        Resource::ConsPerPath => c"cons_per_path",
-        Resource::ConsPerSource => c"cons_per_source",
-        Resource::Memory => c"memory",
-        Resource::MemoryPerSource => c"memory_per_source",
+rtrs_core::kernel_display!(OverQuota, Refusal);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(over) => over.fmt(f),
+            Self::Errno(errno) => errno.to_kernel().fmt(f),
+        }
     }
 }
 
-attributes! {
-    /// Files of a quota.
-    static FILES: [Gauge] = {
-        "max" => rw(|gauge, out| line(out, gauge.quota().max()), set_max),
-        "current" => ro(|gauge, out| line(out, gauge.registry.usage(gauge.resource)?)),
-        "refused" => ro(|gauge, out| line(out, gauge.quota().refused())),
-    };
-}
-
-impl Gauge {
-    fn quota(&self) -> &Quota {
-        self.registry.limits().quota(self.resource)
+impl From<OverQuota> for Refusal {
+    fn from(over: OverQuota) -> Self {
+        Self::Quota(over)
     }
 }
 
-fn set_max(gauge: &Gauge, input: &[u8]) -> Result {
-    let max = core::str::from_utf8(trim_newline(input))
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or(EINVAL)?;
+impl From<RejectErrno> for Refusal {
+    fn from(errno: RejectErrno) -> Self {
+        Self::Errno(errno)
+    }
+}
 
-    if gauge.quota().set_max(max) {
-        Ok(())
-    } else {
-        Err(EINVAL)
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Self {
+        Self::Errno(RejectErrno::from_kernel(e.to_errno()))
     }
 }

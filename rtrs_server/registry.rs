@@ -15,10 +15,7 @@
 mod listening;
 mod room;
 
-use core::{
-    fmt,
-    num::NonZeroU32, //
-};
+use core::num::NonZeroU32;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -52,11 +49,13 @@ use crate::{
     context::Context,
     limits::{
         Limits,
+        Refusal,
         Share, //
     },
     logic::{
         admission::{
             held,
+            Claim,
             Held,
             Holder,
             Join,
@@ -123,70 +122,6 @@ pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
 /// The registry. Any context.
 pub(crate) fn get() -> Result<Arc<Registry>> {
     REGISTRY.get().ok_or(ENODEV)
-}
-
-/// Reason to refuse a connection.
-pub(crate) enum Refusal {
-    /// A quota is exhausted.
-    Quota(OverQuota),
-    /// Another error.
-    Errno(RejectErrno),
-}
-
-impl Refusal {
-    /// The message makes no sense here.
-    pub(crate) const RESET: Self = Self::Errno(RejectErrno::CONNRESET);
-
-    /// Returns the errno of the reject message.
-    pub(crate) fn errno(&self) -> RejectErrno {
-        match self {
-            Self::Quota(OverQuota {
-                resource: Resource::Memory | Resource::MemoryPerSource,
-                ..
-            }) => RejectErrno::from_kernel(-errno::ENOMEM),
-            Self::Quota(_) => RejectErrno::from_kernel(-errno::EUSERS),
-            Self::Errno(errno) => *errno,
-        }
-    }
-}
-
-rtrs_core::kernel_display!(OverQuota, Refusal);
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quota(over) => over.fmt(f),
-            Self::Errno(errno) => errno.to_kernel().fmt(f),
-        }
-    }
-}
-
-impl From<OverQuota> for Refusal {
-    fn from(over: OverQuota) -> Self {
-        Self::Quota(over)
-    }
-}
-
-impl From<RejectErrno> for Refusal {
-    fn from(errno: RejectErrno) -> Self {
-        Self::Errno(errno)
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(e: Error) -> Self {
-        Self::Errno(RejectErrno::from_kernel(e.to_errno()))
-    }
-}
-
-/// The answer to a session that asks for a name.
-pub(crate) enum Claim {
-    /// The session has the name.
-    Granted,
-    /// The old owner of the name is about to go.
-    Wait,
-    /// Another session has it, or this session has another name.
-    Refused,
 }
 
 /// Objects that were made without the lock, for use with the lock held.

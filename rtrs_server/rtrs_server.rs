@@ -70,7 +70,7 @@ module! {
 struct ServerModule {
     // Waits for readers, which look at sessions.
     _debugfs: rtrs_core::table::Tables,
-    _quotas: limits::QuotaFiles,
+    _quotas: sysfs::QuotaFiles,
     _totals: stats::Totals,
     _class: sysfs::ClassGuard,
     _registry: registry::RegistryGuard,
@@ -83,7 +83,7 @@ impl kernel::Module for ServerModule {
         let class = sysfs::init()?;
         Ok(Self {
             _debugfs: debugfs::init()?,
-            _quotas: limits::QuotaFiles::new(&registry)?,
+            _quotas: sysfs::QuotaFiles::new(&registry)?,
             _totals: stats::Totals::new()?,
             _class: class,
             _registry: guard,

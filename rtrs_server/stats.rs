@@ -39,8 +39,6 @@ use rtrs_core::{
     proto::Dir as Direction, //
 };
 
-use crate::path::Path;
-
 /// Requests, and bytes of data and user messages. Each is a pair of read and write.
 const REQUESTS: usize = 0;
 const BYTES: usize = REQUESTS + 2;
@@ -139,15 +137,43 @@ impl Stats {
     }
 
     /// Resets all counters but that of requests in flight.
-    fn reset_rdma(&self) {
+    pub(crate) fn reset_rdma(&self) {
         for index in REQUESTS..BYTES + 2 {
             self.counters.reset(index);
         }
     }
 
-    fn reset_all(&self) {
+    pub(crate) fn reset_all(&self) {
         self.reset_rdma();
         self.polls.reset();
+    }
+
+    /// The first four fields are those of the C implementation; the fifth is documented.
+    pub(crate) fn show_rdma(&self, out: &mut Output<'_>) -> Result {
+        let sum = |index| self.counters.sum(index);
+
+        Ok(writeln!(
+            out,
+            "{} {} {} {} {}",
+            sum(REQUESTS),
+            sum(BYTES),
+            sum(REQUESTS + 1),
+            sum(BYTES + 1),
+            self.inflight()
+        )?)
+    }
+
+    /// Maximum of completions found by one poll, all completions, polls that found any.
+    pub(crate) fn show_completions(&self, out: &mut Output<'_>) -> Result {
+        let polls = &self.polls;
+
+        Ok(writeln!(
+            out,
+            "{} {} {}",
+            polls.most(),
+            polls.completions(),
+            polls.polls()
+        )?)
     }
 }
 
@@ -162,50 +188,4 @@ attributes! {
             }
         ),
     };
-    /// Files of a path's statistics.
-    pub(crate) static STATS_FILES: [Path] in "stats" = {
-        "rdma" => rw(show_rdma, |path, input| reset(path, input, Stats::reset_rdma)),
-        "wc_completion" => rw(show_completions, |path, input| {
-            reset(path, input, |stats| stats.polls.reset())
-        }),
-        "reset_all" => rw(
-            |_, out| Ok(writeln!(out, "echo 1 to reset all statistics")?),
-            |path, input| reset(path, input, Stats::reset_all)
-        ),
-    };
-}
-
-fn reset(path: &Path, input: &[u8], what: fn(&Stats)) -> Result {
-    expect_reset(input)?;
-    what(path.stats());
-    Ok(())
-}
-
-/// The first four fields are those of the C implementation; the fifth is documented.
-fn show_rdma(path: &Path, out: &mut Output<'_>) -> Result {
-    let stats = path.stats();
-    let sum = |index| stats.counters.sum(index);
-
-    Ok(writeln!(
-        out,
-        "{} {} {} {} {}",
-        sum(REQUESTS),
-        sum(BYTES),
-        sum(REQUESTS + 1),
-        sum(BYTES + 1),
-        stats.inflight()
-    )?)
-}
-
-/// Maximum of completions found by one poll, all completions, polls that found any.
-fn show_completions(path: &Path, out: &mut Output<'_>) -> Result {
-    let polls = &path.stats().polls;
-
-    Ok(writeln!(
-        out,
-        "{} {} {}",
-        polls.most(),
-        polls.completions(),
-        polls.polls()
-    )?)
 }

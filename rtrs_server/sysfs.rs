@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operator's view: `/sys/class/rtrs-server/<session>/paths/<client@server>`.
+//! The operator's view: `/sys/class/rtrs-server/<session>/paths/<client@server>`, and
+//! `/sys/module/rtrs_server/quotas`.
 
 use core::fmt;
 use kernel::{
@@ -12,26 +13,39 @@ use rtrs_bindings::{
     attribute::{
         attributes,
         expect_one,
+        expect_reset,
+        trim_newline, //
         Group,
         Output,
-        RemoveSelf, //
+        RemoveSelf,
     },
     class::{
         Class,
         ClassDevice,
         Uevent, //
     },
-    kobject::Dir,
+    compat::this_module,
+    kobject::{
+        Dir,
+        ModuleParent, //
+    },
     rcu::RcuCell,
     uuid::Uuid,
 };
 use rtrs_core::addr::Addr;
 
 use crate::{
-    logic::path_state::CloseReason,
+    logic::{
+        path_state::CloseReason,
+        quota::{
+            Quota,
+            Resource, //
+        },
+    },
     path::Path,
+    registry::Registry,
     session::Session,
-    stats::STATS_FILES, //
+    stats::Stats, //
 };
 
 /// The class, while the module is loaded.
@@ -130,6 +144,32 @@ attributes! {
         }),
         "disconnect" => rw_self(|_, out| line(out, "Usage: echo 1 > disconnect"), disconnect),
     };
+    static STATS_FILES: [Path] in "stats" = {
+        "rdma" => rw(
+            |path, out| path.stats().show_rdma(out),
+            |path, input| reset(path, input, Stats::reset_rdma),
+        ),
+        "wc_completion" => rw(
+            |path, out| path.stats().show_completions(out),
+            |path, input| reset(path, input, |stats| stats.polls.reset()),
+        ),
+        "reset_all" => rw(
+            |_, out| Ok(writeln!(out, "echo 1 to reset all statistics")?),
+            |path, input| reset(path, input, Stats::reset_all),
+        ),
+    };
+    /// Files of a quota.
+    static QUOTA_FILES: [Gauge] = {
+        "max" => rw(|gauge, out| line(out, gauge.quota().max()), set_max),
+        "current" => ro(|gauge, out| line(out, gauge.registry.usage(gauge.resource)?)),
+        "refused" => ro(|gauge, out| line(out, gauge.quota().refused())),
+    };
+}
+
+fn reset(path: &Path, input: &[u8], what: fn(&Stats)) -> Result {
+    expect_reset(input)?;
+    what(path.stats());
+    Ok(())
 }
 
 /// A file with one value.
@@ -157,4 +197,78 @@ fn disconnect(path: &Arc<Path>, input: &[u8], file: RemoveSelf<'_>) -> Result {
         path.close(CloseReason::Operator);
     }
     Ok(())
+}
+
+/// One resource in sysfs.
+struct Gauge {
+    registry: Arc<Registry>,
+    resource: Resource,
+}
+
+/// `/sys/module/rtrs_server/quotas`. Dropping it removes it.
+//
+// Not below the class: there, clients name the directories. Field order is teardown order.
+pub(crate) struct QuotaFiles {
+    _gauges: KVec<Dir<Gauge>>,
+    _top: Dir<()>,
+    _module: ModuleParent,
+}
+
+impl QuotaFiles {
+    /// Makes the directory. May sleep.
+    pub(crate) fn new(registry: &Arc<Registry>) -> Result<Self> {
+        let module = ModuleParent::new(this_module!())?;
+        let top = Dir::new(&module, c"quotas", &[], Arc::new((), GFP_KERNEL)?)?;
+        let mut gauges = KVec::with_capacity(Resource::COUNT, GFP_KERNEL)?;
+        for resource in Resource::ALL {
+            let gauge = Gauge {
+                registry: registry.clone(),
+                resource,
+            };
+            let gauge = Arc::new(gauge, GFP_KERNEL)?;
+            gauges.push(
+                Dir::new(&top, dir_name(resource), &[&QUOTA_FILES], gauge)?,
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(Self {
+            _gauges: gauges,
+            _top: top,
+            _module: module,
+        })
+    }
+}
+
+const fn dir_name(resource: Resource) -> &'static CStr {
+    match resource {
+        Resource::Sessions => c"sessions",
+        Resource::SessionsPerSource => c"sessions_per_source",
+        Resource::Handshakes => c"handshakes",
+        Resource::HandshakesPerSource => c"handshakes_per_source",
+        Resource::PathsPerSession => c"paths_per_session",
+        Resource::Cons => c"cons",
+        Resource::ConsPerPath => c"cons_per_path",
+        Resource::ConsPerSource => c"cons_per_source",
+        Resource::Memory => c"memory",
+        Resource::MemoryPerSource => c"memory_per_source",
+    }
+}
+
+impl Gauge {
+    fn quota(&self) -> &Quota {
+        self.registry.limits().quota(self.resource)
+    }
+}
+
+fn set_max(gauge: &Gauge, input: &[u8]) -> Result {
+    let max = core::str::from_utf8(trim_newline(input))
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or(EINVAL)?;
+
+    if gauge.quota().set_max(max) {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
 }

@@ -76,10 +76,10 @@ use crate::{
         Atomic,
         Relaxed, //
     },
+    logic::creation::Creation,
     params,
     path::Path,
     request::MessageSlot,
-    session::Creation,
     stats::Stamp,
     MODULE_NAME,
 };

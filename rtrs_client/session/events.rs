@@ -30,20 +30,22 @@ use rtrs_bindings::{
 
 use super::{
     restore::Outcome,
-    FailAfter,
     Session, //
 };
 use crate::{
     atomic::Relaxed,
     link::Link,
     logic::{
-        creation::Creator,
+        creation::{
+            Creation,
+            Creator, //
+        },
         link_events::LinkState, //
     },
+    params::FailAfter,
     path::Path, //
 };
 
-pub(crate) use crate::logic::creation::Creation;
 pub use crate::logic::link_events::LinkEvent;
 
 /// A user that receives link events.

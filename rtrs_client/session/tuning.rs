@@ -9,11 +9,13 @@
 use core::ops::RangeInclusive;
 
 use kernel::prelude::*;
-use rtrs_core::proto::heartbeat;
 
-use crate::atomic::{
-    Atomic,
-    Relaxed, //
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    params,
 };
 
 /// A number with bounds that the operator may change at any time.
@@ -68,33 +70,14 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// Bounds of the heartbeat interval, in milliseconds.
-    pub(crate) const INTERVAL_MS: RangeInclusive<u32> = 100..=60_000;
-    /// Bounds of the heartbeat limit.
-    pub(crate) const LIMIT: RangeInclusive<u32> = 1..=100;
-    /// Bounds of the time that a path may be silent for, in milliseconds.
-    pub(crate) const SILENT_MS: RangeInclusive<u32> = 100..=60_000;
-    /// Bounds of the time that requests may wait without an answer, in milliseconds.
-    pub(crate) const REQUEST_MS: RangeInclusive<u32> = 0..=3_600_000;
-    /// Bounds of the ack time-out: the field of the specification has 5 bits.
-    pub(crate) const ACK_TIMEOUT: RangeInclusive<u32> = 0..=31;
-
     /// With the values of the module parameters.
     pub(super) fn from_params() -> Self {
         Self {
-            heartbeat_interval_ms: Knob::new(
-                crate::params::heartbeat_interval_ms(),
-                &Self::INTERVAL_MS,
-            ),
-            heartbeat_limit: Knob::new(crate::params::heartbeat_limit(), &Self::LIMIT),
-            silent_path_ms: Knob::new(crate::params::silent_path_ms(), &Self::SILENT_MS),
-            request_timeout_ms: Knob::new(crate::params::request_timeout_ms(), &Self::REQUEST_MS),
-            ack_timeout: Knob::new(crate::params::ack_timeout(), &Self::ACK_TIMEOUT),
+            heartbeat_interval_ms: Knob::new(params::heartbeat_interval_ms(), &params::INTERVAL_MS),
+            heartbeat_limit: Knob::new(params::heartbeat_limit(), &params::LIMIT),
+            silent_path_ms: Knob::new(params::silent_path_ms(), &params::SILENT_MS),
+            request_timeout_ms: Knob::new(params::request_timeout_ms(), &params::REQUEST_MS),
+            ack_timeout: Knob::new(params::ack_timeout(), &params::ACK_TIMEOUT_EXPONENT),
         }
     }
 }
-
-const _: () = assert!(
-    heartbeat::DEFAULT_INTERVAL_MS >= *Tuning::INTERVAL_MS.start()
-        && heartbeat::DEFAULT_INTERVAL_MS <= *Tuning::INTERVAL_MS.end()
-);

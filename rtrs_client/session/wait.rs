@@ -27,6 +27,20 @@
 //!
 //! Parking: any. Resuming and failing: work items of the session, and the owner tasks of its paths.
 
+use super::Session;
+use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    params::FailAfter,
+    request::{
+        Connection,
+        Turn,
+        Unsent, //
+    },
+    trace, //
+};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -45,70 +59,6 @@ use rtrs_bindings::{
         WorkExt, //
     },
 };
-use rtrs_core::proto::PathWait;
-
-use super::Session;
-use crate::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    request::{
-        Connection,
-        Turn,
-        Unsent, //
-    },
-    trace, //
-};
-
-/// How long requests wait for a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailAfter {
-    /// A number of seconds; 0 means that requests do not wait.
-    Secs(u32),
-    /// For ever.
-    Never,
-}
-
-impl FailAfter {
-    /// Maximum, in seconds: a day.
-    pub(crate) const MAX_SECS: u32 = 86_400;
-
-    /// Converts a number, negative for [`FailAfter::Never`].
-    pub(crate) fn from_int(secs: i32) -> Self {
-        match u32::try_from(secs) {
-            Ok(secs) => Self::Secs(secs.min(Self::MAX_SECS)),
-            Err(_) => Self::Never,
-        }
-    }
-
-    /// The form in which the server is told.
-    pub(crate) fn to_path_wait(self) -> PathWait {
-        match self {
-            Self::Secs(secs) => PathWait::from_secs(secs),
-            Self::Never => PathWait::Forever,
-        }
-    }
-
-    /// Returns the number that [`FailAfter::from_int`] takes.
-    pub(crate) fn to_int(self) -> i32 {
-        match self {
-            Self::Secs(secs) => i32::try_from(secs).unwrap_or(i32::MAX),
-            Self::Never => -1,
-        }
-    }
-
-    /// Parses the text written to a file: seconds, or `off`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        if text == "off" {
-            return Some(Self::Never);
-        }
-        match text.parse() {
-            Ok(secs) if secs <= Self::MAX_SECS => Some(Self::Secs(secs)),
-            _ => None,
-        }
-    }
-}
 
 /// Interval at which requests are offered again when there are paths, but none took them. The
 /// device empties its queues all the time, and the owner of a failed path notices that soon.

@@ -211,3 +211,14 @@ impl<A: Copy + PartialEq, const N: usize> Default for Sources<A, N> {
         Self::new()
     }
 }
+
+/// The answer to a session that asks for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The session has the name.
+    Granted,
+    /// The old owner of the name is about to go.
+    Wait,
+    /// Another session has it, or this session has another name.
+    Refused,
+}

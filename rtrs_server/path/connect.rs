@@ -62,6 +62,7 @@ use crate::{
     },
     limits::{
         Limits,
+        Refusal,
         Share, //
     },
     logic::{
@@ -72,7 +73,6 @@ use crate::{
             Resource, //
         }, //
     },
-    registry::Refusal,
     OWNER, //
 };
 

@@ -32,13 +32,15 @@ use super::{
     NS_PER_MS, //
 };
 use crate::{
-    logic::path_state::{
-        Action,
-        CloseReason,
-        Event,
-        ServerPathState, //
+    logic::{
+        admission::Claim,
+        path_state::{
+            Action,
+            CloseReason,
+            Event,
+            ServerPathState, //
+        },
     },
-    registry::Claim,
     trace, //
 };
 

@@ -15,12 +15,12 @@ use rtrs_bindings::{
 };
 
 use super::{
-    Refusal,
     Registry,
     RATES, //
 };
 use crate::{
     config,
+    limits::Refusal,
     logic::{
         quota::{
             OverQuota,
