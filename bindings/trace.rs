@@ -9,12 +9,12 @@
 //! tracepoints! {
 //!     // SAFETY: As in trace.h.
 //!     unsafe {
-//!         my_event(name: str, number: u32);
+//!         my_event(name: str, number: u32, why: text);
 //!     }
 //! }
 //!
 //! if my_event::enabled() {
-//!     my_event::fire(c"it", 1);
+//!     my_event::fire(c"it", 1, "no reason");
 //! }
 //! ```
 //!
@@ -22,12 +22,35 @@
 //!
 //! The kernel crate's `declare_trace!` supports only events in its own bindings.
 
+use core::marker::PhantomData;
+
+/// Text for an event: `struct rtrs_text` in `trace_text.h`.
+#[doc(hidden)]
+#[repr(C)]
+pub struct Text<'a> {
+    ptr: *const u8,
+    len: usize,
+    _text: PhantomData<&'a str>,
+}
+
+impl<'a> Text<'a> {
+    /// For an event that copies `text`.
+    pub fn new(text: &'a str) -> Self {
+        Self {
+            ptr: text.as_ptr(),
+            len: text.len(),
+            _text: PhantomData,
+        }
+    }
+}
+
 /// Declares events: for each a module with `enabled()` and `fire()`.
 ///
 /// # Safety
 ///
 /// `unsafe` asserts that the header declares the same event: a `str` is a `const char *` that is
-/// copied and not kept, other types are those of the same size.
+/// copied and not kept, a `text` a `const struct rtrs_text *` for which the same is true; other
+/// types are those of the same size.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __tracepoints {
@@ -59,7 +82,7 @@ macro_rules! __tracepoints {
                 #[allow(clippy::too_many_arguments)]
                 pub(super) fn fire($($arg: $crate::trace::arg_type!($type)),+) {
                     // SAFETY: The declaration of the event asserts that the types are right;
-                    // strings are zero-terminated, and are copied.
+                    // strings are zero-terminated, texts have a length, and both are copied.
                     unsafe {
                         [< rust_do_trace_ $name >]($($crate::trace::raw_value!($type, $arg)),+)
                     }
@@ -73,6 +96,7 @@ macro_rules! __tracepoints {
 #[doc(hidden)]
 macro_rules! __trace_raw_type {
     (str) => { *const ::kernel::ffi::c_char };
+    (text) => { *const $crate::trace::Text<'_> };
     ($type:ident) => { $type };
 }
 
@@ -81,6 +105,9 @@ macro_rules! __trace_raw_type {
 macro_rules! __trace_arg_type {
     (str) => {
         &::core::ffi::CStr
+    };
+    (text) => {
+        &str
     };
     ($type:ident) => {
         $type
@@ -92,6 +119,9 @@ macro_rules! __trace_arg_type {
 macro_rules! __trace_raw_value {
     (str, $arg:ident) => {
         ::kernel::str::CStrExt::as_char_ptr($arg)
+    };
+    (text, $arg:ident) => {
+        &$crate::trace::Text::new($arg)
     };
     ($type:ident, $arg:ident) => {
         $arg

@@ -12,6 +12,8 @@
 #include <linux/limits.h>
 #include <linux/tracepoint.h>
 
+#include "trace_text.h"
+
 #define rtrs_clt_show_dir(dir) \
 	__print_symbolic(dir, { 0, "READ" }, { 1, "WRITE" })
 
@@ -75,18 +77,18 @@ DEFINE_RTRS_CLT_CONN_EVENT(rtrs_rdma_error_recovery);
 
 /* The state of a path changes; error is the last one, 0 if there was none. */
 TRACE_EVENT(rtrs_clt_path_state,
-	TP_PROTO(const char *sess, const char *path, const char *old, const char *new,
-		 int error, const char *why),
+	TP_PROTO(const char *sess, const char *path, const struct rtrs_text *old,
+		 const struct rtrs_text *new, int error, const struct rtrs_text *why),
 
 	TP_ARGS(sess, path, old, new, error, why),
 
 	TP_STRUCT__entry(
 		__string(sess, sess)
 		__string(path, path)
-		__string(old, old)
-		__string(new, new)
+		__string_len(old, old->ptr, old->len)
+		__string_len(new, new->ptr, new->len)
 		__field(int, error)
-		__string(why, why)
+		__string_len(why, why->ptr, why->len)
 	),
 
 	TP_fast_assign(
@@ -106,7 +108,7 @@ TRACE_EVENT(rtrs_clt_path_state,
 
 /* The server broke the protocol; the path is about to be closed. */
 TRACE_EVENT(rtrs_clt_violation,
-	TP_PROTO(const char *sess, const char *path, u32 cid, const char *why),
+	TP_PROTO(const char *sess, const char *path, u32 cid, const struct rtrs_text *why),
 
 	TP_ARGS(sess, path, cid, why),
 
@@ -114,7 +116,7 @@ TRACE_EVENT(rtrs_clt_violation,
 		__string(sess, sess)
 		__string(path, path)
 		__field(u32, cid)
-		__string(why, why)
+		__string_len(why, why->ptr, why->len)
 	),
 
 	TP_fast_assign(

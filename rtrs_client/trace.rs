@@ -47,8 +47,8 @@ tracepoints! {
         rtrs_rdma_error_recovery(
             sess: str, path: str, state: i32, attempts: i32, max: i32, fail: i32, success: i32,
         );
-        rtrs_clt_path_state(sess: str, path: str, old: str, new: str, error: i32, why: str);
-        rtrs_clt_violation(sess: str, path: str, cid: u32, why: str);
+        rtrs_clt_path_state(sess: str, path: str, old: text, new: text, error: i32, why: text);
+        rtrs_clt_violation(sess: str, path: str, cid: u32, why: text);
         rtrs_clt_issue(
             sess: str, path: str, cid: u32, id: u32, dir: u32, data_len: u64, usr_len: u32,
             failover: bool,
@@ -160,16 +160,7 @@ pub(crate) fn resume(session: &Session, id: u16, result: i32) {
 
 /// The server broke the protocol.
 pub(crate) fn violation(core: &LinkCore, con: u16, why: &str) {
-    if !rtrs_clt_violation::enabled() {
-        return;
-    }
-    // No allocation is possible here.
-    let mut text = [0; 64];
-    let room = text.len() - 1;
-    for (to, from) in text.iter_mut().zip(why.bytes().take(room)) {
-        *to = from;
-    }
-    if let Ok(why) = CStr::from_bytes_until_nul(&text) {
+    if rtrs_clt_violation::enabled() {
         let (sess, path) = names(core);
         rtrs_clt_violation::fire(sess, path, con.into(), why);
     }
@@ -240,21 +231,16 @@ pub(crate) fn path_state(path: &Path, old: State, new: State) {
         return;
     }
     let (error, why) = path.status(|s| s.last_error).unwrap_or((0, "none"));
-    let fire = || -> Result {
-        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
-        let old = CString::try_from_fmt(fmt!("{}", old.as_str()))?;
-        let new = CString::try_from_fmt(fmt!("{}", new.as_str()))?;
-        let why = CString::try_from_fmt(fmt!("{}", why))?;
-        rtrs_clt_path_state::fire(
-            path.session().name().as_cstr(),
-            &name,
-            &old,
-            &new,
-            error,
-            &why,
-        );
-        Ok(())
-    };
     // Without memory there is no event.
-    let _ = fire();
+    let Ok(name) = CString::try_from_fmt(fmt!("{}", PathName(path))) else {
+        return;
+    };
+    rtrs_clt_path_state::fire(
+        path.session().name().as_cstr(),
+        &name,
+        old.as_str(),
+        new.as_str(),
+        error,
+        why,
+    );
 }

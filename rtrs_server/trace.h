@@ -16,6 +16,8 @@
 #include <linux/limits.h>
 #include <linux/tracepoint.h>
 
+#include "trace_text.h"
+
 #define rtrs_srv_show_dir(dir) \
 	__print_symbolic(dir, { 0, "READ" }, { 1, "WRITE" })
 
@@ -159,17 +161,17 @@ TRACE_EVENT(send_io_resp_imm,
 );
 
 DECLARE_EVENT_CLASS(rtrs_srv_path_class,
-	TP_PROTO(const char *sess, const char *path, const char *old, const char *new,
-		 const char *why),
+	TP_PROTO(const char *sess, const char *path, const struct rtrs_text *old,
+		 const struct rtrs_text *new, const struct rtrs_text *why),
 
 	TP_ARGS(sess, path, old, new, why),
 
 	TP_STRUCT__entry(
 		__string(sess, sess)
 		__string(path, path)
-		__string(old, old)
-		__string(new, new)
-		__string(why, why)
+		__string_len(old, old->ptr, old->len)
+		__string_len(new, new->ptr, new->len)
+		__string_len(why, why->ptr, why->len)
 	),
 
 	TP_fast_assign(
@@ -188,8 +190,8 @@ DECLARE_EVENT_CLASS(rtrs_srv_path_class,
 
 #define DEFINE_RTRS_SRV_PATH_EVENT(name) \
 DEFINE_EVENT(rtrs_srv_path_class, name, \
-	TP_PROTO(const char *sess, const char *path, const char *old, const char *new, \
-		 const char *why), \
+	TP_PROTO(const char *sess, const char *path, const struct rtrs_text *old, \
+		 const struct rtrs_text *new, const struct rtrs_text *why), \
 	TP_ARGS(sess, path, old, new, why))
 
 /* The state of a path changes. */

@@ -6,14 +6,10 @@
 //!
 //! # Context
 //!
-//! Requests: any. Paths: their owner tasks; allocates.
+//! Any.
 
 use core::ffi::CStr;
-use kernel::{
-    prelude::*,
-    str::CString,
-    sync::Arc, //
-};
+use kernel::sync::Arc;
 use rtrs_bindings::{
     ib::QueuePair,
     trace::tracepoints, //
@@ -45,8 +41,8 @@ tracepoints! {
             sess: str, path: str, dir: u32, need_inval: bool, always_invalidate: bool,
             msg_id: u32, wr_cnt: i32, signal_interval: u32, state: i32, error: i32,
         );
-        rtrs_srv_path_state(sess: str, path: str, old: str, new: str, why: str);
-        rtrs_srv_violation(sess: str, path: str, old: str, new: str, why: str);
+        rtrs_srv_path_state(sess: str, path: str, old: text, new: text, why: text);
+        rtrs_srv_violation(sess: str, path: str, old: text, new: text, why: text);
     }
 }
 
@@ -174,24 +170,17 @@ pub(crate) fn answer(op: &Op, qp: &QueuePair, errno: i32) {
     }
 }
 
-/// The state of a path changes. May sleep.
+/// The state of a path changes. Any context.
 pub(crate) fn path_state(path: &Path, old: ServerPathState, new: ServerPathState) {
     if !rtrs_srv_path_state::enabled() {
         return;
     }
-    let fire = || -> Result {
-        let why = match new {
-            ServerPathState::Closing(reason) | ServerPathState::Closed(reason) => reason.as_str(),
-            _ => "",
-        };
-        let old = CString::try_from_fmt(fmt!("{}", old.as_str()))?;
-        let new = CString::try_from_fmt(fmt!("{}", new.as_str()))?;
-        let why = CString::try_from_fmt(fmt!("{}", why))?;
-        rtrs_srv_path_state::fire(path.session().cname(), path.cname(), &old, &new, &why);
-        Ok(())
+    let why = match new {
+        ServerPathState::Closing(reason) | ServerPathState::Closed(reason) => reason.as_str(),
+        _ => "",
     };
-    // Without memory there is no event.
-    let _ = fire();
+    let (old, new) = (old.as_str(), new.as_str());
+    rtrs_srv_path_state::fire(path.session().cname(), path.cname(), old, new, why);
 }
 
 /// The client broke the protocol. Any context.
@@ -199,23 +188,9 @@ pub(crate) fn violation(path: &Path, what: &str) {
     if !rtrs_srv_violation::enabled() {
         return;
     }
-    let mut text = [0; 64];
-    // The last byte stays zero.
-    for (to, from) in text.iter_mut().zip(what.bytes().take(63)) {
-        *to = from;
-    }
-    let what = CStr::from_bytes_until_nul(&text).unwrap_or_default();
-    rtrs_srv_violation::fire(
-        path.session().cname(),
-        path.cname(),
-        match path.state() {
-            ServerPathState::Handshaking => c"handshaking",
-            ServerPathState::InfoPending => c"info-pending",
-            ServerPathState::Starting => c"starting",
-            ServerPathState::Connected => c"connected",
-            ServerPathState::Closing(_) | ServerPathState::Closed(_) => c"closing",
-        },
-        c"closing",
-        what,
-    );
+    let old = match path.state() {
+        ServerPathState::Closed(_) => "closing",
+        state => state.as_str(),
+    };
+    rtrs_srv_violation::fire(path.session().cname(), path.cname(), old, "closing", what);
 }
