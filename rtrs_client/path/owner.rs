@@ -324,7 +324,7 @@ impl Path {
                     if let Event::LinkError(_) = event {
                         owner.record.lost(time::now_ns());
                     }
-                    self.session.path_down();
+                    self.session.path_down(self);
                 }
             }
             next = self.act(owner, action);
@@ -347,13 +347,8 @@ impl Path {
     ) {
         let stats = self.stats();
 
-        match after.notice {
-            Notice::None => {}
-            Notice::Up => {
-                stats.connected();
-                self.session.note_path(self, true);
-            }
-            Notice::Down => self.session.note_path(self, false),
+        if after.notice == Notice::Up {
+            stats.connected();
         }
         let (connects, _) = stats.reconnects();
         if before.state() == State::Connecting
@@ -400,7 +395,7 @@ impl Path {
             );
         }
         self.arm_heartbeat();
-        self.session.path_up();
+        self.session.path_up(self);
     }
 
     /// Carries out an action; returns the event that follows at once.

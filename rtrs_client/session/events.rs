@@ -97,8 +97,9 @@ impl Session {
         }
     }
 
-    /// A path takes requests. Owner task of the path.
-    pub(crate) fn path_up(self: &Arc<Self>) {
+    /// A path takes requests: tells all that count paths. Owner task of the path.
+    pub(crate) fn path_up(self: &Arc<Self>, path: &Arc<Path>) {
+        self.note_path(path, true);
         self.events.state.lock().told.path_up();
         self.stop_waiting_for_path();
         self.start_watch();
@@ -106,7 +107,8 @@ impl Session {
     }
 
     /// A path takes no requests any more. Owner task of the path.
-    pub(crate) fn path_down(self: &Arc<Self>) {
+    pub(crate) fn path_down(self: &Arc<Self>, path: &Arc<Path>) {
+        self.note_path(path, false);
         self.events.state.lock().told.path_down();
         if self.wait_for_path() && self.fail_after() == FailAfter::Secs(0) {
             self.note_failing();

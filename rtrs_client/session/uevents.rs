@@ -105,7 +105,7 @@ impl Session {
     }
 
     /// A path takes requests, or stops taking them. Owner task of the path.
-    pub(crate) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
+    pub(super) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
         let mut paths = 0u32;
         self.for_each_path(|_| paths = paths.saturating_add(1));
         let forgotten = {
