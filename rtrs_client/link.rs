@@ -41,14 +41,16 @@ use rtrs_bindings::{
     },
     places::Kept,
 };
-use rtrs_core::proto::{
-    ChunkImm,
-    Geometry,
-    Liveness,
-    RemoteBuf,
-    Room,
-    RECV_BATCH,
-    SERVICE_QUEUE_DEPTH, //
+use rtrs_core::{
+    proto::{
+        ChunkImm,
+        Geometry,
+        Liveness,
+        RemoteBuf,
+        Room,
+        SERVICE_QUEUE_DEPTH, //
+    },
+    qp_size::RECV_BATCH,
 };
 
 use crate::{

@@ -20,7 +20,6 @@ pub mod imm;
 pub mod info;
 pub mod io;
 pub mod name;
-pub mod qp_size;
 pub mod request;
 
 pub use self::{
@@ -63,11 +62,6 @@ pub use self::{
         WriteMsg, //
     },
     name::SessionName,
-    qp_size::{
-        QpLimits,
-        QpSize,
-        RECV_BATCH, //
-    },
     request::{
         ChunkImm,
         Kind,

@@ -2,13 +2,15 @@
 
 //! rtrs-core: code that client and server of the RDMA transport share.
 //!
-//! [`proto`] and [`addr`] do not depend on the kernel and are also compiled into the host tests.
+//! [`proto`], [`addr`] and [`qp_size`] do not depend on the kernel and are also compiled into the
+//! host tests.
 
 pub mod addr;
 mod beat;
 pub mod capi;
 pub mod polls;
 pub mod proto;
+pub mod qp_size;
 pub mod sockaddr;
 pub mod table;
 pub mod uevent;

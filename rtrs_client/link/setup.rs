@@ -45,20 +45,24 @@ use rtrs_bindings::{
     pages::Pages,
     ratelimit::pr_err_ratelimited,
 };
-use rtrs_core::proto::{
-    reject_errno,
-    ChunkImm,
-    ConnAccept,
-    ConnReq,
-    Geometry,
-    InfoReq,
-    InfoRsp,
-    QpLimits,
-    QpSize,
-    Room,
-    MAX_SEGMENTS,
-    RECV_BATCH,
-    SERVICE_QUEUE_DEPTH, //
+use rtrs_core::{
+    proto::{
+        reject_errno,
+        ChunkImm,
+        ConnAccept,
+        ConnReq,
+        Geometry,
+        InfoReq,
+        InfoRsp,
+        Room,
+        MAX_SEGMENTS,
+        SERVICE_QUEUE_DEPTH, //
+    },
+    qp_size::{
+        QpLimits,
+        QpSize,
+        RECV_BATCH, //
+    },
 };
 
 use super::{

@@ -30,14 +30,18 @@ use rtrs_bindings::{
     pages::Pages,
     workqueue::WorkExt,
 };
-use rtrs_core::proto::{
-    ConnAccept,
-    ConnReq,
-    InfoReq,
-    QpLimits,
-    QpSize,
-    RejectErrno,
-    SERVICE_QUEUE_DEPTH, //
+use rtrs_core::{
+    proto::{
+        ConnAccept,
+        ConnReq,
+        InfoReq,
+        RejectErrno,
+        SERVICE_QUEUE_DEPTH, //
+    },
+    qp_size::{
+        QpLimits,
+        QpSize, //
+    },
 };
 
 use super::{

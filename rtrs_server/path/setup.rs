@@ -10,7 +10,7 @@ use rtrs_bindings::ib::{
     Domain,
     Endpoint, //
 };
-use rtrs_core::proto::RECV_BATCH;
+use rtrs_core::qp_size::RECV_BATCH;
 
 use super::Path;
 use crate::limits::Share;

@@ -13,6 +13,7 @@ pub mod atomic;
 mod source {
     pub mod addr;
     pub mod proto;
+    pub mod qp_size;
 }
 
 #[path = "../../../../bindings/ib/sendq.rs"]
@@ -26,5 +27,6 @@ pub mod flight;
 
 pub use source::{
     addr,
-    proto, //
+    proto,
+    qp_size, //
 };

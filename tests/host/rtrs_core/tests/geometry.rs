@@ -6,8 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use proptest::prelude::*;
-use rtrs_core::proto::{
-    conn::ConnAccept, geometry::*, imm::Imm, io::*, qp_size::*, request::*, ProtoError,
+use rtrs_core::{
+    proto::{conn::ConnAccept, geometry::*, imm::Imm, io::*, request::*, ProtoError},
+    qp_size::*,
 };
 
 fn default_geometry() -> Geometry {

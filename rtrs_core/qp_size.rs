@@ -8,9 +8,9 @@
 //! retry for ever when the receiver is not ready. Send queues are guarded by exact accounting
 //! (`rtrs_bindings::ib::sendq`), so a small queue leads to waiting, never to an overflow.
 
-use super::{
-    error::ProtoError,
+use crate::proto::{
     heartbeat::ANSWERS,
+    ProtoError,
     SERVICE_QUEUE_DEPTH, //
 };
 
