@@ -21,11 +21,10 @@
 //! * `active` (RCU): the link, for submitters.
 
 mod device;
+mod heartbeat;
 mod operator;
 mod owner;
 mod silence;
-mod trial;
-mod unanswered;
 
 use core::fmt;
 use kernel::{
@@ -225,7 +224,7 @@ impl_work_item! {
     impl WorkItem<OWNER> for Path { owner::run }
     impl WorkItem<TIMER> for Path { owner::timer_fired }
     impl WorkItem<DEADLINE> for Path { owner::deadline_passed }
-    impl WorkItem<BEAT> for Path { owner::beat }
+    impl WorkItem<BEAT> for Path { heartbeat::beat }
 }
 
 impl<const ID: u64> DelayedOn<ID> for Path {

@@ -9,10 +9,7 @@
 
 use kernel::{
     prelude::*,
-    sync::{
-        rcu,
-        Arc, //
-    },
+    sync::Arc,
     time::{
         delay::fsleep,
         msecs_to_jiffies,
@@ -29,7 +26,6 @@ use rtrs_bindings::{
     time,
     workqueue::DelayedWorkExt, //
 };
-use rtrs_core::proto::heartbeat::HbAction;
 
 use super::{
     Failed,
@@ -97,37 +93,7 @@ pub(super) fn deadline_passed(path: &Arc<Path>) {
     path.notify(|notes| notes.deadline = Some(link));
 }
 
-/// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
-/// heartbeat's own state, and the ticks of a path do not overlap.
-pub(super) fn beat(path: &Arc<Path>) {
-    let guard = rcu::read_lock();
-    let Some(link) = path.link(&guard) else {
-        return;
-    };
-    let core = &link.core;
-    let rx = core.liveness.take();
-    let action = {
-        let mut known = path.heartbeat.lock();
-        let limit = path.session.tuning().heartbeat_limit.get();
-        core.liveness.tick(&mut known.0, rx, limit)
-    };
-    match action {
-        HbAction::Nothing => {}
-        HbAction::SendHb => link.send_heartbeat(),
-        HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
-    }
-    path.look_at_requests(link, rx.io);
-    path.end_trial();
-    drop(guard);
-    path.arm_heartbeat();
-}
-
 impl Path {
-    pub(super) fn arm_heartbeat(self: &Arc<Self>) {
-        let ms = self.session.tuning().heartbeat_interval_ms.get();
-        self.beat.mod_delayed(self, msecs_to_jiffies(ms));
-    }
-
     /// Handles the notes. Returns whether there were any.
     fn attend(self: &Arc<Self>, owner: &mut Owner, notes: Inbox) -> bool {
         let Inbox {

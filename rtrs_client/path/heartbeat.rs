@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The heartbeat of a path that is up, and what is looked at with each tick: requests that are not
+//! answered (see [`unanswered`]), and the end of a trial (see [`trial`]).
+//!
+//! # Context
+//!
+//! The tick, which does not run twice at a time for a path. A trial is begun and cancelled by the
+//! owner task, while `beat` does not run; the question whether there is one may be asked in any
+//! context.
+//!
+//! [`trial`]: crate::logic::trial
+//! [`unanswered`]: crate::logic::unanswered
+
+use kernel::{
+    sync::{
+        rcu,
+        Arc, //
+    },
+    time::msecs_to_jiffies, //
+};
+use rtrs_bindings::{
+    errno,
+    ratelimit::pr_warn_ratelimited,
+    time,
+    workqueue::DelayedWorkExt, //
+};
+use rtrs_core::proto::heartbeat::HbAction;
+
+use super::Path;
+use crate::{
+    atomic::Relaxed,
+    link::Link,
+    logic::{
+        trial::Record,
+        unanswered::Verdict, //
+    },
+};
+
+const NS_PER_SEC: u64 = 1_000_000_000;
+
+/// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
+/// heartbeat's own state, and the ticks of a path do not overlap.
+pub(super) fn beat(path: &Arc<Path>) {
+    let guard = rcu::read_lock();
+    let Some(link) = path.link(&guard) else {
+        return;
+    };
+    let core = &link.core;
+    let rx = core.liveness.take();
+    let action = {
+        let mut known = path.heartbeat.lock();
+        let limit = path.session.tuning().heartbeat_limit.get();
+        core.liveness.tick(&mut known.0, rx, limit)
+    };
+    match action {
+        HbAction::Nothing => {}
+        HbAction::SendHb => link.send_heartbeat(),
+        HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
+    }
+    path.look_at_requests(link, rx.io);
+    path.end_trial();
+    drop(guard);
+    path.arm_heartbeat();
+}
+
+impl Path {
+    pub(super) fn arm_heartbeat(self: &Arc<Self>) {
+        let ms = self.session.tuning().heartbeat_interval_ms.get();
+        self.beat.mod_delayed(self, msecs_to_jiffies(ms));
+    }
+
+    /// Gives up the link, which is the one that is up, if requests wait there and none is answered.
+    /// `answered` says whether one was answered in the interval that is over.
+    fn look_at_requests(&self, link: &Link, answered: bool) {
+        let in_a_row = self.session.unanswered();
+        if answered {
+            in_a_row.answered();
+        }
+        let timeout = in_a_row.timeout_ns(self.session.tuning().request_timeout_ms.get());
+        let now = time::now_ns();
+        let due = {
+            let waits = link.waits_for_io();
+            let mut known = self.heartbeat.lock();
+            known.1.interval(now, answered, waits, timeout)
+        };
+        let Some(timeout) = timeout.filter(|_| due) else {
+            return;
+        };
+        // Without the lock, as there may be very many requests.
+        let (count, age) = link.oldest();
+        let verdict = self.heartbeat.lock().1.look(now, age, timeout);
+        if verdict == Verdict::Fine {
+            return;
+        }
+        pr_warn_ratelimited!(
+            "{}: {} requests wait for an answer, the oldest for {} s\n",
+            self,
+            count,
+            age / NS_PER_SEC
+        );
+        // A server that does not order copies may execute both at the same time, or the second one
+        // first.
+        if verdict == Verdict::Stalled && link.core.orders_copies() && in_a_row.may_give_up() {
+            let errno = errno::ETIMEDOUT.to_errno();
+            link.core.fail("requests are not answered", errno);
+        }
+    }
+
+    /// Whether the path only takes requests that no other path takes.
+    pub(crate) fn is_on_trial(&self) -> bool {
+        self.trial_end_ns.load(Relaxed) != 0
+    }
+
+    /// Returns the seconds that are left of its trial, rounded up; 0 if it is not on trial. A trial
+    /// ends with a heartbeat, so its last second may be longer.
+    pub(crate) fn trial_secs(&self) -> u64 {
+        match self.trial_end_ns.load(Relaxed) {
+            0 => 0,
+            end_ns => end_ns
+                .saturating_sub(time::now_ns())
+                .div_ceil(NS_PER_SEC)
+                .max(1),
+        }
+    }
+
+    /// The path comes up: begins a trial if its `record` is bad.
+    pub(super) fn begin_trial(&self, record: &mut Record) {
+        let end_ns = record.came_up(time::now_ns());
+
+        self.trial_end_ns.store(end_ns, Relaxed);
+    }
+
+    /// Ends the trial if its time is over.
+    fn end_trial(&self) {
+        if self.is_on_trial() && self.trial_end_ns.load(Relaxed) <= time::now_ns() {
+            self.no_trial();
+        }
+    }
+
+    /// Ends or cancels the trial.
+    pub(super) fn no_trial(&self) {
+        self.trial_end_ns.store(0, Relaxed);
+    }
+}
