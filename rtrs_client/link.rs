@@ -107,6 +107,8 @@ struct Tables {
     flights: Flights<LinkCore>,
     /// Buffers for data that are copied.
     bounce: Option<Bounce>,
+    /// The answer with the chunks, and behind it the request for them.
+    info: Region,
     /// Receive buffers, by connection; empty unless the server sends new keys.
     recv: KVec<Region>,
 }
@@ -124,7 +126,6 @@ pub(crate) struct LinkCore {
     kept: Atomic<bool>,
     domain: SetOnce<Arc<Domain>>,
     tables: SetOnce<Tables>,
-    info: SetOnce<Region>,
     /// Pieces of data that are sent from where they are, without registration.
     direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
@@ -178,7 +179,6 @@ impl LinkCore {
                 kept: Atomic::new(false),
                 domain: SetOnce::new(),
                 tables: SetOnce::new(),
-                info: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
                 orders_copies: Atomic::new(false),

@@ -171,21 +171,16 @@ impl Link {
     pub(crate) fn ask_info(&self) -> Result {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
-        let domain = core.domain.as_ref().ok_or(EINVAL)?;
+        let tables = core.tables.as_ref().ok_or(EINVAL)?;
+        let region = &tables.info;
         let qp = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
 
         let rsp_size = InfoRsp::size(geometry.queue_depth());
-        let region = new_region(domain, rsp_size + InfoReq::SIZE, Direction::Bidirectional)?;
         let name = *core.path.session().name();
         region.write(rsp_size, &InfoReq { name }.to_bytes())?;
-        if !core.info.populate(region) {
-            return Err(EBUSY);
-        }
-        let region = core.info.as_ref().ok_or(EBUSY)?;
         let send = Sges::from(region.sge(rsp_size, InfoReq::SIZE)?);
         qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
         // Posted before the request for the chunks, so that they are done when its answer comes.
-        let tables = core.tables.as_ref().ok_or(EINVAL)?;
         let mut chain = Chain::<BOUNCE_MRS>::new(qp);
         for mr in tables.bounce.iter().flat_map(Bounce::mrs) {
             chain.reg_mr(mr, Access::REMOTE_WRITE);
@@ -202,14 +197,13 @@ impl Link {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
         let tables = core.tables.as_ref().ok_or(EINVAL)?;
-        let region = core.info.as_ref().ok_or(EINVAL)?;
 
         if len > InfoRsp::size(geometry.queue_depth()) {
             return Err(errno::EPROTO);
         }
         let mut buf = KVVec::<u8>::with_capacity(len, GFP_KERNEL)?;
         buf.extend_with(len, 0, GFP_KERNEL)?;
-        region.read(0, &mut buf)?;
+        tables.info.read(0, &mut buf)?;
         InfoRsp::parse(&buf)
             .and_then(|rsp| {
                 geometry.for_each_chunk(rsp.descs(), |id, buf| {
@@ -287,6 +281,8 @@ impl LinkCore {
             .attrs()
             .max_fast_reg_pages
             .min(MAX_SEGMENTS + 1);
+        let info = InfoRsp::size(depth) + InfoReq::SIZE;
+        let info = new_region(domain, info, Direction::Bidirectional)?;
         let mut recv = KVec::new();
         if self.new_rkey.load(Relaxed) {
             for con in 0..self.cons.count() {
@@ -330,6 +326,7 @@ impl LinkCore {
                 slot,
             )?,
             bounce,
+            info,
             recv,
         };
         if self.tables.populate(tables) {
