@@ -2,8 +2,20 @@
 
 //! rtrs-client: sessions to RTRS servers.
 //!
-//! [`api`] is for block drivers in Rust, `rtrs.h` for block drivers in C. Architecture, lock order
-//! and object lifetimes: `Documentation/architecture.rst`.
+//! | module | noun |
+//! |---|---|
+//! | [`api`] | the interface for users of the client |
+//! | `capi` | the same under the names of the C API |
+//! | `params` | module parameters, checked |
+//! | `client` | the sessions of the module, and their names |
+//! | `session` | one server, over all its paths |
+//! | `path` | one way to a server, and its owner task |
+//! | `link` | the connections of a path, from one attempt to connect to their end |
+//! | `request` | a request, whichever path it takes |
+//! | `stats`, `sysfs`, `debugfs`, `trace` | how all that is observed |
+//! | [`logic`] | decisions that need no kernel |
+//!
+//! Architecture, lock order and object lifetimes: `Documentation/architecture.rst`.
 
 pub mod api;
 mod capi;
