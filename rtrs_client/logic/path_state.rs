@@ -16,7 +16,7 @@
 use core::fmt;
 
 /// Number of a link, or of the timer that was armed after it. Counts from 1.
-pub type Link = u32;
+pub type LinkId = u32;
 
 /// The reason why a path has no link and does not try to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,23 +118,23 @@ pub enum Event {
     /// The path was created and must connect.
     Start,
     /// The link is up: all connections established, info exchanged.
-    Established(Link),
+    Established(LinkId),
     /// The link could not be established.
     ConnectFailed {
         /// The link.
-        link: Link,
+        link: LinkId,
         /// The meaning of the failure.
         failure: Failure,
     },
     /// The link, which was up, failed: error completion, disconnect, heartbeat, violation by the
     /// peer.
-    LinkError(Link),
+    LinkError(LinkId),
     /// Tearing down the link is done.
-    TornDown(Link),
+    TornDown(LinkId),
     /// The timer armed after this link fired.
-    TimerFired(Link),
+    TimerFired(LinkId),
     /// The device of this link is going away.
-    DeviceGone(Link),
+    DeviceGone(LinkId),
     /// A device that may carry the path has come, or its port came up.
     DeviceBack,
     /// Addresses have come or gone, maybe the path's.
@@ -153,20 +153,20 @@ pub enum Action {
     /// Nothing.
     None,
     /// Begin to establish this link, and cancel the timer if it is armed.
-    Connect(Link),
+    Connect(LinkId),
     /// Quiesce, drain and free this link, then send [`Event::TornDown`]. A link that is still
     /// connecting is torn down the same way, its late success or failure has no effect.
-    TearDown(Link),
+    TearDown(LinkId),
     /// Arm the timer for attempt number `attempt` (from 1) and send [`Event::TimerFired`].
     ArmTimer {
         /// Number of the next attempt since the path was up last.
         attempt: u32,
         /// The link for the event.
-        link: Link,
+        link: LinkId,
     },
     /// Arm the timer, or change it if it is armed, for an attempt in a moment, and send
     /// [`Event::TimerFired`] with this link.
-    ArmSoon(Link),
+    ArmSoon(LinkId),
     /// Cancel the timer.
     CancelTimer,
     /// Cancel the timer and drop the owner's reference. No later event is looked at.
@@ -216,7 +216,7 @@ pub struct Transition {
 pub struct PathMachine {
     state: State,
     /// Latest link, 0 before the first.
-    link: Link,
+    link: LinkId,
     /// Attempts that failed since the path was last up, or since the last command of the operator.
     attempts: u32,
     /// Number of latest attempts in a row that were refused as [`Failure::Unknown`].
@@ -255,7 +255,7 @@ impl PathMachine {
     }
 
     /// The latest link, 0 before the first; it exists if [`State::has_link`].
-    pub const fn link(&self) -> Link {
+    pub const fn link(&self) -> LinkId {
         self.link
     }
 

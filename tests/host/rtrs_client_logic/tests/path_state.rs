@@ -16,10 +16,10 @@ struct Owner {
     machine: PathMachine,
     max_attempts: i32,
     /// The link that exists.
-    link: Option<Link>,
+    link: Option<LinkId>,
     /// It is being torn down.
     tearing: bool,
-    timer: Option<Link>,
+    timer: Option<LinkId>,
     /// What the session believes.
     up: bool,
     released: bool,
