@@ -4,9 +4,9 @@
 //!
 //! # Locking
 //!
-//! * `link` (mutex): the state of the session that was reported to the user and sysfs. Taken by
-//!   owner tasks of its paths and by its own timer, and held while the user's link callbacks run.
-//!   No other task waits for it. The registry nests inside.
+//! * `announced` (mutex): the state of the session that was reported to the user and sysfs. Taken
+//!   by owner tasks of its paths and by its own timer, and held while the user's link callbacks
+//!   run. No other task waits for it. The registry nests inside.
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
 //!   queue pairs nest inside, since the end of an operation hands the chunk to another path.
 //! * `sources` and `share` (spinlocks, interrupts off): leaves.
@@ -86,7 +86,7 @@ const PATHS_ROOM: usize = 2 * MAX_PATHS;
 const KEPT_SOURCES: usize = 8;
 
 /// The reported state of a session.
-struct Link {
+struct Announced {
     /// Paths that are up, or about to be.
     shown: u32,
     dir: Option<SessionDir>,
@@ -123,7 +123,7 @@ pub struct Session {
     #[pin]
     paths: SpinLockIrq<KVec<Arc<Path>>>,
     #[pin]
-    link: Mutex<Link>,
+    announced: Mutex<Announced>,
     /// The user was told that the session is up; see [`Session::is_kept`].
     kept: Atomic<bool>,
     /// The user is being told that the session is down; see [`Session::is_ending`].
@@ -164,8 +164,8 @@ impl Session {
                 violations: Atomic::new(0),
                 private: Atomic::new(core::ptr::null_mut()),
                 paths <- new_spinlock_irq!(paths, "rtrs_srv_paths"),
-                link <- new_mutex!(
-                    Link {
+                announced <- new_mutex!(
+                    Announced {
                         shown: 0,
                         dir: None,
                         up: false,
@@ -287,7 +287,7 @@ impl Session {
     /// Makes the words, unless they are there. May sleep for as long as the user likes.
     pub(crate) fn make_words(&self) -> Result {
         // With the lock held no other task makes them.
-        let _link = self.link.lock();
+        let _link = self.announced.lock();
 
         if self.words.as_ref().is_some() {
             return Ok(());
@@ -408,7 +408,7 @@ impl Session {
     }
 
     //
-    // Name and link
+    // Name, and what was announced
     //
 
     /// Whether its name is taken, as seen by other sessions that want it.
@@ -441,20 +441,22 @@ impl Session {
         wait: PathWait,
         f: impl FnOnce(&SessionDir) -> Result<R>,
     ) -> Result<R> {
-        let mut link = self.link.lock();
+        let mut announced = self.announced.lock();
 
-        if link.dir.is_none() {
-            link.dir = Some(SessionDir::new(self)?);
+        if announced.dir.is_none() {
+            announced.dir = Some(SessionDir::new(self)?);
         }
-        let result = self.tell_up(&mut link).and_then(|()| match &link.dir {
-            Some(dir) => f(dir),
-            None => Err(EIO),
-        });
+        let result = self
+            .tell_up(&mut announced)
+            .and_then(|()| match &announced.dir {
+                Some(dir) => f(dir),
+                None => Err(EIO),
+            });
         match result {
             Ok(_) => {
-                link.shown = link.shown.saturating_add(1);
+                announced.shown = announced.shown.saturating_add(1);
                 // Announced with a path in it, so that user space has something to look at.
-                if let Some(dir) = &link.dir {
+                if let Some(dir) = &announced.dir {
                     dir.announce();
                 }
                 self.set_path_wait(wait);
@@ -462,16 +464,16 @@ impl Session {
                     self.sources.lock().note(addr);
                 }
             }
-            Err(_) if link.shown == 0 => link.dir = None,
+            Err(_) if announced.shown == 0 => announced.dir = None,
             Err(_) => (),
         }
         result
     }
 
-    fn tell_up(&self, link: &mut Link) -> Result {
-        if !link.up {
+    fn tell_up(&self, announced: &mut Announced) -> Result {
+        if !announced.up {
             self.ctx.service().link_up(self)?;
-            link.up = true;
+            announced.up = true;
             self.kept.store(true, Release);
         }
         Ok(())
@@ -480,16 +482,16 @@ impl Session {
     /// A path for which [`Session::path_up`] succeeded is not usable any more, and its directory is
     /// gone. `told` if user space was told of the path. May sleep.
     pub(crate) fn path_down(&self, path: &Path, told: bool) {
-        let mut link = self.link.lock();
+        let mut announced = self.announced.lock();
 
-        link.shown = link.shown.saturating_sub(1);
+        announced.shown = announced.shown.saturating_sub(1);
         if told {
-            link.connected = link.connected.saturating_sub(1);
-            let last = link.connected == 0;
-            self.send_event(&mut link, path, false, last);
+            announced.connected = announced.connected.saturating_sub(1);
+            let last = announced.connected == 0;
+            self.send_event(&mut announced, path, false, last);
         }
-        if link.shown == 0 {
-            link.dir = None;
+        if announced.shown == 0 {
+            announced.dir = None;
         }
     }
 

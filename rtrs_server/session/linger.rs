@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A session without a path: it is kept for a while for a client that comes back, and then ends. And
-//! whether the client of a session lives, for another session that wants its name.
+//! A session without a path: it is kept for a while for a client that comes back, and then ends.
+//! And whether the client of a session lives, for another session that wants its name.
 //!
 //! # Locking
 //!
-//! `Session::link`, then the registry; `Session::question` (spinlock, interrupts off), then
+//! `Session::announced`, then the registry; `Session::question` (spinlock, interrupts off), then
 //! `Session::paths`.
 
 use kernel::{
@@ -90,23 +90,23 @@ impl Session {
         {
             // Locked first: a path that is added after the decision cannot come up before the
             // decision was carried out.
-            let mut link = self.link.lock();
+            let mut announced = self.announced.lock();
             // Decided with the registry locked, so that a client that comes back gets a correct
             // answer.
             if !self.ctx.registry().give_up(self) {
                 return;
             }
-            if link.up {
+            if announced.up {
                 self.ctx.service().link_down(self);
                 self.set_private(core::ptr::null_mut());
-                link.up = false;
+                announced.up = false;
             }
             self.ending.store(false, Release);
         }
         self.ctx.registry().forget(self);
     }
 
-    /// The user's view of the session ends. `link` and the registry are locked.
+    /// The user's view of the session ends. `announced` and the registry are locked.
     pub(crate) fn unkeep(&self) {
         self.ending.store(true, Release);
         self.kept.store(false, Release);

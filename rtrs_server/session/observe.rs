@@ -15,7 +15,7 @@ use rtrs_core::uevent::{
 };
 
 use super::{
-    Link,
+    Announced,
     Session,
     PATHS_ROOM, //
 };
@@ -30,28 +30,34 @@ use crate::{
 impl Session {
     /// A path for which [`Session::path_up`] succeeded admits IO: tells user space. May sleep.
     pub(crate) fn path_connected(&self, path: &Path) {
-        let mut link = self.link.lock();
+        let mut announced = self.announced.lock();
 
-        link.connected = link.connected.saturating_add(1);
-        let first = link.connected == 1;
-        self.send_event(&mut link, path, true, first);
+        announced.connected = announced.connected.saturating_add(1);
+        let first = announced.connected == 1;
+        self.send_event(&mut announced, path, true, first);
     }
 
     /// Must be called while the directory exists: the event is one of its device.
-    pub(super) fn send_event(&self, link: &mut Link, path: &Path, up: bool, session_too: bool) {
-        link.number = link.number.wrapping_add(1);
+    pub(super) fn send_event(
+        &self,
+        announced: &mut Announced,
+        path: &Path,
+        up: bool,
+        session_too: bool,
+    ) {
+        announced.number = announced.number.wrapping_add(1);
         let event = PathEvent {
             up,
             session_too,
             session: self.name(),
             path: path.addrs(),
             health: Health {
-                up: link.connected,
-                paths: link.shown,
+                up: announced.connected,
+                paths: announced.shown,
             },
-            number: link.number,
+            number: announced.number,
         };
-        if let Some(dir) = &link.dir {
+        if let Some(dir) = &announced.dir {
             // Best effort: without memory there is no event.
             let _ = event.send(|vars| dir.uevent(vars));
         }
