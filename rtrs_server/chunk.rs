@@ -52,7 +52,7 @@ use rtrs_core::proto::Dir;
 
 use crate::logic::{
     chunk_state::Begin,
-    pile::Link, //
+    pile::PileLink, //
 };
 
 pub(crate) use self::{
@@ -132,17 +132,17 @@ pub(crate) struct Chunk<H: Home> {
     since: Atomic<u64>,
     stamp: Atomic<u32>,
     /// Its link in the pile of chunks that wait for the user.
-    link: Link,
+    below: PileLink,
     region: Region,
     reply: Reply,
     /// The chunk's own key, if it changes with each request.
     mr: Option<Mr>,
 }
 
-impl<H: Home> AsRef<Link> for Chunk<H> {
+impl<H: Home> AsRef<PileLink> for Chunk<H> {
     #[inline(always)]
-    fn as_ref(&self) -> &Link {
-        &self.link
+    fn as_ref(&self) -> &PileLink {
+        &self.below
     }
 }
 
@@ -164,7 +164,7 @@ impl<H: Home> Chunk<H> {
         Ok(Self {
             op: Berth::new::<IDLE>(op),
             turn,
-            link: Link::new(),
+            below: PileLink::new(),
             stamp: Atomic::new(0),
             since: Atomic::new(0),
             mr,

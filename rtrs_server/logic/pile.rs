@@ -18,22 +18,22 @@ use crate::atomic::{
 const END: u32 = u32::MAX;
 
 /// The link in a chunk: the number of the next one.
-pub struct Link(Atomic<u32>);
+pub struct PileLink(Atomic<u32>);
 
-impl Link {
+impl PileLink {
     /// The link of a chunk that is on no pile.
     pub fn new() -> Self {
         Self(Atomic::<u32>::new(END))
     }
 }
 
-impl AsRef<Link> for Link {
+impl AsRef<PileLink> for PileLink {
     fn as_ref(&self) -> &Self {
         self
     }
 }
 
-impl Default for Link {
+impl Default for PileLink {
     fn default() -> Self {
         Self::new()
     }
@@ -68,7 +68,7 @@ impl Batch {
     /// Takes the next one; `find` returns the object with a number. The link is read before any
     /// other task can have that object.
     #[inline(always)]
-    pub fn pop<'a, T: AsRef<Link>>(
+    pub fn pop<'a, T: AsRef<PileLink>>(
         &mut self,
         find: impl FnOnce(u32) -> Option<&'a T>,
     ) -> Option<&'a T> {
@@ -93,7 +93,7 @@ impl Pile {
     ///
     /// The worker that has the number sees all that the caller did before.
     #[inline(always)]
-    pub fn push(&self, number: u16, link: &Link) -> bool {
+    pub fn push(&self, number: u16, link: &PileLink) -> bool {
         let mut top = self.top.load(Relaxed);
         loop {
             link.0.store(top, Relaxed);
@@ -107,7 +107,7 @@ impl Pile {
     /// Takes all numbers in the order in which they came, for the worker; `find` returns the object
     /// with a number. The next call of [`Pile::push`] returns that the worker has to be told.
     #[inline(always)]
-    pub fn take<'a, T: AsRef<Link> + 'a>(&self, find: impl Fn(u32) -> Option<&'a T>) -> Batch {
+    pub fn take<'a, T: AsRef<PileLink> + 'a>(&self, find: impl Fn(u32) -> Option<&'a T>) -> Batch {
         let mut next = self.top.xchg(END, Full);
         let mut first = END;
         // Reverses the list. No object has the number `END`.

@@ -20,7 +20,7 @@ use explore::explore;
 
 struct Waiting {
     pile: Pile,
-    links: [Link; 4],
+    links: [PileLink; 4],
     /// The worker is queued, or runs and is going to look.
     queued: AtomicBool,
     seen: [AtomicU32; 4],
@@ -30,7 +30,7 @@ impl Waiting {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             pile: Pile::new(),
-            links: core::array::from_fn(|_| Link::new()),
+            links: core::array::from_fn(|_| PileLink::new()),
             queued: AtomicBool::new(false),
             seen: core::array::from_fn(|_| AtomicU32::new(0)),
         })
