@@ -188,7 +188,7 @@ pub enum Reply {
 
 /// Change of the path's usefulness, for the link events of the session and for uevents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum UpDown {
     /// No change.
     None,
     /// It takes IO from now on.
@@ -208,7 +208,7 @@ pub struct Transition {
     /// The answer to the command; [`Reply::Accepted`] if the event was no command.
     pub reply: Reply,
     /// The change for the session.
-    pub notice: Notice,
+    pub announce: UpDown,
 }
 
 /// A path: its state and related values. A plain value, so that a copy can be shown.
@@ -284,7 +284,7 @@ impl PathMachine {
                     ..self
                 }
                 .to(State::Connected, Action::None)
-                .with_notice(Notice::Up),
+                .announcing(UpDown::Up),
                 _ => self.stay(Reply::Accepted),
             },
             Event::ConnectFailed { link, failure } => match self.state {
@@ -485,12 +485,12 @@ impl PathMachine {
 
     /// Begins to tear the link down. Only from states with a link that is not being torn down yet.
     fn tear_down(self, then: Then) -> Transition {
-        let notice = match self.state {
-            State::Connected => Notice::Down,
-            _ => Notice::None,
+        let announce = match self.state {
+            State::Connected => UpDown::Down,
+            _ => UpDown::None,
         };
         self.to(State::TearingDown(then), Action::TearDown(self.link))
-            .with_notice(notice)
+            .announcing(announce)
     }
 
     const fn to(self, state: State, action: Action) -> Transition {
@@ -498,7 +498,7 @@ impl PathMachine {
             machine: Self { state, ..self },
             action,
             reply: Reply::Accepted,
-            notice: Notice::None,
+            announce: UpDown::None,
         }
     }
 
@@ -507,14 +507,14 @@ impl PathMachine {
             machine: self,
             action: Action::None,
             reply,
-            notice: Notice::None,
+            announce: UpDown::None,
         }
     }
 }
 
 impl Transition {
-    const fn with_notice(mut self, notice: Notice) -> Self {
-        self.notice = notice;
+    const fn announcing(mut self, announce: UpDown) -> Self {
+        self.announce = announce;
         self
     }
 }

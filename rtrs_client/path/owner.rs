@@ -46,11 +46,11 @@ use crate::{
             CloseReason,
             Event,
             Failure,
-            Notice,
             PathMachine,
             Reply,
             State,
             Transition, //
+            UpDown,
         },
         trial::Record,
         unanswered::Unanswered,
@@ -268,7 +268,7 @@ impl Path {
                 machine,
                 action,
                 reply,
-                notice,
+                announce,
             } = after;
             {
                 let mut status = self.status.lock();
@@ -283,10 +283,10 @@ impl Path {
             if machine.state() == State::Closed(CloseReason::Incompatible) {
                 self.session.fail_if_hopeless();
             }
-            match notice {
-                Notice::None => {}
-                Notice::Up => self.came_up(owner),
-                Notice::Down => {
+            match announce {
+                UpDown::None => {}
+                UpDown::Up => self.came_up(owner),
+                UpDown::Down => {
                     if let Event::LinkError(_) = event {
                         owner.record.lost(time::now_ns());
                     }
@@ -313,7 +313,7 @@ impl Path {
     ) {
         let stats = self.stats();
 
-        if after.notice == Notice::Up {
+        if after.announce == UpDown::Up {
             stats.connected();
         }
         let (connects, _) = stats.reconnects();

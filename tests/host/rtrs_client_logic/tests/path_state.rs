@@ -46,7 +46,7 @@ impl Owner {
             machine,
             action,
             reply,
-            notice,
+            announce,
         } = self.machine.next(event, self.max_attempts);
 
         match event {
@@ -88,13 +88,13 @@ impl Owner {
                 self.released = true;
             }
         }
-        match notice {
-            Notice::None => (),
-            Notice::Up => {
+        match announce {
+            UpDown::None => (),
+            UpDown::Up => {
                 assert!(!self.up);
                 self.up = true;
             }
-            Notice::Down => {
+            UpDown::Down => {
                 assert!(self.up);
                 self.up = false;
             }
