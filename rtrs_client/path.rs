@@ -4,10 +4,10 @@
 //!
 //! # The owner task
 //!
-//! One work item per path, its owner task, makes all changes of the path: it takes notes from the
-//! inbox, asks the state machine ([`PathMachine`]), and carries out its actions, building links up
-//! and tearing them down. All others (completions, connection events, timers, files) leave a note,
-//! and wait if they need the outcome.
+//! One work item per path, its owner task, makes all changes of the path: it takes the
+//! pending events, asks the state machine ([`PathMachine`]), and carries out its actions, building
+//! links up and tearing them down. All others (completions, connection events, timers, files) leave
+//! a note, and wait if they need the outcome.
 //!
 //! # Locking
 //!
@@ -16,7 +16,7 @@
 //! * `command` (mutex): one operator at a time.
 //! * `owner` (mutex): state of the owner task. No other task takes it, so it is never contended.
 //! * `files` (mutex): its directory in sysfs, while it is made or removed.
-//! * `inbox`, `status`, `via`, `heartbeat`, `silence` (spinlocks, interrupts off): notes for the
+//! * `pending`, `status`, `via`, `heartbeat`, `silence` (spinlocks, interrupts off): notes for the
 //!   owner task, and the state that it shows. Innermost, held for a few instructions.
 //! * `active` (RCU): the link, for submitters.
 
@@ -109,7 +109,7 @@ impl Failure {
 /// Unread notes for the owner task: the latest of each kind, since older ones are about older
 /// links.
 #[derive(Default)]
-pub(crate) struct Inbox {
+pub(crate) struct PendingEvents {
     /// The service connection of this link is up.
     pub(crate) service_up: Option<u32>,
     /// All connections of this link are up.
@@ -181,7 +181,7 @@ pub(crate) struct Path {
     #[pin]
     owner: Mutex<Owner>,
     #[pin]
-    inbox: SpinLockIrq<Inbox>,
+    pending: SpinLockIrq<PendingEvents>,
     #[pin]
     status: SpinLockIrq<Status>,
     #[pin]
@@ -261,7 +261,7 @@ impl Path {
                     "rtrs_path_heartbeat"
                 ),
                 silence <- new_spinlock_irq!((0, Silence::new()), "rtrs_path_silence"),
-                inbox <- new_spinlock_irq!(Inbox::default(), "rtrs_path_inbox"),
+                pending <- new_spinlock_irq!(PendingEvents::default(), "rtrs_path_pending"),
                 status <- new_spinlock_irq!(
                     Status {
                         machine: PathMachine::new(),
@@ -336,8 +336,8 @@ impl Path {
 
     /// Whether there is an urgent note for the owner task, besides those of its link. Any context.
     pub(crate) fn is_wanted(&self) -> bool {
-        let inbox = self.inbox.lock();
-        inbox.command.is_some() || inbox.device_gone.is_some()
+        let pending = self.pending.lock();
+        pending.command.is_some() || pending.device_gone.is_some()
     }
 
     /// Whether the path takes requests. Any context.
@@ -407,8 +407,8 @@ impl Path {
     }
 
     /// Leaves a note for the owner task: `write` sets it. Any context.
-    pub(crate) fn notify(self: &Arc<Self>, write: impl FnOnce(&mut Inbox)) {
-        write(&mut self.inbox.lock());
+    pub(crate) fn notify(self: &Arc<Self>, write: impl FnOnce(&mut PendingEvents)) {
+        write(&mut self.pending.lock());
         self.wake_owner();
     }
 

@@ -29,9 +29,9 @@ use rtrs_bindings::{
 
 use super::{
     Failed,
-    Inbox,
     Owner,
     Path, //
+    PendingEvents,
 };
 use crate::{
     link::{
@@ -68,12 +68,12 @@ const GIVE_WAY: Delta = Delta::from_millis(50);
 /// Interval at which it is checked whether requests that are held back will fail.
 const FENCE_LOOK: Delta = Delta::from_millis(20);
 
-/// Handles notes until the inbox is empty.
+/// Handles notes until no event is pending.
 pub(super) fn run(path: &Arc<Path>) {
     noio::scope(|| {
         let mut owner = path.owner.lock();
         loop {
-            let notes = core::mem::take(&mut *path.inbox.lock());
+            let notes = core::mem::take(&mut *path.pending.lock());
             if !path.attend(&mut owner, notes) {
                 break;
             }
@@ -95,8 +95,8 @@ pub(super) fn deadline_passed(path: &Arc<Path>) {
 
 impl Path {
     /// Handles the notes. Returns whether there were any.
-    fn attend(self: &Arc<Self>, owner: &mut Owner, notes: Inbox) -> bool {
-        let Inbox {
+    fn attend(self: &Arc<Self>, owner: &mut Owner, notes: PendingEvents) -> bool {
+        let PendingEvents {
             service_up,
             all_up,
             info,
