@@ -82,7 +82,7 @@ const ACK_TOKEN: u32 = 0;
 const RECV_SIZE: usize = rtrs_core::proto::RkeyRsp::SIZE;
 
 /// A link's state of one permit, with its flight.
-pub(crate) struct Slot {
+pub(crate) struct LinkIo {
     /// The session's state of the permit.
     place: Kept<Io>,
     /// The time when the link took the request.
@@ -143,8 +143,8 @@ pub(crate) struct LinkCore {
 pub(crate) struct Link {
     // Dropped first: they call into `core`.
     endpoints: KVec<Pin<KBox<Endpoint<LinkCore>>>>,
-    /// The flights, for requests within the limits of the session. None before they are made, and if
-    /// the limits of the link are narrower.
+    /// The flights, for requests within the limits of the session. None before they are made, and
+    /// if the limits of the link are narrower.
     usual: Option<Flights<LinkCore>>,
     pub(crate) core: Arc<LinkCore>,
 }

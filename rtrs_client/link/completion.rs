@@ -45,7 +45,7 @@ use rtrs_core::proto::{
 
 use super::{
     LinkCore,
-    Slot,
+    LinkIo,
     Tables,
     ACK_TOKEN,
     INFO_TOKEN,
@@ -72,7 +72,7 @@ impl Handler for LinkCore {
         self.handle_cm_event(&ep, event);
     }
 
-    type Cargo = Slot;
+    type Cargo = LinkIo;
 
     #[inline(always)]
     fn found(&self, position: u32) {
@@ -322,12 +322,12 @@ impl LinkCore {
     #[inline(always)]
     fn over(&self, tables: &Tables, con: u16, landing: Landing<'_, Self>) {
         let flight = landing.flight();
-        let slot = flight.cargo();
-        let Some(mut turn) = slot.place.resume() else {
+        let link_io = flight.cargo();
+        let Some(mut turn) = link_io.place.resume() else {
             return not_ours(landing);
         };
         let now = time::now_ns();
-        let (dir, ns) = (turn.layout.dir(), slot.stamp.age(now));
+        let (dir, ns) = (turn.layout.dir(), link_io.stamp.age(now));
         self.path.stats().completed(dir, ns, now);
         trace::complete(self, con, flight, dir, landing.result(), ns);
         let cpu = CpuId::current().as_u32();
@@ -359,15 +359,15 @@ impl LinkCore {
         };
         let collected = tables.flights.collect(|landing, left| {
             let flight = landing.flight();
-            let (id, slot) = (flight.index(), flight.cargo());
+            let (id, link_io) = (flight.index(), flight.cargo());
             let answered = !left.needs.has_answer();
             trace::failover(self, left.lane, id, answered);
             if answered {
                 let now = time::now_ns();
-                let (dir, ns) = slot.stamp.get(now);
+                let (dir, ns) = link_io.stamp.get(now);
                 self.path.stats().completed(dir, ns, now);
             }
-            if let Some(mut turn) = slot.place.resume() {
+            if let Some(mut turn) = link_io.place.resume() {
                 landing.give_back(&mut turn.loan);
                 f(id, turn, answered.then_some(left.result));
             }

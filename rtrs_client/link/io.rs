@@ -211,19 +211,19 @@ fn send<'t>(
     now: u64,
 ) -> Result<(), Turn<'t>> {
     let flight = building.flight();
-    let slot = flight.cargo();
+    let link_io = flight.cargo();
     let off = turn.layout.off();
     trace::issue(core, flight, &turn);
     core.path.stats().issued(&turn, dir, off);
-    slot.stamp.set(dir, now);
+    link_io.stamp.set(dir, now);
     let place = turn.place();
     turn.lend();
     // The request may be over before the post returns.
     let to = Remote {
-        addr: slot.chunk.addr.load(Relaxed).wrapping_add(skip.into()),
-        rkey: slot.chunk.rkey.load(Relaxed),
+        addr: link_io.chunk.addr.load(Relaxed).wrapping_add(skip.into()),
+        rkey: link_io.chunk.rkey.load(Relaxed),
     };
-    match building.post(ep, to, slot.imm.at(off)) {
+    match building.post(ep, to, link_io.imm.at(off)) {
         Ok(()) => Ok(()),
         Err(e) => not_posted(ep, place, e),
     }

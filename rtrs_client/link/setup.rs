@@ -69,7 +69,7 @@ use super::{
     Chunk,
     Link,
     LinkCore,
-    Slot,
+    LinkIo,
     Tables,
     ACK_TOKEN,
     INFO_TOKEN,
@@ -299,8 +299,8 @@ impl LinkCore {
         };
         let session = self.path.session();
         let permits = session.permits().ok_or(EINVAL)?;
-        let slot = |id| {
-            Ok(Slot {
+        let link_io = |id| {
+            Ok(LinkIo {
                 place: permits.keep(usize::from(id)).ok_or(EINVAL)?,
                 stamp: Stamp::new(),
                 chunk: Chunk {
@@ -323,7 +323,7 @@ impl LinkCore {
                 &messages,
                 MessageSlot::SIZE,
                 bounce.as_ref(),
-                slot,
+                link_io,
             )?,
             bounce,
             info,

@@ -2,7 +2,7 @@
 
 //! Requests that wait for a path.
 //!
-//! While no path is connected, a request does not fail but is parked. Its slot has all that is
+//! While no path is connected, a request does not fail but is parked. Its place has all that is
 //! needed to send it later, so waiting takes no memory. When a path comes back, the parked requests
 //! are sent. If none has come back for `fast_io_fail_tmo` seconds, they fail, and so do later
 //! requests, until a path is back.
