@@ -160,13 +160,13 @@ impl<T> Drop for PerCpu<T> {
 ///
 /// Sums are exact while nothing is being counted, and otherwise approximate. Counters wrap.
 pub struct Counters<const N: usize> {
-    block: Block<Slots<N>>,
+    block: Block<CounterBlock<N>>,
 }
 
 /// One CPU's counters, and their values at the last reset: only the CPU itself writes to `now`, so
 /// that no count is lost.
 #[repr(C)]
-struct Slots<const N: usize> {
+struct CounterBlock<const N: usize> {
     now: [u64; N],
     start: [u64; N],
 }
@@ -216,7 +216,7 @@ impl<const N: usize> Counters<N> {
         possible_cpus().fold(0, |sum: u64, cpu| {
             indices.clone().fold(sum, |sum, index| {
                 let now = self
-                    .slot(cpu, index)
+                    .counter(cpu, index)
                     .map_or(0, |(now, _)| now.load(Relaxed));
                 sum.wrapping_add(now)
             })
@@ -225,7 +225,7 @@ impl<const N: usize> Counters<N> {
 
     /// The value of counter `index` on `cpu`. 0 if there is no such counter or CPU. Any context.
     pub fn get(&self, cpu: u32, index: usize) -> u64 {
-        match self.slot(cpu, index) {
+        match self.counter(cpu, index) {
             Some((now, start)) => now.load(Relaxed).wrapping_sub(start.load(Relaxed)),
             None => 0,
         }
@@ -235,23 +235,23 @@ impl<const N: usize> Counters<N> {
     /// context.
     pub fn reset(&self, index: usize) {
         for cpu in possible_cpus() {
-            if let Some((now, start)) = self.slot(cpu, index) {
+            if let Some((now, start)) = self.counter(cpu, index) {
                 start.store(now.load(Relaxed), Relaxed);
             }
         }
     }
 
-    fn slot(&self, cpu: u32, index: usize) -> Option<(&Atomic<u64>, &Atomic<u64>)> {
+    fn counter(&self, cpu: u32, index: usize) -> Option<(&Atomic<u64>, &Atomic<u64>)> {
         if index >= N {
             return None;
         }
-        let slots = self.block.get(cpu)?;
-        // SAFETY: `slots` is valid for as long as the block, and zero is a valid number; `index` is
-        // in range. They are only accessed as atomics, except by the `this_cpu_add()` of their CPU,
-        // which is one store for readers.
+        let block_of_cpu = self.block.get(cpu)?;
+        // SAFETY: `block_of_cpu` is valid for as long as the block, and zero is a valid number;
+        // `index` is in range. They are only accessed as atomics, except by the `this_cpu_add()` of
+        // their CPU, which is one store for readers.
         unsafe {
-            let now = (&raw mut (*slots).now).cast::<u64>().add(index);
-            let start = (&raw mut (*slots).start).cast::<u64>().add(index);
+            let now = (&raw mut (*block_of_cpu).now).cast::<u64>().add(index);
+            let start = (&raw mut (*block_of_cpu).start).cast::<u64>().add(index);
             Some((Atomic::from_ptr(now), Atomic::from_ptr(start)))
         }
     }

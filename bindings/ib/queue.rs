@@ -41,7 +41,7 @@ pub(super) use self::room::{
 use self::{
     completion::{
         Callbacks,
-        Slots, //
+        CqeTable, //
     },
     receive::{
         Alike,
@@ -194,8 +194,8 @@ impl SendQueue {
     }
 }
 
-/// A queue pair, its completion queue, and the slots that distinguish completions. Lives inside an
-/// [`Endpoint`].
+/// A queue pair, its completion queue, and the entries that distinguish completions. Lives inside
+/// an [`Endpoint`].
 ///
 /// # Invariants
 ///
@@ -206,11 +206,11 @@ pub struct QueuePair {
     qp: NonNull<raw::ib_qp>,
     cq: NonNull<raw::ib_cq>,
     id: NonNull<raw::rdma_cm_id>,
-    /// One slot for each send token.
-    send_slots: SetOnce<Slots>,
-    /// The slot of requests without a token.
+    /// One entry for each send token.
+    send_cqes: SetOnce<CqeTable>,
+    /// The entry of requests without a token.
     silent: KBox<raw::ib_cqe>,
-    recv_slots: Slots,
+    recv_cqes: CqeTable,
     callbacks: Callbacks,
     /// Number of receives that have succeeded, and of those that have failed; written by the
     /// handler of completions.
@@ -301,17 +301,17 @@ impl QueuePair {
 
         domain.add_queue_pair()?;
         let uncount = kernel::types::ScopeGuard::new(|| domain.remove_queue_pair());
-        let send_slots = SetOnce::new();
+        let send_cqes = SetOnce::new();
         if cfg.send_tokens != 0 {
-            send_slots.populate(Slots::new(cfg.send_tokens, callbacks.send)?);
+            send_cqes.populate(CqeTable::new(cfg.send_tokens, callbacks.send)?);
         }
         let silent = raw::ib_cqe {
             done: Some(callbacks.send),
         };
         let silent = KBox::new(silent, GFP_KERNEL)?;
         let recv_tokens = cfg.recv_tokens.max(1);
-        let recv_slots = Slots::new(recv_tokens, callbacks.recv)?;
-        let receives = Receive::for_each_of(&recv_slots, recv_tokens)?;
+        let recv_cqes = CqeTable::new(recv_tokens, callbacks.recv)?;
+        let receives = Receive::for_each_of(&recv_cqes, recv_tokens)?;
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
@@ -372,9 +372,9 @@ impl QueuePair {
                 qp,
                 cq,
                 id,
-                send_slots,
+                send_cqes,
                 silent,
-                recv_slots,
+                recv_cqes,
                 callbacks,
                 received: Atomic::new(0),
                 not_received: Atomic::new(0),
@@ -413,8 +413,8 @@ impl QueuePair {
 
     /// Sets the number of send tokens, if it was not known at creation. Works only once. May sleep.
     pub fn set_send_tokens(&self, tokens: u32) -> Result {
-        let slots = Slots::new(tokens, self.callbacks.send)?;
-        if self.send_slots.populate(slots) {
+        let cqes = CqeTable::new(tokens, self.callbacks.send)?;
+        if self.send_cqes.populate(cqes) {
             Ok(())
         } else {
             Err(EBUSY)
@@ -485,8 +485,8 @@ impl QueuePair {
     ) -> Result<(*mut raw::ib_cqe, bool), PostError> {
         match token {
             Some(token) => {
-                let slots = self.send_slots.as_ref().ok_or(PostError::Invalid)?;
-                Ok((slots.get(token).ok_or(PostError::Invalid)?, true))
+                let cqes = self.send_cqes.as_ref().ok_or(PostError::Invalid)?;
+                Ok((cqes.get(token).ok_or(PostError::Invalid)?, true))
             }
             None => Ok((self.silent(), false)),
         }
@@ -508,8 +508,8 @@ impl QueuePair {
         Ok(Room::new(self, sq, n, signaled))
     }
 
-    /// As [`reserve`](Self::reserve) for one request `wr`, which has no flags. It gets the flag if it
-    /// must be signaled, so that nothing has to be kept until it is posted.
+    /// As [`reserve`](Self::reserve) for one request `wr`, which has no flags. It gets the flag if
+    /// it must be signaled, so that nothing has to be kept until it is posted.
     ///
     /// # Errors
     ///

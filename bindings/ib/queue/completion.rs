@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that ib_core calls for a queue pair, and the slots that identify requests.
+//! The functions that ib_core calls for a queue pair, and the entries that identify requests.
 //!
 //! # Context
 //!
@@ -59,27 +59,27 @@ impl Callbacks {
     }
 }
 
-/// Completion slots, by token. The slot of a completion identifies the request.
-pub(super) struct Slots(KVVec<raw::ib_cqe>);
+/// Completion entries, by token. The entry of a completion identifies the request.
+pub(super) struct CqeTable(KVVec<raw::ib_cqe>);
 
-impl Slots {
-    /// `n` slots with the same function. May sleep.
+impl CqeTable {
+    /// `n` entries with the same function. May sleep.
     pub(super) fn new(n: u32, done: Done) -> Result<Self> {
-        let mut slots = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
+        let mut cqes = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
         for _ in 0..n {
-            slots.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
+            cqes.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
         }
-        Ok(Self(slots))
+        Ok(Self(cqes))
     }
 
-    /// The slot of a token, for a work request.
+    /// The entry of a token, for a work request.
     #[inline]
     pub(super) fn get(&self, token: u32) -> Option<*mut raw::ib_cqe> {
         // ib_core only reads it.
         Some(core::ptr::from_ref(self.0.get(token as usize)?).cast_mut())
     }
 
-    /// The token of a slot, if it is one of these.
+    /// The token of an entry, if it is one of these.
     #[inline]
     fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
         let index = self.index_of(cqe);
@@ -87,7 +87,7 @@ impl Slots {
         (index < self.0.len()).then_some(index as u32)
     }
 
-    /// The index of a slot, if it is one of these; otherwise a number without meaning.
+    /// The index of an entry, if it is one of these; otherwise a number without meaning.
     #[inline(always)]
     fn index_of(&self, cqe: *const raw::ib_cqe) -> usize {
         cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>()
@@ -116,7 +116,7 @@ pub(in super::super) unsafe extern "C" fn send_done<H: Handler>(
     // SAFETY: `ib_core` passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
-    let token = qp.send_slots.as_ref().and_then(|slots| slots.token_of(cqe));
+    let token = qp.send_cqes.as_ref().and_then(|cqes| cqes.token_of(cqe));
     if qp.sent(ep, wc) {
         if token.is_some() {
             ep.handler().send_done(ep, qp, token, wc);
@@ -185,9 +185,9 @@ impl QueuePair {
     /// The token of a receive that has completed.
     #[inline(always)]
     pub fn recv_token(&self, wc: &Success) -> u32 {
-        // Every posted receive has one of these slots.
+        // Every posted receive has one of these entries.
         // CAST: The number of tokens is a `u32`.
-        self.recv_slots.index_of(wc.entry()) as u32
+        self.recv_cqes.index_of(wc.entry()) as u32
     }
 
     /// Counts a receive that has succeeded: there is room for another one. Called by one thread at

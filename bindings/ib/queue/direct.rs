@@ -57,10 +57,10 @@ impl Mark {
 ///
 /// # Safety
 ///
-/// `wc` must be a completion of a request with the slot of a live [`Mark`].
+/// `wc` must be a completion of a request with the entry of a live [`Mark`].
 unsafe extern "C" fn mark_done(_cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
-    // SAFETY: By the safety requirements of this function, the slot is that of a live mark, and its
-    // first field.
+    // SAFETY: By the safety requirements of this function, the entry is that of a live mark, and
+    // its first field.
     unsafe {
         let mark = (*wc).__bindgen_anon_1.wr_cqe.cast::<Mark>();
         (*mark).done.store(true, Relaxed);

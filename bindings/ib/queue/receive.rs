@@ -16,7 +16,7 @@ use kernel::prelude::*;
 
 use super::{
     super::wr::Sge,
-    completion::Slots,
+    completion::CqeTable,
     PostError,
     QueuePair, //
 };
@@ -107,7 +107,7 @@ impl Alike {
 ///
 /// # Invariants
 ///
-/// `wr` refers to the completion slot of its token, and to `sge` or no element. If it refers to
+/// `wr` refers to the completion entry of its token, and to `sge` or no element. If it refers to
 /// `sge`, then that is of the domain of the queue pair. Neither is moved. `wr.next` points to `wr`
 /// of the next token, or is null for the last one.
 pub(super) struct Receive {
@@ -116,11 +116,11 @@ pub(super) struct Receive {
 }
 
 impl Receive {
-    /// Makes one for each slot, without elements. May sleep.
-    pub(super) fn for_each_of(slots: &Slots, n: u32) -> Result<KVVec<Self>> {
+    /// Makes one for each entry, without elements. May sleep.
+    pub(super) fn for_each_of(cqes: &CqeTable, n: u32) -> Result<KVVec<Self>> {
         let mut receives = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
         for token in 0..n {
-            let wr_cqe = slots.get(token).ok_or(EINVAL)?;
+            let wr_cqe = cqes.get(token).ok_or(EINVAL)?;
             // INVARIANT: There is no element, and `next` is set below.
             let receive = Self {
                 wr: raw::ib_recv_wr {
@@ -320,7 +320,7 @@ impl QueuePair {
     unsafe fn post_linked(&self, first: *const raw::ib_recv_wr) -> i32 {
         let mut bad = core::ptr::null();
         // SAFETY: As for `post()` of `Room`, with the gate of the receive queue. By the invariant
-        // of `Receive` the slots belong to the queue pair, and the memory stays as long as the
+        // of `Receive` the entries belong to the queue pair, and the memory stays as long as the
         // domain.
         unsafe { raw::rtrs_helper_ib_post_recv(self.qp.as_ptr(), first, &mut bad) }
     }
