@@ -98,7 +98,7 @@ struct Chunk {
 }
 
 /// State of a connected link.
-struct Tables {
+struct Ready {
     /// Limits of requests, if they are narrower than the session's.
     narrower: Option<Room>,
     /// The session's.
@@ -125,7 +125,7 @@ pub(crate) struct LinkCore {
     keeps_keys: bool,
     kept: Atomic<bool>,
     domain: SetOnce<Arc<Domain>>,
-    tables: SetOnce<Tables>,
+    ready: SetOnce<Ready>,
     /// Pieces of data that are sent from where they are, without registration.
     direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
@@ -178,7 +178,7 @@ impl LinkCore {
                 keeps_keys: params::keep_keys(),
                 kept: Atomic::new(false),
                 domain: SetOnce::new(),
-                tables: SetOnce::new(),
+                ready: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
                 orders_copies: Atomic::new(false),

@@ -46,7 +46,7 @@ use rtrs_core::proto::{
 use super::{
     LinkCore,
     LinkIo,
-    Tables,
+    Ready,
     ACK_TOKEN,
     INFO_TOKEN,
     RECV_SIZE, //
@@ -90,8 +90,8 @@ impl Handler for LinkCore {
 
     #[inline(always)]
     fn landed(&self, ep: &Endpoint<Self>, landing: Landing<'_, Self>) {
-        if let Some(tables) = self.tables.as_ref() {
-            self.over(tables, ep.index(), landing);
+        if let Some(ready) = self.ready.as_ref() {
+            self.over(ready, ep.index(), landing);
         }
     }
 
@@ -103,10 +103,10 @@ impl Handler for LinkCore {
         }
         self.liveness.received(con);
         // The usual case: an answer that completes its request.
-        if let Some((tables, landing)) = self.land(ep, con, wc) {
+        if let Some((ready, landing)) = self.land(ep, con, wc) {
             // The receive buffer was not used.
             self.post_again(qp, token);
-            return self.over(tables, con, landing);
+            return self.over(ready, con, landing);
         }
         self.received_else(ep, qp, token, wc);
     }
@@ -160,17 +160,17 @@ impl LinkCore {
         ep: &Endpoint<Self>,
         con: u16,
         wc: &Success,
-    ) -> Option<(&'a Tables, Landing<'a, Self>)> {
+    ) -> Option<(&'a Ready, Landing<'a, Self>)> {
         let msg_id = success_of(wc.written()?)?;
-        let tables = self.tables.as_ref()?;
+        let ready = self.ready.as_ref()?;
         // The chunk's new key may have to come with the answer.
         if !self.keeps_keys && self.new_rkey.load(Relaxed) {
             return None;
         }
-        let flight = tables.flights.get(msg_id as usize)?;
+        let flight = ready.flights.get(msg_id as usize)?;
         let landing = flight.land(ep, con, 0)?;
         trace::response(self, con, msg_id, 0, false);
-        Some((tables, landing))
+        Some((ready, landing))
     }
 
     /// Handles a receive on the service connection.
@@ -269,12 +269,12 @@ impl LinkCore {
 
     /// Takes the chunk's new key from an answer.
     fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Bad> {
-        let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
+        let ready = self.ready.as_ref().ok_or(Bad("too early"))?;
         if wc.byte_len() != RECV_SIZE {
             return Err(Bad("length of an answer"));
         }
         let mut buf = [0u8; RECV_SIZE];
-        tables
+        ready
             .recv
             .get(usize::from(con))
             .ok_or(Bad("connection"))?
@@ -284,7 +284,7 @@ impl LinkCore {
         if u32::from(rsp.buf_id) != msg_id {
             return Err(Bad("key of another chunk"));
         }
-        let flight = tables
+        let flight = ready
             .flights
             .get(usize::from(rsp.buf_id))
             .ok_or(Bad("no such chunk"))?;
@@ -301,13 +301,13 @@ impl LinkCore {
         result: i32,
         inval: bool,
     ) -> Result<(), Bad> {
-        let tables = self.tables.as_ref().ok_or(Bad("too early"))?;
-        let flight = tables.flights.get(msg_id as usize);
+        let ready = self.ready.as_ref().ok_or(Bad("too early"))?;
+        let flight = ready.flights.get(msg_id as usize);
         let flight = flight.ok_or(Bad("no such request"))?;
         let con = ep.index();
         trace::response(self, con, msg_id, result, inval);
         match flight.answered(ep, con, result, inval) {
-            Ok(Some(landing)) => self.over(tables, con, landing),
+            Ok(Some(landing)) => self.over(ready, con, landing),
             Ok(None) => {}
             Err(AnswerError::Violation(v)) => return Err(v.into()),
             // The request is collected when the link is torn down.
@@ -320,7 +320,7 @@ impl LinkCore {
 
     /// Completes a request.
     #[inline(always)]
-    fn over(&self, tables: &Tables, con: u16, landing: Landing<'_, Self>) {
+    fn over(&self, ready: &Ready, con: u16, landing: Landing<'_, Self>) {
         let flight = landing.flight();
         let link_io = flight.cargo();
         let Some(mut turn) = link_io.place.resume() else {
@@ -338,7 +338,7 @@ impl LinkCore {
         let result = landing.result();
         // Called before the user is told, as the user may use the permit at once.
         landing.give_back(&mut turn.loan);
-        complete(&tables.permits, turn, result);
+        complete(&ready.permits, turn, result);
     }
 
     /// Counts a completion of connection `con` on `cpu`, if that is not the expected CPU.
@@ -354,10 +354,10 @@ impl LinkCore {
     ///
     /// `f` gets the number of each request, its turn, and its result if the server had answered.
     pub(crate) fn for_each_left(&self, mut f: impl FnMut(u16, Turn<'_>, Option<i32>)) {
-        let Some(tables) = self.tables.as_ref() else {
+        let Some(ready) = self.ready.as_ref() else {
             return;
         };
-        let collected = tables.flights.collect(|landing, left| {
+        let collected = ready.flights.collect(|landing, left| {
             let flight = landing.flight();
             let (id, link_io) = (flight.index(), flight.cargo());
             let answered = !left.needs.has_answer();

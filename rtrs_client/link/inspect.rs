@@ -48,11 +48,11 @@ impl Link {
 
     /// Calls `f` with each request in flight.
     pub(crate) fn for_each_flying(&self, mut f: impl FnMut(Flying)) {
-        let Some(tables) = self.core.tables.as_ref() else {
+        let Some(ready) = self.core.ready.as_ref() else {
             return;
         };
         let now = time::now_ns();
-        for flight in tables.flights.iter() {
+        for flight in ready.flights.iter() {
             let Some(info) = flight.peek() else {
                 continue;
             };

@@ -71,17 +71,13 @@ impl Link {
     #[inline(never)]
     fn issue_if_it_fits<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let now = time::now_ns();
-        let Some(tables) = self.core.tables.as_ref() else {
+        let Some(ready) = self.core.ready.as_ref() else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        if !tables
-            .narrower
-            .as_ref()
-            .is_none_or(|room| fits(&turn, room))
-        {
+        if !ready.narrower.as_ref().is_none_or(|room| fits(&turn, room)) {
             return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
         }
-        self.issue_in(&tables.flights, id, turn, now)
+        self.issue_in(&ready.flights, id, turn, now)
     }
 
     /// Sends request `id`, whose lengths are allowed, at the time `now`.

@@ -70,7 +70,7 @@ use super::{
     Link,
     LinkCore,
     LinkIo,
-    Tables,
+    Ready,
     ACK_TOKEN,
     INFO_TOKEN,
     RECV_SIZE, //
@@ -159,8 +159,8 @@ impl Link {
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session().prepare(geometry, &core.path)?;
         core.make_tables(geometry)?;
-        let tables = core.tables.as_ref().ok_or(EINVAL)?;
-        self.usual = tables.narrower.is_none().then(|| tables.flights.clone());
+        let ready = core.ready.as_ref().ok_or(EINVAL)?;
+        self.usual = ready.narrower.is_none().then(|| ready.flights.clone());
         for _ in 1..core.cons.count() {
             self.add_endpoint()?;
         }
@@ -171,8 +171,8 @@ impl Link {
     pub(crate) fn ask_info(&self) -> Result {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
-        let tables = core.tables.as_ref().ok_or(EINVAL)?;
-        let region = &tables.info;
+        let ready = core.ready.as_ref().ok_or(EINVAL)?;
+        let region = &ready.info;
         let qp = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
 
         let rsp_size = InfoRsp::size(geometry.queue_depth());
@@ -182,7 +182,7 @@ impl Link {
         qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
         // Posted before the request for the chunks, so that they are done when its answer comes.
         let mut chain = Chain::<BOUNCE_MRS>::new(qp);
-        for mr in tables.bounce.iter().flat_map(Bounce::mrs) {
+        for mr in ready.bounce.iter().flat_map(Bounce::mrs) {
             chain.reg_mr(mr, Access::REMOTE_WRITE);
         }
         if !chain.is_empty() {
@@ -196,18 +196,18 @@ impl Link {
     pub(crate) fn finish(&self, len: usize) -> Result {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
-        let tables = core.tables.as_ref().ok_or(EINVAL)?;
+        let ready = core.ready.as_ref().ok_or(EINVAL)?;
 
         if len > InfoRsp::size(geometry.queue_depth()) {
             return Err(errno::EPROTO);
         }
         let mut buf = KVVec::<u8>::with_capacity(len, GFP_KERNEL)?;
         buf.extend_with(len, 0, GFP_KERNEL)?;
-        tables.info.read(0, &mut buf)?;
+        ready.info.read(0, &mut buf)?;
         InfoRsp::parse(&buf)
             .and_then(|rsp| {
                 geometry.for_each_chunk(rsp.descs(), |id, buf| {
-                    if let Some(flight) = tables.flights.get(usize::from(id)) {
+                    if let Some(flight) = ready.flights.get(usize::from(id)) {
                         flight.cargo().chunk.set(buf);
                     }
                 })
@@ -266,8 +266,8 @@ fn new_region(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region
 
 impl LinkCore {
     fn recv_sge(&self, con: u16, token: u32) -> Result<Sge<'_>> {
-        let tables = self.tables.as_ref().ok_or(EINVAL)?;
-        let region = tables.recv.get(usize::from(con)).ok_or(EINVAL)?;
+        let ready = self.ready.as_ref().ok_or(EINVAL)?;
+        let region = ready.recv.get(usize::from(con)).ok_or(EINVAL)?;
         region.sge(token as usize * RECV_SIZE, RECV_SIZE)
     }
 
@@ -313,7 +313,7 @@ impl LinkCore {
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
         // In the usual case a request fits if it is within the limits of the session.
         let fits = |least: &Room| room.header() >= least.header() && room.data() >= least.data();
-        let tables = Tables {
+        let ready = Ready {
             narrower: (!session.room().is_some_and(fits)).then_some(room),
             permits: permits.clone(),
             flights: Flights::new(
@@ -329,7 +329,7 @@ impl LinkCore {
             info,
             recv,
         };
-        if self.tables.populate(tables) {
+        if self.ready.populate(ready) {
             Ok(())
         } else {
             Err(EBUSY)
