@@ -162,7 +162,7 @@ pub struct Limits {
 }
 
 /// State with the size of the queue depth; made when the first server has told it.
-struct Tables {
+struct Negotiated {
     geometry: Geometry,
     room: Room,
     permits: Arc<Permits>,
@@ -198,7 +198,7 @@ pub(crate) struct Session {
     tuning: Tuning,
     unanswered: InARow,
     polled: Polled,
-    tables: SetOnce<Tables>,
+    negotiated: SetOnce<Negotiated>,
     paths: RcuCell<Arc<PathSet>>,
     #[pin]
     paths_lock: Mutex<()>,
@@ -316,7 +316,7 @@ impl Session {
                 tuning: Tuning::from_params(),
                 unanswered: InARow::new(),
                 polled,
-                tables: SetOnce::new(),
+                negotiated: SetOnce::new(),
                 paths: RcuCell::new(paths),
                 paths_lock <- new_mutex!((), "rtrs_paths"),
                 recreate_lock <- new_mutex!((), "rtrs_recreate"),
@@ -359,12 +359,14 @@ impl Session {
 
     /// The permits, once a server has told the queue depth.
     pub(crate) fn permits(&self) -> Option<&Arc<Permits>> {
-        self.tables.as_ref().map(|tables| &tables.permits)
+        self.negotiated
+            .as_ref()
+            .map(|negotiated| &negotiated.permits)
     }
 
     /// Limits of requests, once a server has told them.
     pub(crate) fn room(&self) -> Option<&Room> {
-        self.tables.as_ref().map(|tables| &tables.room)
+        self.negotiated.as_ref().map(|negotiated| &negotiated.room)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -408,12 +410,12 @@ impl Session {
 
     /// The limits, once a server has told them.
     pub(crate) fn limits(&self) -> Option<Limits> {
-        let tables = self.tables.as_ref()?;
+        let negotiated = self.negotiated.as_ref()?;
         Some(Limits {
-            queue_depth: tables.geometry.queue_depth(),
-            max_io_size: tables.room.data(),
+            queue_depth: negotiated.geometry.queue_depth(),
+            max_io_size: negotiated.room.data(),
             max_segments: MAX_SEGMENTS,
-            max_hdr_size: tables.room.header(),
+            max_hdr_size: negotiated.room.header(),
         })
     }
 
@@ -421,9 +423,9 @@ impl Session {
     /// they fit the session. May sleep.
     pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
         let _guard = self.tables_lock.lock();
-        if let Some(tables) = self.tables.as_ref() {
+        if let Some(negotiated) = self.negotiated.as_ref() {
             return geometry
-                .check_session_depth(tables.geometry.queue_depth())
+                .check_session_depth(negotiated.geometry.queue_depth())
                 .map_err(|e| {
                     pr_err_ratelimited!("{}: {}\n", path, e.as_str());
                     errno::EPROTO
@@ -453,7 +455,7 @@ impl Session {
             let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
             requests.push(Io::new(id, layout, message), GFP_KERNEL)?;
         }
-        self.tables.populate(Tables {
+        self.negotiated.populate(Negotiated {
             geometry: *geometry,
             room,
             permits: Arc::pin_init(Permits::new(requests, NO_NODE)?, GFP_KERNEL)?,
@@ -465,9 +467,9 @@ impl Session {
 
     /// Maps the message store for a path's device. May sleep.
     pub(crate) fn map_messages(&self, domain: &Arc<Domain>) -> Result<KVec<Region>> {
-        let tables = self.tables.as_ref().ok_or(EINVAL)?;
-        let mut regions = KVec::with_capacity(tables.messages.len(), GFP_KERNEL)?;
-        for pages in tables.messages.iter() {
+        let negotiated = self.negotiated.as_ref().ok_or(EINVAL)?;
+        let mut regions = KVec::with_capacity(negotiated.messages.len(), GFP_KERNEL)?;
+        for pages in negotiated.messages.iter() {
             regions.push(domain.map(pages.clone(), Direction::ToDevice)?, GFP_KERNEL)?;
         }
         Ok(regions)
@@ -475,9 +477,9 @@ impl Session {
 
     /// Permits of the session, 0 before it has any.
     fn depth(&self) -> u16 {
-        self.tables
+        self.negotiated
             .as_ref()
-            .map_or(0, |tables| tables.geometry.queue_depth())
+            .map_or(0, |negotiated| negotiated.geometry.queue_depth())
     }
 
     fn with_files<R>(&self, f: impl FnOnce(Option<&SessionFiles>) -> R) -> R {
@@ -547,8 +549,8 @@ impl Session {
         self.stop_watch();
         self.close_events();
         self.end_restart();
-        if let Some(tables) = self.tables.as_ref() {
-            tables.permits.close_and_wait();
+        if let Some(negotiated) = self.negotiated.as_ref() {
+            negotiated.permits.close_and_wait();
         }
     }
 }

@@ -223,11 +223,11 @@ fn lay_out(room: &Room, io: &mut Io, dir: Dir, usr_len: usize) -> bool {
 impl Session {
     /// Returns the handle for requests, once a server has told the size of the session.
     pub(crate) fn ready(self: &Arc<Self>) -> Option<Ready> {
-        let tables = self.tables.as_ref()?;
+        let negotiated = self.negotiated.as_ref()?;
         Some(Ready {
             session: self.clone(),
-            permits: tables.permits.clone(),
-            room: tables.room,
+            permits: negotiated.permits.clone(),
+            room: negotiated.room,
             cons: self.cons,
         })
     }
@@ -403,20 +403,24 @@ impl Session {
 
     /// Takes the turn of a request that waits for a path, which ends its wait.
     pub(super) fn resume_turn(&self, id: u16) -> Option<Turn<'_>> {
-        self.tables.as_ref()?.permits.at(usize::from(id))?.resume()
+        self.negotiated
+            .as_ref()?
+            .permits
+            .at(usize::from(id))?
+            .resume()
     }
 
     /// A request is complete. Softirq, or the owner task of a path.
     pub(crate) fn complete(&self, turn: Turn<'_>, result: i32) {
-        if let Some(tables) = self.tables.as_ref() {
-            complete(&tables.permits, turn, result);
+        if let Some(negotiated) = self.negotiated.as_ref() {
+            complete(&negotiated.permits, turn, result);
         }
     }
 
     /// Gives the place back to the permit's holder, if there is one.
     fn finish(&self, turn: Turn<'_>) {
-        if let (Some(left), Some(tables)) = (turn.finish(), self.tables.as_ref()) {
-            tables.permits.put_left(left);
+        if let (Some(left), Some(negotiated)) = (turn.finish(), self.negotiated.as_ref()) {
+            negotiated.permits.put_left(left);
         }
     }
 

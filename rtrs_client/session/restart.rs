@@ -346,7 +346,7 @@ impl Session {
 
     /// Returns a permit to keep, if there are enough.
     pub(super) fn spare_permit(&self) -> Option<u16> {
-        let permits = &self.tables.as_ref()?.permits;
+        let permits = &self.negotiated.as_ref()?.permits;
         if permits.len() < 2 {
             return None;
         }
@@ -360,7 +360,8 @@ impl Session {
 
     /// Gives back the permit that was kept: the session ends.
     pub(super) fn end_restart(&self) {
-        let (Some(restart), Some(tables)) = (self.restart.as_ref(), self.tables.as_ref()) else {
+        let (Some(restart), Some(negotiated)) = (self.restart.as_ref(), self.negotiated.as_ref())
+        else {
             return;
         };
         let permit = restart.with(|known| {
@@ -369,7 +370,7 @@ impl Session {
             known.take_permit()
         });
         if let Some(id) = permit {
-            tables.permits.put(usize::from(id));
+            negotiated.permits.put(usize::from(id));
         }
     }
 

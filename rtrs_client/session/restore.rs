@@ -141,13 +141,13 @@ impl Session {
             }
             (.., Some(id)) => self.try_restore(restart, link, id),
         };
-        if let (Some(id), Some(tables)) = (permit, self.tables.as_ref()) {
+        if let (Some(id), Some(negotiated)) = (permit, self.negotiated.as_ref()) {
             let spare = match !usable || self.closing.load(Relaxed) {
                 true => Some(id),
                 false => restart.with(|known| known.keep_permit(id)),
             };
             if let Some(id) = spare {
-                tables.permits.put(usize::from(id));
+                negotiated.permits.put(usize::from(id));
             }
         }
         outcome
@@ -382,8 +382,8 @@ impl Attempt<'_> {
 impl Session {
     /// Sends a message of this module on a link that is not published, with the kept permit `id`.
     fn call_on(&self, link: &Link, id: u16, message: Message<'_>, mut loan: Loan) -> Result {
-        let tables = self.tables.as_ref().ok_or(EINVAL)?;
-        let place = tables.permits.at(usize::from(id)).ok_or(EINVAL)?;
+        let negotiated = self.negotiated.as_ref().ok_or(EINVAL)?;
+        let place = negotiated.permits.at(usize::from(id)).ok_or(EINVAL)?;
         let Some(mut turn) = place.begin() else {
             // An earlier request of the permit is still on its link. Cannot happen, as links are
             // cleared first.
@@ -394,7 +394,7 @@ impl Session {
         };
         turn.loan = loan;
         turn.epoch = Epoch::OURS.to_word();
-        let sent = match fill_in(&tables.room, &mut turn, Dir::Read, message) {
+        let sent = match fill_in(&negotiated.room, &mut turn, Dir::Read, message) {
             true => link.issue(id.into(), turn),
             false => Err(turn),
         };
