@@ -24,11 +24,11 @@ use rtrs_core::{
     table::{
         ConnectionHead,
         ConnectionRow,
+        DebugFiles, //
         ParkedRow,
         PathCells,
         RequestHead,
         RequestRow,
-        Tables, //
     },
 };
 
@@ -45,8 +45,8 @@ static CONNECTIONS: File = File::new(this_module!(), connections);
 static REQUESTS: File = File::new(this_module!(), requests);
 
 /// Makes the directory. May sleep.
-pub(crate) fn init() -> Result<Tables> {
-    Tables::new(c"rtrs_client", &CONNECTIONS, &REQUESTS)
+pub(crate) fn init() -> Result<DebugFiles> {
+    DebugFiles::new(c"rtrs_client", &CONNECTIONS, &REQUESTS)
 }
 
 fn for_each_path(mut f: impl FnMut(&Session, &Arc<Path>) -> Result) -> fmt::Result {

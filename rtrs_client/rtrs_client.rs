@@ -60,7 +60,7 @@ module! {
 // Field order is teardown order.
 struct ClientModule {
     // Waits for readers, which look at sessions.
-    _debugfs: rtrs_core::table::Tables,
+    _debugfs: rtrs_core::table::DebugFiles,
     // Waits for events of devices, which look at sessions.
     _watching: Watching<client::Devices>,
     _client: client::ClientGuard,

@@ -25,11 +25,11 @@ use crate::proto::Dir;
 /// them.
 ///
 /// A table that is open keeps the module loaded.
-pub struct Tables {
+pub struct DebugFiles {
     _dir: Directory,
 }
 
-impl Tables {
+impl DebugFiles {
     /// Creates the directory. Sleeps. A missing debugfs is not an error.
     ///
     /// # Errors

@@ -20,11 +20,11 @@ use rtrs_bindings::{
 use rtrs_core::table::{
     ConnectionHead,
     ConnectionRow,
+    DebugFiles, //
     ListenRow,
     PathCells,
     RequestHead,
     RequestRow,
-    Tables, //
 };
 
 use crate::{
@@ -36,8 +36,8 @@ static CONNECTIONS: File = File::new(this_module!(), connections);
 static REQUESTS: File = File::new(this_module!(), requests);
 
 /// Makes the directory. May sleep.
-pub(crate) fn init() -> Result<Tables> {
-    Tables::new(c"rtrs_server", &CONNECTIONS, &REQUESTS)
+pub(crate) fn init() -> Result<DebugFiles> {
+    DebugFiles::new(c"rtrs_server", &CONNECTIONS, &REQUESTS)
 }
 
 fn for_each_path(mut f: impl FnMut(&Arc<Path>) -> Result) -> fmt::Result {

@@ -69,7 +69,7 @@ module! {
 // Field order is teardown order.
 struct ServerModule {
     // Waits for readers, which look at sessions.
-    _debugfs: rtrs_core::table::Tables,
+    _debugfs: rtrs_core::table::DebugFiles,
     _quotas: sysfs::QuotaFiles,
     _totals: stats::Totals,
     _class: sysfs::ClassGuard,
