@@ -78,7 +78,7 @@ pub use self::{
         Transport, //
     },
     domain::{
-        Direction,
+        DmaDirection,
         Domain,
         Region, //
     },

@@ -60,7 +60,7 @@ use rtrs_bindings::{
     errno,
     ib::{
         Consumer,
-        Direction,
+        DmaDirection,
         Domain,
         Region, //
     },
@@ -470,7 +470,10 @@ impl Session {
         let negotiated = self.negotiated.as_ref().ok_or(EINVAL)?;
         let mut regions = KVec::with_capacity(negotiated.messages.len(), GFP_KERNEL)?;
         for pages in negotiated.messages.iter() {
-            regions.push(domain.map(pages.clone(), Direction::ToDevice)?, GFP_KERNEL)?;
+            regions.push(
+                domain.map(pages.clone(), DmaDirection::ToDevice)?,
+                GFP_KERNEL,
+            )?;
         }
         Ok(regions)
     }

@@ -19,7 +19,7 @@ use kernel::{
 
 use super::{
     domain::{
-        Direction,
+        DmaDirection,
         Domain,
         Region, //
     },
@@ -77,7 +77,7 @@ impl Bounce {
         let mut regions = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
             let pages = Pages::new(order, node, Gfp::NOIO)?;
-            let region = domain.map(Arc::new(pages, GFP_KERNEL)?, Direction::Bidirectional)?;
+            let region = domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::Bidirectional)?;
             regions.push(region, GFP_KERNEL)?;
         }
         let mut mrs = KVec::new();

@@ -34,7 +34,7 @@ use crate::{
 
 /// The direction in which data moves between memory and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum DmaDirection {
     /// The device reads the memory.
     ToDevice,
     /// The device writes the memory.
@@ -43,7 +43,7 @@ pub enum Direction {
     Bidirectional,
 }
 
-impl Direction {
+impl DmaDirection {
     pub(super) fn as_raw(self) -> raw::dma_data_direction {
         match self {
             Self::ToDevice => dma::TO_DEVICE,
@@ -57,7 +57,7 @@ impl Direction {
 struct Mapped {
     pages: Arc<Pages>,
     dma: u64,
-    dir: Direction,
+    dir: DmaDirection,
 }
 
 /// The objects that live as long as the domain.
@@ -151,7 +151,7 @@ impl Domain {
     }
 
     /// Maps `pages` for the device for as long as the domain lives. May sleep.
-    pub fn map(self: &Arc<Self>, pages: Arc<Pages>, dir: Direction) -> Result<Region> {
+    pub fn map(self: &Arc<Self>, pages: Arc<Pages>, dir: DmaDirection) -> Result<Region> {
         let dev = self.device.as_raw();
         let mut owned = self.owned.lock();
         owned.mapped.reserve(1, GFP_KERNEL)?;
@@ -276,7 +276,7 @@ pub struct Region {
     domain: Arc<Domain>,
     pages: Arc<Pages>,
     dma: u64,
-    dir: Direction,
+    dir: DmaDirection,
     /// Device and processor are not coherent: each must be told about data that the other has
     /// written. Constant while the memory is mapped.
     needs_sync: bool,
@@ -304,7 +304,7 @@ impl Region {
     }
 
     /// The direction in which data moves.
-    pub(super) fn direction(&self) -> Direction {
+    pub(super) fn direction(&self) -> DmaDirection {
         self.dir
     }
 

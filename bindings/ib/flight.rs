@@ -68,7 +68,7 @@ use self::word::{
 use super::{
     bounce::Bounce,
     domain::{
-        Direction,
+        DmaDirection,
         Domain,
         Keep,
         Region, //
@@ -130,7 +130,7 @@ struct Data {
     nents: u32,
     /// Number of DMA segments.
     mapped: u32,
-    dir: Direction,
+    dir: DmaDirection,
     access: Access,
     /// Number of bytes that come back through the bounce buffer, or are described to the region.
     len: u32,
@@ -243,8 +243,8 @@ impl<H: Handler> Deref for Flights<H> {
 
     #[inline(always)]
     fn deref(&self) -> &[Flight<H>] {
-        // SAFETY: By the type invariant they are in `_memory`, which `self` keeps alive, and which is
-        // only shared.
+        // SAFETY: By the type invariant they are in `_memory`, which `self` keeps alive, and which
+        // is only shared.
         unsafe { self.flights.as_ref() }
     }
 }
@@ -370,7 +370,7 @@ impl<H: Handler> Flight<H> {
                 sgl: null_mut(),
                 nents: 0,
                 mapped: 0,
-                dir: Direction::ToDevice,
+                dir: DmaDirection::ToDevice,
                 access: Access::LOCAL_READ,
                 len: 0,
                 iova: 0,

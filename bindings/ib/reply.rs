@@ -22,7 +22,7 @@ use kernel::{
 
 use super::{
     domain::{
-        Direction,
+        DmaDirection,
         Domain,
         Region, //
     },
@@ -55,7 +55,7 @@ pub const REPLY_BODY: usize = 8;
 struct Body {
     at: NonNull<u64>,
     dma: u64,
-    dir: Direction,
+    dir: DmaDirection,
 }
 
 /// The memory that the data of an answer comes from.
@@ -73,7 +73,7 @@ struct Memory {
     dma: u64,
     len: u32,
     needs_sync: bool,
-    dir: Direction,
+    dir: DmaDirection,
 }
 
 impl Memory {
@@ -91,7 +91,7 @@ impl Memory {
             dma: 0,
             len: 0,
             needs_sync: false,
-            dir: Direction::ToDevice,
+            dir: DmaDirection::ToDevice,
         }
     }
 }
@@ -456,7 +456,7 @@ impl Reply {
 
     /// Hands memory of the regions to the device.
     #[inline(never)]
-    fn sync(&self, dma: u64, len: usize, dir: Direction) {
+    fn sync(&self, dma: u64, len: usize, dir: DmaDirection) {
         // SAFETY: The device is valid, and the memory is in a region of the domain.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_device(

@@ -12,7 +12,7 @@ use rtrs_bindings::{
     ib::{
         Access,
         Building,
-        Direction,
+        DmaDirection,
         Endpoint,
         Flight,
         Flights,
@@ -251,7 +251,7 @@ fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) 
 /// Makes the peer write the data to their destination.
 #[inline(always)]
 fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote> {
-    building.borrow(&mut io.loan, Direction::FromDevice)?;
+    building.borrow(&mut io.loan, DmaDirection::FromDevice)?;
     building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::REMOTE_WRITE)
 }
 
@@ -259,7 +259,7 @@ fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote
 /// the local device reads the memory.
 #[inline(always)]
 fn send_mapped(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
-    let segments = building.borrow(&mut io.loan, Direction::ToDevice)?;
+    let segments = building.borrow(&mut io.loan, DmaDirection::ToDevice)?;
     if segments > core.direct_segments.load(Relaxed) {
         building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::LOCAL_READ)?;
     }

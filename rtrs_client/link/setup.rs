@@ -25,7 +25,7 @@ use rtrs_bindings::{
         Chain,
         CmEvent,
         ConnParam,
-        Direction,
+        DmaDirection,
         Domain,
         Endpoint,
         Flights,
@@ -258,7 +258,7 @@ fn recv_count(con: u16, geometry: &Geometry) -> u32 {
     2 * u32::from(depth) + RECV_BATCH
 }
 
-fn new_region(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region> {
+fn new_region(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<Region> {
     let node = domain.device().numa_node();
     let pages = Pages::new(Pages::order_of(len), node, Gfp::NOIO)?;
     domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
@@ -282,12 +282,15 @@ impl LinkCore {
             .max_fast_reg_pages
             .min(MAX_SEGMENTS + 1);
         let info = InfoRsp::size(depth) + InfoReq::SIZE;
-        let info = new_region(domain, info, Direction::Bidirectional)?;
+        let info = new_region(domain, info, DmaDirection::Bidirectional)?;
         let mut recv = KVec::new();
         if self.new_rkey.load(Relaxed) {
             for con in 0..self.cons.count() {
                 let len = recv_count(con, geometry) as usize * RECV_SIZE;
-                recv.push(new_region(domain, len, Direction::FromDevice)?, GFP_KERNEL)?;
+                recv.push(
+                    new_region(domain, len, DmaDirection::FromDevice)?,
+                    GFP_KERNEL,
+                )?;
             }
         }
         let messages = self.path.session().map_messages(domain)?;

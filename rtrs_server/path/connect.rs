@@ -17,7 +17,7 @@ use rtrs_bindings::{
     ib::{
         ConnParam,
         Device,
-        Direction,
+        DmaDirection,
         Domain,
         Endpoint,
         Locked,
@@ -344,7 +344,7 @@ impl Path {
     fn expect_info(&self, domain: &Arc<Domain>, qp: &QueuePair) -> Result {
         let node = domain.device().numa_node();
         let pages = Pages::new(0, node, Gfp::KERNEL)?;
-        let region = domain.map(Arc::new(pages, GFP_KERNEL)?, Direction::FromDevice)?;
+        let region = domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::FromDevice)?;
 
         qp.post_recv(RECV_INFO, Some(region.sge(0, InfoReq::SIZE)?))?;
         self.info.lock().region = Some(region);

@@ -20,7 +20,7 @@ use rtrs_bindings::{
     ib::{
         Access,
         Chain,
-        Direction,
+        DmaDirection,
         Domain,
         Endpoint,
         Mr,
@@ -188,7 +188,7 @@ impl Path {
         // CAST: At most 4 MiB.
         let size = self.geometry().chunk_size() as usize;
         for _ in 0..depth {
-            regions.push(map(&domain, size, Direction::Bidirectional)?, GFP_KERNEL)?;
+            regions.push(map(&domain, size, DmaDirection::Bidirectional)?, GFP_KERNEL)?;
         }
         let always_invalidate = self.session().context().config().always_invalidate;
         let groups = if always_invalidate {
@@ -201,7 +201,7 @@ impl Path {
         if always_invalidate && copy_max != 0 {
             for _ in 0..depth {
                 // CAST: At most 64 KiB.
-                let region = map(&domain, copy_max as usize, Direction::ToDevice)?;
+                let region = map(&domain, copy_max as usize, DmaDirection::ToDevice)?;
                 private.push(region, GFP_KERNEL)?;
             }
         }
@@ -209,7 +209,7 @@ impl Path {
             let len = usize::from(depth)
                 .checked_mul(RkeyRsp::SIZE)
                 .ok_or(EINVAL)?;
-            Some(map(&domain, len, Direction::ToDevice)?)
+            Some(map(&domain, len, DmaDirection::ToDevice)?)
         } else {
             None
         };
@@ -350,7 +350,7 @@ impl Path {
         let mut message = KVVec::from_elem(0, InfoRsp::size(count), GFP_KERNEL)?;
         let len = InfoRsp::write(descs.iter().copied(), &mut message).map_err(|_| EINVAL)?;
         let domain = live.chunks().first().ok_or(EINVAL)?.region().domain();
-        let region = map(domain, message.len(), Direction::ToDevice)?;
+        let region = map(domain, message.len(), DmaDirection::ToDevice)?;
         region.write(0, &message)?;
         Ok((region, len))
     }
@@ -382,7 +382,7 @@ fn describe(mr: &Mr, len: u32) -> Result<SgDesc> {
 }
 
 /// Allocates zeroed memory of `len` bytes, mapped for the device. May sleep.
-fn map(domain: &Arc<Domain>, len: usize, dir: Direction) -> Result<Region> {
+fn map(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<Region> {
     let pages = Pages::new(
         Pages::order_of(len),
         domain.device().numa_node(),

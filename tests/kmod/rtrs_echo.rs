@@ -3,8 +3,8 @@
 //! An echo over RDMA: how to use `rtrs_bindings` for a driver of one's own.
 //!
 //! Loading the module connects two ends in this kernel, over whatever device has the address that
-//! `addr` names. One says something, the other one says it again, and loading succeeds if that comes
-//! back unchanged. It uses nothing but the wrappers; what it does is numbered in this order:
+//! `addr` names. One says something, the other one says it again, and loading succeeds if that
+//! comes back unchanged. It uses nothing but the wrappers; what it does is numbered in this order:
 //!
 //! 1. one end listens, and leaves a request to connect to a task, which may sleep;
 //! 2. the other one asks for the way: events carry it on, one step each;
@@ -16,8 +16,8 @@
 //!    used, and at last the consumer, which waits for all of them.
 //!
 //! There is no `unsafe` in it. Memory that a device may write is copied from and to, never
-//! borrowed; what a work request names belongs to the domain, which outlives the queue pair; after an
-//! [`Endpoint`] was dropped none of its callbacks runs.
+//! borrowed; what a work request names belongs to the domain, which outlives the queue pair; after
+//! an [`Endpoint`] was dropped none of its callbacks runs.
 
 use core::net::Ipv4Addr;
 
@@ -43,7 +43,7 @@ use rtrs_bindings::{
         ConnectRequest,
         Decide,
         Decision,
-        Direction,
+        DmaDirection,
         Domain,
         Endpoint,
         Handler,
@@ -131,7 +131,7 @@ impl Side {
     fn prepare(&self, ep: &Locked<'_, Self>) -> Result {
         let domain = Domain::new(ep.device().ok_or(ENODEV)?, OWNER)?;
         let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
-        let memory = domain.map(pages, Direction::Bidirectional)?;
+        let memory = domain.map(pages, DmaDirection::Bidirectional)?;
         let config = QueueConfig {
             send_wrs: 1,
             recv_wrs: 1,
@@ -159,8 +159,8 @@ impl Side {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
         memory.write(0, WORDS)?;
         self.send(ep.qp().ok_or(EINVAL)?)?;
-        // The device has read it when it is acknowledged; what comes back goes elsewhere in a driver
-        // that has more than one message.
+        // The device has read it when it is acknowledged; what comes back goes elsewhere in a
+        // driver that has more than one message.
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     atomic::Relaxed,
     ib::{
-        domain::Direction,
+        domain::DmaDirection,
         endpoint::{
             Endpoint,
             Handler, //
@@ -119,7 +119,7 @@ impl<'f, H: Handler> Building<'f, H> {
     /// `EBUSY` if the loan is borrowed, or the flight has data, `EINVAL` for an invalid list,
     /// `ENOMEM` when it cannot be mapped.
     #[inline(always)]
-    pub fn borrow(&mut self, loan: &mut Loan, dir: Direction) -> Result<u32> {
+    pub fn borrow(&mut self, loan: &mut Loan, dir: DmaDirection) -> Result<u32> {
         if self.what != What::None {
             return Err(EBUSY);
         }
@@ -138,7 +138,7 @@ impl<'f, H: Handler> Building<'f, H> {
     /// The caller must own the flight, and have mapped nothing. Unless the result is 0 or an error,
     /// it must have the data unmapped.
     #[inline(never)]
-    unsafe fn map(flight: &Flight<H>, loan: &mut Loan, dir: Direction) -> Result<u32> {
+    unsafe fn map(flight: &Flight<H>, loan: &mut Loan, dir: DmaDirection) -> Result<u32> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let Some((sgl, nents)) = loan.list() else {
@@ -356,8 +356,8 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// # Safety
     ///
-    /// The caller must own the flight, and loses it; `what` must be true of its data, and the flight
-    /// must have room for such data and such a message.
+    /// The caller must own the flight, and loses it; `what` must be true of its data, and the
+    /// flight must have room for such data and such a message.
     #[inline(always)]
     unsafe fn try_post(
         flight: &Flight<H>,
@@ -425,7 +425,7 @@ impl<'f, H: Handler> Building<'f, H> {
         let data = unsafe { &*flight.data.get() };
         let rkey = flight.rkey.load(Relaxed);
         let described = data.what == What::Described;
-        if data.dir == Direction::FromDevice {
+        if data.dir == DmaDirection::FromDevice {
             // SAFETY: By the safety requirements of this function, which include those of
             // `post_read()`.
             return unsafe { Self::post_read(flight, message_len, qp, lane, to, imm, described) };
@@ -587,8 +587,8 @@ impl<'f, H: Handler> Building<'f, H> {
 
 impl<H: Handler> Drop for Building<'_, H> {
     fn drop(&mut self) {
-        // SAFETY: This `Building` owns the flight, nothing is posted, and this is what was done with
-        // the data.
+        // SAFETY: This `Building` owns the flight, nothing is posted, and this is what was done
+        // with the data.
         unsafe { self.flight.unmap(self.what) };
         self.flight.word.cancel();
     }

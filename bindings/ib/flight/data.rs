@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     ib::{
-        domain::Direction,
+        domain::DmaDirection,
         endpoint::Handler, //
     },
     loan::Loan,
@@ -26,8 +26,8 @@ impl<H: Handler> Flight<H> {
     ///
     /// # Safety
     ///
-    /// The caller must own the flight, `what` must be true, and no outstanding work request or valid
-    /// key may refer to the data.
+    /// The caller must own the flight, `what` must be true, and no outstanding work request or
+    /// valid key may refer to the data.
     #[inline(always)]
     pub(super) unsafe fn unmap(&self, what: What) {
         if what.is_mapped() {
@@ -46,8 +46,8 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Makes `len` bytes that the device wrote to the bounce buffer visible to the processor. Out of
-    /// line, as most machines are coherent.
+    /// Makes `len` bytes that the device wrote to the bounce buffer visible to the processor. Out
+    /// of line, as most machines are coherent.
     #[cold]
     #[inline(never)]
     fn give_to_cpu(&self, len: usize) {
@@ -58,7 +58,7 @@ impl<H: Handler> Flight<H> {
                 self.device,
                 self.bounce_dma,
                 len,
-                Direction::Bidirectional.as_raw(),
+                DmaDirection::Bidirectional.as_raw(),
             );
         }
     }
@@ -69,8 +69,8 @@ impl<H: Handler> Flight<H> {
     #[inline(never)]
     pub(super) fn give_to_device(&self, bounce: bool, len: usize) {
         let (dma, dir) = match bounce {
-            true => (self.bounce_dma, Direction::Bidirectional),
-            false => (self.message_dma, Direction::ToDevice),
+            true => (self.bounce_dma, DmaDirection::Bidirectional),
+            false => (self.message_dma, DmaDirection::ToDevice),
         };
         // SAFETY: The device is valid, and buffer and message are mapped for it in these
         // directions, as long as the domain lives.
