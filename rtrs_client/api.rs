@@ -5,7 +5,7 @@
 //! ```ignore
 //! let session = Session::open(Config { name: "disks", .. }, &["ip:10.0.0.1"], None)?;
 //! let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
-//! session.submit(&permit, Direction::Write, message, request)?;
+//! session.submit(&permit, DataDir::Write, message, request)?;
 //! ```
 //!
 //! | call | context |
@@ -29,7 +29,7 @@ pub use rtrs_bindings::{
     ib::SgBuffer,
     loan::Request, //
 };
-pub use rtrs_core::proto::Dir as Direction;
+pub use rtrs_core::proto::DataDir;
 use rtrs_core::{
     proto::SessionName,
     sockaddr, //
@@ -192,7 +192,7 @@ impl Session {
     pub fn submit<R: Request>(
         &self,
         permit: &Permit,
-        dir: Direction,
+        dir: DataDir,
         message: Message<'_>,
         request: Arc<R>,
     ) -> Result {
@@ -207,7 +207,7 @@ impl Session {
     fn submit_loan(
         &self,
         permit: &Permit,
-        dir: Direction,
+        dir: DataDir,
         message: Message<'_>,
         mut loan: Loan,
     ) -> Result {

@@ -33,7 +33,7 @@ use rtrs_bindings::{
 use rtrs_core::{
     capi::RtrsAddr,
     proto::{
-        Dir,
+        DataDir,
         SessionName, //
     },
 };
@@ -362,8 +362,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         return EINVAL.to_errno();
     };
     let dir = match dir {
-        READ => Dir::Read,
-        WRITE => Dir::Write,
+        READ => DataDir::Read,
+        WRITE => DataDir::Write,
         _ => return EINVAL.to_errno(),
     };
     let mut turn = match sess.ready.begin(id) {

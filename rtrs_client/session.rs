@@ -86,7 +86,7 @@ use rtrs_bindings::{
     },
 };
 use rtrs_core::proto::{
-    Dir,
+    DataDir,
     Geometry,
     Layout,
     Room,
@@ -448,7 +448,7 @@ impl Session {
         }
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
         // Not of a request yet.
-        let layout = Layout::new(&room, Dir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
+        let layout = Layout::new(&room, DataDir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
         let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for id in 0..depth {
             let (region, offset) = MessageSlot::of(id);

@@ -22,7 +22,7 @@ use rtrs_bindings::percpu::{
 };
 use rtrs_core::{
     polls::PollStats,
-    proto::Dir, //
+    proto::DataDir, //
 };
 
 use crate::{
@@ -53,10 +53,10 @@ const COUNTERS: usize = MIGRATED_TO + 1;
 const FEED_INTERVAL_NS: u64 = 1_000_000;
 
 /// Offset of the counter of a direction.
-pub(crate) const fn dir_index(dir: Dir) -> usize {
+pub(crate) const fn dir_index(dir: DataDir) -> usize {
     match dir {
-        Dir::Read => 0,
-        Dir::Write => 1,
+        DataDir::Read => 0,
+        DataDir::Write => 1,
     }
 }
 
@@ -100,17 +100,17 @@ impl Stamp {
 
     /// Sets it. Called before the request is posted.
     #[inline(always)]
-    pub(crate) fn set(&self, dir: Dir, now_ns: u64) {
-        self.is_write.store(dir == Dir::Write, Relaxed);
+    pub(crate) fn set(&self, dir: DataDir, now_ns: u64) {
+        self.is_write.store(dir == DataDir::Write, Relaxed);
         self.at_ns.store(now_ns, Relaxed);
     }
 
     /// Returns the direction, and the nanoseconds since the link took the request, for one that
     /// another task has.
-    pub(crate) fn get(&self, now_ns: u64) -> (Dir, u64) {
+    pub(crate) fn get(&self, now_ns: u64) -> (DataDir, u64) {
         let dir = match self.is_write.load(Relaxed) {
-            false => Dir::Read,
-            true => Dir::Write,
+            false => DataDir::Read,
+            true => DataDir::Write,
         };
         (dir, self.age(now_ns))
     }
@@ -155,10 +155,10 @@ impl Stats {
         })
     }
 
-    /// A request is about to go out, with data and a user message of `bytes`. `dir` is the direction
-    /// in its layout, which callers know.
+    /// A request is about to go out, with data and a user message of `bytes`. `dir` is the
+    /// direction in its layout, which callers know.
     #[inline(always)]
-    pub(crate) fn issued(&self, io: &Io, dir: Dir, bytes: u32) {
+    pub(crate) fn issued(&self, io: &Io, dir: DataDir, bytes: u32) {
         let counters = self.counters.here();
 
         Self::count_issued(counters, io, dir, 1, bytes.into());
@@ -182,7 +182,7 @@ impl Stats {
     }
 
     #[inline(always)]
-    fn count_issued(counters: Here<'_, COUNTERS>, io: &Io, dir: Dir, by: u64, bytes: u64) {
+    fn count_issued(counters: Here<'_, COUNTERS>, io: &Io, dir: DataDir, by: u64, bytes: u64) {
         let dir = dir_index(dir);
         counters.add(REQUESTS + dir, by);
         counters.add(BYTES + dir, bytes);
@@ -191,14 +191,14 @@ impl Stats {
 
     /// Writes that were answered since the path was made, whatever was reset. Any context.
     pub(crate) fn writes_answered(&self) -> u64 {
-        let row = |row| LATENCY + dir_index(Dir::Write) + 2 * row;
+        let row = |row| LATENCY + dir_index(DataDir::Write) + 2 * row;
 
         self.counters.total_of((0..hist::LATENCY_ROWS).map(row))
     }
 
     /// A request is complete, `ns` after it went out.
     #[inline(always)]
-    pub(crate) fn completed(&self, dir: Dir, ns: u64, now_ns: u64) {
+    pub(crate) fn completed(&self, dir: DataDir, ns: u64, now_ns: u64) {
         let dir = dir_index(dir);
         let counters = self.counters.here();
         counters.add(LATENCY + dir + 2 * hist::latency_row(ns), 1);

@@ -16,7 +16,7 @@ use rtrs_bindings::{
     ib::Flight,
     trace::tracepoints, //
 };
-use rtrs_core::proto::Dir;
+use rtrs_core::proto::DataDir;
 
 use crate::{
     link::LinkCore,
@@ -118,13 +118,20 @@ pub(crate) fn complete(
     core: &LinkCore,
     con: u16,
     flight: &Flight<LinkCore>,
-    dir: Dir,
+    dir: DataDir,
     result: i32,
     ns: u64,
 ) {
     #[cold]
     #[inline(never)]
-    fn fire(core: &LinkCore, con: u16, flight: &Flight<LinkCore>, dir: Dir, result: i32, ns: u64) {
+    fn fire(
+        core: &LinkCore,
+        con: u16,
+        flight: &Flight<LinkCore>,
+        dir: DataDir,
+        result: i32,
+        ns: u64,
+    ) {
         let (sess, path) = names(core);
         let (id, dir) = (flight.index(), dir_index(dir));
         // CAST: The direction is 0 or 1.

@@ -54,7 +54,7 @@ pub use self::{
         InfoRsp, //
     },
     io::{
-        Dir,
+        DataDir,
         ReadDest,
         ReadMsg,
         RkeyRsp,

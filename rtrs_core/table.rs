@@ -19,7 +19,7 @@ use rtrs_bindings::{
     },
 };
 
-use crate::proto::Dir;
+use crate::proto::DataDir;
 
 /// A module's directory in debugfs, with its tables. Dropping it waits for tasks that are reading
 /// them.
@@ -240,7 +240,7 @@ pub struct Flying {
     /// Number of the connection.
     pub cid: u16,
     /// Direction, as the client sees it; a server does not know it before it has read the message.
-    pub dir: Option<Dir>,
+    pub dir: Option<DataDir>,
     /// Age of the request in nanoseconds.
     pub age_ns: u64,
     /// The event that it waits for.
@@ -273,8 +273,8 @@ pub struct RequestRow<'a> {
 impl fmt::Display for RequestRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dir = match self.request.dir {
-            Some(Dir::Read) => "read",
-            Some(Dir::Write) => "write",
+            Some(DataDir::Read) => "read",
+            Some(DataDir::Write) => "write",
             None => "-",
         };
 

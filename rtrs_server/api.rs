@@ -30,7 +30,7 @@ pub use crate::{
     op::Operation,
     session::Session, //
 };
-pub use rtrs_core::proto::Dir;
+pub use rtrs_core::proto::DataDir;
 
 /// A user of the server, which serves the requests of clients.
 ///

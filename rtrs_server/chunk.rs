@@ -48,7 +48,7 @@ use rtrs_bindings::{
         REPLY_BODY, //
     },
 };
-use rtrs_core::proto::Dir;
+use rtrs_core::proto::DataDir;
 
 use crate::logic::{
     chunk_state::Begin,
@@ -106,8 +106,8 @@ const INVALIDATING: u8 = Stay::Invalidating as u8;
 const STALLED: u8 = Stay::Stalled as u8;
 const QUEUED: u8 = Stay::Queued as u8;
 
-const READ: u32 = Dir::Read as u32;
-const WRITE: u32 = Dir::Write as u32;
+const READ: u32 = DataDir::Read as u32;
+const WRITE: u32 = DataDir::Write as u32;
 /// The message was not read yet.
 const DIR_UNKNOWN: u32 = 0xff;
 /// The shift of the direction; the connection is below it.
@@ -294,7 +294,7 @@ impl<H: Home> Chunk<H> {
     }
 
     /// It came over connection `cid`, and its direction is known.
-    fn wants(&self, cid: u16, dir: Dir) {
+    fn wants(&self, cid: u16, dir: DataDir) {
         self.stamp
             .store(u32::from(cid) | (dir as u32) << DIR_SHIFT, Relaxed);
     }
@@ -305,11 +305,11 @@ impl<H: Home> Chunk<H> {
     }
 
     /// Returns connection and direction of the last request.
-    pub(crate) fn stamp(&self) -> (u16, Option<Dir>) {
+    pub(crate) fn stamp(&self) -> (u16, Option<DataDir>) {
         let stamp = self.stamp.load(Relaxed);
         let dir = match stamp >> DIR_SHIFT {
-            READ => Some(Dir::Read),
-            WRITE => Some(Dir::Write),
+            READ => Some(DataDir::Read),
+            WRITE => Some(DataDir::Write),
             _ => None,
         };
 

@@ -9,7 +9,7 @@ use kernel::{
 
 use rtrs_bindings::pages::Pages;
 use rtrs_core::proto::{
-    Dir,
+    DataDir,
     Request, //
 };
 
@@ -51,8 +51,8 @@ impl Operation {
     }
 
     /// Direction of the data, as the client sees it: a read wants data from the server.
-    pub fn dir(&self) -> Dir {
-        self.request().map_or(Dir::Read, Request::dir)
+    pub fn dir(&self) -> DataDir {
+        self.request().map_or(DataDir::Read, Request::dir)
     }
 
     /// Length of the data in bytes.

@@ -36,7 +36,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::{
     polls::PollStats,
-    proto::Dir as Direction, //
+    proto::DataDir, //
 };
 
 /// Requests, and bytes of data and user messages. Each is a pair of read and write.
@@ -101,7 +101,7 @@ impl Stats {
 
     /// Counts a request with `bytes` bytes of data and user message, which is handed to the user.
     #[inline]
-    pub(crate) fn started(&self, dir: Direction, bytes: u32) {
+    pub(crate) fn started(&self, dir: DataDir, bytes: u32) {
         // No branch: the directions are 0 and 1.
         let dir = dir as usize;
 

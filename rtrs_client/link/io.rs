@@ -25,7 +25,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     geometry::SEGMENT_SIZE,
-    Dir,
+    DataDir,
     Layout,
     ReadDest,
     ReadMsg,
@@ -104,8 +104,8 @@ impl Link {
         }
         // One after the other, as what differs is known in each.
         match turn.layout.dir() {
-            Dir::Read => issue_read(core, ep, building, turn, now),
-            Dir::Write => issue_write(core, ep, building, turn, now),
+            DataDir::Read => issue_read(core, ep, building, turn, now),
+            DataDir::Write => issue_write(core, ep, building, turn, now),
         }
     }
 
@@ -144,7 +144,7 @@ fn issue_read<'t>(
         Err(e) => return Err(not_prepared(building, turn, e)),
     };
     match building.end_message(usr_len.into(), read_to(usr_len, remote, len, false)) {
-        Ok(()) => send(core, ep, building, turn, Dir::Read, len, now),
+        Ok(()) => send(core, ep, building, turn, DataDir::Read, len, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -163,7 +163,7 @@ fn issue_write<'t>(
         return Err(not_prepared(building, turn, e));
     }
     match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
-        Ok(()) => send(core, ep, building, turn, Dir::Write, 0, now),
+        Ok(()) => send(core, ep, building, turn, DataDir::Write, 0, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -202,7 +202,7 @@ fn send<'t>(
     ep: &Endpoint<LinkCore>,
     building: Building<'_, LinkCore>,
     turn: Turn<'t>,
-    dir: Dir,
+    dir: DataDir,
     skip: u32,
     now: u64,
 ) -> Result<(), Turn<'t>> {
@@ -232,13 +232,13 @@ fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) 
     let (usr_len, len) = (io.layout.usr_len(), io.layout.data_len());
     let at = u32::from(usr_len);
     match io.layout.dir() {
-        Dir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len))?,
-        Dir::Read => {
+        DataDir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len))?,
+        DataDir::Read => {
             let remote = describe(building, io)?;
             building.end_message(at, read_to(usr_len, remote, len, true))?;
             return Ok(len);
         }
-        Dir::Write => {
+        DataDir::Write => {
             if len != 0 {
                 send_mapped(building, io, core)?;
             }

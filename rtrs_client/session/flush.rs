@@ -27,7 +27,7 @@ use rtrs_bindings::{
     },
     ratelimit::pr_warn_ratelimited,
 };
-use rtrs_core::proto::Dir;
+use rtrs_core::proto::DataDir;
 
 use super::{
     restart::Restart,
@@ -82,13 +82,13 @@ impl Ready {
         &self,
         id: usize,
         mut turn: Turn<'_>,
-        dir: Dir,
+        dir: DataDir,
         message: Message<'_>,
     ) -> Result {
         let session = self.session();
         let observed = match (turn.connection, dir) {
             (Connection::Admin, _) => session.observe(&mut turn, message),
-            (_, Dir::Read) => session.before_flush(&mut turn, message),
+            (_, DataDir::Read) => session.before_flush(&mut turn, message),
             _ => Ok(()),
         };
         if let Err(e) = observed {

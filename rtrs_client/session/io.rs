@@ -20,7 +20,7 @@ use rtrs_bindings::{
     errno, //
 };
 use rtrs_core::proto::{
-    Dir,
+    DataDir,
     Room, //
 };
 
@@ -162,7 +162,7 @@ impl Ready {
         &self,
         id: usize,
         mut turn: Turn<'_>,
-        dir: Dir,
+        dir: DataDir,
         message: Message<'_>,
     ) -> Result {
         let shared = &self.session;
@@ -186,7 +186,7 @@ impl Ready {
 /// Fills in a new request, and copies the user's message to its place. Returns `false` if message
 /// or data are too long.
 #[inline(always)]
-pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
+pub(super) fn fill_in(room: &Room, io: &mut Io, dir: DataDir, message: Message<'_>) -> bool {
     let Some(piece) = message.only() else {
         return fill_in_pieces(room, io, dir, message);
     };
@@ -197,7 +197,7 @@ pub(super) fn fill_in(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) 
 
 /// The same for a message in pieces.
 #[inline(never)]
-fn fill_in_pieces(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> bool {
+fn fill_in_pieces(room: &Room, io: &mut Io, dir: DataDir, message: Message<'_>) -> bool {
     let mut pieces = message.pieces();
 
     lay_out(room, io, dir, message.size())
@@ -208,7 +208,7 @@ fn fill_in_pieces(room: &Room, io: &mut Io, dir: Dir, message: Message<'_>) -> b
 
 /// Lays a new request out.
 #[inline(always)]
-fn lay_out(room: &Room, io: &mut Io, dir: Dir, usr_len: usize) -> bool {
+fn lay_out(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
     // The session's limits are those of its first path. A path with narrower limits is skipped
     // later.
     if !io.layout.set(room, dir, io.loan.len(), usr_len) {

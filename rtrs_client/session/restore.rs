@@ -31,7 +31,7 @@ use rtrs_bindings::{
     time,
     wait::Completion, //
 };
-use rtrs_core::proto::Dir;
+use rtrs_core::proto::DataDir;
 
 use super::{
     io::fill_in,
@@ -394,7 +394,7 @@ impl Session {
         };
         turn.loan = loan;
         turn.epoch = Epoch::OURS.to_word();
-        let sent = match fill_in(&negotiated.room, &mut turn, Dir::Read, message) {
+        let sent = match fill_in(&negotiated.room, &mut turn, DataDir::Read, message) {
             true => link.issue(id.into(), turn),
             false => Err(turn),
         };

@@ -32,7 +32,7 @@ pub(super) fn check_type(buf: &[u8], msg_type: u16) -> Result<(), ProtoError> {
 /// The values are those of `READ` and `WRITE` in the kernel, which the C API passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Dir {
+pub enum DataDir {
     /// Data from the server to the client.
     Read = 0,
     /// Data from the client to the server.
@@ -53,7 +53,7 @@ pub(super) enum Dest {
 /// The message of a request, each field of which is read once.
 // Plain fields: the compiler decodes nested options byte by byte.
 pub(super) struct Message {
-    pub(super) dir: Dir,
+    pub(super) dir: DataDir,
     pub(super) usr_len: u16,
     pub(super) dest: Dest,
     /// The address in the descriptor. Without a descriptor all its fields are zero; with one,
@@ -106,8 +106,8 @@ impl Message {
             return Err(ProtoError::Length);
         }
         let (dir, least) = match msg_type {
-            MSG_READ => (Dir::Read, ReadMsg::SIZE_NO_DESC),
-            MSG_WRITE => (Dir::Write, WriteMsg::SIZE),
+            MSG_READ => (DataDir::Read, ReadMsg::SIZE_NO_DESC),
+            MSG_WRITE => (DataDir::Write, WriteMsg::SIZE),
             _ => return Err(ProtoError::MsgType),
         };
         if len < least {
@@ -124,11 +124,11 @@ impl Message {
             size: least,
         };
         match (dir, count) {
-            (Dir::Write, _) => {}
-            (Dir::Read, 0) if need_inval => return Err(ProtoError::Inval),
-            (Dir::Read, 0) => {}
-            (Dir::Read, 1) if len < ReadMsg::MAX_SIZE => return Err(ProtoError::Length),
-            (Dir::Read, 1) => {
+            (DataDir::Write, _) => {}
+            (DataDir::Read, 0) if need_inval => return Err(ProtoError::Inval),
+            (DataDir::Read, 0) => {}
+            (DataDir::Read, 1) if len < ReadMsg::MAX_SIZE => return Err(ProtoError::Length),
+            (DataDir::Read, 1) => {
                 let key_and_len = word(bytes, 2);
                 this.dest = match need_inval {
                     true => Dest::Invalidate,
@@ -143,7 +143,7 @@ impl Message {
                     return Err(ProtoError::DescLen);
                 }
             }
-            (Dir::Read, _) => return Err(ProtoError::DescCount),
+            (DataDir::Read, _) => return Err(ProtoError::DescCount),
         }
         Ok(this)
     }

@@ -14,8 +14,8 @@ use super::{
     imm::Imm,
     io::{
         usual,
+        DataDir,
         Dest,
-        Dir,
         Message,
         ReadDest,
         ReadMsg,
@@ -56,12 +56,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    const fn of(dir: Dir, dest: Dest) -> Self {
+    const fn of(dir: DataDir, dest: Dest) -> Self {
         match (dir, dest) {
-            (Dir::Write, _) => Self::Write,
-            (Dir::Read, Dest::None) => Self::ReadNothing,
-            (Dir::Read, Dest::Keep) => Self::Read,
-            (Dir::Read, Dest::Invalidate) => Self::ReadInval,
+            (DataDir::Write, _) => Self::Write,
+            (DataDir::Read, Dest::None) => Self::ReadNothing,
+            (DataDir::Read, Dest::Keep) => Self::Read,
+            (DataDir::Read, Dest::Invalidate) => Self::ReadInval,
         }
     }
 
@@ -72,10 +72,10 @@ impl Kind {
 
     /// Direction of the data.
     #[inline(always)]
-    pub const fn dir(self) -> Dir {
+    pub const fn dir(self) -> DataDir {
         match self {
-            Self::Write => Dir::Write,
-            _ => Dir::Read,
+            Self::Write => DataDir::Write,
+            _ => DataDir::Read,
         }
     }
 }
@@ -94,10 +94,11 @@ impl Request {
         kind: Kind::ReadNothing,
     };
 
-    /// Parses the usual requests, reads and writes of at least one byte, as [`Request::parse_written`] does, if
-    /// their client has written `written` bytes, and their user message is shorter than `usr_room`.
-    /// `message` is a copy of [`Request::MAX_MSG`] bytes at `off`, all of them in the chunk. Headers
-    /// [must have room](Request::fits_usual) for such a user message.
+    /// Parses the usual requests, reads and writes of at least one byte, as
+    /// [`Request::parse_written`] does, if their client has written `written` bytes, and their user
+    /// message is shorter than `usr_room`. `message` is a copy of [`Request::MAX_MSG`] bytes at
+    /// `off`, all of them in the chunk. Headers [must have room](Request::fits_usual) for such a
+    /// user message.
     ///
     /// Returns `None` for all other requests, including invalid ones.
     #[inline(always)]
@@ -151,8 +152,8 @@ impl Request {
         })
     }
 
-    /// Whether a user message that is shorter than `usr_room`, with any message, fits the headers of
-    /// a path with these limits.
+    /// Whether a user message that is shorter than `usr_room`, with any message, fits the headers
+    /// of a path with these limits.
     pub fn fits_usual(geometry: &Geometry, usr_room: u32) -> bool {
         // CAST: The constant is 24.
         usr_room.saturating_add(Self::MAX_MSG as u32) <= geometry.max_hdr_size()
@@ -223,7 +224,7 @@ impl Request {
             return Err(ProtoError::UserLen);
         }
         match message.dest {
-            Dest::None if message.dir == Dir::Read && data_len != 0 => {
+            Dest::None if message.dir == DataDir::Read && data_len != 0 => {
                 return Err(ProtoError::DataLen)
             }
             Dest::Keep | Dest::Invalidate if message.desc_len != data_len => {
@@ -233,9 +234,9 @@ impl Request {
         }
 
         let written = match message.dir {
-            Dir::Read => header,
+            DataDir::Read => header,
             // No overflow: within the chunk.
-            Dir::Write => header.wrapping_add(data_len),
+            DataDir::Write => header.wrapping_add(data_len),
         };
         // INVARIANT: The message was parsed from the bytes at `off` in the chunk; the rest was
         // checked above.
@@ -251,7 +252,7 @@ impl Request {
 
     /// Direction of the data.
     #[inline(always)]
-    pub const fn dir(&self) -> Dir {
+    pub const fn dir(&self) -> DataDir {
         self.kind.dir()
     }
 
@@ -402,7 +403,7 @@ impl ChunkImm {
 /// As those of [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    dir: Dir,
+    dir: DataDir,
     data_len: u32,
     usr_len: u16,
 }
@@ -420,7 +421,7 @@ impl Layout {
     #[inline(always)]
     pub const fn new(
         room: &Room,
-        dir: Dir,
+        dir: DataDir,
         data_len: usize,
         usr_len: usize,
     ) -> Result<Self, ProtoError> {
@@ -444,7 +445,7 @@ impl Layout {
     /// Lays out another request in place of this one. Returns `false`, without a change, if it does
     /// not fit. As [`new`](Self::new), for a caller that does not need the error.
     #[inline(always)]
-    pub fn set(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
+    pub fn set(&mut self, room: &Room, dir: DataDir, data_len: usize, usr_len: usize) -> bool {
         // Usually there is room for the longest message.
         if data_len > room.data || usr_len >= room.too_long {
             return self.set_tight(room, dir, data_len, usr_len);
@@ -459,7 +460,7 @@ impl Layout {
     /// As [`set`](Self::set), for a request that may not fit.
     #[cold]
     #[inline(never)]
-    fn set_tight(&mut self, room: &Room, dir: Dir, data_len: usize, usr_len: usize) -> bool {
+    fn set_tight(&mut self, room: &Room, dir: DataDir, data_len: usize, usr_len: usize) -> bool {
         match Self::new(room, dir, data_len, usr_len) {
             Ok(new) => {
                 *self = new;
@@ -471,11 +472,11 @@ impl Layout {
 
     /// Size in bytes of the message of a request with `data_len` bytes of data.
     #[inline(always)]
-    pub const fn message_len(dir: Dir, data_len: usize) -> usize {
+    pub const fn message_len(dir: DataDir, data_len: usize) -> usize {
         match (dir, data_len) {
-            (Dir::Write, _) => WriteMsg::SIZE,
-            (Dir::Read, 0) => ReadMsg::SIZE_NO_DESC,
-            (Dir::Read, _) => ReadMsg::MAX_SIZE,
+            (DataDir::Write, _) => WriteMsg::SIZE,
+            (DataDir::Read, 0) => ReadMsg::SIZE_NO_DESC,
+            (DataDir::Read, _) => ReadMsg::MAX_SIZE,
         }
     }
 
@@ -490,8 +491,8 @@ impl Layout {
     /// data.
     pub const fn write_off(&self) -> u32 {
         match self.dir {
-            Dir::Read => self.data_len,
-            Dir::Write => 0,
+            DataDir::Read => self.data_len,
+            DataDir::Write => 0,
         }
     }
 
@@ -518,7 +519,7 @@ impl Layout {
     }
 
     /// Direction of the data.
-    pub const fn dir(&self) -> Dir {
+    pub const fn dir(&self) -> DataDir {
         self.dir
     }
 }

@@ -27,7 +27,7 @@ use rtrs_bindings::{
     }, //
 };
 use rtrs_core::proto::{
-    Dir,
+    DataDir,
     Request, //
 };
 
@@ -98,7 +98,7 @@ pub(super) enum Plain {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Marks {
-    pub(super) dir: Dir,
+    pub(super) dir: DataDir,
     /// The session's word for this chunk says that this operation runs; it has to be given back.
     pub(super) busy: bool,
     pub(super) stage: Stage,
@@ -108,7 +108,7 @@ pub(super) struct Marks {
 impl Marks {
     /// The marks of a request that was not read.
     const UNREAD: Self = Self {
-        dir: Dir::Read,
+        dir: DataDir::Read,
         busy: false,
         stage: Stage::Unread,
         plain: Plain::Not,
@@ -220,7 +220,7 @@ impl<H: Home> Op<H> {
 
     /// Direction of the data of a request that was read.
     #[inline(always)]
-    pub(crate) fn dir(&self) -> Dir {
+    pub(crate) fn dir(&self) -> DataDir {
         self.marks.dir
     }
 
@@ -274,8 +274,8 @@ impl<H: Home> Op<H> {
     /// Makes the user work on the private pages. [`Op::take_data`] has to follow.
     pub(crate) fn make_private(&mut self) {
         self.marks.stage = match self.request.dir() {
-            Dir::Read => Stage::Private,
-            Dir::Write => Stage::Empty,
+            DataDir::Read => Stage::Private,
+            DataDir::Write => Stage::Empty,
         };
     }
 

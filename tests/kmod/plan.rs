@@ -8,7 +8,7 @@ use kernel::{
 };
 use rtrs_client::api::{
     Connection,
-    Direction,
+    DataDir,
     Wait, //
 };
 
@@ -52,7 +52,7 @@ enum Shape {
 /// A run of requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub(crate) dir: Direction,
+    pub(crate) dir: DataDir,
     pub(crate) connection: Connection,
     /// For a permit.
     pub(crate) wait: Wait,
@@ -97,8 +97,8 @@ impl Plan {
     pub(crate) fn new(args: &Args<'_>) -> Result<Self> {
         let plan = Self {
             dir: match args.get("dir").unwrap_or("write") {
-                "write" => Direction::Write,
-                "read" => Direction::Read,
+                "write" => DataDir::Write,
+                "read" => DataDir::Read,
                 _ => return Err(EINVAL),
             },
             connection: match args.get("con").unwrap_or("io") {

@@ -30,7 +30,7 @@ use rtrs_bindings::{
 };
 use rtrs_client::api::{
     Connection,
-    Direction,
+    DataDir,
     Message,
     Permit,
     Piece,
@@ -108,12 +108,7 @@ impl Probe {
         }
         .write(&mut message);
         let pieces = [Piece::new(&message)];
-        session.submit(
-            permit,
-            Direction::Write,
-            Message::new(&pieces),
-            self.clone(),
-        )
+        session.submit(permit, DataDir::Write, Message::new(&pieces), self.clone())
     }
 
     /// Waits until it was told; it has to be success, once.

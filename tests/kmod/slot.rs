@@ -26,7 +26,7 @@ use kernel::{
 };
 use rtrs_bindings::handoff::HandoffCell;
 use rtrs_client::api::{
-    Direction,
+    DataDir,
     Message,
     Permit,
     Piece,
@@ -170,7 +170,7 @@ impl Slot {
         let plan = self.run.plan();
         let order = plan.order(number)?;
         order.write(&mut inner.message);
-        if let (Some(data), Direction::Write) = (&self.data, plan.dir) {
+        if let (Some(data), DataDir::Write) = (&self.data, plan.dir) {
             Pattern::of_data(order.effective().seed).fill(0, &mut inner.staging);
             data.write(&inner.staging)?;
         }
@@ -252,7 +252,7 @@ impl Slot {
         let result = self.result.load(Relaxed);
         self.run.judge(result);
         let plan = self.run.plan();
-        if let (Some(data), Direction::Read, 0) = (&self.data, plan.dir, result) {
+        if let (Some(data), DataDir::Read, 0) = (&self.data, plan.dir, result) {
             let order = plan.order(number)?.effective();
             data.read(&mut inner.staging)?;
             if let Some(at) = Pattern::of_data(order.seed).mismatch(0, &inner.staging) {

@@ -18,7 +18,7 @@ use rtrs_bindings::workqueue::{
     OwnedQueue, //
 };
 use rtrs_server::api::{
-    Dir,
+    DataDir,
     Operation,
     Server,
     ServerConfig,
@@ -97,7 +97,7 @@ impl Store {
             let len = STEP.min(op.data_len() - at);
             let part = buf.get_mut(..len).ok_or(EINVAL)?;
             match op.dir() {
-                Dir::Write => {
+                DataDir::Write => {
                     op.read_data(at, part)?;
                     if let Some(at) = pattern.mismatch(at, part) {
                         pr_err!(
@@ -108,7 +108,7 @@ impl Store {
                         return Err(Error::from_errno(CORRUPT));
                     }
                 }
-                Dir::Read => {
+                DataDir::Read => {
                     pattern.fill(at, part);
                     op.write_data(at, part)?;
                 }
@@ -133,8 +133,8 @@ impl Service for Store {
 
     fn request(&self, _session: &Session, op: Operation) {
         match op.dir() {
-            Dir::Write => self.seen.writes.up(),
-            Dir::Read => self.seen.reads.up(),
+            DataDir::Write => self.seen.writes.up(),
+            DataDir::Read => self.seen.reads.up(),
         }
         match self.execute(&op) {
             Ok(order) => self.answers.answer(op, &order),

@@ -28,7 +28,7 @@ use rtrs_bindings::pr_warn_ratelimited;
 use rtrs_client::api::{
     Config,
     Connection,
-    Direction,
+    DataDir,
     Message,
     Permit,
     Piece,
@@ -50,7 +50,8 @@ struct RustDisk {
     _disk: GenDisk<Disk>,
 }
 
-// SAFETY: A disk is in no way tied to the thread that has made it. The kernel crate does not say so.
+// SAFETY: A disk is in no way tied to the thread that has made it. The kernel crate does not say
+// so.
 unsafe impl Send for RustDisk {}
 
 // SAFETY: Nothing can be done with a reference: the disk is made in `init()` and dropped on exit.
@@ -94,12 +95,7 @@ impl Operations for Disk {
             GFP_ATOMIC,
         )?;
         let pieces = [Piece::new(b"request")];
-        session.submit(
-            &io.permit,
-            Direction::Read,
-            Message::new(&pieces),
-            io.clone(),
-        )
+        session.submit(&io.permit, DataDir::Read, Message::new(&pieces), io.clone())
     }
 
     fn commit_rqs(_session: &Session) {}

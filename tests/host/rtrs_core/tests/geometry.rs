@@ -190,9 +190,9 @@ proptest! {
         data_len in prop_oneof![Just(0usize), 0usize..140_000],
         usr_len in prop_oneof![0usize..64, Just(usize::MAX), any::<usize>()],
     ) {
-        let dir = if read { Dir::Read } else { Dir::Write };
+        let dir = if read { DataDir::Read } else { DataDir::Write };
         let room = Room::new(&default_geometry(), 128, header);
-        let mut set = Layout::new(&Room::new(&default_geometry(), 128, 4096), Dir::Write, 1, 2).unwrap();
+        let mut set = Layout::new(&Room::new(&default_geometry(), 128, 4096), DataDir::Write, 1, 2).unwrap();
         let layout = Layout::new(&room, dir, data_len, usr_len);
         prop_assert_eq!(set.set(&room, dir, data_len, usr_len), layout.is_ok());
         prop_assert_eq!(set, layout.unwrap_or(set));
@@ -208,13 +208,13 @@ proptest! {
         need_inval: bool,
     ) {
         let geo = default_geometry();
-        let dir = if read { Dir::Read } else { Dir::Write };
+        let dir = if read { DataDir::Read } else { DataDir::Write };
         let msg_len = match (read, data_len) { (false, _) => 4, (true, 0) => 8, _ => 24 };
         let fits = usr_len + msg_len <= 4096 && data_len <= 126976;
         let room = Room::new(&geo, 128, 4096);
         let layout = Layout::new(&room, dir, data_len, usr_len);
         prop_assert_eq!(layout.is_ok(), fits);
-        let none = Layout::new(&room, Dir::Write, 1, 2).unwrap();
+        let none = Layout::new(&room, DataDir::Write, 1, 2).unwrap();
         let mut set = none;
         prop_assert_eq!(set.set(&room, dir, data_len, usr_len), fits);
         prop_assert_eq!(set, layout.unwrap_or(none));
@@ -228,9 +228,9 @@ proptest! {
             need_inval,
         });
         let mut msg = match (dir, &dest) {
-            (Dir::Write, _) => WriteMsg { usr_len: layout.usr_len() }.to_bytes().to_vec(),
-            (Dir::Read, None) => ReadMsg::without_data(layout.usr_len()).to_vec(),
-            (Dir::Read, Some(dest)) => ReadMsg::with_data(layout.usr_len(), dest).to_vec(),
+            (DataDir::Write, _) => WriteMsg { usr_len: layout.usr_len() }.to_bytes().to_vec(),
+            (DataDir::Read, None) => ReadMsg::without_data(layout.usr_len()).to_vec(),
+            (DataDir::Read, Some(dest)) => ReadMsg::with_data(layout.usr_len(), dest).to_vec(),
         };
         let len = msg.len();
         prop_assert_eq!(len as u32, layout.msg_len());
@@ -271,9 +271,9 @@ proptest! {
         msg[20..].copy_from_slice(&len.to_le_bytes());
         if let Ok(req) = Request::parse(&geo, off, &msg) {
             let msg_len = match (req.dir(), req.dest()) {
-                (Dir::Write, _) => 4,
-                (Dir::Read, None) => 8,
-                (Dir::Read, Some(_)) => 24,
+                (DataDir::Write, _) => 4,
+                (DataDir::Read, None) => 8,
+                (DataDir::Read, Some(_)) => 24,
             };
             prop_assert!(off as usize + msg_len <= 8192);
             prop_assert_eq!(req.usr_range().end, off as usize);
@@ -281,7 +281,7 @@ proptest! {
             prop_assert!(req.usr_range().len() + msg_len <= 4096);
             if let Some(dest) = req.dest() {
                 prop_assert_eq!(dest.desc.len, req.data_len());
-            } else if req.dir() == Dir::Read {
+            } else if req.dir() == DataDir::Read {
                 prop_assert_eq!(req.data_len(), 0);
             }
         }
@@ -404,19 +404,19 @@ fn layout_limits() {
     let room = Room::new(&geo, 128, 8192);
     assert_eq!((room.header(), room.data()), (4096, 126976));
     let new = |dir, data_len, usr_len| Layout::new(&room, dir, data_len, usr_len).map(|_| ());
-    assert_eq!(new(Dir::Write, 0, 4092), Ok(()));
-    assert_eq!(new(Dir::Write, 0, 4093), Err(ProtoError::UserLen));
-    assert_eq!(new(Dir::Read, 0, 4088), Ok(()));
-    assert_eq!(new(Dir::Read, 0, 4089), Err(ProtoError::UserLen));
-    assert_eq!(new(Dir::Read, 512, 4072), Ok(()));
-    assert_eq!(new(Dir::Read, 512, 4073), Err(ProtoError::UserLen));
-    assert_eq!(new(Dir::Write, 126976, 4092), Ok(()));
-    assert_eq!(new(Dir::Write, 126977, 4092), Err(ProtoError::DataLen));
-    assert_eq!(new(Dir::Read, 126976, 4072), Ok(()));
-    assert_eq!(new(Dir::Read, 126977, 4072), Err(ProtoError::DataLen));
-    assert_eq!(new(Dir::Write, usize::MAX, 0), Err(ProtoError::DataLen));
-    assert_eq!(new(Dir::Write, 0, usize::MAX), Err(ProtoError::UserLen));
-    assert_eq!(new(Dir::Write, 0, 65536), Err(ProtoError::UserLen));
+    assert_eq!(new(DataDir::Write, 0, 4092), Ok(()));
+    assert_eq!(new(DataDir::Write, 0, 4093), Err(ProtoError::UserLen));
+    assert_eq!(new(DataDir::Read, 0, 4088), Ok(()));
+    assert_eq!(new(DataDir::Read, 0, 4089), Err(ProtoError::UserLen));
+    assert_eq!(new(DataDir::Read, 512, 4072), Ok(()));
+    assert_eq!(new(DataDir::Read, 512, 4073), Err(ProtoError::UserLen));
+    assert_eq!(new(DataDir::Write, 126976, 4092), Ok(()));
+    assert_eq!(new(DataDir::Write, 126977, 4092), Err(ProtoError::DataLen));
+    assert_eq!(new(DataDir::Read, 126976, 4072), Ok(()));
+    assert_eq!(new(DataDir::Read, 126977, 4072), Err(ProtoError::DataLen));
+    assert_eq!(new(DataDir::Write, usize::MAX, 0), Err(ProtoError::DataLen));
+    assert_eq!(new(DataDir::Write, 0, usize::MAX), Err(ProtoError::UserLen));
+    assert_eq!(new(DataDir::Write, 0, 65536), Err(ProtoError::UserLen));
 
     // Fewer segments, a smaller header, a header that does not fit its length field.
     let room = Room::new(&geo, 2, 100);
@@ -425,7 +425,7 @@ fn layout_limits() {
     assert_eq!(Room::new(&huge, 128, u32::MAX).header(), 65535);
 
     let large = Geometry::server(512, 1 << 19, 4096).unwrap();
-    let layout = Layout::new(&Room::new(&large, 128, 4096), Dir::Write, 200_000, 8).unwrap();
+    let layout = Layout::new(&Room::new(&large, 128, 4096), DataDir::Write, 200_000, 8).unwrap();
     assert_eq!(ChunkImm::new(&large, 512), Err(ProtoError::BufId));
     assert_eq!(
         ChunkImm::new(&large, 1).unwrap().at(layout.off()),
