@@ -3,9 +3,10 @@
 //! Tables of sysfs files.
 //!
 //! A table belongs to a type `T`; it can be used for devices
-//! ([`ClassDevice`](crate::class::ClassDevice)) and directories ([`Dir`](crate::kobject::Dir)) that
-//! own an `Arc<T>`, and its functions get that `T`. sysfs waits for running functions before it
-//! removes a directory, so the `T` is always valid.
+//! ([`ClassDevice`](crate::class::ClassDevice)) and directories
+//! ([`KobjectDir`](crate::kobject::KobjectDir)) that own an `Arc<T>`, and its functions get that
+//! `T`. sysfs waits for running functions before it removes a directory, so the `T` is always
+//! valid.
 //!
 //! ```ignore
 //! attributes! {

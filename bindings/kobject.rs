@@ -99,7 +99,7 @@ impl<'a> From<&'a ModuleParent> for Parent<'a> {
 /// # Invariants
 ///
 /// `inner` is a [`DirBox<T>`] that was added to sysfs, and this object owns a reference to it.
-pub struct Dir<T: Send + Sync + 'static> {
+pub struct KobjectDir<T: Send + Sync + 'static> {
     inner: NonNull<DirBox<T>>,
 }
 
@@ -114,11 +114,11 @@ struct DirBox<T> {
 }
 
 // SAFETY: A `kobject` can be used and removed by every thread.
-unsafe impl<T: Send + Sync> Send for Dir<T> {}
+unsafe impl<T: Send + Sync> Send for KobjectDir<T> {}
 // SAFETY: `sysfs` synchronises all operations on a shared directory.
-unsafe impl<T: Send + Sync> Sync for Dir<T> {}
+unsafe impl<T: Send + Sync> Sync for KobjectDir<T> {}
 
-impl<T: Send + Sync> Dir<T> {
+impl<T: Send + Sync> KobjectDir<T> {
     /// Makes the directory `name` with the files of `groups`. Sleeps.
     ///
     /// A name that exists already gives [`EEXIST`] with a backtrace in the log: the caller must
@@ -188,14 +188,14 @@ impl<T: Send + Sync> Dir<T> {
     }
 }
 
-impl<'a, T: Send + Sync> From<&'a Dir<T>> for Parent<'a> {
-    fn from(dir: &'a Dir<T>) -> Self {
+impl<'a, T: Send + Sync> From<&'a KobjectDir<T>> for Parent<'a> {
+    fn from(dir: &'a KobjectDir<T>) -> Self {
         // SAFETY: The directory is added by the type invariant, and lives as long as `dir`.
         unsafe { Parent::new(dir.kobj(), dir.node().user()) }
     }
 }
 
-impl<T: Send + Sync> Drop for Dir<T> {
+impl<T: Send + Sync> Drop for KobjectDir<T> {
     fn drop(&mut self) {
         self.node().begin_removal();
         let kobj = self.kobj();
@@ -263,7 +263,8 @@ impl<T: Send + Sync + 'static> DirBox<T> {
     ///
     /// Called by the C code only, when there is no reference any more.
     unsafe extern "C" fn release(kobj: *mut raw::kobject) {
-        // SAFETY: The pointer comes from `KBox::into_raw` in `Dir::new`; nothing uses it any more.
+        // SAFETY: The pointer comes from `KBox::into_raw` in `KobjectDir::new`; nothing uses it any
+        // more.
         let inner = unsafe { KBox::from_raw(Self::from_kobj(kobj)) };
         let last = inner.node.user();
         drop(inner);

@@ -26,7 +26,7 @@ use rtrs_bindings::{
         ClassDevice,
         Uevent, //
     },
-    kobject::Dir,
+    kobject::KobjectDir,
     time, //
 };
 use rtrs_core::{
@@ -141,7 +141,7 @@ attributes! {
 /// The directory of a session.
 pub(crate) struct SessionFiles {
     // Dropped first, since it is inside the device's directory.
-    paths: Dir<()>,
+    paths: KobjectDir<()>,
     device: ClassDevice<Session>,
 }
 
@@ -154,7 +154,7 @@ impl SessionFiles {
             &[&SESSION_FILES],
             session.clone(),
         )?;
-        let paths = Dir::new(&device, c"paths", &[], Arc::new((), GFP_KERNEL)?)?;
+        let paths = KobjectDir::new(&device, c"paths", &[], Arc::new((), GFP_KERNEL)?)?;
         Ok(Self { paths, device })
     }
 
@@ -171,14 +171,14 @@ impl SessionFiles {
 
 /// The directory of a path.
 pub(crate) struct PathFiles {
-    _dir: Dir<Path>,
+    _dir: KobjectDir<Path>,
 }
 
 impl PathFiles {
     /// Makes the directory of a path that has its name. May sleep.
     pub(crate) fn new(session: &SessionFiles, path: &Arc<Path>) -> Result<Self> {
         Ok(Self {
-            _dir: Dir::new(
+            _dir: KobjectDir::new(
                 &session.paths,
                 path.cached_name(),
                 &[&PATH_FILES, &STATS_FILES],

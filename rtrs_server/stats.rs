@@ -29,7 +29,7 @@ use rtrs_bindings::{
     },
     compat::this_module,
     kobject::{
-        Dir,
+        KobjectDir,
         ModuleParent, //
     },
     percpu::Counters,
@@ -54,7 +54,7 @@ static VIOLATIONS: Atomic<u64> = Atomic::new(0);
 //
 // Field order is teardown order.
 pub(crate) struct Totals {
-    _dir: Dir<()>,
+    _dir: KobjectDir<()>,
     _module: ModuleParent,
 }
 
@@ -62,7 +62,7 @@ impl Totals {
     /// Makes the directory. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let module = ModuleParent::new(this_module!())?;
-        let dir = Dir::new(
+        let dir = KobjectDir::new(
             &module,
             c"stats",
             &[&TOTAL_FILES],

@@ -26,7 +26,7 @@ use rtrs_bindings::{
     },
     compat::this_module,
     kobject::{
-        Dir,
+        KobjectDir,
         ModuleParent, //
     },
     rcu::RcuCell,
@@ -73,7 +73,7 @@ pub(crate) fn init() -> Result<ClassGuard> {
 //
 // Field order is teardown order.
 pub(crate) struct SessionDir {
-    paths: Dir<Session>,
+    paths: KobjectDir<Session>,
     device: ClassDevice<Session>,
 }
 
@@ -82,7 +82,7 @@ impl SessionDir {
     pub(crate) fn new(session: &Arc<Session>) -> Result<Self> {
         let class = CLASS.get().ok_or(ENODEV)?;
         let device = ClassDevice::new(&class, session.cname(), &[&SESSION_FILES], session.clone())?;
-        let paths = Dir::new(&device, c"paths", &[], session.clone())?;
+        let paths = KobjectDir::new(&device, c"paths", &[], session.clone())?;
 
         Ok(Self { paths, device })
     }
@@ -100,14 +100,14 @@ impl SessionDir {
 
 /// A path's directory.
 pub(crate) struct PathDir {
-    _dir: Dir<Path>,
+    _dir: KobjectDir<Path>,
 }
 
 impl PathDir {
     /// Makes it. May sleep.
     pub(crate) fn new(session: &SessionDir, path: &Arc<Path>) -> Result<Self> {
         let groups: [&'static Group<Path>; 2] = [&PATH_FILES, &STATS_FILES];
-        let dir = Dir::new(&session.paths, path.cname(), &groups, path.clone())?;
+        let dir = KobjectDir::new(&session.paths, path.cname(), &groups, path.clone())?;
 
         Ok(Self { _dir: dir })
     }
@@ -209,8 +209,8 @@ struct Gauge {
 //
 // Not below the class: there, clients name the directories. Field order is teardown order.
 pub(crate) struct QuotaFiles {
-    _gauges: KVec<Dir<Gauge>>,
-    _top: Dir<()>,
+    _gauges: KVec<KobjectDir<Gauge>>,
+    _top: KobjectDir<()>,
     _module: ModuleParent,
 }
 
@@ -218,7 +218,7 @@ impl QuotaFiles {
     /// Makes the directory. May sleep.
     pub(crate) fn new(registry: &Arc<Registry>) -> Result<Self> {
         let module = ModuleParent::new(this_module!())?;
-        let top = Dir::new(&module, c"quotas", &[], Arc::new((), GFP_KERNEL)?)?;
+        let top = KobjectDir::new(&module, c"quotas", &[], Arc::new((), GFP_KERNEL)?)?;
         let mut gauges = KVec::with_capacity(Resource::COUNT, GFP_KERNEL)?;
         for resource in Resource::ALL {
             let gauge = Gauge {
@@ -227,7 +227,7 @@ impl QuotaFiles {
             };
             let gauge = Arc::new(gauge, GFP_KERNEL)?;
             gauges.push(
-                Dir::new(&top, dir_name(resource), &[&QUOTA_FILES], gauge)?,
+                KobjectDir::new(&top, dir_name(resource), &[&QUOTA_FILES], gauge)?,
                 GFP_KERNEL,
             )?;
         }
