@@ -11,14 +11,14 @@
 //! completion runs the work item next, if it has nothing else to do.
 //!
 //! A waiting request stays in its chunk; the inbox has numbers only. So a path that ends takes back
-//! all of them while the user sleeps over another one; see [`Live::give_up`].
+//! all of them while the user sleeps over another one; see [`Active::give_up`].
 //!
 //! # Locking
 //!
 //! None except that of its turns. If there is a number here, then the work item is queued, or waits
 //! for its turn, or runs and will look.
 //!
-//! [`Live::give_up`]: crate::live::Live::give_up
+//! [`Active::give_up`]: crate::active::Active::give_up
 
 use kernel::{
     prelude::*,
@@ -45,11 +45,11 @@ use rtrs_bindings::{
 };
 
 use crate::{
-    lease::Lease,
-    live::{
+    active::{
+        Active, //
         Chunk,
-        Live, //
     },
+    lease::Lease,
     logic::pile::{
         Batch,
         Pile, //
@@ -203,7 +203,7 @@ impl Inbox {
         let guard = rcu::read_lock();
 
         // If the path is being taken down, the operations are given up in their chunks.
-        let chunks = self.path.live(&guard).map_or(&[][..], Live::chunks);
+        let chunks = self.path.active(&guard).map_or(&[][..], Active::chunks);
         self.chunks.take(|id| chunks.get(id as usize))
     }
 }
@@ -212,7 +212,7 @@ impl Inbox {
 #[inline(always)]
 fn next(path: &Path, batch: &mut Batch) -> Option<KBox<Op>> {
     let guard = rcu::read_lock();
-    let chunks = path.live(&guard)?.chunks();
+    let chunks = path.active(&guard)?.chunks();
 
     loop {
         let chunk = batch.pop(|id| chunks.get(id as usize))?;

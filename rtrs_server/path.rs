@@ -16,7 +16,7 @@
 //!   are never dropped with it held.
 //! * `handshake` (spinlock, interrupts off): only the closing of the path nests inside.
 //! * `state`, `info`, `expected` (spinlocks, interrupts off): leaves.
-//! * `live` (RCU): the objects of a path while it carries IO; see [`crate::live`].
+//! * `active` (RCU): the objects of a path while it carries IO; see [`crate::active`].
 
 mod account;
 mod close;
@@ -95,12 +95,12 @@ use rtrs_core::{
 };
 
 use crate::{
+    active::Active,
     chunk::Home,
     config,
     handshake::Handshake,
     lease::Lease,
     limits::Share,
-    live::Live,
     logic::{
         admission::{
             join,
@@ -146,7 +146,7 @@ struct Owner {
     /// User space was told that the path is connected.
     told: bool,
     /// Made, not yet published.
-    staged: Option<KBox<Live>>,
+    staged: Option<KBox<Active>>,
     heartbeat: Heartbeat,
     /// What was received up to the last heartbeat.
     received: HbCounts,
@@ -197,7 +197,7 @@ pub(crate) struct Path {
     /// It has, or is about to get, its directory in sysfs.
     has_dir: Atomic<bool>,
 
-    live: RcuHome<KBox<Live>>,
+    active: RcuHome<KBox<Active>>,
     liveness: Liveness,
     /// Somebody asked whether the client lives.
     asked: HbAsked,
@@ -303,7 +303,7 @@ impl Path {
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
-                live: RcuHome::empty(),
+                active: RcuHome::empty(),
                 liveness: Liveness::new(),
                 asked: HbAsked::new(),
                 stats: Stats::new()?,
@@ -514,8 +514,8 @@ impl Path {
 
     /// Returns the objects that the path has while it carries IO. Any context.
     #[inline(always)]
-    pub(crate) fn live<'a>(&self, guard: &'a rcu::Guard) -> Option<&'a Live> {
-        self.live.read(guard)
+    pub(crate) fn active<'a>(&self, guard: &'a rcu::Guard) -> Option<&'a Active> {
+        self.active.read(guard)
     }
 }
 
@@ -527,12 +527,12 @@ impl Home for Path {
     fn answer(op: KBox<Op>, errno: i32) {
         let guard = rcu::read_lock();
         let path: &Self = op.home();
-        let live = path.live(&guard);
+        let active = path.active(&guard);
 
         path.stats.done();
         trace::done(&op, errno);
-        match live {
-            Some(live) => live.answer(op, errno),
+        match active {
+            Some(active) => active.answer(op, errno),
             // The last operation does not free the path: its lease has a reference.
             None => drop(op),
         }

@@ -13,7 +13,7 @@
 //! | `handshake` | a connection request that waits for its decision |
 //! | `session` | one client, over all its paths |
 //! | `path` | one way to a client, its owner task and connections |
-//! | `live` | the objects of a path while it carries IO |
+//! | `active` | the objects of a path while it carries IO |
 //! | `chunk` | one chunk: memory, registration, operation, answer |
 //! | `inbox` | requests on their way to the user |
 //! | `op` | a request that the user has |
@@ -23,6 +23,7 @@
 //!
 //! Architecture, lock order and lifetimes: `Documentation/server.rst`.
 
+mod active;
 pub mod api;
 mod capi;
 mod chunk;
@@ -33,7 +34,6 @@ mod handshake;
 mod inbox;
 mod lease;
 mod limits;
-mod live;
 pub mod logic;
 mod op;
 mod path;

@@ -60,8 +60,8 @@ impl Path {
     ) {
         // 1. Objects needed for posting cannot be found any more, and are unused after the grace
         // period.
-        let live = self.live.replace(None).synchronize();
-        let live = live.or_else(|| owner.staged.take());
+        let active = self.active.replace(None).synchronize();
+        let active = active.or_else(|| owner.staged.take());
 
         // 2. No connection comes any more. Existing ones stop posting, and their clients are told;
         // outstanding work requests are flushed during the next steps.
@@ -74,7 +74,7 @@ impl Path {
                 (setup.cons.take(), setup.queues.take()),
             )
         };
-        for ep in live.iter().flat_map(|live| live.endpoints()) {
+        for ep in active.iter().flat_map(|active| active.endpoints()) {
             ep.disconnect();
         }
         for ep in eps.iter().flatten() {
@@ -98,13 +98,13 @@ impl Path {
         // Operations that will not be executed must not hold up the copies that their client has
         // sent over another path, however long the next step takes. Requests that were parked here
         // because of another path's operation are not parked any more.
-        if let Some(live) = &live {
-            drop_parked(self, live.chunks().len());
-            live.give_up();
+        if let Some(active) = &active {
+            drop_parked(self, active.chunks().len());
+            active.give_up();
         }
 
         // 4. Connections are drained and destroyed. Those of a handshake are here; those of a path
-        // that was starting, or up, are dropped first in `live`. No handler of this module runs
+        // that was starting, or up, are dropped first in `active`. No handler of this module runs
         // after that. The user's `request()` may still run: it does not use the connection.
         drop(eps);
         let region = self.info.lock().region.take();
@@ -112,7 +112,7 @@ impl Path {
 
         // 5. The rest: operations that are not being worked on, and keys. Then the domain, as the
         // last user of its memory.
-        drop(live);
+        drop(active);
         drop(domain);
         drop(shares);
         self.drained.store(true, Relaxed);

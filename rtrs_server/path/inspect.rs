@@ -24,15 +24,15 @@ impl Path {
                 *count = count.saturating_add(1);
             }
         });
-        // Connections of a handshake, which is over when there is a `Live`.
+        // Connections of a handshake, which is over when there is an `Active`.
         for ep in self.setup.lock().eps.iter().flatten() {
             if let Some(con) = Connection::accepted(ep, 0) {
                 f(con);
             }
         }
         let guard = rcu::read_lock();
-        if let Some(live) = self.live.read(&guard) {
-            for (ep, inflight) in live.endpoints().iter().zip(inflight.iter()) {
+        if let Some(active) = self.active.read(&guard) {
+            for (ep, inflight) in active.endpoints().iter().zip(inflight.iter()) {
                 if let Some(con) = Connection::accepted(ep, *inflight) {
                     f(con);
                 }
@@ -44,12 +44,12 @@ impl Path {
     /// Calls `f`, which must not sleep, with each request that is not answered. Any context.
     pub(crate) fn for_each_request(&self, mut f: impl FnMut(Flying)) {
         let guard = rcu::read_lock();
-        let Some(live) = self.live.read(&guard) else {
+        let Some(active) = self.active.read(&guard) else {
             return;
         };
         let now = now_ns();
 
-        for (id, chunk) in live.chunks().iter().enumerate() {
+        for (id, chunk) in active.chunks().iter().enumerate() {
             let Some(waits_for) = chunk.waits_for() else {
                 continue;
             };
@@ -68,7 +68,7 @@ impl Path {
     /// context.
     pub(crate) fn age_of_request(&self, buf_id: u16) -> u64 {
         let guard = rcu::read_lock();
-        let chunks = self.live.read(&guard).map(|live| live.chunks());
+        let chunks = self.active.read(&guard).map(|active| active.chunks());
 
         chunks
             .and_then(|chunks| chunks.get(usize::from(buf_id)))

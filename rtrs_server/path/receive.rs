@@ -51,8 +51,8 @@ use super::{
     Path, //
 };
 use crate::{
+    active::Active,
     chunk::Home,
-    live::Live,
     logic::path_state::{
         CloseReason,
         ServerPathState, //
@@ -132,8 +132,8 @@ impl Handler for Path {
     fn send_retired(&self, ep: &Endpoint<Self>, _qp: &QueuePair) {
         let guard = rcu::read_lock();
 
-        if let Some(live) = self.live.read(&guard) {
-            live.retired(ep.handler());
+        if let Some(active) = self.active.read(&guard) {
+            active.retired(ep.handler());
         }
     }
 
@@ -287,8 +287,8 @@ impl Path {
         let now = now_ns();
         let guard = rcu::read_lock();
 
-        match self.live(&guard) {
-            Some(live) => live.arrived(self, cid, payload, byte_len, now),
+        match self.active(&guard) {
+            Some(active) => active.arrived(self, cid, payload, byte_len, now),
             None => self.unexpected("request before the info answer"),
         }
     }
@@ -297,9 +297,9 @@ impl Path {
     fn invalidated(&self, buf_id: u32) -> Result<(), Fault> {
         let guard = rcu::read_lock();
 
-        match self.live.read(&guard) {
+        match self.active.read(&guard) {
             // CAST: The caller checked it against the queue depth.
-            Some(live) => live.invalidated(self, buf_id as u16),
+            Some(active) => active.invalidated(self, buf_id as u16),
             None => Ok(()),
         }
     }
@@ -309,10 +309,10 @@ impl Path {
     pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
         let guard = rcu::read_lock();
 
-        // Without a `Live`, the path is closing.
-        self.live
+        // Without an `Active`, the path is closing.
+        self.active
             .read(&guard)
-            .is_some_and(|live| live.is_under_way(buf_id))
+            .is_some_and(|active| active.is_under_way(buf_id))
     }
 
     /// The chunk's operation on another path is over: runs the one that waits for that here.
@@ -320,12 +320,12 @@ impl Path {
     /// nothing called from here looks for another path.
     pub(crate) fn unpark(self: &Arc<Self>, buf_id: u16) -> bool {
         let guard = rcu::read_lock();
-        let Some(live) = self.live.read(&guard) else {
+        let Some(active) = self.active.read(&guard) else {
             return false;
         };
 
-        let found = live.unpark(self, buf_id);
-        if found && live.is_stalled() {
+        let found = active.unpark(self, buf_id);
+        if found && active.is_stalled() {
             self.room_work
                 .enqueue(self.session().context().io_queue(), self);
         }
@@ -336,8 +336,8 @@ impl Path {
     pub(super) fn make_room(self: &Arc<Self>) {
         let guard = rcu::read_lock();
 
-        if let Some(live) = self.live.read(&guard) {
-            live.make_room(self);
+        if let Some(active) = self.active.read(&guard) {
+            active.make_room(self);
         }
     }
 
@@ -399,7 +399,7 @@ impl Path {
     fn begin(self: &Arc<Self>, op: &mut Op) -> Option<Result> {
         let parsed = {
             let guard = rcu::read_lock();
-            self.live(&guard)?.parse(op)
+            self.active(&guard)?.parse(op)
         };
 
         match parsed {
@@ -448,7 +448,7 @@ impl Path {
         let guard = rcu::read_lock();
         let mut counts = HbCounts::default();
 
-        for ep in self.live(&guard).map_or(&[][..], Live::endpoints) {
+        for ep in self.active(&guard).map_or(&[][..], Active::endpoints) {
             let received = ep.qp().map_or(0, QueuePair::received);
             match ep.index() {
                 0 => counts.service = received,
@@ -462,9 +462,9 @@ impl Path {
     fn send_heartbeat(self: &Arc<Self>) {
         let guard = rcu::read_lock();
         let qp = self
-            .live
+            .active
             .read(&guard)
-            .and_then(|live| live.endpoints().first()?.qp());
+            .and_then(|active| active.endpoints().first()?.qp());
 
         if let Some(Err(e)) = qp.map(|qp| self.liveness.send(qp)) {
             self.post_failed(e);

@@ -56,16 +56,16 @@ use super::{
     NS_PER_MS, //
 };
 use crate::{
+    active::{
+        Active, //
+        Chunk,
+    },
     chunk::{
         Turn,
         Usual, //
     },
     inbox::Inbox,
     lease::Lease,
-    live::{
-        Chunk,
-        Live, //
-    },
     logic::path_state::CloseReason,
     op::Op,
     sysfs::PathDir, //
@@ -103,7 +103,7 @@ impl Path {
             );
             return Err(CloseReason::Refused);
         }
-        let live = self.make_live().map_err(refused)?;
+        let active = self.make_active().map_err(refused)?;
         let dir = self
             .session()
             .path_up(self.addrs().src, self.path_wait, |session_dir| {
@@ -120,8 +120,8 @@ impl Path {
             })
             .map_err(refused)?;
         owner.dir = Some(dir);
-        self.register(&live).map_err(refused)?;
-        owner.staged = Some(live);
+        self.register(&active).map_err(refused)?;
+        owner.staged = Some(active);
         Ok(())
     }
 
@@ -136,25 +136,25 @@ impl Path {
             );
             CloseReason::ConnError
         };
-        let live = owner.staged.take().ok_or(CloseReason::ConnError)?;
+        let active = owner.staged.take().ok_or(CloseReason::ConnError)?;
         let (service, io) = self.setup.lock().recvs;
-        for ep in live.endpoints() {
+        for ep in active.endpoints() {
             let qp = ep.qp().ok_or(CloseReason::ConnError)?;
             let receives = if ep.index() == 0 { service } else { io };
             qp.may_withhold(receives.spare);
             for _ in 0..receives.posted {
                 if let Err(e) = qp.post_recv(RECV_EMPTY, None) {
                     // Dropped by the teardown, in the right order.
-                    owner.staged = Some(live);
+                    owner.staged = Some(active);
                     return Err(failed(e.into()));
                 }
             }
         }
 
-        let answer = self.info_answer(&live);
+        let answer = self.info_answer(&active);
 
         // Nothing was published before, so there is nothing to wait for.
-        drop(self.live.replace(Some(live)));
+        drop(self.active.replace(Some(active)));
         answer
             .and_then(|(region, len)| self.send_info(&region, len))
             .map_err(failed)?;
@@ -166,7 +166,7 @@ impl Path {
     }
 
     /// Makes connections, chunks, keys and operations.
-    fn make_live(self: &Arc<Self>) -> Result<KBox<Live>> {
+    fn make_active(self: &Arc<Self>) -> Result<KBox<Active>> {
         let (domain, eps) = self.take_endpoints()?;
         // Taken only now: a client that only connects takes no chunks from others. The handshake
         // checked for room, so this fails only if other clients have taken it since.
@@ -249,7 +249,7 @@ impl Path {
         self.memory.store(bytes as u64, Relaxed);
         let copied = always_invalidate.then_some(copy_max);
         let usual = Usual::new(self.geometry(), copied, self.keeps_keys);
-        Live::new(
+        Active::new(
             self.geometry(),
             eps,
             chunks,
@@ -298,15 +298,15 @@ impl Path {
     }
 
     /// Registers all keys, in batches: there may be more than the queue can hold.
-    fn register(&self, live: &Live) -> Result {
-        let qp = live
+    fn register(&self, active: &Active) -> Result {
+        let qp = active
             .endpoints()
             .first()
             .and_then(|ep| ep.qp())
             .ok_or(EINVAL)?;
         let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_REG);
-        let own = live.chunks().iter().filter_map(|chunk| chunk.mr());
-        let mut mrs = Iterator::chain(own, live.groups());
+        let own = active.chunks().iter().filter_map(|chunk| chunk.mr());
+        let mut mrs = Iterator::chain(own, active.groups());
 
         loop {
             let mut chain = Chain::<{ REG_BATCH as usize }>::new(qp);
@@ -327,21 +327,21 @@ impl Path {
     }
 
     /// Makes the info answer, which says where the chunks are.
-    fn info_answer(&self, live: &Live) -> Result<(Region, usize)> {
+    fn info_answer(&self, active: &Active) -> Result<(Region, usize)> {
         let chunk_size = self.geometry().chunk_size();
         let mut descs = KVVec::new();
-        for chunk in live.chunks() {
+        for chunk in active.chunks() {
             if let Some(mr) = chunk.mr() {
                 descs.push(describe(mr, chunk_size)?, GFP_KERNEL)?;
             }
         }
-        if let Some(groups) = u32::try_from(live.groups().len())
+        if let Some(groups) = u32::try_from(active.groups().len())
             .ok()
             .filter(|&groups| groups != 0)
         {
             let members = u32::from(self.geometry().queue_depth()) / groups;
             let len = members.checked_mul(chunk_size).ok_or(EINVAL)?;
-            for mr in live.groups() {
+            for mr in active.groups() {
                 descs.push(describe(mr, len)?, GFP_KERNEL)?;
             }
         }
@@ -349,7 +349,7 @@ impl Path {
         let count = u16::try_from(descs.len())?;
         let mut message = KVVec::from_elem(0, InfoRsp::size(count), GFP_KERNEL)?;
         let len = InfoRsp::write(descs.iter().copied(), &mut message).map_err(|_| EINVAL)?;
-        let domain = live.chunks().first().ok_or(EINVAL)?.region().domain();
+        let domain = active.chunks().first().ok_or(EINVAL)?.region().domain();
         let region = map(domain, message.len(), DmaDirection::ToDevice)?;
         region.write(0, &message)?;
         Ok((region, len))
@@ -361,9 +361,9 @@ impl Path {
         let body = Sges::from(region.sge(0, len)?);
         let guard = rcu::read_lock();
         let qp = self
-            .live
+            .active
             .read(&guard)
-            .and_then(|live| live.endpoints().first()?.qp())
+            .and_then(|active| active.endpoints().first()?.qp())
             .ok_or(EINVAL)?;
 
         Chain::<1>::new(qp).send(&body).post(Some(token))?;

@@ -2,13 +2,13 @@
 
 //! The objects of a path while it carries IO: connections, chunks, their operations.
 //!
-//! A [`Live`] is made and unmade by the path's owner task and published by RCU in between. A reader
-//! that finds it may post on its queue pairs for as long as it holds the read lock. An operation
-//! found in a [chunk](crate::chunk) is owned by the task that takes it out.
+//! An [`Active`] is made and unmade by the path's owner task and published by RCU in between. A
+//! reader that finds it may post on its queue pairs for as long as it holds the read lock. An
+//! operation found in a [chunk](crate::chunk) is owned by the task that takes it out.
 //!
 //! # Locking
 //!
-//! `Live::stalled` is a leaf (any context, interrupts off). A chunk has no lock. An answer gives
+//! `Active::stalled` is a leaf (any context, interrupts off). A chunk has no lock. An answer gives
 //! back the chunk and the session's word with the send queue locked, before the device is told;
 //! nothing is locked in there.
 
@@ -85,7 +85,7 @@ fn busy(path: &Arc<Path>) {
 }
 
 /// Dropped in this order: queue pairs are drained and destroyed before the objects they use.
-pub(crate) struct Live {
+pub(crate) struct Active {
     /// By connection id.
     eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
     /// By buffer id.
@@ -107,8 +107,8 @@ pub(crate) struct Live {
     stalled: Pin<KBox<SpinLockIrq<Waiting>>>,
 }
 
-impl Live {
-    /// Makes a `Live` of its parts. May sleep.
+impl Active {
+    /// Makes an `Active` of its parts. May sleep.
     pub(crate) fn new(
         geometry: &Geometry,
         eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
@@ -292,8 +292,8 @@ impl Live {
     /// The chunk's operation on another path is over: the one that was parked here runs.
     ///
     /// Returns `false` if there is none; the caller has to give back the chunk's word then. If
-    /// something is [stalled](Live::is_stalled) afterwards, then [`Live::make_room`] has to follow,
-    /// in a task: this is called with the session's list of paths locked.
+    /// something is [stalled](Active::is_stalled) afterwards, then [`Active::make_room`] has to
+    /// follow, in a task: this is called with the session's list of paths locked.
     pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> bool {
         let Some(chunk) = self.chunk(buf_id) else {
             return false;

@@ -27,8 +27,8 @@ use rtrs_bindings::{
 };
 
 use super::{
+    Active,
     Chunk,
-    Live,
     Stalled, //
 };
 use crate::{
@@ -43,7 +43,7 @@ use crate::{
     trace, //
 };
 
-impl Live {
+impl Active {
     /// Answers the request of `op`; its chunk becomes free for the next request.
     ///
     /// An operation that cannot be answered is dropped.
@@ -107,8 +107,8 @@ impl Live {
 
     /// Makes an operation wait for room.
     ///
-    /// [`Live::make_room`] has to follow: there may be room already, and nothing may be left on the
-    /// queue that would announce it.
+    /// [`Active::make_room`] has to follow: there may be room already, and nothing may be left on
+    /// the queue that would announce it.
     pub(super) fn stall(&self, chunk: &Chunk, mut op: KBox<Op>, todo: Todo, stalled: Stalled) {
         op.set_todo(todo);
         chunk.stall(op);
