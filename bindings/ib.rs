@@ -11,15 +11,15 @@
 //! Endpoint (cm_id, QP, CQ, its completion slots)
 //!   |- Arc<Domain>
 //!   `- Consumer (keeps the module from going away)
-//! Mr, Region, Flights, Reply
+//! Mr, DmaPages, Flights, Reply
 //!   `- Arc<Domain> (PD, its memory regions, the pages mapped for it)
 //!        `- DeviceRef (keeps the device from going away)
 //! ```
 //!
-//! * Memory that a work request can refer to is either a [`Region`], with pages that belong to the
-//!   [`Domain`] and are unmapped and freed when the last queue pair, memory region and handle of
-//!   that domain are gone, or the data of a [`Flight`], which the last event of the flight unmaps.
-//!   A queue pair accepts only memory of its own domain.
+//! * Memory that a work request can refer to is either a [`DmaPages`], with pages that belong to
+//!   the [`Domain`] and are unmapped and freed when the last queue pair, memory region and handle
+//!   of that domain are gone, or the data of a [`Flight`], which the last event of the flight
+//!   unmaps. A queue pair accepts only memory of its own domain.
 //! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
 //!   after the drop and nothing can be posted once the gate is closed. While its port is down
@@ -79,8 +79,8 @@ pub use self::{
     },
     domain::{
         DmaDirection,
+        DmaPages, //
         Domain,
-        Region, //
     },
     endpoint::{
         Endpoint,

@@ -34,10 +34,10 @@ use rtrs_bindings::{
     errno,
     ib::{
         Bounce,
+        DmaPages, //
         Domain,
         Endpoint,
         Flights,
-        Region, //
     },
     places::Kept,
 };
@@ -108,9 +108,9 @@ struct Ready {
     /// Buffers for data that are copied.
     bounce: Option<Bounce>,
     /// The answer with the chunks, and behind it the request for them.
-    info: Region,
+    info: DmaPages,
     /// Receive buffers, by connection; empty unless the server sends new keys.
-    recv: KVec<Region>,
+    recv: KVec<DmaPages>,
 }
 
 /// State that the connections of a link share.

@@ -61,8 +61,8 @@ use rtrs_bindings::{
     ib::{
         Consumer,
         DmaDirection,
+        DmaPages, //
         Domain,
-        Region, //
     },
     noio::Gfp,
     pages::{
@@ -436,9 +436,9 @@ impl Session {
         for _ in 0..depth {
             marks.push(Mark::new(), GFP_KERNEL)?;
         }
-        let regions = MessageSlot::regions(depth);
-        let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
-        for _ in 0..regions {
+        let mapped = MessageSlot::mapped(depth);
+        let mut messages = KVec::with_capacity(mapped, GFP_KERNEL)?;
+        for _ in 0..mapped {
             let pages = Pages::new(
                 Pages::order_of(MessageSlot::REGION_SIZE),
                 NO_NODE,
@@ -451,8 +451,8 @@ impl Session {
         let layout = Layout::new(&room, DataDir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
         let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for id in 0..depth {
-            let (region, offset) = MessageSlot::of(id);
-            let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
+            let (dma_pages, offset) = MessageSlot::of(id);
+            let message = Part::new(messages.get(dma_pages).ok_or(EINVAL)?, offset)?;
             requests.push(Io::new(id, layout, message), GFP_KERNEL)?;
         }
         self.negotiated.populate(Negotiated {
@@ -466,16 +466,16 @@ impl Session {
     }
 
     /// Maps the message store for a path's device. May sleep.
-    pub(crate) fn map_messages(&self, domain: &Arc<Domain>) -> Result<KVec<Region>> {
+    pub(crate) fn map_messages(&self, domain: &Arc<Domain>) -> Result<KVec<DmaPages>> {
         let negotiated = self.negotiated.as_ref().ok_or(EINVAL)?;
-        let mut regions = KVec::with_capacity(negotiated.messages.len(), GFP_KERNEL)?;
+        let mut mapped = KVec::with_capacity(negotiated.messages.len(), GFP_KERNEL)?;
         for pages in negotiated.messages.iter() {
-            regions.push(
+            mapped.push(
                 domain.map(pages.clone(), DmaDirection::ToDevice)?,
                 GFP_KERNEL,
             )?;
         }
-        Ok(regions)
+        Ok(mapped)
     }
 
     /// Permits of the session, 0 before it has any.

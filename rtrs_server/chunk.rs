@@ -42,8 +42,8 @@ use kernel::{
 use rtrs_bindings::{
     berth::Berth,
     ib::{
+        DmaPages,
         Mr,
-        Region,
         Reply,
         REPLY_BODY, //
     },
@@ -133,7 +133,7 @@ pub(crate) struct Chunk<H: Home> {
     stamp: Atomic<u32>,
     /// Its link in the pile of chunks that wait for the user.
     below: PileLink,
-    region: Region,
+    dma_pages: DmaPages,
     reply: Reply,
     /// The chunk's own key, if it changes with each request.
     mr: Option<Mr>,
@@ -152,10 +152,10 @@ impl<H: Home> Chunk<H> {
     /// carry the new one, which is in `rkeys` for all chunks. May sleep.
     pub(crate) fn new(
         turn: Turn,
-        region: Region,
-        private: Option<&Region>,
+        dma_pages: DmaPages,
+        private: Option<&DmaPages>,
         mr: Option<Mr>,
-        rkeys: Option<&Region>,
+        rkeys: Option<&DmaPages>,
         op: KBox<Op<H>>,
     ) -> Result<Self> {
         let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
@@ -168,8 +168,8 @@ impl<H: Home> Chunk<H> {
             stamp: Atomic::new(0),
             since: Atomic::new(0),
             mr,
-            reply: Reply::new(&region, private, body, plain)?,
-            region,
+            reply: Reply::new(&dma_pages, private, body, plain)?,
+            dma_pages,
         })
     }
 
@@ -184,8 +184,8 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The chunk's memory.
-    pub(crate) fn region(&self) -> &Region {
-        &self.region
+    pub(crate) fn dma_pages(&self) -> &DmaPages {
+        &self.dma_pages
     }
 
     /// A request came, see [`Turn::begin`].

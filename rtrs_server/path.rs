@@ -50,8 +50,8 @@ use kernel::{
 use rtrs_bindings::{
     ib::{
         DeviceName,
+        DmaPages, //
         PostError,
-        Region, //
     },
     lock::{
         new_spinlock_irq,
@@ -133,7 +133,7 @@ type Expected = Ring<KVVec<Option<Arc<Handshake>>>>;
 /// The info request.
 struct Info {
     /// The memory that receives it.
-    region: Option<Region>,
+    dma_pages: Option<DmaPages>,
     name: Option<SessionName>,
 }
 
@@ -315,7 +315,7 @@ impl Path {
                 handshake <- new_spinlock_irq!(handshake, "rtrs_srv_handshake"),
                 info <- new_spinlock_irq!(
                     Info {
-                        region: None,
+                        dma_pages: None,
                         name: None,
                     },
                     "rtrs_srv_info"

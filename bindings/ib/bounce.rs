@@ -20,8 +20,8 @@ use kernel::{
 use super::{
     domain::{
         DmaDirection,
+        DmaPages, //
         Domain,
-        Region, //
     },
     mr::Mr,
     wr::Remote, //
@@ -37,7 +37,7 @@ const REGION_SIZE: usize = 32 << 10;
 /// Places for the data of requests, all of the same size.
 pub struct Bounce {
     /// The regions have the same length, a multiple of `room`.
-    regions: KVec<Region>,
+    mapped: KVec<DmaPages>,
     mrs: KVec<Mr>,
     /// Number of regions that each of `mrs` describes.
     per_mr: usize,
@@ -74,18 +74,19 @@ impl Bounce {
         let count = n.div_ceil(len / place).min(per_mr.saturating_mul(most));
 
         let node = domain.device().numa_node();
-        let mut regions = KVec::with_capacity(count, GFP_KERNEL)?;
+        let mut mapped = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
             let pages = Pages::new(order, node, Gfp::NOIO)?;
-            let region = domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::Bidirectional)?;
-            regions.push(region, GFP_KERNEL)?;
+            let dma_pages =
+                domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::Bidirectional)?;
+            mapped.push(dma_pages, GFP_KERNEL)?;
         }
         let mut mrs = KVec::new();
-        for regions in regions.chunks(per_mr.max(1)) {
-            mrs.push(Mr::of(domain, regions)?, GFP_KERNEL)?;
+        for mapped in mapped.chunks(per_mr.max(1)) {
+            mrs.push(Mr::of(domain, mapped)?, GFP_KERNEL)?;
         }
         Ok(Self {
-            regions,
+            mapped,
             mrs,
             per_mr,
             room,
@@ -104,14 +105,14 @@ impl Bounce {
 
     /// Number of places in a region.
     fn per_region(&self) -> usize {
-        let len = self.regions.first().map_or(0, Region::len);
+        let len = self.mapped.first().map_or(0, DmaPages::len);
         len.checked_div(self.room as usize).unwrap_or(0)
     }
 
     /// Whether the places are mapped in `domain`.
     pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
-        let mut regions = self.regions.iter();
-        regions.all(|region| Arc::ptr_eq(region.domain(), domain))
+        let mut mapped = self.mapped.iter();
+        mapped.all(|dma_pages| Arc::ptr_eq(dma_pages.domain(), domain))
     }
 
     /// Returns place `index`, if it exists.
@@ -119,19 +120,19 @@ impl Bounce {
         let index = usize::from(index);
         let per_region = self.per_region();
         let number = index.checked_div(per_region)?;
-        let region = self.regions.get(number)?;
+        let dma_pages = self.mapped.get(number)?;
         // No overflow: inside the region.
         let offset = (index % per_region) * self.room as usize;
         let mr = self.mrs.get(number.checked_div(self.per_mr)?)?;
-        let before = (number % self.per_mr).checked_mul(region.len())?;
-        let at = NonNull::new(region.pages().as_ptr().wrapping_add(offset))?;
+        let before = (number % self.per_mr).checked_mul(dma_pages.len())?;
+        let at = NonNull::new(dma_pages.pages().as_ptr().wrapping_add(offset))?;
         let remote = mr.remote();
         // No overflow: inside what the region describes.
         // CAST: `usize` has at most 64 bits.
         Some(BouncePlace {
             at,
-            dma: region.dma() + offset as u64,
-            needs_sync: region.needs_sync(),
+            dma: dma_pages.dma() + offset as u64,
+            needs_sync: dma_pages.needs_sync(),
             remote: Remote {
                 addr: remote.addr + (before + offset) as u64,
                 rkey: remote.rkey,

@@ -76,7 +76,7 @@ pub(super) trait Keep: Send + Sync {}
 
 /// A protection domain with its device, its pages and its memory regions.
 ///
-/// Queue pairs, [`Mr`](super::Mr)s and [`Region`]s hold a reference. So the memory that a work
+/// Queue pairs, [`Mr`](super::Mr)s and [`DmaPages`]s hold a reference. So the memory that a work
 /// request refers to outlives the queue pair that it was posted on, without counting work requests.
 ///
 /// Dropping it may sleep.
@@ -151,7 +151,7 @@ impl Domain {
     }
 
     /// Maps `pages` for the device for as long as the domain lives. May sleep.
-    pub fn map(self: &Arc<Self>, pages: Arc<Pages>, dir: DmaDirection) -> Result<Region> {
+    pub fn map(self: &Arc<Self>, pages: Arc<Pages>, dir: DmaDirection) -> Result<DmaPages> {
         let dev = self.device.as_raw();
         let mut owned = self.owned.lock();
         owned.mapped.reserve(1, GFP_KERNEL)?;
@@ -180,7 +180,7 @@ impl Domain {
         drop(owned);
         // SAFETY: The device is valid, and `dma` was just mapped for it.
         let needs_sync = unsafe { raw::rtrs_helper_ib_dma_need_sync(dev, dma) };
-        Ok(Region {
+        Ok(DmaPages {
             domain: self.clone(),
             pages,
             dma,
@@ -249,7 +249,7 @@ impl PinnedDrop for Domain {
             // to the domain.
             let ret = unsafe { raw::ib_dereg_mr_user(mr.as_ptr(), core::ptr::null_mut()) };
             if ret != 0 {
-                pr_warn!("memory region not deregistered: {}\n", ret);
+                pr_warn!("memory dma_pages not deregistered: {}\n", ret);
             }
         }
         for m in owned.mapped.iter() {
@@ -272,7 +272,7 @@ impl PinnedDrop for Domain {
 ///
 /// The device, and through it the peer, may change the memory at any time, so it is only copied
 /// from and to, never borrowed.
-pub struct Region {
+pub struct DmaPages {
     domain: Arc<Domain>,
     pages: Arc<Pages>,
     dma: u64,
@@ -282,18 +282,18 @@ pub struct Region {
     needs_sync: bool,
 }
 
-impl Region {
+impl DmaPages {
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether the region has no bytes; it always has.
+    /// Whether there are no bytes; there always are.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The address of the region for the device.
+    /// The address of the pages for the device.
     pub(super) fn dma(&self) -> u64 {
         self.dma
     }
@@ -308,12 +308,12 @@ impl Region {
         self.dir
     }
 
-    /// The pages of the region.
+    /// The pages.
     pub fn pages(&self) -> &Arc<Pages> {
         &self.pages
     }
 
-    /// The domain of the region.
+    /// The domain of the pages.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
@@ -330,11 +330,11 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when that is not inside the region.
+    /// `EINVAL` when that is not inside the pages.
     #[inline(always)]
     pub fn sge(&self, offset: usize, len: usize) -> Result<Sge<'_>> {
         self.check(offset, len)?;
-        // CAST: `check()` bounds both by the region's length, which is far
+        // CAST: `check()` bounds both by the pages' length, which is far
         // below 4 GiB (`Pages` has at most `MAX_PAGE_ORDER`).
         Ok(Sge::new(
             &self.domain,
@@ -344,14 +344,14 @@ impl Region {
         ))
     }
 
-    /// Hands a part of the region to the CPU, then copies out of it.
+    /// Hands a part of the pages to the CPU, then copies out of it.
     #[inline(always)]
     pub fn read(&self, offset: usize, buf: &mut [u8]) -> Result {
         self.sync_for_cpu(offset, buf.len());
         self.pages.read(offset, buf)
     }
 
-    /// Copies into the region, then hands that part to the device.
+    /// Copies into the pages, then hands that part to the device.
     #[inline(always)]
     pub fn write(&self, offset: usize, buf: &[u8]) -> Result {
         self.pages.write(offset, buf)?;
@@ -360,7 +360,7 @@ impl Region {
     }
 
     /// Makes data that the device wrote to `[offset, offset + len)` visible to the CPU. Does
-    /// nothing on cache-coherent machines. A range outside the region is ignored.
+    /// nothing on cache-coherent machines. A range outside the pages is ignored.
     #[inline(always)]
     pub fn sync_for_cpu(&self, offset: usize, len: usize) {
         if self.needs_sync {
@@ -385,7 +385,7 @@ impl Region {
     }
 
     /// Makes data that the CPU wrote to `[offset, offset + len)` visible to the device. A range
-    /// outside the region is ignored.
+    /// outside the pages is ignored.
     #[inline(always)]
     pub fn sync_for_device(&self, offset: usize, len: usize) {
         if self.needs_sync {

@@ -69,9 +69,9 @@ use super::{
     bounce::Bounce,
     domain::{
         DmaDirection,
+        DmaPages, //
         Domain,
         Keep,
-        Region, //
     },
     endpoint::{
         Endpoint,
@@ -262,7 +262,7 @@ impl<H: Handler> Flights<H> {
         domain: &Arc<Domain>,
         n: u16,
         pages: u32,
-        messages: &[Region],
+        messages: &[DmaPages],
         message_room: u32,
         bounce: Option<&Bounce>,
         cargo: impl Fn(u16) -> Result<H::Cargo>,
@@ -273,27 +273,27 @@ impl<H: Handler> Flights<H> {
         let mut flights = KVVec::with_capacity(usize::from(n), GFP_KERNEL)?;
         let mut kept = KVec::with_capacity(messages.len(), GFP_KERNEL)?;
         let room = message_room as usize;
-        let mut places = messages.iter().flat_map(|region| {
-            let per_region = region.len().checked_div(room).unwrap_or(0);
-            (0..per_region).map(move |i| (region, i.saturating_mul(room)))
+        let mut places = messages.iter().flat_map(|dma_pages| {
+            let per_region = dma_pages.len().checked_div(room).unwrap_or(0);
+            (0..per_region).map(move |i| (dma_pages, i.saturating_mul(room)))
         });
         for index in 0..n {
-            let (region, offset) = places.next().ok_or(EINVAL)?;
-            if !Arc::ptr_eq(region.domain(), domain) {
+            let (dma_pages, offset) = places.next().ok_or(EINVAL)?;
+            if !Arc::ptr_eq(dma_pages.domain(), domain) {
                 return Err(EINVAL);
             }
             // The place is inside the region.
-            let message = NonNull::new(region.pages().as_ptr().wrapping_add(offset));
+            let message = NonNull::new(dma_pages.pages().as_ptr().wrapping_add(offset));
             let mut flight = Flight::new(
                 domain,
                 index,
                 domain.alloc_mr(pages)?,
                 message.ok_or(EINVAL)?,
-                region.dma() + offset as u64,
+                dma_pages.dma() + offset as u64,
                 message_room,
                 cargo(index)?,
             );
-            flight.needs_sync = region.needs_sync();
+            flight.needs_sync = dma_pages.needs_sync();
             if let Some((bounce, place)) = bounce.and_then(|b| Some((b, b.place(index)?))) {
                 flight.bounce_room = bounce.room();
                 flight.bounce = place.at.as_ptr();
@@ -303,8 +303,8 @@ impl<H: Handler> Flights<H> {
             }
             flights.push(flight, GFP_KERNEL)?;
         }
-        for region in messages {
-            kept.push(region.pages().clone(), GFP_KERNEL)?;
+        for dma_pages in messages {
+            kept.push(dma_pages.pages().clone(), GFP_KERNEL)?;
         }
         let mut memory = Memory {
             flights,

@@ -10,8 +10,8 @@ use kernel::{
 
 use super::{
     domain::{
+        DmaPages, //
         Domain,
-        Region, //
     },
     hidden::{
         self,
@@ -71,7 +71,7 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Makes a memory region that describes `regions`, one after the other, all of the same length:
+    /// Makes a memory region that describes `mapped`, one after the other, all of the same length:
     /// a power of two. The peer can access it once it is registered, for as long as its key is
     /// valid. May sleep.
     ///
@@ -79,12 +79,12 @@ impl Mr {
     ///
     /// `EINVAL` for no regions, too many, or some of another domain or of another length;
     /// `EOPNOTSUPP` if the device supports no page size that divides them.
-    pub fn of(domain: &Arc<Domain>, regions: &[Region]) -> Result<Self> {
-        let len = regions.first().ok_or(EINVAL)?.len();
+    pub fn of(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<Self> {
+        let len = mapped.first().ok_or(EINVAL)?.len();
         let page_size = Self::page_size(domain, u32::try_from(len)?)?;
-        let count = u32::try_from(regions.len())?;
-        let mut list: KVec<raw::scatterlist> = KVec::with_capacity(regions.len(), GFP_KERNEL)?;
-        for (i, r) in regions.iter().enumerate() {
+        let count = u32::try_from(mapped.len())?;
+        let mut list: KVec<raw::scatterlist> = KVec::with_capacity(mapped.len(), GFP_KERNEL)?;
+        for (i, r) in mapped.iter().enumerate() {
             // Memory of another domain may be freed before this region.
             if !Arc::ptr_eq(r.domain(), domain) || r.len() != len {
                 return Err(EINVAL);
@@ -98,7 +98,7 @@ impl Mr {
             {
                 sg.dma_length = len as u32;
             }
-            if i + 1 == regions.len() {
+            if i + 1 == mapped.len() {
                 // The marker of the last entry, `SG_END`.
                 sg.page_link = raw::SG_END as usize;
             }

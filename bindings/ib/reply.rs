@@ -23,8 +23,8 @@ use kernel::{
 use super::{
     domain::{
         DmaDirection,
+        DmaPages, //
         Domain,
-        Region, //
     },
     mr::{
         Access,
@@ -77,12 +77,12 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(region: &Region) -> Result<Self> {
+    fn of(dma_pages: &DmaPages) -> Result<Self> {
         Ok(Self {
-            dma: region.dma(),
-            len: u32::try_from(region.len())?,
-            needs_sync: region.needs_sync(),
-            dir: region.direction(),
+            dma: dma_pages.dma(),
+            len: u32::try_from(dma_pages.len())?,
+            needs_sync: dma_pages.needs_sync(),
+            dir: dma_pages.direction(),
         })
     }
 
@@ -193,9 +193,9 @@ impl Reply {
     ///
     /// `EINVAL` for regions of different domains, or an invalid offset.
     pub fn new(
-        data: &Region,
-        second: Option<&Region>,
-        body: Option<(&Region, usize)>,
+        data: &DmaPages,
+        second: Option<&DmaPages>,
+        body: Option<(&DmaPages, usize)>,
         plain_imm: u32,
     ) -> Result<Self> {
         let domain = data.domain();
@@ -203,21 +203,21 @@ impl Reply {
             return Err(EINVAL);
         }
         let body = match body {
-            Some((region, offset)) => {
+            Some((dma_pages, offset)) => {
                 let end = offset.checked_add(REPLY_BODY).ok_or(EINVAL)?;
-                if !Arc::ptr_eq(region.domain(), domain)
-                    || end > region.len()
+                if !Arc::ptr_eq(dma_pages.domain(), domain)
+                    || end > dma_pages.len()
                     || offset % REPLY_BODY != 0
                 {
                     return Err(EINVAL);
                 }
-                let at = region.pages().as_ptr().wrapping_add(offset).cast();
+                let at = dma_pages.pages().as_ptr().wrapping_add(offset).cast();
                 // INVARIANT: Pages are aligned, and so is the offset.
                 Some(Body {
                     at: NonNull::new(at).ok_or(EINVAL)?,
                     // CAST: `usize` has at most 64 bits.
-                    dma: region.dma() + offset as u64,
-                    dir: region.direction(),
+                    dma: dma_pages.dma() + offset as u64,
+                    dir: dma_pages.direction(),
                 })
             }
             None => None,

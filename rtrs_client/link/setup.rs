@@ -26,6 +26,7 @@ use rtrs_bindings::{
         CmEvent,
         ConnParam,
         DmaDirection,
+        DmaPages,
         Domain,
         Endpoint,
         Flights,
@@ -33,7 +34,6 @@ use rtrs_bindings::{
         PollContext,
         PortSpace,
         QueueConfig,
-        Region,
         Sge,
         Sges,
         MAX_SGES, //
@@ -172,14 +172,14 @@ impl Link {
         let core = &self.core;
         let geometry = core.geometry().ok_or(EINVAL)?;
         let ready = core.ready.as_ref().ok_or(EINVAL)?;
-        let region = &ready.info;
+        let dma_pages = &ready.info;
         let qp = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
 
         let rsp_size = InfoRsp::size(geometry.queue_depth());
         let name = *core.path.session().name();
-        region.write(rsp_size, &InfoReq { name }.to_bytes())?;
-        let send = Sges::from(region.sge(rsp_size, InfoReq::SIZE)?);
-        qp.post_recv(INFO_TOKEN, Some(region.sge(0, rsp_size)?))?;
+        dma_pages.write(rsp_size, &InfoReq { name }.to_bytes())?;
+        let send = Sges::from(dma_pages.sge(rsp_size, InfoReq::SIZE)?);
+        qp.post_recv(INFO_TOKEN, Some(dma_pages.sge(0, rsp_size)?))?;
         // Posted before the request for the chunks, so that they are done when its answer comes.
         let mut chain = Chain::<BOUNCE_MRS>::new(qp);
         for mr in ready.bounce.iter().flat_map(Bounce::mrs) {
@@ -258,7 +258,7 @@ fn recv_count(con: u16, geometry: &Geometry) -> u32 {
     2 * u32::from(depth) + RECV_BATCH
 }
 
-fn new_region(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<Region> {
+fn new_region(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaPages> {
     let node = domain.device().numa_node();
     let pages = Pages::new(Pages::order_of(len), node, Gfp::NOIO)?;
     domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
@@ -267,8 +267,8 @@ fn new_region(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<Reg
 impl LinkCore {
     fn recv_sge(&self, con: u16, token: u32) -> Result<Sge<'_>> {
         let ready = self.ready.as_ref().ok_or(EINVAL)?;
-        let region = ready.recv.get(usize::from(con)).ok_or(EINVAL)?;
-        region.sge(token as usize * RECV_SIZE, RECV_SIZE)
+        let dma_pages = ready.recv.get(usize::from(con)).ok_or(EINVAL)?;
+        dma_pages.sge(token as usize * RECV_SIZE, RECV_SIZE)
     }
 
     /// Allocates the state of all permits on this link. May sleep.

@@ -133,9 +133,9 @@ impl<H: Home> Chunk<H> {
     pub(crate) fn read_usual(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> bool {
         let off = to_usize(arrival.off);
 
-        self.region
+        self.dma_pages
             .sync_for_cpu(0, off.wrapping_add(Request::MAX_MSG));
-        let Some(message) = self.region.pages().around::<WORDS>(off) else {
+        let Some(message) = self.dma_pages.pages().around::<WORDS>(off) else {
             return false;
         };
         // CAST: The value is 320.
@@ -169,8 +169,8 @@ impl<H: Home> Chunk<H> {
         let mut message = [0; Request::MAX_MSG];
         let message = message.get_mut(..range.len()).ok_or(ProtoError::Length)?;
 
-        self.region.sync_for_cpu(0, range.end);
-        self.region
+        self.dma_pages.sync_for_cpu(0, range.end);
+        self.dma_pages
             .pages()
             .read(range.start, message)
             .map_err(|_| ProtoError::Offset)?;

@@ -107,8 +107,8 @@ impl Path {
         // that was starting, or up, are dropped first in `active`. No handler of this module runs
         // after that. The user's `request()` may still run: it does not use the connection.
         drop(eps);
-        let region = self.info.lock().region.take();
-        drop(region);
+        let dma_pages = self.info.lock().dma_pages.take();
+        drop(dma_pages);
 
         // 5. The rest: operations that are not being worked on, and keys. Then the domain, as the
         // last user of its memory.

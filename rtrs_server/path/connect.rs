@@ -344,10 +344,10 @@ impl Path {
     fn expect_info(&self, domain: &Arc<Domain>, qp: &QueuePair) -> Result {
         let node = domain.device().numa_node();
         let pages = Pages::new(0, node, Gfp::KERNEL)?;
-        let region = domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::FromDevice)?;
+        let dma_pages = domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::FromDevice)?;
 
-        qp.post_recv(RECV_INFO, Some(region.sge(0, InfoReq::SIZE)?))?;
-        self.info.lock().region = Some(region);
+        qp.post_recv(RECV_INFO, Some(dma_pages.sge(0, InfoReq::SIZE)?))?;
+        self.info.lock().dma_pages = Some(dma_pages);
         Ok(())
     }
 }

@@ -203,8 +203,8 @@ impl Path {
             .get_mut(..wc.byte_len())
             .ok_or(Fault::Unexpected("info request is too long"))?;
         let mut info = self.info.lock();
-        if let Some(region) = &info.region {
-            region
+        if let Some(dma_pages) = &info.dma_pages {
+            dma_pages
                 .read(0, message)
                 .map_err(|_| Fault::Unexpected("info request is too long"))?;
             info.name = Some(InfoReq::parse(message)?.name);

@@ -21,10 +21,10 @@ use rtrs_bindings::{
         Access,
         Chain,
         DmaDirection,
+        DmaPages,
         Domain,
         Endpoint,
         Mr,
-        Region,
         Sges, //
     },
     noio::Gfp,
@@ -156,7 +156,7 @@ impl Path {
         // Nothing was published before, so there is nothing to wait for.
         drop(self.active.replace(Some(active)));
         answer
-            .and_then(|(region, len)| self.send_info(&region, len))
+            .and_then(|(dma_pages, len)| self.send_info(&dma_pages, len))
             .map_err(failed)?;
         self.session().path_connected(self);
         owner.told = true;
@@ -184,25 +184,25 @@ impl Path {
 
         self.session().make_words()?;
         let depth = self.geometry().queue_depth();
-        let mut regions = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let mut mapped = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         // CAST: At most 4 MiB.
         let size = self.geometry().chunk_size() as usize;
         for _ in 0..depth {
-            regions.push(map(&domain, size, DmaDirection::Bidirectional)?, GFP_KERNEL)?;
+            mapped.push(map(&domain, size, DmaDirection::Bidirectional)?, GFP_KERNEL)?;
         }
         let always_invalidate = self.session().context().config().always_invalidate;
         let groups = if always_invalidate {
             KVec::new()
         } else {
-            self.group(&domain, &regions)?
+            self.group(&domain, &mapped)?
         };
         let copy_max = self.session().context().config().copy_max;
         let mut private = KVVec::new();
         if always_invalidate && copy_max != 0 {
             for _ in 0..depth {
                 // CAST: At most 64 KiB.
-                let region = map(&domain, copy_max as usize, DmaDirection::ToDevice)?;
-                private.push(region, GFP_KERNEL)?;
+                let dma_pages = map(&domain, copy_max as usize, DmaDirection::ToDevice)?;
+                private.push(dma_pages, GFP_KERNEL)?;
             }
         }
         let rkeys = if always_invalidate {
@@ -217,18 +217,18 @@ impl Path {
         let lease = Lease::new(self, memory)?;
         self.ops_out.store(true, Release);
         let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for (buf_id, region) in (0..depth).zip(regions) {
+        for (buf_id, dma_pages) in (0..depth).zip(mapped) {
             let mr = if always_invalidate {
-                Some(Mr::of(&domain, core::slice::from_ref(&region))?)
+                Some(Mr::of(&domain, core::slice::from_ref(&dma_pages))?)
             } else {
                 None
             };
             let own = private.get(usize::from(buf_id));
             let pages = own.map(|own| own.pages().clone());
-            let op = Op::new(self, buf_id, region.pages().clone(), pages, &lease)?;
+            let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &lease)?;
             let word = self.session().word(buf_id).ok_or(EINVAL)?;
             let turn = Turn::new(word, buf_id, self.incarnation());
-            let chunk = Chunk::new(turn, region, own, mr, rkeys.as_ref(), op)?;
+            let chunk = Chunk::new(turn, dma_pages, own, mr, rkeys.as_ref(), op)?;
             chunks.push(chunk, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;
@@ -240,10 +240,10 @@ impl Path {
             };
             inboxes.push(Inbox::new(self, queue, turns, &lease)?, GFP_KERNEL)?;
         }
-        let regions = chunks.iter().map(|chunk| chunk.region());
+        let mapped = chunks.iter().map(|chunk| chunk.dma_pages());
         let own = Iterator::chain(private.iter(), rkeys.iter());
-        let bytes = Iterator::chain(regions, own).fold(0usize, |sum, region| {
-            sum.saturating_add(region.pages().len())
+        let bytes = Iterator::chain(mapped, own).fold(0usize, |sum, dma_pages| {
+            sum.saturating_add(dma_pages.pages().len())
         });
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
@@ -280,7 +280,7 @@ impl Path {
 
     /// Makes keys for groups of chunks. There are as few groups as possible, all of the same size,
     /// as clients require that.
-    fn group(&self, domain: &Arc<Domain>, chunks: &[Region]) -> Result<KVec<Mr>> {
+    fn group(&self, domain: &Arc<Domain>, chunks: &[DmaPages]) -> Result<KVec<Mr>> {
         let depth = u32::from(self.geometry().queue_depth());
         // If the kernel's pages are larger than the device's, the device counts its own.
         let most = Mr::max_regions(domain, self.geometry().chunk_size()).max(1);
@@ -327,7 +327,7 @@ impl Path {
     }
 
     /// Makes the info answer, which says where the chunks are.
-    fn info_answer(&self, active: &Active) -> Result<(Region, usize)> {
+    fn info_answer(&self, active: &Active) -> Result<(DmaPages, usize)> {
         let chunk_size = self.geometry().chunk_size();
         let mut descs = KVVec::new();
         for chunk in active.chunks() {
@@ -349,16 +349,16 @@ impl Path {
         let count = u16::try_from(descs.len())?;
         let mut message = KVVec::from_elem(0, InfoRsp::size(count), GFP_KERNEL)?;
         let len = InfoRsp::write(descs.iter().copied(), &mut message).map_err(|_| EINVAL)?;
-        let domain = active.chunks().first().ok_or(EINVAL)?.region().domain();
-        let region = map(domain, message.len(), DmaDirection::ToDevice)?;
-        region.write(0, &message)?;
-        Ok((region, len))
+        let domain = active.chunks().first().ok_or(EINVAL)?.dma_pages().domain();
+        let dma_pages = map(domain, message.len(), DmaDirection::ToDevice)?;
+        dma_pages.write(0, &message)?;
+        Ok((dma_pages, len))
     }
 
     /// Sends the info answer. Requests may arrive from then on.
-    fn send_info(&self, region: &Region, len: usize) -> Result {
+    fn send_info(&self, dma_pages: &DmaPages, len: usize) -> Result {
         let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_INFO);
-        let body = Sges::from(region.sge(0, len)?);
+        let body = Sges::from(dma_pages.sge(0, len)?);
         let guard = rcu::read_lock();
         let qp = self
             .active
@@ -382,7 +382,7 @@ fn describe(mr: &Mr, len: u32) -> Result<SgDesc> {
 }
 
 /// Allocates zeroed memory of `len` bytes, mapped for the device. May sleep.
-fn map(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<Region> {
+fn map(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaPages> {
     let pages = Pages::new(
         Pages::order_of(len),
         domain.device().numa_node(),

@@ -44,6 +44,7 @@ use rtrs_bindings::{
         Decide,
         Decision,
         DmaDirection,
+        DmaPages,
         Domain,
         Endpoint,
         Handler,
@@ -56,7 +57,6 @@ use rtrs_bindings::{
         PortSpace,
         QueueConfig,
         QueuePair,
-        Region,
         Sges,
         SockAddr,
         Success,
@@ -109,7 +109,7 @@ struct Side {
     /// The one that says it again, and not the one that begins.
     answers: bool,
     /// Memory for one message, mapped for as long as its domain: the queue pair keeps that.
-    memory: SetOnce<Region>,
+    memory: SetOnce<DmaPages>,
     /// 0, or why it did not work.
     result: Atomic<i32>,
     #[pin]

@@ -3,14 +3,14 @@
 
 //! A chain keeps the elements that it sends.
 
-use rtrs_bindings::ib::{Chain, QueuePair, Region, Sges};
+use rtrs_bindings::ib::{Chain, DmaPages, QueuePair, Sges};
 
-/// Sends the start of `region`.
-pub fn send(qp: &QueuePair, region: &Region) {
+/// Sends the start of `dma_pages`.
+pub fn send(qp: &QueuePair, dma_pages: &DmaPages) {
     let mut chain = Chain::<1>::new(qp);
     #[cfg(not(misuse))]
     let sges;
-    if let Ok(sge) = region.sge(0, 8) {
+    if let Ok(sge) = dma_pages.sge(0, 8) {
         #[cfg(not(misuse))]
         {
             sges = Sges::from(sge);

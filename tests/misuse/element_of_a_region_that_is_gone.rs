@@ -3,14 +3,14 @@
 
 //! A scatter/gather element keeps the region that it is of.
 
-use rtrs_bindings::ib::{Region, Sges};
+use rtrs_bindings::ib::{DmaPages, Sges};
 
 /// Makes one.
-pub fn element(region: Region) {
-    if let Ok(sge) = region.sge(0, 8) {
+pub fn element(dma_pages: DmaPages) {
+    if let Ok(sge) = dma_pages.sge(0, 8) {
         let sges = Sges::from(sge);
         #[cfg(misuse)]
-        drop(region);
+        drop(dma_pages);
         drop(sges);
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 // error: E0599
 
-//! What a memory region describes is said when it is made, and never again: a peer may have its key.
+//! What a memory region describes is said when it is made, and never again: a peer may have its
+//! key.
 
-use rtrs_bindings::ib::{Mr, Region};
+use rtrs_bindings::ib::{DmaPages, Mr};
 
 /// Uses it.
-pub fn describe(mr: &Mr, regions: &[Region]) {
+pub fn describe(mr: &Mr, mapped: &[DmaPages]) {
     #[cfg(misuse)]
-    let _ = mr.map_regions(regions, 65536);
-    let _ = (mr.rkey(), regions.len());
+    let _ = mr.map_regions(mapped, 65536);
+    let _ = (mr.rkey(), mapped.len());
 }
