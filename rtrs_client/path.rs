@@ -170,7 +170,7 @@ pub(crate) struct Path {
     dst: SockAddr,
     active: RcuCell<KBox<Link>>,
     /// End of its trial, during which it is a last resort, in monotonic nanoseconds; 0 if it is not
-    /// on trial. Set by the owner task when the path comes up, cleared by `beat` and when the path
+    /// on trial. Set by the owner task when the path comes up, cleared by `tick` and when the path
     /// goes down.
     trial_end_ns: Atomic<u64>,
     stats: Stats,
@@ -190,7 +190,7 @@ pub(crate) struct Path {
     changed: WaitQueue,
     #[pin]
     files: Mutex<Option<PathFiles>>,
-    /// State of the link that is up; used by `beat`, which does not run twice at a time.
+    /// State of the link that is up; used by `tick`, which does not run twice at a time.
     #[pin]
     heartbeat: SpinLockIrq<(Heartbeat, Unanswered)>,
     /// State of the link with that number; used by the session's watch.
@@ -203,14 +203,14 @@ pub(crate) struct Path {
     #[pin]
     deadline: DelayedWork<Self, DEADLINE>,
     #[pin]
-    beat: DelayedWork<Self, BEAT>,
+    heartbeat_work: DelayedWork<Self, HEARTBEAT>,
 }
 
 /// The path's work items.
 const OWNER: u64 = 0;
 const TIMER: u64 = 1;
 const DEADLINE: u64 = 2;
-const BEAT: u64 = 3;
+const HEARTBEAT: u64 = 3;
 
 impl_has_work! {
     impl HasWork<Self, OWNER> for Path { self.work }
@@ -218,13 +218,13 @@ impl_has_work! {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, TIMER> for Path { self.timer }
     impl HasDelayedWork<Self, DEADLINE> for Path { self.deadline }
-    impl HasDelayedWork<Self, BEAT> for Path { self.beat }
+    impl HasDelayedWork<Self, HEARTBEAT> for Path { self.heartbeat_work }
 }
 impl_work_item! {
     impl WorkItem<OWNER> for Path { owner::run }
     impl WorkItem<TIMER> for Path { owner::timer_fired }
     impl WorkItem<DEADLINE> for Path { owner::deadline_passed }
-    impl WorkItem<BEAT> for Path { heartbeat::beat }
+    impl WorkItem<HEARTBEAT> for Path { heartbeat::tick }
 }
 
 impl<const ID: u64> DelayedOn<ID> for Path {
@@ -277,7 +277,7 @@ impl Path {
                 work <- new_work!("rtrs_path_owner"),
                 timer <- new_delayed_work!("rtrs_path_timer"),
                 deadline <- new_delayed_work!("rtrs_path_deadline"),
-                beat <- new_delayed_work!("rtrs_path_beat"),
+                heartbeat_work <- new_delayed_work!("rtrs_path_heartbeat_work"),
             }),
             GFP_KERNEL,
         )

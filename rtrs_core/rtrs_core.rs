@@ -6,8 +6,8 @@
 //! host tests.
 
 pub mod addr;
-mod beat;
 pub mod capi;
+mod liveness;
 pub mod polls;
 pub mod proto;
 pub mod qp_size;

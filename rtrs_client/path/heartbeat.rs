@@ -6,7 +6,7 @@
 //! # Context
 //!
 //! The tick, which does not run twice at a time for a path. A trial is begun and cancelled by the
-//! owner task, while `beat` does not run; the question whether there is one may be asked in any
+//! owner task, while `tick` does not run; the question whether there is one may be asked in any
 //! context.
 //!
 //! [`trial`]: crate::logic::trial
@@ -41,7 +41,7 @@ const NS_PER_SEC: u64 = 1_000_000_000;
 
 /// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
 /// heartbeat's own state, and the ticks of a path do not overlap.
-pub(super) fn beat(path: &Arc<Path>) {
+pub(super) fn tick(path: &Arc<Path>) {
     let guard = rcu::read_lock();
     let Some(link) = path.link(&guard) else {
         return;
@@ -67,7 +67,7 @@ pub(super) fn beat(path: &Arc<Path>) {
 impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
         let ms = self.session.tuning().heartbeat_interval_ms.get();
-        self.beat.mod_delayed(self, msecs_to_jiffies(ms));
+        self.heartbeat_work.mod_delayed(self, msecs_to_jiffies(ms));
     }
 
     /// Gives up the link, which is the one that is up, if requests wait there and none is answered.

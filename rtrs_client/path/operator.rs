@@ -135,7 +135,7 @@ impl Path {
             .wait_until(|| matches!(self.state(), State::Dead));
         self.timer.cancel_sync();
         self.deadline.cancel_sync();
-        self.beat.cancel_sync();
+        self.heartbeat_work.cancel_sync();
         // A late note finds a state machine in its last state.
         WorkExt::flush(&self.work);
         let files = self.files.lock().take();

@@ -422,7 +422,7 @@ impl Path {
             if retired.is_none() {
                 None
             } else {
-                self.beat.cancel_sync();
+                self.heartbeat_work.cancel_sync();
                 self.no_trial();
                 retired.synchronize()
             }
