@@ -56,8 +56,8 @@ use crate::{
     },
     op::Op,
     path::{
-        Fault,
         Path, //
+        Violation,
     },
     trace,
 };
@@ -81,7 +81,7 @@ type Waiting = Ring<KVVec<Option<Stalled>>>;
 #[cold]
 #[inline(never)]
 fn busy(path: &Arc<Path>) {
-    path.fault(Fault::Busy);
+    path.violated(Violation::Busy);
 }
 
 /// Dropped in this order: queue pairs are drained and destroyed before the objects they use.
@@ -176,7 +176,7 @@ impl Active {
     }
 
     /// A request arrived over connection `cid`, at `now` nanoseconds: `payload` says where it is,
-    /// and `byte_len` how much was written. A fault is reported to the path.
+    /// and `byte_len` how much was written. A violation is reported to the path.
     // No result on the usual way: results are passed in memory.
     #[inline(always)]
     pub(crate) fn arrived(
@@ -216,10 +216,10 @@ impl Active {
     fn unusual(&self, path: &Arc<Path>, cid: u16, payload: u32, byte_len: u32, now: u64) {
         let IoTarget { buf_id, off } = match self.geometry.codec().decode(payload) {
             Ok(target) => target,
-            Err(e) => return path.fault(e.into()),
+            Err(e) => return path.violated(e.into()),
         };
         let Some(chunk) = self.chunk(buf_id) else {
-            return path.fault(ProtoError::BufId.into());
+            return path.violated(ProtoError::BufId.into());
         };
         let Some(op) = chunk.claim() else {
             return busy(path);
@@ -407,7 +407,7 @@ impl Active {
     }
 
     /// The chunk's key is invalid now.
-    pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<(), Fault> {
+    pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<(), Violation> {
         let chunk = self.chunk(buf_id).ok_or(ProtoError::BufId)?;
 
         if let Some(op) = chunk.end_wait_for_key() {
@@ -419,7 +419,7 @@ impl Active {
     }
 
     /// Parses the request of an operation that owns its chunk.
-    pub(crate) fn parse(&self, op: &Op) -> Result<Request, Fault> {
+    pub(crate) fn parse(&self, op: &Op) -> Result<Request, Violation> {
         let chunk = self.chunk(op.buf_id()).ok_or(ProtoError::BufId)?;
 
         Ok(chunk.parse(&self.geometry, op.arrival())?)

@@ -122,7 +122,7 @@ use crate::{
     trace, //
 };
 
-pub(crate) use self::close::Fault;
+pub(crate) use self::close::Violation;
 use self::setup::Setup;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -484,15 +484,20 @@ impl Path {
     }
 
     /// The client broke the protocol. Counted once per path, if that is the reason for its end,
-    /// even if several connections find a fault at the same time.
-    pub(crate) fn fault(self: &Arc<Self>, fault: Fault) {
+    /// even if several connections find a violation at the same time.
+    pub(crate) fn violated(self: &Arc<Self>, violation: Violation) {
         if !self.reason.populate(CloseReason::Violation) {
             return;
         }
         self.stats.violation();
         self.session.violation();
-        trace::violation(self, fault.as_str());
-        pr_warn_caused_by!(self.log_place(), "{}: {}\n", self.label(), fault.as_str());
+        trace::violation(self, violation.as_str());
+        pr_warn_caused_by!(
+            self.log_place(),
+            "{}: {}\n",
+            self.label(),
+            violation.as_str()
+        );
         self.close(CloseReason::Violation);
     }
 

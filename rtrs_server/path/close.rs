@@ -24,7 +24,7 @@ use crate::logic::path_state::{
 };
 
 /// A violation of the protocol.
-pub(crate) enum Fault {
+pub(crate) enum Violation {
     /// A message that is not valid.
     Proto(ProtoError),
     /// A request for a chunk that has an unanswered request on this path.
@@ -33,13 +33,13 @@ pub(crate) enum Fault {
     Unexpected(&'static str),
 }
 
-impl From<ProtoError> for Fault {
+impl From<ProtoError> for Violation {
     fn from(e: ProtoError) -> Self {
         Self::Proto(e)
     }
 }
 
-impl Fault {
+impl Violation {
     pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Proto(e) => e.as_str(),

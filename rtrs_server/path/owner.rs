@@ -26,9 +26,9 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    Fault,
     Owner,
     Path,
+    Violation,
     NS_PER_MS, //
 };
 use crate::{
@@ -106,7 +106,7 @@ impl Path {
     ) -> Option<Event> {
         if state == ServerPathState::Handshaking {
             // A violation for the state machine too; here it is counted.
-            self.fault(Fault::Unexpected("info request before all connections"));
+            self.violated(Violation::Unexpected("info request before all connections"));
             return Some(Event::InfoReceived);
         }
         if !owner.claimed {

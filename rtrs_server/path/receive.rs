@@ -46,9 +46,9 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    Fault,
     Owner,
     Path, //
+    Violation,
 };
 use crate::{
     active::Active,
@@ -78,7 +78,7 @@ const EXTRA_ACK: u32 = 2;
 /// The number of the other tokens.
 pub(super) const EXTRA_TOKENS: u32 = 3;
 
-const NOT_INFO: Fault = Fault::Unexpected("first message is no info request");
+const NOT_INFO: Violation = Violation::Unexpected("first message is no info request");
 
 impl Handler for Path {
     type Cargo = ();
@@ -116,8 +116,8 @@ impl Handler for Path {
         match token.checked_sub(depth) {
             // An operation without a valid invalidation goes with its chunk.
             None if ok => {
-                if let Err(fault) = self.invalidated(token) {
-                    path.fault(fault);
+                if let Err(violation) = self.invalidated(token) {
+                    path.violated(violation);
                 }
             }
             Some(EXTRA_REG) => {
@@ -139,7 +139,7 @@ impl Handler for Path {
 
     fn qp_event(&self, ep: &Endpoint<Self>, event: QpEvent) {
         // An access that only writes or reads and that the device refuses leaves no other trace.
-        ep.handler().fault(Fault::Unexpected(match event {
+        ep.handler().violated(Violation::Unexpected(match event {
             QpEvent::AccessError => "access to memory that is not the client's",
             _ => "request that the device does not understand",
         }));
@@ -155,9 +155,9 @@ impl Handler for Path {
 
         // No look at whether the path closes: a request then waits for the user in its chunk, and
         // is taken back from there, by `call_user()` or by the end of the path. That comes after
-        // this, as it waits for the RCU section in which the request gets there. All that a fault
-        // does for a path that closes is nothing. Whatever else has an effect looks itself.
-        // Which receive it was is of no interest for a request.
+        // this, as it waits for the RCU section in which the request gets there. All that a
+        // violation does for a path that closes is nothing. Whatever else has an effect looks
+        // itself. Which receive it was is of no interest for a request.
         match wc.written() {
             Some(imm) => path.recv_imm(ep.index(), qp, imm, wc),
             None => self.recv_message(path, qp, wc),
@@ -175,7 +175,7 @@ impl Path {
         what: &'static str,
     ) {
         if wc.status().is_violation() {
-            path.fault(Fault::Unexpected(
+            path.violated(Violation::Unexpected(
                 "the device refused an access or a length",
             ));
         }
@@ -194,19 +194,19 @@ impl Path {
 
     /// Handles the first message on the service connection.
     #[cold]
-    fn recv_info(&self, path: &Arc<Self>, wc: &Success) -> Result<(), Fault> {
+    fn recv_info(&self, path: &Arc<Self>, wc: &Success) -> Result<(), Violation> {
         if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
             return Err(NOT_INFO);
         }
         let mut message = [0; InfoReq::SIZE];
         let message = message
             .get_mut(..wc.byte_len())
-            .ok_or(Fault::Unexpected("info request is too long"))?;
+            .ok_or(Violation::Unexpected("info request is too long"))?;
         let mut info = self.info.lock();
         if let Some(dma_pages) = &info.dma_pages {
             dma_pages
                 .read(0, message)
-                .map_err(|_| Fault::Unexpected("info request is too long"))?;
+                .map_err(|_| Violation::Unexpected("info request is too long"))?;
             info.name = Some(InfoReq::parse(message)?.name);
         }
         drop(info);
@@ -224,8 +224,8 @@ impl Path {
         if qp.recv_token(wc) != RECV_INFO {
             return path.unexpected("message on a connection for writes");
         }
-        if let Err(fault) = self.recv_info(path, wc) {
-            path.fault(fault);
+        if let Err(violation) = self.recv_info(path, wc) {
+            path.violated(violation);
         }
     }
 
@@ -249,7 +249,7 @@ impl Path {
     #[cold]
     #[inline(never)]
     fn unexpected(self: &Arc<Self>, what: &'static str) {
-        self.fault(Fault::Unexpected(what));
+        self.violated(Violation::Unexpected(what));
     }
 
     #[cold]
@@ -268,7 +268,7 @@ impl Path {
         }
         // A request in its place comes before the info answer.
         if qp.recv_token(wc) == RECV_INFO {
-            return self.fault(NOT_INFO);
+            return self.violated(NOT_INFO);
         }
         match Imm::decode(imm) {
             Ok(Imm::Hb) if cid == 0 => self.ack_heartbeat(qp),
@@ -278,7 +278,7 @@ impl Path {
             }
             Ok(Imm::Hb | Imm::HbAck) => self.unexpected("heartbeat on an IO connection"),
             Ok(Imm::IoReq { .. } | Imm::IoRsp { .. }) => self.unexpected("answer from a client"),
-            Err(e) => self.fault(e.into()),
+            Err(e) => self.violated(e.into()),
         }
     }
 
@@ -294,7 +294,7 @@ impl Path {
     }
 
     /// The key of a chunk is invalid.
-    fn invalidated(&self, buf_id: u32) -> Result<(), Fault> {
+    fn invalidated(&self, buf_id: u32) -> Result<(), Violation> {
         let guard = rcu::read_lock();
 
         match self.active.read(&guard) {
@@ -404,8 +404,8 @@ impl Path {
 
         match parsed {
             Ok(request) => Some(op.begin(request)),
-            Err(fault) => {
-                self.fault(fault);
+            Err(violation) => {
+                self.violated(violation);
                 None
             }
         }
