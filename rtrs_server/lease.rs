@@ -27,7 +27,7 @@ use rtrs_bindings::{
 };
 
 use crate::{
-    limits::Share,
+    limits::Charge,
     path::Path, //
 };
 
@@ -36,12 +36,12 @@ pub(crate) struct Lease {
     end: Arc<OpsEnd>,
     queue: Queue,
     /// The share of the chunks. The operations have the pages of these.
-    _memory: Share,
+    _memory: Charge,
 }
 
 impl Lease {
     /// Makes a lease of `path`. `memory` counts its chunks. May sleep.
-    pub(crate) fn new(path: &Arc<Path>, memory: Share) -> Result<Arc<Self>> {
+    pub(crate) fn new(path: &Arc<Path>, memory: Charge) -> Result<Arc<Self>> {
         let end = Arc::pin_init(
             pin_init!(OpsEnd {
                 path <- new_spinlock_irq!(Some(path.clone()), "rtrs_srv_lease"),

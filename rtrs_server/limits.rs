@@ -44,9 +44,9 @@ impl Limits {
         self: &Arc<Self>,
         resource: Resource,
         count: u64,
-    ) -> Result<Share, OverQuota> {
+    ) -> Result<Charge, OverQuota> {
         self.quota(resource).take(count)?;
-        Ok(Share {
+        Ok(Charge {
             limits: self.clone(),
             resource,
             count,
@@ -61,13 +61,13 @@ impl Limits {
 }
 
 /// Units of a total that are in use. Given back when dropped, in any context.
-pub(crate) struct Share {
+pub(crate) struct Charge {
     limits: Arc<Limits>,
     resource: Resource,
     count: u64,
 }
 
-impl Share {
+impl Charge {
     /// Takes more units of the same total. Any context.
     pub(crate) fn more(&mut self, count: u64) -> Result<(), OverQuota> {
         self.limits.quota(self.resource).take(count)?;
@@ -81,13 +81,13 @@ impl Share {
         let count = count.min(self.count);
 
         self.count = self.count.saturating_sub(count);
-        if !self.limits.quota(self.resource).give_back(count) {
+        if !self.limits.quota(self.resource).uncharge(count) {
             pr_err_once!("more {} given back than taken\n", self.resource.as_str());
         }
     }
 }
 
-impl Drop for Share {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.fewer(self.count);
     }

@@ -100,7 +100,7 @@ use crate::{
     config,
     handshake::Handshake,
     lease::Lease,
-    limits::Share,
+    limits::Charge,
     logic::{
         admission::{
             join,
@@ -214,7 +214,7 @@ pub(crate) struct Path {
     state: SpinLockIrq<ServerPathState>,
     /// The share of the total of handshakes, if the path has one, until the handshake is over.
     #[pin]
-    handshake: SpinLockIrq<Option<Share>>,
+    handshake: SpinLockIrq<Option<Charge>>,
     #[pin]
     info: SpinLockIrq<Info>,
     #[pin]
@@ -267,7 +267,7 @@ impl Path {
         req: &ConnReq,
         addrs: &AddrPair,
         queues: u64,
-        handshake: Option<Share>,
+        handshake: Option<Charge>,
     ) -> Result<Arc<Self>> {
         let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
         for _ in 0..req.cid_num {

@@ -48,9 +48,9 @@ use crate::{
     config,
     context::Context,
     limits::{
+        Charge, //
         Limits,
         Refusal,
-        Share, //
     },
     logic::{
         admission::{
@@ -353,7 +353,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`OverQuota`] if less is left, or if the path's source has too much.
-    pub(crate) fn take_chunks(&self, path: &Path, bytes: u64) -> Result<Share, OverQuota> {
+    pub(crate) fn take_chunks(&self, path: &Path, bytes: u64) -> Result<Charge, OverQuota> {
         // Locked until the path is marked as having the bytes: its source may be asking for another
         // path.
         let sessions = self.sessions.lock();

@@ -61,7 +61,7 @@ use rtrs_core::{
 
 use crate::{
     context::Context,
-    limits::Share,
+    limits::Charge,
     logic::{
         admission::{
             Question,
@@ -139,7 +139,7 @@ pub struct Session {
     /// Its share of the server's sessions, while it counts as one. Changed with the registry
     /// locked.
     #[pin]
-    share: SpinLockIrq<Option<Share>>,
+    share: SpinLockIrq<Option<Charge>>,
     /// How long requests wait at the client; see [`PathWait::to_secs`].
     path_wait: Atomic<u32>,
     /// The end of the time a session without paths is kept.
@@ -219,7 +219,7 @@ impl Session {
     }
 
     /// It counts as one of the server's sessions, or does not any more. The registry is locked.
-    pub(crate) fn set_share(&self, share: Option<Share>) {
+    pub(crate) fn set_share(&self, share: Option<Charge>) {
         let old = core::mem::replace(&mut *self.share.lock(), share);
         drop(old);
     }

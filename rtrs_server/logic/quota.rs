@@ -159,7 +159,7 @@ impl Quota {
     ///
     /// Returns `false` if less was in use, which is a mistake of the caller; then none is in use
     /// now.
-    pub fn give_back(&self, count: u64) -> bool {
+    pub fn uncharge(&self, count: u64) -> bool {
         if self.update(|current| current.checked_sub(count)).is_some() {
             return true;
         }

@@ -65,9 +65,9 @@ use crate::{
         Handshake, //
     },
     limits::{
+        Charge, //
         Limits,
         Refusal,
-        Share, //
     },
     logic::{
         path_state::CloseReason,
@@ -121,7 +121,7 @@ pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> 
 
 /// Takes `count` more units of a total.
 fn take_more(
-    share: &mut Option<Share>,
+    share: &mut Option<Charge>,
     limits: &Arc<Limits>,
     resource: Resource,
     count: u64,

@@ -13,7 +13,7 @@ use rtrs_bindings::ib::{
 use rtrs_core::qp_size::RECV_BATCH;
 
 use super::Path;
-use crate::limits::Share;
+use crate::limits::Charge;
 
 /// The table of connections during the handshake.
 pub(super) struct Setup {
@@ -25,9 +25,9 @@ pub(super) struct Setup {
     /// Receives to post on the service connection, and on each other one.
     pub(super) recvs: (Receives, Receives),
     /// Share of the connections that exist.
-    pub(super) cons: Option<Share>,
+    pub(super) cons: Option<Charge>,
     /// Share of the memory for their queues.
-    pub(super) queues: Option<Share>,
+    pub(super) queues: Option<Charge>,
 }
 
 /// Receives of a connection.

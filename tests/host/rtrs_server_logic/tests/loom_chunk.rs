@@ -158,7 +158,7 @@ fn quota_is_exact() {
                     let taken = quota.take(2).is_ok();
                     if taken {
                         assert_eq!(quota.current(), 2);
-                        assert!(quota.give_back(2));
+                        assert!(quota.uncharge(2));
                     }
                     taken
                 })

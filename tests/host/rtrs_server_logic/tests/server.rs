@@ -256,10 +256,10 @@ fn quota_story() {
     assert_eq!(quota.refused(), 4);
     assert!(quota.set_max(50));
     assert!(quota.take(1).is_err());
-    assert!(quota.give_back(60));
+    assert!(quota.uncharge(60));
     assert_eq!((quota.current(), quota.max()), (40, 50));
     assert_eq!(quota.take(10), Ok(()));
-    assert!(!quota.give_back(51));
+    assert!(!quota.uncharge(51));
     assert_eq!(quota.current(), 0);
 }
 
@@ -324,7 +324,7 @@ proptest! {
                     taken.push(n);
                 }
             } else if let Some(n) = taken.pop() {
-                prop_assert!(quota.give_back(n));
+                prop_assert!(quota.uncharge(n));
             }
             let sum: u64 = taken.iter().sum();
             prop_assert_eq!(quota.current(), sum);
