@@ -20,9 +20,9 @@ use super::{
     wr::Remote,
 };
 use crate::{
-    handoff::HandoffCell,
     raw,
     time::random_u64, //
+    try_lock::TryLock,
 };
 
 /// The access that a registration allows.
@@ -61,7 +61,7 @@ pub struct Mr {
     /// The address that the peer uses for the start of the described memory; it is random.
     iova: u64,
     /// The part of the key that consumers choose.
-    key: HandoffCell<KeyByte>,
+    key: TryLock<KeyByte>,
     domain: Arc<Domain>,
 }
 
@@ -120,7 +120,7 @@ impl Mr {
         Ok(Self {
             raw,
             iova,
-            key: HandoffCell::new(key),
+            key: TryLock::new(key),
             domain: domain.clone(),
         })
     }

@@ -18,13 +18,13 @@ use kernel::{
     },
 };
 use rtrs_bindings::{
-    handoff::HandoffCell,
     lock::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
     noio,
     time,
+    try_lock::TryLock,
     workqueue::WorkExt, //
 };
 
@@ -69,7 +69,7 @@ struct State {
 pub(super) struct LinkEvents {
     /// The user. It belongs to the work item until the session is closed, and is not used after
     /// that.
-    user: HandoffCell<Option<Arc<dyn Events>>>,
+    user: TryLock<Option<Arc<dyn Events>>>,
     #[pin]
     state: SpinLockIrq<State>,
 }
@@ -77,7 +77,7 @@ pub(super) struct LinkEvents {
 impl LinkEvents {
     pub(super) fn new(user: Option<Arc<dyn Events>>) -> impl PinInit<Self> {
         pin_init!(Self {
-            user: HandoffCell::new(user),
+            user: TryLock::new(user),
             state <- new_spinlock_irq!(State::default(), "rtrs_link_events"),
         })
     }

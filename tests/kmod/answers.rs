@@ -35,12 +35,12 @@ use kernel::{
     },
 };
 use rtrs_bindings::{
-    handoff::HandoffCell,
     lock::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
     time,
+    try_lock::TryLock,
     wait::{
         new_wait_queue,
         WaitQueue, //
@@ -227,7 +227,7 @@ impl Answers {
 /// An answer by a work item.
 #[pin_data]
 struct Later {
-    answer: HandoffCell<Option<(Operation, Result)>>,
+    answer: TryLock<Option<(Operation, Result)>>,
     delay_ms: u32,
     #[pin]
     work: Work<Self>,
@@ -255,7 +255,7 @@ impl Later {
     fn start(queue: &Queue, op: Operation, result: Result, delay_ms: u32) {
         let later = Arc::pin_init(
             pin_init!(Self {
-                answer: HandoffCell::new(Some((op, result))),
+                answer: TryLock::new(Some((op, result))),
                 delay_ms,
                 work <- new_work!("rtrs_test_answer"),
             }),

@@ -24,7 +24,7 @@ use kernel::{
         Arc, //
     },
 };
-use rtrs_bindings::handoff::HandoffCell;
+use rtrs_bindings::try_lock::TryLock;
 use rtrs_client::api::{
     DataDir,
     Message,
@@ -57,7 +57,7 @@ pub(crate) enum State {
 pub(crate) struct Slot {
     run: Arc<Run>,
     data: Option<SgBuffer>,
-    inner: HandoffCell<Inner>,
+    inner: TryLock<Inner>,
     state: Atomic<u32>,
     result: Atomic<i32>,
     /// Completions of the request in flight: 1 at most.
@@ -91,7 +91,7 @@ impl Slot {
             Self {
                 run: run.clone(),
                 data,
-                inner: HandoffCell::new(Inner {
+                inner: TryLock::new(Inner {
                     number: None,
                     staging: KVVec::from_elem(0, run.plan().len, GFP_KERNEL)?,
                     message: KVVec::from_elem(0, run.plan().msg, GFP_KERNEL)?,

@@ -18,8 +18,8 @@ pub mod boxed {
 #[path = "../../../../bindings/berth.rs"]
 pub mod berth;
 
-#[path = "../../../../bindings/handoff.rs"]
-pub mod handoff;
+#[path = "../../../../bindings/try_lock.rs"]
+pub mod try_lock;
 
 #[path = "../../../../bindings/ib/hidden.rs"]
 pub mod hidden;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use rtrs_bindings::handoff::HandoffCell;
+use rtrs_bindings::try_lock::TryLock;
 
 #[test]
 fn one_holder_at_a_time() {
-    let cell = HandoffCell::new(String::from("a"));
+    let cell = TryLock::new(String::from("a"));
     let mut held = cell.try_take().expect("nobody has it");
     assert!(cell.try_take().is_none());
     held.push('b');
@@ -21,7 +21,7 @@ fn one_holder_at_a_time() {
 #[test]
 fn the_value_is_dropped_once() {
     let value = Arc::new(());
-    let cell = HandoffCell::new(Some(value.clone()));
+    let cell = TryLock::new(Some(value.clone()));
     assert_eq!(Arc::strong_count(&value), 2);
     drop(cell.try_take().expect("nobody has it").take());
     assert_eq!(Arc::strong_count(&value), 1);
@@ -32,7 +32,7 @@ fn the_value_is_dropped_once() {
 
 #[test]
 fn threads_do_not_lose_updates() {
-    let cell = Arc::new(HandoffCell::new(0usize));
+    let cell = Arc::new(TryLock::new(0usize));
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let cell = cell.clone();

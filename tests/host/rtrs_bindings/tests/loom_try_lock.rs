@@ -9,7 +9,7 @@ use loom::{
     sync::Arc,
     thread, //
 };
-use rtrs_bindings::handoff::HandoffCell;
+use rtrs_bindings::try_lock::TryLock;
 
 /// A value of which loom sees each access, and whether anything orders it against the others.
 struct Watched(UnsafeCell<u32>);
@@ -29,7 +29,7 @@ impl Watched {
 #[test]
 fn owners_are_ordered() {
     loom::model(|| {
-        let cell = Arc::new(HandoffCell::new(Watched(UnsafeCell::new(0))));
+        let cell = Arc::new(TryLock::new(Watched(UnsafeCell::new(0))));
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let cell = cell.clone();

@@ -3,7 +3,7 @@
 //! A value that is passed from one owner to the next.
 //!
 //! The state machine of a request determines its owner: the submitter, none while the device has
-//! it, then the context that completes it. [`HandoffCell`] holds what belongs to the owner. It does
+//! it, then the context that completes it. [`TryLock`] holds what belongs to the owner. It does
 //! not wait: two owners at a time are a bug, or caused by a misbehaving peer, and the second one
 //! gets an error.
 
@@ -26,16 +26,16 @@ use crate::atomic::{
 ///
 /// # Invariants
 ///
-/// `held` is true exactly while a [`Held`] exists.
-pub struct HandoffCell<T> {
+/// `held` is true exactly while a [`TryLockGuard`] exists.
+pub struct TryLock<T> {
     held: Atomic<bool>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is accessed only through `&mut self` or the only `Held`.
-unsafe impl<T: Send> Sync for HandoffCell<T> {}
+// SAFETY: The value is accessed only through `&mut self` or the only `TryLockGuard`.
+unsafe impl<T: Send> Sync for TryLock<T> {}
 
-impl<T> HandoffCell<T> {
+impl<T> TryLock<T> {
     /// Wraps `value`, without a holder.
     pub fn new(value: T) -> Self {
         Self {
@@ -46,47 +46,47 @@ impl<T> HandoffCell<T> {
 
     /// Takes the value; `None` if it has a holder.
     #[inline]
-    pub fn try_take(&self) -> Option<Held<'_, T>> {
+    pub fn try_take(&self) -> Option<TryLockGuard<'_, T>> {
         // INVARIANT: This call alone made `held` true.
         self.held
             .cmpxchg(false, true, Acquire)
             .is_ok()
-            // Not `then_some()`: a `Held` that was not taken would be dropped.
-            .then(|| Held {
+            // Not `then_some()`: a `TryLockGuard` that was not taken would be dropped.
+            .then(|| TryLockGuard {
                 cell: self,
                 _value: PhantomData,
             })
     }
 }
 
-/// The value of a [`HandoffCell`]. Dropping it lets the value go.
-pub struct Held<'a, T> {
-    cell: &'a HandoffCell<T>,
+/// The value of a [`TryLock`]. Dropping it lets the value go.
+pub struct TryLockGuard<'a, T> {
+    cell: &'a TryLock<T>,
     // `Send` and `Sync` as for `&mut T`, not as for the cell.
     _value: PhantomData<&'a mut T>,
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for TryLockGuard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: By the invariant of the cell this is the only `Held`, so nothing else accesses
-        // the value.
+        // SAFETY: By the invariant of the cell this is the only `TryLockGuard`, so nothing else
+        // accesses the value.
         unsafe { &*self.cell.value.get() }
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for TryLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the invariant of the cell this is the only `Held`, so nothing else accesses
-        // the value.
+        // SAFETY: By the invariant of the cell this is the only `TryLockGuard`, so nothing else
+        // accesses the value.
         unsafe { &mut *self.cell.value.get() }
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for TryLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.cell.held.store(false, Release);
