@@ -74,7 +74,7 @@ pub(crate) use self::{
 /// The owner of chunks.
 pub(crate) trait Home: Send + Sync + Sized + 'static {
     /// The object that an operation keeps for as long as it exists.
-    type Lease: Send + Sync;
+    type OpsRef: Send + Sync;
 
     /// The user has answered. Any context.
     fn answer(op: KBox<Op<Self>>, errno: i32);

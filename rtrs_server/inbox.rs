@@ -49,12 +49,12 @@ use crate::{
         Active, //
         Chunk,
     },
-    lease::Lease,
     logic::pile::{
         Batch,
         Pile, //
     },
     op::Op,
+    ops_ref::OpsRef,
     path::Path,
     turns::{
         Place,
@@ -80,7 +80,7 @@ pub(crate) struct Inbox {
     place: SpinLockIrq<Place<Inbox>>,
     /// Dropped last. The end of the path is not announced while the user's function runs, even if
     /// it has answered.
-    _lease: Arc<Lease>,
+    _ops_ref: Arc<OpsRef>,
 }
 
 impl_has_work! {
@@ -127,7 +127,7 @@ impl Inbox {
         path: &Arc<Path>,
         queue: &Queue,
         turns: Option<Arc<Turns<Self>>>,
-        lease: &Arc<Lease>,
+        ops_ref: &Arc<OpsRef>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -137,7 +137,7 @@ impl Inbox {
                 chunks: Pile::new(),
                 work <- new_work!("rtrs_srv_inbox"),
                 place <- new_spinlock_irq!(Place::new(), "rtrs_srv_place"),
-                _lease: lease.clone(),
+                _ops_ref: ops_ref.clone(),
             }),
             GFP_KERNEL,
         )

@@ -99,7 +99,6 @@ use crate::{
     chunk::Home,
     config,
     handshake::Handshake,
-    lease::Lease,
     limits::Charge,
     logic::{
         admission::{
@@ -116,6 +115,7 @@ use crate::{
         source::Source, //
     },
     op::Op,
+    ops_ref::OpsRef,
     session::Session,
     stats::Stats,
     sysfs::PathDir,
@@ -525,7 +525,7 @@ impl Path {
 }
 
 impl Home for Path {
-    type Lease = Lease;
+    type OpsRef = OpsRef;
 
     /// Answers a request, unless the path is gone.
     #[inline(always)]
@@ -538,7 +538,7 @@ impl Home for Path {
         trace::done(&op, errno);
         match active {
             Some(active) => active.answer(op, errno),
-            // The last operation does not free the path: its lease has a reference.
+            // The last operation does not free the path: `OpsRef` has a reference.
             None => drop(op),
         }
     }

@@ -17,7 +17,7 @@
 //! | `chunk` | one chunk: memory, registration, operation, answer |
 //! | `inbox` | requests on their way to the user |
 //! | `op` | a request that the user has |
-//! | `lease` | the object that all operations of a path share |
+//! | `ops_ref` | the object that all operations of a path share |
 //! | `stats`, `sysfs`, `debugfs`, `trace` | how all that is observed |
 //! | [`logic`] | decisions that need no kernel |
 //!
@@ -32,10 +32,10 @@ mod context;
 mod debugfs;
 mod handshake;
 mod inbox;
-mod lease;
 mod limits;
 pub mod logic;
 mod op;
+mod ops_ref;
 mod path;
 mod registry;
 mod session;

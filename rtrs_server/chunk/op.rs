@@ -6,7 +6,7 @@
 //!
 //! An `Op` keeps its chunk's pages, but not the queue pair, memory region or device: those go when
 //! the path closes, while a slow disk may still work on the pages. The rest of a path is freed by
-//! the last `Op`, through the lease that all of them share.
+//! the last `Op`, through the reference that all of them share.
 //!
 //! # Context
 //!
@@ -143,7 +143,7 @@ pub(crate) struct Op<H: Home> {
     /// the key would be valid while the user has the data.
     registered_on: Option<u16>,
     /// Dropped last: afterwards this operation does not need the home any more.
-    lease: Arc<H::Lease>,
+    ops_ref: Arc<H::OpsRef>,
 }
 
 impl<H: Home> Op<H> {
@@ -163,7 +163,7 @@ impl<H: Home> Op<H> {
         buf_id: u16,
         pages: Arc<Pages>,
         private: Option<Arc<Pages>>,
-        lease: &Arc<H::Lease>,
+        ops_ref: &Arc<H::OpsRef>,
     ) -> Result<KBox<Self>> {
         const { Self::LAYOUT };
         let has_private = private.is_some();
@@ -182,7 +182,7 @@ impl<H: Home> Op<H> {
                 has_private,
                 todo: Todo::Answer(0),
                 registered_on: None,
-                lease: lease.clone(),
+                ops_ref: ops_ref.clone(),
             },
             GFP_KERNEL,
         )?)

@@ -65,9 +65,9 @@ use crate::{
         Usual, //
     },
     inbox::Inbox,
-    lease::Lease,
     logic::path_state::CloseReason,
     op::Op,
+    ops_ref::OpsRef,
     sysfs::PathDir, //
 };
 
@@ -214,7 +214,7 @@ impl Path {
             None
         };
 
-        let lease = Lease::new(self, memory)?;
+        let ops_ref = OpsRef::new(self, memory)?;
         self.ops_out.store(true, Release);
         let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for (buf_id, dma_pages) in (0..depth).zip(mapped) {
@@ -225,7 +225,7 @@ impl Path {
             };
             let own = private.get(usize::from(buf_id));
             let pages = own.map(|own| own.pages().clone());
-            let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &lease)?;
+            let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
             let word = self.session().word(buf_id).ok_or(EINVAL)?;
             let turn = Turn::new(word, buf_id, self.incarnation());
             let chunk = Chunk::new(turn, dma_pages, own, mr, rkeys.as_ref(), op)?;
@@ -238,7 +238,7 @@ impl Path {
                 0 => (context.slow_queue(), context.turns(self.source())),
                 _ => (context.io_queue(), None),
             };
-            inboxes.push(Inbox::new(self, queue, turns, &lease)?, GFP_KERNEL)?;
+            inboxes.push(Inbox::new(self, queue, turns, &ops_ref)?, GFP_KERNEL)?;
         }
         let mapped = chunks.iter().map(|chunk| chunk.dma_pages());
         let own = Iterator::chain(private.iter(), rkeys.iter());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lease that all operations of a path share.
+//! The reference that all operations of a path share.
 //!
 //! # Context
 //!
@@ -31,35 +31,35 @@ use crate::{
     path::Path, //
 };
 
-/// The lease of a path's operations: when it is dropped, they are all gone.
-pub(crate) struct Lease {
-    end: Arc<OpsEnd>,
+/// The reference of a path's operations: when it is dropped, they are all gone.
+pub(crate) struct OpsRef {
+    end: Arc<OpsReleased>,
     queue: Queue,
     /// The share of the chunks. The operations have the pages of these.
     _memory: Charge,
 }
 
-impl Lease {
-    /// Makes a lease of `path`. `memory` counts its chunks. May sleep.
+impl OpsRef {
+    /// Makes a reference of `path`. `memory` counts its chunks. May sleep.
     pub(crate) fn new(path: &Arc<Path>, memory: Charge) -> Result<Arc<Self>> {
         let end = Arc::pin_init(
-            pin_init!(OpsEnd {
+            pin_init!(OpsReleased {
                 path <- new_spinlock_irq!(Some(path.clone()), "rtrs_srv_lease"),
                 work <- new_work!("rtrs_srv_ops_end"),
             }),
             GFP_KERNEL,
         )?;
         let queue = path.session().queue().clone();
-        let lease = Self {
+        let ops_ref = Self {
             end,
             queue,
             _memory: memory,
         };
-        Ok(Arc::new(lease, GFP_KERNEL)?)
+        Ok(Arc::new(ops_ref, GFP_KERNEL)?)
     }
 }
 
-impl Drop for Lease {
+impl Drop for OpsRef {
     fn drop(&mut self) {
         self.end.work.enqueue(&self.queue, &self.end);
     }
@@ -68,18 +68,18 @@ impl Drop for Lease {
 /// Tells the path, from a task, that its operations are gone. It has its own reference to the path,
 /// so that the last operation, which may be dropped in an interrupt, never frees the path.
 #[pin_data]
-struct OpsEnd {
+struct OpsReleased {
     #[pin]
     path: SpinLockIrq<Option<Arc<Path>>>,
     #[pin]
-    work: Work<OpsEnd>,
+    work: Work<OpsReleased>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for OpsEnd { self.work }
+    impl HasWork<Self> for OpsReleased { self.work }
 }
 
-impl WorkItem for OpsEnd {
+impl WorkItem for OpsReleased {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
