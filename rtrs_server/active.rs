@@ -45,7 +45,7 @@ use crate::{
     chunk::{
         self,
         Arrival,
-        Todo,
+        Deferred,
         Unparked,
         Usual, //
     },
@@ -369,7 +369,7 @@ impl Active {
         let (buf_id, cid) = (op.buf_id(), op.invalidate_on());
 
         if let Err(op) = self.post_inval(path, chunk, mr, cid, op) {
-            self.stall(chunk, op, Todo::Invalidate, Stalled { buf_id, cid });
+            self.stall(chunk, op, Deferred::Invalidate, Stalled { buf_id, cid });
         }
         false
     }

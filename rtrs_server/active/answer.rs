@@ -34,8 +34,8 @@ use super::{
 use crate::{
     chunk::{
         Attempt,
+        Deferred, //
         NotAnswered,
-        Todo, //
     },
     logic::chunk_state::End,
     op::Op,
@@ -96,7 +96,7 @@ impl Active {
             NotPosted::Kept(PostError::Full, answered) => {
                 let op = answered.op;
                 let cid = op.cid();
-                self.stall(chunk, op, Todo::Answer(errno), Stalled { buf_id, cid });
+                self.stall(chunk, op, Deferred::Answer(errno), Stalled { buf_id, cid });
                 // The room may have come between the attempt and the entry in the list, and nothing
                 // may be left on the queue that would announce more.
                 self.make_room(path);
@@ -109,8 +109,14 @@ impl Active {
     ///
     /// [`Active::make_room`] has to follow: there may be room already, and nothing may be left on
     /// the queue that would announce it.
-    pub(super) fn stall(&self, chunk: &Chunk, mut op: KBox<Op>, todo: Todo, stalled: Stalled) {
-        op.set_todo(todo);
+    pub(super) fn stall(
+        &self,
+        chunk: &Chunk,
+        mut op: KBox<Op>,
+        deferred: Deferred,
+        stalled: Stalled,
+    ) {
+        op.set_deferred(deferred);
         chunk.stall(op);
         self.stalled_len.fetch_add(1, Full);
         self.push_stalled(stalled);
@@ -195,13 +201,13 @@ impl Active {
         let op = chunk.unstall()?;
         let buf_id = op.buf_id();
 
-        match op.todo() {
-            Todo::Invalidate => match chunk.mr() {
+        match op.deferred() {
+            Deferred::Invalidate => match chunk.mr() {
                 Some(mr) => self.post_inval(path, chunk, mr, cid, op).err(),
                 // An operation without a key to invalidate does not wait for one.
                 None => None,
             },
-            Todo::Answer(errno) => {
+            Deferred::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
                 match chunk.answer(qp, op, errno, path.keeps_keys(), Attempt::Again) {
                     Ok(end) => path.session().after_end(buf_id, end),

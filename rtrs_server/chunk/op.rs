@@ -45,7 +45,7 @@ pub(super) const USR_ROOM: usize = 320;
 
 /// The work request that a stalled operation was about to post.
 #[derive(Clone, Copy)]
-pub(crate) enum Todo {
+pub(crate) enum Deferred {
     /// The invalidation of the chunk's key.
     Invalidate,
     /// The answer, with this errno (negative or 0).
@@ -136,7 +136,7 @@ pub(crate) struct Op<H: Home> {
     /// A user message that does not fit into `usr` with a zero behind it, and a zero.
     long_usr: KVec<u8>,
     has_private: bool,
-    todo: Todo,
+    deferred: Deferred,
     /// The connection that last registered the chunk's key on its queue; `None` if that was before
     /// the path was started. The key is invalidated on that connection. On another queue the
     /// invalidation could overtake the registration, if the client makes the first queue wait, and
@@ -180,7 +180,7 @@ impl<H: Home> Op<H> {
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
                 has_private,
-                todo: Todo::Answer(0),
+                deferred: Deferred::Answer(0),
                 registered_on: None,
                 ops_ref: ops_ref.clone(),
             },
@@ -325,13 +325,13 @@ impl<H: Home> Op<H> {
     }
 
     /// The action that is tried again when there is room.
-    pub(crate) fn todo(&self) -> Todo {
-        self.todo
+    pub(crate) fn deferred(&self) -> Deferred {
+        self.deferred
     }
 
     /// Sets the action that has to wait for room.
-    pub(crate) fn set_todo(&mut self, todo: Todo) {
-        self.todo = todo;
+    pub(crate) fn set_deferred(&mut self, deferred: Deferred) {
+        self.deferred = deferred;
     }
 
     /// The key is registered with the answer, on the connection that carries the answer.
