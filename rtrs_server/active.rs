@@ -278,7 +278,7 @@ impl Active {
             Begin::Parked(other) | Begin::Replaced(other) => {
                 trace::parked(path, &op);
                 let left = chunk.park(op).err();
-                path.session().given_up(other, buf_id);
+                path.session().superseded(other, buf_id);
                 left
             }
             Begin::Violation => {
@@ -317,12 +317,12 @@ impl Active {
     /// Gives back the chunks' words of operations that will not be executed. Called when no other
     /// task can find this any more. The client has sent these requests over another path, where
     /// they wait.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn release_waiting(&self) {
         for inbox in self.inboxes.iter() {
-            inbox.give_up();
+            inbox.release_waiting();
         }
         for chunk in self.chunks.iter() {
-            drop(chunk.give_up());
+            drop(chunk.release_waiting());
         }
     }
 

@@ -268,7 +268,7 @@ impl<H: Home> Chunk<H> {
     }
 
     /// Takes a waiting operation that will not be executed.
-    pub(crate) fn give_up(&self) -> Option<KBox<Op<H>>> {
+    pub(crate) fn release_waiting(&self) -> Option<KBox<Op<H>>> {
         self.op.take_unless::<IDLE>()
     }
 

@@ -11,14 +11,14 @@
 //! completion runs the work item next, if it has nothing else to do.
 //!
 //! A waiting request stays in its chunk; the inbox has numbers only. So a path that ends takes back
-//! all of them while the user sleeps over another one; see [`Active::give_up`].
+//! all of them while the user sleeps over another one; see [`Active::release_waiting`].
 //!
 //! # Locking
 //!
 //! None except that of its turns. If there is a number here, then the work item is queued, or waits
 //! for its turn, or runs and will look.
 //!
-//! [`Active::give_up`]: crate::active::Active::give_up
+//! [`Active::release_waiting`]: crate::active::Active::release_waiting
 
 use kernel::{
     prelude::*,
@@ -98,8 +98,9 @@ impl WorkItem for Inbox {
         match &this.turns {
             Some(turns) => {
                 turns.ended(&this, more);
-                // `give_up()` has found it working, perhaps: nobody else takes it out of the line.
-                // If the path ends after this look then `give_up()` comes after `ended()`.
+                // `release_waiting()` has found it working, perhaps: nobody else takes it out of
+                // the line. If the path ends after this look then `release_waiting()` comes after
+                // `ended()`.
                 if this.path.is_closing() {
                     turns.left(&this);
                 }
@@ -163,7 +164,7 @@ impl Inbox {
 
     /// The path ends: no request here is handed to the user any more, so the inbox stops waiting.
     /// Called when no other task can find the inbox any more. Any context.
-    pub(crate) fn give_up(self: &Arc<Self>) {
+    pub(crate) fn release_waiting(self: &Arc<Self>) {
         if let Some(turns) = &self.turns {
             turns.left(self);
         }

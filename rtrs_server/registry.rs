@@ -423,7 +423,7 @@ impl Registry {
 
     /// Decides that the user is told of the end of `session`, unless it has a path. The session's
     /// `link` is locked. May sleep.
-    pub(crate) fn give_up(&self, session: &Session) -> bool {
+    pub(crate) fn commit_end(&self, session: &Session) -> bool {
         let _sessions = self.sessions.lock();
         if !session.is_deserted() {
             return false;

@@ -356,7 +356,7 @@ impl Session {
 
     /// The client has used chunk `buf_id` over another path than `inc`. If it has no answer yet to
     /// its request over that path, then it has given that path up. Any context.
-    pub(crate) fn given_up(&self, inc: Incarnation, buf_id: u16) {
+    pub(crate) fn superseded(&self, inc: Incarnation, buf_id: u16) {
         let paths = self.paths.lock();
 
         if let Some(path) = paths.iter().find(|path| path.incarnation() == inc) {

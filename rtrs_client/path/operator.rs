@@ -97,7 +97,7 @@ impl Path {
     }
 
     /// Begins to remove the path; [`Path::remove`] has to follow. May sleep.
-    pub(crate) fn give_up(self: &Arc<Self>) {
+    pub(crate) fn begin_remove(self: &Arc<Self>) {
         self.command(Event::Remove);
     }
 

@@ -92,7 +92,7 @@ impl Ready {
             _ => Ok(()),
         };
         if let Err(e) = observed {
-            session.give_up(turn);
+            session.abandon(turn);
             return Err(e);
         }
         self.submit(id, turn, dir, message)

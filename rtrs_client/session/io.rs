@@ -292,13 +292,13 @@ impl Session {
             },
             unsent => (unsent.error(), turn),
         };
-        self.give_up(turn);
+        self.abandon(turn);
         Err(e)
     }
 
     /// Ends a request that will not be sent.
     #[cold]
-    pub(super) fn give_up(&self, mut turn: Turn<'_>) {
+    pub(super) fn abandon(&self, mut turn: Turn<'_>) {
         let callback = turn.loan.end();
         self.finish(turn);
         if let Some(callback) = callback {

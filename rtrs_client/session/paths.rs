@@ -200,7 +200,7 @@ impl Session {
         }
         self.for_each_path(|path| {
             if !path.is_connected() {
-                path.give_up();
+                path.begin_remove();
             }
         });
     }

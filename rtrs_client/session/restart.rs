@@ -166,7 +166,7 @@ impl Restart {
     }
 
     /// Stops opening devices again.
-    fn give_up(&self, why: &'static str) {
+    fn disable(&self, why: &'static str) {
         let was = self.with(|known| core::mem::replace(&mut known.user, User::Other));
         if was == User::Rnbd {
             pr_warn_ratelimited!(
@@ -210,7 +210,7 @@ impl Inspector for InfoWatch {
             let version = buf.get(..len).and_then(rnbd::version);
             match version {
                 Some(version) => restart.with(|known| known.info = Some((info, version))),
-                None => restart.give_up("the server does not speak as RNBD's does"),
+                None => restart.disable("the server does not speak as RNBD's does"),
             }
         }
         result.unwrap_or(0)
@@ -267,7 +267,7 @@ impl Restart {
             // The user's number would be that of another device.
             None if shifted => errno::ENOSPC.to_errno(),
             None => {
-                self.give_up("more is open than there is room to note");
+                self.disable("more is open than there is room to note");
                 0
             }
         }
@@ -338,7 +338,7 @@ impl Session {
             }
             Some(rnbd::Message::Close(id)) => io.loan.inspect_by(CloseWatch(restart, id)),
             _ => {
-                restart.give_up("a message is none of RNBD's");
+                restart.disable("a message is none of RNBD's");
                 Ok(())
             }
         }

@@ -400,7 +400,7 @@ impl Session {
         };
         // The code that lands it gives the place back to its holder, which is this task.
         sent.map_err(|turn| {
-            self.give_up(turn);
+            self.abandon(turn);
             errno::ECONNABORTED
         })
     }

@@ -100,7 +100,7 @@ impl Path {
         // because of another path's operation are not parked any more.
         if let Some(active) = &active {
             drop_parked(self, active.chunks().len());
-            active.give_up();
+            active.release_waiting();
         }
 
         // 4. Connections are drained and destroyed. Those of a handshake are here; those of a path

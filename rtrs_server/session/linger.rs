@@ -93,7 +93,7 @@ impl Session {
             let mut announced = self.announced.lock();
             // Decided with the registry locked, so that a client that comes back gets a correct
             // answer.
-            if !self.ctx.registry().give_up(self) {
+            if !self.ctx.registry().commit_end(self) {
                 return;
             }
             if announced.up {
