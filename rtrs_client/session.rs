@@ -27,7 +27,7 @@ mod paths;
 mod polled;
 mod restart;
 mod restore;
-mod tuning;
+mod settings;
 mod uevents;
 mod wait;
 mod watch;
@@ -40,9 +40,9 @@ pub(crate) use self::io::{
     complete,
     Ready, //
 };
-pub(crate) use self::tuning::{
-    Knob,
-    Tuning, //
+pub(crate) use self::settings::{
+    Settings, //
+    Tunable,
 };
 
 use kernel::{
@@ -195,7 +195,7 @@ pub(crate) struct Session {
     restart: Option<Arc<Restart>>,
     /// Writes that were answered on paths that are gone. Changed with `paths_lock` held.
     written_by_gone: Atomic<u64>,
-    tuning: Tuning,
+    settings: Settings,
     unanswered: InARow,
     polled: Polled,
     negotiated: SetOnce<Negotiated>,
@@ -313,7 +313,7 @@ impl Session {
                 oldest: Atomic::new(Epoch::FIRST.to_word()),
                 restart,
                 written_by_gone: Atomic::new(0),
-                tuning: Tuning::from_params(),
+                settings: Settings::from_params(),
                 unanswered: InARow::new(),
                 polled,
                 negotiated: SetOnce::new(),
@@ -386,8 +386,8 @@ impl Session {
     }
 
     /// How fast failures are noticed.
-    pub(crate) fn tuning(&self) -> &Tuning {
-        &self.tuning
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     pub(crate) fn policy(&self) -> Policy {

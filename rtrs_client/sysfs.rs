@@ -42,8 +42,8 @@ use crate::{
     params::FailAfter,
     path::Path,
     session::{
-        Knob,
         Session, //
+        Tunable,
     },
     stats::Stats,
 };
@@ -59,24 +59,24 @@ attributes! {
         "add_path" => rw_self(show_add_path, store_add_path),
         "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
         "heartbeat_interval_ms" => rw(
-            |session, out| show_knob(out, &session.tuning().heartbeat_interval_ms),
-            |session, buf| store_knob(buf, &session.tuning().heartbeat_interval_ms),
+            |session, out| show_tunable(out, &session.settings().heartbeat_interval_ms),
+            |session, buf| store_tunable(buf, &session.settings().heartbeat_interval_ms),
         ),
         "heartbeat_limit" => rw(
-            |session, out| show_knob(out, &session.tuning().heartbeat_limit),
-            |session, buf| store_knob(buf, &session.tuning().heartbeat_limit),
+            |session, out| show_tunable(out, &session.settings().heartbeat_limit),
+            |session, buf| store_tunable(buf, &session.settings().heartbeat_limit),
         ),
         "silent_path_ms" => rw_self(
-            |session, out| show_knob(out, &session.tuning().silent_path_ms),
+            |session, out| show_tunable(out, &session.settings().silent_path_ms),
             store_silent_path,
         ),
         "request_timeout_ms" => rw(
-            |session, out| show_knob(out, &session.tuning().request_timeout_ms),
-            |session, buf| store_knob(buf, &session.tuning().request_timeout_ms),
+            |session, out| show_tunable(out, &session.settings().request_timeout_ms),
+            |session, buf| store_tunable(buf, &session.settings().request_timeout_ms),
         ),
         "ack_timeout" => rw(
-            |session, out| show_knob(out, &session.tuning().ack_timeout),
-            |session, buf| store_knob(buf, &session.tuning().ack_timeout),
+            |session, out| show_tunable(out, &session.settings().ack_timeout),
+            |session, buf| store_tunable(buf, &session.settings().ack_timeout),
         ),
         "fast_io_fail_tmo" => rw_self(show_fail_after, store_fail_after),
     };
@@ -225,16 +225,16 @@ fn store_fail_after(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Re
     Ok(())
 }
 
-fn show_knob(out: &mut Output<'_>, knob: &Knob) -> Result {
-    Ok(writeln!(out, "{}", knob.get())?)
+fn show_tunable(out: &mut Output<'_>, tunable: &Tunable) -> Result {
+    Ok(writeln!(out, "{}", tunable.get())?)
 }
 
-fn store_knob(buf: &[u8], knob: &Knob) -> Result {
-    knob.set(text(buf)?.parse().map_err(|_| EINVAL)?)
+fn store_tunable(buf: &[u8], tunable: &Tunable) -> Result {
+    tunable.set(text(buf)?.parse().map_err(|_| EINVAL)?)
 }
 
 fn store_silent_path(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
-    store_knob(buf, &session.tuning().silent_path_ms)?;
+    store_tunable(buf, &session.settings().silent_path_ms)?;
     session.restart_watch();
     Ok(())
 }

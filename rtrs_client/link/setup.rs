@@ -140,7 +140,7 @@ impl Link {
             path.session().rdma(),
         )?;
         // CAST: The value has 5 bits.
-        match path.session().tuning().ack_timeout.get() as u8 {
+        match path.session().settings().ack_timeout.get() as u8 {
             0 => {}
             exponent => ep.set_ack_timeout(exponent)?,
         }

@@ -50,7 +50,7 @@ pub(super) fn tick(path: &Arc<Path>) {
     let rx = core.liveness.take();
     let action = {
         let mut known = path.heartbeat.lock();
-        let limit = path.session.tuning().heartbeat_limit.get();
+        let limit = path.session.settings().heartbeat_limit.get();
         core.liveness.tick(&mut known.0, rx, limit)
     };
     match action {
@@ -66,7 +66,7 @@ pub(super) fn tick(path: &Arc<Path>) {
 
 impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
-        let ms = self.session.tuning().heartbeat_interval_ms.get();
+        let ms = self.session.settings().heartbeat_interval_ms.get();
         self.heartbeat_work.mod_delayed(self, msecs_to_jiffies(ms));
     }
 
@@ -77,7 +77,7 @@ impl Path {
         if answered {
             in_a_row.answered();
         }
-        let timeout = in_a_row.timeout_ns(self.session.tuning().request_timeout_ms.get());
+        let timeout = in_a_row.timeout_ns(self.session.settings().request_timeout_ms.get());
         let now = time::now_ns();
         let due = {
             let waits = link.waits_for_io();

@@ -19,12 +19,12 @@ use crate::{
 };
 
 /// A number with bounds that the operator may change at any time.
-pub(crate) struct Knob {
+pub(crate) struct Tunable {
     value: Atomic<u32>,
     range: &'static RangeInclusive<u32>,
 }
 
-impl Knob {
+impl Tunable {
     fn new(value: u32, range: &'static RangeInclusive<u32>) -> Self {
         Self {
             value: Atomic::new(value.clamp(*range.start(), *range.end())),
@@ -51,33 +51,36 @@ impl Knob {
     }
 }
 
-/// The tuning of a session.
-pub(crate) struct Tuning {
+/// The settings of a session.
+pub(crate) struct Settings {
     /// Milliseconds between heartbeats; applies from the next heartbeat on.
-    pub(crate) heartbeat_interval_ms: Knob,
+    pub(crate) heartbeat_interval_ms: Tunable,
     /// Heartbeat intervals without a sign of life after which a path is dead.
-    pub(crate) heartbeat_limit: Knob,
+    pub(crate) heartbeat_limit: Tunable,
     /// Milliseconds that a path with waiting requests may be silent for, while other paths of the
     /// session are not.
-    pub(crate) silent_path_ms: Knob,
+    pub(crate) silent_path_ms: Tunable,
     /// Milliseconds after which a link is given up if requests wait there and none is answered; 0
     /// for never. Checked with each heartbeat.
-    pub(crate) request_timeout_ms: Knob,
+    pub(crate) request_timeout_ms: Tunable,
     /// Time until an unacknowledged packet is sent again, as the exponent of the IB specification:
     /// 4.096 us * 2^n. 0 leaves it to the connection manager. Applies to connections made from then
     /// on.
-    pub(crate) ack_timeout: Knob,
+    pub(crate) ack_timeout: Tunable,
 }
 
-impl Tuning {
+impl Settings {
     /// With the values of the module parameters.
     pub(super) fn from_params() -> Self {
         Self {
-            heartbeat_interval_ms: Knob::new(params::heartbeat_interval_ms(), &params::INTERVAL_MS),
-            heartbeat_limit: Knob::new(params::heartbeat_limit(), &params::LIMIT),
-            silent_path_ms: Knob::new(params::silent_path_ms(), &params::SILENT_MS),
-            request_timeout_ms: Knob::new(params::request_timeout_ms(), &params::REQUEST_MS),
-            ack_timeout: Knob::new(params::ack_timeout(), &params::ACK_TIMEOUT_EXPONENT),
+            heartbeat_interval_ms: Tunable::new(
+                params::heartbeat_interval_ms(),
+                &params::INTERVAL_MS,
+            ),
+            heartbeat_limit: Tunable::new(params::heartbeat_limit(), &params::LIMIT),
+            silent_path_ms: Tunable::new(params::silent_path_ms(), &params::SILENT_MS),
+            request_timeout_ms: Tunable::new(params::request_timeout_ms(), &params::REQUEST_MS),
+            ack_timeout: Tunable::new(params::ack_timeout(), &params::ACK_TIMEOUT_EXPONENT),
         }
     }
 }
