@@ -200,7 +200,7 @@ impl Active {
         };
         let arrival = Arrival { cid, off, byte_len };
 
-        chunk.came(now);
+        chunk.set_arrival(now);
         trace::recv(path, &op, arrival);
         if !chunk.begin_free() {
             return self.go_in(chunk, op, cid, off, byte_len, false);
@@ -226,7 +226,7 @@ impl Active {
         };
         let arrival = Arrival { cid, off, byte_len };
 
-        chunk.came(now);
+        chunk.set_arrival(now);
         trace::recv(path, &op, arrival);
         let begun = chunk.begin_free();
         self.go_in(chunk, op, cid, off, byte_len, begun);

@@ -283,7 +283,7 @@ impl<H: Home> Chunk<H> {
 
     /// A request came, at `now` nanoseconds.
     #[inline(always)]
-    pub(crate) fn came(&self, now: u64) {
+    pub(crate) fn set_arrival(&self, now: u64) {
         self.since.store(now, Relaxed);
     }
 
@@ -294,7 +294,7 @@ impl<H: Home> Chunk<H> {
     }
 
     /// It came over connection `cid`, and its direction is known.
-    fn wants(&self, cid: u16, dir: DataDir) {
+    fn set_dir(&self, cid: u16, dir: DataDir) {
         self.stamp
             .store(u32::from(cid) | (dir as u32) << DIR_SHIFT, Relaxed);
     }

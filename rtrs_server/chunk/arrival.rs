@@ -178,7 +178,7 @@ impl<H: Home> Chunk<H> {
         if written != arrival.byte_len {
             return Err(ProtoError::Length);
         }
-        self.wants(arrival.cid, request.dir());
+        self.set_dir(arrival.cid, request.dir());
         Ok(request)
     }
 }
