@@ -10,7 +10,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 n=0
 
-# check TEXT CMD...
+# check TEXT CMD...: its status is that of the result.
 check()
 {
 	local text=$1 rc=ok
@@ -18,7 +18,9 @@ check()
 	"$@" >"$dir/log" 2>&1 || rc='not ok'
 	n=$((n + 1))
 	printf '%s %d %s\n' "$rc" "$n" "$text"
-	[ "$rc" = ok ] || tail -n 40 "$dir/log" | sed 's/^/# /'
+	[ "$rc" != ok ] || return 0
+	tail -n 40 "$dir/log" | sed 's/^/# /'
+	return 1
 }
 
 # same TEXT WANTED GOT

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The part of boot.sh that has rtrs-dkms in place of the prebuilt modules, and upgrades
+# the kernel: what DKMS builds, for kernels that are named, is booted; where it cannot
+# build one line says why, and the old kernel still has its modules.
+#
+# To be sourced, with what boot.sh has.
+# shellcheck disable=SC2034,SC2154
+
+# Packages of a kernel that the archive may drop.
+OLD_DEBS=$RTRS_CACHE/deb/boot/old
+
+# old_kernel: release and version of the newest kernel of the other series, of the archive or of
+# what is kept of it.
+old_kernel()
+{
+	local series=${RTRS_SUPPORTED[1]}
+	read -r OLD OLD_VERSION < <(inside client "
+		rel=\$(apt-cache --names-only search '^linux-image-${series//./\\.}\\.[0-9]+\\+deb13-amd64\$' | sed 's/^linux-image-//; s/ .*//' | sort -V | tail -n 1)
+		ver=\$(apt-cache madison linux-image-\$rel | cut -d '|' -f 2 | head -n 1)
+		echo \$rel \$ver")
+	OLD_SERIES=$series
+	[ -n "${OLD_VERSION:-}" ] || read -r OLD OLD_VERSION <"$OLD_DEBS/kernel" || return
+	echo "$OLD $OLD_VERSION"
+}
+
+# Its image, headers and source, and what they need.
+install_old()
+{
+	local v=${OLD_VERSION/:/%3a} series_deb
+	series_deb=linux-source-${OLD_SERIES}_$v
+	if inside client "apt-get install -t $RTRS_SUITE-backports linux-image-$OLD linux-headers-$OLD linux-source-$OLD_SERIES=$OLD_VERSION"; then
+		[ ! -f "$OLD_DEBS/kernel" ] || return 0
+		mkdir -p "$OLD_DEBS"
+		find "$RTRS_CACHE/deb/archives" \( -name "linux-*${OLD%-amd64}*_${v}_*.deb" -o -name "${series_deb}_*.deb" \) \
+			-exec cp {} "$OLD_DEBS/" \; && echo "$OLD $OLD_VERSION" >"$OLD_DEBS/kernel"
+	else
+		echo "the archive has no $OLD, taking what is kept of it"
+		RTRS_BIND=$OLD_DEBS "$HERE/image.sh" run "$dir/client.img" 'apt-get install -t trixie-backports ./debs/*.deb'
+	fi
+}
+
+# says HOST LINE SCRIPT: apt goes well, and that is the one line about it, at its beginning.
+says()
+{
+	local out lines
+	out=$(inside "$1" "$3 && dpkg --audit >/tmp/audit && [ ! -s /tmp/audit ]") || { printf '%s\n' "$out"; return 1; }
+	lines=$(grep '^rtrs-dkms: ' <<<"$out")
+	printf '%s\n' "$lines"
+	[[ $lines == "$2"* && $(wc -l <<<"$lines") = 1 ]]
+}
+
+# Both hosts begin as one.
+dkms_hosts()
+{
+	"$HERE/image.sh" copy "$dir/client.img" client 2 && update client
+}
+dkms_installed() { says client "rtrs-dkms: built for $OLD" 'apt-get install ./debs/rtrs-common_*.deb ./debs/rtrs-dkms_*.deb'; }
+twins()
+{
+	cp --sparse=always "$dir/client.img" "$dir/server.img" && "$HERE/image.sh" name "$dir/server.img" server 1 && new_hosts
+}
+
+# A new kernel, and what is needed to build for it one by one.
+without()
+{
+	must 'the client goes down' down client
+	must 'a new kernel without headers is one line, and dpkg is not left broken' \
+		says client "rtrs-dkms: not built for $release: linux-headers-$release is not installed" \
+		'apt-get install -t trixie-backports linux-image-amd64'
+	must "the client still boots $OLD" boots client "$OLD" "$OLD"
+	check 'it has booted without a failed unit' settled client
+	check 'the file system is mounted, and the data are there' data_there
+	must 'the client goes down again' down client
+	must 'headers without the source are one line' \
+		says client "rtrs-dkms: not built for $release: linux-source-$(series_of "$release")" \
+		'apt-get install -t trixie-backports linux-headers-amd64'
+	must 'with the source it is built' \
+		says client "rtrs-dkms: built for $release" 'apt-get install -t trixie-backports linux-source'
+}
+
+with_dkms()
+{
+	NEXT=$INSTALLED
+	must 'an image of Debian for the client' dkms_hosts
+	must 'there is a kernel of another series' old_kernel
+	must "its kernel $OLD is installed" install_old
+	must 'README: rtrs-dkms in place of the modules, which are built' dkms_installed
+	must 'the server is a copy of it' twins
+	must "both boot $OLD" boot_both "$OLD"
+	to_mount
+	without
+	must "the client boots $release" boots client "$release"
+	check 'it has booted without a failed unit' settled client
+	check 'the file system is mounted, and the data are there' data_there
+	must 'the server goes down' down server
+	must 'its kernel is upgraded, with all that is needed, and the modules are built' \
+		says server "rtrs-dkms: built for $release" \
+		'apt-get update && apt-get install -t trixie-backports linux-image-amd64 linux-headers-amd64 linux-source'
+	must "the server boots $release" boots server "$release"
+	check 'the client is connected to it again' state 'connected 2/2'
+	check 'the data are there' data_there
+	check 'the server has booted without a failed unit' settled server
+	must 'both go down' both down
+	must 'purged' purged
+	check 'nothing is left on the server' nothing_left server
+	check 'nothing is left on the client' nothing_left client
+}
