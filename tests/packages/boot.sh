@@ -114,7 +114,7 @@ purged() { inside server "apt-get purge 'rtrs-*'" && inside client "apt-get purg
 main()
 {
 	need_root
-	need_space "$TMPDIR" 14000 "two images of Debian"
+	need_space "$TMPDIR" 22000 "two images of Debian"
 	need_memory 3500 "two guests"
 	printf 'TAP version 13\n'
 	mapfile -t STEPS < <(steps)

@@ -5,8 +5,8 @@
 # the kernel: what DKMS builds, for kernels that are named, is booted; where it cannot
 # build one line says why, and the old kernel still has its modules.
 #
-# To be sourced, with what boot.sh has.
-# shellcheck disable=SC2034,SC2154
+# To be sourced, with what boot.sh has. Scripts in quotes are for the hosts.
+# shellcheck disable=SC2016,SC2034,SC2154
 
 # Packages of a kernel that the archive may drop.
 OLD_DEBS=$RTRS_CACHE/deb/boot/old
@@ -28,16 +28,16 @@ old_kernel()
 # Its image, headers and source, and what they need.
 install_old()
 {
-	local v=${OLD_VERSION/:/%3a} series_deb
-	series_deb=linux-source-${OLD_SERIES}_$v
+	local v=${OLD_VERSION/:/%3a} kept="$OLD $OLD_VERSION"
 	if inside client "apt-get install -t $RTRS_SUITE-backports linux-image-$OLD linux-headers-$OLD linux-source-$OLD_SERIES=$OLD_VERSION"; then
-		[ ! -f "$OLD_DEBS/kernel" ] || return 0
+		[ "$(cat "$OLD_DEBS/kernel" 2>/dev/null)" != "$kept" ] || return 0
+		rm -rf "$OLD_DEBS"
 		mkdir -p "$OLD_DEBS"
-		find "$RTRS_CACHE/deb/archives" \( -name "linux-*${OLD%-amd64}*_${v}_*.deb" -o -name "${series_deb}_*.deb" \) \
-			-exec cp {} "$OLD_DEBS/" \; && echo "$OLD $OLD_VERSION" >"$OLD_DEBS/kernel"
+		find "$RTRS_CACHE/deb/archives" \( -name "linux-*${OLD%-amd64}*_${v}_*.deb" -o -name "linux-*-${OLD_SERIES}_${v}_*.deb" \) \
+			-exec cp {} "$OLD_DEBS/" \; && echo "$kept" >"$OLD_DEBS/kernel"
 	else
 		echo "the archive has no $OLD, taking what is kept of it"
-		RTRS_BIND=$OLD_DEBS "$HERE/image.sh" run "$dir/client.img" 'apt-get install -t trixie-backports ./debs/*.deb'
+		RTRS_BIND=$OLD_DEBS "$HERE/image.sh" run "$dir/client.img" "apt-get install -t $RTRS_SUITE-backports ./debs/*.deb"
 	fi
 }
 
@@ -47,7 +47,7 @@ says()
 	local out lines
 	out=$(inside "$1" "$3 && dpkg --audit >/tmp/audit && [ ! -s /tmp/audit ]") || { printf '%s\n' "$out"; return 1; }
 	lines=$(grep '^rtrs-dkms: ' <<<"$out")
-	printf '%s\n' "$lines"
+	printf '%s\n' "$lines" "$(grep '^Setting up linux-' <<<"$out")"
 	[[ $lines == "$2"* && $(wc -l <<<"$lines") = 1 ]]
 }
 
@@ -62,13 +62,14 @@ twins()
 	cp --sparse=always "$dir/client.img" "$dir/server.img" && "$HERE/image.sh" name "$dir/server.img" server 1 && new_hosts
 }
 
-# A new kernel, and what is needed to build for it one by one.
-without()
+# A new kernel, and what is needed to build for it one by one. Headers come along with a kernel where
+# their metapackage is installed, as rtrs-dkms recommends.
+piecemeal()
 {
 	must 'the client goes down' down client
 	must 'a new kernel without headers is one line, and dpkg is not left broken' \
 		says client "rtrs-dkms: not built for $release: linux-headers-$release is not installed" \
-		'apt-get install -t trixie-backports linux-image-amd64'
+		'apt-get purge linux-headers-amd64 && apt-get install -t trixie-backports linux-image-amd64'
 	must "the client still boots $OLD" boots client "$OLD" "$OLD"
 	check 'it has booted without a failed unit' settled client
 	check 'the file system is mounted, and the data are there' data_there
@@ -90,10 +91,13 @@ with_dkms()
 	must 'the server is a copy of it' twins
 	must "both boot $OLD" boot_both "$OLD"
 	to_mount
-	without
+	piecemeal
 	must "the client boots $release" boots client "$release"
 	check 'it has booted without a failed unit' settled client
 	check 'the file system is mounted, and the data are there' data_there
+	# As production.rst has it for a server that is away for longer.
+	must 'the client waits for longer' \
+		on client 'for f in /sys/class/rtrs-client/*/fast_io_fail_tmo; do echo 1800 > "$f" || exit; done'
 	must 'the server goes down' down server
 	must 'its kernel is upgraded, with all that is needed, and the modules are built' \
 		says server "rtrs-dkms: built for $release" \
@@ -102,7 +106,9 @@ with_dkms()
 	check 'the client is connected to it again' state 'connected 2/2'
 	check 'the data are there' data_there
 	check 'the server has booted without a failed unit' settled server
-	must 'both go down' both down
+	# The other way round its last IO would wait for the server.
+	must 'the client goes down' down client
+	must 'and the server' down server
 	must 'purged' purged
 	check 'nothing is left on the server' nothing_left server
 	check 'nothing is left on the client' nothing_left client

@@ -21,7 +21,31 @@ BASE=$BOOT/base.img
 ARCHIVES=$RTRS_CACHE/deb/archives
 PACKAGES=init,udev,kmod,e2fsprogs,ca-certificates,linux-image-amd64
 
-stamp() { cat "$HERE/image.sh" "$HERE"/agent.*; }
+# What the image is made of.
+stamp()
+{
+	declare -f configure bootstrap
+	printf '%s\n' "$PACKAGES"
+	cat "$HERE"/agent.*
+}
+
+# archives: a directory with what was downloaded before, for one run of apt: it locks that, and others
+# may run at the same time.
+archives()
+{
+	local own
+	own=$(mktemp -d "$ARCHIVES.XXXXXX")
+	mkdir -p "$ARCHIVES" "$own/partial"
+	find "$ARCHIVES" -maxdepth 1 -name '*.deb' -exec cp -l -t "$own" {} +
+	printf '%s\n' "$own"
+}
+
+# keep DIR: what is new in it.
+keep()
+{
+	find "$1" -maxdepth 1 -name '*.deb' -exec cp -l -n -t "$ARCHIVES" {} +
+	rm -rf "$1"
+}
 
 # What somebody would have been asked for when the host was installed.
 configure()
@@ -39,7 +63,8 @@ configure()
 # Inside: bootstrap IMAGE MIRROR OPTION...
 bootstrap()
 {
-	local root=$BOOT/root mirror=$2
+	local root=$BOOT/root mirror=$2 own
+	own=$(archives)
 	truncate -s 16G "$1"
 	mkfs.ext4 -q -F -L root "$1"
 	mkdir -p "$root"
@@ -49,10 +74,11 @@ bootstrap()
 	mmdebstrap --mode=root --variant=minbase --format=directory "$@" \
 		--aptopt='Acquire::Retries "3"' --dpkgopt='force-unsafe-io' \
 		--skip=download/empty,essential/unlink,cleanup/apt/lists \
-		--setup-hook="mkdir -p \"\$1/var/cache/apt/archives\"; mount --bind '$ARCHIVES' \"\$1/var/cache/apt/archives\"" \
+		--setup-hook="mkdir -p \"\$1/var/cache/apt/archives\"; mount --bind '$own' \"\$1/var/cache/apt/archives\"" \
 		--customize-hook='umount "$1/var/cache/apt/archives"' \
 		--include="$PACKAGES" "$RTRS_SUITE" "$root" \
 		"deb $mirror $RTRS_SUITE main" "deb $mirror $RTRS_SUITE-backports main"
+	keep "$own"
 	configure "$root"
 	umount "$root"
 }
@@ -61,7 +87,7 @@ base()
 {
 	local opt opts=() new=$BOOT/new.img
 
-	mkdir -p "$BOOT" "$ARCHIVES/partial"
+	mkdir -p "$BOOT"
 	exec 8>"$BOOT/.lock"
 	flock 8
 	if [ -f "$BASE" ] && stamp | cmp -s - "$BOOT/stamp"; then
@@ -104,7 +130,8 @@ name()
 # Inside: chrooted IMAGE SCRIPT
 chrooted()
 {
-	local root d rc=0
+	local root own d rc=0
+	own=$(archives)
 	root=$(mktemp -d "$BOOT/root.XXXXXX")
 	mount -o loop "$1" "$root"
 	mount -t proc proc "$root/proc"
@@ -112,7 +139,7 @@ chrooted()
 	mount --rbind /dev "$root/dev"
 	mount -t tmpfs run "$root/run"
 	mount -t tmpfs tmp "$root/tmp"
-	mount --bind "$ARCHIVES" "$root/var/cache/apt/archives"
+	mount --bind "$own" "$root/var/cache/apt/archives"
 	mkdir -p "$root/root/debs"
 	[ -z "${RTRS_BIND:-}" ] || mount --bind "$RTRS_BIND" "$root/root/debs"
 	for d in resolv.conf hosts; do
@@ -128,6 +155,7 @@ chrooted()
 	rm -f "$root/usr/sbin/policy-rc.d" "$root/etc/apt/apt.conf.d/91host"
 	umount -R "$root"
 	rmdir "$root"
+	keep "$own"
 	return "$rc"
 }
 

@@ -72,6 +72,14 @@ soft_roce()
 	on server "$CMD rtrs-rxe@eth1 || { journalctl -b --no-pager -u 'rtrs-rxe@*'; dmesg | grep -i -E 'rxe|infiniband'; exit 1; }" &&
 		on client "$CMD" && on client "${CMD/eth0/eth1}"
 }
+# Without the module to begin with, as at boot: it opens its port with the first device.
+at_once()
+{
+	on "$1" 'for i in 1 2 3 4 5 6 7 8; do
+			systemctl stop rtrs-rxe@eth0 rtrs-rxe@eth1 && modprobe -r rdma_rxe &&
+				systemctl start rtrs-rxe@eth0 rtrs-rxe@eth1 || { dmesg | tail -n 20; exit 1; }
+		done'
+}
 has_soft_roce() { on "$1" 'rdma link; [ "$(rdma link | grep -c "^link rxe_eth[01]/1 state ACTIVE")" = 2 ]'; }
 
 # settled HOST: systemd says so when the last job of booting is over.
@@ -115,6 +123,7 @@ nothing_left()
 to_mount()
 {
 	must 'README: soft RoCE, on two interfaces at once and on one after the other' soft_roce
+	check 'units that start at the same time wait for each other' at_once server
 	check 'the server has two devices' has_soft_roce server
 	check 'the client has two devices' has_soft_roce client
 	must 'README: the disk to offer' on_host server 'ln -s /dev/disk/by-id/* /etc/rnbd/export/disk1'
