@@ -154,7 +154,7 @@ packages()
 	[ "${RTRS_LONG:-0}" = 1 ] || return 0
 	one_line deb "the packages build, and lintian finds no error" "$RTRS_ENV/deb.sh" "$RTRS_RESULTS/debs"
 	ktap packages "$RTRS_REPO/tests/packages/packages.sh" "$RTRS_RESULTS/debs"
-	ktap boot "$RTRS_REPO/tests/packages/boot.sh" --prebuilt "$RTRS_RESULTS/debs"
+	ktap boot "$RTRS_REPO/tests/packages/boot.sh" "$RTRS_RESULTS/debs"
 }
 
 host_tests()
