@@ -4,8 +4,8 @@
 # What block IO costs, in instructions that emulated guests count.
 #
 # Usage: bench.sh quick	[COMMIT]	4k requests of our modules, against tests/bench/reference
-#        bench.sh profile		4k requests, by function and kind of instruction, ours
-#					and mainline's side by side
+#        bench.sh profile [ROW...]	4k requests, or other rows (see guest.sh), by function and kind
+#					of instruction, ours and mainline's side by side
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
 #        bench.sh compare JSON JSON	are two runs of "all" within 2 %?
@@ -94,8 +94,10 @@ main()
 		;;
 	profile)
 		set_up
+		rows=("${@:2}")
+		[ "$#" -gt 1 ] || rows=(4k:{read,write}:Y)
 		for stack in rust c; do
-			count "$stack" "${RTRS_BENCH_CPUS:-1}" 4k:{read,write}:Y
+			count "$stack" "${RTRS_BENCH_CPUS:-1}" "${rows[@]}"
 		done
 		bench profile "${DIRS[@]}"
 		;;

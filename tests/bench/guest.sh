@@ -5,7 +5,8 @@
 # plugin counts in; without the plugin, how long it takes.
 #
 # Usage: guest.sh count|measure rust|c|nvme ROW...
-#	ROW is BLOCKSIZE:read|write:AI, where AI is always_invalidate, Y or N, and - for nvme
+#	ROW is BLOCKSIZE:read|write:AI, where AI is always_invalidate, Y or N, and - for nvme;
+#	session:map:AI counts devices of new sessions that are mapped and unmapped, not with nvme
 #
 # For each window one line in the file "rows" of the result, in the order of the windows.
 
@@ -21,6 +22,8 @@ requests()
 {
 	case $1:$2 in
 	4k:short) echo 1000 ;;
+	session:short) echo 2 ;;
+	session:long) echo 10 ;;
 	4k:long) echo $((1000 + ${RTRS_BENCH_IOS:-8000})) ;;
 	*:short) echo 250 ;;
 	*:long) echo $((250 + ${RTRS_BENCH_IOS:-8000} / 4)) ;;
@@ -41,6 +44,32 @@ io()
 		cat "$TMP/fio"
 		return 1
 	}
+}
+
+# sessions N: connects and disconnects, one after the other.
+sessions()
+{
+	local i before dev
+	before=$(rnbd_devices)
+
+	for ((i = 0; i < $1; i++)); do
+		write "$RNBD_CTL/map_device" "sessname=s$i path=ip:10.9.0.1 device_path=/dev/nullb0 access_mode=ro"
+		dev=$(comm -13 <(echo "$before") <(rnbd_devices))
+		unmap_rnbd "$dev"
+	done
+	# Both ends are done when their queue pairs are gone.
+	wait_for 10 only_the_first
+}
+
+only_the_first() { [ "$(find /sys/class/rtrs-client /sys/class/rtrs-server -mindepth 1 -maxdepth 1 -name 's*' | wc -l)" -eq 0 ]; }
+
+# requested ROW N
+requested()
+{
+	case $1 in
+	session) sessions "$3" ;;
+	*) io "$@" ;;
+	esac
 }
 
 # rtrs_up rust|c AI
@@ -88,18 +117,27 @@ nvme_down()
 	rmdir "$NVMET/ports/1" "$NVMET/subsystems/bench/namespaces/1" "$NVMET/subsystems/bench"
 }
 
+# first BLOCKSIZE: of how many nothing is counted.
+first()
+{
+	case $1 in
+	session) echo 2 ;;
+	*) echo $((500 / $(nproc) * $(nproc))) ;;
+	esac
+}
+
 # count STACK BLOCKSIZE RW AI
 count()
 {
 	local stack=$1 bs=$2 rw=$3 ai=$4 len n
 
 	# Once, for what is made when it is first needed.
-	io "$bs" "$rw" $((500 / $(nproc) * $(nproc)))
+	requested "$bs" "$rw" "$(first "$bs")"
 	for len in short long; do
 		n=$(requests "$bs" "$len")
-		n=$((n / $(nproc) * $(nproc)))
+		[ "$bs" = session ] || n=$((n / $(nproc) * $(nproc)))
 		"$MARK" open
-		io "$bs" "$rw" "$n"
+		requested "$bs" "$rw" "$n"
 		"$MARK" close
 		echo "$stack $bs $rw $ai $(nproc) $n symbols-$ai" >>"$OUT/rows"
 	done

@@ -1,0 +1,259 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# desc: what sessions, paths and connections cost in memory, and maps in time, beside mainline
+# topology: pair
+# timeout: 900
+# seconds: 200
+# default: no
+# alone: yes
+# smp: 4
+# mem: 1536M
+
+. "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/load.sh"
+require rdma
+
+[ "$RTRS_TIME_SCALE" = 1 ] || skip_all "neither memory nor time says anything where both are checked"
+
+# Ours and mainline's in turns: what the machine does meanwhile is shared by both.
+ROUNDS="1:rust 1:c 2:rust 2:c"
+# Sessions whose memory is measured. All have chunks of CHUNK bytes, so that they do not hide the
+# rest.
+SESSIONS=8
+CHUNK=16384
+CPUS=$(nproc)
+# Maps and unmaps in a row, and sessions that connect at once.
+MAPS=20
+CROWD=16
+[ -z "${RTRS_LONG:-}" ] || MAPS=100
+[ -z "${RTRS_LONG:-}" ] || CROWD=64
+
+path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
+map() { map_rnbd "$1" /dev/nullb0 "$(path 0)" access_mode=ro "${@:2}"; }
+names() { seq -f "$1%g" "$2"; }
+
+# free_kib: what is free, without what is only cached.
+free_kib() { memory_settle && mem_available; }
+
+#
+# The steps of a round, in which both sides say how much memory is left
+#
+
+STEPS="none one two wide"
+
+# step TAG: both are at the same step; the client has the figures of both, in $TMP/TAG.ROLE.
+step()
+{
+	barrier "$1"
+	free_kib >"$TMP/$1.$RTRS_ROLE"
+	if is_server; then
+		put "$1" "$(cat "$TMP/$1.server")"
+	else
+		get "$1" >"$TMP/$1.server"
+	fi
+	barrier "$1-read"
+}
+
+map_all()
+{
+	local s
+
+	for s in $(names "$1" "$SESSIONS"); do
+		map "$s" "${@:2}" >/dev/null || return
+	done
+}
+
+add_paths()
+{
+	local s
+
+	for s in $(names s "$SESSIONS"); do
+		write "$CLT/$s/add_path" "$(path 1)" || return
+	done
+}
+
+# cost TAG ROLE FROM TO UNITS: KiB for each of UNITS
+cost()
+{
+	local from to
+	from=$(cat "$TMP/$1-$3.$2")
+	to=$(cat "$TMP/$1-$4.$2")
+
+	echo $(((from - to) / $5))
+}
+
+# Of each session: with its first path, which has a connection for each CPU and one more; for its
+# second path; and for a connection.
+costs()
+{
+	local role
+
+	for role in client server; do
+		printf '%s %s %s %s %s\n' "$2" "$role" "$(cost "$1" "$role" none one "$SESSIONS")" \
+			"$(cost "$1" "$role" one two "$SESSIONS")" "$(awk -v a="$(cost "$1" "$role" none one 1)" \
+				-v b="$(cost "$1" "$role" none wide 1)" -v n=$((SESSIONS * CPUS)) \
+				'BEGIN { printf "%d\n", (b - a) / n }')"
+	done >>"$TMP/costs"
+}
+
+#
+# Time
+#
+
+# Microseconds of the clock, without a process for it
+now_us() { echo "${EPOCHREALTIME/./}"; }
+
+# Milliseconds that maps and unmaps in a row take, without what the shell does in between.
+in_a_row()
+{
+	local i dev t us=0
+
+	for ((i = 0; i < MAPS; i++)); do
+		t=$(now_us)
+		write "$RNBD_CTL/map_device" \
+			"sessname=m$i path=$(path 0) device_path=/dev/nullb0 access_mode=ro" || return
+		us=$((us + $(now_us) - t))
+		dev=$(rnbd_devices)
+		wait_for 5 test -b "/dev/$dev" || return
+		t=$(now_us)
+		unmap_rnbd "$dev" || return
+		us=$((us + $(now_us) - t))
+	done
+	echo "$2 row $((us / 1000))" | tee -a "$TMP/times"
+}
+
+# Milliseconds until that many sessions are connected, which begin at once.
+at_once()
+{
+	local s t0 pids=() p
+	t0=$(ms_now)
+
+	for s in $(names c "$CROWD"); do
+		write "$RNBD_CTL/map_device" "sessname=$s path=$(path 0) device_path=/dev/nullb0 access_mode=ro" &
+		pids+=($!)
+	done
+	for p in "${pids[@]}"; do
+		wait "$p" || return 1
+	done
+	echo "$2 crowd $(($(ms_now) - t0))" | tee -a "$TMP/times"
+	[ "$(cat /sys/class/rtrs-client/c*/paths/*/state | grep -c '^connected$')" -eq "$CROWD" ]
+}
+
+# best IMPL WHAT: the least of several times; what the machine adds is never negative.
+best() { awk -v i="$1" -v w="$2" '$1 == i && $2 == w && (!m || $3 < m) { m = $3 } END { print m }' "$TMP/times"; }
+
+# What one side of these takes differs by a third from run to run on a machine of two processors, so
+# this finds only what is out of all proportion. "tests/bench/bench.sh profile session:map:Y" counts
+# instructions.
+no_slower()
+{
+	local ours theirs
+	ours=$(best rust "$1")
+	theirs=$(best c "$1")
+
+	echo "$ours ms, mainline's $theirs ms"
+	[ "$ours" -le $((theirs * 3 / 2)) ] || late "more than half as slow again"
+}
+
+# Of each session, path and connection.
+table()
+{
+	local impl role one two con
+
+	printf '%-6s %-6s %14s %14s %14s\n' "" "" "first path" "second path" "connection"
+	while read -r impl role one two con; do
+		printf '%-6s %-6s %10d KiB %10d KiB %10d KiB\n' "$impl" "$role" "$one" "$two" "$con"
+	done <"$TMP/costs"
+	[ "$(wc -l <"$TMP/costs")" -eq 4 ]
+}
+
+# no_more ROLE COLUMN: than mainline's, and a tenth, by which two runs of the same differ
+no_more()
+{
+	awk -v role="$1" -v col="$2" '$2 == role { kib[$1] = $col } END {
+		print kib["rust"] " KiB, mainline\047s " kib["c"] " KiB"
+		exit !(kib["rust"] > 0 && kib["rust"] * 10 <= kib["c"] * 11)
+	}' "$TMP/costs"
+}
+
+server_round()
+{
+	local tag=$1 impl=$2 s
+
+	must "$tag: server modules load" eval "load_rtrs $impl server max_chunk_size=$CHUNK && load_rnbd server"
+	barrier "$tag-listening"
+	if [ "${tag:0:1}" = 1 ]; then
+		for s in $STEPS; do step "$tag-$s"; done
+	fi
+	barrier "$tag-done" 300
+	check "$tag: the server modules unload" unload_modules
+	barrier "$tag-next"
+}
+
+client_round()
+{
+	local tag=$1 impl=$2
+
+	must "$tag: client modules load" eval "load_rtrs $impl client && load_rnbd client"
+	barrier "$tag-listening"
+	if [ "${tag:0:1}" = 1 ]; then
+		step "$tag-none"
+		must "$tag: $SESSIONS sessions connect" map_all s
+		step "$tag-one"
+		must "$tag: they get a second path" add_paths
+		step "$tag-two"
+		must "$tag: they disconnect" unmap_all_rnbd
+		must "$tag: as many connect, with connections to poll" map_all w "nr_poll_queues=$CPUS"
+		step "$tag-wide"
+		must "$tag: these disconnect" unmap_all_rnbd
+		costs "$tag" "$impl"
+	fi
+	check "$tag: $MAPS devices map and unmap in a row" in_a_row "$tag" "$impl"
+	ktap_log "$TMP/case.log" 1
+	if [ "$impl" = rust ]; then
+		check "$tag: $CROWD sessions connect at once" at_once "$tag" "$impl"
+		ktap_log "$TMP/case.log" 1
+	else
+		# Some of mainline's give up if the machine is busy.
+		at_once "$tag" "$impl" >/dev/null || note "not all of mainline's connected"
+	fi
+	check "$tag: they disconnect" unmap_all_rnbd
+	check "$tag: the client modules unload" unload_modules
+	barrier "$tag-done" 300
+	barrier "$tag-next"
+}
+
+server_role()
+{
+	local r
+
+	must "a null_blk" null_blk_up nullb0 64
+	defer null_blk_down nullb0
+	for r in $ROUNDS; do
+		server_round "${r/:/-}" "${r#*:}"
+	done
+}
+
+client_role()
+{
+	local r role
+
+	for r in $ROUNDS; do
+		client_round "${r/:/-}" "${r#*:}"
+	done
+	check "memory of each session" table
+	ktap_log "$TMP/case.log" 5
+	for role in client server; do
+		check "a connection costs the $role no more memory than mainline's" no_more "$role" 5
+		ktap_log "$TMP/case.log" 1
+	done
+	check "a second path costs the client no more memory than mainline's" no_more client 4
+	ktap_log "$TMP/case.log" 1
+	check "maps in a row take about as long as mainline's" no_slower row
+	ktap_log "$TMP/case.log" 1
+	check "sessions that connect at once take about as long as mainline's" no_slower crowd
+	ktap_log "$TMP/case.log" 1
+}
+
+pair_main
