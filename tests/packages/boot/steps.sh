@@ -72,11 +72,12 @@ soft_roce()
 	on server "$CMD rtrs-rxe@eth1 || { journalctl -b --no-pager -u 'rtrs-rxe@*'; dmesg | grep -i -E 'rxe|infiniband'; exit 1; }" &&
 		on client "$CMD" && on client "${CMD/eth0/eth1}"
 }
-# Without the module to begin with, as at boot: it opens its port with the first device.
+# Without the module to begin with, as at boot: it opens its port with the first device. systemd does not
+# start a unit more than five times in ten seconds.
 at_once()
 {
-	on "$1" 'for i in 1 2 3 4 5 6 7 8; do
-			systemctl stop rtrs-rxe@eth0 rtrs-rxe@eth1 && modprobe -r rdma_rxe &&
+	on "$1" 'for i in 1 2 3 4 5 6; do
+			sleep 2; systemctl stop rtrs-rxe@eth0 rtrs-rxe@eth1 && modprobe -r rdma_rxe &&
 				systemctl start rtrs-rxe@eth0 rtrs-rxe@eth1 || { dmesg | tail -n 20; exit 1; }
 		done'
 }
