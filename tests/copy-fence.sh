@@ -11,8 +11,9 @@
 . "$RTRS_LIB/observe.sh"
 require fio rdma
 
-# Nanoseconds that the disk takes, so that requests are in flight.
-SLOW=$((100 * 1000000))
+# Nanoseconds that the disk takes: so many that requests which are in flight when the path is told to
+# end are still in flight when it does.
+SLOW=$((300 * 1000000))
 # Milliseconds: what the parameter is by default, and what the other server may take at most.
 FENCE=1000
 SOON=$((FENCE * RTRS_TIME_SCALE / 2))
