@@ -264,7 +264,8 @@ impl Reply {
         let mut end = Self::end(qp, self.plain_imm, to);
         end.wr.num_sge = i32::from(has_data);
         end.wr.sg_list = &raw mut data;
-        if memory.needs_sync {
+        // Without data, the length is that of a write, whose data the device does not read.
+        if memory.needs_sync && has_data {
             self.sync(memory.dma, len as usize, memory.dir);
         }
         let room = match qp.reserve_for(&mut end.wr) {
