@@ -363,11 +363,6 @@ impl Liveness {
         self.change(|seen| seen & !LATELY) & LATELY != 0
     }
 
-    /// As [`heard`](Self::heard), without resetting the answer.
-    pub fn was_heard(&self) -> bool {
-        self.seen.load(Relaxed) & LATELY != 0
-    }
-
     /// Returns what was received since the last call of this function.
     pub fn take(&self) -> HbRx {
         let seen = self.change(|seen| seen & LATELY);

@@ -47,11 +47,10 @@ use rtrs_core::proto::{
 
 use super::{
     Owner,
-    Path, //
-    Violation,
+    Path,
+    Violation, //
 };
 use crate::{
-    active::Active,
     chunk::Home,
     logic::path_state::{
         CloseReason,
@@ -442,13 +441,19 @@ impl Path {
         self.state() == ServerPathState::Starting || self.asked.was_heard(self.received().total())
     }
 
-    /// The messages that were received while the path carries IO; none are counted otherwise. The
-    /// queues count them in any case, so there is nothing to do for each.
+    /// The messages that were received. The queues count them in any case, so there is nothing to
+    /// do for each.
     fn received(&self) -> HbCounts {
         let guard = rcu::read_lock();
         let mut counts = HbCounts::default();
+        let Some(active) = self.active(&guard) else {
+            // The path does not carry IO yet: there is no message but the info request, which the
+            // queue has counted, too. Or it does not any more, and nothing counts.
+            counts.service = u64::from(self.info.lock().name.is_some());
+            return counts;
+        };
 
-        for ep in self.active(&guard).map_or(&[][..], Active::endpoints) {
+        for ep in active.endpoints() {
             let received = ep.qp().map_or(0, QueuePair::received);
             match ep.index() {
                 0 => counts.service = received,
