@@ -69,9 +69,13 @@ impl Bounce {
         // CAST: `usize` has at least 32 bits.
         let place = room as usize;
         let order = Pages::order_of(REGION_SIZE.min(place.saturating_mul(n)).max(place));
-        let len = PAGE_SIZE << order;
+        let len = PAGE_SIZE.checked_shl(order).ok_or(EINVAL)?;
         let per_mr = Mr::max_regions(domain, u32::try_from(len)?) as usize;
-        let count = n.div_ceil(len / place).min(per_mr.saturating_mul(most));
+        let per_region = len / place;
+        if per_region == 0 {
+            return Err(EINVAL);
+        }
+        let count = n.div_ceil(per_region).min(per_mr.saturating_mul(most));
 
         let node = domain.device().numa_node();
         let mut mapped = KVec::with_capacity(count, GFP_KERNEL)?;
