@@ -8,7 +8,7 @@
 //! # Ownership
 //!
 //! ```text
-//! Endpoint (cm_id, QP, CQ, its completion slots)
+//! Endpoint (cm_id, QP, CQ, its completion entries)
 //!   |- Arc<Domain>
 //!   `- Consumer (keeps the module from going away)
 //! Mr, DmaPages, Flights, Reply
@@ -79,8 +79,8 @@ pub use self::{
     },
     domain::{
         DmaDirection,
-        DmaPages, //
-        Domain,
+        DmaPages,
+        Domain, //
     },
     endpoint::{
         Endpoint,

@@ -33,9 +33,9 @@ use crate::{
 ///
 /// Unless `len` is 0, as it is without a callback, `sgl` is a valid list of `nents` entries, at
 /// least one and at most `i32::MAX`, of `len` bytes. Only the request uses the list and its memory
-/// until the callback is called or cancelled. The invariants of [`Callback`] hold. `lent` is only set with a callback; it was lent for that
-/// callback, and stays valid until `func` or `forget` of the callback is called. A borrowed list
-/// exists and does not change while it is borrowed.
+/// until the callback is called or cancelled. The invariants of [`Callback`] hold. `lent` is only
+/// set with a callback; it was lent for that callback, and stays valid until `func` or `forget` of
+/// the callback is called. A borrowed list exists and does not change while it is borrowed.
 pub struct Loan {
     callback: Option<Callback>,
     sgl: *mut raw::scatterlist,

@@ -73,7 +73,7 @@ impl<T> OnceBox<T> {
     /// The box must have been set, and that must have happened before this call.
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self) -> &T {
-        // SAFETY: By the safety requirements of this function the box was set, so that the pointer is
+        // SAFETY: By the safety requirements of this function the box was set: the pointer is
         // not null, which is not tested again; by the invariant it is valid.
         unsafe { self.ptr.load(Acquire).as_ref().unwrap_unchecked() }
     }

@@ -158,7 +158,7 @@ impl Pages {
     }
 }
 
-/// An offset in [`Pages`], with the bytes before it and `N` words behind it. One check of the length
+/// An offset in [`Pages`], with the bytes before it and `N` words behind it. One check of a length
 /// is enough for all of them.
 ///
 /// # Invariants

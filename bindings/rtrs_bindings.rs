@@ -13,9 +13,9 @@
 //! | [`debugfs`] | debugfs directories and files |
 //! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
-//! | [`handoff`], [`place`], [`berth`] | values and boxes with one owner at a time |
+//! | [`try_lock`], [`place`], [`berth`] | values and boxes with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, one object per tag, allocation scopes |
-//! | [`param`], [`name`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
+//! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
 //! | [`compat`] | differences between kernels |
 
 pub mod attribute;

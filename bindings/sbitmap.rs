@@ -99,7 +99,7 @@ impl TagQueue {
         if nr < 0 {
             return None;
         }
-        // CAST: `nr` is not negative. By the type invariant it is the number of one of `depth` bits.
+        // CAST: `nr` is not negative. By the type invariant it is the number of one of the bits.
         Some(nr as u32)
     }
 
@@ -142,8 +142,8 @@ impl TagQueue {
         unsafe { raw::rtrs_helper_tag_wake(self.wait.as_raw()) }
     }
 
-    /// Closes the queue for good, and sleeps until all tags have been returned: no caller has or gets
-    /// one after that. Waiters get none.
+    /// Closes the queue for good, and sleeps until all tags have been returned: no caller has or
+    /// gets one after that. Waiters get none.
     ///
     /// Accesses of other tasks before they returned their tags are visible after this.
     pub fn close_and_wait(&self) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that is passed from one owner to the next.
+//! A lock that is only tried.
 //!
-//! The state machine of a request determines its owner: the submitter, none while the device has
-//! it, then the context that completes it. [`TryLock`] holds what belongs to the owner. It does
-//! not wait: two owners at a time are a bug, or caused by a misbehaving peer, and the second one
-//! gets an error.
+//! [`TryLock`] is for a value that has one user at a time for other reasons: two at a time are a bug,
+//! or caused by a misbehaving peer, and the second one gets nothing instead of waiting.
 
 use core::{
     cell::UnsafeCell,
@@ -53,7 +51,7 @@ impl<T> TryLock<T> {
             .is_ok()
             // Not `then_some()`: a `TryLockGuard` that was not taken would be dropped.
             .then(|| TryLockGuard {
-                cell: self,
+                lock: self,
                 _value: PhantomData,
             })
     }
@@ -61,7 +59,7 @@ impl<T> TryLock<T> {
 
 /// The value of a [`TryLock`]. Dropping it lets the value go.
 pub struct TryLockGuard<'a, T> {
-    cell: &'a TryLock<T>,
+    lock: &'a TryLock<T>,
     // `Send` and `Sync` as for `&mut T`, not as for the cell.
     _value: PhantomData<&'a mut T>,
 }
@@ -71,24 +69,24 @@ impl<T> Deref for TryLockGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: By the invariant of the cell this is the only `TryLockGuard`, so nothing else
+        // SAFETY: By the invariant of the lock this is the only `TryLockGuard`, so nothing else
         // accesses the value.
-        unsafe { &*self.cell.value.get() }
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for TryLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the invariant of the cell this is the only `TryLockGuard`, so nothing else
+        // SAFETY: By the invariant of the lock this is the only `TryLockGuard`, so nothing else
         // accesses the value.
-        unsafe { &mut *self.cell.value.get() }
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> Drop for TryLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.cell.held.store(false, Release);
+        self.lock.held.store(false, Release);
     }
 }

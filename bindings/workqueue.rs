@@ -5,8 +5,9 @@
 //!
 //! Work items themselves are those of [`kernel::workqueue`]: a field [`Work`] or [`DelayedWork`],
 //! an [`impl_has_work!`] or [`impl_has_delayed_work!`], and an [`impl_work_item!`] or an
-//! implementation of [`WorkItem`] with `Pointer = Arc<Self>`. The methods to use them are in [`WorkExt`] and [`DelayedWorkExt`]; the
-//! type of the field selects one of several items of a structure.
+//! implementation of [`WorkItem`] with `Pointer = Arc<Self>`. The methods to use them are in
+//! [`WorkExt`] and [`DelayedWorkExt`]; the type of the field selects one of several items of a
+//! structure.
 //!
 //! ```ignore
 //! use rtrs_bindings::workqueue::*;

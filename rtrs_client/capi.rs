@@ -137,8 +137,8 @@ impl RtrsCltSess {
         Ok(this)
     }
 
-    /// The mark of permit `number` of this session. No permit of another session with that number
-    /// has the same.
+    /// The mark of permit `number` of this session. No permit of another session that is open has
+    /// that number and the same mark.
     #[inline(always)]
     fn mark(&self, number: u64) -> u64 {
         // CAST: Widening.

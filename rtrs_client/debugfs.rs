@@ -24,11 +24,11 @@ use rtrs_core::{
     table::{
         ConnectionHead,
         ConnectionRow,
-        DebugFiles, //
+        DebugFiles,
         ParkedRow,
         PathCells,
         RequestHead,
-        RequestRow,
+        RequestRow, //
     },
 };
 

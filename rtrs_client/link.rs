@@ -34,10 +34,10 @@ use rtrs_bindings::{
     errno,
     ib::{
         Bounce,
-        DmaPages, //
+        DmaPages,
         Domain,
         Endpoint,
-        Flights,
+        Flights, //
     },
     places::Kept,
 };
@@ -97,7 +97,7 @@ struct Chunk {
     rkey: Atomic<u32>,
 }
 
-/// State of a connected link.
+/// State of a link that knows what the server has: made before the connections for requests.
 struct Ready {
     /// Limits of requests, if they are narrower than the session's.
     narrower: Option<Room>,

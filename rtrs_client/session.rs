@@ -11,7 +11,7 @@
 //!   tearing down a link and failing requests do not need it.
 //! * `files` (mutex): the session's directory in sysfs, and its users.
 //! * `paths_lock` (mutex): changes of the set of paths; see [`paths`].
-//! * `tables_lock` (mutex): the first path to connect sizes the session. Never with the one before.
+//! * `negotiated_lock` (mutex): the first path to connect sizes the session. Never with the one before.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
 //! # Requests
@@ -41,8 +41,8 @@ pub(crate) use self::io::{
     Ready, //
 };
 pub(crate) use self::settings::{
-    Settings, //
-    Tunable,
+    Settings,
+    Tunable, //
 };
 
 use kernel::{
@@ -61,8 +61,8 @@ use rtrs_bindings::{
     ib::{
         Consumer,
         DmaDirection,
-        DmaPages, //
-        Domain,
+        DmaPages,
+        Domain, //
     },
     noio::Gfp,
     pages::{
@@ -207,7 +207,7 @@ pub(crate) struct Session {
     /// No path is added any more. Set with `paths_lock` held.
     closing: Atomic<bool>,
     #[pin]
-    tables_lock: Mutex<()>,
+    negotiated_lock: Mutex<()>,
     /// The path used last, by CPU, from which round-robin continues.
     last_path: percpu::PerCpu<Atomic<u32>>,
     #[pin]
@@ -321,7 +321,7 @@ impl Session {
                 paths_lock <- new_mutex!((), "rtrs_paths"),
                 recreate_lock <- new_mutex!((), "rtrs_recreate"),
                 closing: Atomic::new(false),
-                tables_lock <- new_mutex!((), "rtrs_tables"),
+                negotiated_lock <- new_mutex!((), "rtrs_negotiated"),
                 last_path,
                 events <- LinkEvents::new(user),
                 uevents <- uevents,
@@ -422,7 +422,7 @@ impl Session {
     /// Sizes the session for a server with these limits, which were told on `path`, or checks that
     /// they fit the session. May sleep.
     pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
-        let _guard = self.tables_lock.lock();
+        let _guard = self.negotiated_lock.lock();
         if let Some(negotiated) = self.negotiated.as_ref() {
             return geometry
                 .check_session_depth(negotiated.geometry.queue_depth())
@@ -436,9 +436,9 @@ impl Session {
         for _ in 0..depth {
             marks.push(Mark::new(), GFP_KERNEL)?;
         }
-        let mapped = MessageSlot::mapped(depth);
-        let mut messages = KVec::with_capacity(mapped, GFP_KERNEL)?;
-        for _ in 0..mapped {
+        let regions = MessageSlot::regions(depth);
+        let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
+        for _ in 0..regions {
             let pages = Pages::new(
                 Pages::order_of(MessageSlot::REGION_SIZE),
                 NO_NODE,
@@ -451,8 +451,8 @@ impl Session {
         let layout = Layout::new(&room, DataDir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
         let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for id in 0..depth {
-            let (dma_pages, offset) = MessageSlot::of(id);
-            let message = Part::new(messages.get(dma_pages).ok_or(EINVAL)?, offset)?;
+            let (region, offset) = MessageSlot::of(id);
+            let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
             requests.push(Io::new(id, layout, message), GFP_KERNEL)?;
         }
         self.negotiated.populate(Negotiated {

@@ -42,8 +42,8 @@ use crate::{
     params::FailAfter,
     path::Path,
     session::{
-        Session, //
-        Tunable,
+        Session,
+        Tunable, //
     },
     stats::Stats,
 };
@@ -188,13 +188,13 @@ impl PathFiles {
     }
 }
 
-/// Returns the written bytes as text, without the newline at the end.
 fn reset(path: &Path, buf: &[u8], what: fn(&Stats)) -> Result {
     expect_reset(buf)?;
     what(path.stats());
     Ok(())
 }
 
+/// Returns the written bytes as text, without the newline at the end.
 fn text(buf: &[u8]) -> Result<&str> {
     let buf = buf.strip_suffix(b"\n").unwrap_or(buf);
     core::str::from_utf8(buf).map_err(|_| EINVAL)

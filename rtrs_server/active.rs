@@ -56,8 +56,8 @@ use crate::{
     },
     op::Op,
     path::{
-        Path, //
-        Violation,
+        Path,
+        Violation, //
     },
     trace,
 };

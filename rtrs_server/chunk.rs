@@ -65,8 +65,8 @@ pub(crate) use self::{
         Usual, //
     },
     op::{
-        Deferred, //
-        Op,
+        Deferred,
+        Op, //
     },
     turn::Turn, //
 };

@@ -20,11 +20,11 @@ use rtrs_bindings::{
 use rtrs_core::table::{
     ConnectionHead,
     ConnectionRow,
-    DebugFiles, //
+    DebugFiles,
     ListenRow,
     PathCells,
     RequestHead,
-    RequestRow,
+    RequestRow, //
 };
 
 use crate::{

@@ -46,8 +46,8 @@ use rtrs_bindings::{
 
 use crate::{
     active::{
-        Active, //
-        Chunk,
+        Active,
+        Chunk, //
     },
     logic::pile::{
         Batch,

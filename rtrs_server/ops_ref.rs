@@ -44,7 +44,7 @@ impl OpsRef {
     pub(crate) fn new(path: &Arc<Path>, memory: Charge) -> Result<Arc<Self>> {
         let end = Arc::pin_init(
             pin_init!(OpsReleased {
-                path <- new_spinlock_irq!(Some(path.clone()), "rtrs_srv_lease"),
+                path <- new_spinlock_irq!(Some(path.clone()), "rtrs_srv_ops"),
                 work <- new_work!("rtrs_srv_ops_end"),
             }),
             GFP_KERNEL,

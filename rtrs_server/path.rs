@@ -50,8 +50,8 @@ use kernel::{
 use rtrs_bindings::{
     ib::{
         DeviceName,
-        DmaPages, //
-        PostError,
+        DmaPages,
+        PostError, //
     },
     lock::{
         new_spinlock_irq,

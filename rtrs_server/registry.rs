@@ -48,9 +48,9 @@ use crate::{
     config,
     context::Context,
     limits::{
-        Charge, //
+        Charge,
         Limits,
-        Refusal,
+        Refusal, //
     },
     logic::{
         admission::{
@@ -422,7 +422,7 @@ impl Registry {
     }
 
     /// Decides that the user is told of the end of `session`, unless it has a path. The session's
-    /// `link` is locked. May sleep.
+    /// `announced` is locked. May sleep.
     pub(crate) fn commit_end(&self, session: &Session) -> bool {
         let _sessions = self.sessions.lock();
         if !session.is_deserted() {

@@ -172,7 +172,7 @@ impl Session {
                         connected: 0,
                         number: 0,
                     },
-                    "rtrs_srv_link"
+                    "rtrs_srv_announced"
                 ),
                 kept: Atomic::new(false),
                 ending: Atomic::new(false),
@@ -287,7 +287,7 @@ impl Session {
     /// Makes the words, unless they are there. May sleep for as long as the user likes.
     pub(crate) fn make_words(&self) -> Result {
         // With the lock held no other task makes them.
-        let _link = self.announced.lock();
+        let _announced = self.announced.lock();
 
         if self.words.as_ref().is_some() {
             return Ok(());

@@ -14,10 +14,10 @@ use rtrs_bindings::{
         attributes,
         expect_one,
         expect_reset,
-        trim_newline, //
+        trim_newline,
         Group,
         Output,
-        RemoveSelf,
+        RemoveSelf, //
     },
     class::{
         Class,

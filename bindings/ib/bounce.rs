@@ -20,8 +20,8 @@ use kernel::{
 use super::{
     domain::{
         DmaDirection,
-        DmaPages, //
-        Domain,
+        DmaPages,
+        Domain, //
     },
     mr::Mr,
     wr::Remote, //
@@ -36,10 +36,10 @@ const REGION_SIZE: usize = 32 << 10;
 
 /// Places for the data of requests, all of the same size.
 pub struct Bounce {
-    /// The regions have the same length, a multiple of `room`.
+    /// They have the same length, a multiple of `room`.
     mapped: KVec<DmaPages>,
     mrs: KVec<Mr>,
-    /// Number of regions that each of `mrs` describes.
+    /// How many of `mapped` each of `mrs` describes.
     per_mr: usize,
     room: u32,
 }
@@ -71,11 +71,11 @@ impl Bounce {
         let order = Pages::order_of(REGION_SIZE.min(place.saturating_mul(n)).max(place));
         let len = PAGE_SIZE.checked_shl(order).ok_or(EINVAL)?;
         let per_mr = Mr::max_regions(domain, u32::try_from(len)?) as usize;
-        let per_region = len / place;
-        if per_region == 0 {
+        let per_mapped = len / place;
+        if per_mapped == 0 {
             return Err(EINVAL);
         }
-        let count = n.div_ceil(per_region).min(per_mr.saturating_mul(most));
+        let count = n.div_ceil(per_mapped).min(per_mr.saturating_mul(most));
 
         let node = domain.device().numa_node();
         let mut mapped = KVec::with_capacity(count, GFP_KERNEL)?;
@@ -107,8 +107,8 @@ impl Bounce {
         self.room
     }
 
-    /// Number of places in a region.
-    fn per_region(&self) -> usize {
+    /// Number of places in each of `mapped`.
+    fn per_mapped(&self) -> usize {
         let len = self.mapped.first().map_or(0, DmaPages::len);
         len.checked_div(self.room as usize).unwrap_or(0)
     }
@@ -122,11 +122,11 @@ impl Bounce {
     /// Returns place `index`, if it exists.
     pub(super) fn place(&self, index: u16) -> Option<BouncePlace> {
         let index = usize::from(index);
-        let per_region = self.per_region();
-        let number = index.checked_div(per_region)?;
+        let per_mapped = self.per_mapped();
+        let number = index.checked_div(per_mapped)?;
         let dma_pages = self.mapped.get(number)?;
-        // No overflow: inside the region.
-        let offset = (index % per_region) * self.room as usize;
+        // No overflow: inside the pages.
+        let offset = (index % per_mapped) * self.room as usize;
         let mr = self.mrs.get(number.checked_div(self.per_mr)?)?;
         let before = (number % self.per_mr).checked_mul(dma_pages.len())?;
         let at = NonNull::new(dma_pages.pages().as_ptr().wrapping_add(offset))?;

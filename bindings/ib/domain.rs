@@ -249,7 +249,7 @@ impl PinnedDrop for Domain {
             // to the domain.
             let ret = unsafe { raw::ib_dereg_mr_user(mr.as_ptr(), core::ptr::null_mut()) };
             if ret != 0 {
-                pr_warn!("memory dma_pages not deregistered: {}\n", ret);
+                pr_warn!("memory region not deregistered: {}\n", ret);
             }
         }
         for m in owned.mapped.iter() {

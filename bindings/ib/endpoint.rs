@@ -236,7 +236,7 @@ impl<H: Handler> Endpoint<H> {
     /// The queue pair, if it was created, in `domain`.
     #[inline(always)]
     pub(super) fn qp_in(&self, domain: NonNull<Domain>) -> Option<&QueuePair> {
-        // Acquire pairs with the store in `create_qp()`. The queue pair keeps its domain, so that no
+        // Acquire pairs with the store in `create_qp()`. The queue pair keeps its domain: no
         // other one has that address.
         if self.domain.load(Acquire) != domain.addr().get() {
             return None;

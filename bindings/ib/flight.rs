@@ -19,7 +19,7 @@
 //!
 //! # Lifetimes
 //!
-//! Flights belong to their [`Domain`] as its pages and regions do: they stay until its last queue
+//! Flights belong to their [`Domain`] as its pages and memory regions do: they stay until its last queue
 //! pair is gone, even if [`Flights`] is dropped before.
 //!
 //! # Context
@@ -69,9 +69,9 @@ use super::{
     bounce::Bounce,
     domain::{
         DmaDirection,
-        DmaPages, //
+        DmaPages,
         Domain,
-        Keep,
+        Keep, //
     },
     endpoint::{
         Endpoint,
@@ -251,7 +251,7 @@ impl<H: Handler> Deref for Flights<H> {
 
 impl<H: Handler> Flights<H> {
     /// Makes `n` flights, each with up to `pages` pages of data. The messages are in `messages`,
-    /// `message_room` bytes each, as many in a region as fit. Flights with a place in `bounce` can
+    /// `message_room` bytes each, as many in each of the pages as fit. Flights with a place in `bounce` can
     /// transfer data by copying. `cargo` makes the user's data of each flight. May sleep.
     ///
     /// # Errors
@@ -274,15 +274,15 @@ impl<H: Handler> Flights<H> {
         let mut kept = KVec::with_capacity(messages.len(), GFP_KERNEL)?;
         let room = message_room as usize;
         let mut places = messages.iter().flat_map(|dma_pages| {
-            let per_region = dma_pages.len().checked_div(room).unwrap_or(0);
-            (0..per_region).map(move |i| (dma_pages, i.saturating_mul(room)))
+            let per_mapped = dma_pages.len().checked_div(room).unwrap_or(0);
+            (0..per_mapped).map(move |i| (dma_pages, i.saturating_mul(room)))
         });
         for index in 0..n {
             let (dma_pages, offset) = places.next().ok_or(EINVAL)?;
             if !Arc::ptr_eq(dma_pages.domain(), domain) {
                 return Err(EINVAL);
             }
-            // The place is inside the region.
+            // The place is inside the pages.
             let message = NonNull::new(dma_pages.pages().as_ptr().wrapping_add(offset));
             let mut flight = Flight::new(
                 domain,

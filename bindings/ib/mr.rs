@@ -10,8 +10,8 @@ use kernel::{
 
 use super::{
     domain::{
-        DmaPages, //
-        Domain,
+        DmaPages,
+        Domain, //
     },
     hidden::{
         self,
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     raw,
-    time::random_u64, //
-    try_lock::TryLock,
+    time::random_u64,
+    try_lock::TryLock, //
 };
 
 /// The access that a registration allows.
@@ -77,7 +77,7 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no regions, too many, or some of another domain or of another length;
+    /// `EINVAL` for no pages, too many, or some of another domain or of another length;
     /// `EOPNOTSUPP` if the device supports no page size that divides them.
     pub fn of(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<Self> {
         let len = mapped.first().ok_or(EINVAL)?.len();
@@ -106,7 +106,7 @@ impl Mr {
         }
         let pages = (len as u32 / page_size).checked_mul(count).ok_or(EINVAL)?;
         let raw = domain.alloc_mr(pages)?;
-        // SAFETY: `list` has `count` entries with DMA addresses of this device, as the regions are
+        // SAFETY: `list` has `count` entries with DMA addresses of this device, as the pages are
         // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was just
         // allocated, so it is not registered.
         let iova = unsafe {
@@ -125,7 +125,7 @@ impl Mr {
         })
     }
 
-    /// The number of regions of `len` bytes that one memory region can describe.
+    /// The number of [`DmaPages`] of `len` bytes that one memory region can describe.
     pub fn max_regions(domain: &Domain, len: u32) -> u32 {
         let pages = domain.device().attrs().max_fast_reg_pages;
         match Self::page_size(domain, len) {

@@ -23,8 +23,8 @@ use kernel::{
 use super::{
     domain::{
         DmaDirection,
-        DmaPages, //
-        Domain,
+        DmaPages,
+        Domain, //
     },
     mr::{
         Access,
@@ -61,13 +61,13 @@ struct Body {
 /// The memory that the data of an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The first region.
+    /// The first pages.
     First,
     /// The second one.
     Second,
 }
 
-/// A region's memory.
+/// The memory of pages.
 #[derive(Clone, Copy)]
 struct Memory {
     dma: u64,
@@ -100,7 +100,7 @@ impl Memory {
 ///
 /// # Invariants
 ///
-/// `memory`, `plain` and `body` are in regions of `domain`, and `lkey` is its key.
+/// `memory`, `plain` and `body` are in pages of `domain`, and `lkey` is its key.
 // The fields for plain answers come first.
 #[repr(C)]
 pub struct Reply {
@@ -184,14 +184,14 @@ impl Links {
 }
 
 impl Reply {
-    /// Makes answers with data from the start of `data`, or of a second region. `body` is the
-    /// region and offset of the [`REPLY_BODY`] bytes; the offset must be a multiple of their
-    /// number. Plain answers have the word `plain_imm`, and data from the second region if there is
+    /// Makes answers with data from the start of `data`, or of other pages. `body` is the
+    /// pages and offset of the [`REPLY_BODY`] bytes; the offset must be a multiple of their
+    /// number. Plain answers have the word `plain_imm`, and data from the other pages if there are
     /// one.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for regions of different domains, or an invalid offset.
+    /// `EINVAL` for pages of different domains, or an invalid offset.
     pub fn new(
         data: &DmaPages,
         second: Option<&DmaPages>,
@@ -455,10 +455,10 @@ impl Reply {
         })
     }
 
-    /// Hands memory of the regions to the device.
+    /// Hands memory of the pages to the device.
     #[inline(never)]
     fn sync(&self, dma: u64, len: usize, dir: DmaDirection) {
-        // SAFETY: The device is valid, and the memory is in a region of the domain.
+        // SAFETY: The device is valid, and the memory is in pages of the domain.
         unsafe {
             raw::rtrs_helper_ib_dma_sync_for_device(
                 self.domain.device().as_raw(),

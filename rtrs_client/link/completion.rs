@@ -75,8 +75,8 @@ impl Handler for LinkCore {
     type Cargo = LinkIo;
 
     #[inline(always)]
-    fn found(&self, position: u32) {
-        self.path.stats().polls.found(position);
+    fn found(&self, before: u32) {
+        self.path.stats().polls.found(before);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {

@@ -158,7 +158,7 @@ impl Link {
         let core = self.core.clone();
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session().prepare(geometry, &core.path)?;
-        core.make_tables(geometry)?;
+        core.make_ready(geometry)?;
         let ready = core.ready.as_ref().ok_or(EINVAL)?;
         self.usual = ready.narrower.is_none().then(|| ready.flights.clone());
         for _ in 1..core.cons.count() {
@@ -258,7 +258,7 @@ fn recv_count(con: u16, geometry: &Geometry) -> u32 {
     2 * u32::from(depth) + RECV_BATCH
 }
 
-fn new_region(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaPages> {
+fn new_pages(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaPages> {
     let node = domain.device().numa_node();
     let pages = Pages::new(Pages::order_of(len), node, Gfp::NOIO)?;
     domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
@@ -272,7 +272,7 @@ impl LinkCore {
     }
 
     /// Allocates the state of all permits on this link. May sleep.
-    fn make_tables(&self, geometry: &Geometry) -> Result {
+    fn make_ready(&self, geometry: &Geometry) -> Result {
         let domain = self.domain.as_ref().ok_or(EINVAL)?;
         let depth = geometry.queue_depth();
         // One more than the number of segments: data need not begin at a page boundary.
@@ -282,13 +282,13 @@ impl LinkCore {
             .max_fast_reg_pages
             .min(MAX_SEGMENTS + 1);
         let info = InfoRsp::size(depth) + InfoReq::SIZE;
-        let info = new_region(domain, info, DmaDirection::Bidirectional)?;
+        let info = new_pages(domain, info, DmaDirection::Bidirectional)?;
         let mut recv = KVec::new();
         if self.new_rkey.load(Relaxed) {
             for con in 0..self.cons.count() {
                 let len = recv_count(con, geometry) as usize * RECV_SIZE;
                 recv.push(
-                    new_region(domain, len, DmaDirection::FromDevice)?,
+                    new_pages(domain, len, DmaDirection::FromDevice)?,
                     GFP_KERNEL,
                 )?;
             }

@@ -207,7 +207,7 @@ impl MessageSlot {
     pub(crate) const REGION_SIZE: usize = Self::SIZE as usize * Self::PER_REGION;
 
     /// Returns the number of regions for `depth` permits.
-    pub(crate) fn mapped(depth: u16) -> usize {
+    pub(crate) fn regions(depth: u16) -> usize {
         usize::from(depth).div_ceil(Self::PER_REGION)
     }
 

@@ -34,8 +34,8 @@ use super::{
 use crate::{
     chunk::{
         Attempt,
-        Deferred, //
-        NotAnswered,
+        Deferred,
+        NotAnswered, //
     },
     logic::chunk_state::End,
     op::Op,

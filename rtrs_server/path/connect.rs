@@ -65,9 +65,9 @@ use crate::{
         Handshake, //
     },
     limits::{
-        Charge, //
+        Charge,
         Limits,
-        Refusal,
+        Refusal, //
     },
     logic::{
         path_state::CloseReason,

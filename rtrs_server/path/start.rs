@@ -57,8 +57,8 @@ use super::{
 };
 use crate::{
     active::{
-        Active, //
-        Chunk,
+        Active,
+        Chunk, //
     },
     chunk::{
         Turn,

@@ -33,7 +33,7 @@ impl<H: Handler> Flight<H> {
         if what.is_mapped() {
             // SAFETY: By the safety requirements of this function, the caller owns the flight.
             let data = unsafe { &*self.data.get() };
-            // SAFETY: The list was mapped with these arguments in `borrow()`, from a loan that is
+            // SAFETY: The list was mapped with these arguments in `Building::map()`, from a loan that is
             // not given back yet. CAST: As there.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_sg(

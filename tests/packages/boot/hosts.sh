@@ -10,16 +10,16 @@
 
 declare -A QEMU=() TO=() FROM=()
 ASKED=0
-# Names of disks are not the same at each boot.
 # Emulated processors are slow, and two of them may share one.
 BOOT_LIMIT=600
-# As the VM tests have it, tests/vm/src/platform.rs: a busy machine serves emulated timers late.
+# Names of disks are not the same at each boot, so the root is found by its label. The rest is as the
+# VM tests have it, tests/vm/src/platform.rs: a busy machine serves emulated timers late.
 CMDLINE="root=LABEL=root ro console=ttyS0 net.ifnames=0 mitigations=off tsc=nowatchdog no_timer_check \
 random.trust_cpu=on watchdog_thresh=30 rcupdate.rcu_cpu_stall_timeout=90 panic=-1 oops=panic"
 
 chan() { printf '%s/%s.agent' "$dir" "$1"; }
 
-# qemu HOST: arguments that differ.
+# qemu_args HOST: arguments that differ.
 qemu_args()
 {
 	local i end=server=on own=1
