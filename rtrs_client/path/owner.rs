@@ -30,8 +30,8 @@ use rtrs_bindings::{
 use super::{
     Failed,
     Owner,
-    Path, //
-    PendingEvents,
+    Path,
+    PendingEvents, //
 };
 use crate::{
     link::{
@@ -49,8 +49,8 @@ use crate::{
             PathMachine,
             Reply,
             State,
-            Transition, //
-            UpDown,
+            Transition,
+            UpDown, //
         },
         trial::Record,
         unanswered::Unanswered,
@@ -290,7 +290,7 @@ impl Path {
                     if let Event::LinkError(_) = event {
                         owner.record.lost(time::now_ns());
                     }
-                    self.session.path_down(self);
+                    self.session.path_down();
                 }
             }
             next = self.act(owner, action);
@@ -303,7 +303,9 @@ impl Path {
         }
     }
 
-    /// Counts and traces that `event` is about to change the path.
+    /// Counts, notes and traces that `event` is about to change the path. Called before other tasks
+    /// see the new state: a session that was opened because this path is up must not be told of that
+    /// later, by a uevent.
     fn observe(
         self: &Arc<Self>,
         event: Event,
@@ -313,8 +315,13 @@ impl Path {
     ) {
         let stats = self.stats();
 
-        if after.announce == UpDown::Up {
-            stats.connected();
+        match after.announce {
+            UpDown::None => {}
+            UpDown::Up => {
+                stats.connected();
+                self.session.note_path(self, true);
+            }
+            UpDown::Down => self.session.note_path(self, false),
         }
         let (connects, _) = stats.reconnects();
         if before.state() == State::Connecting
@@ -361,7 +368,7 @@ impl Path {
             );
         }
         self.arm_heartbeat();
-        self.session.path_up(self);
+        self.session.path_up();
     }
 
     /// Carries out an action; returns the event that follows at once.

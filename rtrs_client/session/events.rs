@@ -98,8 +98,7 @@ impl Session {
     }
 
     /// A path takes requests: tells all that count paths. Owner task of the path.
-    pub(crate) fn path_up(self: &Arc<Self>, path: &Arc<Path>) {
-        self.note_path(path, true);
+    pub(crate) fn path_up(self: &Arc<Self>) {
         self.events.state.lock().told.path_up();
         self.stop_waiting_for_path();
         self.start_watch();
@@ -107,8 +106,7 @@ impl Session {
     }
 
     /// A path takes no requests any more. Owner task of the path.
-    pub(crate) fn path_down(self: &Arc<Self>, path: &Arc<Path>) {
-        self.note_path(path, false);
+    pub(crate) fn path_down(self: &Arc<Self>) {
         self.events.state.lock().told.path_down();
         if self.wait_for_path() && self.fail_after() == FailAfter::Secs(0) {
             self.note_failing();

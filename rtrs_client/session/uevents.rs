@@ -104,8 +104,8 @@ impl Session {
         self.uevents.state.lock().open = true;
     }
 
-    /// A path takes requests, or stops taking them. Owner task of the path.
-    pub(super) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
+    /// A path is about to take requests, or to stop taking them. Owner task of the path.
+    pub(crate) fn note_path(self: &Arc<Self>, path: &Arc<Path>, up: bool) {
         let mut paths = 0u32;
         self.for_each_path(|_| paths = paths.saturating_add(1));
         let forgotten = {
