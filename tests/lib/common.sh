@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What all tests share: cases and their results in KTAP, cleaning up, a look
-# at the kernel log. Modules, RDMA devices and RNBD are in rdma.sh, guests in
-# pairs in pair.sh, what the demonstration needs as well in util.sh; all are
-# read from here.
+# Helpers for all tests: cases and their results in KTAP, cleaning up, a check of the kernel log.
+# rdma.sh has the helpers for modules, RDMA devices and RNBD, pair.sh those for pairs of guests,
+# util.sh those that the demonstration needs as well. This file reads all of them.
 #
 # A test is a script that sources this file, calls "check" once per case and
 # "finish" at the end. See tests/README.md.
@@ -19,7 +18,7 @@ RTRS_ROLE=${RTRS_ROLE:-solo}
 # shellcheck source=util.sh
 . "$RTRS_LIB/util.sh"
 
-# The kernel's own KTAP helpers, from the tree the kernel was built of.
+# The kernel's own KTAP helpers, from the source tree of the kernel.
 find_ktap_helpers()
 {
 	local f=tools/testing/selftests/kselftest/ktap_helpers.sh d
@@ -42,14 +41,14 @@ KTAP_HELPERS=$(find_ktap_helpers) || exit 2
 TMP=$(mktemp -d "/tmp/$RTRS_TEST.XXXXXX")
 FINISHED=no
 
-# defer CMD...: to be done when the test ends, last one first, also when it
-# ends early. Undoing what is undone already must not fail.
+# defer CMD...: run CMD when the test ends, also when it ends early; the last one runs first. CMD
+# must not fail if there is nothing left to undo.
 defer()
 {
 	DEFERRED+=("$(printf '%q ' "$@")")
 }
 
-# run_deferred [KEEP]: all but the first KEEP ones.
+# run_deferred [KEEP]: run all but the first KEEP commands.
 run_deferred()
 {
 	local keep=${1:-0} i
@@ -75,7 +74,7 @@ at_exit()
 }
 trap at_exit EXIT
 
-# A file as diagnostic lines.
+# Print a file as diagnostic lines.
 ktap_log()
 {
 	tail -n "${2:-40}" "$1" | sed 's/^/# /'
@@ -86,21 +85,22 @@ note()
 	printf '# %s\n' "$*"
 }
 
-# failed_at "$@": for a trap of errors, in the arguments of what failed: where that was. A shell within
-# the one of the case may be wrong, as a substitution goes on after an error; the outer one knows
-# better, but for what is in brackets.
+# failed_at "$@": record where a command failed; for the ERR trap, with the arguments of the
+# function that failed. A subshell within the one of the case may report the wrong place, as a
+# command substitution goes on after an error. The outer shell overwrites it with the right place,
+# except for a command in brackets.
 failed_at()
 {
 	local _cmd=$BASH_COMMAND _at=1 _lib="$RTRS_LIB/@(common|util).sh"
 
-	# Without arithmetic, which may be done twice.
+	# Without arithmetic: eval may do it twice.
 	# shellcheck disable=SC2016
 	local _plain=${_cmd//'$(('/} _twice='[`<>]|\$\('
 
 	[[ $- == *e* ]] || return 0
 	[[ $_cmd != "("* || ! -s $TMP/where ]] || return 0
 	if [[ $_cmd == return* ]]; then
-		# A helper says no: whoever asked it is of interest.
+		# A helper returns an error: report its caller.
 		# shellcheck disable=SC2053 # a pattern
 		while [[ ${BASH_SOURCE[_at]} == $_lib && ${FUNCNAME[_at]} != run_case ]]; do
 			((++_at))
@@ -110,7 +110,7 @@ failed_at()
 		eval "set -- $_cmd"
 		[ "$*" = "$_cmd" ] || _cmd+=" with $*"
 	fi
-	# The command of the case itself is known.
+	# The command of the case itself is in the report anyway.
 	[ "${FUNCNAME[_at]}" = run_case ] ||
 		printf '%s:%s: %.300s\n' "${BASH_SOURCE[_at]##*/}" "${BASH_LINENO[_at - 1]}" "$_cmd" >"$TMP/where"
 }
@@ -145,7 +145,7 @@ report_case()
 	local rc=$1 name=$2 passed=$3 reason='' log=$TMP/case.log
 	shift 3
 
-	# Programs exit with 4 as well, for reasons of their own.
+	# Programs exit with 4 as well, for their own reasons. Only with the text is it a skip.
 	[ "$rc" -ne 4 ] || reason=$(tail -n 1 "$log" | sed -n 's/^skip: //p')
 	if [ "$rc" -eq 0 ]; then
 		ktap_test_pass "$passed"
@@ -156,27 +156,27 @@ report_case()
 		ktap_test_fail "$name"
 		note "$(printf '%.300s' "$*"): exit status $rc"
 		[ ! -s "$TMP/where" ] || note "failed at $(cat "$TMP/where")"
-		# It may be far from the end, and decides whether the failure is final.
+		# This line may be far from the end, and it decides whether the failure is final.
 		tail -n 40 "$log" | grep -q '^late: ' || grep -m 1 '^late: ' "$log" | sed 's/^/# /'
 		ktap_log "$log"
 	fi
 }
 
-# must NAME CMD...: a step of setting up, without which the rest makes no sense. Counted apart from
-# the cases; one that fails is a failed case.
+# must NAME CMD...: a set-up step that the rest of the test depends on. It is counted apart from the
+# cases, but a failed one counts as a failed case.
 must()
 {
 	local name=$1 rc
 	shift
 
-	# Not with "||", by which "set -e" means nothing in all of it.
+	# Not with "||": it disables "set -e" in the whole command.
 	run_case "$@"
 	rc=$?
 	report_case "$rc" "$name" "$name # set-up" "$@"
 	[ "$rc" -eq 0 ] || bail "cannot go on without: $name"
 }
 
-# skip REASON: the case does not apply here; for use in a case, which ends.
+# skip REASON: the case does not apply here. Called in a case, which ends.
 skip()
 {
 	echo "skip: $*"
@@ -204,7 +204,7 @@ skip_all()
 	exit 4
 }
 
-# require CMD...: programs the test cannot do without.
+# require CMD...: skip the test if one of these programs is missing.
 require()
 {
 	local c
@@ -214,10 +214,10 @@ require()
 	done
 }
 
-# finish: clean up, look at what every test has to leave behind, sum up.
+# finish: clean up, run the checks common to all tests, print the totals.
 finish()
 {
-	# What was set up before the snapshot has to be there when comparing.
+	# What was set up before the snapshot must still exist for the comparison.
 	run_deferred "${SNAPSHOT_DEFERRED:-0}"
 	[ ! -f "$TMP/resources" ] || check "no resource left behind" resource_compare
 	run_deferred
@@ -231,7 +231,7 @@ finish()
 	ktap_finished
 }
 
-# not CMD...: CMD must fail, for whatever reason.
+# not CMD...: CMD must fail; the reason does not matter.
 not()
 {
 	if "$@"; then
@@ -240,7 +240,7 @@ not()
 	fi
 }
 
-# expect_error TEXT CMD...: CMD must fail, saying that error.
+# expect_error TEXT CMD...: CMD must fail with an error that contains TEXT.
 expect_error()
 {
 	local text=$1 out
@@ -278,8 +278,8 @@ dmesg_since_start()
 		END { printf "%s", text }'
 }
 
-# Soft RoCE's warning about itself, explained in vm/src/console.rs, which judges
-# the console's log in the same way.
+# Remove soft RoCE's warning about itself. vm/src/console.rs explains it and filters the console log
+# in the same way.
 without_soft_roce()
 {
 	awk '
@@ -306,28 +306,28 @@ dmesg_clean()
 	fi
 }
 
-# Only the debug kernel has it.
+# Only the debug kernel has kmemleak.
 KMEMLEAK=/sys/kernel/debug/kmemleak
 RTRS_DEBUG=${RTRS_DEBUG:-0}
 
-# checkers_on: a checker that has switched itself off, or is not there, finds nothing.
+# checkers_on: a checker that is missing or has switched itself off finds nothing.
 checkers_on()
 {
 	grep -Eq '^ *debug_locks: *1$' /proc/lockdep_stats
-	# That it scans was seen a moment ago.
+	# The kmemleak check before this one has shown that kmemleak scans.
 	[ -w "$KMEMLEAK" ]
 	[ "$(cat /sys/kernel/debug/dma-api/disabled)" = N ]
 	grep -Eq '^max_used_objects|^pool_free' /sys/kernel/debug/debug_objects/stats
 	grep -q ' kasan_report' /proc/kallsyms
 }
 
-# Two scans, as it wants to see a leak twice.
+# kmemleak reports a leak only if it sees it in two scans.
 kmemleak_clean()
 {
 	echo scan >"$KMEMLEAK"
 	sleep 5
 	echo scan >"$KMEMLEAK"
-	# Its size is always 0.
+	# The file's size is always 0, so test -s does not work on it.
 	head -n 60 "$KMEMLEAK" >"$TMP/kmemleak"
 	if [ -s "$TMP/kmemleak" ]; then
 		echo "kmemleak reports:"
@@ -336,7 +336,8 @@ kmemleak_clean()
 	fi
 }
 
-# dmesg_has [-E] TEXT: said since the test began? With -E it is a regular expression.
+# dmesg_has [-E] TEXT: does the kernel log since the start of the test contain TEXT? With -E, TEXT
+# is a regular expression.
 dmesg_has()
 {
 	local how=-F

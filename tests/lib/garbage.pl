@@ -1,17 +1,17 @@
 #!/usr/bin/perl
 # SPDX-License-Identifier: GPL-2.0
 #
-# Writes to files what they do not take, each input with one write(2), which a
-# shell cannot be made to do for all of them.
+# Writes to files what they do not accept, each input with one write(2). A shell
+# cannot do that for all of these inputs.
 #
 # garbage.pl check FILE...
-#	Every input to every file: anything but EINVAL is printed, and is a failure;
-#	so is an error of writing nothing.
+#	Writes every input to every file. Any result but EINVAL is printed and is a
+#	failure; so is an error from an empty write.
 # garbage.pl hammer SECONDS SEED DIR...
-#	Until the time is over: files below the directories, as they come and go, are
-#	read, or written with garbage or with one of the words on standard input.
-#	Prints how often there was which result, and how often which kind of file
-#	took what it was given. An error that is not documented is a failure.
+#	Until the time is over, reads files below the directories, as they come and
+#	go, or writes garbage or one of the words on standard input to them.
+#	Prints how often each result occurred, and how often each kind of file
+#	accepted an input. An error that is not documented is a failure.
 
 use strict;
 use warnings;
@@ -20,7 +20,7 @@ use Errno qw(EACCES EBUSY ECONNRESET EEXIST EHOSTUNREACH EINVAL ENETUNREACH ENOD
 use Fcntl;
 use File::Basename;
 
-# Some files take a number: what is here is none that any of them takes.
+# Some files accept a number: no number in this list is valid for any of them.
 my @garbage = (
 	"\n", "\n\n", " ", "\t", "x", "-", "--1", "-2", "-2\n", "1 1", "0 0\n", "0x1", "1e3", "1.0", "1,1",
 	"1\n\n", "\n1", "99999999999999999999", "-99999999999999999999", "4294967296", "4294967297",
@@ -29,12 +29,12 @@ my @garbage = (
 	"ip:10.9.0.1:80", "ip:10.9.0.1\@", "\@ip:10.9.0.1", "ip:10.9.0.1\@ip:10.9.0.1\@ip:10.9.0.1",
 	"ip:10.9.0.1\@ip:fd09::1", "ip:10.9.0.1\@gid:fe80::1", "gid:fe80:zz", "ip:fd09::1%", "ib:10.9.0.1",
 	"../../state", "/etc/passwd",
-	# The longest that sysfs takes.
+	# The longest input that sysfs accepts.
 	(map { $_ x 4096 } ("A", "1", " ", "\n", "\0", "\xff")), "ip:" x 1365,
 	pack("C*", map { ($_ * 167 + 13) % 256 } 0 .. 4095),
 );
 
-# put FILE INPUT: errno of one write.
+# put FILE INPUT: the errno of one write.
 sub put
 {
 	my ($file, $input) = @_;
@@ -60,16 +60,17 @@ sub check
 	my $n = 0;
 
 	for my $file (@_) {
-		# Nothing is no input: sysfs does not pass it on.
+		# An empty write is no input: sysfs does not pass it on.
 		my $error = put($file, "");
 		if ($error) {
 			printf("%s: \"\": %s\n", $file, $error);
 			$bad++;
 		}
 		for my $input (@garbage) {
-			# These take numbers of any size.
+			# These files accept numbers of any size.
 			next if $file =~ m{/quotas/} && $input =~ /^[0-9]{1,18}\n?$/;
-			# This one a text, which ends where C says, and may be empty.
+			# This file accepts a text, which ends at the first NUL byte and may be
+			# empty.
 			next if $file =~ m{/listen$} && $input =~ /^(1?\n?)(\0.*)?$/s;
 			$error = put($file, $input);
 			$n++;
@@ -103,19 +104,19 @@ sub files_below
 	return @files;
 }
 
-# What else than EINVAL a kind of file may answer with, see Documentation/ABI; for add_path that
-# may also be the server's reason.
+# Errors other than EINVAL that a kind of file may return, see Documentation/ABI. For add_path the
+# error may also be the server's reason.
 my %documented = (
 	"add_path" => [EEXIST, EUSERS, ESHUTDOWN, ETIMEDOUT, ECONNRESET, EHOSTUNREACH, ENETUNREACH, EPROTO, ENOMEM],
 	"reconnect" => [ENOTCONN, EBUSY],
 );
 
-# expected FILE, ERROR, INPUT: of a write, or without an input of a read.
+# expected FILE, ERROR, INPUT: may a write fail like this, or without INPUT a read?
 sub expected
 {
 	my ($file, $error, $input) = @_;
 
-	# It went before it was opened, or after.
+	# The file was removed before or after it was opened.
 	return 1 if !$error || $error == ENOENT || $error == ENODEV;
 	if ($error == EACCES) {
 		my $mode = (stat($file))[2];

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Helpers for tests that do things to a session under load: verified IO in the
-# background, what a path has counted, memory that must not grow. To be read
-# after common.sh.
+# Helpers for tests that act on a session under load: verified IO in the background, the counters of
+# a path, memory that must not grow. Source it after common.sh.
 
 CLT=/sys/class/rtrs-client
 # shellcheck disable=SC2034 # used by others
 SRV=/sys/class/rtrs-server
 
-# load_start DEVICE [FIO OPTION...]: in the background, until load_stop. Half
-# of the requests write, half read back what was written; each is verified.
+# load_start DEVICE [FIO OPTION...]: start a load in the background, until load_stop. Half of the
+# requests write, half read back what was written; each is verified.
 load_start()
 {
 	local dev=$1 before
@@ -28,14 +27,16 @@ load_start()
 		echo "$?" >"$TMP/fio.rc"
 	) &
 	LOAD_PID=$!
-	# Before its first request fio has no handler for signals, and ours is lost.
+	# Before its first request fio has no signal handler, and the signal of load_stop would be
+	# lost.
 	wait_for 30 load_began "$dev" "$before"
 }
 
-# load_began DEVICE BEFORE: it has sent more requests than BEFORE, or is over.
+# load_began DEVICE BEFORE: the device has completed more than BEFORE requests, or the load has
+# ended.
 load_began() { [ -e "$TMP/fio.rc" ] || [ "$(ios "$1")" -gt "$2" ]; }
 
-# load_stop: until it is over. Not from within a check.
+# load_stop: stop the load and wait for its end. Not from within a check.
 load_stop()
 {
 	wait_for 5 test -s "$TMP/fio.pid"
@@ -43,7 +44,7 @@ load_stop()
 	wait "$LOAD_PID"
 }
 
-# load_runs: no error has ended it
+# load_runs: no error has ended the load.
 load_runs()
 {
 	[ ! -e "$TMP/fio.rc" ] || {
@@ -53,8 +54,8 @@ load_runs()
 	}
 }
 
-# load_is_fine: no error, neither of IO nor of what was read. To be called
-# after load_stop, which is what 128 says.
+# load_is_fine: no IO failed, and all data read were right. Call it after load_stop, whose signal
+# gives the status 128.
 load_is_fine()
 {
 	cat "$TMP/fio"
@@ -62,7 +63,7 @@ load_is_fine()
 	[ "$(awk -F';' '/^3;/ { print $5 }' "$TMP/fio")" = 0 ] || { echo "IO failed"; return 1; }
 }
 
-# load_stall: longest time that a request of the load took, in milliseconds.
+# load_stall: the longest time that a request of the load took, in milliseconds.
 load_stall()
 {
 	awk -F';' '/^3;/ { max = $15 > $56 ? $15 : $56; printf "%d\n", max / 1000 }' "$TMP/fio"
@@ -71,13 +72,13 @@ load_stall()
 # load_rate: IO per second, reads and writes.
 load_rate() { awk -F';' '/^3;/ { printf "%d\n", $8 + $49 }' "$TMP/fio"; }
 
-# ios DEVICE: requests that it completed.
+# ios DEVICE: number of requests that the device has completed.
 ios() { awk '{ print $1 + $5 + $12 + $16 }' "/sys/block/$1/stat"; }
 
 # path_dir SESSION PATH
 path_dir() { printf '%s/%s/paths/%s\n' "$CLT" "$1" "$2"; }
 
-# path_count DIR N: a number of stats/rdma, of 1 reads, 3 writes, 5 in flight, 6 failed over
+# path_count DIR N: the Nth number of stats/rdma: 1 reads, 3 writes, 5 in flight, 6 failed over.
 path_count()
 {
 	local numbers
@@ -85,7 +86,7 @@ path_count()
 	echo "${numbers[$2 - 1]}"
 }
 
-# path_ios DIR: requests that went over the path
+# path_ios DIR: number of requests that went over the path.
 path_ios()
 {
 	local numbers
@@ -93,7 +94,7 @@ path_ios()
 	echo $((numbers[0] + numbers[2]))
 }
 
-# nothing_in_flight SESSION: on no path of the session.
+# nothing_in_flight SESSION: no path of the session has a request in flight.
 nothing_in_flight()
 {
 	local d
@@ -107,7 +108,7 @@ nothing_in_flight()
 	done
 }
 
-# has_words FILE WORDS: it begins with them.
+# has_words FILE WORDS: the file begins with WORDS.
 has_words()
 {
 	local text
@@ -122,8 +123,8 @@ has_words()
 	esac
 }
 
-# timed_write FILE TEXT: one write, as cheap as can be; adds what it took in
-# milliseconds to $TMP/times, with the name of the file.
+# timed_write FILE TEXT: one write, at the least possible cost. Appends its duration in milliseconds
+# and the name of the file to $TMP/times.
 timed_write()
 {
 	local t0=$EPOCHREALTIME t1 rc=0
@@ -134,7 +135,7 @@ timed_write()
 	return "$rc"
 }
 
-# times: how many writes there were to each file, and the longest, in ms
+# times: per file the number of writes, and their mean and longest time in ms.
 times()
 {
 	awk '{ n[$2]++; sum[$2] += $1; if ($1 > max[$2]) max[$2] = $1 }
@@ -142,15 +143,15 @@ times()
 			f, n[f], sum[f] / n[f], max[f] }' "$TMP/times" | sort
 }
 
-# longest FILE: of them
+# longest FILE: the longest of these times for FILE.
 longest() { awk -v f="$1" '$2 == f && $1 > max { max = $1 } END { print max + 0 }' "$TMP/times"; }
 
-# unload_at_once: all modules, without waiting for anybody.
+# unload_at_once: unload all modules without waiting for anything.
 unload_at_once()
 {
 	local t0
 
-	# Dropping caches has dropped the program, too.
+	# Dropping caches has dropped the rmmod program too: read it back before the clock starts.
 	rmmod --version >/dev/null
 	t0=$(ms_now)
 	unload_modules
@@ -159,7 +160,7 @@ unload_at_once()
 	[ "$t0" -lt $((5000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
-# no_io_error: the kernel log has none.
+# no_io_error: the kernel log has no IO error.
 no_io_error()
 {
 	dmesg_since_start >"$TMP/dmesg"
@@ -170,13 +171,13 @@ no_io_error()
 # Memory
 #
 
-# memory_settle: what is only cached goes.
+# memory_settle: free what is only cached.
 memory_settle()
 {
 	local f
 
 	sync
-	# Objects that are freed after a grace period, and by work items.
+	# Some objects are freed only after a grace period, or by work items.
 	sleep 1
 	echo 3 >/proc/sys/vm/drop_caches
 	sleep 1
@@ -187,7 +188,7 @@ memory_settle()
 	done
 }
 
-# memory_snapshot: to be compared with later
+# memory_snapshot: record the state that memory_compare compares with.
 memory_snapshot()
 {
 	memory_settle
@@ -196,22 +197,22 @@ memory_snapshot()
 	threads >"$TMP/threads"
 }
 
-# threads: how many there are. Workqueues keep theirs for five minutes after they had much to do, of
-# which each has an object of 16 and of 32 bytes, and two of 96 and 192.
+# threads: number of threads. A workqueue keeps its threads for five minutes after heavy work. Each
+# thread has one object of 16 and one of 32 bytes, and two each of 96 and 192.
 threads() { awk '{ split($4, n, "/"); print n[2] }' /proc/loadavg; }
 
 mem_available() { awk '/^MemAvailable:/ { print $2 }' /proc/meminfo; }
 
-# Caches of files and of tasks say nothing about us.
+# The caches of files and tasks say nothing about the modules under test.
 slab_objects()
 {
 	awk 'NR > 2 && $1 !~ /^(9p|dentry|inode_cache|shmem|proc_inode|ovl_|filp|vm_area|anon_vma|radix|maple|task_|signal|sighand|pid|files_|mm_struct|cred|fs_cache|names|file_lock|lsm|sock_inode|iommu|buffer_head|extent|bio|fsnotify|inotify|eventpoll|seq_file|pde_|uts_|kmem_cache|trace_|skbuff|debug_objects|percpu_ref|vmap_area|page->ptl|pool_|sigqueue|perf)/ {
 		print $1, $2, $4 }' /proc/slabinfo | sort
 }
 
-# memory_compare N [KIB]: is there no cache that has as many more objects as N
-# things left behind would make, and not so many KiB less memory? What is about to
-# go gets its time; what was left behind stays.
+# memory_compare N [KIB]: fails if a cache has grown by as many objects as N leaked things would
+# add, or if KIB less memory is available. Tries three times: what is still being freed goes
+# meanwhile, a leak stays.
 memory_compare()
 {
 	local n=$1 kib=${2:-16384} i lost more wrong
@@ -228,8 +229,8 @@ memory_compare()
 			sort -rn | tee "$TMP/grown" | head -n 5
 		wrong=
 		[ "$lost" -lt "$kib" ] || wrong="memory is missing"
-		# On the debug kernel freed objects stay in KASAN's quarantine, and kmemleak
-		# tells what is lost.
+		# On the debug kernel freed objects stay in KASAN's quarantine; kmemleak finds leaks
+		# there.
 		[ "$RTRS_TIME_SCALE" -gt 1 ] || awk -v n="$n" '$1 >= n { bad = 1 } END { exit bad }' "$TMP/grown" ||
 			wrong="objects are left"
 		[ -n "$wrong" ] || return 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Looking at what the modules say of themselves. To be read after common.sh.
+# Helpers that look at what the modules report about themselves. Source it after common.sh.
 
 TRACE=/sys/kernel/tracing
 
@@ -17,7 +17,7 @@ same()
 	}
 }
 
-# matches FILE REGEX: all of the file, newlines as blanks.
+# matches FILE REGEX: REGEX matches the whole file, with newlines as blanks.
 matches()
 {
 	local text
@@ -29,7 +29,7 @@ matches()
 	}
 }
 
-# owned_by MODULE: it has RDMA objects of each kind, and is named as their owner.
+# owned_by MODULE: MODULE owns RDMA objects of each kind.
 owned_by()
 {
 	local what
@@ -44,7 +44,7 @@ owned_by()
 	done
 }
 
-# fio_count DEVICE RW N [FIO OPTION...]: N requests of 4 KiB.
+# fio_count DEVICE RW N [FIO OPTION...]: send N requests of 4 KiB.
 fio_count()
 {
 	local dev=$1 rw=$2 n=$3
@@ -58,7 +58,7 @@ fio_count()
 	}
 }
 
-# uevents SUBSYSTEM CMD...: what udev hears while CMD runs, in $TMP/events.
+# uevents SUBSYSTEM CMD...: record in $TMP/events what udev receives while CMD runs.
 uevents()
 {
 	local subsystem=$1 pid
@@ -67,7 +67,7 @@ uevents()
 	: >"$TMP/events"
 	udevadm monitor --kernel --property --subsystem-match="$subsystem" >"$TMP/events" &
 	pid=$!
-	# It says so when it listens.
+	# udevadm prints this once it listens.
 	wait_for 10 grep -q '^KERNEL - ' "$TMP/events"
 	"$@"
 	sleep "$RTRS_TIME_SCALE"
@@ -75,20 +75,20 @@ uevents()
 	wait "$pid" 2>/dev/null || true
 }
 
-# qp_numbers OWNER: numbers of its queue pairs, as the kernel knows them.
+# qp_numbers OWNER: the numbers of its queue pairs, as the kernel shows them.
 qp_numbers()
 {
 	rdma resource show qp | awk -v owner="$1" 'index($0, owner) {
 		for (i = 1; i < NF; i++) if ($i == "lqpn") print $(i + 1) }' | sort -n
 }
 
-# debugfs_up DIRECTORY: it is there, if debugfs is.
+# debugfs_up DIRECTORY: mount debugfs if needed and check that DIRECTORY is there.
 debugfs_up()
 {
 	[ -d "/sys/kernel/debug/$1" ] || mount -t debugfs debugfs /sys/kernel/debug
 }
 
-# trace_begin EVENT...: what is traced from now on are these, as "system/event" or "system".
+# trace_begin EVENT...: trace these events from now on, each as "system/event" or "system".
 trace_begin()
 {
 	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
@@ -96,7 +96,7 @@ trace_begin()
 	trace_set 1 "$@"
 }
 
-# trace_end EVENT...: not any more; what was traced stays.
+# trace_end EVENT...: stop tracing these events; the events recorded so far stay.
 trace_end() { trace_set 0 "$@"; }
 
 trace_set()
@@ -109,7 +109,7 @@ trace_set()
 	done
 }
 
-# traced_while SYSTEM CMD...: all events of SYSTEM while CMD runs, in $TMP/trace.
+# traced_while SYSTEM CMD...: record all events of SYSTEM in $TMP/trace while CMD runs.
 traced_while()
 {
 	local system=$1
@@ -122,7 +122,7 @@ traced_while()
 	tail -n 20 "$TMP/trace"
 }
 
-# traced N REGEX: at least N events of $TMP/trace.
+# traced N REGEX: at least N events of $TMP/trace match.
 traced()
 {
 	local n
@@ -134,7 +134,7 @@ traced()
 	}
 }
 
-# has_fields SYSTEM EVENT NAME...: what tools look for.
+# has_fields SYSTEM EVENT NAME...: the event has the fields that tools look for.
 has_fields()
 {
 	local format=$TRACE/events/$1/$2/format f

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Helpers for tests of two guests, "server" and "client", joined by links.
-# Read by common.sh.
+# Helpers for tests of two guests, "server" and "client", joined by links. Read by common.sh.
 #
-# Both run the same script; $RTRS_ROLE tells which one this is. They meet at
-# barriers, by files in the directory $RTRS_SYNC that both see.
+# Both guests run the same script; $RTRS_ROLE tells a guest its role. They meet at barriers, by
+# files in the directory $RTRS_SYNC that both see.
 
 is_server() { [ "$RTRS_ROLE" = server ]; }
 is_client() { [ "$RTRS_ROLE" = client ]; }
@@ -15,7 +14,8 @@ pair_peer()
 	if is_server; then echo client; else echo server; fi
 }
 
-# pair_addr LINK [ROLE]: address of a role (this one) on a link, from 0.
+# pair_addr LINK [ROLE]: address of ROLE on LINK; links count from 0. Without ROLE, this guest's own
+# address.
 pair_addr()
 {
 	case ${2:-$RTRS_ROLE} in
@@ -30,7 +30,7 @@ pair_links()
 	find /sys/class/net -name 'eth*' | wc -l
 }
 
-# pair_up: addresses and soft RoCE on all links: rxe0 on eth0, and so on.
+# pair_up: set up addresses and soft RoCE on all links: rxe0 on eth0, and so on.
 pair_up()
 {
 	local n links
@@ -51,8 +51,8 @@ pair_up()
 	done
 }
 
-# neighbour_retrans LINK MS: soft RoCE keeps a queue pair until no packet of it waits
-# for a neighbour. That is given up after three times this time, 3 s by default.
+# neighbour_retrans LINK MS: soft RoCE keeps a queue pair while a packet of it waits for a
+# neighbour. The kernel gives up the neighbour after three times this time, by default 3 s.
 neighbour_retrans() { echo "$2" >"/proc/sys/net/ipv4/neigh/eth$1/retrans_time_ms"; }
 
 pair_down()
@@ -66,7 +66,7 @@ pair_down()
 	return 0
 }
 
-# pair_main: all of a test whose two sides are functions, server_role and client_role.
+# pair_main: the whole of a test whose two sides are the functions server_role and client_role.
 pair_main()
 {
 	must "links and soft RoCE come up" pair_up
@@ -77,8 +77,8 @@ pair_main()
 	finish
 }
 
-# serve_disk MIB [SECONDS]: the server's side, if all it does is to have nullb0 for the client,
-# until that has unmapped it.
+# serve_disk MIB [SECONDS]: the whole server side of a test that only needs nullb0 exported until
+# the client has unmapped it.
 serve_disk()
 {
 	must "a memory-backed null_blk" null_blk_up nullb0 "$1"
@@ -89,7 +89,7 @@ serve_disk()
 	check "the server modules unload" unload_modules
 }
 
-# client_ready: the client's modules are there, and the server listens.
+# client_ready: load the client's modules and wait until the server listens.
 client_ready()
 {
 	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
@@ -101,7 +101,7 @@ peer_failed()
 	[ -e "$RTRS_SYNC/abort" ]
 }
 
-# barrier NAME [SECONDS]: until the other one gets there, too.
+# barrier NAME [SECONDS]: wait until the other guest gets there too.
 barrier()
 {
 	local name=$1 end=$((SECONDS + ${2:-60} * RTRS_TIME_SCALE))

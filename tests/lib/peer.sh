@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Helpers around rtrs-peer, which speaks RTRS from user space and does not keep
-# to the protocol. To be read after common.sh by tests that use it.
+# Helpers around rtrs-peer, a program that speaks RTRS from user space and breaks the protocol.
+# Tests that use it source this file after common.sh.
 
-# Where tests/env/peer.sh put it; RTRS_PEER says otherwise.
+# The place where tests/env/peer.sh puts it, unless RTRS_PEER names another one.
 RTRS_PEER=${RTRS_PEER:-$RTRS_CACHE/build/peer-$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)/debug/rtrs-peer}
 PEER_PORT=4321
 
-# random_seed: printed by whoever uses it; RTRS_SEED makes it the same again.
+# random_seed: a seed for a test, which prints it. RTRS_SEED repeats a run with the same seed.
 random_seed() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
 
-# peer_require: its program, and the modules that let programs use RDMA.
+# peer_require: the program, and the modules that let programs use RDMA, must be there.
 peer_require()
 {
 	[ -x "$RTRS_PEER" ] || skip_all "there is no $RTRS_PEER: run tests/env/peer.sh"
@@ -25,7 +25,7 @@ peer_server()
 	local case=$1
 	shift
 
-	# One that a failed case left behind has the port.
+	# A rogue server left behind by a failed case still holds the port.
 	[ ! -f "$TMP/peer.pid" ] || kill "$(cat "$TMP/peer.pid")" 2>/dev/null || true
 	rm -f "$TMP/peer.ready"
 	"$RTRS_PEER" server --addr 10.9.0.1 --port "$PEER_PORT" --case "$case" \
@@ -38,7 +38,7 @@ peer_server()
 	}
 }
 
-# peer_done: did the rogue server see what it wanted to see?
+# peer_done: did the rogue server see what it expects?
 peer_done()
 {
 	local rc=0
@@ -48,8 +48,8 @@ peer_done()
 	return "$rc"
 }
 
-# rogue_start NAME ADDRESS [OPTION...]: a server that serves until it does not,
-# in the background; rogue_stop NAME ends it.
+# rogue_start NAME ADDRESS [OPTION...]: start a server in the background that serves until it
+# misbehaves; rogue_stop NAME ends it.
 rogue_start()
 {
 	local name=$1 addr=$2
@@ -72,12 +72,11 @@ rogue_stop()
 
 	rm -f "$TMP/$1.pid"
 	kill "$pid" 2>/dev/null || true
-	# Its parent may be a subshell that is gone.
+	# Its parent may be a subshell that no longer exists, so "wait" does not work.
 	wait_for 10 not kill -0 "$pid" 2>/dev/null
 }
 
-# peer_attack CASE[,CASE...] [OPTION...]: be a rogue client of the server at
-# 10.9.0.1.
+# peer_attack CASE[,CASE...] [OPTION...]: act as a rogue client of the server at 10.9.0.1.
 peer_attack()
 {
 	local case=$1
@@ -91,7 +90,8 @@ peer_attack()
 # The attacker is 10.9.0.1, the honest client 10.9.0.2.
 #
 
-# arena ADDRESS/PREFIX...: where they meet, with addresses of those who are honest, and their disk.
+# arena ADDRESS/PREFIX...: set up the device where attacker and honest clients meet, with the
+# addresses of the honest clients, and their disk.
 arena()
 {
 	must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 "$@"
@@ -106,7 +106,7 @@ arena()
 honest_map() { map_rnbd honest /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
 honest_unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 
-# The honest client: writes and verifies until told to stop.
+# The honest client: writes and verifies until it is stopped.
 honest_io()
 {
 	rm -f "$TMP/stop" "$TMP/honest"
@@ -136,8 +136,8 @@ honest_well()
 	}
 }
 
-# The honest client's path never went down: there was not even an attempt to reconnect. The log,
-# as far as it goes back, says why.
+# The honest client's path never went down: there was not even an attempt to reconnect. The log, as
+# far as it goes back, gives the reason.
 honest_undisturbed()
 {
 	local path
@@ -151,14 +151,14 @@ honest_undisturbed()
 	done
 }
 
-# taken: all objects, and what the server counts of clients that are connected.
+# taken: all RDMA objects, and what the server counts for its connected clients.
 taken()
 {
 	resource_counts
 	grep . /sys/module/rtrs_server/quotas/{memory,cons,handshakes}/current
 }
 
-# baseline: with the honest client connected.
+# baseline: record this state with the honest client connected.
 baseline() { taken >"$TMP/baseline"; }
 
 at_baseline()

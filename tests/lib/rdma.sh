@@ -16,7 +16,7 @@ module_loaded()
 	[ -d "/sys/module/${1//-/_}" ]
 }
 
-# load_one DIR NAME [PARAM=VALUE...]: from DIR, or the installed one if DIR is
+# load_one DIR NAME [PARAM=VALUE...]: load the module from DIR, or the installed one if DIR is
 # empty.
 load_one()
 {
@@ -46,7 +46,7 @@ unload_one()
 	echo "$1 unloaded in $(($(ms_now) - t0)) ms"
 }
 
-# impl_dir rust|c: where the modules of an implementation are.
+# impl_dir rust|c: the directory with the modules of an implementation.
 impl_dir()
 {
 	case $1 in
@@ -59,7 +59,7 @@ impl_dir()
 	esac
 }
 
-# client_params PARAM=VALUE...: for rtrs-client, if it is ours, when it is loaded next.
+# client_params PARAM=VALUE...: parameters for the next load of rtrs-client, if it is the Rust one.
 CLIENT_PARAMS=()
 client_params() { CLIENT_PARAMS=("$@"); }
 
@@ -68,9 +68,9 @@ load_rtrs()
 {
 	local dir side=$2
 	local ack=${RTRS_ACK_TIMEOUT:-} slow=() client=()
-	# Where processors are emulated and many, half a second without an acknowledgment means
-	# nothing, and on the debug kernel never; soft RoCE does not stand what it does then: it
-	# registers memory again that is in use.
+	# With many emulated processors half a second without an acknowledgment means nothing, on
+	# the debug kernel even less. Soft RoCE mishandles that timeout: it registers memory again
+	# that is in use.
 	[ "$RTRS_TIME_SCALE" -eq 1 ] || ack=21
 	[ "$1" != rust ] || [ -z "$ack" ] || slow=("ack_timeout=$ack")
 	[ "$1" != rust ] || client=("${CLIENT_PARAMS[@]}")
@@ -84,7 +84,7 @@ load_rtrs()
 	case $side in both | server) load_one "$dir" rtrs-server "${slow[@]}" "$@" || return ;; esac
 }
 
-# load_rnbd both|client|server: unmodified mainline RNBD, on whichever RTRS.
+# load_rnbd both|client|server: load unmodified mainline RNBD, on top of either RTRS.
 load_rnbd()
 {
 	local dir=$RTRS_CPEER
@@ -94,14 +94,14 @@ load_rnbd()
 	case $1 in both | client) load_one "$dir" rnbd-client || return ;; esac
 }
 
-# client_has_queues: of a session that is being closed, too.
+# client_has_queues: also true for a session that is still being closed.
 client_has_queues() { rdma resource show qp 2>/dev/null | grep -qF '[rtrs_client]'; }
 
 unload_rnbd()
 {
-	# With its last device RNBD lets go of the session, maybe in a work item behind
-	# unmapping, and it warns when it is unloaded before that is through. Its list
-	# is nowhere to be seen: it is behind the queues by no more than a moment.
+	# When its last device goes, RNBD puts the session, maybe in a work item after unmapping. It
+	# warns if it is unloaded before that work is done. Nothing shows its list of sessions; it
+	# becomes empty only a moment after the queues are gone.
 	if [ -d /sys/module/rnbd_client ] && [ -z "$(rnbd_devices)" ] && client_has_queues; then
 		wait_for 10 not client_has_queues || return
 		sleep "$RTRS_TIME_SCALE"
@@ -115,7 +115,7 @@ unload_rtrs()
 		unload_one rtrs-core
 }
 
-# load_modules [rust|c] / unload_modules: everything for one kernel.
+# load_modules [rust|c] / unload_modules: all modules, client and server, on one kernel.
 load_modules()
 {
 	load_rtrs "${1:-rust}" both && load_rnbd both
@@ -142,8 +142,8 @@ module_refs()
 # RDMA devices
 #
 
-# rxe_up NAME [ADDRESS/PREFIX...]: soft RoCE over a dummy interface, whose
-# packets loop back inside the kernel.
+# rxe_up NAME [ADDRESS/PREFIX...]: set up soft RoCE over a dummy interface, whose packets loop back
+# inside the kernel.
 rxe_up()
 {
 	local name=$1 dev=d$1 addr
@@ -176,8 +176,8 @@ rdma_active()
 	rdma link show "$1/1" 2>/dev/null | grep -q 'state ACTIVE'
 }
 
-# Objects by kind, device and holder. The CQ pool of ib_core keeps what it
-# once made for the life of the device: these are nobody's leak.
+# Objects by kind, device and holder. The CQ pool of ib_core keeps its CQs for the life of the
+# device: these are no leak.
 resource_counts()
 {
 	local kind
@@ -194,8 +194,8 @@ resource_counts()
 	done | sort | uniq -c
 }
 
-# resource_snapshot: to be called when the devices are up and before modules
-# are loaded. What is deferred after it is undone before comparing.
+# resource_snapshot: call it when the devices are up and before modules are loaded. Whatever is
+# deferred after it is undone before the comparison.
 resource_snapshot()
 {
 	# shellcheck disable=SC2034 # read by finish
@@ -218,8 +218,8 @@ modrefs_same()
 	cmp -s "$TMP/modrefs" "$TMP/modrefs.now"
 }
 
-# resource_compare: all as before? The last objects of a connection go after
-# a grace period.
+# resource_compare: is everything as before? The last objects of a connection are freed after a
+# grace period.
 resource_compare()
 {
 	if ! wait_for 10 resources_same; then
@@ -241,8 +241,8 @@ resource_compare()
 # Block devices
 #
 
-# null_blk_up NAME MIB [memory_backed 0|1 [NANOSECONDS]]: /dev/NAME by configfs; each request takes
-# that long, and its driver does not think it lost before a minute is over.
+# null_blk_up NAME MIB [memory_backed 0|1 [NANOSECONDS]]: create /dev/NAME by configfs. Each request
+# takes NANOSECONDS; the block layer gives it a minute before a timeout.
 null_blk_up()
 {
 	local name=$1 mib=$2 backed=${3:-1} ns=${4:-0} d=/sys/kernel/config/nullb/$1
@@ -288,7 +288,7 @@ map_rnbd()
 	done
 	before=$(ls "$RNBD_CTL/devices" 2>/dev/null)
 	write "$RNBD_CTL/map_device" "$words device_path=$device" || return
-	# The device node may lag behind the write.
+	# The device node may appear later than the write returns.
 	after=$(basename "$(readlink -f "$RNBD_CTL/devices/$(comm -13 \
 		<(printf '%s\n' "$before" | sort) \
 		<(find "$RNBD_CTL/devices" -mindepth 1 -printf '%f\n' | sort) | head -n 1)")")
@@ -305,7 +305,7 @@ unmap_rnbd()
 	write "$f" "${2:-normal}"
 }
 
-# rnbd_devices: names of what is mapped.
+# rnbd_devices: names of the mapped devices.
 rnbd_devices()
 {
 	find /sys/block -maxdepth 1 -name 'rnbd*' -printf '%f\n'
@@ -320,15 +320,15 @@ unmap_all_rnbd()
 	done
 }
 
-# usable DEVICE: does it take IO? To be waited for where it was not; what is verified is not tried
-# again. Its first block is zero then.
+# usable DEVICE: does the device take IO? Wait for this after an outage, before verified IO, which
+# is not tried again. It overwrites the first block with zeros.
 usable()
 {
 	dd if=/dev/zero of="/dev/$1" bs=4k count=1 oflag=direct conv=nocreat status=none
 }
 
-# rnbd_up [normal|force]: all modules, for one kernel, until the end; devices that are left then are
-# unmapped so.
+# rnbd_up [normal|force]: load all modules on one kernel until the end of the test. Devices that are
+# left by then are unmapped in this way.
 rnbd_up()
 {
 	resource_snapshot
@@ -337,8 +337,7 @@ rnbd_up()
 	defer unmap_all_rnbd "${1:-normal}"
 }
 
-# fio_verify DEVICE SIZE [FIO OPTION...]: write random blocks, read them back
-# and compare.
+# fio_verify DEVICE SIZE [FIO OPTION...]: write random blocks, read them back and compare.
 fio_verify()
 {
 	local dev=$1 size=$2

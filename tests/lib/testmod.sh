@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Helpers around rtrs-test.ko, the user of the Rust API. To be read after
-# common.sh by the tests that need it.
+# Helpers around rtrs-test.ko, a user of the Rust API. Tests that need it source this file after
+# common.sh.
 
 RT=/sys/kernel/debug/rtrs_test
 
@@ -11,7 +11,7 @@ Q=/sys/module/rtrs_server/quotas
 # quota RESOURCE max|current|refused
 quota() { cat "$Q/$1/$2"; }
 
-# in_use RESOURCE N: so much of it is in use.
+# in_use RESOURCE N: exactly N of the resource is in use.
 in_use()
 {
 	[ "$(quota "$1" current)" = "$2" ] || {
@@ -27,14 +27,14 @@ load_test()
 	load_rtrs rust both "$@" && load_one "$RTRS_MODULES" rtrs-test
 }
 
-# rt COMMAND [KEY=VALUE...]: one command; its errno is that of the write, a
-# single one. Thousands of these are made: no process is.
+# rt COMMAND [KEY=VALUE...]: run one command by a single write, whose errno is the result. Tests run
+# thousands of commands, so it starts no process.
 rt()
 {
 	printf '%s' "$*" >"$RT/command"
 }
 
-# pow2 N: the power of two that is not less.
+# pow2 N: the smallest power of two that is at least N.
 pow2()
 {
 	local p=1
@@ -51,12 +51,12 @@ con_memory()
 	echo $((($(pow2 "$1") + $(pow2 "$2")) * 256 + $(pow2 $(($1 + $2))) * 64))
 }
 
-# chunk_memory DEPTH SIZE: for those of a path, with always_invalidate: each has a page for
-# few data.
+# chunk_memory DEPTH SIZE: what the server counts for the chunks of a path, with always_invalidate.
+# Each chunk has a page more, for small data.
 chunk_memory() { echo $(($1 * ($2 + $(getconf PAGESIZE)))); }
 
-# queue_memory DEPTH: for those of a path, with always_invalidate and one IO
-# connection for each CPU. Sixteen receives are spare, and one of each is for the drain.
+# queue_memory DEPTH: what it counts for the queues of a path, with always_invalidate and one IO
+# connection per CPU. Sixteen receives are spare, and one of each is for the drain.
 queue_memory()
 {
 	local io
@@ -65,7 +65,7 @@ queue_memory()
 	echo $(($(con_memory 1043 1043) + $(nproc) * io))
 }
 
-# result TAG: its last result, "ok ..." or "error -90 ...".
+# result TAG: the last result of TAG, "ok ..." or "error -90 ...".
 result()
 {
 	local lines line
@@ -78,7 +78,7 @@ result()
 
 has_result() { [ -n "$(result "$1")" ]; }
 
-# field TAG KEY: a number out of the last result.
+# field TAG KEY: a number from the last result of TAG.
 field()
 {
 	local words word
@@ -89,7 +89,7 @@ field()
 	done
 }
 
-# total KEY: a number out of the statistics.
+# total KEY: a number from the statistics.
 total()
 {
 	local lines line
@@ -100,7 +100,7 @@ total()
 	done
 }
 
-# tag_of KEY=VALUE...: where the result of a command is to be found.
+# tag_of KEY=VALUE...: the tag under which a command stores its result.
 tag_of()
 {
 	local word name=
@@ -114,7 +114,7 @@ tag_of()
 	printf '%s\n' "${name:-$1}"
 }
 
-# io NAME KEY=VALUE...: a run of requests; says what was wrong.
+# io NAME KEY=VALUE...: run requests; print what was wrong.
 io()
 {
 	rt io "name=$1" "${@:2}" || {
@@ -127,13 +127,13 @@ io()
 	}
 }
 
-# both NAME KEY=VALUE...: the run for writing and for reading.
+# both NAME KEY=VALUE...: run requests that write, then requests that read.
 both()
 {
 	io "$1" dir=write "${@:2}" && io "$1" dir=read "${@:2}"
 }
 
-# refuses ERRNO COMMAND...: fails with -ERRNO and nothing else.
+# refuses ERRNO COMMAND...: the command must fail with exactly -ERRNO.
 refuses()
 {
 	local want=$1 got
@@ -165,7 +165,7 @@ balanced()
 	}
 }
 
-# rt_start COMMAND...: in the background, see rt_wait.
+# rt_start COMMAND...: run the command in the background; see rt_wait.
 rt_start()
 {
 	rt "$@" 2>/dev/null &
@@ -173,7 +173,7 @@ rt_start()
 }
 RT_PIDS=()
 
-# rt_wait: until all of them are done; do they all succeed?
+# rt_wait: wait for all commands in the background; did all succeed?
 rt_wait()
 {
 	local pid rc=0
@@ -186,7 +186,7 @@ rt_wait()
 	return "$rc"
 }
 
-# held PORT N: does the server hold so many requests?
+# held PORT N: does the server hold exactly N requests?
 held()
 {
 	[ "$(total "server_held:$1")" = "$2" ]

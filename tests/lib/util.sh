@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Small things that tests and the demonstration share. Read by
-# common.sh and demo.sh.
+# Small helpers that tests and the demonstration share. Read by common.sh and demo.sh.
 
 RTRS_TIME_SCALE=${RTRS_TIME_SCALE:-1}
 RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
 
-# What is to be undone at the end, see defer; nothing in the demonstration.
+# What defer has collected for the end of the test; the demonstration leaves it empty.
 # shellcheck disable=SC2034 # used by others
 DEFERRED=()
 
@@ -26,31 +25,32 @@ wait_for()
 	done
 }
 
-# ms_now: milliseconds of the clock, without making a process
+# ms_now: the clock in milliseconds, without starting a process.
 ms_now()
 {
 	local now=$EPOCHREALTIME
 	echo $((${now/./} / 1000))
 }
 
-# late TEXT: fails, and says that a slow machine may be the reason. Any other failure is final; a
-# test of which each failed case says this may be run once more by rtrs-vm.
+# late TEXT: fail, and say that a slow machine may be the reason. Any other failure is final.
+# rtrs-vm may run a test once more if each of its failed cases says this.
 late()
 {
 	echo "late: $*"
 	return 1
 }
 
-# at_most MS LIMIT WHAT: it took MS milliseconds
+# at_most MS LIMIT WHAT: fail if WHAT took MS milliseconds and that is more than LIMIT.
 at_most()
 {
 	[ "$1" -le "$2" ] || late "$3 took $1 ms, more than $2"
 }
 
-# write FILE TEXT: one write(2), whose error becomes that of the command.
+# write FILE TEXT: one write(2); its error is the status of the command.
 write()
 {
-	# The shell writes what fits into its buffer, but line by line; a process takes its time.
+	# The shell writes a text that fits into its buffer at once, but splits it at newlines. dd
+	# does not, but starting a process takes time.
 	if [[ ${#2} -le 512 && $2 != *$'\n'* ]]; then
 		printf '%s' "$2" >"$1"
 	else
@@ -58,8 +58,7 @@ write()
 	fi
 }
 
-# Reports of the kernel about itself; rtrs-vm looks for more of them in the
-# console log.
+# Problems that the kernel reports about itself. rtrs-vm looks for more of them in the console log.
 DMESG_BAD='BUG: |turning off the locking|non-static key|leak detector disabled|debugging out of memory|dma-debug disabled|lockdep is turned off|duplicate filename|WARNING: |kernel BUG at|Oops: |general protection fault|UBSAN: |refcount_t: '
 DMESG_BAD+='|possible circular locking|possible recursive locking|inconsistent lock state'
 DMESG_BAD+='|suspicious RCU usage|blocked for more than|detected stall|list_(add|del) corruption'
