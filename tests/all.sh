@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What "make test" does: set up, build, check, run everything, sum up. The
-# last line is "N passed, N failed".
+# What "make test" runs: set up, build, check, run all tests, sum up. The last line is "N passed, N
+# failed".
 #
 # Usage: tests/all.sh		all tests on the newest kernel; some of them on the other
 #				supported series, and the core of some on the debug kernel
@@ -10,13 +10,13 @@
 #        tests/all.sh --quick	what tells most in a few minutes
 #        tests/all.sh --set-up	fetch and build what all of that needs, and stop
 #
-# With RTRS_FLAVOUR or ARCH, the tests that are meant for that kernel.
+# With RTRS_FLAVOUR or ARCH, it runs the tests that are meant for that kernel.
 
 set -euo pipefail
 # shellcheck source=env/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env/lib.sh"
 
-# What other kernels than the first one have to show.
+# The tests for kernels other than the first one.
 SERIES_TESTS=(smoke interop io-matrix reconnect)
 CORE_TESTS=(smoke errors path-storm attack)
 QUICK_TESTS=(smoke reconnect interop)
@@ -25,12 +25,12 @@ ARM64_TESTS=(smoke io-matrix interop)
 
 WHAT=${1:-}
 export RTRS_RESULTS=${RTRS_RESULTS:-$RTRS_REPO/results/$(date +%Y%m%d-%H%M%S)-$$}
-# Others may use the cache at the same time.
+# Another run may use the cache at the same time.
 export RTRS_LOGS=$RTRS_RESULTS/log
 HOST=$RTRS_RESULTS/host
 TIMES=()
 
-# timed NAME CMD...: remembers how long it took.
+# timed NAME CMD...: run CMD and record how long it took.
 timed()
 {
 	local name=$1 t0 rc=0
@@ -42,7 +42,7 @@ timed()
 	return "$rc"
 }
 
-# one_line FILE NAME CMD...: a check that is one case of its own.
+# one_line FILE NAME CMD...: a check that counts as one case.
 one_line()
 {
 	local file=$HOST/$1.ktap name=$2
@@ -58,7 +58,7 @@ one_line()
 	fi
 }
 
-# platform [--debug]: what guests boot, complete with mainline's modules.
+# platform [--debug]: what guests boot, with all of mainline's modules.
 platform()
 {
 	local dir
@@ -80,8 +80,8 @@ set_up()
 	"$RTRS_ENV/vm.sh" >/dev/null
 }
 
-# modules PLATFORM: two cases. What was built before is not compiled again, and says nothing; in a
-# fresh copy everything is.
+# modules PLATFORM: two cases. Files that are up to date are not compiled again, and print no
+# warning; in a fresh checkout all are compiled.
 modules()
 {
 	local name file log
@@ -111,8 +111,8 @@ style()
 	one_line htmldocs "documentation makes HTML without a warning" "$RTRS_ENV/htmldocs.sh"
 }
 
-# cargo_tests NAME DIR [OPTION...]: results count test by test. A crate that
-# does not even build prints none, so the exit status has a say.
+# cargo_tests NAME DIR [OPTION...]: each test in the crate is a case. A crate that does not build
+# prints no result, so the exit status counts too.
 cargo_tests()
 {
 	local name=$1 dir=$2 log=$HOST/$1.log
@@ -129,7 +129,7 @@ cargo_tests()
 
 logic_tests() { cargo_tests logic "$RTRS_REPO/tests/host"; }
 
-# ktap NAME CMD...: a script whose results are lines of their own.
+# ktap NAME CMD...: a script that prints its own results.
 ktap()
 {
 	local name=$1
@@ -139,8 +139,8 @@ ktap()
 	! grep '^not ok' "$HOST/$name.ktap" || say "$name: FAILED; see $HOST/$name.ktap"
 }
 
-# What somebody installs. The packages themselves, on request: they take as long as a build, and
-# need the archive.
+# Tests of the installation. The packages themselves only on request: they take as long as a build,
+# and need the network.
 packages()
 {
 	local build tree
@@ -159,15 +159,16 @@ packages()
 
 host_tests()
 {
-	# Of the tests' own tools: no proof of anything, but a reason to fail.
+	# Tests of the tests' own tools: a pass proves nothing about the modules, but a failure
+	# counts.
 	cargo_tests setup-runner "$RTRS_REPO/tests/vm"
-	# Where it is built for its own use.
+	# The directory that bench.sh itself builds in.
 	cargo_tests setup-bench "$RTRS_REPO/tests/bench" --target-dir "$("$RTRS_REPO/tests/bench/bench.sh" where)"
 	say "the set-up and a stub of an archive ..."
 	"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/env/archive-test.sh" >"$HOST/archive.ktap" ||
 		say "the set-up and a stub of an archive: FAILED; see $HOST/archive.ktap"
 	logic_tests
-	# Loom replaces the atomics of the whole build, so it has a build of its own.
+	# Loom replaces the atomics in the whole build, so it has a build of its own.
 	FLAGS="--cfg loom" cargo_tests loom "$RTRS_REPO/tests/host" --test 'loom_*' \
 		--target-dir "$RTRS_REPO/tests/host/target/loom"
 	say "misuse that must not compile ..."
@@ -176,34 +177,35 @@ host_tests()
 	! grep '^not ok' "$HOST/misuse.ktap" || say "misuse: FAILED; see $HOST/misuse.ktap"
 	say "installing, signing and building out of tree ..."
 	packages
-	# Where it was built already.
+	# The directory where peer.sh has built it already.
 	cargo_tests setup-peer "$RTRS_REPO/tests/peer" \
 		--target-dir "$(dirname "$(dirname "$("$RTRS_ENV/peer.sh")")")"
 	one_line valgrind "host tests are clean under valgrind" \
 		"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/host/valgrind.sh"
 }
 
-# jobs PLATFORM: tests that wait leave room for others. On the debug kernel they do not: two at a
-# time take twice as long. Three were seen to hold each other up until soft RoCE times out.
+# jobs PLATFORM: tests that wait leave time for others, so two run at a time. On the debug kernel
+# two at a time take twice as long. Three were seen to delay each other until soft RoCE times out.
 jobs()
 {
 	[ ! -f "$1/debug" ] && [ "$(nproc)" -ge 2 ] && echo 2 || echo 1
 }
 
-# vm_tests PLATFORM [NAME...]: all without a name. The results are below the platform's name.
+# vm_tests PLATFORM [NAME...]: run the tests with these names, or all. The results are in a
+# directory named like the platform.
 vm_tests()
 {
 	local platform=$1 name names
 	name=$(basename "$1")
 	shift
 
-	# A machine that others use as well makes some test late now and then.
+	# On a machine with other load a test is late now and then.
 	export RTRS_RETRIES=${RTRS_RETRIES:-1}
 	mapfile -t names < <("$RTRS_REPO/tests/run.sh" --list "$@" | awk '{ print $1 }')
 	# Failures are in the results, which the report reads.
 	RTRS_RESULTS=$RTRS_RESULTS/$name "$RTRS_REPO/tests/run.sh" --platform "$platform" --no-build \
 		--no-summary --jobs "${RTRS_JOBS:-$(jobs "$platform")}" "$@" || true
-	# What did not run has none.
+	# A test that did not run has no result.
 	one_line "setup-vm-$name" "each of ${#names[@]} VM tests has a result on $name" \
 		have_results "$RTRS_RESULTS/$name" "${names[@]}"
 }
@@ -224,7 +226,7 @@ have_results()
 	return "$rc"
 }
 
-# The other supported series, as far as they can be had.
+# The other supported series, as far as the archive still has them.
 other_series()
 {
 	local s p
@@ -239,7 +241,7 @@ other_series()
 	done
 }
 
-# The kernel's own checkers, on what runs most of the code.
+# The kernel's own checkers, with the tests that run most of the code.
 checkers()
 {
 	local p
@@ -253,8 +255,8 @@ checkers()
 	RTRS_CORE=1 timed "VM tests, debug" vm_tests "$p" "${CORE_TESTS[@]}"
 }
 
-# planted PLATFORM: a run with planted faults has to be red, for each of them. Its own results are
-# where the report does not look.
+# planted PLATFORM: a run with planted faults must fail for each of them. Its results are in a place
+# that the report does not read.
 planted()
 {
 	local dir=$RTRS_RESULTS/planted/run kind rc=0
@@ -267,7 +269,7 @@ planted()
 	done
 }
 
-# What a request costs. Its results are where the report does not look.
+# The cost of a request. The results are in a place that the report does not read.
 costs()
 {
 	RTRS_BENCH_RESULTS=$HOST/bench one_line bench "requests cost no more instructions than the reference" \
@@ -275,7 +277,7 @@ costs()
 	grep -E '^rust .*reference' "$HOST/bench.ktap.log" || true
 }
 
-# Which tests a platform is for; nothing means all.
+# tests_of PLATFORM: the tests meant for the platform; none means all.
 tests_of()
 {
 	case $(basename "$1") in
@@ -284,7 +286,7 @@ tests_of()
 	esac
 }
 
-# What the network is needed for, so that tests run without it afterwards.
+# Fetch all that needs the network, so that tests run without it afterwards.
 fetch_all()
 {
 	local s
@@ -311,7 +313,7 @@ everything()
 		return 0
 	fi
 	if [[ $PLATFORM == *-cloud-amd64 ]]; then
-		# Without soft RoCE there is nothing else to see.
+		# Without soft RoCE no other test is possible.
 		"$RTRS_ENV/loads.sh" "$PLATFORM" | tee "$HOST/loads.ktap"
 		return 0
 	fi
@@ -363,5 +365,5 @@ main()
 	exit "$rc"
 }
 
-# The shell reads a script as it goes; it must not read one that is edited.
+# The shell reads a script while it runs. With main at the end, edits meanwhile do no harm.
 main "$@"

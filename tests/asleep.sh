@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a user of the server that sleeps over a request holds up nobody else, no path, and no device
+# desc: a user of the server that sleeps over a request holds up no other user, no path, and no device
 # topology: single
 # timeout: 240
 # seconds: 42
@@ -10,12 +10,12 @@
 . "$RTRS_LIB/testmod.sh"
 require rdma
 
-# Two devices, so that one of them can go.
+# Two devices, so that one of them can be removed.
 A=10.9.1
 B=10.9.2
 COUNT=24
 
-# Seconds that something may take which waits for nothing.
+# Seconds within which an operation ends that waits for nothing.
 SOON=$((5 * RTRS_TIME_SCALE))
 
 load() { load_test "always_invalidate=$1"; }
@@ -30,10 +30,10 @@ open_sessions()
 	rt open name=z "path=ip:$A.2@ip:$A.1"
 }
 
-# send: requests that have the user sleep. Not from within a check.
+# send: send requests over which the server's user sleeps. Not from within a check.
 send() { rt io name=z tag=sent how=sleep count="$COUNT" depth="$COUNT" & }
 
-# in_time CMD...: it does not wait for who sleeps.
+# in_time CMD...: CMD does not wait for the user that sleeps.
 in_time()
 {
 	local t0=$SECONDS
@@ -52,7 +52,7 @@ others_work()
 	asleep 1
 }
 
-# The path's queue pairs are gone, as many as another one has.
+# The path's queue pairs are gone; the other path has as many.
 queues_gone() { [ "$(server_objects qp)" -eq "$1" ]; }
 
 path_ends()
@@ -64,7 +64,7 @@ path_ends()
 	in_time wait_for 5 queues_gone $((qps / 2))
 }
 
-# The client is back while who took its requests sleeps.
+# The path reconnects while the user that took its requests sleeps.
 comes_back()
 {
 	in_time write "$(path client "$A")/reconnect" 1
@@ -77,8 +77,8 @@ second_path()
 	paths_up 2
 }
 
-# What slept may now find its path gone; the client asks again, and is answered.
-# Each time it is woken one of each connection goes on.
+# A user that wakes up may find its path gone; the client sends the request again, and gets an
+# answer. Each release wakes one sleeper per connection.
 all_answered()
 {
 	local i

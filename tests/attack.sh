@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: clients that break the protocol are refused or cut off, while an honest one does verified IO
+# desc: clients that break the protocol are refused or cut off, while an honest client does verified IO
 # topology: single
 # timeout: 300
 # seconds: 60
@@ -11,17 +11,17 @@
 . "$(dirname "$0")/lib/peer.sh"
 require fio rdma
 
-# A depth that is no power of two leaves values that name no chunk.
+# With a depth that is no power of two, some values name no chunk.
 DEPTH=100
 
-# What does not depend on what becomes of keys is tried with one mode only.
+# Cases in which the mode of keys plays no role run in one mode only.
 HANDSHAKE='private-data|bad-|cid-|cons|one-con|unknown|info-|name-|leave-early|half-open'
 
-# Takes the 30 s that a handshake may take; half-open.sh shows more of it.
+# This case takes the 30 s that a handshake may take; half-open.sh covers more of it.
 SLOW='^half-open$'
 [ -z "${RTRS_LONG:-}" ] || SLOW='^$'
 
-# What will do where all tests cannot be run (RTRS_CORE): some of each kind.
+# Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
 CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|guess-key|leave-busy|same-behind-answer)$'
 
@@ -30,27 +30,26 @@ cases()
 	"$RTRS_PEER" --list | awk '$1 == "client" { print $2 }' | grep -E "${RTRS_CORE:+$CORE}"
 }
 
-# What the server counts, over all clients.
+# The server's count of violations, over all clients.
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 
-# Not counted: what breaks no rule, what is refused as any request to connect may
-# be, and what the device refuses without telling the server more than that the
-# connection failed.
+# Cases that the server does not count: they break no rule, or are refused like any connect request
+# may be, or the device refuses them and tells the server only that the connection failed.
 RULES='honest|same-|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
 REFUSED='unknown-session|cid-taken|cons-change|name-'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly'
 UNCOUNTED="^($RULES|$REFUSED|$DEVICE)"
 
-# reason CASE: what the server has to say, an extended regular expression. Nothing of what
-# breaks no rule. Of each line the log has no more than ten in five seconds; what a path is
-# closed for is in events, too, all of it.
+# reason CASE: the server's message for the case, an extended regular expression; empty for a case
+# that breaks no rule. The log is limited to ten of each line in five seconds. The reasons for
+# closing a path are in trace events too, without a limit.
 reason()
 {
 	case $1 in
 	no-private-data | bad-magic) echo 'connection refused: bad magic' ;;
 	bad-version) echo 'connection refused: unsupported protocol version' ;;
 	cid-of-nobody) echo 'connection refused: bad connection id' ;;
-	# The connection manager fills up what is missing with zeroes.
+	# The connection manager pads missing bytes with zeroes.
 	short-private-data | no-cons | one-con | many-cons) echo 'connection refused: bad number of connections' ;;
 	unknown-session) echo 'connection [0-9] of [0-9] refused: -6( |$)' ;;
 	cid-taken | cons-change) echo 'connection [0-9] of [0-9] refused: -104( |$)' ;;
@@ -74,9 +73,9 @@ reason()
 	send-nothing-* | send-value-* | invalidate*) echo 'message on a connection for writes' ;;
 	hb-*-io) echo 'heartbeat on an IO connection' ;;
 	wrong-key | write-* | *-key) echo 'memory that is not the client.s|the device refused an access' ;;
-	# What only the device sees, and it does not say much.
+	# Only the device sees these, and it reports few details.
 	info-long | info-twice | send-on-*) echo 'receive failed: ' ;;
-	# Ended handshakes are what the crowd before it left too many lines of.
+	# The crowd before this case has ended so many handshakes that the log limit drops the line.
 	io-before-info) ;;
 	read-chunk-directly) echo 'connected -> closing ' ;;
 	read-*) echo 'bad descriptor length' ;;
@@ -84,10 +83,10 @@ reason()
 	esac
 }
 
-# What is logged becomes an event as well, so that all of it is in its order.
+# Trace the log lines too: then messages and events are in one order.
 EVENTS=(printk/console rtrs_srv/rtrs_srv_violation rtrs_srv/rtrs_srv_path_state)
 
-# told: on a line for each case, its name and what the server said meanwhile.
+# told: print a line for each case, with its name and what the server said meanwhile.
 told()
 {
 	awk '
@@ -104,7 +103,7 @@ told()
 		END { if (name) print name text }' "$TRACE/trace"
 }
 
-# The log has at least those that came first.
+# Despite its limit the log has at least the first messages.
 logged()
 {
 	dmesg_since_start | grep -E 'rtrs_server: .*: (bad|unexpected|offset|heartbeat|answer|memory) ' >"$TMP/logged" ||
@@ -116,8 +115,8 @@ logged()
 	}
 }
 
-# results MODE CASE...: each case of the attacker is one of ours, by what the
-# attacker and the server have to say about it. Without a process for each: there are many.
+# results MODE CASE...: a case of this test for each of the attacker's, by the reports of attacker
+# and server. It starts no process per case, as there are many.
 results()
 {
 	local ai=$1 line c why ok
@@ -148,7 +147,7 @@ results()
 	done
 }
 
-# That it stays connected, and without an error, is looked at in the end.
+# The end of the test checks that the honest session stays connected, and without an error.
 impostor()
 {
 	local i

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: text that means nothing is -EINVAL in every file, and changes nothing
+# desc: text without a meaning is -EINVAL in every file, and changes nothing
 # topology: single
 # timeout: 120
 # seconds: 45
@@ -15,7 +15,7 @@ LONG=$(head -c 4096 /dev/zero | tr '\0' 1)
 
 map() { map_rnbd bad /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"; }
 
-# raw FILE FORMAT: like write, with all that printf knows; NUL, say.
+# raw FILE FORMAT: like write, but with the escapes of printf, NUL for example.
 raw()
 {
 	# shellcheck disable=SC2059
@@ -29,7 +29,7 @@ state()
 	find "$S/" "/sys/class/rtrs-server/bad/" ! -path '*/power*' | sort
 }
 
-# refused FILE FORMAT...: each is EINVAL and leaves all as it was.
+# refused FILE FORMAT...: each write is EINVAL and changes nothing.
 refused()
 {
 	local file=$1 text bad=0
@@ -46,7 +46,7 @@ refused()
 	return "$bad"
 }
 
-# RNBD checks its own words; a path it hands on as it is.
+# RNBD checks its own words, but passes a path on as it is.
 bad_map()
 {
 	local text bad=0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one of two links connects and drops all large packets: after some losses its path is a last resort, until the link is well
+# desc: one of two links connects but drops all large packets: after some losses its path is a last resort, until the link is well
 # topology: pair
 # timeout: 300
 # seconds: 75
@@ -11,8 +11,8 @@
 require fio rdma tc
 
 SESS=$CLT/hole
-# Losses that have no consequence, see rtrs_client/logic/trial.rs; seconds of the first trial. Each
-# one is twice as long as the one before.
+# Number of losses without a consequence, see rtrs_client/logic/trial.rs; seconds of the first
+# trial. Each trial is twice as long as the one before.
 FREE=4
 FIRST=8
 
@@ -21,7 +21,7 @@ dir() { path_dir hole "$(path "$1")"; }
 map() { map_rnbd hole /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
-# Of 1 KiB and more, which is the most that soft RoCE makes of 4 KiB of data.
+# Drop packets of 1 KiB and more: soft RoCE splits 4 KiB of data into packets of at most that size.
 hole()
 {
 	local match
@@ -46,7 +46,7 @@ carries()
 	wait_for 20 eval "[ \$(path_ios '$(dir "$1")') -gt $((before + 20)) ]"
 }
 
-# It comes up, gets work, and is lost, some times. A trial is looked at once per heartbeat.
+# The path connects, gets IO, and is lost, several times. The trial is checked once per heartbeat.
 flaps()
 {
 	local losses
@@ -59,8 +59,8 @@ flaps()
 	[ "$losses" -ge $((FREE + 1)) ]
 }
 
-# Nothing goes over it, and so it stands. In the second trial, as what is left of the first one may
-# be short.
+# The path gets no IO, and so stays connected. This is the second trial, as the rest of the first
+# one may be short.
 spared()
 {
 	local before losses
@@ -76,8 +76,8 @@ spared()
 	[ "$(cut -d ' ' -f 1 "$(dir 1)/stats/reconnects")" = "$losses" ]
 }
 
-# Where it is the only one it is taken. This is still the second trial: without the hole there is no
-# loss that a third one could follow.
+# The path on trial is used if it is the only one. This is still the second trial: without the hole
+# no loss follows that could start a third one.
 last_resort()
 {
 	local rc=0 left
@@ -98,7 +98,7 @@ dropped_some()
 	tc -s filter show dev eth1 ingress | grep -E 'dropped [1-9]'
 }
 
-# The operator knows better.
+# The operator's reconnect ends the trial.
 forgiven()
 {
 	write "$(dir 1)/reconnect" 1
@@ -128,7 +128,7 @@ client_role()
 	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" round-robin
-	# Soft RoCE does not give up, and its heartbeats are small.
+	# Soft RoCE does not give up on lost packets, and its heartbeats are small enough to pass.
 	write "$SESS/heartbeat_interval_ms" $((500 * RTRS_TIME_SCALE))
 	write "$SESS/request_timeout_ms" $((1000 * RTRS_TIME_SCALE))
 	load_start "$(dev)"

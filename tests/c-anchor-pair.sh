@@ -26,8 +26,8 @@ two_paths()
 	[ "$(cat /sys/class/rtrs-client/anchor/paths/*/state | sort -u)" = connected ]
 }
 
-# Mainline's client takes requests for lost that are merely late, as they are on
-# a debug kernel; that says nothing about us.
+# Mainline's client takes late requests for lost, and on a debug kernel requests are late. That says
+# nothing about the Rust modules.
 [ "$RTRS_TIME_SCALE" = 1 ] || skip_all "mainline's modules alone fail IO on a machine this slow"
 
 io() { fio_verify "$(cat "$TMP/dev")" 4M; }

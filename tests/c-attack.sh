@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the attacks do hurt: mainline's server falls for those ours has to withstand
+# desc: the attacks do hurt: mainline's server falls for attacks that the Rust server has to withstand
 # topology: single
 # timeout: 300
 # default: no
@@ -10,12 +10,12 @@
 . "$(dirname "$0")/lib/peer.sh"
 require rdma
 
-# Nothing that makes that server warn or crash: a guest that reports about
-# itself fails the test. What is left shows in what the attacker gets. What becomes of a chunk that
-# nothing was written to depends on what was in that memory.
+# Attacks that make mainline's server warn or crash are left out: the kernel's report would fail the
+# test. The effect of the others is in what the attacker gets. The content of a chunk that nothing
+# was written to depends on what was in that memory before.
 
-# falls_for CASE: the attack was made, and the server goes on as if it was none. Any other failure
-# would be the attacker's own.
+# falls_for CASE: the attack was carried out, and the server goes on as if nothing had happened. Any
+# other failure would be a fault of the attacker.
 falls_for()
 {
 	peer_attack "$1" --seed 1 --patience 5 >"$TMP/attack" 2>&1 || true
@@ -28,7 +28,7 @@ withstands()
 	peer_attack "$1" --seed 1 --patience 5
 }
 
-# Longer than ours keeps anybody. One of them does not wait for its end.
+# Longer than the Rust server keeps any client. One of the attackers does not wait for the end.
 never_given_up()
 {
 	"$RTRS_PEER" half-open --addr 10.9.0.1 --count 8 --deadline 45 >"$TMP/half" 2>&1 || true

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: error answers, late answers, permits, and ends of session and server with requests in flight
+# desc: error answers, late answers, permits, and the end of a session or server with requests in flight
 # topology: single
 # timeout: 300
 # seconds: 60
@@ -15,10 +15,10 @@ load() { load_test "always_invalidate=$1" "sess_queue_depth=$DEPTH"; }
 open_session() { rt open name=m path=ip:10.9.0.1; }
 connected() { rt limits "name=$1" "tag=limits-$1" && [ "$(field "limits-$1" connected)" = 1 ]; }
 
-# fail_after SESSION SECONDS: how long its requests wait for a path.
+# fail_after SESSION SECONDS: set how long its requests wait for a path.
 fail_after() { write "/sys/class/rtrs-client/$1/fast_io_fail_tmo" "$2"; }
 
-# answers ERRNO... : arrive as they were sent, for all kinds of requests.
+# answers ERRNO...: each errno arrives as it was sent, for all kinds of requests.
 answers()
 {
 	local errno
@@ -30,7 +30,7 @@ answers()
 	done
 }
 
-# becomes ERRNO OTHER...: what does not fit the wire arrives as another one.
+# becomes ERRNO OTHER...: an errno that must not go over the wire arrives as OTHER.
 becomes()
 {
 	while [ "$#" -gt 0 ]; do
@@ -39,7 +39,7 @@ becomes()
 	done
 }
 
-# Answered by others, in another order, after a while; with and without error.
+# Work items or timers answer, later and in another order; with and without an error.
 contexts()
 {
 	local how errno
@@ -62,14 +62,15 @@ late_answers()
 	both m how=timer delay=400 count="$DEPTH" depth="$DEPTH" len=8192 &&
 		both m how=work delay=400 count="$DEPTH" depth="$DEPTH" len=8192 &&
 		both m how=timer delay=400 count=8 depth=4 con=admin errno=28 expect=-28 || return
-	# Those of the service connection take two times as long, there and back; less a few ticks.
+	# Eight delays, less a few ticks: each line writes, then reads, and the one on the service
+	# connection takes two batches for each.
 	[ $(($(ms_now) - before)) -ge $((8 * 390)) ] || {
 		echo "answered too early"
 		return 1
 	}
 }
 
-# Late answers do not hold up others on the same connections.
+# Late answers do not hold up other requests on the same connections.
 overtaking()
 {
 	rt_start io name=m tag=late how=work delay=$((2000 * RTRS_TIME_SCALE)) count=8 depth=8 len=4096
@@ -90,8 +91,8 @@ permits()
 	}
 }
 
-# While others have them all, one who does not wait goes away empty-handed, and
-# one who does gets one in the end.
+# All permits are taken. A request that does not wait gets none; one that waits gets a permit in the
+# end.
 shortage()
 {
 	rt_start permits name=m tag=permits hold=$((1500 * RTRS_TIME_SCALE))
@@ -115,8 +116,8 @@ foreign()
 		rt foreign name=other other=m tag=foreign && rt close name=other
 }
 
-# drop_in_flight KEY=VALUE...: a session is dropped while the server holds its
-# requests. All are completed, once, and the session is gone before it answers.
+# drop_in_flight KEY=VALUE...: drop a session while the server holds its requests. Each request
+# completes once, and the session is gone before the server answers.
 drop_in_flight()
 {
 	rt open name=d path=ip:10.9.0.1 &&
@@ -136,7 +137,7 @@ drops()
 		drop_in_flight len=0 dir=read
 }
 
-# As fast as it goes, dropped in full flight: no matter what becomes of each.
+# Drop sessions at full speed. Any result of a request will do.
 drop_running()
 {
 	local i
@@ -148,8 +149,8 @@ drop_running()
 	balanced
 }
 
-# The server closes and holds all requests meanwhile: they are aborted, though
-# it never answers them, and it waits until it can.
+# The server closes while it holds all requests. The client aborts them without an answer, and the
+# close waits until the server can answer them.
 server_gone()
 {
 	fail_after m 0 && both m count=16 depth=4 || return
@@ -169,14 +170,14 @@ server_gone()
 	refuses 103 io name=m && rt release && wait "$!" && balanced
 }
 
-# And comes back: the session finds it by itself.
+# The server comes back: the session reconnects by itself.
 server_back()
 {
 	rt serve && wait_for 20 connected m && both m count=200 depth=32
 }
 
-# The server goes in the middle of things: what it did is complete, what it did
-# not is aborted, nothing is lost or told twice.
+# The server closes at full speed. Requests it has answered are complete, the others are aborted;
+# none is lost or completed twice.
 server_gone_running()
 {
 	rt_start io name=m tag=w count=50000 depth=24 expect=any
@@ -195,7 +196,7 @@ server_gone_running()
 	balanced && server_back
 }
 
-# cut SIDE FILE: writes to the file of the path of session m, if it is there.
+# cut SIDE FILE: write to FILE of the path of session m, if it is there.
 cut()
 {
 	local f
@@ -205,8 +206,8 @@ cut()
 	done
 }
 
-# way_lost SIDE FILE: under way, again and again. Nobody is told, requests wait
-# until there is a way again, and are sent again.
+# way_lost SIDE FILE: the path is lost under load, three times. The user does not notice: requests
+# wait until there is a path again, and are sent again.
 way_lost()
 {
 	local i
@@ -225,8 +226,7 @@ way_lost()
 	rt_wait && wait_for 20 connected m && balanced
 }
 
-# Dropped while there is no way and requests wait for one, which they would do for
-# a minute.
+# Drop a session while its requests wait for a path, which they would do for a minute.
 drop_waiting()
 {
 	local t0
@@ -238,14 +238,14 @@ drop_waiting()
 	[ "$t0" -lt $((5000 * RTRS_TIME_SCALE)) ] || late "that took $t0 ms"
 }
 
-# no_way: session d has one path, which is not connected
+# no_way: open session d with one path, which is not connected.
 no_way()
 {
 	rt open name=d path=ip:10.9.0.1 && write "$(echo /sys/class/rtrs-client/d/paths/*/disconnect)" 1
 }
 
-# With "off" requests wait for ever; a time that is given later holds for those
-# that wait already, counted from when the path was lost.
+# With "off" requests wait for ever. A timeout that is set later also holds for requests that wait
+# already, counted from when the path was lost.
 waits_for_ever()
 {
 	no_way && fail_after d 1 && fail_after d off || return
@@ -260,10 +260,10 @@ waits_for_ever()
 		balanced
 }
 
-# failing 0|1: would a request fail at once? RNBD is told by rtrs_clt_query().
+# failing 0|1: would a request fail at once? rtrs_clt_query() tells RNBD the same.
 failing() { rt limits name=d tag=limits && [ "$(field limits failing) $(field limits connected)" = "$1 0" ]; }
 
-# While there is time, a way that is lost is nothing that a user has to know of.
+# While requests may still wait, a lost path does not matter to the user.
 time_to_wait()
 {
 	no_way && fail_after d off && failing 0 || return
@@ -271,7 +271,7 @@ time_to_wait()
 	fail_after d 60 && failing 0 && fail_after d 0 && failing 1 && rt close name=d && balanced
 }
 
-# waiting_shown NAME N: so many of its requests wait for a path.
+# waiting_shown NAME N: debugfs shows that N requests of NAME wait for a path.
 waiting_shown()
 {
 	grep -Eq "^$1 +- .* path: $2\$" /sys/kernel/debug/rtrs_client/requests || {
@@ -280,7 +280,7 @@ waiting_shown()
 	}
 }
 
-# Nobody waits for a path of a session that has none any more.
+# Requests do not wait for a path if the session has no path left.
 last_path_removed()
 {
 	no_way && fail_after d 60 || return
@@ -294,8 +294,8 @@ last_path_removed()
 lost() { [ "$(total client_disconnected)" = "$1" ]; }
 back() { [ "$(total client_reconnected)" = "$1" ]; }
 
-# The user is told, once, that requests fail for want of a path, that there is one again, and that
-# the last one was removed; but not of what they do themselves.
+# The user is told once that requests fail for lack of a path, once that there is a path again, and
+# once that the last path was removed; but not of its own actions.
 user_is_told()
 {
 	local lost back path
@@ -318,7 +318,7 @@ turned_away()
 		[ ! -e /sys/class/rtrs-client/t ] && rt unserve port=1235 && both m count=16 depth=4
 }
 
-# Who uses a module keeps it; who goes takes its sessions along.
+# A module in use cannot be unloaded. When a user's module goes, its sessions go with it.
 unload()
 {
 	rt open name=u1 path=ip:10.9.0.1 && rt open name=u2 path=ip:10.9.0.1 &&
@@ -335,10 +335,10 @@ must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
 resource_snapshot
 defer unload_modules
-# beyond_core NAME CMD...: a case that takes its time, and is left out where not all tests can be run.
+# beyond_core NAME CMD...: a long case, left out on kernels that run only part of each test.
 beyond_core() { [ -n "${RTRS_CORE:-}" ] || check "$@"; }
 
-# of_the_client AI: what becomes of keys has no part in it.
+# of_the_client AI: cases in which the mode of keys plays no role.
 of_the_client()
 {
 	check "$1: errors that are no use outside become others" \
@@ -356,7 +356,7 @@ of_the_client()
 	check "$1: a server turns clients away" turned_away
 }
 
-# One mode will do where all tests cannot be run.
+# One mode is enough on kernels that run only part of each test.
 MODES="Y N"
 [ -z "${RTRS_CORE:-}" ] || MODES=Y
 for ai in $MODES; do

@@ -28,7 +28,7 @@ limits()
 	}
 }
 
-# sizes SIZE...: one request, some at a time, and as many as there are permits.
+# sizes SIZE...: one request, several at a time, and as many as there are permits.
 sizes()
 {
 	local len
@@ -40,7 +40,7 @@ sizes()
 	done
 }
 
-# offsets SIZE...: anywhere in a page.
+# offsets SIZE...: buffers that start anywhere in a page.
 offsets()
 {
 	local len off
@@ -52,7 +52,7 @@ offsets()
 	done
 }
 
-# segments N...: pages, but for where the first starts and the last ends.
+# segments N...: whole pages, except where the first segment starts and the last one ends.
 segments()
 {
 	local n off tail
@@ -67,7 +67,7 @@ segments()
 	done
 }
 
-# A device can be told to gather any pieces, as long as they are few.
+# A device can gather segments of any shape, as long as they are few.
 gaps()
 {
 	local n
@@ -78,7 +78,7 @@ gaps()
 	done
 }
 
-# What is copied may be anywhere: in gaps, in more pieces than a message has elements.
+# Data that is copied may have any shape: gaps, or more segments than a message has elements.
 copied()
 {
 	local n
@@ -87,12 +87,12 @@ copied()
 		both m segs="$n" shape=gaps off=100 len="$((n * 100))" count=8 depth=8 &&
 			both m segs="$n" shape=gaps off=100 len="$((4096 / n * n))" count=8 depth=8 || return
 	done
-	# Around the most that is.
+	# Sizes around the largest that is copied.
 	both m len=4095 count="$DEPTH" depth="$DEPTH" && both m len=4096 count="$DEPTH" depth="$DEPTH" &&
 		both m len=4097 count="$DEPTH" depth="$DEPTH"
 }
 
-# What can only be registered must not have gaps. Others are not affected.
+# Data that can only be registered must not have gaps. Other requests are not affected.
 no_gaps()
 {
 	io m segs=8 shape=gaps off=100 len=8000 expect=-22 count=20 &&
@@ -111,7 +111,7 @@ dataless()
 	both m len=0 count=100 depth=16 && both m len=0 msg=0 count=100 depth=16
 }
 
-# All of that on the connection for what must not queue behind IO.
+# The same variety on the connection for requests that must not queue behind IO.
 admin()
 {
 	both m con=admin len=0 count=16 depth=4 &&
@@ -121,7 +121,7 @@ admin()
 		both m con=admin len=20000 segs=5 off=100 count=16 depth=8
 }
 
-# The next request is submitted by the completion of the last one.
+# The completion of a request submits the next one.
 chain()
 {
 	local before
@@ -141,7 +141,7 @@ on_cpu()
 	taskset -cp "$1" "$BASHPID" >/dev/null && rt "${@:2}"
 }
 
-# Permits of all CPUs at once, more requests wanted than there are permits.
+# Permits of all CPUs at once; the CPUs want more requests than there are permits.
 cpus()
 {
 	local cpu

@@ -76,7 +76,7 @@ main()
 	"$RTRS_ENV/c-peer.sh" "$platform" >/dev/null
 	"$RTRS_ENV/peer.sh" >/dev/null
 	if [ "$build" = yes ]; then
-		# Only one test wants the modules of another version.
+		# Only one test needs the modules of another version.
 		[ "${#names[@]}" -eq 0 ] || RTRS_STALE=no
 		for f in "${names[@]}"; do
 			# shellcheck disable=SC2053 # a pattern
@@ -102,5 +102,5 @@ main()
 	exit "$rc"
 }
 
-# The shell reads a script as it goes; it must not read one that is edited.
+# The shell reads a script while it runs. With main at the end, edits meanwhile do no harm.
 main "$@"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server's life with mainline clients: parameters, sysfs, disconnect, crash, unload under IO
+# desc: the server with mainline clients: parameters, sysfs, disconnect, crash, unload under IO
 # topology: pair
 # timeout: 420
 # seconds: 70
@@ -71,8 +71,8 @@ disconnect_path()
 	wait_for 5 path_count 1
 }
 
-# come_back: mainline's client waits for half a minute before it does so by itself, which it does
-# with RTRS_LONG.
+# come_back: mainline's client waits half a minute before it reconnects by itself. With RTRS_LONG
+# the test waits for that.
 come_back()
 {
 	local p

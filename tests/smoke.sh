@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: our modules under RNBD in one kernel: map, verify, unmap; the one to run first
+# desc: map, verify and unmap with the Rust modules under RNBD in one kernel: the first test to run
 # topology: single
 # timeout: 90
 # seconds: 18
