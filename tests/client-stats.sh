@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: statistics, states, events, debugfs and tracepoints of the client say what happens
+# desc: statistics, states, events, debugfs and tracepoints of the client show what happens
 # topology: single
 # timeout: 300
 
@@ -14,7 +14,7 @@ PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 FILES="rdma reconnects cpu_migration cpu_migration_from cpu_migration_to sg_entries rdma_lat
 	rdma_lat_us wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_client
-# Seconds that a path which has just been connected may be so, and nanoseconds that the slow disk
+# Pattern for the seconds since a path was connected just now, and nanoseconds that the slow disk
 # takes.
 SOON=0
 SLOW=2000000000
@@ -59,7 +59,7 @@ formats()
 	matches "$p0/request_latency" "$n ns "
 }
 
-# Everything that is submitted is counted once, in all tables.
+# Each request submitted counts once, in all tables.
 counts()
 {
 	local bytes extra max
@@ -69,7 +69,7 @@ counts()
 	same "writes" "$(nth "$p0/stats/rdma" 3)" 1000
 	bytes=$(nth "$p0/stats/rdma" 4)
 	extra=$((bytes - 1000 * 4096))
-	# The user's header is counted, and is the same for all.
+	# The user's header counts too, and has the same size in all requests.
 	[ "$extra" -gt 0 ] && [ $((extra % 1000)) -eq 0 ] && [ "$extra" -lt 128000 ] || {
 		echo "$bytes bytes"
 		return 1
@@ -93,8 +93,8 @@ counts()
 
 beats() { [ "$(nth "$p0/cur_latency" 1)" -gt 0 ]; }
 
-# Requests that the slow disk has for seconds count in one average; what is measured by heartbeats
-# meanwhile knows nothing of them.
+# Requests that wait for the slow disk count in one of the averages. The other one is measured by
+# heartbeats, and is not affected.
 latencies()
 {
 	local -i beat request
@@ -110,8 +110,8 @@ latencies()
 	[ "$request" -gt "$beat" ]
 }
 
-# What CPU 0 submits is expected back there. Soft RoCE answers where its work items run: that is
-# made to be CPU 1.
+# The answers to requests of CPU 0 are expected there. Soft RoCE handles answers where its work
+# items run; the mask of workqueues makes that CPU 1.
 migrations()
 {
 	local unbound=/sys/devices/virtual/workqueue/cpumask was rc=0 n
@@ -177,7 +177,7 @@ bad_resets()
 	done
 }
 
-# Under load: something is in flight, and resets do not lose track of it.
+# Under load: requests are in flight, and resets do not lose count of them.
 inflight()
 {
 	local fio n max=0 i
@@ -211,7 +211,7 @@ reconnect()
 	matches "$p0/stats/reconnects" "0 0 "
 }
 
-# slow_reads: eight at a time.
+# slow_reads: eight reads at a time.
 slow_reads()
 {
 	fio --name=slow --filename="/dev/$(cat "$TMP/slow")" --direct=1 --ioengine=libaio \
@@ -220,7 +220,7 @@ slow_reads()
 
 has_requests() { [ "$(nth "$p1/stats/rdma" 5)" -gt 0 ]; }
 
-# Requests that are with a slow disk when their path is reconnected go to the other one.
+# Requests wait for the slow disk when their path is reconnected: they go over the other path.
 failover()
 {
 	local fio n
@@ -243,7 +243,7 @@ failover()
 
 has_event()
 {
-	# Variables of an event are in one paragraph.
+	# The variables of an event are in one paragraph.
 	awk -v RS= -v event="RTRS_EVENT=$1" -v state="RTRS_STATE=$2" \
 		-v path="${3:+RTRS_PATH=$3}" '
 		index($0 "\n", event "\n") && index($0 "\n", state "\n") && index($0 "\n", path "\n") &&
@@ -281,7 +281,7 @@ told()
 }
 
 #
-# What an operator would have in /etc/udev/rules.d
+# A rule as an operator has it in /etc/udev/rules.d
 #
 
 UDEVD=/usr/lib/systemd/systemd-udevd
@@ -293,7 +293,7 @@ udev_up()
 	cat >$RULES <<-EOF
 		SUBSYSTEM=="rtrs-client", ACTION=="change", ENV{RTRS_EVENT}=="path_down", RUN+="/bin/sh -c 'env >>$TMP/udev'"
 	EOF
-	# A machine may have it running, a guest has not.
+	# A machine may have udev running already, a guest has not.
 	if udevadm control --ping --timeout=2 2>/dev/null; then
 		udevadm control --reload
 	else
@@ -317,7 +317,7 @@ rule_acts()
 	grep -qx "RTRS_PATHS_UP=1" "$TMP/udev"
 	write "$p1/reconnect" 1
 	matches "$SESS/state" "connected 2/2 "
-	# Nothing that came up called the rule.
+	# Nothing that came up has called the rule.
 	udevadm settle --timeout=10
 	same "calls" "$(grep -c '^RTRS_PATH=' "$TMP/udev")" 1
 }
@@ -398,8 +398,7 @@ trace_all()
 	traced 1 "rtrs_clt_path_state: .*path=${PATHS[1]} .*connected -> "
 }
 
-# Requests that are with the slow disk when the server ends all paths: they fail
-# over, wait, and go on.
+# Requests wait for the slow disk when the server ends all paths: they fail over, wait, and go on.
 lose_all()
 {
 	local fio
@@ -427,7 +426,7 @@ trace_losses()
 	traced 1 'rtrs_clt_issue: sess=stats .*dir=READ data=4096 .*failover=1'
 }
 
-# The events with the tool that people have.
+# The events, with the tool that users have.
 trace_cmd()
 {
 	trace-cmd record -q -e rtrs_clt -o "$TMP/trace.dat" fio --name=traced \
@@ -439,8 +438,8 @@ trace_cmd()
 	traced 100 'rtrs_clt_complete: .*sess=stats .*result=0'
 }
 
-# It shows the fields as they are, and leaves out what is 0. Now and then it misses an event, of
-# any kind; trace_all has counted them.
+# perf shows the fields as they are, and leaves out those that are 0. Now and then it misses an
+# event of any kind; trace_all has counted them.
 perf_trace()
 {
 	command -v perf >/dev/null || skip "perf is not installed"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: connections of a path are made at the same time: nearly twice as many take as long
+# desc: connections of a path are made at the same time: nearly twice as many take no longer
 # topology: pair
 # timeout: 120
 # seconds: 40
@@ -11,15 +11,15 @@
 . "$RTRS_LIB/load.sh"
 require rdma tc
 
-# So long that nothing is sent twice only because the link is slow.
+# A timeout so long that a slow link alone does not cause a packet to be sent again.
 export RTRS_ACK_TIMEOUT=20
-# Milliseconds that a message to the server takes, so many that nothing else does.
+# Milliseconds that a message to the server takes: long beside all other steps.
 DELAY=$((400 * (RTRS_TIME_SCALE > 1 ? 3 : 1)))
 CPUS=$(nproc)
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
 
-# A session with a connection for each CPU, and one that has as many again, for polling.
+# One session with a connection for each CPU, and one with as many again, for polling.
 map()
 {
 	map_rnbd few /dev/nullb0 "$(path 0)" >"$TMP/few"
@@ -35,12 +35,12 @@ unmap()
 slow_down()
 {
 	tc qdisc replace dev eth1 root netem delay "${DELAY}ms"
-	# Whose address is whose is not what is measured.
+	# The time to resolve addresses must not be part of the measurement.
 	neighbour_retrans 1 $((2 * DELAY))
 	ping -c 1 -W 5 -q "$(pair_addr 1 server)"
 }
 
-# connect SESSION CONNECTIONS: the fastest of three times, in milliseconds, in $TMP/SESSION.ms
+# connect SESSION CONNECTIONS: write the fastest of three times to $TMP/SESSION.ms, in milliseconds.
 connect()
 {
 	local i t0 ms n best=1000000
@@ -60,7 +60,7 @@ connect()
 	echo "$best" >"$TMP/$1.ms"
 }
 
-# One after the other they would take a message's time more each, at the least.
+# If connections were made one after the other, each would add at least the time of a message.
 compare()
 {
 	local few many

@@ -26,7 +26,8 @@ dev() { cat "$TMP/dev"; }
 
 busy() { [ "$(path_count "$(dir 1)" 5)" -ge 4 ]; }
 
-# end_path: how long its requests waited, in milliseconds, in $TMP/ms, and how many these were
+# end_path: end a path; write to $TMP/ms how long its requests waited, in milliseconds, and how many
+# there were.
 end_path()
 {
 	trace_begin "${EVENTS[@]}"
@@ -52,7 +53,7 @@ no_io_failed()
 held_back() { [ "$(nth "$TMP/ms" 1)" -ge "$FENCE" ]; }
 not_held_back() { [ "$(nth "$TMP/ms" 1)" -lt "$SOON" ] || late "$(nth "$TMP/ms" 1) ms"; }
 
-# towards WHOM CMD
+# towards SERVER CMD
 towards()
 {
 	barrier "$1-listening"

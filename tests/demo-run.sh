@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What "make demo" does: set up and build what is missing, then run
-# tests/demo.sh in a guest and show what it says as it says it.
+# What "make demo" runs: set up and build what is missing, then run tests/demo.sh in a guest and
+# show its output at once.
 
 set -euo pipefail
 # shellcheck source=env/lib.sh
@@ -30,5 +30,5 @@ main()
 	exit "$rc"
 }
 
-# The shell reads a script as it goes; it must not read one that is edited.
+# The shell reads a script while it runs. With main at the end, edits meanwhile do no harm.
 main "$@"

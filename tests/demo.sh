@@ -1,10 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The demonstration: an ext4 file system on a disk that is reached over RDMA
-# through unmodified RNBD, on a kernel as the distribution ships it, with both
-# settings of always_invalidate, and gone again without a trace. Runs in a
-# guest, by "make demo".
+# The demonstration: an ext4 file system on a disk that is reached over RDMA through unmodified
+# RNBD, on a kernel as the distribution ships it, with both settings of always_invalidate, then
+# removed without a trace. Runs in a guest, by "make demo".
 #
 # RTRS_DEMO_IMPL=c shows the same with mainline's own modules.
 
@@ -35,14 +34,14 @@ say()
 	printf '   %s\n' "$*"
 }
 
-# run CMD...: show the command and what it says.
+# run CMD...: show the command and its output.
 run()
 {
 	printf '   $ %s\n' "$*"
 	"$@" 2>&1 | sed 's/^/     /'
 }
 
-# result TEXT: for the summary.
+# result TEXT: add a line to the summary.
 result()
 {
 	SUMMARY+=("$*")
@@ -62,7 +61,7 @@ ended()
 	[ "$status" -eq 0 ] || {
 		printf '\nDEMO FAILED with status %d; end of the kernel log:\n' "$status"
 		dmesg | tail -n 25 | sed 's/^/     /'
-		# Others have a meaning, 4 that of a skip.
+		# Other statuses have a meaning, 4 that of a skip.
 		status=1
 	}
 	exit "$status"
@@ -74,7 +73,7 @@ rtrs_modules()
 	lsmod | awk 'NR == 1 || $1 ~ /^(rtrs|rnbd|rdma|ib_core)/'
 }
 
-# tree DIR: files with their content; those that are written to only by name.
+# tree DIR: files with their content; write-only files without.
 tree()
 (
 	f='' text=''
@@ -136,7 +135,7 @@ rate()
 	result "always_invalidate=$1: 4k $2, queue depth 32: $iops IOPS"
 }
 
-# What is between loading and unloading, in both modes.
+# The steps between loading and unloading, in both modes.
 story()
 {
 	local mode=$1
@@ -151,7 +150,7 @@ story()
 
 	if [ ! -f "$SUMS" ]; then
 		title "A file system on it"
-		# The part behind it is for fio.
+		# The part of the disk after it is for fio.
 		run mkfs.ext4 -q -F "/dev/$DEVICE" 160M
 		run mount "/dev/$DEVICE" "$MNT"
 		mkdir "$MNT/files"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a device that is removed ends what goes on over it at once, an attempt to connect as well
+# desc: a device that is removed ends all activity over it at once, an attempt to connect too
 # topology: single
 # timeout: 180
 
@@ -13,13 +13,13 @@ require rdma
 A=10.9.1
 B=10.9.2
 SESS=/sys/class/rtrs-client/s
-# Over the device that goes, and over the other; nobody has the third address. There is no ARP here, so that an
-# attempt to connect to it takes 30 s.
+# A path over the device that is removed, and one over the other. Nothing has the address of the
+# third one. There is no ARP here, so that an attempt to connect to it takes 30 s.
 PATH_A=ip:$A.2@ip:$A.1
 PATH_B=ip:$B.2@ip:$B.1
 NOBODY=ip:$A.2@ip:$A.77
 
-# Seconds that something may take which waits for nothing.
+# Seconds within which an operation ends that waits for nothing.
 SOON=$((5 * RTRS_TIME_SCALE))
 
 load() { load_test sess_queue_depth=32; }
@@ -27,7 +27,7 @@ connected() { [ "$(cat "$SESS/paths"/*/state | grep -c '^connected$')" = "$1" ];
 remove_device() { rdma link delete rxeA; }
 add_device() { rdma link add rxeA type rxe netdev drxeA; }
 path_is() { [ "$(cat "$SESS/paths/$PATH_A/state")" = "$1" ]; }
-# A path has a directory once it is connected.
+# A path has a directory only once it is connected, so debugfs shows the attempt.
 connecting() { grep -q " ${NOBODY#*@} .* connecting " /sys/kernel/debug/rtrs_client/connections; }
 
 open_session()
@@ -36,7 +36,7 @@ open_session()
 	connected 2
 }
 
-# Some seconds after it has begun, which it does without an answer.
+# The device goes a second after the attempt began, which gets no answer.
 goes_while_connecting()
 {
 	local pid t0
@@ -57,7 +57,7 @@ goes_while_connecting()
 
 in_flight() { [ "$(path_count "$(path_dir s "$PATH_A")" 5)" -gt 0 ]; }
 
-# Each request takes so long that there are some on either path all the time.
+# Each request takes so long that both paths have some in flight all the time.
 goes_while_connected()
 {
 	rt_start io name=s tag=w count=300 depth=16 how=timer delay=200
@@ -68,7 +68,7 @@ goes_while_connected()
 	rt_wait
 	[ "$(field w completed)" = 300 ]
 	balanced
-	# Those that the device took with it went over the other one.
+	# Requests in flight on the removed device went over the other one.
 	[ "$(path_count "$(path_dir s "$PATH_B")" 6)" -gt 0 ] || {
 		echo "nothing was in flight: $(grep . "$SESS"/paths/*/stats/rdma)"
 		return 1

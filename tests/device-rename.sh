@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the RDMA device of a path is renamed: the path is as it was, shows the new name, and is lost and comes back with its port
+# desc: the RDMA device of a path is renamed: the path stays, shows the new name, and is lost and comes back with its port
 # topology: single
 # timeout: 120
 # seconds: 35
@@ -27,17 +27,17 @@ renamed()
 	has_words "$SESS/state" "connected 1/1"
 }
 
-# The device says so: heartbeats would take 25 s.
+# The device reports it: heartbeats would take 25 s.
 port_goes()
 {
 	ip link set drxe0 down
 	wait_for 5 tells "port down"
 	has_words "$SESS/state" disconnected
-	# What it was called last.
+	# The last name of the device.
 	name_is roce0
 }
 
-# At once, not with the next attempt.
+# The path comes back at once, not with the next attempt.
 port_comes()
 {
 	ip link set drxe0 up

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the example of what uses the wrappers alone: an echo over RDMA
+# desc: the example of a module that uses the wrappers alone: an echo over RDMA
 # topology: single
 # timeout: 90
 # seconds: 10
@@ -15,7 +15,7 @@ echo_comes_back()
 	dmesg_has "rtrs_echo: it came back"
 }
 
-# Nobody is there: loading fails in time, and nothing is left of it.
+# Nothing has this address: loading fails in time, and leaves nothing behind.
 nobody_there()
 {
 	! load_one "$RTRS_MODULES" rtrs-echo addr=10.9.0.77

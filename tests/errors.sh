@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: error answers, late answers, permits, and the end of a session or server with requests in flight
+# desc: error answers, late answers, permits, and a session or server that ends with requests in flight
 # topology: single
 # timeout: 300
 # seconds: 60

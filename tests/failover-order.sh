@@ -12,8 +12,8 @@
 . "$RTRS_LIB/observe.sh"
 require fio rdma
 
-# Nanoseconds that the disk takes: longer than the queues of a path take to drain, so that not all
-# requests in flight are answered until then.
+# Nanoseconds that the disk takes: longer than the queues of a path take to drain, so that some
+# requests in flight are not answered before that.
 SLOW=$((200 * 1000000))
 # Connections of a path: one for each CPU, and the service connection.
 CONS=$(($(nproc) + 1))
@@ -26,22 +26,23 @@ map() { map_rnbd order /dev/nullb0 "$P0" "$P1" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 busy() { [ "$(path_count "$(path_dir order "$P1")" 5)" -ge 8 ]; }
 
-# end_path: by the operator; what its owner task did, as "event seconds" a line, in $TMP/steps.
+# end_path: end the path as the operator; write the steps of its owner task to $TMP/steps, as "event
+# seconds" a line.
 end_path()
 {
 	trace_begin "${EVENTS[@]}"
 	wait_for 20 busy
 	write "$(path_dir order "$P1")/disconnect" 1
 	trace_end "${EVENTS[@]}"
-	# "kworker/u8:3-123 [001] ...1. 56.789012: cm_qp_destroy: cm.id=3 ...". The server ends its own
+	# "kworker/u8:3-123 [001] ...1. 56.789012: cm_qp_destroy: cm.id=3 ...". The server ends its
 	# side at the same time, in another task.
 	grep -v '^#' "$TRACE/trace" | sed -E 's/^ *(.*-[0-9]+) +\[.* ([0-9.]+): ([a-z_]+): .*/\1 \3 \2/' >"$TMP/trace"
 	awk '$2 == "rtrs_clt_close_conns" && !owner { owner = $1 } owner && $1 == owner { print $2, $3 }' \
 		"$TMP/trace" >"$TMP/steps"
 }
 
-# count STEP [before|after]: of all of them, or of those before the first request was sent again, or
-# after the last one
+# count STEP [before|after]: number of these steps; with "before" those before the first request was
+# sent again, with "after" those after the last one.
 count()
 {
 	awk -v step="$1" -v where="${2:-}" '
@@ -54,7 +55,7 @@ count()
 		}' "$TMP/steps"
 }
 
-# after STEP: milliseconds from the beginning to the last of these
+# after STEP: milliseconds from the beginning to the last of these steps.
 after()
 {
 	awk -v step="$1" 'NR == 1 { t0 = $2 } $1 == step { t = $2 } END { printf "%.1f\n", (t - t0) * 1000 }' "$TMP/steps"
@@ -63,7 +64,7 @@ after()
 in_order()
 {
 	cat "$TMP/steps"
-	# Of those that were in flight some are answered until the queues are drained.
+	# Some of the requests in flight are answered until the queues are drained.
 	[ "$(count rtrs_clt_failover)" -ge 1 ]
 	same "queue pairs destroyed before a request went on" "$(count cm_qp_destroy before)" "$CONS"
 	same "queue pairs of the path" "$(count cm_qp_destroy)" "$CONS"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a server that is silent is noticed as fast as told, and nobody waits for a path that will not be
+# desc: a silent server is noticed as fast as configured, and nothing waits for a path that will not come
 # topology: pair
 # timeout: 240
 # seconds: 60
@@ -12,13 +12,13 @@ require rdma
 
 SESS=/sys/class/rtrs-client/fast
 MAP=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)")
-# Nobody is there.
+# Nothing has this address.
 NOWHERE=ip:10.9.1.77
 
 map() { map_rnbd fast /dev/nullb0 "$@" >"$TMP/dev"; }
 unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 
-# since T0 LIMIT WHAT: less than LIMIT ms ago.
+# since T0 LIMIT WHAT: fail if T0 is LIMIT ms ago or more.
 since()
 {
 	local ms=$(($(ms_now) - $1))
@@ -44,13 +44,13 @@ params()
 	[ "$(cat $p/fast_io_fail_tmo)" = 180 ]
 	[ "$(cat "$SESS/fast_io_fail_tmo")" = 180 ]
 	[ "$(cat $p/silent_path_ms)" = "$(cat "$SESS/silent_path_ms")" ]
-	# The debug kernel gets others, see load_rtrs.
+	# The debug kernel gets other values, see load_rtrs.
 	[ "$RTRS_TIME_SCALE" -gt 1 ] || [ "$(cat $p/ack_timeout) $(cat $p/silent_path_ms)" = "0 800" ]
 }
 
 state_is() { [ "$(cat "$SESS"/paths/*/state)" = "$1" ]; }
 
-# address add|del: of the client, on the interface of the path
+# address add|del: the client's address on the interface of the path.
 address() { ip addr "$1" "$(pair_addr 0 client)/24" dev eth0; }
 
 # The heartbeats would take 25 s to notice.
@@ -64,8 +64,8 @@ address_goes()
 	dmesg_has 'connected: address is gone'
 }
 
-# Attempts to connect are made again and again, but not that soon: each is later
-# than the one before.
+# Attempts to connect are repeated, but each one waits longer than the one before: the next would
+# not come this soon.
 address_comes()
 {
 	local t0
@@ -76,8 +76,8 @@ address_comes()
 	since "$t0" 3000 "connected"
 }
 
-# The server's machine stands still: nothing but heartbeats can tell. With the defaults that
-# takes 25 s at least.
+# The server's machine stands still: only heartbeats can notice. With the defaults that takes 25 s
+# at least.
 silent()
 {
 	local t0
@@ -94,7 +94,8 @@ back()
 	wait_for 60 state_is connected
 }
 
-# The message that closes the device has nowhere to go, and nothing else waits for ever.
+# The message that closes the device has no path. It fails after 5 s, so that unmapping does not
+# wait for ever.
 unmap_alone()
 {
 	local t0 t1 rc=0
@@ -112,7 +113,7 @@ unmap_alone()
 	dmesg_has 'no path for 5 s: 1 messages of the service connection fail'
 }
 
-# It would take 4 s, in which the address is looked for.
+# The attempt would take 4 s, the time in which the address is resolved.
 add_nowhere() { printf '%s' "$NOWHERE" >"$SESS/add_path"; }
 
 nobody_there()
@@ -175,7 +176,7 @@ client_role()
 	must "a device maps" map "${MAP[@]}"
 	check "the parameters have their defaults" params
 	check "an address that goes is noticed at once" address_goes
-	# They hold for the connections that are made next.
+	# The settings hold for the connections that are made next.
 	check "heartbeats are settable" tune
 	check "so is one that comes" address_comes
 	check "a silent server is noticed" silent

@@ -9,18 +9,18 @@
 . "$(dirname "$0")/lib/peer.sh"
 require fio rdma
 
-# Small sessions, so that many of them can be made; the depth is no power of
-# two, so there are values that name no chunk.
+# Small sessions, so that many of them fit. The depth is no power of two, so that some values name
+# no chunk.
 DEPTH=12
 CHUNK=16384
 
-# It is one address they all come from, and sessions count until they are
-# forgotten. What quotas do is shown elsewhere.
+# All sessions come from one address, and each counts until the server forgets it. Other tests show
+# the effect of quotas.
 QUOTAS=(max_sessions=4096 max_sessions_per_source=4096 max_handshakes_per_source=1024
 	max_cons_per_source=65536 max_memory=16384 max_memory_per_source=16384 session_linger=2)
 
-# The same attacks each time, unless RTRS_SEED says otherwise. With RTRS_LONG
-# there are ten minutes of others each time.
+# The same attacks each time, unless RTRS_SEED is set. With RTRS_LONG, ten minutes of different
+# attacks each time.
 SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
 SESSIONS=${RTRS_SESSIONS:-2000}
 WORKERS=${RTRS_WORKERS:-12}
@@ -29,20 +29,20 @@ if [ -n "${RTRS_LONG:-}" ]; then
 	SESSIONS=1000000
 	LIMIT=(--seconds 600)
 elif [ "$RTRS_TIME_SCALE" != 1 ]; then
-	# The debug kernel is slow, and has to see one of each kind at least.
+	# The debug kernel is slow; the number is enough for one attack of each kind.
 	SESSIONS=300
 fi
 
 attack()
 {
-	# What it says on the way is told at once: if the kernel dies, its last
-	# words are the only ones.
+	# The attacker's messages go to the console at once: if the kernel dies, they are the last
+	# ones.
 	"$RTRS_PEER" fuzz --addr 10.9.0.1 --seed "$SEED" --sessions "$SESSIONS" --workers "$WORKERS" \
 		--patience $((30 * RTRS_TIME_SCALE)) "${LIMIT[@]}" 2>&1 |
 		tee "$TMP/fuzz" | sed -u 's/^/# /'
 }
 
-# summary KEY: of the attacker's last line.
+# summary KEY: a value from the attacker's last line.
 summary() { tail -n 1 "$TMP/fuzz" | sed -n "s/.*\"$1\":\([a-z0-9.]*\).*/\1/p"; }
 
 no_failure()
@@ -61,8 +61,8 @@ enough_sessions()
 	[ -n "${RTRS_LONG:-}" ] || [ "$(summary sessions)" -ge "$SESSIONS" ]
 }
 
-# An attacker nobody listens to shows nothing: each end has to come in numbers, in percent about
-# half of those there are. Hardly anybody is to meet a quota.
+# Attacks that all end the same way show little: each kind of end must have a share of the sessions,
+# in percent about half of its usual one. Hardly any session may meet a quota.
 all_ends()
 {
 	local end least n all rc=0
@@ -85,8 +85,8 @@ all_ends()
 	return "$rc"
 }
 
-# What the server said of them: each place that logs may do so ten times in
-# five seconds, and there are a dozen.
+# The server's log: each place that logs is limited to ten lines in five seconds, and there are a
+# dozen.
 log_bounded()
 {
 	local lines secs=$1
@@ -111,7 +111,7 @@ TOOK=$((SECONDS - T0))
 check "the server answers or ends each session (seed $SEED)" no_failure
 check "there were as many sessions as there should be" enough_sessions
 check "and all sorts of them" all_ends
-# Half-open ones are given up after 30 s.
+# Half-open connections are given up after 30 s.
 check "nothing is left of the attackers" back_at_baseline 60
 honest_stop
 check "the honest client had no error" honest_well

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: every file of client, server and modules, read and written with all kinds of input: what is documented or EINVAL, and nothing changed
+# desc: every file of client, server and modules, read and written with all kinds of input: the documented result or EINVAL, and no change
 # topology: single
 # timeout: 240
 
@@ -17,8 +17,8 @@ map() { map_rnbd garbage /dev/nullb0 "$P0" "$P1" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 io() { fio_verify "$(dev)" 1M --bssplit=4k/50:64k/50; }
 
-# files [TEST...]: of ours, for which find's tests are true; what the driver core
-# adds to each device is its own affair.
+# files [TEST...]: files of the modules for which find's tests are true, without those that the
+# driver core adds to each device.
 files()
 {
 	find "$CLT"/*/ "$SRV"/*/ /sys/module/rtrs_*/{parameters,quotas,stats}/ \
@@ -28,8 +28,8 @@ files()
 writable() { files -perm /222; }
 read_only() { files ! -perm /222; }
 
-# state: all that a write must not change by mistake. Latencies and what
-# heartbeats are counted in are left out.
+# state: all that a write must not change by mistake, without latencies and the files in which
+# heartbeats count.
 state()
 {
 	files
@@ -38,14 +38,14 @@ state()
 	ls /sys/block
 }
 
-# Whoever reads piece by piece gets the same. No file has more than fits a page: what is too long is
-# cut off after 4095 bytes.
+# A reader in small pieces gets the same text. No file is longer than a page: sysfs cuts the text
+# off after 4095 bytes.
 reads()
 {
 	local f whole
 
 	while read -r f; do
-		# Up to its end, by the shell itself: there are many.
+		# The shell itself reads the file to its end: there are too many for a process each.
 		{ IFS= read -r -d '' whole || true; } <"$f"
 		[ "${#whole}" -lt 4095 ] || {
 			echo "$f has no end"
@@ -53,7 +53,7 @@ reads()
 		}
 		case $f in
 		*/state_full | */*_latency | */stats/*)
-			# Never twice the same, but it has to be read without an error.
+			# The text differs each time; reading it must still succeed.
 			dd if="$f" of=/dev/null bs=3 status=none
 			continue
 			;;
@@ -76,7 +76,7 @@ nothing_writes_read_only()
 	read_only | wc -l
 }
 
-# garbage FILE...: EINVAL for all of it, and everything as it was.
+# garbage FILE...: EINVAL for all inputs, and no change.
 garbage()
 {
 	local rc=0
@@ -97,7 +97,7 @@ all_garbage()
 	garbage "${list[@]}"
 }
 
-# Opened for writing and closed: nothing was written.
+# The files are opened for writing and closed, without a write.
 opened_only()
 {
 	local f
@@ -109,8 +109,8 @@ opened_only()
 	state | diff "$TMP/state" -
 }
 
-# What says how it is used does not take that. A setting takes what it says, and
-# is the same afterwards.
+# A file that shows its usage does not accept that text. A setting accepts the text it shows, and
+# does not change.
 takes_what_it_says()
 {
 	local f text n=0
@@ -122,7 +122,7 @@ takes_what_it_says()
 		case $text in
 		Usage*) expect_error "Invalid argument" write "$f" "$text" ;;
 		*)
-			# What a policy is also called is in brackets.
+			# A policy's other names are in brackets.
 			write "$f" "${text%% (*}"
 			n=$((n + 1))
 			;;
@@ -130,12 +130,11 @@ takes_what_it_says()
 	done < <(writable)
 	state | diff "$TMP/state" -
 	echo "$n settings"
-	# Of the session alone.
+	# The settings of the session alone are as many.
 	[ "$n" -ge 7 ]
 }
 
-# errors FILE ERROR TEXT...: refused for another reason than that it makes no
-# sense, and still without effect
+# errors FILE ERROR TEXT...: the text has a meaning but is refused, without an effect.
 errors()
 {
 	local f=$1 error=$2 text
@@ -152,13 +151,13 @@ add_path_errors()
 {
 	errors "$SESS/add_path" "File exists" "$P0" "$P1" "${P0/@/,}"
 	errors "$SESS/add_path" "No such device" "ip:fe80::1%nothing"
-	# Nobody has it.
+	# Nothing has this address.
 	errors "$SESS/add_path" "Connection timed out" ip:10.9.0.1@ip:10.9.0.99
-	# No RDMA device has it.
+	# No RDMA device has this address.
 	errors "$SESS/add_path" "No such device" ip:127.0.0.1
 }
 
-# bounds FILE MIN MAX: both are taken, what is next to them is not
+# bounds FILE MIN MAX: both are accepted, the values next to them are not.
 bounds()
 {
 	local f=$1 was v
@@ -191,11 +190,11 @@ must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
 defer rxe_down rxe0
 must "a memory-backed null_blk" null_blk_up nullb0 64
 defer null_blk_down nullb0
-# Nobody answers one of the paths that are added.
+# One of the added paths gets no answer.
 client_params connect_timeout_ms=$((3000 * RTRS_TIME_SCALE))
 rnbd_up force
 must "a device maps over two paths" map
-# So that statistics have something that could be reset.
+# IO, so that the statistics have something to reset.
 check "IO" io
 check "every file reads, whole and in pieces" reads
 ktap_log "$TMP/case.log" 1

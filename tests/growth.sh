@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: what sessions, paths and connections cost in memory, and maps in time, beside mainline
+# desc: cost of sessions, paths and connections in memory, and of maps in time, beside mainline
 # topology: pair
 # timeout: 900
 # seconds: 200
@@ -16,14 +16,14 @@ require rdma
 
 [ "$RTRS_TIME_SCALE" = 1 ] || skip_all "neither memory nor time says anything where both are checked"
 
-# Ours and mainline's in turns: what the machine does meanwhile is shared by both.
+# Rust and mainline take turns, so that other load on the machine affects both.
 ROUNDS="1:rust 1:c 2:rust 2:c"
-# Sessions whose memory is measured. All have chunks of CHUNK bytes, so that they do not hide the
+# Sessions whose memory is measured. All have chunks of CHUNK bytes, so that chunks do not hide the
 # rest.
 SESSIONS=8
 CHUNK=16384
 CPUS=$(nproc)
-# Maps and unmaps in a row, and sessions that connect at once.
+# Maps and unmaps one after the other, and sessions that connect at once.
 MAPS=20
 CROWD=16
 [ -z "${RTRS_LONG:-}" ] || MAPS=100
@@ -33,16 +33,16 @@ path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" ser
 map() { map_rnbd "$1" /dev/nullb0 "$(path 0)" access_mode=ro "${@:2}"; }
 names() { seq -f "$1%g" "$2"; }
 
-# free_kib: what is free, without what is only cached.
+# free_kib: available memory, without what is only cached.
 free_kib() { memory_settle && mem_available; }
 
 #
-# The steps of a round, in which both sides say how much memory is left
+# The steps of a round: at each, both sides record how much memory is available
 #
 
 STEPS="none one two wide"
 
-# step TAG: both are at the same step; the client has the figures of both, in $TMP/TAG.ROLE.
+# step TAG: both sides are at the same step; the client has the figures of both, in $TMP/TAG.ROLE.
 step()
 {
 	barrier "$1"
@@ -73,7 +73,7 @@ add_paths()
 	done
 }
 
-# cost TAG ROLE FROM TO UNITS: KiB for each of UNITS
+# cost TAG ROLE FROM TO UNITS: KiB for each of UNITS.
 cost()
 {
 	local from to
@@ -83,8 +83,8 @@ cost()
 	echo $(((from - to) / $5))
 }
 
-# Of each session: with its first path, which has a connection for each CPU and one more; for its
-# second path; and for a connection.
+# The cost of a session with its first path, which has a connection for each CPU and one more; of
+# its second path; and of a connection.
 costs()
 {
 	local role
@@ -101,10 +101,10 @@ costs()
 # Time
 #
 
-# Microseconds of the clock, without a process for it
+# The clock in microseconds, without starting a process.
 now_us() { echo "${EPOCHREALTIME/./}"; }
 
-# Milliseconds that maps and unmaps in a row take, without what the shell does in between.
+# Milliseconds for maps and unmaps one after the other, without the shell's work in between.
 in_a_row()
 {
 	local i dev t us=0
@@ -123,7 +123,7 @@ in_a_row()
 	echo "$2 row $((us / 1000))" | tee -a "$TMP/times"
 }
 
-# Milliseconds until that many sessions are connected, which begin at once.
+# Milliseconds until a number of sessions is connected that all begin at once.
 at_once()
 {
 	local s t0 pids=() p
@@ -140,12 +140,11 @@ at_once()
 	[ "$(cat /sys/class/rtrs-client/c*/paths/*/state | grep -c '^connected$')" -eq "$CROWD" ]
 }
 
-# best IMPL WHAT: the least of several times; what the machine adds is never negative.
+# best IMPL WHAT: the least of several times; other load only ever adds to a time.
 best() { awk -v i="$1" -v w="$2" '$1 == i && $2 == w && (!m || $3 < m) { m = $3 } END { print m }' "$TMP/times"; }
 
-# What one side of these takes differs by a third from run to run on a machine of two processors, so
-# this finds only what is out of all proportion. "tests/bench/bench.sh profile session:map:Y" counts
-# instructions.
+# These times differ by a third from run to run on a machine with two processors, so the check finds
+# only gross differences. "tests/bench/bench.sh profile session:map:Y" counts instructions.
 no_slower()
 {
 	local ours theirs
@@ -156,7 +155,7 @@ no_slower()
 	[ "$ours" -le $((theirs * 3 / 2)) ] || late "more than half as slow again"
 }
 
-# Of each session, path and connection.
+# The costs of sessions, paths and connections.
 table()
 {
 	local impl role one two con
@@ -168,7 +167,7 @@ table()
 	[ "$(wc -l <"$TMP/costs")" -eq 4 ]
 }
 
-# no_more ROLE COLUMN: than mainline's, and a tenth, by which two runs of the same differ
+# no_more ROLE COLUMN: no more memory than mainline's, plus a tenth, by which two equal runs differ.
 no_more()
 {
 	awk -v role="$1" -v col="$2" '$2 == role { kib[$1] = $col } END {
@@ -215,7 +214,7 @@ client_round()
 		check "$tag: $CROWD sessions connect at once" at_once "$tag" "$impl"
 		ktap_log "$TMP/case.log" 1
 	else
-		# Some of mainline's give up if the machine is busy.
+		# Some of mainline's sessions give up if the machine is busy.
 		at_once "$tag" "$impl" >/dev/null || note "not all of mainline's connected"
 	fi
 	check "$tag: they disconnect" unmap_all_rnbd

@@ -12,29 +12,28 @@ require fio rdma
 
 CLIENTS=1000
 
-# What the server gives a path to be complete: 30 s by default. The rest is for a slow machine that
-# ends a thousand of them.
+# Seconds that the server gives a path to become complete: 30 by default. The rest of the deadline
+# is for a slow machine that ends a thousand of them.
 HANDSHAKE=15
 [ -z "${RTRS_LONG:-}" ] || HANDSHAKE=30
 DEADLINE=$((HANDSHAKE + 15))
 TIMEOUT=handshake_timeout_ms=$((HANDSHAKE * 1000 * RTRS_TIME_SCALE))
 
-# With these all of them are let in; by default 256 of one address are, on a
-# machine that has the memory.
+# With these quotas all of the clients are let in; by default 256 from one address are, if the
+# machine has the memory.
 NO_QUOTAS=(max_sessions=4096 max_sessions_per_source=4096
 	max_handshakes=4096 max_handshakes_per_source=4096
 	max_memory=16384 max_memory_per_source=16384)
 QUOTAS=(max_memory_per_source=4096)
 QUOTA=256
 
-# What may be missing afterwards: objects of a kind, fewer than there were clients
-# of the rarest sort, one in eight; and in KiB, 32 for each. A path that is left
-# behind costs more than that, its queue pair alone has a hundred. What is really
-# there are caches of allocators.
+# Tolerances for what is not freed afterwards. Objects of a kind: fewer than there were clients of
+# the rarest sort, one in eight. Memory: 32 KiB per client. A leaked path costs more than that: its
+# queue pair alone takes a hundred. What remains in fact are caches of allocators.
 OBJECTS=$((CLIENTS / 10))
 TOLERANCE=$((32 * CLIENTS))
 
-# The debug kernel is too slow for so many at a time, and keeps the call stacks it has seen.
+# The debug kernel is too slow for so many at a time, and stores each call stack it sees.
 if [ "$RTRS_TIME_SCALE" != 1 ]; then
 	CLIENTS=200
 	QUOTAS+=(max_handshakes_per_source=32)
@@ -49,7 +48,7 @@ half_open()
 		--seed "$2" "${@:3}"
 }
 
-# begin CLIENTS SEED: in the background, see $pid.
+# begin CLIENTS SEED: start the clients in the background, as $pid.
 begin()
 {
 	rm -f "$TMP/half.rc" "$TMP/go"
@@ -60,7 +59,7 @@ begin()
 	pid=$!
 }
 
-# crowd_is N: so many at least are connecting.
+# crowd_is N: at least N clients are connecting.
 crowd_is() { [ "$(cat /sys/module/rtrs_server/quotas/handshakes/current)" -ge "$1" ]; }
 
 server_objects() { grep -F '[rtrs_server]' "$1"; }
@@ -71,8 +70,7 @@ server_at_baseline()
 	cmp -s <(server_objects "$TMP/baseline") <(server_objects "$TMP/baseline.now")
 }
 
-# While all of them are still there, and their time is over: the server must
-# have nothing of them.
+# All clients are still there, but their time is over: the server must hold nothing for them.
 reaped()
 {
 	wait_for 300 grep -q waiting "$TMP/half"
@@ -83,7 +81,7 @@ reaped()
 	}
 }
 
-# They may go.
+# Let the clients go.
 release()
 {
 	: >"$TMP/go"
@@ -96,15 +94,15 @@ all_given_up()
 {
 	cat "$TMP/half"
 	[ "$(cat "$TMP/half.rc")" = 0 ]
-	# Some have more than one connection, and nobody is refused.
+	# Some clients have more than one connection, and none is refused.
 	[ "$(fact accepted)" -ge "$CLIENTS" ]
-	# Those who heard of their end did so in time.
+	# Clients that were told of their end were told in time.
 	[ "$(fact gone)" -ge $((CLIENTS / 2)) ]
 	[ "$(fact longest_ms)" -le $((DEADLINE * 1000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 	grep -q '"refused":{}' "$TMP/half"
 }
 
-# What quotas let in goes as well, and who comes from elsewhere does not notice.
+# Clients within the quotas end as well, and a client from another address is not affected.
 over_quota()
 {
 	cat "$TMP/half"
@@ -123,7 +121,7 @@ newcomer()
 	unmap_rnbd "$dev"
 	not test -e "$TMP/half.rc"
 	echo "mapped after $took s"
-	# An attempt that is not answered in 30 s is over.
+	# An attempt to connect that is not answered in 30 s fails.
 	[ "$took" -le $((40 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
@@ -134,7 +132,7 @@ must "modules load" eval "load_rtrs rust both ${NO_QUOTAS[*]} $TIMEOUT && load_r
 must "an honest client maps a device" honest_map
 check "it works" fio_verify "$(cat "$TMP/dev")" 1M
 baseline
-# What is allocated once, and kept, is allocated by the first crowd.
+# What is allocated once and then kept is allocated by the first crowd, before the snapshot.
 honest_io
 begin "$CLIENTS" 2
 check "there is a crowd" wait_for 30 crowd_is $((CLIENTS / 4))
@@ -146,7 +144,7 @@ note "$(tail -n 1 "$TMP/half")"
 check "nothing is left of them" back_at_baseline "$DEADLINE"
 honest_stop
 check "the honest client had no error" honest_well
-# The newcomer's session is kept for 30 s, and nothing of it is held any more.
+# The newcomer's session, which the server keeps for 30 s, holds nothing any more.
 memory_snapshot
 honest_io
 begin "$CLIENTS" 3

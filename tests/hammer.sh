@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: many shells hammer every file with sense and nonsense under load: another session does not notice, nothing is left behind
+# desc: many shells hammer every file with sense and nonsense under load: another session is not affected, nothing is left behind
 # topology: single
 # timeout: 300
 # alone: yes
@@ -15,8 +15,8 @@ SECS=30
 SHELLS=4
 P0=ip:10.9.0.1@ip:10.9.0.1
 P1=ip:10.9.5.1@ip:10.9.5.1
-# All that a session may be told. Not to give up for ever: that is an error of its
-# own.
+# All texts that mean something to a session's files, except to give up for ever, which would be an
+# error of its own.
 WORDS=(0 1 1 1 2 -1 100 off 5 rr RR MI ML round-robin min-inflight min-latency $'1\n' $'0\n'
 	"$P0" "$P1" ip:10.9.0.2@ip:10.9.0.1 ip:10.9.5.2@ip:10.9.5.1 ip:10.9.0.1 "ip:10.9.5.1,ip:10.9.5.1"
 	ip:10.9.0.3@ip:10.9.0.1 ip:127.0.0.1@ip:10.9.0.1)
@@ -27,7 +27,8 @@ QUOTAS=(/sys/module/rtrs_server/quotas/{paths_per_session,cons_per_path})
 map_keep() { map_rnbd keep /dev/nullb0 "$P0" "$P1" >"$TMP/keep"; }
 map_hammer() { map_rnbd hammer /dev/nullb1 "$P0" "$P1" >"$TMP/hammer"; }
 
-# hammer_shell I: the session, on both sides, and what else there is of ours
+# hammer_shell I: write to the files of the session, on both sides, and to the other files of the
+# modules.
 hammer_shell()
 {
 	printf '%s\n' "${WORDS[@]}" | "$RTRS_LIB/garbage.pl" hammer "$SECS" "$1" \
@@ -35,7 +36,7 @@ hammer_shell()
 		/sys/module/rtrs_server/stats "${QUOTAS[@]}" >"$TMP/results.$1"
 }
 
-# come_and_go END: a session that is opened and closed meanwhile, unless a quota is in the way.
+# come_and_go END: open and close a session meanwhile, unless a quota prevents it.
 come_and_go()
 {
 	while [ "$SECONDS" -lt "$1" ]; do
@@ -86,14 +87,14 @@ hammer()
 	awk '{ n = $1; $1 = ""; sum[$0] += n } END { for (r in sum) print sum[r] r }' "$TMP"/results.* | sort -rn
 	i=$(wc -l <"$TMP/visits")
 	echo "$i sessions came and went"
-	# A quota is in the way of most.
+	# A quota prevents most of them.
 	[ "$i" -gt 0 ] || rc=1
 	all_files_took_something
 	return "$rc"
 }
 
-# all_files_took_something: of those that can be written; sense is not all that they
-# were given, but some.
+# all_files_took_something: every writable file has accepted at least one of the inputs, which are
+# not all nonsense.
 all_files_took_something()
 {
 	local f missing=
@@ -102,11 +103,11 @@ all_files_took_something()
 		grep -qx "[0-9]* $f took it" "$TMP"/results.* || missing+=" $f"
 	done <"$TMP/writable"
 	echo "$(wc -l <"$TMP/writable") kinds of files; that took nothing:${missing:- none}"
-	# The debug kernel is too slow for each.
+	# The debug kernel is too slow to get to each file.
 	[ -z "$missing" ] || [ "$RTRS_TIME_SCALE" -gt 1 ]
 }
 
-# What is in /sys is as it was, and the session works.
+# Set the files in /sys as they were; then the session works.
 recovers()
 {
 	local d was=()
@@ -124,10 +125,10 @@ recovers()
 		[ ! -e "$d" ] || write "$d/remove_path" 1
 	done
 	write "$CLT/hammer/add_path" "$P0"
-	# Connected it was, but may have failed again on a machine that is slow.
+	# It was connected, but may fail again on a slow machine.
 	wait_for 10 has_words "$CLT/hammer/state" "connected 1/1"
 	wait_for 20 usable "$(cat "$TMP/hammer")"
-	# Behind the blocks that the load still writes.
+	# After the blocks that the load still writes.
 	fio_verify "$(cat "$TMP/hammer")" 1M --offset=68M
 }
 
@@ -154,8 +155,8 @@ defer unmap_all_rnbd force
 
 load() { load_rtrs rust both sess_queue_depth=64 && load_rnbd both; }
 
-# Once, so that caches of the kernel have what they keep, and the disks all of
-# their memory, which they allocate when it is written first.
+# Run once before the snapshot: kernel caches fill, and the disks allocate their memory at the first
+# write.
 once()
 {
 	local d

@@ -12,7 +12,7 @@ require fio rdma
 
 IFACE=drxe0
 SESS=$CLT/iface
-# Seconds without an interface, and milliseconds after which IO has to go on.
+# Seconds without an interface, and the limit in milliseconds for IO to go on.
 DOWN=8
 LIMIT=$((3000 * RTRS_TIME_SCALE))
 TIMES=${RTRS_LONG:+10}
@@ -22,7 +22,7 @@ map() { map_rnbd iface /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 more_than() { [ "$(ios "$(dev)")" -gt "$1" ]; }
 
-# down_and_up: how long it takes IO to go on.
+# down_and_up: measure how long IO takes to go on.
 down_and_up()
 {
 	local t0 ms
@@ -47,20 +47,20 @@ maps_another()
 	unmap_rnbd "$dev"
 }
 
-# goes: until the path is lost.
+# goes: take the interface down, until the path is lost.
 goes()
 {
-	# RNBD's message to close its device waits for a path, too.
+	# RNBD's message that closes its device waits for a path, too.
 	write "$SESS/fast_io_fail_tmo" 2
 	ip link set "$IFACE" down
 	wait_for 20 not has_words "$SESS/state" "connected 1/1"
-	# There are ids that wait, since connections had nobody to say goodbye to.
+	# Some ids wait: their disconnect messages got no answer.
 	cm_ids >"$TMP/ids"
 	cat "$TMP/ids"
 	[ "$(wc -l <"$TMP/ids")" -gt 2 ]
 }
 
-# Besides those that listen.
+# All ids but those that listen.
 cm_ids() { rdma resource show cm_id | grep 'comm \[rtrs' | grep -v 'state LISTEN'; }
 
 device_goes()
@@ -99,7 +99,7 @@ check "nothing is in flight" nothing_in_flight iface
 check "a new session over the device works" maps_another
 check "the device unmaps" unmap_rnbd "$(dev)"
 
-# What is left of connections must not hold up those who want to get rid of their device.
+# The remains of connections must not delay the removal of their device.
 must "a device maps again" map
 check "the interface goes again" goes
 check "its RDMA device can be removed meanwhile" device_goes

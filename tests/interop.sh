@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma
 
-# Who speaks what, and always_invalidate of the server.
+# Implementation of the client, of the server, and always_invalidate of the server.
 CASES=${RTRS_INTEROP_CASES:-"rust:c:Y rust:c:N c:rust:Y c:rust:N"}
 
 map()
@@ -30,13 +30,13 @@ two_paths()
 	[ "$(cat /sys/class/rtrs-client/interop/paths/*/state | sort -u)" = connected ]
 }
 
-# A part of it will do; it is not more bytes that would show more.
+# Part of the data is enough; more bytes would not show more.
 LESS=2
 [ -z "${RTRS_LONG:-}" ] || LESS=1
-# Where everything takes many times as long.
+# On the debug kernel everything takes many times as long.
 [ "$RTRS_TIME_SCALE" = 1 ] || LESS=4
 
-# io SIZE KIB: blocks of that size, written and read back.
+# io SIZE KIB: write blocks of SIZE, and read them back.
 io() { fio_verify "$(cat "$TMP/dev")" $(($2 / LESS))k --bs="$1"; }
 unmap() { unmap_rnbd "$(cat "$TMP/dev")"; }
 
@@ -62,7 +62,7 @@ client_case()
 	barrier "$tag-listening"
 	check "$tag: a device maps over two paths" map
 	check "$tag: both paths are connected" two_paths
-	# The time is in the number of requests.
+	# The number of requests determines the time.
 	check "$tag: blocks of 512 verify" io 512 1024
 	check "$tag: blocks of 4k verify" io 4k 4096
 	check "$tag: blocks of 64k verify" io 64k 8192
