@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server keeps a session without a path for as long as its client waits, and no longer than it is allowed to
+# desc: the server keeps a session without a path for as long as its client waits, but no longer than its limit
 # topology: single
 # timeout: 300
 # seconds: 40
@@ -12,9 +12,9 @@ require fio rdma
 
 SESS=$CLT/linger
 SRV=/sys/class/rtrs-server/linger
-# What the server adds to the client's time-out.
+# Seconds that the server adds to the client's timeout.
 GRACE=60
-# Seconds for which the server is told to keep sessions whose client says nothing.
+# Seconds for which the server keeps a session whose client names no timeout.
 LINGER=2
 MAX=300
 
@@ -24,14 +24,15 @@ path() { echo "$SESS"/paths/ip:*; }
 tmo() { write "$SESS/fast_io_fail_tmo" "$1"; }
 load_server_with() { load_rtrs rust both "session_linger=$1" "session_linger_max=$2" "${@:3}" && load_rnbd both; }
 
-# kept SECONDS: the server is going to keep it for so long
+# kept SECONDS: the server will keep the session for SECONDS.
 kept()
 {
 	cat "$SRV/linger"
 	[ "$(cat "$SRV/linger")" = "$1" ]
 }
 
-# told TMO SECONDS: with that time-out the server keeps it for so long, from the next connection on
+# told TMO SECONDS: with timeout TMO the server keeps the session for SECONDS, from the next
+# connection on.
 told()
 {
 	local before
@@ -43,7 +44,7 @@ told()
 	kept "$2"
 }
 
-# without_path SECONDS: the client has none for so long
+# without_path SECONDS: the client has no path for SECONDS.
 without_path()
 {
 	write "$(path)/disconnect" 1

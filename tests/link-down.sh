@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the only cable is pulled under verified load: IO waits, goes on within 3 s, and fails after fast_io_fail_tmo only
+# desc: the only cable is pulled under verified load: IO waits, goes on within 3 s, and fails only after fast_io_fail_tmo
 # topology: pair
 # timeout: 240
 # seconds: 42
@@ -10,7 +10,7 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma
 
-# Milliseconds after the cable is back within which IO has to go on.
+# Limit in milliseconds for IO to go on after the cable is back.
 LIMIT=$((${RTRS_RESUME_LIMIT:-3} * 1000 * RTRS_TIME_SCALE))
 # Seconds that IO waits in the second part.
 TMO=3
@@ -25,7 +25,7 @@ map()
 }
 dev() { cat "$TMP/dev"; }
 
-# cable down|up: it happens between two moments.
+# cable down|up: record the time before and after the change.
 cable()
 {
 	ms_now >"$TMP/$1.before"
@@ -33,8 +33,8 @@ cable()
 	ms_now >"$TMP/$1"
 }
 
-# went_on LIMIT CMD...: CMD, which tells that IO goes on, succeeds within so many milliseconds after
-# the cable was put back.
+# went_on LIMIT CMD...: CMD, which succeeds once IO goes on, succeeds within LIMIT milliseconds
+# after the cable was put back.
 went_on()
 {
 	local limit=$1 ms
@@ -51,12 +51,12 @@ went_on()
 	[ "$ms" -lt "$limit" ] || late "that is too long"
 }
 
-# more_than N: the device has completed more requests.
+# more_than N: the device has completed more than N requests.
 more_than() { [ "$(ios "$(dev)")" -gt "$1" ]; }
 
 resumes() { went_on "$LIMIT" more_than "$(ios "$(dev)")"; }
 
-# one_write: 0 or 1, and when it was over, one line
+# one_write: print one line: 0 or 1, and the time when the write ended.
 one_write()
 {
 	local rc=0
@@ -66,8 +66,8 @@ one_write()
 
 writes() { [ "$(one_write | tail -n 1 | cut -d ' ' -f 1)" = 0 ]; }
 
-# errors_after_the_time: all writes but those that were over before the cable
-# was pulled wait for TMO seconds, and then fail.
+# errors_after_the_time: all writes that were not complete before the cable was pulled wait for TMO
+# seconds, and then fail.
 errors_after_the_time()
 {
 	local rc over at first
@@ -75,7 +75,7 @@ errors_after_the_time()
 	write "$SESS/fast_io_fail_tmo" $TMO
 	writes
 	cable down
-	# The first ones wait, those after that are refused.
+	# The first writes wait, later ones are refused.
 	one_write >"$TMP/w1" &
 	one_write >"$TMP/w2" &
 	wait
@@ -96,7 +96,7 @@ errors_after_the_time()
 	[ "$at" -lt $((1000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
-# RNBD opens its device anew, which takes a message and its answer.
+# RNBD opens its device again, which takes a message and its answer.
 recovers()
 {
 	cable up
@@ -104,7 +104,7 @@ recovers()
 	fio_verify "$(dev)" 2M
 }
 
-# The cable stays; interface-down.sh has more of it.
+# The cable stays, the interface goes; interface-down.sh covers more of this.
 interface()
 {
 	local before

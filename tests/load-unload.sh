@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: modules load and unload in the right order only, again and again, with good parameters only
+# desc: modules load and unload, many times, in the right order only and with good parameters only
 # topology: single
 # timeout: 240
 # seconds: 42
@@ -12,13 +12,13 @@
 # There are four orders.
 CYCLES=12
 [ -z "${RTRS_LONG:-}" ] || CYCLES=48
-# Where each takes its time.
+# The debug kernel is slow.
 [ "$RTRS_TIME_SCALE" = 1 ] || CYCLES=8
 PARAMS=/sys/module/rtrs_server/parameters
 
 load() { load_one "$RTRS_MODULES" "$@"; }
 
-# A module whose provider is missing is refused, and says what it wants.
+# A module whose provider is missing is refused, and its message names what is missing.
 needs_core()
 {
 	local m
@@ -68,8 +68,8 @@ classes()
 	[ ! -e /sys/class/rtrs-server ]
 }
 
-# Who has a table open keeps its module, which goes on working; what is open is
-# read and closed while the module is there.
+# An open table keeps its module, which goes on working. The table is read and closed while the
+# module is there.
 open_tables()
 {
 	local m t fd line fds
@@ -101,7 +101,7 @@ open_tables()
 	unload_rtrs
 }
 
-# Each order in which client and server can come and go.
+# Each order in which client and server can load and unload.
 cycles()
 {
 	local n
@@ -118,14 +118,14 @@ cycles()
 	done
 }
 
-# The kernel has a line of its own for each parameter that is refused, and
-# that is all there is to say of what is no number.
+# The kernel has a line of its own for each refused parameter. A text that is no number gets no
+# other line.
 server_lines()
 {
 	dmesg_since_start | grep 'rtrs_server: ' | grep -v "' invalid for parameter "
 }
 
-# bad PARAM=VALUE...: refused with EINVAL, in one line that says why.
+# bad PARAM=VALUE...: refused with EINVAL, with one line that gives the reason.
 bad()
 {
 	bad_text "Invalid parameters" "$@"
@@ -136,7 +136,7 @@ bad()
 		cat "$TMP/new"
 		return 1
 	}
-	# Which one, and its value.
+	# The line names the parameter and its value.
 	grep -F -- "$1" "$TMP/new"
 }
 
@@ -171,7 +171,7 @@ misspelt()
 {
 	load rtrs-server
 	rmmod rtrs-server
-	# A misspelt one is not swallowed in silence.
+	# A misspelt parameter is reported.
 	load rtrs-server always_invalid=Y
 	dmesg_has "unknown parameter 'always_invalid'"
 	rmmod rtrs-server

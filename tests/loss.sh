@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: packets are lost, reordered and doubled on one of two paths, and on the only one: no IO fails, and no path that is well ends
+# desc: packets are lost, reordered and doubled on one of two paths, and on the only one: no IO fails, and no good path ends
 # topology: pair
 # timeout: 240
 # seconds: 54
@@ -10,9 +10,10 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma tc
 
-# Soft RoCE does not only repeat what was lost, it registers memory again with it, and fails over
-# that. So a path may end here for what it is not to blame for, and comes back.
-# What becomes of packets, in each direction.
+# Soft RoCE does not only resend what was lost, it also registers memory again, and fails over that.
+# So a path without a fault of its own may end here, and come back.
+#
+# What happens to packets, in each direction.
 BAD=(loss 1% reorder 80% 50% delay 1ms duplicate 2%)
 # Seconds of each load.
 SECS=10
@@ -25,12 +26,12 @@ dev() { cat "$TMP/dev"; }
 
 bad() { tc qdisc replace dev eth1 root netem "${BAD[@]}"; }
 good() { tc qdisc delete dev eth1 root 2>/dev/null || true; }
-# dropped: packets that this side has lost
+# dropped: number of packets that this side has lost.
 dropped() { tc -s qdisc show dev eth1 | awk '/dropped/ { gsub(",", ""); print $7; exit }'; }
 
 reconnects() { cut -d ' ' -f 1 "$(dir "$1")/stats/reconnects"; }
 
-# carries N: does the path take IO?
+# carries N: does path N get IO?
 carries()
 {
 	local before
@@ -39,7 +40,7 @@ carries()
 	wait_for 20 eval "[ \$(path_ios '$(dir "$1")') -gt $((before + 20)) ]"
 }
 
-# Why paths were lost is for the log.
+# Log the reasons for which paths were lost.
 why()
 {
 	dmesg_since_start >"$TMP/dmesg"
@@ -54,7 +55,7 @@ no_io_failed()
 	echo "$(load_rate) IO/s, the longest took $(load_stall) ms"
 }
 
-# The path that loses nothing is as it was.
+# The path without packet loss has not been lost.
 well() { [ "$(reconnects 0)" = "$(cat "$TMP/reconnects")" ]; }
 
 lost_some()
@@ -64,7 +65,7 @@ lost_some()
 	[ "$(dropped)" -gt 20 ]
 }
 
-# over NAME: verified IO meanwhile
+# over NAME: verified IO over the bad link.
 over()
 {
 	load_start "$(dev)"

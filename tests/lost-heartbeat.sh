@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a heartbeat, or its answer, is lost on one of two paths while requests wait there: the path is kept, whatever the ack time-out
+# desc: a heartbeat, or its answer, is lost on one of two paths while requests wait there: the path is kept, whatever the ack timeout
 # topology: pair
 # timeout: 300
 # seconds: 100
@@ -10,14 +10,14 @@
 . "$RTRS_LIB/load.sh"
 require rdma tc
 
-# 8.6 s: what was lost is not to be found by a time-out of the device before the path would be given
-# up for being silent.
+# 8.6 s: the device must not find the loss by its timeout before the path would be given up as
+# silent.
 export RTRS_ACK_TIMEOUT=21
-# Milliseconds that a path may be silent for. It is asked four times less one, so there is a quarter of
-# that to see that something was lost, and to lose no more.
+# Milliseconds that a path may be silent. The client sends four heartbeats less one in this time, so
+# a quarter of it is left to notice a loss, and to lose no more.
 SILENT=2000
 [ "$RTRS_TIME_SCALE" -eq 1 ] || SILENT=6000
-# What the disk takes for a request, in nanoseconds: nothing else is said on the path meanwhile.
+# Nanoseconds that the disk takes for a request: meanwhile the path carries nothing but heartbeats.
 SLOW=$((2 * SILENT * 1000000))
 SESS=$CLT/quiet
 
@@ -26,12 +26,12 @@ dir() { path_dir quiet "$(path "$1")"; }
 map() { map_rnbd quiet /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
-# gaps: packets that this side found missing
+# gaps: number of packets that this side found missing.
 gaps() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/out_of_seq_request; }
 dropped() { tc -s filter show dev eth1 ingress | awk '/dropped/ { sub(",", "", $7); print $7 + 0; exit }'; }
 
-# lose N: the next packets of the second link that arrive here, and what comes in the moment it takes
-# to find that out. The sender does not know.
+# lose N: drop the next N packets that arrive here over the second link, and those that arrive
+# before the drop is noticed. The sender does not know.
 lose()
 {
 	local end=$((SECONDS + 20 * RTRS_TIME_SCALE))
@@ -48,7 +48,7 @@ lose()
 wait_on() { [ "$(path_count "$(dir "$1")" 5)" -ge 1 ]; }
 all_done() { [ "$(cat "$TMP"/read.* | wc -l)" = 4 ]; }
 
-# wait_on_both: two requests on each path, in the background
+# wait_on_both: send two requests over each path, in the background.
 wait_on_both()
 {
 	local i
@@ -81,14 +81,14 @@ kept()
 	has_words "$SESS/state" connected
 }
 
-# found BEFORE AFTER: somebody saw a gap, so that something was lost, and found
+# found BEFORE AFTER: one side saw a gap: a packet was lost, and the loss found.
 found()
 {
 	echo "$(($2 - $1)) gaps were found"
 	[ "$2" -gt "$1" ]
 }
 
-# question N: from the client, lost before the server
+# question N: the client's heartbeat is lost on the way to the server.
 question()
 {
 	check "question $1: requests wait on both paths" wait_on_both
@@ -100,14 +100,14 @@ question()
 	check "question $1: no path was" kept
 }
 
-# answer N: from the server, lost before the client
+# answer N: the server's answer is lost on the way to the client.
 answer()
 {
 	local before
 	before=$(gaps)
 
 	check "answer $1: requests wait on both paths" wait_on_both
-	# What acknowledges the question, and the answer.
+	# The acknowledgment of the heartbeat, and the answer.
 	lose 2 >"$TMP/lost"
 	ktap_log "$TMP/lost"
 	check "answer $1: the requests are answered" all_read

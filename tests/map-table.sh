@@ -18,7 +18,7 @@ device() { "$MAP" --list | awk -F '\t' -v row="$1" '$1 == row { print $2 }'; }
 
 both_open()
 {
-	# Rows that come later are not asked about.
+	# Rows that are added later are not part of this check.
 	[ "$(listed | head -n 2)" = $'table/dev/nullb0\topen\nsecond/dev/nullb1\topen' ] || { "$MAP" --list; return 1; }
 }
 
@@ -33,7 +33,7 @@ again()
 	"$MAP" && [ "$("$MAP" --list)" = "$before" ]
 }
 
-# What RNBD refuses is told with its reason, and the other rows are mapped all the same.
+# A device that RNBD refuses is reported with the reason; the other rows are mapped nevertheless.
 absent()
 {
 	local rc=0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: min-latency takes the faster one of two paths, and notices when that becomes the other one
+# desc: min-latency uses the faster one of two paths, and notices when the other one becomes faster
 # topology: pair
 # timeout: 150
 # seconds: 40
@@ -11,7 +11,7 @@
 require fio rdma tc
 
 SESS=$CLT/latency
-# Milliseconds that the slow link takes in addition, so many that nothing else does.
+# Milliseconds that the slow link adds: long beside all other delays.
 DELAY=200
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
@@ -19,10 +19,10 @@ dir() { path_dir latency "$(path "$1")"; }
 map() { map_rnbd latency /dev/nullb0 "$(path 0)" "$(path 1)" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
-# latency LINK: average of the path, in milliseconds
+# latency LINK: average latency of the path, in milliseconds.
 latency() { awk '{ printf "%d\n", $1 / 1000000 }' "$(dir "$1")/request_latency"; }
 
-# slow LINK: from now on, and the other one is not.
+# slow LINK: make LINK the slow one, and the other one fast.
 slow()
 {
 	tc qdisc replace dev "eth$1" root netem delay "${DELAY}ms"
@@ -36,10 +36,10 @@ slow_down()
 	return 0
 }
 
-# noticed LINK: is the average of the path more than half of the delay above the other one's?
+# noticed LINK: is the path's average above the other one's by more than half of the delay?
 noticed() { [ "$(latency "$1")" -gt $(($(latency $((1 - $1))) + DELAY / 2)) ]; }
 
-# avoided LINK: one request after the other, and hardly any over that path.
+# avoided LINK: send one request after the other; hardly any goes over that path.
 avoided()
 {
 	local -a before=("$(path_ios "$(dir 0)")" "$(path_ios "$(dir 1)")")
@@ -62,7 +62,7 @@ client_role()
 	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" min-latency
-	# What a path that nobody uses is measured by.
+	# Heartbeats measure a path without requests.
 	write "$SESS/heartbeat_interval_ms" $((200 * RTRS_TIME_SCALE))
 	defer slow_down
 	check "one link gets slow" slow 1

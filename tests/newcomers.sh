@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one host with hundreds of addresses cannot keep others from connecting, nor start paths without end
+# desc: one host with hundreds of addresses cannot keep other hosts from connecting, nor start paths without end
 # topology: single
 # timeout: 300
 # seconds: 60
@@ -10,12 +10,12 @@
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 
-# The attacker has 10.9.64.0 and what follows; newcomers come from these. A port with more than 256
-# addresses cannot use them: the verbs have eight bits for it.
+# The attacker has the addresses from 10.9.64.0 on; newcomers come from the two below. A port cannot
+# use more than 256 addresses: the verbs have eight bits for the index.
 SOURCES=240
 HERE=10.9.0.2
 ELSEWHERE=10.9.0.3
-# A newcomer has to be connected after so many milliseconds.
+# Milliseconds within which a newcomer has to be connected.
 SOON=5000
 
 load()
@@ -35,8 +35,8 @@ many_addresses()
 	ip -batch "$TMP/addresses"
 }
 
-# crowd COUNT SEED: clients that begin, each from the next address, and never go on; in the
-# background. More of them come than are let in, for as long as is looked at.
+# crowd COUNT SEED: start clients in the background, each from the next address, that begin to
+# connect and never finish. More of them come than are let in, for the time of the checks.
 crowd()
 {
 	"$RTRS_PEER" half-open --addr 10.9.0.1 --from 10.9.64.0 --sources "$SOURCES" --count "$1" \
@@ -48,16 +48,16 @@ crowd_goes()
 {
 	kill "$CROWD"
 	! wait "$CROWD" || return
-	# Some never confirmed that they are connected: of those it hears no more.
+	# Some never confirmed that they are connected: the server does not hear of their end.
 	wait_for 40 in_use handshakes 0
 }
 
 refused() { quota "$1" refused; }
 
-# full RESOURCE: there is no room, but for what is just changing hands.
+# full RESOURCE: there is no room, apart from places that just change hands.
 full() { [ "$(quota "$1" current)" -ge $(($(quota "$1" max) * 7 / 8)) ] && [ "$(refused "$1")" -gt 0 ]; }
 
-# under_attack RESOURCE COMMAND...: more of them come all the time meanwhile.
+# under_attack RESOURCE COMMAND...: more clients come during the whole command.
 under_attack()
 {
 	local resource=$1 before
@@ -72,7 +72,7 @@ under_attack()
 	echo "$(($(refused "$resource") - before)) times there was no room"
 }
 
-# open_soon COUNT ADDRESS: as many sessions from there, one after the other, each in time
+# open_soon COUNT ADDRESS: open COUNT sessions from ADDRESS one after the other, each in time.
 open_soon()
 {
 	local i t0 took longest=0
@@ -96,7 +96,7 @@ close_new()
 	done
 }
 
-# There is no room, for which somebody goes; and those who came keep theirs.
+# There is no room, so another client gives way; and newcomers keep their place.
 served()
 {
 	under_attack "$1" open_soon 16 "$HERE"
@@ -116,7 +116,7 @@ at_once()
 	close_new 16
 }
 
-# With a prefix all of them are one source, and this one is not.
+# With a prefix all of the attacker's addresses are one source, and HERE is another.
 one_source()
 {
 	wait_for 30 full handshakes_per_source
@@ -126,7 +126,7 @@ one_source()
 	not dmesg_has 'gave way'
 }
 
-# come_and_go COUNT: says how many got in.
+# come_and_go COUNT: print how many sessions got in.
 come_and_go()
 {
 	local i in=0
@@ -140,7 +140,7 @@ come_and_go()
 	echo "$in"
 }
 
-# Sixteen at once, one in a second; who comes from elsewhere has a rate of its own.
+# Sixteen at once, then one per second; a client from another address has a rate of its own.
 limited()
 {
 	local t0 in most
@@ -152,10 +152,10 @@ limited()
 	[ "$in" -ge 16 ] && [ "$in" -le "$most" ]
 	[ "$in" -lt 60 ] || late "they came at a lower rate"
 	dmesg_has 'too many paths in short time'
-	# One address in 256 shares its rate with another one.
+	# One address in 256 shares its rate with this one.
 	open_soon 1 "$HERE" || open_soon 1 10.9.64.0
 	close_new 1
-	# It comes back with time.
+	# The allowance recovers with time.
 	wait_for 10 eval "[ \$(come_and_go 1) = 1 ]"
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a client that fills the log with one kind of line does not keep that line of others out of it
+# desc: a client that fills the log with one kind of line does not keep that line about other clients out of it
 # topology: single
 # timeout: 150
 # seconds: 30
@@ -10,24 +10,25 @@
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 
-# The noisy one, and those who are refused once each.
+# The noisy client, and the others, which are refused once each.
 NOISY=10.9.0.2
 OTHERS=(10.9.0.3 10.9.0.4 10.9.0.5 10.9.0.6 10.9.0.7 10.9.0.8)
-# One address in 32 has a share with the noisy one.
+# One address in 32 shares the noisy one's allowance.
 ENOUGH=4
 
 addresses() { printf '%s/24 ' 10.9.0.1 "$NOISY" "${OTHERS[@]}"; }
 
-# lines ADDRESS: that say that a connection from there was refused.
+# lines ADDRESS: number of lines about a refused connection from ADDRESS.
 lines()
 {
 	dmesg_since_start | grep -c "rtrs_server: ip:$1@ip:10\.9\.0\.1: connection 0 of [0-9]* refused: "
 }
 
-# Of either quota: once a source may have one session only, that is what the noisy one hears of.
+# Refusals by either quota: once a source may have only one session, the noisy client meets that
+# quota.
 refused() { echo $(($(quota handshakes_per_source refused) + $(quota sessions_per_source refused))); }
 
-# It has the one handshake that it may have, and is refused each further one.
+# The client has the one handshake that it may have, and each further one is refused.
 noise()
 {
 	"$RTRS_PEER" half-open --addr 10.9.0.1 --from "$NOISY" --sources 1 --count 20000 \
@@ -36,7 +37,7 @@ noise()
 	echo "$NOISE" >"$TMP/noise"
 }
 
-# So often as it is refused, the log has long what it may write there.
+# After this many refusals the log has all the lines about this client that the limit allows.
 is_noisy() { [ "$(refused)" -gt 100 ]; }
 
 others_are_heard()
@@ -46,7 +47,7 @@ others_are_heard()
 	before=$(refused)
 	write "$Q/sessions_per_source/max" 1
 	for addr in "${OTHERS[@]}"; do
-		# The second one is refused.
+		# The second session is refused.
 		rt open name=a path="ip:$addr@ip:10.9.0.1"
 		refuses 87 open name=b path="ip:$addr@ip:10.9.0.1"
 		rt close name=a
@@ -57,7 +58,7 @@ others_are_heard()
 	[ "$heard" -ge "$ENOUGH" ]
 }
 
-# It is in the log itself, and not more often than one may.
+# The noisy client is in the log too, but not more often than the limit allows.
 noise_is_bounded()
 {
 	local was now t0

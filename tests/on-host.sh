@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: "tests/run.sh --here" tests between hosts, and leaves alone what is not its own
+# desc: "tests/run.sh --here" tests between hosts, and does not touch other sessions and devices
 # topology: single
 # timeout: 360
 # seconds: 70
@@ -19,7 +19,7 @@ OTHER=$CLT/other
 map() { map_rnbd other /dev/nullb0 "$A" >"$TMP/dev"; }
 here() { "$HERE" --here --seconds 1 --report "$TMP/report" "$@"; }
 
-# refused WORDS ARGUMENT...: with exit status 2, those words, and nothing done
+# refused WORDS ARGUMENT...: exit status 2, a message with WORDS, and no action.
 refused()
 {
 	local words=$1 rc=0
@@ -40,7 +40,7 @@ refuses()
 	refused "not known" --path "$A" --scratch /dev/nullb1 --unload
 }
 
-# What the other session is made of.
+# The state of the other session.
 other() { cat "$OTHER"/{state,mpath_policy} "$OTHER/paths"/*/state_full | grep -v since; }
 
 passes()
@@ -69,7 +69,7 @@ reports()
 		"$TMP/report")" 6
 }
 
-# A disk that the server has not, and a server that is not there.
+# A disk that the server does not have, and a server that does not exist.
 fails()
 {
 	not here --scratch /dev/none --path "$A"

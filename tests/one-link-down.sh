@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one of two cables is pulled under verified load, at either end, or the server sleeps: how long IO stalls, none fails, and the path comes back
+# desc: one of two cables is pulled under verified load, at either end, or the server sleeps: IO stalls for a short time, none fails, and the path comes back
 # topology: pair
 # timeout: 360
 
@@ -9,16 +9,16 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma
 
-# Soft RoCE does not only repeat what was lost, it registers memory again with it, and fails over
-# that. It is not to find out that way before we do, nor on a path that is well.
+# Soft RoCE does not only resend what was lost, it also registers memory again, and fails over that.
+# That must not happen before the client finds the loss, nor on a good path.
 export RTRS_ACK_TIMEOUT=20
 
-# Milliseconds that a request may take, at most.
+# Limit in milliseconds for a request.
 LIMIT=$((${RTRS_STALL_LIMIT:-2} * 1000 * RTRS_TIME_SCALE))
-# What the slow disk takes for a request, in nanoseconds.
+# Nanoseconds that the slow disk takes for a request.
 SLOW=$((200 * 1000000))
-# What a queue pair of soft RoCE may wait for a neighbour by default, see pair_up.
-# Until then requests of the path are not sent again.
+# Time that a queue pair of soft RoCE may wait for a neighbour by default, see pair_up. Until then
+# requests of the path are not sent again.
 NEIGHBOUR=$((3000 * RTRS_TIME_SCALE))
 SESS=$CLT/cables
 
@@ -29,7 +29,7 @@ dev() { cat "$TMP/dev"; }
 
 state_is() { has_words "$SESS/state" "$1"; }
 
-# carries N: does the path take IO?
+# carries N: does path N get IO?
 carries()
 {
 	local d before
@@ -39,7 +39,7 @@ carries()
 	wait_for 5 eval "[ \$(path_ios '$d') -gt $((before + 20)) ]"
 }
 
-# used_again N: the path, after its cable was put back
+# used_again N: path N carries IO after its cable was put back.
 used_again()
 {
 	local t0
@@ -51,30 +51,30 @@ used_again()
 	echo "used again after $(($(ms_now) - t0)) ms"
 }
 
-# silences: how many times the path was lost for being silent
+# silences: how many times the path was lost because it was silent.
 silences()
 {
 	dmesg_since_start | grep -cF "cables $(path 1): connected: silent, unlike other paths" || true
 }
 
-# losses: how many times a path was lost, for whatever reason
+# losses: how many times a path was lost, for any reason.
 losses() { dmesg_since_start | grep -c 'rtrs_client: cables .*: connected: ' || true; }
 no_losses() { [ "$(losses)" = "$1" ]; }
 
-# Nothing else tells that it is the other end.
+# Only silence shows that the cable at the other end was pulled.
 was_silent() { [ "$(silences)" = $(($(cat "$TMP/silences") + 1)) ]; }
 
-# To be called after the load was stopped.
+# Call it after the load was stopped.
 no_io_failed()
 {
 	load_is_fine
 	nothing_in_flight cables
 }
 
-# reconnects: of the path that nobody does anything to
+# reconnects: of the path whose cable stays.
 reconnects() { cut -d ' ' -f 1 "$(path_dir cables "$(path 0)")/stats/reconnects"; }
 
-# stalls LIMIT: was no request under way for longer?
+# stalls LIMIT: did every request complete within LIMIT?
 stalls()
 {
 	local usual
@@ -89,7 +89,7 @@ stalls()
 	[ "$(load_stall)" -lt "$1" ] || late "that is too long"
 }
 
-# usual_stall: of a few seconds in which nothing happens
+# usual_stall: the longest stall in a few undisturbed seconds.
 usual_stall()
 {
 	load_start "$(dev)"
@@ -98,7 +98,7 @@ usual_stall()
 	load_stall >"$TMP/usual"
 }
 
-# known: the session knows within the time of the heartbeats; how long did it take?
+# known: the session notices within the time of the heartbeats; print how long it took.
 known()
 {
 	local t0
@@ -108,8 +108,8 @@ known()
 	echo "known after $(($(ms_now) - t0)) ms"
 }
 
-# pull NAME GUEST LIMIT: the cable of the second link at that end, until 4 s
-# after that is known
+# pull NAME GUEST LIMIT: pull the cable of the second link at GUEST, until 4 s after the client has
+# noticed.
 pull()
 {
 	local name=$1 guest=$2 limit=$3
@@ -134,7 +134,7 @@ pull()
 	ktap_log "$TMP/case.log" 2
 }
 
-# Over the same session, from now on.
+# From now on use the slow disk, in the same session.
 map_slow()
 {
 	local was
@@ -142,12 +142,12 @@ map_slow()
 
 	map nullb1
 	unmap_rnbd "$was"
-	# The path that was lost so often starts anew: one more time and it would be on trial.
+	# Reset the path that was lost so often: one more loss would put it on trial.
 	write "$(path_dir cables "$(path 1)")/reconnect" 1
 	wait_for 20 state_is connected
 }
 
-# asleep SECONDS: the server, all of it, so that no path is heard
+# asleep SECONDS: pause the whole server, so that no path gets an answer.
 asleep()
 {
 	local before
@@ -177,15 +177,15 @@ client_role()
 	write "$SESS/mpath_policy" round-robin
 	usual_stall
 	pull client client "$LIMIT"
-	# Here no event tells the client, only that nothing is answered.
+	# Here no event tells the client; only answers are missing.
 	pull server server "$LIMIT"
-	# Longer than a path may be silent, shorter than soft RoCE stands (see load_rtrs).
+	# Longer than a path may be silent, shorter than soft RoCE tolerates (see load_rtrs).
 	asleep "$([ "$RTRS_TIME_SCALE" -eq 1 ] && echo 3 || echo 7)"
-	# As the kernel comes: see pair_up.
+	# The kernel's default: see pair_up.
 	neighbour_retrans 1 1000
 	pull "client, default neighbour timer" client $((LIMIT + NEIGHBOUR))
 	neighbour_retrans 1 200
-	# What is with the disk was acknowledged: the device has nothing to repeat.
+	# Requests at the disk were acknowledged: the device has nothing to send again.
 	check "a slow disk maps over both links" map_slow
 	usual_stall
 	pull "server, slow disk" server "$LIMIT"

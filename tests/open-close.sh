@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: sessions open and close, again and again; servers and devices that go away under them
+# desc: sessions open and close, many times; servers and devices go away under them
 # topology: single
 # timeout: 300
 # seconds: 65
@@ -35,7 +35,7 @@ cycles()
 	done
 }
 
-# A session is shared by its devices and goes with the last one.
+# Devices share a session, which goes with the last one.
 two_devices()
 {
 	local first second
@@ -53,13 +53,13 @@ two_devices()
 	wait_for 10 no_session
 }
 
-# Open fails half way, after RTRS is connected: no such device.
+# Open fails half way, after RTRS is connected: the server has no such device.
 no_such_device()
 {
 	local n
 
-	# RNBD forgets its device when the server does not have it: kmemleak is right, but it
-	# is not about us.
+	# RNBD leaks its device when the server does not have it: kmemleak is right, but the leak is
+	# not in the modules under test.
 	[ ! -w "$KMEMLEAK" ] || skip "mainline RNBD leaks then"
 	for n in 1 2 3; do
 		expect_error "No such file" map oc nullb9
@@ -79,7 +79,7 @@ nobody_listens()
 	wait_for 10 no_session
 }
 
-# start_io: in the background, as fast as it goes, whatever it meets.
+# start_io: start IO in the background, at full speed; errors do not matter.
 start_io()
 {
 	fio --name=load --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw=randrw --bs=4k \
@@ -109,13 +109,13 @@ server_unloads()
 	wait_for 30 path_is disconnected
 }
 
-# The session of the client outlives the server and takes up again.
+# The client's session outlives the server and goes on.
 server_returns()
 {
 	load_rtrs rust server
 	load_rnbd server
 	wait_for 60 path_is connected
-	# RNBD opens its device anew by itself.
+	# RNBD opens its device again by itself.
 	wait_for 30 usable "$(dev)"
 	io
 }
@@ -139,7 +139,7 @@ unmaps_without_server()
 	rmmod rnbd-server
 	rmmod rtrs-server
 	wait_for 30 path_is disconnected
-	# What RNBD says to the server when it closes a device waits for as long.
+	# RNBD's message that closes a device waits for as long.
 	[ -n "${RTRS_LONG:-}" ] || write $CLT/oc/fast_io_fail_tmo 3
 	unmap force
 	wait_for 30 test ! -e $CLT/oc
@@ -151,13 +151,13 @@ client_unloads_under_io()
 	map
 	start_io
 	stop_io
-	# RNBD closes all that is open.
+	# RNBD closes all open devices.
 	rmmod rnbd-client
 	wait_for 10 no_session
 	rmmod rtrs-client
 }
 
-# The device of the RDMA stack goes, under IO.
+# The RDMA device goes, under IO.
 device_goes()
 {
 	load_modules rust

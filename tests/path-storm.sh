@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: paths reconnected, disconnected, removed and added without end under verified load: no IO fails, nothing is left behind
+# desc: paths reconnect, disconnect, are removed and added all the time under verified load: no IO fails, nothing is left behind
 # topology: single
 # timeout: 400
 # seconds: 105
@@ -11,18 +11,17 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma
 
-# Seconds of each storm, paths added and removed, devices mapped and unmapped, and KiB that may
-# be missing afterwards.
+# Seconds of each storm, paths added and removed, devices mapped and unmapped, and KiB that may be
+# missing afterwards.
 SECS=3 CYCLES=200 MAPS=32 LOST=6144
 [ -z "${RTRS_LONG:-}" ] || SECS=6 CYCLES=1000 MAPS=100 LOST=16384
-# Where everything takes many times as long.
+# On the debug kernel everything takes many times as long.
 [ "$RTRS_TIME_SCALE" = 1 ] || SECS=6 CYCLES=60 MAPS=12 LOST=16384
-# Where not even that can be waited for there are two storms, see below, and fewer of those.
+# Where even that takes too long there are two storms, see below, and fewer cycles.
 [ "$RTRS_TIME_SCALE" = 1 ] || [ -z "${RTRS_CORE:-}" ] || SECS=4 CYCLES=20 MAPS=4
-# How many do that at a time.
+# Shells that do so at a time.
 SHELLS=4
-# Longest time for taking down a path, in milliseconds. It waits for a grace
-# period, but for no peer.
+# Limit in milliseconds for taking down a path. It waits for a grace period, but not for the peer.
 TEAR_DOWN=$((3000 * RTRS_TIME_SCALE))
 SESS=$CLT/storm
 P0=ip:10.9.0.1@ip:10.9.0.1
@@ -31,7 +30,7 @@ P1=ip:10.9.5.1@ip:10.9.5.1
 map() { map_rnbd storm /dev/nullb0 "$P0" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
-# until_time END CMD...: again and again until then, by the shell's clock.
+# until_time END CMD...: repeat CMD until END, by the shell's clock.
 until_time()
 {
 	local end=$1
@@ -66,18 +65,18 @@ remove()
 		timed_write "$SESS/add_path" "$1" && sleep 0.2
 }
 
-# swap: the only path makes way for another one, and comes back for that.
+# swap: replace the only path with another one, and back.
 swap()
 {
 	timed_write "$SESS/add_path" "$P1" && sleep 0.1 && remove "$P0" &&
 		timed_write "$(path_dir storm "$P1")/remove_path" 1 && sleep 0.1
 }
 
-# reconnects PATH: times that it came back
+# reconnects PATH: how many times it came back.
 reconnects() { cut -d ' ' -f 1 "$(path_dir storm "$1")/stats/reconnects"; }
 
-# lose: the server ends it. What is in flight is lost, unlike above, where there
-# is a grace period for it. The client waits a second, with jitter, and comes back.
+# lose: the server ends the path. Requests in flight are lost; above, a grace period avoids that.
+# The client waits a second, with jitter, and reconnects.
 lose()
 {
 	local before
@@ -88,10 +87,10 @@ lose()
 		wait_for 5 test -e "$SRV/storm/paths/$1/disconnect" && sleep 0.3
 }
 
-# one_after_another CMD: to one path and then the other one.
+# one_after_another CMD: run CMD on one path, then on the other one.
 one_after_another() { "$1" "$P0" && "$1" "$P1"; }
 
-# storm CMD...: in a loop while the load runs, and policies change.
+# storm CMD...: run CMD in a loop while the load runs and policies change.
 storm()
 {
 	local pid rc=0 end=$((SECONDS + SECS))
@@ -113,7 +112,7 @@ failovers()
 	echo "$n"
 }
 
-# weathered PATHS: after the load.
+# weathered PATHS: check the result after the load.
 weathered()
 {
 	load_is_fine
@@ -144,7 +143,7 @@ run()
 # storms_of_one, storms_of_two: a storm of each kind.
 storms_of_one()
 {
-	# Much the same is in reconnect.sh.
+	# reconnect.sh does much the same.
 	[ -z "${RTRS_LONG:-}" ] || run "one path, reconnect" 1 reconnect "$P0"
 	run "one path, disconnect and reconnect" 1 disconnect "$P0"
 	run "one path, lost" 1 lose "$P0"
@@ -158,7 +157,7 @@ storms_of_two()
 	run "two paths, remove and add" 2 one_after_another remove
 }
 
-# churn I N: N paths of its own, added and removed, one after the other.
+# churn I N: add and remove a path of its own, N times.
 churn()
 {
 	local p="ip:10.9.7.$(($1 + 1))@ip:10.9.0.1" i
@@ -169,7 +168,7 @@ churn()
 	done
 }
 
-# maps I N: a device of its own is mapped and unmapped N times
+# maps I N: map and unmap a device of its own, N times.
 maps()
 {
 	local i link="$RNBD_CTL/devices/!dev!nullb$1@maps$1"
@@ -181,7 +180,7 @@ maps()
 	wait_for 10 test ! -e "$CLT/maps$1"
 }
 
-# shells CMD N: so many of them share N times
+# shells CMD N: several shells share the N times.
 shells()
 {
 	local i pids=() pid rc=0
@@ -196,8 +195,8 @@ shells()
 	return "$rc"
 }
 
-# back_to_baseline N: no more memory and no more RDMA resources are in use than would be
-# left behind by less than N things.
+# back_to_baseline N: no more memory and RDMA resources are in use than fewer than N leaked things
+# would add.
 back_to_baseline()
 {
 	wait_for 10 eval "resource_counts | cmp -s - '$TMP/resources.storm'" ||

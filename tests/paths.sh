@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: two sessions with two paths each, IPv4 and IPv6: what sysfs shows, and paths that come and go
+# desc: two sessions with two paths each, IPv4 and IPv6: files in sysfs, and paths that come and go
 # topology: single
 # timeout: 240
 # seconds: 55
@@ -32,7 +32,7 @@ equal()
 	}
 }
 
-# names DIR NAME...: these and no others.
+# names DIR NAME...: the directory has exactly these names.
 names()
 {
 	local dir=$1
@@ -42,7 +42,7 @@ names()
 
 has_state() { equal "$(path "$1" "$2")/state" "$3"; }
 
-# both_at_once: IO of the sessions side by side.
+# both_at_once: IO of both sessions at the same time.
 both_at_once()
 {
 	io a 2M &
@@ -112,7 +112,7 @@ all_path_files()
 	path_files sess-b $B1 rxe1
 }
 
-# Sessions of a server have the names that their clients gave them.
+# The server's sessions have the names that their clients gave them.
 server_files()
 {
 	local d
@@ -175,22 +175,22 @@ attempts()
 	equal $CLT/sess-b/max_reconnect_attempts -1
 }
 
-# One path less; IO takes the other one.
+# One path less; IO goes over the other one.
 disconnect_one()
 {
 	write "$(path sess-a $A1)/disconnect" 1
 	has_state sess-a $A1 disconnected
 	has_state sess-a $A0 connected
-	# Still known by the file of a path that is down.
+	# The files of a path that is down still show these.
 	equal "$(path sess-a $A1)/hca_name" rxe1
 	equal "$(path sess-a $A1)/dst_addr" "${A1#*@}"
 	wait_for 10 test ! -e "$SRV/sess-a/paths/$A1"
-	# Once more is no error.
+	# A second disconnect is no error.
 	write "$(path sess-a $A1)/disconnect" 1
 	io a
 }
 
-# It was told to be down, so it stays down: it would be back after a second, or a second and a half.
+# A disconnected path stays down: it would otherwise be back after 1 to 1.5 seconds.
 stays_down()
 {
 	sleep 2
@@ -233,7 +233,7 @@ add_again()
 	io a
 }
 
-# Of another family, beside the IPv4 ones, and without a source address.
+# A path of another address family, beside the IPv4 ones, and without a source address.
 add_ipv6()
 {
 	write $CLT/sess-a/add_path $'ip:fd09:5::1\n'
@@ -251,10 +251,10 @@ add_twice()
 	has_state sess-a $A0 connected
 }
 
-# reconnects SESSION PATH: times that it came back
+# reconnects SESSION PATH: how many times it came back.
 reconnects() { cut -d ' ' -f 1 "$(path "$1" "$2")/stats/reconnects"; }
 
-# The server ends a path, the client gets it back.
+# The server ends a path, and the client reconnects it.
 server_disconnects()
 {
 	local before

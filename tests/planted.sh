@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: free memory full of somebody's data, and none of it comes out of chunks
+# desc: free memory is full of a known pattern, and none of it comes out of chunks
 # topology: single
 # mem: 1G
 # timeout: 300
@@ -11,11 +11,11 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/peer.sh"
 
-# Chunks are made before it is known what becomes of their keys.
+# Chunks are allocated before the mode of keys matters.
 MODES=Y
 [ -z "${RTRS_LONG:-}" ] || MODES="Y N"
 
-# Most of the free memory, as fast as it can be filled, then free again.
+# Fill most of the free memory, as fast as possible, then free it again.
 plant()
 {
 	local mib
@@ -40,7 +40,7 @@ leftovers()
 	return "$rc"
 }
 
-# Mainline's server does not clear chunks before it hands them out.
+# Mainline's server does not clear chunks before it uses them.
 given_away()
 {
 	peer_attack leftovers --seed 1 >"$TMP/said" || true
@@ -62,7 +62,7 @@ for ai in $MODES; do
 	check "$ai: none of it is in answers" leftovers 1
 	must "$ai: the server unloads" unload_modules
 done
-# Were it not there to be found, the above would show nothing.
+# Control: if the pattern could not be found, the cases above would prove nothing.
 must "control: mainline's server loads" eval "load_rtrs c server && load_rnbd server"
 must "control: free memory is full of a pattern" plant
 check "control: it is in answers" given_away

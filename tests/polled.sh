@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: polled IO goes out on connections of its own, and is complete also if nobody polls
+# desc: polled IO uses connections of its own, and completes even if nothing polls
 # topology: single
 # timeout: 240
 
@@ -13,14 +13,14 @@ CPUS=$(nproc)
 DEBUG=/sys/kernel/debug/rtrs_client
 TRACE=/sys/kernel/tracing
 PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
-# How long after a task has polled a CPU is sure to be taken for one that polls, in microseconds: the
-# client's is 5 ms.
+# Microseconds after a poll for which the client certainly treats a CPU as one that polls; the
+# client's own value is 5 ms.
 HOT_US=4000
 
 map() { map_rnbd polled /dev/nullb0 "$@" nr_poll_queues="$CPUS" >"$TMP/dev"; }
 
-# One service connection, one for each CPU, one for each polled queue; also on a path that
-# is added later, which in mainline has none of the latter.
+# One service connection, one for each CPU, and one for each polled queue; on a path that is added
+# later as well, where mainline makes no polled ones.
 connections()
 {
 	local n
@@ -34,9 +34,9 @@ connections()
 	done
 }
 
-# polled_fio ARGS...: of the requests, how many went out on polled connections; how many fio submitted
-# on a CPU where it had just got an answer by polling; how many of these went out on others; how many
-# there were: in $TMP/counts.
+# polled_fio ARGS...: write four numbers to $TMP/counts: requests on polled connections; requests
+# that fio submitted on a CPU where it had just got an answer by polling; how many of these went out
+# on other connections; all requests.
 polled_fio()
 {
 	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
@@ -72,10 +72,10 @@ polled_fio()
 	} END { print polled + 0, sure + 0, missed + 0, all + 0 }' $TRACE/trace >"$TMP/counts"
 }
 
-# The first request of a poller is not known to be polled for, nor is one that comes when the
-# emulated CPU was away for longer than a poll is remembered. So it is from the requests that come
-# in time that all have to be on polled connections; one in four may have been held up between the
-# poll and the event, as was seen of one in ten with three busy loops on each processor of the host.
+# The client does not know that a poller's first request will be polled, nor does it after the
+# emulated CPU was away for longer than a poll is remembered. So only requests that come in time
+# have to be on polled connections. One in four may have been delayed between the poll and the
+# event: with three busy loops on each processor of the host one in ten was.
 carried()
 {
 	local polled sure missed all
@@ -98,11 +98,12 @@ not_polled()
 	[ "$polled" -eq 0 ]
 }
 
-# A path that goes while there are polled requests on it.
+# A path goes while there are polled requests on it.
 failover()
 {
 	local i
-	# Each has blocks of its own: one that is read while the other writes it is neither's.
+	# Each job has its own blocks: a block that one job reads while another writes it would not
+	# verify.
 	verified --ioengine=io_uring --hipri --numjobs=2 --offset_increment=4M --time_based --runtime=6 >"$TMP/failover" 2>&1 &
 	for ((i = 0; i < 3; i++)); do
 		sleep 1
@@ -117,7 +118,7 @@ failover()
 
 cpu1() { echo "$1" >/sys/devices/system/cpu/cpu1/online; }
 
-# The block layer waits for what is in a queue before its last CPU goes.
+# The block layer waits for the requests in a queue before the queue's last CPU goes.
 cpus_go()
 {
 	local i
@@ -135,7 +136,7 @@ cpus_go()
 	[ "$(awk '{ n += $5 } END { print n }' /sys/class/rtrs-client/polled/paths/*/stats/rdma)" -eq 0 ]
 }
 
-# Also on a path that was made while the CPU was away.
+# The same for a path that was made while the CPU was away.
 without_a_cpu()
 {
 	local rc=0
@@ -146,7 +147,7 @@ without_a_cpu()
 	return "$rc"
 }
 
-# Draining a polled queue takes no longer than any other.
+# Draining a polled queue takes no longer than draining another one.
 quick()
 {
 	local t0 ms
@@ -157,7 +158,7 @@ quick()
 	[ "$ms" -lt $((2000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
-# Nobody ever polls: the guard finds what is complete.
+# Nothing ever polls: the guard finds completed requests.
 unattended()
 {
 	rt serve

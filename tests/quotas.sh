@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: what clients may take of a server, and each listener's own sizes
+# desc: limits on what clients may take of a server, and each listener's own sizes
 # topology: single
 # timeout: 240
 # seconds: 48
@@ -13,7 +13,7 @@
 EUSERS=87
 ENOMEM=12
 CONS=$(($(nproc) + 1))
-# Of a path, with the sizes below: chunks and queues.
+# Memory of a path with the sizes below: chunks and queues.
 MEMORY=$(($(chunk_memory 8 65536) + $(queue_memory 8)))
 
 load()
@@ -22,7 +22,7 @@ load()
 		listen=1300:sess_queue_depth=16,1301:max_chunk_size=131072:always_invalidate=N
 }
 
-# All that was taken was given back.
+# All that was taken has been given back.
 all_back()
 {
 	local q
@@ -46,7 +46,7 @@ bad_parameters()
 		listen=1234,1234; do
 		dmesg -C
 		expect_error "Invalid parameters" insmod "$(impl_dir rust)/rtrs-server.ko" "$p"
-		# The kernel may add one of its own.
+		# The kernel may add a line of its own.
 		lines=$(dmesg | grep -v 'invalid for parameter' | grep -c 'rtrs_server: ') || true
 		[ "$lines" = 1 ] || {
 			echo "$p: $lines lines in the log"
@@ -73,8 +73,8 @@ shown()
 	expect_error "Permission denied" write "$Q/sessions/current" 1
 }
 
-# one_more RESOURCE ERRNO TEXT COMMAND...: is over the quota. Its maximum is what
-# is in use; so it says, on both sides.
+# one_more RESOURCE ERRNO TEXT COMMAND...: with the maximum set to what is in use, the command goes
+# over the quota; both sides log that.
 one_more()
 {
 	local resource=$1 errno=$2 text=$3 old refused
@@ -132,7 +132,7 @@ cons_per_path()
 	rt close name=b
 }
 
-# What the operator who adds a path is told.
+# An operator who adds a path over the quota gets the error.
 paths()
 {
 	write "$Q/paths_per_session/max" 1
@@ -141,11 +141,11 @@ paths()
 	write "$Q/paths_per_session/max" 32
 	write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
 	in_use paths_per_session 2
-	# What was refused above may still be on its way out.
+	# The refused paths may not be freed yet.
 	wait_for 5 in_use memory $((2 * MEMORY))
 }
 
-# The memory of a second path: the first one has it all.
+# The first path takes all memory, so that a second one gets none.
 memory_of_a_path()
 {
 	write "$Q/memory/max" "$MEMORY"
@@ -155,7 +155,7 @@ memory_of_a_path()
 	rt close name=a
 }
 
-# crowd RESOURCE SEED: 24 first connections, 8 may be there.
+# crowd RESOURCE SEED: 24 clients connect, 8 may.
 crowd()
 {
 	local refused
@@ -171,7 +171,7 @@ crowd()
 
 some_connect() { [ "$(quota handshakes current)" -ge 1 ]; }
 
-# While strangers have all there are of handshakes, who has a session gets through.
+# Strangers take all handshakes; a client with a session still reconnects.
 known_client()
 {
 	local pid path=/sys/class/rtrs-client/a/paths/ip:10.9.0.1@ip:10.9.0.1
@@ -190,7 +190,7 @@ known_client()
 	write "$Q/handshakes/max" 1024
 }
 
-# A session of another server has the name: so has its directory.
+# A session of another server has the name, and its directory too.
 same_name()
 {
 	rt open name=here path=ip:10.9.0.2@ip:10.9.0.1 port=1300
@@ -214,8 +214,8 @@ server_mrs()
 	rdma resource show mr | grep -c 'comm \[rtrs_server\]'
 }
 
-# try_server PORT DEPTH CHUNK KEYS: is what this port offers; KEYS is the number
-# of keys for chunks.
+# try_server PORT DEPTH CHUNK KEYS: the server at PORT offers these sizes; KEYS is the number of
+# keys for chunks.
 try_server()
 {
 	rt open name=s path=ip:10.9.0.1 port="$1"
@@ -242,7 +242,7 @@ listeners()
 	rt close name=t
 }
 
-# Said while the module runs: for servers that begin to listen afterwards.
+# Settings changed while the module runs hold for servers that begin to listen afterwards.
 listeners_later()
 {
 	local f=/sys/module/rtrs_server/parameters/listen was bad
@@ -263,14 +263,15 @@ listeners_later()
 	rt unserve port=1304
 }
 
-# keeps SOURCE: a session of this client from there is kept by the server.
+# keeps SOURCE: the server keeps a session of the client from SOURCE.
 kept_name()
 {
 	rt open name=kept path=ip:10.9.0.2@ip:10.9.0.1
 	rt close name=kept
 	wait_for 5 not test -e /sys/class/rtrs-server/kept
 	in_use sessions 1
-	# Who comes from elsewhere does not end it, who comes from there does.
+	# A client from another address does not end the session; the one from the same address
+	# does.
 	not rt open name=kept path=ip:10.9.0.1
 	wait_for 5 in_use memory 0
 	rt open name=kept path=ip:10.9.0.2@ip:10.9.0.1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: md RAID1 over two servers, of which one falls silent: with fast_io_fail_tmo=0 its leg is dropped at once, without it IO waits and no leg is lost
+# desc: md RAID1 over two servers, one of which falls silent: with fast_io_fail_tmo=0 its leg is dropped at once, without it IO waits and no leg is lost
 # topology: pair
 # timeout: 240
 # seconds: 60
@@ -10,11 +10,11 @@
 . "$RTRS_LIB/load.sh"
 require fio rdma mdadm
 
-# The far leg is with the other guest, the near one with this one.
+# The far leg is at the other guest, the near one at this one.
 FAR=$CLT/far
 NEAR=$(pair_addr 1 client)
 MD=/dev/md0
-# Milliseconds that md may take to drop a leg, from when the path is lost.
+# Milliseconds that md may take to drop a leg after the path is lost.
 SOON=$((3000 * RTRS_TIME_SCALE))
 
 map_legs()
@@ -29,15 +29,15 @@ make_array()
 	modprobe -a md_mod raid1
 	mdadm --create "$MD" --run --level=1 --raid-devices=2 --assume-clean --metadata=1.2 \
 		--bitmap=internal "$(leg far)" "$(leg near)"
-	# Udev is not there to look for it again.
+	# There is no udev here that would look at the array again.
 	wait_for 10 legs UU
-	# The server is silent for ten seconds at least otherwise, before that is noticed.
+	# With the default values it takes at least ten seconds to notice a silent server.
 	write "$FAR/heartbeat_interval_ms" $((300 * RTRS_TIME_SCALE))
 	write "$FAR/heartbeat_limit" 3
 }
 stop_array() { [ ! -e "$MD" ] || mdadm --stop "$MD"; }
 
-# legs UU|_U: which of them the array has
+# legs UU|_U: the array has these legs.
 legs()
 {
 	grep -A 1 '^md0 ' /proc/mdstat | grep -qF "[$1]" || {
@@ -48,8 +48,8 @@ legs()
 
 path_is() { [ "$(cat "$FAR"/paths/*/state)" = "$1" ]; }
 
-# The cable of its end is pulled: a guest that is paused would keep packets of soft RoCE, which then
-# does not let go of the queue pair.
+# Pull the cable at the server's end: a paused guest would keep packets of soft RoCE, which then
+# does not free the queue pair.
 silence()
 {
 	vm_control link server 0 down
@@ -57,7 +57,7 @@ silence()
 	ms_now >"$TMP/lost"
 }
 
-# The application has its IO, from the leg that is left.
+# The application's IO succeeds, by the remaining leg.
 dropped()
 {
 	local t
@@ -69,7 +69,7 @@ dropped()
 	goes_on
 }
 
-# goes_on: IO of the load
+# goes_on: the load's IO goes on.
 goes_on()
 {
 	local before
@@ -88,7 +88,7 @@ again()
 	wait_for 60 legs UU
 }
 
-# Longer than md would need to drop it.
+# Longer than md would need to drop the leg.
 waits()
 {
 	sleep $((SOON / 1000 + 1))
@@ -104,7 +104,7 @@ back()
 	legs UU
 }
 
-# Both legs have the same.
+# Both legs have the same content.
 same()
 {
 	mdadm --stop "$MD"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: dirty pages of ext4, and swap, are on the server, memory is short, and the path goes and comes: nothing hangs, and all of it is there
+# desc: dirty pages of ext4 and swap are on the server, memory is short, and the path goes and comes: nothing hangs, and all data is there
 # topology: pair
 # timeout: 360
 # seconds: 110
@@ -11,14 +11,15 @@
 . "$RTRS_LIB/load.sh"
 require perl rdma mkfs.ext4 e2fsck mkswap swapon sha256sum
 
-# Processors that look for memory answer late: what is not acknowledged in half a second is not lost.
+# Processors that reclaim memory answer late: a packet without an acknowledgment in half a second is
+# not lost.
 export RTRS_ACK_TIMEOUT=20
 
 SESS=$CLT/short
 MNT=$TMP/mnt
 GROUPS_DIR=/sys/fs/cgroup
-# MiB from which on those who write files, and the one that swaps, have to wait until something was
-# written back; MiB that they have. Beyond a hard limit they would be killed while there is no path.
+# Memory limits in MiB above which the writer of files, and the one that swaps, wait until pages are
+# written back; sizes in MiB that they use. A hard limit would kill them while there is no path.
 FILES_HIGH=24 FILES=12 FILE_SIZE=4
 HOG_HIGH=20 HOG_SIZE=36
 # MiB that the guest has left when all of it is short of memory.
@@ -36,7 +37,8 @@ group()
 
 make_groups()
 {
-	# With both of them who dirties pages of a file waits for those of its own group.
+	# With both controllers a task that dirties pages of a file waits for pages of its own
+	# group.
 	echo +memory +io >"$GROUPS_DIR/cgroup.subtree_control"
 	group files "$FILES_HIGH"
 	group hog "$HOG_HIGH"
@@ -68,10 +70,11 @@ drop_disks()
 	! mountpoint -q "$MNT" || umount "$MNT"
 }
 
-# set_count FILE N: who reads it finds the one before or this one.
+# set_count FILE N: a reader sees the old or the new number.
 set_count() { echo "$2" >"$1.new" && mv "$1.new" "$1"; }
 
-# writer: in its group, file after file, over and over. What each has to be is in $TMP/sums.
+# writer: in its group, write file after file, over and over. $TMP/sums has the checksum that each
+# must have.
 writer()
 {
 	local i=0 f
@@ -88,8 +91,8 @@ writer()
 	done
 }
 
-# hog: in its group, goes over more memory than that may keep, looks whether it is what it was, and
-# makes it something else, so that it has to be swapped again.
+# hog: in its group, go over more memory than the group may keep, check the content, and change it,
+# so that it must be swapped again.
 hog()
 {
 	echo "$BASHPID" >"$GROUPS_DIR/hog/cgroup.procs"
@@ -130,7 +133,7 @@ swapped_kib() { awk 'NR > 1 { n += $4 } END { print n + 0 }' /proc/swaps; }
 vmstat_of() { awk -v name="$1" '$1 == name { print $2 }' /proc/vmstat; }
 group_stat() { awk -v name="$2" '$1 == name { print $2 }' "$GROUPS_DIR/$1/memory.$3"; }
 
-# swaps: in both directions
+# swaps: pages are swapped in and out.
 swaps()
 {
 	local out in
@@ -140,7 +143,7 @@ swaps()
 	wait_for 60 eval "[ \$(vmstat_of pswpout) -gt $((out + 256)) ] && [ \$(vmstat_of pswpin) -gt $((in + 256)) ]"
 }
 
-# progress: both go on
+# progress: both tasks go on.
 progress()
 {
 	local w c
@@ -184,7 +187,7 @@ reconnects()
 	pressure
 }
 
-# cable: while it is out nothing of either is written or read
+# cable: while it is out neither task's data are written or read.
 cable()
 {
 	vm_control link client 0 down
@@ -197,8 +200,8 @@ cable()
 	progress
 }
 
-# Memory that cannot be had otherwise is to be had by writing, for the client as well. What is
-# available goes up and down with what was written back: it has to be short once.
+# Memory can only be freed by writing pages, the client's memory as well. What is available goes up
+# and down with writeback: it has to be short once.
 fill_memory()
 {
 	local i
@@ -237,7 +240,7 @@ nobody_killed()
 	not grep -iE 'out of memory|oom-kill' "$TMP/dmesg"
 }
 
-# From the server's disk, not from the cache.
+# Read from the server's disk, not from the cache.
 all_there()
 {
 	umount "$MNT"
@@ -249,7 +252,7 @@ all_there()
 	umount "$MNT"
 }
 
-# shown NAME CMD...: a case, and what it says
+# shown NAME CMD...: a case whose output is shown.
 shown()
 {
 	check "$@"
@@ -280,7 +283,7 @@ client_role()
 	shown "the path is connected again, three times more" reconnects 3
 	shown "its cable is pulled again" cable
 	check "there is memory again" free_memory
-	# Not within a case, whose shell has no children to wait for.
+	# Not within a case: the subshell of a case cannot wait for these children.
 	done_well >"$TMP/done" 2>&1
 	echo $? >"$TMP/done.rc"
 	shown "both are through, and memory is what it was" eval "cat $TMP/done; [ \$(cat $TMP/done.rc) = 0 ]"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: servers that are not there, refuse or offer nonsense give the documented errors in time
+# desc: servers that do not exist, refuse or offer nonsense give the documented errors in time
 # topology: single
 # timeout: 300
 # seconds: 70
@@ -10,16 +10,16 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/peer.sh"
 
-# Connecting ends after 30 s at the latest. An address that nobody has is not known to be
-# one earlier here, as there is no ARP: for that see fast-fail.sh.
+# Seconds within which connecting ends: at most 30, plus some. There is no ARP here, so that an
+# unused address is not noticed earlier: for that see fast-fail.sh.
 CONNECT_LIMIT=35
 
-# Refused without end, see many_times.
+# Number of attempts that are refused, see many_times.
 TIMES=8
 [ -z "${RTRS_LONG:-}" ] || TIMES=20
 
-# try_map SECONDS ERROR PATH [SESSION PORT]: mapping fails with ERROR in time, and leaves
-# nothing of the session. RNBD wants the port before the path.
+# try_map SECONDS ERROR PATH [SESSION PORT]: mapping fails with ERROR in time, and leaves nothing of
+# the session behind. RNBD wants the port before the path.
 try_map()
 {
 	local limit=$(($1 * RTRS_TIME_SCALE)) text=$2 path=$3 name=${4:-refused} port=${5:-$PEER_PORT}
@@ -35,7 +35,7 @@ try_map()
 	}
 }
 
-# nothing_left: as before the first attempt, with the modules loaded.
+# nothing_left: all is as before the first attempt, with the modules loaded.
 nothing_left()
 {
 	wait_for 10 resources_same || {
@@ -55,7 +55,7 @@ refused()
 	nothing_left
 }
 
-# What a server could mean, and what it would cost.
+# A queue depth that a server could mean, and that would cost too much.
 many_chunks()
 {
 	refused many-chunks 5 "Protocol error"
@@ -63,11 +63,11 @@ many_chunks()
 }
 
 #
-# Who is not answered gives up after 30 s, which cannot be set. All those are tried at the same
-# time, each with a session and a port of its own; what becomes of them is in files of their names.
+# A client without an answer gives up after 30 s, which cannot be set. All such cases run at the
+# same time, each with a session and a port of its own; files with their names have the results.
 #
 
-# lasting NAME PORT CASE: a server
+# lasting NAME PORT CASE: start a server in the background.
 lasting()
 {
 	{
@@ -80,11 +80,11 @@ lasting()
 	wait_for 10 test -e "$TMP/$1.ready"
 }
 
-# A silent server has its connections until the client gives up; one that answers nothing holds
-# no more than the request.
+# A silent server has its connections until the client gives up; one that answers nothing has only
+# the request.
 two_servers() { lasting silent $((PEER_PORT + 1)) silent && lasting mute $((PEER_PORT + 2)) no-accept; }
 
-# attempt NAME PORT PATH: in the background
+# attempt NAME PORT PATH: start an attempt in the background.
 attempt()
 {
 	(
@@ -95,7 +95,7 @@ attempt()
 }
 declare -A ATTEMPTS
 
-# ended NAME...: exit statuses, in files
+# ended NAME...: write the exit statuses to files.
 ended()
 {
 	local name
@@ -112,7 +112,7 @@ timed_out()
 	[ "$(cat "$TMP/$1.rc")" = 0 ]
 }
 
-# The server has seen what it wanted to see.
+# The server has seen what it expects.
 silent_timed_out()
 {
 	timed_out silent
@@ -139,7 +139,7 @@ nobody_listens()
 	nothing_left
 }
 
-# The second path of a session fails: so does all of it.
+# The second path of a session fails, and so does the whole session.
 second_path_fails()
 {
 	peer_server refuse

@@ -22,7 +22,7 @@ dev() { cat "$TMP/dev"; }
 unmap() { unmap_rnbd "$(dev)"; }
 umount_all() { ! mountpoint -q "$MNT" || umount "$MNT"; }
 
-# make_files DIRECTORY: it has many small ones
+# make_files DIRECTORY: a directory with many small files.
 make_files()
 {
 	mkfs.ext4 -q -F "/dev/$(dev)"
@@ -42,7 +42,7 @@ same_files()
 	umount "$MNT"
 }
 
-# What the server's disk has is what was sent there.
+# The server's disk has the data that was sent.
 same_on_disk()
 {
 	mount "/dev/nullb0" "$MNT"
@@ -50,7 +50,7 @@ same_on_disk()
 	umount "$MNT"
 }
 
-# Larger blocks for more bytes, as the time is in the number of requests.
+# Larger blocks for more bytes: the number of requests determines the time.
 verify()
 {
 	local kib=4096
@@ -72,7 +72,7 @@ resource_snapshot
 defer unload_modules
 defer unmap_all_rnbd
 defer umount_all
-# Each size with one mode, and mixed with the other one as well.
+# Each size with one mode, and mixed sizes with the other one as well.
 small=/usr/share/zoneinfo
 for ai in Y N; do
 	must "$ai: modules load" load "$ai"

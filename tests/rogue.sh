@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: servers that turn wrong once they are connected lose the path, with a reason, and no IO
+# desc: servers that misbehave once they are connected lose the path, with a reason, but no IO
 # topology: single
 # timeout: 1200
 
@@ -11,9 +11,8 @@
 . "$RTRS_LIB/peer.sh"
 require rdma
 
-# The rogue is 10.9.0.1. At 10.9.0.2 is a server that just serves, at least as
-# far as RTRS goes: writes succeed, reads fail with EIO. All IO has to end that
-# way, whatever the rogue says.
+# The rogue is 10.9.0.1. At 10.9.0.2 is a server that behaves, as far as RTRS goes: writes succeed,
+# reads fail with EIO. All IO has to end that way, whatever the rogue does.
 EVIL=ip:10.9.0.1
 GOOD=ip:10.9.0.2
 SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
@@ -28,8 +27,8 @@ mark()
 	echo "rtrs-test: rogue $1 begins" >"$TRACE/trace_marker"
 }
 
-# since_mark CASE: what the client says since then; in its log, where the rate is
-# limited, and in events, where it is not.
+# since_mark CASE: the client's messages since the mark of CASE: its log, where the rate is limited,
+# and trace events, where it is not.
 since_mark()
 {
 	{ dmesg && cat "$TRACE/trace"; } | awk -v mark="rtrs-test: rogue $1 begins" '
@@ -42,7 +41,7 @@ since_mark()
 		}'
 }
 
-# A case leaves some lines, of requests there are none.
+# A case leaves some lines about paths; requests are not traced.
 trace_paths()
 {
 	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
@@ -51,7 +50,7 @@ trace_paths()
 	echo "$1" >"$TRACE/events/rtrs_clt/rtrs_clt_violation/enable"
 }
 
-# said CASE TEXT: an extended regular expression.
+# said CASE TEXT: the client reported TEXT, an extended regular expression.
 said() { since_mark "$1" | grep -q -E -- "$2"; }
 
 evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
@@ -64,13 +63,13 @@ all_io()
 {
 	local writes=0
 
-	# That may be about one that is under way: who could tell?
+	# The answer may name a request in flight: the client cannot tell.
 	[ "$1" != unasked-answer ] || writes=any
 	io m dir=write len="$LEN" count=96 depth=12 expect=$writes timeout=120 &&
 		io m dir=read len="$LEN" count=96 depth=12 expect=-5 timeout=120
 }
 
-# copied CMD...: with so few data that they are copied.
+# copied CMD...: with so little data that it is copied.
 copied()
 {
 	local LEN=4096
@@ -87,8 +86,8 @@ clean_up()
 	rogue_stop evil
 }
 
-# turns CASE TEXT: the rogue loses the path with that reason, if need be again
-# and again; every request is done all the same.
+# turns CASE TEXT: the rogue loses the path for that reason, several times if need be; every request
+# completes nevertheless.
 turns()
 {
 	local case=$1 text=$2 rc=0
@@ -96,7 +95,7 @@ turns()
 	clean_up
 	mark "$case"
 	rogue_start evil 10.9.0.1 --case "$case"
-	# It may turn wrong before the path is told to be there.
+	# The rogue may misbehave before the path is reported as connected.
 	write "$SESSION/add_path" "$EVIL" || echo "it did"
 	all_io "$case" || rc=1
 	wait_for 10 said "$case" "$text" || rc=1
@@ -108,7 +107,7 @@ turns()
 	return "$rc"
 }
 
-# stays CASE: is no reason to lose it.
+# stays CASE: the behaviour is no reason to lose the path.
 stays()
 {
 	local case=$1 rc=0
@@ -125,8 +124,8 @@ stays()
 	return "$rc"
 }
 
-# never CASE ERROR TEXT: there never is such a path; who adds it gets that error, and the log has
-# that reason.
+# never CASE ERROR TEXT: the path never comes up; adding it fails with ERROR, and the log has the
+# reason TEXT.
 never()
 {
 	local case=$1 t0=$SECONDS
@@ -163,7 +162,7 @@ parked()
 	return "$rc"
 }
 
-# Who comes back meets nobody.
+# The rogue stops, so that reconnecting fails.
 rogue_only_once()
 {
 	(
@@ -172,8 +171,8 @@ rogue_only_once()
 	) &
 }
 
-# Idle paths that a server does not know any more, as another one is told, are found dead at once
-# and not by their heartbeats, which are not due before long. One that was only said to be unknown
+# A server forgets a session, and tells one path so. Its other idle paths are found dead at once,
+# long before their heartbeats are due. A path whose server only claims not to know the session
 # stays.
 forgetful()
 {
@@ -206,7 +205,7 @@ confused()
 {
 	forgetful confused
 	wait_for $((10 * RTRS_TIME_SCALE)) both_up
-	# Long enough to be found dead.
+	# Long enough for the path to be found dead.
 	sleep $((2 * RTRS_TIME_SCALE))
 	not said confused "10.9.0.4.*silent"
 	[ "$(state_since "ip:10.9.0.4@$EVIL")" -ge 2 ]
@@ -217,9 +216,9 @@ confused()
 
 state_since() { sed -n 's/^since: *//p' "$TWO/paths/$1/state_full" | tr -dc 0-9; }
 
-# Requests that are not answered by a server that lives: with 1 s in place of two minutes.
-# What else finds a server out that is slow to answer heartbeats, as this one is on a busy machine,
-# must not be faster.
+# A server lives but does not answer requests; the timeout is 1 s in place of two minutes.
+# Heartbeats must not be faster to end the path, as the server may be slow to answer them on a busy
+# machine.
 impatient()
 {
 	write "$1/heartbeat_interval_ms" 200
@@ -236,7 +235,7 @@ patient()
 	write "$1/heartbeat_interval_ms" 5000
 }
 
-# unanswered CASE: the only path
+# unanswered CASE: requests over the only path get no answer.
 unanswered()
 {
 	rogue_start evil 10.9.0.1 --case "$1"
@@ -258,7 +257,7 @@ ends_unanswered()
 gave_up() { [ "$(since_mark idle | grep -c "two .*: requests are not answered")" -ge "$1" ]; }
 two_is_up() { [ "$(cat "$TWO/state")" = "connected 1/1" ]; }
 
-# After 1, 2 and 4 s it is given up, and then not any more.
+# The path is given up after 1, 2 and 4 s, and then no more.
 idle()
 {
 	unanswered idle
@@ -271,7 +270,7 @@ idle()
 	ends_unanswered
 }
 
-# One that may execute both copies at a time is not sent any; but the log tells.
+# A server that may execute both copies at a time gets no copy; but the log reports the requests.
 idle_c()
 {
 	unanswered idle-c
@@ -284,7 +283,7 @@ idle_c()
 
 all_but_one() { [ "$(awk '{ print $5 }' "$TWO/paths/ip:10.9.0.3@$EVIL/stats/rdma")" = 1 ]; }
 
-# One request among others that are answered.
+# One request is lost among others that are answered.
 loses_one()
 {
 	unanswered loses-one
@@ -296,7 +295,7 @@ loses_one()
 	ends_unanswered
 }
 
-# With another path the requests go over that.
+# With another path the requests go over that one.
 elsewhere()
 {
 	local rc=0
@@ -328,14 +327,14 @@ fuzz_open()
 	done
 }
 
-# again SESSION: who found the server to be another one comes back when told to.
+# again SESSION: reconnect by hand a path whose server turned out to be another one.
 again()
 {
 	local path
 	path=$(echo "/sys/class/rtrs-client/$1"/paths/*)
 
 	if grep -q -E '^state: (incompatible|given-up)' "$path/state_full"; then
-		# It need not work: that server may be wrong, too.
+		# The attempt may fail: that server may misbehave, too.
 		write "$path/reconnect" 1 2>/dev/null || true
 	else
 		sleep 0.2
@@ -343,7 +342,7 @@ again()
 	return 0
 }
 
-# Reads and writes until it is over. How a request ends is up to the server; each has to, and
+# Read and write until the time is over. The server decides how a request ends; each must end, and
 # only once.
 fuzz_io()
 {
@@ -354,7 +353,8 @@ fuzz_io()
 			rt io "name=$s" "dir=$dir" "tag=$s.$dir" len="$((n % 4 < 2 ? 4096 : LEN))" count=48 depth=12 expect=any timeout=60 \
 				2>/dev/null || true
 			n=$((n + 1))
-			# A server may answer reads with success, and what it wrote is not right.
+			# A server may answer reads with success although the data it wrote are
+			# wrong.
 			case $dir:$(result "$s.$dir") in
 			*:ok* | read:"error -74 "*) ;;
 			*) echo "$dir: $(result "$s.$dir")" >>"$TMP/fuzz.wrong" ;;
@@ -403,7 +403,7 @@ fuzz_recovers()
 	for s in "${FUZZ[@]}"; do
 		again "$s"
 	done
-	# Time to connect is 30 s, and some may just have begun to wait.
+	# Connecting takes up to 30 s, and some paths may just have begun.
 	wait_for 60 all_connected || {
 		grep . /sys/class/rtrs-client/f*/paths/*/state_full
 		echo "the server said last:"
@@ -444,7 +444,7 @@ defer rxe_down rxe0
 peer_require
 resource_snapshot
 defer unload_rtrs
-# What servers may do with keys that are kept, attack.sh and interop.sh have.
+# attack.sh and interop.sh cover what servers may do with keys that are kept.
 PARAMS=(keep_keys=N)
 # An attempt that gets no answer takes 30 s by default.
 [ -n "${RTRS_LONG:-}" ] || PARAMS+=("connect_timeout_ms=$((8000 * RTRS_TIME_SCALE))")
@@ -499,7 +499,7 @@ check "more read back than asked for" turns data-more "error completion|disconne
 check "read back to before the buffer" turns data-before "error completion|disconnected|receive"
 check "read back with a wrong key" turns data-key "error completion|disconnected|receive"
 check "read back after the answer" turns data-late "error completion|disconnected|receive"
-# The buffer that it is copied from is the server's for as long as the link lives.
+# The buffer that data is copied from belongs to the server for as long as the link lives.
 check "copied: read back after the answer" copied stays data-late
 check "copied: read back with a wrong key" copied turns data-key "error completion|disconnected|receive"
 check "copied: two answers" copied turns twice "second answer|not in flight"
@@ -507,7 +507,7 @@ check "copied: an invalidation that never was" copied stays inval-claimed
 check "copied: left with requests in flight" copied turns leave-busy "disconnected by the server|error completion"
 check "left with requests in flight" turns leave-busy "disconnected by the server|error completion"
 check "the service connection left" turns leave-service "disconnected by the server|error completion"
-# The other path is heard. An only one would have the patience of heartbeats.
+# The other path still gets answers. With only one path, heartbeats would need longer.
 check "silence" turns mute "silent, unlike other paths"
 check "the only path left with requests in flight" parked
 check "a server that answers no requests: they go elsewhere" elsewhere
@@ -521,7 +521,7 @@ note "seed $SEED"
 must "sessions to a random server" fuzz_open
 check "random servers: every request ends (seed $SEED)" fuzz
 note "$(fuzz_paths) paths met a random server"
-# One that falls silent is noticed after half a minute.
+# A server that falls silent is noticed after half a minute.
 check "there were many of them" [ "$(fuzz_paths)" -ge $((FUZZ_SECS / 4)) ]
 check "all sessions recover once it serves" fuzz_recovers
 check "they close" fuzz_close

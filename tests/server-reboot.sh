@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server loses power and boots, its modules are reloaded, it forgets sessions: no IO fails; where one has to, another disk does not get it
+# desc: the server loses power and boots, its modules are reloaded, it forgets sessions: no IO fails; where one has to, another disk does not get the data
 # topology: pair
 # timeout: 700
 # seconds: 200
@@ -11,13 +11,13 @@
 require fio rdma mkfs.ext4 e2fsck cmp
 
 # Session "one" has one path and one disk; "many" has two paths and three disks, of which the middle
-# one is unmapped. The server numbers them 0 and 2, and 0 and 1 after it has been restarted.
+# one is unmapped. The server numbers them 0 and 2, and 0 and 1 after its restart.
 DISKS="1 2 3 4"
 MIB=48
-# The disk that is there under the name of disk 4 at last.
+# Size of the disk that has the name of disk 4 in the end.
 OTHER_MIB=40
 PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair_addr 1 server)")
-# Milliseconds a request may take longer than the server is away.
+# Milliseconds that a request may take in addition to the server's absence.
 LIMIT=$((20000 * RTRS_TIME_SCALE))
 
 #
@@ -26,8 +26,8 @@ LIMIT=$((20000 * RTRS_TIME_SCALE))
 
 file_of() { echo "$RTRS_SYNC/disk$1"; }
 
-# disk N FILE [CACHE]: /dev/loopN, a file of the host's, which a power cut does not touch. What it
-# acknowledges is there.
+# disk N FILE [CACHE]: /dev/loopN on a file of the host, which a power cut does not affect. Data
+# that it acknowledged is there.
 disk()
 {
 	losetup "/dev/loop$1" "$2"
@@ -46,9 +46,9 @@ disks_up()
 }
 disks_down() { losetup -D; }
 
-# Mainline's chunks are several pages that are not one compound page. The file system of the host
-# (9p) takes references to pages that it reads to, and the last of these frees a page that mainline's
-# server goes on using. ramfs copies instead, and discards as little as that one.
+# Mainline's chunks are several pages that are not one compound page. The host's file system (9p)
+# takes references to pages that it reads to, and dropping the last of these frees a page that
+# mainline's server still uses. ramfs copies instead, and loses as little as 9p.
 disks_in_memory()
 {
 	local n
@@ -64,7 +64,7 @@ disks_in_memory()
 
 server_modules() { load_rtrs "$1" server "${@:2}" && load_rnbd server; }
 
-# reload NAME rust|c [PARAM=VALUE...]: when the client says so
+# reload NAME rust|c [PARAM=VALUE...]: reload when the client asks for it.
 reload()
 {
 	local name=$1
@@ -83,7 +83,7 @@ server_first()
 	must "disks" disks_up
 	must "server modules load" server_modules rust
 	barrier listening
-	# Ends by power cut.
+	# This boot ends by power cut.
 	barrier never 300
 }
 
@@ -96,8 +96,8 @@ server_second()
 	get cached 180 >/dev/null
 	must "disk 1 has a cache" eval "echo 'write back' >/sys/block/loop1/queue/write_cache"
 	put cached.done yes
-	# It does not always survive the end of a session under load, least of all with
-	# always_invalidate. So this one ends by power cut, too.
+	# Mainline's server does not always survive the end of a session under load, least of all
+	# with always_invalidate. So this boot ends by power cut, too.
 	reload mainline c always_invalidate=N
 	barrier never2 300
 }
@@ -105,14 +105,14 @@ server_second()
 server_third()
 {
 	modprobe loop max_loop=16
-	# Another disk has the name of disk 4, and the number.
+	# Another disk has the name and the number of disk 4.
 	truncate -s ${OTHER_MIB}M "$RTRS_SYNC/other"
 	must "disks" eval "disk 1 $(file_of 1) 'write back' && disk 2 $(file_of 2) && disk 4 $RTRS_SYNC/other"
 	must "server modules load" server_modules rust
 	put booted.again yes
 	barrier failed 120
 	check "not a byte of the old disk's came to the other one" untouched
-	# Less at a time than what the sessions have.
+	# A smaller queue depth than the sessions have.
 	reload depth rust sess_queue_depth=64
 	barrier unmapped 120
 	check "the server modules unload" unload_modules
@@ -146,7 +146,7 @@ map_all()
 	unmap_rnbd "$(dev 3)"
 }
 
-# A power cut is told by nobody.
+# Nothing reports a power cut to the client.
 listen_closely()
 {
 	local s
@@ -175,10 +175,10 @@ umount_all()
 	done
 }
 
-# What the load is on: file systems on disks 1 and 2, and disk 4.
+# The load is on file systems on disks 1 and 2, and on disk 4.
 LOADED="1 2 4"
 
-# load_all: with flushes of the file systems; all is verified.
+# load_all: with flushes by the file systems; all data are verified.
 load_all()
 {
 	local n
@@ -220,7 +220,7 @@ gone() { has_words "$CLT/one/state" disconnected && has_words "$CLT/many/state" 
 
 more_than() { [ "$(ios "$2")" -gt "$1" ]; }
 
-# progress: each disk completes more
+# progress: each disk completes more requests.
 progress()
 {
 	local n before
@@ -252,7 +252,7 @@ all_fine()
 	not grep -E 'EXT4-fs error|Aborting journal|I/O failed with err|Device disconnected' "$TMP/dmesg"
 }
 
-# clean DISK: its file system is
+# clean DISK: its file system is clean.
 clean()
 {
 	umount "$TMP/mnt$1"
@@ -263,7 +263,7 @@ clean()
 	return 1
 }
 
-# trouble WHAT N CMD...: CMD has the server go and come back, for the Nth time, under load
+# trouble WHAT N CMD...: CMD makes the server go and come back, for the Nth time, under load.
 trouble()
 {
 	local what=$1 n=$2
@@ -297,7 +297,7 @@ client_reload()
 	get "$1.done" 180 >"$TMP/value"
 }
 
-# The server does not keep sessions, and is left without a path.
+# The server keeps no sessions, and loses all paths.
 forgotten()
 {
 	local p
@@ -332,7 +332,7 @@ flushed_is_safe()
 	not dmesg_has "one: the server does not know the session any more"
 }
 
-# fails DISK: a write to it, in the background: it waits, and fails then
+# fails DISK: write to it in the background: the write waits, and then fails.
 fails()
 {
 	dd if=/dev/urandom of="/dev/$(dev "$1")" bs=4k count=1 oflag=direct conv=notrunc status=none 2>"$TMP/dd.$1"
@@ -388,10 +388,10 @@ client_role()
 	check "a cache that was flushed is no reason for an error" flushed_is_safe
 	LOADED="2 4"
 	trouble "reload with mainline's" 5 client_reload mainline
-	# It does not always survive that.
+	# Mainline's server does not always survive that.
 	[ -z "${RTRS_C_FORGETS:-}" ] || trouble "forgotten by mainline's" 6 forgotten
 	check "the other file system is clean" clean 2
-	# Acknowledged, and not flushed.
+	# The write is acknowledged, but not flushed.
 	check "something is in the cache" usable "$(dev 1)"
 	check "the server loses power again" vm_control kill server
 	check "the client knows that, too" wait_for 60 gone

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server's modules are reloaded, which costs nothing, its machine with a write cache loses power, all under load: IO goes on by itself, all that was acknowledged is there
+# desc: the server's modules are reloaded, which loses nothing, its machine with a write cache loses power, all under load: IO goes on by itself, all acknowledged data is there
 # topology: pair
 # timeout: 400
 # seconds: 90
@@ -13,12 +13,11 @@ require fio rdma cmp
 # Processes that write, each to 16 MiB of its own, block by block.
 WRITERS=3
 BLOCK=16
-# Blocks of each region; the device has room for a region more, which fio uses.
+# Blocks of each region; the device has room for one region more, which fio uses.
 BLOCKS=1024
 SESS=$CLT/restart
-# Milliseconds after which IO has to go on, from when the server is ready, and the
-# client knows that it was gone: the longest wait between attempts that we see, and
-# the time to connect.
+# Limit in milliseconds for IO to go on, from when the server is ready and the client has noticed
+# its absence: the longest wait between attempts seen so far, and the time to connect.
 LIMIT=$((15000 * RTRS_TIME_SCALE))
 
 map()
@@ -29,8 +28,8 @@ map()
 dev() { cat "$TMP/dev"; }
 unmap() { unmap_rnbd "$(dev)"; }
 
-# writer I: block after block, each until it is acknowledged. A line for each:
-# number, attempts, time in milliseconds.
+# writer I: write block after block, each until it is acknowledged, and a line for each: number,
+# attempts, time in milliseconds.
 writer()
 {
 	local n tries
@@ -59,7 +58,7 @@ start_writers()
 		writer "$i" &
 		WRITER_PIDS+=($!)
 	done
-	# Fast enough to have something in flight, whatever becomes of it.
+	# Fast enough to have requests in flight; their results do not matter.
 	fio --name=load --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw=randrw --bs=4k \
 		--iodepth=8 --offset=$((WRITERS * BLOCKS * BLOCK))k --size=16M --time_based --runtime=3600 \
 		--continue_on_error=all --error_dump=0 --rate_iops=100 --output="$TMP/fio" >/dev/null 2>&1 &
@@ -77,8 +76,8 @@ stop_writers()
 	echo $(($(ms_now) - t0)) >"$TMP/stopped"
 }
 
-# goes_on: was anything acknowledged that was written after the server was
-# ready again? Prints how long that took.
+# goes_on: was a block acknowledged that was written after the server was ready again? Prints how
+# long that took.
 goes_on()
 {
 	local t0 t1
@@ -90,7 +89,7 @@ goes_on()
 	[ $((t1 - t0)) -lt "$LIMIT" ] || late "that is too long"
 }
 
-# all_acked: has everything that was acknowledged the right content?
+# all_acked: does every acknowledged block have the right content?
 all_acked()
 {
 	local f first last n=0
@@ -110,7 +109,7 @@ all_acked()
 	[ "$n" -gt 30 ]
 }
 
-# To be called after the writers were stopped.
+# Call it after the writers were stopped.
 nothing_hangs()
 {
 	cat "$TMP/fio"
@@ -119,7 +118,7 @@ nothing_hangs()
 	[ "$(cat "$TMP/stopped")" -lt $((10000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
-# RNBD's device is opened again, and what waited goes out.
+# RNBD opens its device again, and waiting requests go out.
 none_failed()
 {
 	awk '$2 > 1' "$TMP"/acked.* >"$TMP/retried"
@@ -128,7 +127,7 @@ none_failed()
 	not dmesg_has "restart: the server does not know the session any more"
 }
 
-# A loop device has a write cache, and nobody knows what was in it.
+# A loop device has a write cache, and its lost content is unknown.
 said_why()
 {
 	dmesg_has "restart: $(get disk) has a volatile write cache, and may have lost what it acknowledged"
@@ -145,7 +144,7 @@ server_gone()
 	ms_now >"$TMP/gone"
 }
 
-# trouble WHAT CMD...: CMD has the server go and come back.
+# trouble WHAT CMD...: CMD makes the server go and come back.
 trouble()
 {
 	local what=$1
@@ -175,8 +174,8 @@ reload()
 
 reconnects() { cat "$SESS"/paths/*/stats/reconnects | awk '{ n += $1 } END { print n }'; }
 
-# Nobody tells the client: it takes six intervals without a heartbeat, if not a
-# request is given up by the device earlier. The server may be faster than that.
+# Nothing tells the client: it notices after six intervals without a heartbeat, or earlier if the
+# device gives up a request. The server may be back before that.
 noticed() { not connected || [ "$(reconnects)" -gt "$(cat "$TMP/reconnects")" ]; }
 
 power_cut()
@@ -186,7 +185,7 @@ power_cut()
 	ms_now >"$TMP/gone"
 	sleep 2
 	check "it gets power again" vm_control start server
-	# Said by the second boot.
+	# The second boot sends this.
 	get booted 180 >"$TMP/value"
 	check "the client knows" wait_for 60 noticed
 }
@@ -204,8 +203,8 @@ disk_down() { [ ! -s "$TMP/loop" ] || losetup -d "$(cat "$TMP/loop")"; }
 
 server_role()
 {
-	# First the disk: the client comes back as soon as a server listens, and RNBD asks
-	# for its device once.
+	# First the disk: the client reconnects as soon as a server listens, and RNBD asks for its
+	# device only once.
 	must "a disk" disk_up
 	defer disk_down
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"

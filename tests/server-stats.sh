@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: sysfs, events, debugfs and tracepoints of the server say what happens
+# desc: sysfs, events, debugfs and tracepoints of the server show what happens
 # topology: single
 # timeout: 300
 # seconds: 55
@@ -19,7 +19,7 @@ PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 FILES="rdma wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_server
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
-# How long the slow disk takes for a request, in nanoseconds.
+# Nanoseconds that the slow disk takes for a request.
 SLOW=$((2000000000 * (RTRS_TIME_SCALE > 1 ? 4 : 1)))
 
 p0=$SESS/paths/${PATHS[0]}
@@ -39,7 +39,7 @@ unmap()
 
 io() { fio_count "$(cat "$TMP/dev")" "$@"; }
 
-# slow_io N: N requests at a time to the slow disk, in the background.
+# slow_io N: send N requests at a time to the slow disk, in the background.
 slow_io()
 {
 	fio --name=slow --filename="/dev/$(cat "$TMP/slow")" --direct=1 --ioengine=libaio \
@@ -60,7 +60,7 @@ formats()
 	matches "$p0/state_full" "state: connected since: $n connections: $(($(nproc --all) + 1)) attempt: $n "
 	matches "$p0/uuid" "$uuid"
 	not cmp -s "$p0/uuid" "$SESS/uuid"
-	# They are all that it takes to be somebody else.
+	# Knowing them is enough to pass for the client.
 	same "who may know the path's" "$(stat -c %a "$p0/uuid")" 400
 	same "who may know the session's" "$(stat -c %a "$SESS/uuid")" 400
 	matches "$p0/protocol_errors" "0 "
@@ -74,7 +74,7 @@ formats()
 	matches "$p0/stats/reset_all" "echo 1 to reset all statistics "
 }
 
-# Both sides count the same, down to the byte.
+# Both sides count the same, to the byte.
 counts()
 {
 	local most all polls
@@ -87,7 +87,7 @@ counts()
 	same "bytes" "$(cut -d ' ' -f 1-4 "$p0/stats/rdma")" \
 		"$(cut -d ' ' -f 1-4 "$CLT/paths/${PATHS[0]}/stats/rdma")"
 	same "in flight" "$(nth "$p0/stats/rdma" 5)" 0
-	# Of each request its arrival; of some answers.
+	# The arrival of each request is a completion, and so is the end of some answers.
 	read -r most all polls <"$p0/stats/wc_completion"
 	echo "completions: $most $all $polls"
 	[ "$all" -ge 500 ]
@@ -104,7 +104,8 @@ memory()
 
 	path=$(cat "$p0/memory")
 	sess=$(cat "$SESS/memory")
-	# The chunks, for each a page for few data, one for their new keys, and the session's words.
+	# The chunks, a page for small data for each of them, a page for their new keys, and the
+	# session's own state.
 	same "memory of a path" "$path" $((chunks + DEPTH * 4096 + 4096))
 	same "memory of the session" "$((sess > path && sess < path + 4096))" 1
 }
@@ -152,7 +153,7 @@ in_flight()
 	[ "$(nth "$p0/stats/rdma" 5)" = "$1" ]
 }
 
-# With a disk that takes its time, and resets that do not lose track.
+# With a slow disk, and resets that do not lose count.
 inflight()
 {
 	local fio
@@ -160,7 +161,7 @@ inflight()
 	slow_io 8
 	fio=$!
 	wait_for 5 in_flight 8
-	# All of them at once, before the disk is done: what they say can wait.
+	# All of it at once, before the disk is done; the checks can wait.
 	echo 1 >"$p0/stats/reset_all"
 	echo "$(<"$DEBUG/requests")" >"$TMP/requests"
 	echo "$(<"$DEBUG/connections")" >"$TMP/connections"
@@ -177,7 +178,7 @@ inflight()
 	same "requests afterwards" "$(grep -c '^watched' "$DEBUG/requests")" 0
 }
 
-# As the kernel knows them.
+# As the kernel shows them.
 connections()
 {
 	local cons
@@ -191,7 +192,7 @@ connections()
 	qp_numbers rtrs_server >"$TMP/theirs"
 	diff "$TMP/ours" "$TMP/theirs"
 	same "queue pairs" "$(wc -l <"$TMP/theirs")" "$cons"
-	# One end of a connection has the same two ports as the other one.
+	# Both ends of a connection show the same two ports.
 	debugfs_up rtrs_client
 	awk '$10 == "watched" { print $1, $6, $8, $9 }' "$DEBUG/connections" | sort >"$TMP/ours"
 	awk '$10 == "watched" { print $1, $6, $8, $9 }' "${DEBUG%server}client/connections" | sort >"$TMP/theirs"
@@ -199,16 +200,16 @@ connections()
 	grep -Exc 'RoCEv2 [0-9]+ 1234 TCP' "$TMP/ours" | grep -qx "$cons"
 }
 
-# Where the server listens is there without any client.
+# The server's listeners are there without any client.
 listening()
 {
 	awk '$13 == "listening" { print $5, $6, $7, $9 }' "$DEBUG/connections" >"$TMP/listening"
-	# For IP addresses and for GIDs.
+	# One for IP addresses and one for GIDs.
 	printf '* 1234 * %s\n' TCP IB | diff - "$TMP/listening"
 }
 
-# trace_of BS INVALIDATED: of requests of so many bytes, whose chunk's key is invalidated, or which
-# are copied.
+# trace_of BS INVALIDATED: trace requests of BS bytes whose chunk's key is invalidated, or which are
+# copied.
 trace_of()
 {
 	local who="sess=watched path=ip:10.9.0.2@ip:10.9.0.1 cid=[1-9][0-9]* msg_id=[0-9]+"
@@ -236,7 +237,7 @@ trace_requests()
 	trace_of 8192 " rtrs_srv_invalidated"
 }
 
-# Paragraphs, reduced to one word each.
+# Print each paragraph as one line of values.
 event_list()
 {
 	awk -v RS= -F '\n' '/SUBSYSTEM=rtrs-server/ {
@@ -280,7 +281,7 @@ told()
 	}
 }
 
-# Not the path that $TMP/attempt tells of, but the next one.
+# The path is not the one of the attempt in $TMP/attempt, but the next one.
 reborn()
 {
 	[ "$(awk '/^attempt/ { print $2 }' "$p0/state_full")" != "$(cat "$TMP/attempt")" ] &&
@@ -313,7 +314,7 @@ attack()
 	}
 }
 
-# A client that breaks the protocol: seen, and by nobody but itself.
+# A client that breaks the protocol: the server counts it, and other clients are not affected.
 violation()
 {
 	write "$TOTAL" 0
@@ -329,7 +330,7 @@ violation()
 	matches "$TOTAL" "0 "
 }
 
-# One whose fault is not what it sends but when: counted once, too.
+# A client whose message is right but comes too early: counted once, too.
 early()
 {
 	write "$TOTAL" 0
@@ -340,7 +341,7 @@ early()
 	write "$TOTAL" 0
 }
 
-# One that breaks it before there is a path which that could be counted for.
+# A client that breaks the protocol before there is a path to count it for.
 bad_request()
 {
 	write "$TOTAL" 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected
+# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all of them connected
 # topology: single
 # timeout: 300
 # seconds: 27
@@ -33,7 +33,7 @@ all_up()
 	in_use memory_per_source $((N * MEMORY))
 }
 
-# All with one source: what a host with that many clients does.
+# All with one source, like a host with that many clients.
 open_all()
 {
 	local s t0 before
@@ -61,7 +61,7 @@ io_all()
 	balanced
 }
 
-# close_server: ms until it is closed, with all clients connected.
+# close_server: milliseconds until it is closed, with all clients connected.
 close_server()
 {
 	local t0 took
@@ -87,7 +87,7 @@ close_all()
 	rt_wait
 }
 
-# What a session takes unless told otherwise.
+# The memory that a session takes by default.
 default_memory()
 {
 	local before
@@ -108,7 +108,7 @@ default_memory()
 server_paths() { find /sys/class/rtrs-server/two/paths/ -mindepth 1 -maxdepth 1 | wc -l; }
 has_paths() { [ "$(server_paths)" = "$1" ]; }
 
-# One of two devices goes, with IO in flight: the session does not notice.
+# One of two devices goes, with IO in flight: the session is not affected.
 device_gone()
 {
 	rt open name=two path=ip:10.9.0.1 path=ip:10.9.1.1
@@ -126,8 +126,8 @@ device_gone()
 	wait_for 5 in_use cons 0
 }
 
-# One goes while the server's user has requests that it does not answer: neither
-# the device nor the path waits for them.
+# A device goes while the server's user holds requests without an answer: neither the device nor the
+# path waits for them.
 device_gone_busy()
 {
 	local t0 ms
@@ -145,7 +145,7 @@ device_gone_busy()
 	[ "$ms" -lt $((3000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 	wait_for 5 has_paths 1
 	not has_result held
-	# Those that were sent again over the other path are held as well.
+	# The requests that were sent again over the other path are held as well.
 	wait_for 30 eval 'rt release && has_result held'
 	rt_wait
 	balanced

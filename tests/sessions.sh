@@ -14,7 +14,7 @@ N=${RTRS_SESSIONS:-16}
 load() { load_test "always_invalidate=$1" sess_queue_depth=32 max_chunk_size=65536; }
 names() { seq -f 's%g' "$N"; }
 
-# Every other session is at the other server.
+# Every other session is at the second server.
 port_of() { echo $((1234 + ${1#s} % 2)); }
 
 open_all()
@@ -41,7 +41,7 @@ connected()
 	[ "$(total sessions)" = "$N" ] && [ "$(total server_ups)" = "$N" ]
 }
 
-# io_all KEY=VALUE...: on all sessions at the same time.
+# io_all KEY=VALUE...: IO on all sessions at the same time.
 io_all()
 {
 	local s
@@ -52,7 +52,7 @@ io_all()
 	rt_wait
 }
 
-# IO on all, in both directions, on all connections.
+# IO on all sessions, in both directions, on all connections.
 mixed()
 {
 	local s
@@ -66,7 +66,7 @@ mixed()
 	rt_wait
 }
 
-# Both paths carry something: the sum of read and write requests of each.
+# Both paths carry IO: the sum of read and write requests of each.
 shared()
 {
 	local s p total
@@ -82,20 +82,20 @@ shared()
 	done
 }
 
-# Names are taken once, at a client and at a server.
+# A name can be used once at a client and once at a server.
 same_name()
 {
 	refuses 17 open name=s1 tag=again path=ip:10.9.0.1
 }
 
-# A path twice in a session.
+# The same path twice in a session.
 same_path()
 {
 	refuses 17 open name=twice path=ip:10.9.0.1 path=ip:10.9.0.1 &&
 		[ ! -e /sys/class/rtrs-client/twice ]
 }
 
-# An end half way: the second path has nobody to talk to.
+# Opening fails half way: the second path has no server.
 half_open()
 {
 	refuses "$1" open name=half path=ip:10.9.0.1 "path=$2" &&
@@ -103,7 +103,7 @@ half_open()
 		wait_for 10 test ! -e /sys/class/rtrs-server/half
 }
 
-# Half of them go while the others work.
+# Half of the sessions go while the others work.
 close_half()
 {
 	local s

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a host whose sessions keep the server's user asleep over their messages has its share of tasks, no more
+# desc: a host whose sessions make the server's user sleep over their messages gets its share of tasks, no more
 # topology: single
 # timeout: 240
 # seconds: 40
@@ -9,14 +9,14 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
 
-# What the server works on at a time, of one source (SLOW_PER_SOURCE).
+# Messages of one source that the server works on at a time (SLOW_PER_SOURCE).
 SHARE=32
 SESSIONS=40
 MANY=10.9.0.2
-# One address in 256 shares with another one.
+# One address in 256 shares with this one.
 OTHERS=(10.9.0.3 10.9.0.4)
 
-# Milliseconds in which somebody else has to be served.
+# Milliseconds within which another client has to be served.
 SOON=$((5000 * RTRS_TIME_SCALE))
 
 LAST=$((SESSIONS - 1))
@@ -34,7 +34,7 @@ open_sessions()
 	done
 }
 
-# send TAG: one message of each session, over which the user sleeps. Not from within a check.
+# send TAG: send one message in each session, over which the user sleeps. Not from within a check.
 send()
 {
 	local i
@@ -44,7 +44,7 @@ send()
 	done
 }
 
-# Some of them wait, and do so for good.
+# Some of the messages wait, and go on waiting.
 no_more_than_its_share()
 {
 	wait_for 20 asleep_are "$SHARE"
@@ -55,7 +55,7 @@ no_more_than_its_share()
 	}
 }
 
-# Whoever comes from elsewhere: session, messages, IO.
+# A client from another address is served: session, messages, IO.
 served_elsewhere()
 {
 	local addr name t0 took best=
@@ -80,14 +80,14 @@ served_elsewhere()
 	asleep_are "$SHARE"
 }
 
-# What waits are messages alone.
+# Only messages wait; IO of the same sessions goes on.
 own_io()
 {
 	rt io name="s$LAST" tag=io len=4096 count=50 depth=8
 	asleep_are "$SHARE"
 }
 
-# A path with a message that waits for its turn ends, and its client comes back.
+# A path with a message that waits for its turn ends, and the client reconnects.
 waiting_path_ends()
 {
 	local t0 memory
@@ -103,7 +103,7 @@ waiting_path_ends()
 	asleep_are "$SHARE"
 }
 
-# Each message is answered, first those that slept, then those that waited.
+# Each message is answered, first those over which the user sleeps, then those that wait.
 all_in_turn()
 {
 	local i
@@ -126,7 +126,7 @@ all_in_turn()
 	balanced
 }
 
-# The server closes while some sleep and some wait: these do not get their turn any more.
+# The server closes while some messages are being handled and some wait: the latter are dropped.
 closes()
 {
 	local pid t0

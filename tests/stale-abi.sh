@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a client built against another core does not load, instead of misbehaving
+# desc: a client built against another core fails to load, and does not misbehave
 # topology: single
 # timeout: 60
 # seconds: 15
@@ -13,7 +13,7 @@ STALE=$RTRS_MODULES/stale
 
 load() { load_one "$RTRS_MODULES" rtrs-core; }
 
-# Same kernel, same names, another comment in a source file of the core.
+# Same kernel, same names, but a different comment in a source file of the core.
 refused()
 {
 	[ "$(modinfo -F vermagic "$STALE/rtrs-client.ko")" = "$(modinfo -F vermagic "$RTRS_MODULES/rtrs-client.ko")" ]
@@ -30,7 +30,7 @@ core_serves_its_own()
 	rmmod rtrs-client
 }
 
-# That it is the other core which is missing, and nothing else.
+# Only the matching core was missing.
 with_its_core()
 {
 	rmmod rtrs-core

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs that go: no IO fails
+# desc: verified load over 1, 2 and 4 paths, with each policy, preempted anywhere, while CPUs go: no IO fails
 # topology: single
 # timeout: 240
 # seconds: 65
@@ -36,13 +36,13 @@ preempts_anywhere()
 		cat /sys/kernel/debug/sched/preempt
 		grep -qF '(full)' /sys/kernel/debug/sched/preempt
 	else
-		# That kernel cannot be told.
+		# On this kernel the preemption model cannot be chosen.
 		uname -v
 		uname -v | grep -q ' PREEMPT '
 	fi
 }
 
-# paths_are N: add what is missing.
+# paths_are N: add paths until there are N.
 paths_are()
 {
 	local p
@@ -53,7 +53,7 @@ paths_are()
 	has_words "$SESS/state" "connected $1/$1"
 }
 
-# counts: of all paths, a line for each
+# counts: one line for each path.
 counts()
 {
 	local p
@@ -63,7 +63,7 @@ counts()
 	done
 }
 
-# under POLICY: does every path get some, if the policy says so?
+# under POLICY: does every path get IO, if the policy spreads it?
 under()
 {
 	local want=50
@@ -79,14 +79,14 @@ under()
 		END { exit unused || sum < 200 }'
 }
 
-# over N: what became of the load over so many paths?
+# over N: check the load over N paths.
 over()
 {
 	load_is_fine
 	nothing_in_flight steady
 	has_words "$SESS/state" "connected $1/$1"
 	counts >"$TMP/after"
-	# A path that was lost on the way would have had to send again.
+	# A path that was lost meanwhile would have caused requests to be sent again.
 	join "$TMP/start" "$TMP/after" | awk -v dev="$(($(ios "$(dev)") - $(cat "$TMP/ios")))" '
 		{ n = $3 - $2; print $1, n; sum += n }
 		END { print "by the block device:", dev; exit sum != dev }'
@@ -94,7 +94,7 @@ over()
 
 load() { load_start "$(dev)" --numjobs=2 --offset_increment=64M --bssplit=4k/75:32k/25; }
 
-# All but the first, one after the other and then all.
+# All CPUs but the first go, one after the other and then all together.
 cpus_go()
 {
 	local c
@@ -117,7 +117,7 @@ cpus_go()
 	load_runs
 }
 
-# A path that was made while a CPU was away.
+# A path is made while a CPU is away.
 connects_without_a_cpu()
 {
 	echo 0 >/sys/devices/system/cpu/cpu2/online

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: user messages of nothing to the limit, in pieces; one byte more is -EMSGSIZE
+# desc: user messages from empty to the limit, in pieces; one byte more is -EMSGSIZE
 # topology: single
 # timeout: 300
 # seconds: 27
@@ -9,8 +9,8 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
 
-# What the transport wants for itself: of a write, of a read without data, and
-# of one with data. Limits says "up to 24".
+# Bytes that the transport needs for itself: in a write, in a read without data, and in one with
+# data. The limits show "up to 24".
 OWN_W=4
 OWN_R0=8
 OWN_R=24
@@ -20,7 +20,7 @@ open_session()
 	rt serve && rt open name=m path=ip:10.9.0.1 && rt limits name=m
 }
 
-# The most of message and data: a server of default size. MAX_MSG is good for all.
+# The largest message and data with a server of default size. MAX_MSG fits all kinds of requests.
 HDR=$(getconf PAGESIZE)
 MAX_MSG=$((HDR - OWN_R))
 MAX_IO=$((131072 - HDR))
@@ -33,7 +33,7 @@ limits()
 	}
 }
 
-# lengths LENGTH...: with no, some and most data.
+# lengths LENGTH...: with no data, some, and the most.
 lengths()
 {
 	local msg len
@@ -45,7 +45,7 @@ lengths()
 	done
 }
 
-# every FROM TO: each length there is.
+# every FROM TO: each length in the range.
 every()
 {
 	local msg
@@ -72,7 +72,7 @@ is_over()
 	}
 }
 
-# Without harm to others.
+# Other requests are not affected.
 beyond()
 {
 	local over len
@@ -100,7 +100,7 @@ pieces()
 		done
 		is_over dir=write pieces="$n" msg=$((HDR - OWN_W + 1)) len=512 || return
 	done
-	# No piece at all is a message of nothing.
+	# Without a piece the message is empty.
 	both m pieces=0 msg=0 len=512 count=4
 }
 

@@ -80,10 +80,10 @@ preconditions()
 	: >"$REPORT" || die "cannot write $REPORT"
 }
 
-# say TEXT...: on the terminal and in the report
+# say TEXT...: print on the terminal and in the report.
 say() { printf '%s\n' "$*" | tee -a "$REPORT"; }
 
-# section TITLE CMD...: what CMD prints, in the report only
+# section TITLE CMD...: print CMD's output in the report only.
 section()
 {
 	printf '\n== %s\n' "$1" >>"$REPORT"
@@ -128,7 +128,7 @@ wait_for()
 write() { printf '%s' "$2" >"$1"; }
 
 #
-# What the report has besides results
+# The parts of the report besides results
 #
 
 modules()
@@ -191,9 +191,9 @@ map()
 	local before now
 
 	before=$(devices_mapped)
-	# RNBD takes the port for the paths that follow.
+	# RNBD uses the port for the paths that follow.
 	write "$RNBD/map_device" "dest_port=$PORT sessname=$SESS path=${PATHS[0]} device_path=$SCRATCH" || return
-	# Somebody else may map a device meanwhile: ours is that of our session.
+	# Another user may map a device meanwhile: take the one of this session.
 	for now in $(comm -13 <(printf '%s\n' "$before") <(devices_mapped)); do
 		now=$(basename "$(readlink -f "$RNBD/devices/$now")")
 		[ "$(cat "/sys/block/$now/rnbd/session" 2>/dev/null)" = "$SESS" ] && DEV=$now
@@ -206,7 +206,7 @@ map()
 	wait_for 10 test -b "/dev/$DEV"
 }
 
-# unused: nobody has it mounted or in an array; and it is large enough to say something.
+# unused: not mounted and not in an array; and large enough for a meaningful result.
 unused()
 {
 	[ "$(cat "/sys/block/$DEV/size")" -ge 131072 ] || {
@@ -240,7 +240,7 @@ verified()
 
 path_ios() { awk '{ print $1 + $3 }' "$1/stats/rdma"; }
 
-# each_path: with all others disconnected, requests go over this one.
+# each_path: with all other paths disconnected, requests go over this one.
 each_path()
 {
 	local p q n
@@ -261,7 +261,7 @@ each_path()
 	done
 }
 
-# reconnects: under load each path in turn is connected anew, or is lost and comes back; no request
+# reconnects: under load each path in turn is reconnected, or is lost and comes back; no request
 # fails.
 reconnects()
 {
