@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What happens to an archive, and what kernel.sh makes of it: series that are gone, point releases
-# that move, downloads that are cut off. The archive is a stub, with packages of a few files in the
-# form of Debian's; apt and kernel.sh are the real ones. Prints KTAP.
+# How kernel.sh copes with changes of an archive: series that are gone, point releases that move,
+# downloads that are cut off. The archive is a stub, with packages of a few files in the form of
+# Debian's; apt and kernel.sh are the real ones. Prints KTAP.
 #
 # Runs inside the root (enter.sh), in a cache of its own.
 
@@ -23,7 +23,7 @@ unset RTRS_LOCKED RTRS_SERIES RTRS_FLAVOUR ARCH
 # The archive
 #
 
-# deb NAME VERSION DIR: a package of what is in DIR.
+# deb NAME VERSION DIR: make a package with the content of DIR.
 deb()
 {
 	mkdir -p "$3/DEBIAN"
@@ -32,7 +32,7 @@ deb()
 	dpkg-deb --root-owner-group -Znone --build "$3" "$ARCHIVE/$1_$2_amd64.deb" >/dev/null
 }
 
-# stub_source DIR VERSION FLAVOUR: as much of a kernel tree as is used to prepare it.
+# stub_source DIR VERSION FLAVOUR: the parts of a kernel tree that are needed to prepare it.
 stub_source()
 {
 	mkdir -p "$1/scripts"
@@ -54,7 +54,7 @@ mrproper:
 EOT
 }
 
-# add VERSION [FLAVOUR]: a point release with all its packages.
+# add VERSION [FLAVOUR]: add a point release with all its packages.
 add()
 {
 	local v=$1 flavour=${2:-amd64} series=${1%.*} d=$T/package rel p
@@ -89,7 +89,7 @@ add()
 	publish
 }
 
-# drop PATTERN: packages leave the archive.
+# drop PATTERN: remove packages from the archive.
 drop()
 {
 	# shellcheck disable=SC2086 # a pattern
@@ -110,11 +110,11 @@ publish()
 }
 
 #
-# What is seen of it
+# kernel.sh and its answers
 #
 
-# kernel [VAR=VALUE...]: kernel.sh, which asks the archive; its answer is in $OUT, what it says in
-# $SAID, its exit status is the function's.
+# kernel [VAR=VALUE...]: run kernel.sh, which asks the archive. Its answer is in $OUT, its messages
+# in $SAID; its exit status is the function's.
 kernel()
 {
 	OUT=$(env RTRS_REFRESH=1 "$@" "$HERE/kernel.sh" 2>"$T/said")
@@ -123,7 +123,7 @@ kernel()
 	return "$rc"
 }
 
-# gives RELEASE [VAR=VALUE...]: the answer is that one's tree, which is complete.
+# gives RELEASE [VAR=VALUE...]: the answer is the tree of RELEASE, and it is complete.
 gives()
 {
 	local rel=$1
@@ -135,10 +135,10 @@ gives()
 		[ -f "$RTRS_CACHE/guest/$rel/image" ] && [ -f "$RTRS_CACHE/guest/$rel/lib/modules/$rel/modules.dep" ]
 }
 
-# says TEXT: in one line
+# says TEXT: exactly one line of the messages has TEXT.
 says() { [ "$(grep -cF -- "$1" <<<"$SAID")" = 1 ]; }
 
-# there VERSION: of the first flavour
+# there VERSION: the cache has VERSION, in the first flavour.
 there() { [ -d "$RTRS_CACHE/kernel/$1+deb13-amd64" ]; }
 
 # check NAME CMD...
@@ -177,7 +177,7 @@ EOT
 	cp "$REAL_ROOTFS/.rtrs-compilers" "$RTRS_CACHE/rootfs/" || exit
 }
 
-# A Debian 13 host, which is what this root is, that runs kernel RELEASE.
+# A Debian 13 host, like this root, that runs kernel RELEASE.
 runs_kernel()
 {
 	mkdir -p "$T/bin" "$T/dpkg"
@@ -190,7 +190,7 @@ runs_kernel()
 		"$1" "${1%%+*}" >>"$T/dpkg/status"
 }
 
-# native CMD...: on that host; as for kernel()
+# native CMD...: run CMD on that host; results as for kernel().
 native()
 {
 	OUT=$(PATH=$T/bin:$PATH DPKG_ADMINDIR=$T/dpkg "$@" 2>"$T/said")
@@ -199,7 +199,7 @@ native()
 	return "$rc"
 }
 
-# refused TEXT: one line, with the reason, the package and the command
+# refused TEXT: fails with one line that has the reason, the package and the command.
 refused()
 {
 	native "$HERE/build.sh" modules && return 1
@@ -265,7 +265,7 @@ preparation_fails()
 	return "$rc"
 }
 
-# It was unpacked before the preparation failed, and is not unpacked again.
+# The source was unpacked before the preparation failed, and is not unpacked again.
 goes_on()
 {
 	[ -f "$RTRS_CACHE/kernel/.new-7.3.3+deb13-amd64/.rtrs-extracted" ] || return
@@ -273,7 +273,7 @@ goes_on()
 	! says "unpacking the source of kernel 7.3.3+deb13-amd64 ..."
 }
 
-# One flavour's name ends like the other's.
+# The name of one flavour ends like the other's.
 other_flavour()
 {
 	add 7.3.2 rt-amd64
@@ -292,12 +292,12 @@ in_use()
 	) 6>"$RTRS_CACHE/.use"
 }
 
-# New compilers, and the archive has neither of them any more.
+# The compilers are new, and the archive has none of the packages any more.
 other_compilers()
 {
 	drop '*.deb'
 	echo "another rustc" >>"$RTRS_CACHE/rootfs/.rtrs-compilers"
-	# The stub's tree records what is really there.
+	# The stub's tree records the real compilers.
 	cp "$RTRS_CACHE/rootfs/.rtrs-compilers" "$T/new"
 	kernel
 	[ "$(grep -c 'copying the source of kernel 7.3.4' <<<"$SAID")" -ge 1 ] && there 7.3.4 &&
@@ -322,7 +322,7 @@ host_foreign()
 	refused "the running kernel 7.3.0-custom is not supported"
 }
 
-# Not the newest, and not the first flavour.
+# Neither the newest kernel, nor the first flavour.
 host_runs()
 {
 	add 7.3.1 cloud-amd64
@@ -340,7 +340,7 @@ host_source_gone()
 	says "the archive has no source of the running kernel 7.3.2+deb13-cloud-amd64 (7.3.2-1) any more"
 }
 
-# As cloud images have it.
+# A list of mirrors, as in cloud images.
 mirror_list()
 {
 	printf '# best first\nhttps://mirror.invalid/debian\tpriority:1\nhttps://other.invalid/debian\n' >"$T/mirrors"

@@ -10,15 +10,15 @@
 #        build.sh --where PLATFORM	only print where
 
 set -euo pipefail
-# The "+" of the recipe hands on make's jobs, and has "make -n" run this. Letters of options
-# are the first word, if there are any.
+# The "+" of the recipe passes make's jobs on, but also makes "make -n" run this. Single-letter
+# options are the first word, if there are any.
 flags=${MAKEFLAGS:-}
 flags=${flags%% *}
 [[ $flags != *n* || ! $flags =~ ^[A-Za-z]+$ ]] || exit 0
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# A Debian 13 host builds for the kernel it runs, unless it is told another one.
+# A Debian 13 host builds for its running kernel, unless told otherwise.
 native_host()
 {
 	# shellcheck disable=SC1091
@@ -26,7 +26,7 @@ native_host()
 		[ -z "$RTRS_SERIES" ] && [ "$RTRS_FLAVOUR" = amd64 ]
 }
 
-# What the arguments name has to be there in the root, too.
+# Paths in the arguments must exist in the root, too.
 show_paths()
 {
 	local arg path
@@ -45,7 +45,7 @@ show_paths()
 	export RTRS_BIND
 }
 
-# The jobserver does not reach into the root; say the number of jobs there.
+# The jobserver does not reach into the root, so the number of jobs is passed there.
 build()
 {
 	local tree args
@@ -88,8 +88,7 @@ take_sources()
 		"$RTRS_REPO/" "$dir/"
 }
 
-# edited FILE SED_SCRIPT: a copy of the repository's file, made anew only if it
-# comes out different.
+# edited FILE SED_SCRIPT: a copy of the repository's file, written only if its content changes.
 edited()
 {
 	sed "$2" "$RTRS_REPO/$1" >"$STALE/$1.new"
@@ -100,8 +99,8 @@ edited()
 	fi
 }
 
-# Core and client of "another version", which differs by a comment in the core:
-# stale-abi.sh wants to see that such modules do not mix.
+# Core and client of "another version", which differs by a comment in the core: stale-abi.sh checks
+# that such modules do not mix.
 stale_sources()
 {
 	take_sources "$STALE" --exclude=/Kbuild --exclude=/rtrs_core/rtrs_core.rs
@@ -110,8 +109,8 @@ stale_sources()
 	edited Kbuild '/^obj-m :=/s/ rtrs-server\.o//'
 }
 
-# Tests build in a copy, so that the tree keeps what "make" left there, and that kernels do not get
-# into each other's way. The flags are always the same: others would compile everything again.
+# Tests build in a copy, so that the tree keeps what "make" left there, and kernels do not interfere
+# with each other. The flags never change: other flags would recompile everything.
 build_for_tests()
 {
 	local platform=$1 name copy args=() make stale=
@@ -127,7 +126,7 @@ build_for_tests()
 	printf '%s\n' "$RTRS_REPO" >"$copy/.repo"
 	take_sources "$copy"
 	make="make -C $(readlink -f "$platform/tree") -j$(nproc) W=1 CLIPPY=1 ${args[*]}"
-	# One crate after the other keeps one processor busy, so both at once.
+	# One crate after the other uses only one processor, so both build at once.
 	if [ "${RTRS_STALE:-yes}" = yes ]; then
 		stale_sources
 		stale="$make M=$STALE modules >$STALE/log 2>&1"

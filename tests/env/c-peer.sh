@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Build mainline's own RTRS and RNBD, unmodified, from the kernel source into
-# $RTRS_CACHE/c-peer/<platform>: the peer of interoperability tests, and the
-# user of our modules. Prints that directory.
+# $RTRS_CACHE/c-peer/<platform>: the peer of interoperability tests, and the user of the Rust
+# modules. Prints that directory.
 #
-# RNBD compiles against mainline's rtrs.h. As the kernel has no symbol
-# versions, the same rnbd-*.ko loads on mainline's RTRS and on ours.
+# RNBD compiles against mainline's rtrs.h. As the kernel has no symbol versions, the same rnbd-*.ko
+# loads on mainline's RTRS and on the Rust one.
 #
 # Usage: c-peer.sh PLATFORM	a kernel of kernel.sh --guest or of debug-kernel.sh
 

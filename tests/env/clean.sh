@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Remove what kbuild left in the tree, without a kernel tree to ask.
+# Remove the output of kbuild from the tree, without a kernel tree.
 
 set -euo pipefail
 # shellcheck source=lib.sh

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Build the Debian packages, in a layer over the Debian root, so that the host
-# needs nothing: rtrs-common, rtrs-dkms, and modules and headers for the kernel
-# that kernel.sh provides. Prints the directory they are in.
+# Build the Debian packages, in a layer over the Debian root, so that the host needs nothing
+# installed: rtrs-common, rtrs-dkms, and modules and headers for the kernel that kernel.sh provides.
+# Prints the directory with the packages.
 #
 # Usage: deb.sh [DIR] [KEY=FILE CERT=FILE]
 
@@ -14,7 +14,7 @@ set -euo pipefail
 TOOLS=(debhelper dpkg-dev lintian)
 LAYER=$RTRS_CACHE/deb/tools
 
-# control RELEASE: the packages of one kernel, which debian/control does not name.
+# control RELEASE: the packages for one kernel, which debian/control does not name.
 control()
 {
 	local f
@@ -34,12 +34,12 @@ build()
 	cd "$work/rtrs"
 	control "$release"
 	version=$(dpkg-parsechangelog -S Version)
-	# Compilers are there, by other packages than the build-essential of C++.
+	# The compilers are installed, by packages other than C++'s build-essential.
 	env RTRS_KDIR="$tree" RTRS_RELEASE="$release" "$@" dpkg-buildpackage -d -b -us -uc
 	lintian --fail-on error "$work/rtrs_$version"_*.changes
 }
 
-# The layer follows the root.
+# A new root makes a new layer.
 tools()
 {
 	if ! "$RTRS_ENV/rootfs.sh" --stamp | cat - <(printf '%s\n' "${TOOLS[@]}") | cmp -s - "$LAYER/stamp"; then
@@ -72,7 +72,7 @@ main()
 	done
 	export RTRS_BIND=${RTRS_BIND:-}
 	tree=$("$RTRS_ENV/kernel.sh")
-	# Not the cache's lock: others need not wait for this.
+	# Not the cache's lock: other users need not wait for this.
 	mkdir -p "$RTRS_CACHE/deb"
 	exec 8>"$RTRS_CACHE/deb/.lock"
 	flock 8

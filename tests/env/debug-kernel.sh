@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Build the debug kernel (debug.config) of the same source as the stock one,
-# with clang, as Rust and KASAN want it: $RTRS_CACHE/debug/<release>, which is
-# like a directory of kernel.sh --guest; its tree is in build/. Prints its
-# path. It is cached by release and configuration; an interrupted build goes on
-# where it was.
+# Build the debug kernel (debug.config) from the same source as the stock one, with clang, because
+# Rust and KASAN need it. The result is $RTRS_CACHE/debug/<release>, which is like a directory of
+# kernel.sh --guest; its tree is in build/. Prints its path. It is cached by release and
+# configuration; an interrupted build goes on where it stopped.
 
 set -euo pipefail
 # shellcheck source=lib.sh
@@ -20,8 +19,8 @@ kmake()
 	nice -n "${RTRS_NICE:-10}" make LLVM="$LLVM" -j"$(nproc)" "$@"
 }
 
-# Kconfig drops silently what cannot be had; a checker that is not there finds nothing. What is only
-# meant for kernels "until" some series may be unknown to this one.
+# Kconfig silently drops an option that is not available, and a missing checker finds nothing. An
+# option marked "until" some series may be unknown to this kernel.
 check_config()
 {
 	local line absent=0
@@ -86,11 +85,11 @@ main()
 	fi
 	[ "$RTRS_FLAVOUR" = amd64 ] || die "there is a debug kernel for amd64 only"
 	tree=$("$RTRS_ENV/kernel.sh")
-	# A changed configuration is another kernel.
+	# A changed configuration makes another kernel.
 	rel=$(basename "$tree")
 	rel=${rel%%+*}-rtrs-$(sha256sum "$FRAGMENT" | cut -c 1-6)
 	if [ ! -f "$DEBUG/$rel/.complete" ]; then
-		# Not the cache's lock: others go on with the stock kernel meanwhile.
+		# Not the cache's lock: other users go on with the stock kernel meanwhile.
 		mkdir -p "$DEBUG"
 		exec 7>"$DEBUG/.lock"
 		flock -n 7 || { say "the debug kernel is being built already, waiting"; flock 7; }

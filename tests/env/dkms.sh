@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What DKMS runs in its copy of the sources: prepare the tree of a kernel of the
-# packages that are installed, unless that is done, and build RTRS and RNBD for it.
+# What DKMS runs in its copy of the sources: prepare the tree of a kernel from the installed
+# packages, unless that is done, and build RTRS and RNBD for it.
 #
 # Usage: dkms.sh RELEASE
 
@@ -14,7 +14,7 @@ export RTRS_CACHE=/var/cache/rtrs
 PREPARE=$RTRS_ENV/kernel-prepare.sh
 release=${1:?release missing}
 tree=$RTRS_CACHE/kernel/$release
-# Compilers or sources of another version make another tree.
+# Other versions of compilers or sources make another tree.
 stamp() { "$PREPARE" compilers "$(flavour_of "$release")"; }
 
 if [ "$(cat "$tree/.rtrs-ready" 2>/dev/null)" != "$(stamp)" ]; then
@@ -29,6 +29,6 @@ if [ "$(cat "$tree/.rtrs-ready" 2>/dev/null)" != "$(stamp)" ]; then
 	rm -rf "$tree"
 	mv "$new" "$tree"
 fi
-# The variables that DKMS has set are about its own way to build.
+# DKMS has set these variables for its own way to build.
 unset ARCH KERNELRELEASE MAKEFLAGS MFLAGS MAKELEVEL
 exec "$RTRS_ENV/kbuild.sh" "$tree" rnbd

@@ -1,20 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Run a command inside the Debian root, with this repository and the cache
-# visible at the paths they have outside, so that paths recorded by builds
-# agree on both sides; RTRS_BIND=DIR:DIR... names more that is to be seen.
+# Run a command inside the Debian root, with this repository and the cache visible at the same paths
+# as outside, so that paths recorded by builds agree on both sides. RTRS_BIND=DIR:DIR... names more
+# directories to show.
 #
 # Usage: enter.sh [CMD [ARG...]]	(a shell without CMD)
 #
-# All mounts live in a private mount namespace: whatever kills the command,
-# the host's mount table stays as it was, and callers do not see each other.
+# All mounts are in a private mount namespace: even if the command is killed, the host's mount table
+# stays as it was, and callers do not see each other's mounts.
 
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Inside already (a script that enters calls another one that does).
+# Already inside: a script that enters the root calls another one that does.
 if [ "${RTRS_INSIDE:-}" = 1 ]; then
 	exec "$@"
 fi
@@ -23,8 +23,8 @@ need_root
 [ -f "$RTRS_ROOTFS/.rtrs-rootfs" ] || die "no root at $RTRS_ROOTFS; run tests/env/rootfs.sh first"
 [ "$#" -gt 0 ] || set -- bash
 
-# Cargo keeps its registry in the cache; a configuration of the host (a
-# registry mirror, say) stays in force.
+# Cargo keeps its registry in the cache; a configuration of the host (a registry mirror, for
+# example) stays in force.
 cargo_home=$RTRS_CACHE/cargo
 mkdir -p "$cargo_home"
 for f in config.toml config; do
@@ -35,7 +35,7 @@ for f in config.toml config; do
 	fi
 done
 
-# The host's environment does not leak in, but for what is named here.
+# The host's environment does not leak in, except for these variables.
 env=(
 	PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 	HOME=/root LANG=C.UTF-8 RTRS_INSIDE=1 CARGO_HOME="$cargo_home"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # What guests of another architecture need: cross compilers in the Debian root, and a Debian root of
-# that architecture, $RTRS_CACHE/rootfs-<arch>, whose packages are only unpacked: no program in it
+# that architecture, $RTRS_CACHE/rootfs-<arch>. Its packages are only unpacked: none of its programs
 # ever runs on this host.
 #
 # Usage: foreign.sh tools	compilers, and the archive's index of that architecture
@@ -39,7 +39,7 @@ tools()
 	printf '%s\n' "${TOOLS[*]}" >"$stamp"
 }
 
-# Without the scripts of the packages there are neither users nor alternatives.
+# The packages' scripts do not run, so users and alternatives are missing.
 finish_root()
 {
 	local new=$1

@@ -3,9 +3,8 @@
 #
 # Make HTML of Documentation/ in Documentation/output. A warning is an error.
 #
-# Sphinx is installed in the Debian root. The C API's pages are made from
-# kernel-doc comments by the kernel's own Sphinx extension, out of the tree of
-# the newest supported kernel.
+# Sphinx is installed in the Debian root. The kernel's own Sphinx extension, from the tree of the
+# newest supported kernel, makes the pages of the C API from kernel-doc comments.
 #
 # Usage: htmldocs.sh		make the pages
 #        htmldocs.sh --tools	only install what it takes
@@ -16,7 +15,7 @@ set -euo pipefail
 
 TOOLS=(python3-sphinx)
 
-# Beside the root's own list of packages: a change of that one rebuilds the root.
+# Apart from the root's own list of packages: a change of that list rebuilds the root.
 tools()
 {
 	local stamp=$RTRS_ROOTFS/.rtrs-tools-docs

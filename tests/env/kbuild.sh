@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Run a target for the modules against a prepared kernel tree: those of kbuild,
-# and what goes beyond kbuild. Runs where the compiler is: in the root, or on a
-# host of the tree's own distribution.
+# Run a target for the modules against a prepared kernel tree: the targets of kbuild, and some more.
+# Runs where the compiler is: in the root, or on a host of the tree's own distribution.
 #
 # Usage: kbuild.sh TREE [VAR=VALUE...] TARGET
 #
@@ -14,8 +13,8 @@
 #   any other one    is kbuild's
 
 set -euo pipefail
-# The "+" of the recipe hands on make's jobs, and has "make -n" run this. Letters of options
-# are the first word, if there are any.
+# The "+" of the recipe passes make's jobs on, but also makes "make -n" run this. Single-letter
+# options are the first word, if there are any.
 flags=${MAKEFLAGS:-}
 flags=${flags%% *}
 [[ $flags != *n* || ! $flags =~ ^[A-Za-z]+$ ]] || exit 0
@@ -28,7 +27,7 @@ shift
 target=${*: -1}
 vars=("${@:1:$#-1}")
 
-# What is known of the command line besides being handed on.
+# value NAME: the value of a variable of the command line, all of which are passed on as well.
 value()
 {
 	local v
@@ -42,14 +41,14 @@ kbuild()
 {
 	local dir=$1
 	shift
-	# The jobserver of a make above, or a number of jobs.
+	# Use the jobserver of a make above, or a number of jobs.
 	[[ ${MAKEFLAGS:-} == *jobserver* ]] || set -- -j"$(nproc)" "$@"
 	make -C "$tree" M="$dir" "${vars[@]}" "$@"
 }
 
 release() { cat "$tree/include/config/kernel.release"; }
 
-# The modules that there are, of this kernel.
+# The modules that are built; all must be for this kernel.
 built()
 {
 	local release ko
@@ -81,19 +80,19 @@ modules_install()
 		[ -z "$(value INSTALL_MOD_STRIP)" ] || ! signed "$ko" ||
 			die "INSTALL_MOD_STRIP would remove the signature of $ko"
 	done <<<"$list"
-	# Without a key in the tree kbuild complains at length about each module.
+	# Without a key in the tree kbuild prints a long complaint about each module.
 	[ -f "$tree/$(sed -n 's/^CONFIG_MODULE_SIG_KEY="\(.*\)"$/\1/p' "$tree/.config")" ] ||
 		vars+=(CONFIG_MODULE_SIG_ALL=)
 	kbuild "$RTRS_REPO" modules_install
 	[ ! -f "$RNBD/rnbd-client.ko" ] || kbuild "$RNBD" modules_install
-	# Of another kernel than the one that runs, so it has to be named. Where the
-	# kernel itself is not installed there is nothing to resolve against.
+	# The kernel is named, as another one may be running. Where the kernel itself is not
+	# installed, depmod has nothing to resolve symbols against.
 	[ -d "$root/lib/modules/$(release)/kernel" ] || return 0
 	printf '  DEPMOD  %s, by name\n' "$(release)"
 	depmod -b "${root:-/}" "$(release)"
 }
 
-# The flags that code out of tree needs, for its Kbuild to include. Paths follow the file.
+# The flags for code out of tree, for its Kbuild to include. Paths are relative to the file.
 flags_for_users()
 {
 	cat <<-EOF
@@ -142,7 +141,8 @@ sign()
 	list=$(built)
 	[ -n "$list" ] || die "there are no modules to sign; make them first"
 	while IFS= read -r ko; do
-		# Stripping afterwards would remove the signature. It removes an older one, too.
+		# Stripping after signing would remove the signature. Stripping also removes an
+		# older one.
 		strip --strip-debug "$ko"
 		"$tree/scripts/sign-file" "$hash" "$key" "$cert" "$ko"
 		signed "$ko" || die "$ko has no signature"

@@ -37,8 +37,7 @@ version_of()
 		END { print found }'
 }
 
-# Point releases come and go in the archive: take the newest one of which
-# everything is there.
+# Point releases come and go in the archive: take the newest one that is complete there.
 newest()
 {
 	local series=$1 flavour=$2 arch rel ver p ok
@@ -68,7 +67,7 @@ download()
 
 	mkdir -p "$dir"
 	cd "$dir"
-	# apt checks what is there already against the archive's checksum.
+	# apt checks files that are there already against the archive's checksum.
 	apt-get -o APT::Sandbox::User=root -o Acquire::Retries=3 download "$@"
 	touch "$dir/.complete"
 	printf 'packages of %s are in %s\n' "$rel" "$dir"

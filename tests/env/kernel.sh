@@ -27,19 +27,19 @@ GUESTS=$RTRS_CACHE/guest
 CURRENT=$KERNELS/current-${RTRS_SERIES:-newest}-$RTRS_FLAVOUR
 CHECKED=$KERNELS/.checked-${RTRS_SERIES:-newest}-$RTRS_FLAVOUR
 
-# Where the compilers are: in the root, or on this host.
+# Run commands where the compilers are: in the root, or on this host.
 RUN=("$RTRS_ENV/enter.sh")
 run() { "${RUN[@]}" "$@"; }
 prepare_step() { run "$RTRS_ENV/kernel-prepare.sh" "$@"; }
 
-# tree_ready REL: prepared, by the compilers that are there now.
+# tree_ready REL: the tree is prepared, by the compilers that are installed now.
 tree_ready()
 {
 	[ -f "$KERNELS/$1/rust/libkernel.rmeta" ] &&
 		[ "$(cat "$KERNELS/$1/.rtrs-ready" 2>/dev/null)" = "$COMPILERS" ]
 }
 
-# have_release REL: both the tree and what guests boot are complete.
+# have_release REL: both the tree and the guest image are complete.
 have_release() { tree_ready "$1" && [ -f "$GUESTS/$1/.complete" ]; }
 
 have_current() { [ -L "$CURRENT" ] && have_release "$(readlink "$CURRENT")"; }
@@ -49,7 +49,7 @@ checked_lately()
 	[ "${RTRS_REFRESH:-0}" != 1 ] && [ -f "$CHECKED" ] && [ -z "$(find "$CHECKED" -mmin +1440)" ]
 }
 
-# series_wanted: those to look for, the best first.
+# series_wanted: the series to look for, the best first.
 series_wanted()
 {
 	if [ -n "$RTRS_SERIES" ]; then
@@ -59,7 +59,7 @@ series_wanted()
 	fi
 }
 
-# Only what has been tested is used without being asked for.
+# An untested series is used only when asked for.
 check_wishes()
 {
 	local f known=no
@@ -93,7 +93,7 @@ best_cached()
 	return 1
 }
 
-# have_source REL: only the tree has to be made again, as the compilers are others now.
+# have_source REL: only the tree must be made again, as the compilers have changed.
 have_source() { [ -f "$KERNELS/$1/.rtrs-extracted" ] && [ -f "$GUESTS/$1/.complete" ]; }
 
 # best_in_archive: prints "RELEASE VERSION".
@@ -107,7 +107,7 @@ best_in_archive()
 	return 1
 }
 
-# swap_in NEW PATH: NEW takes the place of PATH, which is there until then.
+# swap_in NEW PATH: NEW replaces PATH, which exists until then.
 swap_in()
 {
 	local old
@@ -128,7 +128,7 @@ fetch()
 	step kernel-download "downloading the packages of kernel $rel" prepare_step download "$@"
 }
 
-# prepare_release REL: the tree, beside one of that name that may be there.
+# prepare_release REL: make the tree, beside one of that name that may exist.
 prepare_release()
 {
 	local rel=$1 new=$KERNELS/.new-$1
@@ -148,7 +148,7 @@ prepare_release()
 	swap_in "$new" "$KERNELS/$rel"
 }
 
-# guest_image REL: image and modules as guests want them; tests/vm/src/platform.rs reads it.
+# guest_image REL: image and modules in the form for guests; tests/vm/src/platform.rs reads it.
 guest_image()
 {
 	local rel=$1 new=$GUESTS/.new-$1 root=$RTRS_ROOTFS deb
@@ -181,14 +181,14 @@ make_release()
 	arch=$(debian_arch "$RTRS_FLAVOUR")
 
 	need_space "$RTRS_CACHE" 4000 "kernel tree $rel"
-	# The source serves the compilers of any host; that of a complete guest image is kept.
+	# The source fits the compilers of any host. The source of a complete guest image is kept.
 	fetch "$rel" "$ver" "linux-source-$series=$ver" "linux-headers-$rel:$arch=$ver" \
 		"linux-base-$rel:$arch" "linux-binary-$rel:$arch" "linux-modules-$rel:$arch" &&
 		prepare_release "$rel" && guest_image "$rel" || return
 	rm -rf "${RTRS_DEBS:?}/$rel"
 }
 
-# choose REL: from now on, for all requests that it answers.
+# choose REL: use REL from now on, for all requests that it fits.
 choose()
 {
 	local rel=$1 link
@@ -199,7 +199,7 @@ choose()
 	done
 }
 
-# What nothing refers to any more, unless somebody is at work in the cache.
+# Remove what nothing refers to any more, unless another script uses the cache.
 prune()
 {
 	"$RTRS_ENV/prune.sh" || say "cleaning up in $RTRS_CACHE failed; nothing depends on it"
@@ -211,7 +211,7 @@ update_index()
 		run apt-get -o Acquire::Retries=2 -o APT::Update::Error-Mode=any update
 }
 
-# stay WHY: with what is cached.
+# stay WHY: use a cached release.
 stay()
 {
 	local rel
@@ -232,7 +232,7 @@ from_archive()
 	if have_current && checked_lately; then
 		return 0
 	fi
-	# The index of another architecture is only fetched by who knows it.
+	# Only foreign.sh fetches the index of another architecture.
 	[ "$(debian_arch "$RTRS_FLAVOUR")" = amd64 ] || "$RTRS_ENV/foreign.sh" tools
 	if ! update_index; then
 		stay "the archive cannot be reached"
@@ -252,7 +252,7 @@ from_archive()
 	prune
 }
 
-# The kernel that this host should run instead, in one line with the command.
+# Names the kernel that this host should run instead, in one line with the command.
 advice()
 {
 	local flavour=amd64 f
@@ -264,7 +264,7 @@ advice()
 		"$flavour" "${RTRS_SUPPORTED[0]}" "$RTRS_SUITE" "$flavour"
 }
 
-# The tree for the kernel this very host runs.
+# The tree for the running kernel of this host.
 for_running()
 {
 	local rel ver series missing=() p
@@ -323,7 +323,7 @@ main()
 	"$RTRS_ENV/rootfs.sh"
 	[ "$(debian_arch "$RTRS_FLAVOUR")" = amd64 ] || [ "$answer" = tree ] || "$RTRS_ENV/foreign.sh" root
 	COMPILERS=$(cat "$RTRS_ROOTFS/.rtrs-compilers")
-	# The common case needs no lock, so callers do not wait for each other.
+	# The common case takes no lock, so that callers do not wait for each other.
 	if ! have_current || ! checked_lately; then
 		lock_cache
 		from_archive

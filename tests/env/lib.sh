@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the set-up scripts of tests/env share: where things are kept, how
-# progress is shown, and how a missing package, network or disk is reported.
+# Shared by the set-up scripts of tests/env: where things are kept, how progress is shown, and how a
+# missing package, network or disk is reported.
 #
-# To be sourced, by scripts that run under "set -euo pipefail".
+# Sourced by scripts that run under "set -euo pipefail".
 
 RTRS_REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
 RTRS_ENV=$RTRS_REPO/tests/env
-# over.sh puts a layer over it.
+# over.sh puts a layer over the root.
 RTRS_ROOTFS=${RTRS_OVER:-$RTRS_CACHE/rootfs}
 RTRS_LOGS=${RTRS_LOGS:-$RTRS_CACHE/log}
 RTRS_DEBS=$RTRS_CACHE/debs
 
-# The distribution that the modules are built for, and the kernel series that are
-# supported, the newest first.
+# The distribution that the modules are built for, and the supported kernel series, the newest
+# first.
 RTRS_SUITE=trixie
 RTRS_SUPPORTED=(7.3 7.2)
-# The series to take; empty: the newest supported one.
+# The series to use; empty means the newest supported one.
 RTRS_SERIES=${RTRS_SERIES:-}
-# The flavour of the kernel, which also tells the architecture.
+# The flavour of the kernel, which also determines the architecture.
 case ${ARCH:-} in
 "" | x86 | x86_64 | amd64) RTRS_FLAVOUR=${RTRS_FLAVOUR:-amd64} ;;
 arm64 | aarch64) RTRS_FLAVOUR=${RTRS_FLAVOUR:-arm64} ;;
@@ -29,7 +29,7 @@ arm64 | aarch64) RTRS_FLAVOUR=${RTRS_FLAVOUR:-arm64} ;;
 	exit 1
 	;;
 esac
-# To kbuild it means something, even if it is empty.
+# ARCH has a meaning for kbuild, even if it is empty.
 unset ARCH
 # shellcheck disable=SC2034 # used by kernel.sh
 RTRS_FLAVOURS=(amd64 rt-amd64 cloud-amd64 arm64)
@@ -40,7 +40,7 @@ export RTRS_SUITE RTRS_SERIES RTRS_FLAVOUR
 RTRS_T0=${RTRS_T0:-$(date +%s)}
 export RTRS_T0
 
-# Everything for people goes to stderr: stdout is for answers of scripts.
+# All messages go to stderr: stdout is for the answers of scripts.
 say()
 {
 	printf '[%4ds] %s\n' "$(($(date +%s) - RTRS_T0))" "$*" >&2
@@ -57,7 +57,7 @@ need_root()
 	[ "$(id -u)" -eq 0 ] || die "must be run as root (it builds and enters a chroot)"
 }
 
-# need_memory MIB WHAT: guests that are swapped out, or killed, look like bugs.
+# need_memory MIB WHAT: a guest that is swapped out, or killed, looks like a bug.
 need_memory()
 {
 	local mib=$1 what=$2 have
@@ -67,10 +67,10 @@ need_memory()
 		die "$what needs $mib MiB of memory, only $have MiB are available"
 }
 
-# debian_arch FLAVOUR: Debian's name of its architecture.
+# debian_arch FLAVOUR: Debian's name of the flavour's architecture.
 debian_arch() { printf '%s\n' "${1##*-}"; }
 
-# kbuild_args FLAVOUR: what kbuild has to be told for another architecture than the host's.
+# kbuild_args FLAVOUR: arguments that kbuild needs for an architecture other than the host's.
 kbuild_args()
 {
 	case $(debian_arch "$1") in
@@ -90,7 +90,7 @@ flavour_of()
 # series_of RELEASE
 series_of() { [[ $1 =~ ^[0-9]+\.[0-9]+ ]] && printf '%s\n' "${BASH_REMATCH[0]}"; }
 
-# same_kind RELEASE RELEASE: can one take the place of the other?
+# same_kind RELEASE RELEASE: can one release replace the other?
 same_kind() { [ "$(series_of "$1") $(flavour_of "$1")" = "$(series_of "$2") $(flavour_of "$2")" ]; }
 
 supported()
@@ -103,7 +103,7 @@ supported()
 	return 1
 }
 
-# in_use: whoever calls it keeps the cache from being pruned until it ends.
+# in_use: keep the cache from being pruned until the calling script ends.
 in_use()
 {
 	mkdir -p "$RTRS_CACHE"
@@ -111,7 +111,7 @@ in_use()
 	flock -s 6
 }
 
-# need_space DIR MIB WHAT: refuse early rather than fail half way.
+# need_space DIR MIB WHAT: fail early rather than half way.
 need_space()
 {
 	local dir=$1 mib=$2 what=$3 have
@@ -122,8 +122,8 @@ need_space()
 		die "$what needs $mib MiB under $dir, only $have MiB are free (set RTRS_CACHE to a larger disk)"
 }
 
-# Body of step's ticker. It holds neither the cache's lock nor a pipe that
-# somebody waits for, and takes its sleep along when it is stopped.
+# Body of step's ticker. It holds neither the cache's lock nor a pipe that another process waits
+# for, and stops its sleep when it is stopped.
 ticker()
 {
 	local text=$1 log=$2 t0=$3 nap=
@@ -138,8 +138,8 @@ ticker()
 	done
 }
 
-# step NAME TEXT CMD...: run a long command with its output in a log file,
-# telling now and then that it is still alive. Shows the log's end on failure.
+# step NAME TEXT CMD...: run a long command with its output in a log file, and report now and then
+# that it still runs. Shows the end of the log on failure.
 step()
 {
 	local name=$1 text=$2 log t0 pid ticker rc=0
@@ -154,7 +154,7 @@ step()
 	pid=$!
 	ticker "$text" "$log" "$t0" &
 	ticker=$!
-	# An interrupted set-up must not leave its worker behind.
+	# An interrupted set-up must not leave its worker running.
 	trap 'kill "$pid" "$ticker" 2>/dev/null; exit 130' INT TERM
 	wait "$pid" || rc=$?
 	trap - INT TERM
@@ -169,8 +169,8 @@ step()
 	say "$text: done in $(($(date +%s) - t0)) s"
 }
 
-# One set-up at a time per cache; others wait and then find it all done.
-# Scripts call each other, so the lock is taken once per process tree.
+# One set-up at a time per cache; other scripts wait, and then find it done. Scripts call each
+# other, so the lock is taken once per process tree.
 lock_cache()
 {
 	[ -z "${RTRS_LOCKED:-}" ] || return 0
@@ -183,8 +183,8 @@ lock_cache()
 	export RTRS_LOCKED=1
 }
 
-# Both forms of apt sources, as lines "URI SUITE COMPONENTS...", Debian
-# archive entries and others alike. With deb822 a stanza has many of each.
+# Both forms of apt sources, as lines "URI SUITE COMPONENTS...", for the Debian archive and others
+# alike. A deb822 stanza may have several of each.
 apt_sources()
 {
 	local f
@@ -221,7 +221,7 @@ apt_sources()
 	done
 }
 
-# real_mirrors: a list of mirrors in a file, as cloud images have it, becomes the first of them.
+# real_mirrors: replace a list of mirrors in a file, as in cloud images, with its first entry.
 real_mirrors()
 {
 	local uri rest file
@@ -230,7 +230,7 @@ real_mirrors()
 		case $uri in
 		mirror+file:*)
 			file=${uri#mirror+file:}
-			# With an authority, which is empty, or without.
+			# The URI may have an authority part, which is empty, or none.
 			file=/${file#"${file%%[!/]*}"}
 			uri=$(awk '/^[a-z]+:/ { print $1; exit }' "$file" 2>/dev/null)
 			[ -n "$uri" ] || continue
@@ -253,7 +253,7 @@ apt_mirror()
 	[ -r /etc/os-release ] || die "/etc/os-release is missing, this is not a Debian host"
 	# shellcheck disable=SC1091
 	codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
-	# No early exit of awk: a closed pipe would fail the whole under pipefail.
+	# awk must not exit early: under pipefail a closed pipe would fail the whole pipeline.
 	mirror=$(apt_sources | real_mirrors | awk -v code="$codename" '
 		$1 ~ /^(http|https|file|copy):/ &&
 		($2 == code || $2 == "stable" || $2 == "oldstable" || $2 == "testing") {
@@ -267,7 +267,7 @@ apt_mirror()
 	printf '%s\n' "$mirror"
 }
 
-# Proxy and such of the host's apt, as option lines for another root.
+# The host's proxy and similar settings of apt, as option lines for another root.
 apt_host_options()
 {
 	apt-config dump 2>/dev/null |
@@ -275,8 +275,8 @@ apt_host_options()
 		grep -v ' "";$' || true
 }
 
-# keep_modules BUILD DIR: copy the modules for a run of their own; the next
-# build, of somebody else perhaps, must not change them under running guests.
+# keep_modules BUILD DIR: copy the modules for a run of its own; the next build, maybe of another
+# user, must not change them under running guests.
 keep_modules()
 {
 	mkdir -p "$2/stale"
@@ -285,7 +285,7 @@ keep_modules()
 		die "there are no modules in $1; build them first"
 }
 
-# host_packages CMD=PACKAGE...: install what the host itself lacks.
+# host_packages CMD=PACKAGE...: install programs that the host itself lacks.
 host_packages()
 {
 	local pair missing=()

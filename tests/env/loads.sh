@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Load and unload all modules on a kernel that has neither soft RoCE nor a way to share the root
-# with its guests, the cloud flavour: everything is in the initramfs. Prints KTAP.
+# Load and unload all modules on the cloud flavour, a kernel that has neither soft RoCE nor a way to
+# share the root with its guests: everything is in the initramfs. Prints KTAP.
 #
 # Usage: loads.sh PLATFORM	(the modules are those of build.sh --tests)
 
@@ -10,12 +10,12 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# What rtrs-*.ko and rnbd-*.ko stand on.
+# The modules that rtrs-*.ko and rnbd-*.ko depend on.
 BELOW=(ib_core rdma_cm)
 OURS=(rtrs-core rtrs-client rtrs-server rnbd-client rnbd-server)
 LIMIT=60
 
-# The first process of the guest: loads in one order, unloads in the other.
+# The first process of the guest: loads in one order, unloads in the reverse order.
 init()
 {
 	cat <<EOT

@@ -6,16 +6,15 @@
 #
 # Usage: mainline.sh TREE DIR PART[,PART] [VAR=VALUE...]
 #
-# PART is rtrs or rnbd; sources and objects of each are in DIR/PART, the
-# modules as well. Both together need nothing; rnbd alone needs
-# KBUILD_EXTRA_SYMBOLS=, the symbols of the RTRS it is to run on.
+# PART is rtrs or rnbd; DIR/PART has the sources, objects and modules of each. Both together need
+# nothing else; rnbd alone needs KBUILD_EXTRA_SYMBOLS=, the symbols of the RTRS that it will run on.
 
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# take TREE DIR PART: sources again only if they are another kernel's, so that a
-# second build is a short one.
+# take TREE DIR PART: copy the sources again only if they are of another kernel, so that a second
+# build is short.
 take()
 {
 	local tree=$1 to=$2/$3 from stamp
@@ -31,7 +30,7 @@ take()
 	rm -rf "$to"
 	mkdir -p "$2"
 	cp -r "$tree/$from" "$to"
-	# What a build in the tree itself has left.
+	# Remove what a build in the tree itself has left.
 	find "$to" \( -name '*.o' -o -name '*.ko' -o -name '.*.cmd' \) -delete
 	printf '%s\n' "$stamp" >"$to/.from"
 }
@@ -51,7 +50,7 @@ main()
 	else
 		dir+=/${parts[0]}
 	fi
-	# Of a jobserver's number of jobs, if there is one.
+	# Use a jobserver's number of jobs, if there is one.
 	[[ ${MAKEFLAGS:-} == *jobserver* ]] || set -- -j"$(nproc)" "$@"
 	make -C "$tree" M="$dir" \
 		CONFIG_INFINIBAND_RTRS=m CONFIG_INFINIBAND_RTRS_CLIENT=m \

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Run a command in the Debian root as enter.sh does, but so that what it changes
-# there goes to a layer of its own, in DIR; the root stays as it is.
+# Run a command in the Debian root like enter.sh, but with its changes to the root in a layer of
+# their own, in DIR; the root stays as it is.
 #
 # Usage: over.sh DIR CMD [ARG...]	(remove DIR to forget the changes)
 
@@ -16,7 +16,7 @@ shift
 mkdir -p "$layer/upper" "$layer/work" "$layer/root"
 layer=$(cd "$layer" && pwd -P)
 
-# The mount ends with the namespace.
+# The mount ends with its namespace.
 # shellcheck disable=SC2016 # expanded by the inner shell
 exec unshare -m --propagation private bash -c '
 	set -e

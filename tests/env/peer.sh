@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Build rtrs-peer, the peer that does not keep to the protocol; print its path.
-# It is below the cache, which guests see: tests/lib/peer.sh finds it there.
+# Build rtrs-peer, the peer that breaks the protocol; print its path. It is below the cache, which
+# guests see: tests/lib/peer.sh finds it there.
 
 set -euo pipefail
 # shellcheck source=lib.sh

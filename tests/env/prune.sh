@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Remove from the cache what nothing refers to any more: releases that a newer one of the same
-# series and flavour has replaced, debug kernels and peers of such, builds of working copies that
-# are gone; with --results, all but the last ten results of this working copy. Removes nothing while somebody uses the cache, and never the last release of a series.
+# series and flavour has replaced, their debug kernels and peers, builds of working copies that are
+# gone; with --results, all but the last ten results of this working copy. Removes nothing while
+# another script uses the cache, and never the last release of a series.
 
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Of RELEASE's series and flavour, is there a link to something newer?
+# Is there a link to a newer release of RELEASE's series and flavour?
 replaced()
 {
 	local rel=$1 link target
@@ -38,7 +39,7 @@ releases()
 		rel=$(basename "$d")
 		! replaced "$rel" || drop "$d"
 	done
-	# A debug kernel says of which tree it was made.
+	# A debug kernel records the tree that it was made from.
 	for d in "$RTRS_CACHE"/debug/*-rtrs-*; do
 		[ -f "$d/base" ] || continue
 		rel=$(cat "$d/base")
@@ -74,7 +75,7 @@ if [ "${1:-}" = --results ]; then
 	exit
 fi
 exec 6>"$RTRS_CACHE/.use"
-# Whoever uses the cache holds it shared.
+# A script that uses the cache holds this lock shared.
 flock -n -x 6 || exit 0
 releases
 builds

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Build the Debian root everything else runs in: the tool chain, the test
-# programs, QEMU. It is also what the guests mount as their root.
+# Build the Debian root that everything else runs in: the tool chain, the test programs, QEMU.
+# Guests also mount it as their root.
 #
 # Usage: rootfs.sh		(does nothing when it is there already)
 #        rootfs.sh --check	(only tell, by the exit status, whether it is)
@@ -26,7 +26,7 @@ TEST_PACKAGES=(
 	util-linux xxd bsdextrautils attr
 )
 
-# Bumping it rebuilds the root on every machine: do so when the lists change.
+# A new version rebuilds the root on every machine: change it when the lists change.
 ROOTFS_VERSION=1
 STAMP=$RTRS_ROOTFS/.rtrs-rootfs
 
@@ -41,7 +41,7 @@ complete()
 	[ -f "$RTRS_ROOTFS/.rtrs-compilers" ] && stamp_text | cmp -s - "$STAMP"
 }
 
-# Nothing in the root may start a daemon or build an initramfs.
+# Packages in the root must not start a daemon or build an initramfs.
 prepare_hooks()
 {
 	local dir=$1
@@ -52,7 +52,7 @@ prepare_hooks()
 	apt_host_options >"$dir/host-options"
 }
 
-# The packages are downloaded to a place that outlives an interrupted run, which goes on from them.
+# Packages are downloaded to a place that outlives an interrupted run, which the next run uses.
 bootstrap()
 {
 	local partial=$RTRS_ROOTFS.partial hooks=$RTRS_CACHE/hooks archives=$RTRS_CACHE/rootfs-debs mirror
@@ -69,8 +69,8 @@ bootstrap()
 		rm -rf --one-file-system "$partial"
 	fi
 	packages=$(IFS=,; printf '%s' "${BUILD_PACKAGES[*]},${TEST_PACKAGES[*]}")
-	# In namespaces of its own: an interrupted run leaves neither mounts nor
-	# processes behind (dpkg makes itself independent of its parents).
+	# In namespaces of its own: an interrupted run leaves neither mounts nor processes behind
+	# (dpkg makes itself independent of its parents).
 	mkdir -p "$archives/partial"
 	# shellcheck disable=SC2016 # $1 is for mmdebstrap's hooks
 	step rootfs "building the $RTRS_SUITE root (about 900 MiB to download and unpack)" \
@@ -114,7 +114,7 @@ main()
 	[ "${1:-}" != --stamp ] || { stamp_text && return; }
 	need_root
 	lock_cache
-	# Somebody else may have built it meanwhile.
+	# Another script may have built it meanwhile.
 	if complete; then
 		return 0
 	fi

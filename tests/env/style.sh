@@ -7,8 +7,8 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# sources PATTERN...: files of the project, also those not added yet, but
-# nothing generated. A tree without git (an archive) is searched instead.
+# sources PATTERN...: files of the project, including those not yet added, but no generated ones. A
+# tree without git (an archive) is searched instead.
 sources()
 {
 	cd "$RTRS_REPO"
@@ -63,7 +63,7 @@ main()
 			*) other+=("$f") ;;
 			esac
 		done
-		# What is exported is written in Rust.
+		# The exported functions are written in Rust.
 		checkpatch EXPORT_SYMBOL "${other[@]}"
 		# The macros of trace events are not written like calls.
 		[ "${#trace[@]}" -eq 0 ] ||
