@@ -14,7 +14,7 @@ require fio rdma
 # Nanoseconds that the disk takes: so many that requests which are in flight when the path is told to
 # end are still in flight when it does.
 SLOW=$((300 * 1000000))
-# Milliseconds: what the parameter is by default, and what the other server may take at most.
+# Milliseconds: the default of the parameter, and the limit for the Rust server.
 FENCE=1000
 SOON=$((FENCE * RTRS_TIME_SCALE / 2))
 EVENTS=(rtrs_clt/rtrs_clt_failover rdma_cma/cm_qp_destroy)

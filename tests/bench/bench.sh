@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What block IO costs, in instructions that emulated guests count.
+# The cost of block IO, in instructions that emulated guests count.
 #
 # Usage: bench.sh quick	[COMMIT]	4k requests of our modules, against tests/bench/reference
 #        bench.sh profile [ROW...]	4k requests, or other rows (see guest.sh), by function and kind
@@ -110,7 +110,7 @@ main()
 			done
 			count nvme "$cpus" {4k,64k}:{read,write}:-
 		done
-		# In turn, so that what else the host does concerns all.
+		# The stacks take turns, so that other load on the host affects all of them.
 		for ((round = 1; round <= ${RTRS_BENCH_ROUNDS:-3}; round++)); do
 			for stack in rust c nvme; do
 				rows=({4k,64k}:{read,write}:Y)
@@ -139,5 +139,5 @@ main()
 	esac
 }
 
-# The shell reads a script as it goes; it must not read one that is edited.
+# The shell reads a script while it runs. With main at the end, edits meanwhile do no harm.
 main "$@"

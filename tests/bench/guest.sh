@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# In a guest: IO over one stack, each row twice with another number of requests, in windows that the
-# plugin counts in; without the plugin, how long it takes.
+# Runs in a guest: IO over one stack, each row twice with different numbers of requests, in windows
+# in which the plugin counts; without the plugin, measures the time.
 #
 # Usage: guest.sh count|measure rust|c|nvme ROW...
 #	ROW is BLOCKSIZE:read|write:AI, where AI is always_invalidate, Y or N, and - for nvme;
@@ -17,7 +17,8 @@ OUT=$(dirname "$RTRS_SYNC")
 MARK=$RTRS_BENCH_BIN/rtrs-mark
 DEPTH=16
 
-# requests BLOCKSIZE short|long: of which so many are subtracted that set-up cancels out.
+# requests BLOCKSIZE short|long: numbers of requests; the difference of the two runs cancels the
+# set-up.
 requests()
 {
 	case $1:$2 in
@@ -30,7 +31,7 @@ requests()
 	esac
 }
 
-# io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests shared out among a job for each CPU.
+# io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests are shared among one job per CPU.
 io()
 {
 	local bs=$1 rw=$2 n=$3 cpus
@@ -46,7 +47,7 @@ io()
 	}
 }
 
-# sessions N: connects and disconnects, one after the other.
+# sessions N: connect and disconnect N times, one after the other.
 sessions()
 {
 	local i before dev
@@ -117,7 +118,7 @@ nvme_down()
 	rmdir "$NVMET/ports/1" "$NVMET/subsystems/bench/namespaces/1" "$NVMET/subsystems/bench"
 }
 
-# first BLOCKSIZE: of how many nothing is counted.
+# first BLOCKSIZE: number of requests that run before counting starts.
 first()
 {
 	case $1 in
@@ -131,7 +132,7 @@ count()
 {
 	local stack=$1 bs=$2 rw=$3 ai=$4 len n
 
-	# Once, for what is made when it is first needed.
+	# One run first, for what is made at first use.
 	requested "$bs" "$rw" "$(first "$bs")"
 	for len in short long; do
 		n=$(requests "$bs" "$len")
@@ -143,14 +144,14 @@ count()
 	done
 }
 
-# measure STACK BLOCKSIZE RW AI: by the clock, of a time that is always the same.
+# measure STACK BLOCKSIZE RW AI: measure by the clock, for a fixed time.
 measure()
 {
 	local stack=$1 bs=$2 rw=$3 ai=$4
 
 	io "$bs" "$rw" 100000000 --time_based --ramp_time=1 --runtime="${RTRS_BENCH_SECONDS:-4}" \
 		--percentile_list=50:99:99.9 --output-format=json
-	# What is not JSON comes before it.
+	# Lines before the JSON are no part of it.
 	sed -n '/^{/,$p' "$TMP/fio" >"$OUT/fio-$stack-$bs-$rw-$ai-$(nproc).json"
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // error: E0505
 
-//! A scatter/gather element keeps the region that it is of.
+//! A scatter/gather element keeps its region.
 
 use rtrs_bindings::ib::{DmaPages, Sges};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // error: E0382
 
-//! What a device works with does not change: neither mapping nor registration.
+//! What a device uses does not change: neither mapping nor registration.
 
 use rtrs_bindings::ib::{Access, Building, Endpoint, Handler, Remote};
 

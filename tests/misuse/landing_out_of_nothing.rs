@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // error: E0451
 
-//! Only the last event of a flight makes what unmaps its data.
+//! Only the last event of a flight makes the value that unmaps its data.
 
 use rtrs_bindings::ib::{Flight, Handler, Landing};
 

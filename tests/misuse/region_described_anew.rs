@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // error: E0599
 
-//! What a memory region describes is said when it is made, and never again: a peer may have its
-//! key.
+//! A memory region describes its pages once, when it is made: a peer may have its key.
 
 use rtrs_bindings::ib::{DmaPages, Mr};
 

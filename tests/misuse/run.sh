@@ -14,7 +14,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-# As the test module is compiled, up to what is written and read.
+# The command that compiles the test module, without the parts about its input and output.
 command=$(sed -n '1s/^savedcmd_[^ ]* := //p' tests/kmod/.rtrs_test.o.cmd)
 command=${command%% --out-dir*}
 command=${command/clippy-driver/rustc}

@@ -5,7 +5,7 @@
 
 use rtrs_bindings::place::Turn;
 
-/// What it is about.
+/// The type of the value.
 pub struct Value;
 
 /// Ends it.

@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# From apt to a mounted file system, as README.md has it under "Install on two hosts",
-# word by word: two images of Debian, where packages are installed natively, and which
-# are then booted in the emulator from their own /boot, with systemd, and the units and
-# udev rules of the packages. Both hosts are rebooted, and the file system is back each
-# time. Then the same with rtrs-dkms, and another kernel.
+# From apt to a mounted file system, by the commands of README.md under "Install on two hosts": two
+# images of Debian, where packages are installed natively, and which then boot in the emulator from
+# their own /boot, with systemd, and the units and udev rules of the packages. Both hosts are
+# rebooted, and the file system is back each time. Then the same with rtrs-dkms, and another kernel.
 #
 # Usage: boot.sh DEBS		(what "make deb" printed; needs the archive)
 #        boot.sh --prebuilt DEBS	without DKMS
@@ -18,7 +17,7 @@ case ${1:-} in
 --prebuilt | --dkms) part=${1#--}; shift ;;
 esac
 debs=$(cd "${1:?directory of packages missing}" && pwd -P) || exit 2
-# What lib.sh makes has to be on a disk, and to be seen in the root.
+# Files from lib.sh must be on a disk, and visible in the root.
 export TMPDIR=${RTRS_CACHE:-/var/cache/rtrs-rs}/deb/boot
 mkdir -p "$TMPDIR"
 # shellcheck source=lib.sh
@@ -54,7 +53,7 @@ images()
 
 known() { readme "$1"; }
 
-# Both hosts, one after the other, the client while it has the file system mounted.
+# Reboot both hosts, one after the other, the client while it has the file system mounted.
 reboots()
 {
 	must 'IO goes on' io
@@ -71,7 +70,7 @@ reboots()
 	check 'both paths are connected again' state 'connected 2/2'
 }
 
-# As after a power cut, but in order.
+# The state after a power cut, but in a known order.
 client_first()
 {
 	must 'the client goes down' down client
@@ -124,5 +123,5 @@ main()
 	printf '1..%d\n' "$n"
 }
 
-# The shell reads a script as it goes; it must not read one that is edited.
+# The shell reads a script while it runs. With main at the end, edits meanwhile do no harm.
 main

@@ -1,22 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# rtrs-dkms with a DKMS that only writes down what it is told: what is added, built
-# and left alone. Needs no root.
+# rtrs-dkms with a stub of DKMS that records its commands: which modules are added, built and left
+# alone. Needs no root.
 
 set -uo pipefail
 
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# stub NAME: a command, its script on stdin.
+# stub NAME: make a command, with its script on stdin.
 stub()
 {
 	{ printf '#!/bin/bash\n' && cat; } >"$dir/bin/$1"
 	chmod 755 "$dir/bin/$1"
 }
 
-# run ARG...: what DKMS was told to change.
+# run ARG...: print the changes that DKMS was told to make.
 run()
 {
 	: >"$dir/told"
@@ -26,7 +26,7 @@ run()
 }
 rc() { cat "$dir/rc"; }
 
-# status WORD RELEASE...: what DKMS has got.
+# status WORD RELEASE...: the state that the stub of DKMS shows.
 status()
 {
 	local word=$1
@@ -45,8 +45,8 @@ for rel in 7.3.4-a 7.3.5-b; do
 	mkdir -p "$dir/src/linux-headers-$rel"
 	echo CONFIG_RUST=y >"$dir/src/linux-headers-$rel/.config"
 done
-# Lines are written one by one, so that a reader that goes after the first kills it, as it may
-# the real one. What is there is not added again.
+# The lines are written one by one, so that a reader that ends after the first one kills the stub,
+# as it may kill the real DKMS. What is there is not added again.
 stub dkms <<'EOF'
 if [ "$1" = status ]; then
 	[ "${6:-}" != -k ] || exec grep -F ", $7," "$STUBS/status"

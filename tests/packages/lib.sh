@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the tests of packages share: a directory of their own, and results, one on a line.
+# Shared by the tests of packages: a directory of their own, and results, one per line.
 
 here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck disable=SC2034 # used by others
@@ -10,7 +10,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 n=0
 
-# check TEXT CMD...: its status is that of the result.
+# check TEXT CMD...: the status of CMD decides the result.
 check()
 {
 	local text=$1 rc=ok

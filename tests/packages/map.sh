@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# rnbd-map on a table of each kind and a copy of what RNBD has in sysfs: what it
-# would tell RNBD, what it leaves alone, what it refuses. Needs no root.
+# rnbd-map on a table of each kind and a copy of RNBD's files in sysfs: what it would write to RNBD,
+# what it leaves alone, what it refuses. Needs no root.
 
 set -uo pipefail
 
@@ -13,7 +13,7 @@ map=$repo/debian/extra/rnbd-map
 export RNBD_MAPPINGS=$dir/mappings RNBD_SYSFS=$dir/sys
 ctl=$dir/sys/class/rnbd-client/ctl/map_device
 
-# run ARG...: what was told to RNBD, as far as it is a file: the last thing.
+# run ARG...: print what was written to RNBD; a file keeps only the last write.
 run()
 {
 	: >"$ctl"
@@ -23,7 +23,7 @@ run()
 }
 rc() { cat "$dir/rc"; }
 
-# mapped NUMBER SESSION DEVICE: as if it were.
+# mapped NUMBER SESSION DEVICE: make the links as if it were mapped.
 mapped()
 {
 	mkdir -p "$dir/sys/block/rnbd$1/rnbd"
@@ -33,8 +33,8 @@ mapped()
 	: >"$dir/sys/block/rnbd$1/rnbd/unmap_device"
 }
 
-# What the kernel answers to rows, as bash would tell it: some servers are silent, one has no
-# such disk. The clock goes on by sleeping only.
+# The kernel's answers to rows, as bash reports them: some servers are silent, one does not have the
+# disk. Only sleeping moves the clock on.
 cat >"$dir/answers" <<'EOF'
 unset SECONDS
 SECONDS=0
@@ -54,7 +54,7 @@ printf()
 }
 EOF
 
-# attempts ARG...: rows that RNBD is told to map, in their order.
+# attempts ARG...: the rows that RNBD is told to map, in their order.
 attempts()
 {
 	: >"$dir/told"
@@ -63,7 +63,7 @@ attempts()
 	sed 's,^sessname=\([^ ]*\) .*device_path=\([^ ]*\) .*,\1/\2,' "$dir/told" | paste -s -d ' '
 }
 
-# Links are made by nobody here. What is waited for is written down.
+# Nothing makes links here. What rnbd-map waits for is recorded.
 mkdir -p "$dir/bin"
 printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>"%s/waited"\n' "$dir" >"$dir/bin/udevadm"
 chmod 755 "$dir/bin/udevadm"

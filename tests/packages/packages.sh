@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Install the packages in a layer over the Debian root, as a host would, and purge
-# them: prebuilt modules first; then those of DKMS, before the kernel's headers are
-# there and after. Nothing is booted: the kernel is named wherever it matters.
+# Install the packages in a layer over the Debian root, as on a host, and purge them: prebuilt
+# modules first; then those of DKMS, before and after the kernel's headers are there. Nothing boots:
+# the kernel is named wherever it matters.
 #
 # Usage: packages.sh DEBS	(what "make deb" printed; needs the archive)
 #        packages.sh --quick DEBS	without DKMS, which prepares a kernel tree
@@ -24,7 +24,7 @@ check()
 	[ "$rc" = ok ] || tail -n 40 /tmp/log | sed 's/^/# /'
 }
 
-# What was downloaded is kept for the next time.
+# Downloads are kept for the next run.
 apt()
 {
 	mkdir -p "$RTRS_CACHE/deb/archives/partial"
@@ -32,10 +32,10 @@ apt()
 		{ cat /tmp/apt; return 1; }
 }
 
-# Modules of the kernel, as a host that runs it has them.
+# Modules of the kernel, as on a host that runs it.
 install_kernel() { apt update && apt install "linux-modules-$release"; }
 
-# install PACKAGE...: of ours, the rest comes from the archive.
+# install PACKAGE...: packages of this project; the rest comes from the archive.
 install()
 {
 	local p files=()
@@ -53,7 +53,7 @@ versions()
 	done
 }
 
-# resolves DIR: RNBD runs on ours, of that directory.
+# resolves DIR: RNBD's symbols resolve to the modules in DIR.
 resolves()
 {
 	modprobe -S "$release" --show-depends rnbd-client | grep "/$1/rtrs-client.ko" &&
@@ -66,7 +66,7 @@ rules() { udevadm verify /usr/lib/udev/rules.d/60-rtrs.rules; }
 table() { rnbd-map --check && [ -z "$(rnbd-map --list)" ]; }
 audit() { [ -z "$(dpkg --audit)" ]; }
 
-# Everything in the root that has a name of ours, and what depmod knows.
+# Everything in the root with a name of this project, and what depmod knows.
 nothing_left()
 {
 	! find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path "/usr/src/linux-*" -o -path "$RTRS_CACHE" -o -path "$RTRS_REPO" \) \
@@ -76,7 +76,7 @@ nothing_left()
 
 purge() { apt purge 'rtrs-*'; }
 
-# says LINE: apt went well, and that is the one line about it.
+# says LINE: apt succeeded, and LINE is the only one about it.
 says() { [ "$(grep -c '^rtrs-dkms: ' /tmp/apt)" = 1 ] && grep -F "$1" /tmp/apt && audit; }
 
 prebuilt()
@@ -92,7 +92,7 @@ prebuilt()
 	check 'nothing is left' nothing_left
 }
 
-# other_kernel: one of another series, whose source is not that of the packages.
+# other_kernel: a kernel of another series, whose source is not a dependency of the packages.
 other_kernel()
 {
 	local s

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# "make sign" signs what "make modules_install" installs: verified by openssl, with
-# a key made for that, before and after compression. That a kernel which enforces
-# signatures takes them is not shown here.
+# "make sign" signs what "make modules_install" installs: openssl verifies it, with a key made for
+# that, before and after compression. Whether a kernel that enforces signatures accepts them is not
+# tested here.
 #
 # Usage: sign.sh TREE	(in the root; the modules of this repository are built for TREE)
 
@@ -16,13 +16,14 @@ tree=${1:?tree missing}
 
 refused() { ! "$@"; }
 
-# Modules and scripts only: signing changes the modules, and these may be needed as they are.
+# Copy only modules and scripts: signing changes the modules, and the originals may be needed as
+# they are.
 copy()
 {
 	mkdir -p "$dir/repo/tests" "$dir/repo/rnbd"
 	cp -r "$repo/tests/env" "$dir/repo/tests/"
 	cp "$repo"/rtrs-{core,client,server}.ko "$repo"/modules.order "$repo"/Kbuild "$dir/repo/"
-	# The test module is not part of what is installed.
+	# The test module is not installed.
 	grep -E 'rtrs-(core|client|server)\.o$' "$repo/modules.order" >"$dir/repo/modules.order"
 }
 
@@ -35,8 +36,8 @@ make_key()
 
 kbuild() { "$dir/repo/tests/env/kbuild.sh" "$tree" "$@"; }
 
-# verify MODULE: as the kernel does it. Behind the module are the signature, 12 bytes that end with
-# its length, and a line of 28 bytes.
+# verify MODULE: like the kernel does. The module is followed by the signature, 12 bytes that end
+# with its length, and a line of 28 bytes.
 verify()
 {
 	local size len

@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# A block driver in C and one in Rust build against what headers_install
-# installs, without a warning, and name symbols that are exported. So does
-# mainline's RNBD against mainline's header.
+# A block driver in C and one in Rust build without a warning against the files that headers_install
+# installs, and use only exported symbols. So does mainline's RNBD against mainline's header.
 #
 # Usage: users.sh TREE	(in the root; the modules of this repository are built for TREE)
 
@@ -29,7 +28,8 @@ rnbd()
 	"$repo/tests/env/mainline.sh" "$tree" "$dir" rnbd KBUILD_EXTRA_SYMBOLS="$repo/Module.symvers"
 }
 
-# Nothing of the repository is in reach, so that nothing is missing where it was installed.
+# The copy is out of the repository's reach, so that a file missing from the installation is
+# noticed.
 cp -r "$here/users" "$dir/users"
 printf 'TAP version 13\n1..8\n'
 check 'headers, symbols and metadata are installed' \

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The part of boot.sh that has rtrs-dkms in place of the prebuilt modules, and upgrades
-# the kernel: what DKMS builds, for kernels that are named, is booted; where it cannot
-# build one line says why, and the old kernel still has its modules.
+# The part of boot.sh that has rtrs-dkms in place of the prebuilt modules, and upgrades the kernel:
+# the kernels that DKMS builds for are named, and booted; where it cannot build, one line gives the
+# reason, and the old kernel keeps its modules.
 #
 # To be sourced, with what boot.sh has. Scripts in quotes are for the hosts.
 # shellcheck disable=SC2016,SC2034,SC2154
@@ -11,8 +11,8 @@
 # Packages of a kernel that the archive may drop.
 OLD_DEBS=$RTRS_CACHE/deb/boot/old
 
-# old_kernel: release and version of the newest kernel of the other series, of the archive or of
-# what is kept of it.
+# old_kernel: release and version of the newest kernel of the other series, from the archive or from
+# the packages kept here.
 old_kernel()
 {
 	local series=${RTRS_SUPPORTED[1]}
@@ -25,7 +25,7 @@ old_kernel()
 	echo "$OLD $OLD_VERSION"
 }
 
-# Its image, headers and source, and what they need.
+# Install the kernel's image, headers and source, and their dependencies.
 install_old()
 {
 	local v=${OLD_VERSION/:/%3a} kept="$OLD $OLD_VERSION"
@@ -41,7 +41,7 @@ install_old()
 	fi
 }
 
-# says HOST LINE SCRIPT: apt goes well, and that is the one line about it, at its beginning.
+# says HOST LINE SCRIPT: apt succeeds, and its only line about it begins with LINE.
 says()
 {
 	local out lines
@@ -51,7 +51,7 @@ says()
 	[[ $lines == "$2"* && $(wc -l <<<"$lines") = 1 ]]
 }
 
-# Both hosts begin as one.
+# Both hosts start from the same image.
 dkms_hosts()
 {
 	"$HERE/image.sh" copy "$dir/client.img" client 2 && update client
@@ -62,7 +62,7 @@ twins()
 	cp --sparse=always "$dir/client.img" "$dir/server.img" && "$HERE/image.sh" name "$dir/server.img" server 1 && new_hosts
 }
 
-# A new kernel, and what is needed to build for it one by one. Headers come along with a kernel where
+# A new kernel, and the packages needed to build for it, one by one. Headers come with a kernel if
 # their metapackage is installed, as rtrs-dkms recommends.
 piecemeal()
 {
@@ -95,7 +95,7 @@ with_dkms()
 	must "the client boots $release" boots client "$release"
 	check 'it has booted without a failed unit' settled client
 	check 'the file system is mounted, and the data are there' data_there
-	# As production.rst has it for a server that is away for longer.
+	# As production.rst describes it for a server that is away for longer.
 	must 'the client waits for longer' \
 		on client 'for f in /sys/class/rtrs-client/*/fast_io_fail_tmo; do echo 1800 > "$f" || exit; done'
 	must 'the server goes down' down server
@@ -106,7 +106,7 @@ with_dkms()
 	check 'the client is connected to it again' state 'connected 2/2'
 	check 'the data are there' data_there
 	check 'the server has booted without a failed unit' settled server
-	# The other way round its last IO would wait for the server.
+	# In the other order the client's last IO would wait for the server.
 	must 'the client goes down' down client
 	must 'and the server' down server
 	must 'purged' purged

@@ -21,7 +21,7 @@ BASE=$BOOT/base.img
 ARCHIVES=$RTRS_CACHE/deb/archives
 PACKAGES=init,udev,kmod,e2fsprogs,ca-certificates,linux-image-amd64
 
-# What the image is made of.
+# The definition of the image.
 stamp()
 {
 	declare -f configure bootstrap
@@ -29,8 +29,8 @@ stamp()
 	cat "$HERE"/agent.*
 }
 
-# archives: a directory with what was downloaded before, for one run of apt: it locks that, and others
-# may run at the same time.
+# archives: a directory with earlier downloads, for one run of apt: apt locks it, and other runs may
+# happen at the same time.
 archives()
 {
 	local own
@@ -40,14 +40,14 @@ archives()
 	printf '%s\n' "$own"
 }
 
-# keep DIR: what is new in it.
+# keep DIR: keep the new downloads in DIR.
 keep()
 {
 	find "$1" -maxdepth 1 -name '*.deb' -exec cp -l -n -t "$ARCHIVES" {} +
 	rm -rf "$1"
 }
 
-# What somebody would have been asked for when the host was installed.
+# Settings that the installer would have asked for.
 configure()
 {
 	local root=$1
@@ -55,7 +55,7 @@ configure()
 	printf 'APT::Get::Assume-Yes "true";\n' >"$root/etc/apt/apt.conf.d/90test"
 	install -m 755 "$HERE/agent.sh" "$root/usr/local/sbin/agent"
 	install -m 644 "$HERE/agent.service" "$root/etc/systemd/system/agent.service"
-	# There is no archive for a host that was booted.
+	# A host that was booted has no archive.
 	chroot "$root" systemctl mask apt-daily.timer apt-daily-upgrade.timer
 	chroot "$root" systemctl enable agent.service systemd-networkd.service
 }
@@ -146,7 +146,7 @@ chrooted()
 		[ -e "$root/etc/$d" ] || : >"$root/etc/$d"
 		mount --bind "$(readlink -f "/etc/$d")" "$root/etc/$d"
 	done
-	# Nothing is started here.
+	# No service is started here.
 	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 	chmod 755 "$root/usr/sbin/policy-rc.d"
 	apt_host_options >"$root/etc/apt/apt.conf.d/91host"
@@ -159,11 +159,11 @@ chrooted()
 	return "$rc"
 }
 
-# With processes of its own: what is left of them ends with it, and lets go of the image.
+# In a PID namespace of its own: the remaining processes end with it, and release the image.
 run() { unshare -m -p -f --kill-child --propagation private "$HERE/image.sh" --chrooted "$1" "$2"; }
 
-# Inside: boot_files IMAGE DIR [RELEASE]. Without a release what Debian's boot loaders are told to
-# take by default, in links.
+# Inside: boot_files IMAGE DIR [RELEASE]. Without RELEASE, the files that the links for Debian's
+# boot loaders point to.
 boot_files()
 {
 	local root rc=0

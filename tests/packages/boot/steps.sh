@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the parts of boot.sh are made of: the commands of README.md, and questions
-# to the two hosts of hosts.sh. Scripts in quotes are for the hosts.
+# The building blocks of boot.sh: the commands of README.md, and questions to the two hosts of
+# hosts.sh. Scripts in quotes are for the hosts.
 #
 # To be sourced, with "repo" and "release" set.
 # shellcheck disable=SC2016,SC2154
 
-# steps: the commands of README, one a line: those in blocks, without what is said about them, and
-# those in a sentence.
+# steps: the commands of README, one per line: those in blocks, without comments, and those in a
+# sentence.
 steps()
 {
 	sed -n '/^## Install on two hosts/,/^Without packages/p' "$repo/README.md" | awk '
@@ -27,7 +27,8 @@ steps()
 	}'
 }
 
-# readme PATTERN: the next command, into CMD. The test has to know it; it has a disk of its own.
+# readme PATTERN: put the next command into CMD. The test expects one that matches, and uses its own
+# disk.
 readme()
 {
 	CMD=${STEPS[$NEXT]:-nothing}
@@ -38,7 +39,7 @@ readme()
 	CMD=${CMD//'$(uname -r)'/$release}
 }
 
-# must TEXT CMD...: what all the rest builds on.
+# must TEXT CMD...: a step that the rest depends on.
 must()
 {
 	local t0=$SECONDS
@@ -65,15 +66,15 @@ untouched()
 	on "$1" '! lsmod | grep -E "^(rtrs|rnbd|rdma_rxe)" && ! systemctl list-units --no-legend "rnbd*" "rtrs*" | grep .'
 }
 
-# Soft RoCE on both links. One host starts both units at a time, as happens at boot.
+# Soft RoCE on both links. One host starts both units at the same time, as at boot.
 soft_roce()
 {
 	readme 'systemctl enable --now rtrs-rxe@eth0' || return
 	on server "$CMD rtrs-rxe@eth1 || { journalctl -b --no-pager -u 'rtrs-rxe@*'; dmesg | grep -i -E 'rxe|infiniband'; exit 1; }" &&
 		on client "$CMD" && on client "${CMD/eth0/eth1}"
 }
-# Without the module to begin with, as at boot: it opens its port with the first device. systemd does not
-# start a unit more than five times in ten seconds.
+# The module is not loaded before, as at boot: it opens its port with the first device. systemd
+# starts a unit at most five times in ten seconds.
 at_once()
 {
 	on "$1" 'for i in 1 2 3 4 5 6; do
@@ -83,7 +84,7 @@ at_once()
 }
 has_soft_roce() { on "$1" 'rdma link; [ "$(rdma link | grep -c "^link rxe_eth[01]/1 state ACTIVE")" = 2 ]'; }
 
-# settled HOST: systemd says so when the last job of booting is over.
+# settled HOST: systemd reports it when the last job of booting has ended.
 settled()
 {
 	on "$1" 'systemctl is-system-running --wait; systemctl --failed --no-legend; systemctl list-jobs --no-legend
@@ -91,11 +92,11 @@ settled()
 }
 
 write_data() { on client 'head -c 64M /dev/urandom >/mnt/data && sha256sum /mnt/data >/mnt/sum && sync'; }
-# As long as the timer of rnbd-map takes twice.
+# Twice the interval of rnbd-map's timer.
 mounted() { on client "$(poll 300 'mountpoint -q /mnt')" 360; }
 data_there() { mounted && on client 'echo 3 >/proc/sys/vm/drop_caches && findmnt /mnt && sha256sum -c /mnt/sum'; }
 
-# IO that never pauses, and ends with the first error.
+# IO that never pauses, and ends at the first error.
 io()
 {
 	on client 'rm -f /run/enough; systemd-run -q --unit=io --property=RemainAfterExit=yes sh -c \
@@ -109,8 +110,8 @@ io_ended()
 		[ "$(systemctl show -P SubState io) $(systemctl show -P Result io)" = "exited success" ]'
 }
 
-# nothing_left HOST: nothing in it has a name of ours, but for its sources of kernels. Names in
-# what depmod knows as well.
+# nothing_left HOST: no file in it has a name of this project, except for its kernel sources. That
+# includes the names in depmod's files.
 nothing_left()
 {
 	inside "$1" '
@@ -120,7 +121,7 @@ nothing_left()
 		[ -z "$(dpkg --audit)" ] && ! dpkg -l | grep rtrs'
 }
 
-# From soft RoCE to the mounted file system, as README has it.
+# From soft RoCE to the mounted file system, by the commands of README.
 to_mount()
 {
 	must 'README: soft RoCE, on two interfaces at once and on one after the other' soft_roce

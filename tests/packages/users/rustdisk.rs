@@ -2,9 +2,9 @@
 
 //! A disk whose requests a server of RTRS answers.
 //!
-//! The block layer for Rust of Linux 7.3 hands out neither the sector nor the pages of a request,
-//! and ends it with success only. So the message is the same each time and there are no data; what
-//! is shown is a driver out of tree that is built against installed metadata.
+//! The block layer for Rust of Linux 7.3 gives access to neither the sector nor the pages of a
+//! request, and ends it with success only. So the message is the same each time and there are no
+//! data; the example shows a driver out of tree that is built against installed metadata.
 
 use kernel::{
     block::mq::{
@@ -50,16 +50,16 @@ struct RustDisk {
     _disk: GenDisk<Disk>,
 }
 
-// SAFETY: A disk is in no way tied to the thread that has made it. The kernel crate does not say
-// so.
+// SAFETY: A disk is not tied to the thread that has made it. The kernel crate does not declare
+// that.
 unsafe impl Send for RustDisk {}
 
-// SAFETY: Nothing can be done with a reference: the disk is made in `init()` and dropped on exit.
+// SAFETY: A reference allows no operation: the disk is made in `init()` and dropped on exit.
 unsafe impl Sync for RustDisk {}
 
 struct Disk;
 
-/// A request of the block layer on its way: with it, until it is told.
+/// A request of the block layer in flight: it holds the request until the completion.
 #[pin_data]
 struct Io {
     permit: Permit,
@@ -72,7 +72,7 @@ impl Request for Io {
         None
     }
 
-    // Softirq, or process: does not sleep.
+    // Called in softirq or process context: does not sleep.
     fn complete(this: Arc<Self>, result: i32) {
         if result != 0 {
             pr_warn_ratelimited!("request failed: {result}\n");
