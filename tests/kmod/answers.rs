@@ -61,31 +61,31 @@ use crate::order::{
     Order, //
 };
 
-/// Requests that can wait for the timer, or for being told.
+/// Requests that can wait for the timer, or for a command.
 const ROOM: usize = 4096;
 
-/// How often the timer looks.
+/// Interval at which the timer checks requests.
 const TICK: Delta = Delta::from_millis(1);
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// A request that waits.
+/// A request that waits for its answer.
 struct Due {
     op: Operation,
     result: Result,
-    /// On the monotonic clock; `None` until told.
+    /// On the monotonic clock; `None` for a request that waits for a command.
     at: Option<u64>,
 }
 
-/// The answers that one server owes.
+/// The answers that a server still has to give.
 #[pin_data]
 pub(crate) struct Answers {
     queue: Queue,
-    /// Requests may be held.
+    /// Whether requests may be held.
     holding: Atomic<bool>,
-    /// Tasks of the server that sleep.
+    /// Tasks of the server that sleep over a request.
     asleep: Atomic<u32>,
-    /// How often it was told to answer.
+    /// Number of commands to answer.
     told: Atomic<u32>,
     #[pin]
     awake: WaitQueue,
@@ -115,7 +115,7 @@ impl HrTimerCallback for Answers {
 }
 
 impl Answers {
-    /// Owes nothing yet. Sleeps.
+    /// Makes an empty set of answers. Sleeps.
     pub(crate) fn new(queue: Queue) -> Result<Arc<Self>> {
         let due = KVec::with_capacity(ROOM, GFP_KERNEL)?;
         Arc::pin_init(
@@ -156,7 +156,7 @@ impl Answers {
                     result,
                     at: None,
                 });
-                // Who stops the holding may not have seen it.
+                // The thread that stops the holding may not have seen this request.
                 if !self.holding.load(Acquire) {
                     self.release();
                 }
@@ -169,7 +169,7 @@ impl Answers {
         }
     }
 
-    /// Until told the next time, or nothing is held any more.
+    /// Sleeps until the next command to answer, or until nothing is held any more.
     fn sleep(&self) {
         let before = self.told.load(Acquire);
         self.asleep.fetch_add(1, Full);
@@ -181,30 +181,30 @@ impl Answers {
     fn put(&self, due: Due) {
         let full = self.due.lock().push_within_capacity(due);
         if full.is_err() {
-            // Dropped, which answers it with `EIO`.
+            // The request is dropped, which answers it with `EIO`.
             pr_err_once!("more than {} requests wait\n", ROOM);
         }
     }
 
-    /// Answers what is held, and wakes who sleeps. Any context.
+    /// Answers what is held, and wakes tasks that sleep. Any context.
     pub(crate) fn release(&self) {
         self.told.fetch_add(1, Full);
         self.awake.wake_all();
         self.answer_all(|due| due.at.is_none());
     }
 
-    /// Holds nothing any more. Any context.
+    /// Stops holding requests. Any context.
     pub(crate) fn stop_holding(&self) {
         self.holding.store(false, Release);
         self.release();
     }
 
-    /// Requests that wait here. Any context.
+    /// Number of requests that wait here. Any context.
     pub(crate) fn waiting(&self) -> usize {
         self.due.lock().len()
     }
 
-    /// Tasks of the server that sleep in the middle of a request. Any context.
+    /// Number of the server's tasks that sleep over a request. Any context.
     pub(crate) fn asleep(&self) -> u32 {
         self.asleep.load(Acquire)
     }
@@ -224,7 +224,7 @@ impl Answers {
     }
 }
 
-/// An answer by a work item.
+/// An answer that a work item gives.
 #[pin_data]
 struct Later {
     answer: TryLock<Option<(Operation, Result)>>,

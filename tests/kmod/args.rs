@@ -5,17 +5,17 @@
 use core::str::FromStr;
 use kernel::prelude::*;
 
-/// Words of a command at most.
+/// Maximum number of words in a command.
 const MAX_WORDS: usize = 64;
 
-/// A command, taken apart.
+/// A parsed command.
 pub(crate) struct Args<'a> {
     verb: &'a str,
     pairs: KVec<(&'a str, &'a str)>,
 }
 
 impl<'a> Args<'a> {
-    /// Takes `line` apart.
+    /// Parses `line`.
     ///
     /// # Errors
     ///
@@ -33,13 +33,12 @@ impl<'a> Args<'a> {
         Ok(Self { verb, pairs })
     }
 
-    /// What is to be done.
+    /// The verb of the command.
     pub(crate) fn verb(&self) -> &'a str {
         self.verb
     }
 
-    /// Refuses keys other than these, with `EINVAL`: a mistyped one would make a test show less
-    /// than it says.
+    /// Refuses other keys with `EINVAL`: with a mistyped key a test would show less than it claims.
     pub(crate) fn only(&self, keys: &[&str]) -> Result {
         match self.pairs.iter().find(|(key, _)| !keys.contains(key)) {
             Some((key, _)) => {
@@ -66,7 +65,7 @@ impl<'a> Args<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// The value of `key`, which has to be there.
+    /// The value of `key`, which must be there.
     pub(crate) fn need(&self, key: &str) -> Result<&'a str> {
         self.get(key).ok_or_else(|| {
             pr_err!("{}: no {}=\n", self.verb, key);
@@ -89,7 +88,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Under what the result is filed: `tag=`, or `name=`, or the verb.
+    /// The name under which the result is filed: `tag=`, or `name=`, or the verb.
     pub(crate) fn tag(&self) -> &'a str {
         self.get("tag")
             .or_else(|| self.get("name"))

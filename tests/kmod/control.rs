@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files, the commands, and what there is.
+//! The files, the commands, and the objects that commands make.
 //!
 //! `command` takes one command per `write(2)`, which returns when it is done, with its errno.
 //! Several can be written at the same time. `result` has a line for the last result of each tag,
@@ -24,7 +24,7 @@
 //!
 //! # Locking
 //!
-//! The mutexes are for looking something up; none is held while something sleeps for long.
+//! The mutexes protect lists while something is looked up; none is held over a long sleep.
 
 use kernel::{
     fmt, new_mutex,
@@ -57,11 +57,11 @@ use crate::{
     },
 };
 
-/// Bytes of a command.
+/// Maximum length of a command in bytes.
 const MAX_COMMAND: usize = 4096;
-/// Results that are kept.
+/// Maximum number of results that are kept.
 const MAX_RESULTS: usize = 256;
-/// Paths of a session.
+/// Maximum number of paths of a session.
 const MAX_PATHS: usize = 8;
 
 /// A session and its name.
@@ -76,7 +76,7 @@ struct Outcome {
     text: CString,
 }
 
-/// All there is.
+/// All state of the module.
 //
 // Field order is teardown order: sessions before the servers they may be connected to.
 #[pin_data]
@@ -92,7 +92,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Nothing yet.
+    /// Makes an empty state.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             sessions <- new_mutex!(KVec::new(), "rtrs_test_sessions"),
@@ -107,7 +107,7 @@ impl Control {
     // Files
     //
 
-    /// A command was written.
+    /// Runs a command that was written to the file.
     pub(crate) fn command(&self, reader: &mut UserSliceReader) -> Result {
         if reader.len() > MAX_COMMAND {
             return Err(E2BIG);
@@ -268,7 +268,7 @@ impl Control {
         let session = Session::open(config, &paths, Some(self.totals.clone()))?;
         let session = Arc::new(session, GFP_KERNEL)?;
         let name = CString::try_from_fmt(fmt!("{name}"))?;
-        // Not in the mutex: if there is no memory the session is dropped.
+        // Outside of the mutex: without memory the session is dropped here.
         let named = Named { name, session };
         let pushed = self.sessions.lock().push(named, GFP_KERNEL);
         pushed?;
@@ -317,7 +317,7 @@ impl Control {
         CString::try_from_fmt(fmt!("serve"))
     }
 
-    /// Closes a server: listed until that is done, so that what it holds can be released.
+    /// Closes a server. It stays listed until that is done, so that held requests can be released.
     fn unserve(&self, args: &Args<'_>) -> Result<CString> {
         args.only(&["port", "tag"])?;
         let port = args.number("port", 1234)?;
@@ -356,7 +356,7 @@ impl Named {
     }
 }
 
-/// A string that was made of UTF-8.
+/// A string that was made from UTF-8.
 fn utf8(text: &CStr) -> &str {
     text.to_str().unwrap_or("?")
 }

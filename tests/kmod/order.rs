@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The user message: what the server is to do with a request.
+//! The user message, which tells the server how to handle a request.
 //!
 //! | offset | |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | 28 | zero, 4 bytes |
 //! | 32 | pattern |
 //!
-//! A message that is shorter is pattern only; what it would say follows from its length and that of
-//! the data. All numbers are little endian.
+//! A shorter message is pattern only; the fields then follow from its length and that of the data.
+//! All numbers are little endian.
 
 use kernel::prelude::*;
 
@@ -25,7 +25,7 @@ use crate::pattern::Pattern;
 const SIZE: usize = 32;
 const MAGIC: u32 = 0x5453_5452;
 
-/// The message, or data, is not what it has to be: `EBADMSG`.
+/// The message or the data are not as expected: `EBADMSG`.
 pub(crate) const CORRUPT: i32 = -74;
 
 /// When and where a request is answered.
@@ -37,14 +37,14 @@ pub(crate) enum How {
     Work,
     /// In the interrupt of a timer, after the delay.
     Timer,
-    /// When told to.
+    /// On a command.
     Hold,
-    /// When the server's task, which sleeps meanwhile, was told to go on.
+    /// After the server's task has slept until a command.
     Sleep,
 }
 
 impl How {
-    /// What `word` says.
+    /// Parses `word`.
     pub(crate) fn parse(word: &str) -> Result<Self> {
         match word {
             "now" => Ok(Self::Now),
@@ -65,7 +65,7 @@ impl How {
     }
 }
 
-/// What the server is to do with a request.
+/// How the server handles a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) how: How,
@@ -78,7 +78,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// What goes without saying, if the message is too short to say it.
+    /// The values that hold if the message is too short for the fields.
     fn implied(data_len: u32, msg_len: u32) -> Self {
         Self {
             how: How::Now,
@@ -90,7 +90,7 @@ impl Order {
         }
     }
 
-    /// The order as the server will understand it.
+    /// The order as the server will read it.
     pub(crate) fn effective(self) -> Self {
         // CAST: 32.
         if self.msg_len < SIZE as u32 {
@@ -100,7 +100,7 @@ impl Order {
         }
     }
 
-    /// Makes the message, which is all of `msg`.
+    /// Writes the message, which fills `msg`.
     pub(crate) fn write(&self, msg: &mut [u8]) {
         let order = self.effective();
         let pattern = Pattern::of_message(order.seed);
@@ -168,7 +168,7 @@ impl Order {
     }
 }
 
-/// Takes fields off the start of a message.
+/// Reads fields from the start of a message.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

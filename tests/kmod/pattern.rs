@@ -2,11 +2,11 @@
 
 //! Contents that follow from a seed, so that both sides know every byte.
 
-/// Bytes without end.
+/// An endless sequence of bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Pattern(u64);
 
-/// Bytes that are made at a time.
+/// Number of bytes that are made at a time.
 const WORD: usize = size_of::<u64>();
 
 impl Pattern {
@@ -20,7 +20,7 @@ impl Pattern {
         Self(seed ^ 0x6d65_7373_6167_6521)
     }
 
-    /// Eight bytes; every bit of seed and place changes half of their bits (splitmix64).
+    /// Eight bytes. A change of any bit of seed or place changes half of them (splitmix64).
     fn word(self, index: usize) -> [u8; WORD] {
         // CAST: widening.
         let place = (index as u64).wrapping_add(1);
@@ -40,7 +40,8 @@ impl Pattern {
         }
     }
 
-    /// Where `buf` is not the bytes from `start`, which is a multiple of 8.
+    /// The first position where `buf` differs from the bytes from `start`, which is a multiple of
+    /// 8.
     pub(crate) fn mismatch(self, start: usize, buf: &[u8]) -> Option<usize> {
         for (i, got) in buf.chunks(WORD).enumerate() {
             let word = self.word(start / WORD + i);

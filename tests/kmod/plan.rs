@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a run of requests is to be like.
+//! The parameters of a run of requests.
 
 use kernel::{
     page::PAGE_SIZE,
@@ -20,32 +20,32 @@ use crate::{
     },
 };
 
-/// Bounds of what a command can ask for.
+/// Upper bounds of the parameters.
 const MAX_LEN: usize = 4 << 20;
 const MAX_MESSAGE: usize = 1 << 20;
 const MAX_SEGMENTS: usize = 1024;
 const MAX_DEPTH: usize = 2048;
 /// Memory for the data of a run.
 const MAX_MEMORY: usize = 512 << 20;
-/// Pieces of a message.
+/// Maximum number of pieces of a message.
 pub(crate) const MAX_PIECES: usize = 16;
 
-/// Which results are right.
+/// The results that count as right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// This one.
+    /// This result only.
     Result(i32),
-    /// Every one: what happens is not in the hands of the test. Only that it does counts.
+    /// Any result: the test does not control it. Each request must only complete.
     Any,
 }
 
-/// How the data is cut into segments.
+/// How the data is divided into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// As a device can register it: the first segment starts at the offset, and all end or start
-    /// with a page where they meet.
+    /// Shaped so that a device can register it: the first segment starts at the offset, and
+    /// segments meet at page boundaries.
     Pages,
-    /// Segments of equal length, all at the offset in their pages.
+    /// Segments of equal length, each at the offset in its page.
     Gaps,
 }
 
@@ -54,7 +54,7 @@ enum Shape {
 pub(crate) struct Plan {
     pub(crate) dir: DataDir,
     pub(crate) connection: Connection,
-    /// For a permit.
+    /// How to wait for a permit.
     pub(crate) wait: Wait,
     pub(crate) len: usize,
     segs: usize,
@@ -62,22 +62,22 @@ pub(crate) struct Plan {
     shape: Shape,
     /// Bytes of the user message.
     pub(crate) msg: usize,
-    /// Pieces it is passed in.
+    /// Number of pieces that the message is passed in.
     pub(crate) pieces: usize,
-    /// Requests in all.
+    /// Total number of requests.
     pub(crate) count: u64,
-    /// Requests at a time.
+    /// Number of requests at a time.
     pub(crate) depth: usize,
     seed: u64,
     how: How,
     errno: u16,
     delay_ms: u32,
     pub(crate) expect: Expect,
-    /// Submit the next request from where the last one was completed.
+    /// Submit the next request in the context in which the last one was completed.
     pub(crate) chain: bool,
     /// Drop the session as soon as the first requests are in flight.
     pub(crate) drop: bool,
-    /// Without progress for so many milliseconds, requests count as lost.
+    /// Milliseconds without progress after which requests count as lost.
     pub(crate) timeout_ms: u32,
 }
 
@@ -89,11 +89,11 @@ impl Plan {
         "timeout",
     ];
 
-    /// Makes a plan of a command.
+    /// Makes a plan from a command.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what is no value, `E2BIG` for more than a test should want.
+    /// `EINVAL` for an invalid value, `E2BIG` for more than a test should need.
     pub(crate) fn new(args: &Args<'_>) -> Result<Self> {
         let plan = Self {
             dir: match args.get("dir").unwrap_or("write") {
@@ -145,7 +145,7 @@ impl Plan {
         {
             return Err(E2BIG);
         }
-        // The last reference to a session must not be dropped by a link of a chain.
+        // Requests in a chain must not drop the last reference to a session.
         let chained_drop = plan.chain && plan.drop;
         if plan.depth == 0 || plan.off >= PAGE_SIZE || plan.errno > 4095 || chained_drop {
             return Err(EINVAL);
@@ -153,7 +153,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What the server is to do with request `number`.
+    /// The order for the server in request `number`.
     pub(crate) fn order(&self, number: u64) -> Result<Order> {
         Ok(Order {
             how: self.how,
@@ -169,7 +169,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// `EDOM` if the length is not enough for so many.
+    /// `EDOM` if the length is too small for that many segments.
     pub(crate) fn segments(&self) -> Result<KVec<(usize, usize)>> {
         let mut segments = KVec::with_capacity(self.segs, GFP_KERNEL)?;
         if self.len == 0 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Faults on purpose: each is one that a checker of the debug kernel has to find.
+//! Deliberate faults: a checker of the debug kernel has to find each of them.
 //!
-//! `tests/planted-bugs.sh` makes them, and `tests/all.sh` wants to see them in what the runner says.
-//! A run in which they go unnoticed proves nothing by being clean.
+//! `tests/planted-bugs.sh` makes them, and `tests/all.sh` checks that the runner reports them. If
+//! they go unnoticed, a clean run proves nothing.
 
 use core::mem::forget;
 
@@ -13,7 +13,7 @@ use kernel::{
     sync::SpinLock, //
 };
 
-/// Makes the fault that is named so.
+/// Makes the fault with this name.
 ///
 /// # Errors
 ///
@@ -32,8 +32,8 @@ fn use_after_free() -> Result {
     let kept = KBox::into_raw(KBox::new([0u8; 64], GFP_KERNEL)?);
     // SAFETY: `kept` comes from `into_raw()` and is not used as a box again.
     drop(unsafe { KBox::from_raw(kept) });
-    // SAFETY: None: reading what was freed is the fault. The page stays mapped, as it is one of the
-    // slab's, so that nothing but the checker notices.
+    // SAFETY: None: reading freed memory is the fault. The page stays mapped, as it belongs to the
+    // slab, so that only the checker notices.
     let byte = unsafe { kept.cast::<u8>().read_volatile() };
     pr_info!("read {} from freed memory\n", byte);
     Ok(())
@@ -47,7 +47,7 @@ struct Two {
     b: SpinLock<()>,
 }
 
-/// For lockdep: two locks in both orders. One task alone cannot hang by it.
+/// For lockdep: takes two locks in both orders. A single task cannot deadlock that way.
 fn inversion() -> Result {
     let two = KBox::pin_init(
         pin_init!(Two {
@@ -65,8 +65,8 @@ fn inversion() -> Result {
     Ok(())
 }
 
-/// For kmemleak. Many, as it takes any word of a stack that looks like an address for a reference, also
-/// what a function that returned long ago has left there.
+/// For kmemleak. There are many objects, as it takes any word of a stack that looks like an address
+/// for a reference, even one that a finished function has left there.
 fn leak() -> Result {
     for _ in 0..64 {
         forget(KBox::new([0u8; 4000], GFP_KERNEL)?);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Single steps that are to be refused, and permits.
+//! Single operations that must be refused, and permits.
 
 use kernel::{
     prelude::*,
@@ -48,7 +48,7 @@ use crate::{
     pattern::Pattern,
 };
 
-/// A request of which one wants to know whether it was told.
+/// A request that records its completions.
 #[pin_data]
 struct Probe {
     data: Option<Arc<SgBuffer>>,
@@ -70,14 +70,14 @@ impl Request for Probe {
     }
 }
 
-/// How long an answer may take, in milliseconds.
+/// Milliseconds that an answer may take.
 const PATIENCE_MS: u32 = 30_000;
 
-/// What data and messages are made of.
+/// The seed of data and messages.
 const SEED: u64 = 1;
 
 impl Probe {
-    /// Without data.
+    /// Makes a request without data.
     fn new() -> Result<Arc<Self>> {
         Self::with(None)
     }
@@ -94,7 +94,7 @@ impl Probe {
         )
     }
 
-    /// Submits it; the server answers after `delay_ms`.
+    /// Submits the request; the server answers after `delay_ms`.
     fn submit(self: &Arc<Self>, session: &Session, permit: &Permit, delay_ms: u32) -> Result {
         let mut message = [0; 32];
         Order {
@@ -111,7 +111,7 @@ impl Probe {
         session.submit(permit, DataDir::Write, Message::new(&pieces), self.clone())
     }
 
-    /// Waits until it was told; it has to be success, once.
+    /// Waits for the completion, which must be a success, and the only one.
     fn wait(&self) -> Result {
         self.wait
             .wait_until_timeout(time::msecs_to_jiffies(PATIENCE_MS), || {
@@ -124,7 +124,7 @@ impl Probe {
         }
     }
 
-    /// Whether nobody told it, or ever will.
+    /// Checks that the request was never completed, and never will be.
     fn never_told(self: Arc<Self>) -> Result {
         let told = self.told.load(Acquire);
         match Arc::into_unique_or_drop(self) {
@@ -153,7 +153,7 @@ fn refused_with(result: Result, error: Error) -> Result {
     }
 }
 
-/// A permit whose request is in flight takes no second one, and takes it after that. It can be
+/// A permit whose request is in flight cannot submit a second one before that completes. It can be
 /// dropped while its request is in flight. Sleeps.
 pub(crate) fn busy_permit(session: &Session, delay_ms: u32) -> Result {
     let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
@@ -164,19 +164,19 @@ pub(crate) fn busy_permit(session: &Session, delay_ms: u32) -> Result {
     refused?;
     second.never_told()?;
     third.submit(session, &permit, delay_ms)?;
-    // The request gives it back: closing the session would wait for ever otherwise.
+    // The request gives the permit back: otherwise closing the session would wait for ever.
     drop(permit);
     third.wait()
 }
 
-/// Data of a request in flight is taken by no second one, be it that request again, and is taken
-/// after that. Sleeps.
+/// Data of a request in flight cannot be in a second request, not even in the same one again,
+/// before the first completes. Sleeps.
 pub(crate) fn busy_data(session: &Session, delay_ms: u32) -> Result {
     let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
     let other = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
     let mut bytes = [0; 512];
     Pattern::of_data(SEED).fill(0, &mut bytes);
-    // Pages of our own, of which nothing is copied.
+    // Pages of the module's own, which are not copied.
     let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
     pages.write(bytes.len(), &bytes)?;
     let data = SgBuffer::of_pages([(pages, bytes.len(), bytes.len())].into_iter())?;
@@ -201,11 +201,11 @@ pub(crate) fn foreign_permit(session: &Session, other: &Session) -> Result {
     probe.never_told()
 }
 
-/// Takes all permits, keeps them for a while; returns how many there were. Sleeps.
+/// Takes all permits and keeps them for a while; returns their number. Sleeps.
 ///
 /// # Errors
 ///
-/// `EPROTO` if two are the same, or one has a number beyond their count.
+/// `EPROTO` if two permits have the same number, or one has a number beyond their count.
 pub(crate) fn all_permits(session: &Session, hold_ms: u32) -> Result<usize> {
     let depth = session.limits().ok_or(EINVAL)?.queue_depth;
     let mut permits = KVVec::with_capacity(usize::from(depth) + 1, GFP_KERNEL)?;

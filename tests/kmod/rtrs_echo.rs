@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An echo over RDMA: how to use `rtrs_bindings` for a driver of one's own.
+//! An echo over RDMA: an example of a driver that uses `rtrs_bindings`.
 //!
-//! Loading the module connects two ends in this kernel, over whatever device has the address that
-//! `addr` names. One says something, the other one says it again, and loading succeeds if that
-//! comes back unchanged. It uses nothing but the wrappers; what it does is numbered in this order:
+//! Loading the module connects two ends in this kernel, over the device with the address `addr`.
+//! One end sends a message, the other end sends it back, and loading succeeds if it comes back
+//! unchanged. The module uses only the wrappers. The numbers give the order of its steps:
 //!
 //! 1. one end listens, and leaves a request to connect to a task, which may sleep;
-//! 2. the other one asks for the way: events carry it on, one step each;
+//! 2. the other one resolves the address and the route: events start each following step;
 //! 3. a side that knows its device makes what it needs there: a protection domain, memory that is
-//!    mapped for the device, a queue pair, and a receive before there can be a message;
-//! 4. both are connected: the one that asked says something;
-//! 5. completions say what has arrived, and that what was sent is gone;
+//!    mapped for the device, a queue pair, and a receive before a message can arrive;
+//! 4. both are connected: the end that asked for the connection sends a message;
+//! 5. completions report that a message has arrived, and that one has been sent;
 //! 6. everything ends by being dropped: connections in the order of the fields, then what they
 //!    used, and at last the consumer, which waits for all of them.
 //!
 //! There is no `unsafe` in it. Memory that a device may write is copied from and to, never
-//! borrowed; what a work request names belongs to the domain, which outlives the queue pair; after
+//! borrowed. What a work request names belongs to the domain, which outlives the queue pair. After
 //! an [`Endpoint`] was dropped none of its callbacks runs.
 
 use core::net::Ipv4Addr;
@@ -81,9 +81,9 @@ use rtrs_bindings::{
 const OWNER: &CStr = c"rtrs_echo";
 const PORT: u16 = 4791;
 const WORDS: &[u8; 16] = b"what comes back?";
-/// How long each step may take, in milliseconds.
+/// Milliseconds that each step may take.
 const PATIENCE_MS: u32 = 5_000;
-/// Repeats of what is not acknowledged, and for ever if there is no receive.
+/// How often unacknowledged messages are sent again; without end if there is no receive.
 const PARAM: ConnParam<'static> = ConnParam {
     private_data: &[],
     retry_count: 7,
@@ -103,14 +103,14 @@ fn parse(addr: &CStr) -> Result<Ipv4Addr> {
     addr.to_str()?.parse().map_err(|_| EINVAL)
 }
 
-/// One of the two ends. Events and completions come here.
+/// One of the two ends. It handles events and completions.
 #[pin_data]
 struct Side {
-    /// The one that says it again, and not the one that begins.
+    /// Whether this end sends the message back, or begins.
     answers: bool,
-    /// Memory for one message, mapped for as long as its domain: the queue pair keeps that.
+    /// Memory for one message, mapped for as long as its domain exists: the queue pair keeps that.
     memory: SetOnce<DmaPages>,
-    /// 0, or why it did not work.
+    /// 0, or the error that ended the echo.
     result: Atomic<i32>,
     #[pin]
     over: Completion,
@@ -127,7 +127,7 @@ impl Side {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// Step 3. The lock of the endpoint says that no event comes between.
+    /// Step 3. The endpoint's lock keeps events out meanwhile.
     fn prepare(&self, ep: &Locked<'_, Self>) -> Result {
         let domain = Domain::new(ep.device().ok_or(ENODEV)?, OWNER)?;
         let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
@@ -147,7 +147,7 @@ impl Side {
         Ok(())
     }
 
-    /// Sends what is in memory. With a token the completion is told of, here only if it fails.
+    /// Sends the content of the memory. A token requests a completion; here only a failure has one.
     fn send(&self, qp: &QueuePair) -> Result {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
         let words = Sges::from(memory.sge(0, WORDS.len())?);
@@ -159,8 +159,8 @@ impl Side {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
         memory.write(0, WORDS)?;
         self.send(ep.qp().ok_or(EINVAL)?)?;
-        // The device has read it when it is acknowledged; what comes back goes elsewhere in a
-        // driver that has more than one message.
+        // The acknowledged message has been read by the device. A driver with more than one message
+        // receives elsewhere.
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl Handler for Side {
     }
 }
 
-/// Step 1: a request to connect, and the task that it is left to.
+/// Step 1: a request to connect, and the work item that handles it.
 #[pin_data]
 struct Knock {
     #[pin]
@@ -261,12 +261,12 @@ impl Listen for Door {
     type Task = Knock;
 
     fn connect_request(&self, _: &ConnectRequest<'_>) -> Decision<Knock> {
-        // Accepting takes its time, and this function holds up all other requests.
+        // Accepting takes time, and this function delays all other requests to connect.
         Decision::Later(self.knock.clone(), self.queue.clone())
     }
 }
 
-/// Step 6: dropped in this order.
+/// Step 6: the fields are dropped in this order.
 struct Echo {
     _asking: Pin<KBox<Endpoint<Side>>>,
     _answering: Pin<KBox<Endpoint<Side>>>,

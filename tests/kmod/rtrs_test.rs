@@ -2,8 +2,8 @@
 
 //! rtrs-test: a user of the Rust API on both sides, for tests only.
 //!
-//! It makes requests that RNBD never makes, and answers them in ways in which RNBD never does. It is
-//! told what to do by `/sys/kernel/debug/rtrs_test/`; see [`control`].
+//! It makes requests that RNBD never makes, and answers requests in ways in which RNBD never does.
+//! `/sys/kernel/debug/rtrs_test/` takes its commands; see [`control`].
 //!
 //! | module | noun |
 //! |---|---|
@@ -47,7 +47,7 @@ module! {
 }
 
 struct TestModule {
-    /// Dropping it removes the files first, and waits for who uses them.
+    /// Dropping it removes the files first, and waits for their users.
     _control: Pin<KBox<Scope<Control>>>,
 }
 

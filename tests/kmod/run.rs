@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A run of requests, and its accounts.
+//! A run of requests, and its statistics.
 
 use kernel::{
     fmt,
@@ -44,23 +44,23 @@ use crate::{
     store::Count,
 };
 
-/// Different results that are told one by one.
+/// Number of different results that are reported one by one.
 const RESULTS: usize = 6;
 
-/// What all runs did.
+/// Counts over all runs.
 #[derive(Default)]
 pub(crate) struct Totals {
-    /// Requests that were taken.
+    /// Requests that were accepted.
     pub(crate) submitted: Count,
     /// Completions.
     pub(crate) told: Count,
-    /// Completions of requests that were complete.
+    /// Completions of requests that were already complete.
     pub(crate) doubled: Count,
     /// Requests in flight.
     pub(crate) in_flight: Count,
     /// Sessions that were lost.
     pub(crate) disconnected: Count,
-    /// Sessions that came back.
+    /// Sessions that were reconnected.
     pub(crate) reconnected: Count,
 }
 
@@ -73,10 +73,10 @@ impl Events for Totals {
     }
 }
 
-/// How long requests in flight are waited for when a run is given up, in milliseconds.
+/// Milliseconds to wait for requests in flight when a run is given up.
 const ABANDON_MS: u32 = 10_000;
 
-/// How often a result came.
+/// How often a result occurred.
 struct Tally {
     result: Atomic<i32>,
     count: Count,
@@ -87,7 +87,7 @@ struct Tally {
 pub(crate) struct Run {
     plan: Plan,
     totals: Arc<Totals>,
-    /// Requests that were begun.
+    /// Requests that were started.
     begun: Atomic<u64>,
     stopped: Atomic<bool>,
     submitted: Count,
@@ -96,13 +96,13 @@ pub(crate) struct Run {
     refused: Count,
     retried: Count,
     corrupt: Count,
-    /// Requests submitted from where another one was completed.
+    /// Requests submitted in the completion of another one.
     chained: Count,
-    /// Slots that became done, ever.
+    /// How often slots became done.
     done: Atomic<u64>,
-    /// Of failures, refusals included.
+    /// Counts of failures, refusals included.
     tallies: [Tally; RESULTS],
-    /// First result that was not expected, 0 if there was none.
+    /// The first unexpected result, 0 if there was none.
     wrong: Atomic<i32>,
     unexpected: Count,
     #[pin]
@@ -137,12 +137,12 @@ impl Run {
         )
     }
 
-    /// What it is to be like.
+    /// The parameters of the run.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The number of a request that is still to be made. Any context.
+    /// Takes the number of a request that still has to be made. Any context.
     pub(crate) fn claim(&self) -> Option<u64> {
         if self.stopped.load(Relaxed) {
             return None;
@@ -157,7 +157,7 @@ impl Run {
         None
     }
 
-    /// A request was taken. Any context.
+    /// Counts an accepted request. Any context.
     pub(crate) fn note_submitted(&self, chained: bool) {
         self.submitted.up();
         self.totals.submitted.up();
@@ -167,12 +167,12 @@ impl Run {
         }
     }
 
-    /// A request is to be tried again. Any context.
+    /// Counts a request that must be tried again. Any context.
     pub(crate) fn note_retried(&self) {
         self.retried.up();
     }
 
-    /// A completion came, the first one of its request or another one. Any context.
+    /// Counts a completion, the first one of its request or a later one. Any context.
     pub(crate) fn note_told(&self, first: bool) {
         self.told.up();
         self.totals.told.up();
@@ -184,12 +184,12 @@ impl Run {
         }
     }
 
-    /// Data did not arrive as it was sent. Any context.
+    /// Counts data that did not arrive as it was sent. Any context.
     pub(crate) fn note_corrupt(&self) {
         self.corrupt.up();
     }
 
-    /// A request had this result. Any context.
+    /// Checks the result of a request. Any context.
     pub(crate) fn judge(&self, result: i32) {
         if result != 0 {
             let tally =
@@ -205,7 +205,7 @@ impl Run {
         }
         if matches!(self.plan.expect, Expect::Result(expected) if expected != result) {
             self.unexpected.up();
-            // Success that was not expected is an error, too.
+            // Unexpected success is an error, too.
             let wrong = if result == 0 {
                 EPROTO.to_errno()
             } else {
@@ -215,18 +215,18 @@ impl Run {
         }
     }
 
-    /// Slots that became done. Any context.
+    /// How often slots became done. Any context.
     fn done(&self) -> u64 {
         self.done.load(Relaxed)
     }
 
-    /// A slot became done. Any context.
+    /// Counts a slot that became done. Any context.
     pub(crate) fn note_done(&self) {
         self.done.fetch_add(1, Full);
         self.wait.wake_all();
     }
 
-    /// Whether all is as it has to be.
+    /// Checks that all counts are right.
     fn verdict(&self, finished: Result) -> Result {
         finished?;
         if self.told.get() != self.submitted.get() || self.doubled.get() != 0 {
@@ -262,7 +262,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// Does what `plan` says on `session`; returns the accounts with the verdict. Sleeps.
+/// Runs `plan` on `session`; returns the statistics with the verdict. Sleeps.
 ///
 /// `forget` makes the caller drop its references to the session.
 pub(crate) fn execute(
@@ -288,16 +288,16 @@ pub(crate) fn execute(
     Ok((text, run.verdict(finished)))
 }
 
-/// How a look at all slots went.
+/// The result of a pass over all slots.
 #[derive(Default)]
 struct Look {
     /// Slots that are in flight.
     busy: usize,
-    /// Slots that could not go on for now.
+    /// Slots that cannot go on for now.
     stuck: usize,
 }
 
-/// Keeps the slots going until there is nothing more to do.
+/// Keeps the slots busy until all requests are done.
 fn drive(
     run: &Arc<Run>,
     slots: &[Arc<Slot>],
@@ -313,7 +313,7 @@ fn drive(
             if let (Some(session), Some(forget)) = (session.take(), forget.take()) {
                 run.stopped.store(true, Relaxed);
                 forget();
-                // The last reference: closes it, and waits for the permits.
+                // The last reference: dropping it closes the session, and waits for the permits.
                 drop(session);
             }
         }
@@ -328,8 +328,8 @@ fn drive(
     }
 }
 
-/// A run ends before its time. Requests in flight may still want the session; they must not be the
-/// last ones to have it, as dropping it sleeps.
+/// Ends a run early. Requests in flight may still use the session. They must not hold the last
+/// reference, as dropping it sleeps.
 fn abandon(run: &Run, slots: &[Arc<Slot>], session: Option<Arc<Session>>) {
     run.stopped.store(true, Relaxed);
     let quiet = run
@@ -343,12 +343,12 @@ fn abandon(run: &Run, slots: &[Arc<Slot>], session: Option<Arc<Session>>) {
     }
 }
 
-/// Requests were not completed: `ETIME`.
+/// The error for requests that were not completed: `ETIME`.
 fn lost() -> Error {
     Error::from_errno(-62)
 }
 
-/// Looks at all slots once.
+/// Makes one pass over all slots.
 fn look_after(run: &Arc<Run>, slots: &[Arc<Slot>], session: Option<&Arc<Session>>) -> Result<Look> {
     let mut look = Look::default();
     for slot in slots {
@@ -359,7 +359,7 @@ fn look_after(run: &Arc<Run>, slots: &[Arc<Slot>], session: Option<&Arc<Session>
             look.busy += usize::from(slot.state() == State::Busy);
             continue;
         };
-        // The result of a refusal is one, too: as often as there are requests to make.
+        // A refusal is a result, too: try as long as there are requests to make.
         while let Some(number) = slot.take_number().or_else(|| run.claim()) {
             match slot.start(session, number) {
                 Ok(()) => {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One request after the other, each checked.
+//! A slot sends one request after the other, and checks each.
 //!
 //! # Who owns a slot
 //!
-//! While the [`State`] is `Idle` or `Done`, `inner` belongs to the run; while it is `Busy`, to the
-//! submitter until `submit()` has returned, and then to whoever is second of the submitter and the
+//! While the [`State`] is `Idle` or `Done`, `inner` belongs to the run. While it is `Busy`, it
+//! belongs to the submitter until `submit()` has returned, and then to the second of submitter and
 //! completion.
 //!
-//! The second one gives the permit back and makes the slot `Done`, or, in a chain, submits the
-//! next request from where it is: mostly a softirq.
+//! The second one gives the permit back and makes the slot `Done`, or, in a chain, submits the next
+//! request in its own context: mostly a softirq.
 
 use kernel::{
     prelude::*,
@@ -41,15 +41,15 @@ use crate::{
     run::Run, //
 };
 
-/// Where a slot is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum State {
-    /// Can be started.
+    /// The slot can be started.
     Idle,
     /// Its request is in flight.
     Busy,
-    /// Its request is complete, its result not looked at.
+    /// Its request is complete, the result not yet checked.
     Done,
 }
 
@@ -60,27 +60,27 @@ pub(crate) struct Slot {
     inner: TryLock<Inner>,
     state: Atomic<u32>,
     result: Atomic<i32>,
-    /// Completions of the request in flight: 1 at most.
+    /// Completions of the request in flight: at most 1.
     told: Atomic<u32>,
-    /// Submitter and completion, as far as they are through.
+    /// How many of submitter and completion are done with the request.
     through: Atomic<u32>,
 }
 
-/// What belongs to one at a time.
+/// State with one owner at a time.
 struct Inner {
-    /// The request that is in flight, or has to be tried again.
+    /// The request that is in flight, or must be tried again.
     number: Option<u64>,
     /// Its data, to check against.
     staging: KVVec<u8>,
     message: KVVec<u8>,
     permit: Option<Permit>,
-    /// For the next request of a chain. Not the last reference, so that it can be dropped in a
-    /// softirq: the run has one until all slots are done.
+    /// For the next request of a chain. It is not the last reference, so that a softirq can drop
+    /// it: the run has one until all slots are done.
     session: Option<Arc<Session>>,
 }
 
 impl Slot {
-    /// A slot for requests of `run`, with data in `segments`. Sleeps.
+    /// Makes a slot for requests of `run`, with data in `segments`. Sleeps.
     pub(crate) fn new(run: &Arc<Run>, segments: &[(usize, usize)]) -> Result<Arc<Self>> {
         let data = if segments.is_empty() {
             None
@@ -108,7 +108,7 @@ impl Slot {
         )?)
     }
 
-    /// Where it is. Any context.
+    /// The state. Any context.
     pub(crate) fn state(&self) -> State {
         let state = self.state.load(Acquire);
         [State::Idle, State::Done]
@@ -123,12 +123,12 @@ impl Slot {
         self.state.store(state as u32, Release);
     }
 
-    /// The request that has to be tried again.
+    /// Takes the request that must be tried again.
     pub(crate) fn take_number(&self) -> Option<u64> {
         self.inner.try_take()?.number.take()
     }
 
-    /// The request has to be tried again.
+    /// Notes the request that must be tried again.
     pub(crate) fn put_number(&self, number: u64) -> Result {
         self.inner.try_take().ok_or(EBUSY)?.number = Some(number);
         Ok(())
@@ -138,7 +138,7 @@ impl Slot {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` without a permit, or those of [`Session::submit`]: the slot is as before then.
+    /// `EAGAIN` without a permit, or those of [`Session::submit`]: the slot is then as before.
     pub(crate) fn start(self: &Arc<Self>, session: &Arc<Session>, number: u64) -> Result {
         {
             let mut inner = self.inner.try_take().ok_or(EBUSY)?;
@@ -162,8 +162,8 @@ impl Slot {
         }
     }
 
-    /// Submits request `number`, with the permit that is there; on the chain's session, if not on
-    /// another. Any context. [`Slot::pass_through`] has to follow.
+    /// Submits request `number`, with the slot's permit, on `session` or else on the chain's
+    /// session. Any context. [`Slot::pass_through`] has to follow.
     fn submit(self: &Arc<Self>, session: Option<&Session>, number: u64) -> Result {
         let mut inner = self.inner.try_take().ok_or(EBUSY)?;
         let inner = &mut *inner;
@@ -193,7 +193,7 @@ impl Slot {
         submitted
     }
 
-    /// Submitter or completion is through with the request.
+    /// The submitter or the completion is done with the request.
     fn pass_through(self: &Arc<Self>) {
         let mut second = self.through.fetch_add(1, Full) == 1;
         while second {
@@ -201,7 +201,7 @@ impl Slot {
         }
     }
 
-    /// Both are through. Whether another request was submitted. Any context.
+    /// Both are done. Returns whether another request was submitted. Any context.
     fn chain_on(self: &Arc<Self>) -> bool {
         if !self.run.plan().chain {
             self.finish();
@@ -218,7 +218,7 @@ impl Slot {
                 true
             }
             Err(_) => {
-                // The run tries again.
+                // The run will try again.
                 let _ = self.put_number(number);
                 self.give_back();
                 self.set_state(State::Done);
@@ -228,7 +228,7 @@ impl Slot {
         }
     }
 
-    /// Gives back what belongs to the session. Any context.
+    /// Gives back the permit and the session. Any context.
     fn give_back(&self) {
         if let Some(mut inner) = self.inner.try_take() {
             inner.permit = None;
@@ -236,14 +236,14 @@ impl Slot {
         }
     }
 
-    /// The request is complete, it is the run's turn. Any context.
+    /// The request is complete, and the slot belongs to the run. Any context.
     fn finish(&self) {
         self.give_back();
         self.set_state(State::Done);
         self.run.note_done();
     }
 
-    /// Checks the result of the request that was in flight, if that was not done yet. Any context.
+    /// Checks the result of the last request in flight, unless that was done before. Any context.
     fn check(&self) -> Result {
         let mut inner = self.inner.try_take().ok_or(EBUSY)?;
         let Some(number) = inner.number.take() else {
@@ -263,9 +263,9 @@ impl Slot {
         Ok(())
     }
 
-    /// Looks at a slot that is done; it is idle then.
+    /// Checks a slot that is done, and makes it idle.
     pub(crate) fn settle(&self) -> Result {
-        // What has to be tried again was not in flight.
+        // A request that must be tried again was not in flight.
         if self.told.load(Relaxed) != 0 {
             self.check()?;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The server's side: checks every byte that comes and makes those that go.
+//! The server's side: checks every byte that arrives and makes the bytes to send.
 
 use kernel::{
     prelude::*,
@@ -35,10 +35,10 @@ use crate::{
     pattern::Pattern,
 };
 
-/// Bytes of data that are looked at at a time.
+/// Number of bytes of data that are checked at a time.
 const STEP: usize = 256;
 
-/// What all servers saw.
+/// Counts over all servers.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Requests to write.
@@ -47,9 +47,9 @@ pub(crate) struct Seen {
     pub(crate) reads: Count,
     /// Requests that did not arrive as they were sent.
     pub(crate) corrupt: Count,
-    /// Sessions that came.
+    /// Sessions that connected.
     pub(crate) ups: Count,
-    /// Sessions that went.
+    /// Sessions that disconnected.
     pub(crate) downs: Count,
 }
 
@@ -73,22 +73,22 @@ impl Count {
         self.0.fetch_sub(1, Relaxed);
     }
 
-    /// How many.
+    /// The count.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// The service: nothing is stored, what was written is known beforehand.
+/// The service. It stores nothing: the content of each write is known in advance.
 struct Store {
     answers: Arc<Answers>,
     seen: Arc<Seen>,
-    /// Clients are turned away.
+    /// Whether clients are turned away.
     refuse: bool,
 }
 
 impl Store {
-    /// Does what the request asks for; returns how to answer it.
+    /// Executes the request; returns the order for the answer.
     fn execute(&self, op: &Operation) -> Result<Order> {
         let order = Order::read(op.usr(), op.data_len())?;
         let pattern = Pattern::of_data(order.seed);
@@ -148,7 +148,7 @@ impl Service for Store {
 
 /// A server that listens.
 //
-// Field order is teardown order: the server waits for its answers, which want timer and queue.
+// Field order is teardown order: the server waits for its answers, which need timer and queue.
 pub(crate) struct Serving {
     port: u16,
     server: Option<Server>,
@@ -158,7 +158,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Listens. Sleeps.
+    /// Starts to listen. Sleeps.
     pub(crate) fn new(config: &ServerConfig, refuse: bool, seen: Arc<Seen>) -> Result<Self> {
         let queue = OwnedQueue::new(c"rtrs_test", Options::UNBOUND.max_active(512))?;
         let answers = Answers::new(queue.handle())?;
@@ -179,17 +179,17 @@ impl Serving {
         })
     }
 
-    /// Where it listens.
+    /// The port that the server listens on.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The answers it owes.
+    /// The answers that the server still has to give.
     pub(crate) fn answers(&self) -> &Arc<Answers> {
         &self.answers
     }
 
-    /// The server itself, to close it while its answers can still be seen to.
+    /// Takes the server out, to close it while its answers can still be released.
     pub(crate) fn take_server(&mut self) -> Option<Server> {
         self.server.take()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the plugin wrote: blocks of code, and how often each ran in each window.
+//! The plugin's output: blocks of code, and how often each ran in each window.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use anyhow::{bail, ensure, Context, Result};
 /// An instruction of the kernel.
 #[derive(Clone, Debug)]
 pub struct Insn {
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     /// Its disassembly, empty outside of modules.
     pub text: String,
@@ -32,12 +32,12 @@ pub struct Window {
 pub struct Counts {
     /// Instructions, by block.
     pub blocks: HashMap<usize, Vec<Insn>>,
-    /// In the order in which they were opened.
+    /// Windows, in the order in which they were opened.
     pub windows: Vec<Window>,
 }
 
 impl Counts {
-    /// Reads it.
+    /// Reads the output.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         Self::parse(BufReader::new(file)).with_context(|| format!("in {}", path.display()))
@@ -83,9 +83,9 @@ impl Counts {
         Ok(counts)
     }
 
-    /// Executions of each instruction per request: those of window `long` without those of window
-    /// `short`, over the difference of their requests. Some are negative: what has nothing to do
-    /// with requests.
+    /// Executions of each instruction per request: those in window `long` minus those in window
+    /// `short`, divided by the difference of their requests. Some are negative: code that has
+    /// nothing to do with requests.
     pub fn per_request(
         &self,
         short: usize,

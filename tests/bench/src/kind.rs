@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What an instruction is about.
+/// The kind of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -20,7 +20,7 @@ pub enum Kind {
     Stack,
     /// Moves to and from other memory.
     Memory,
-    /// What locks the bus.
+    /// Instructions that lock the bus.
     Locked,
     /// Arithmetic, and all the rest.
     Other,
@@ -39,7 +39,7 @@ impl Kind {
         Self::Other,
     ];
 
-    /// For people.
+    /// The name for output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Of an instruction, as QEMU prints it.
+    /// The kind of an instruction, in the text that QEMU prints.
     pub fn of(text: &str) -> Self {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or("");

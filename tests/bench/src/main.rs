@@ -110,8 +110,8 @@ fn load(path: &Path) -> Result<Report> {
     serde_json::from_str(&text).with_context(|| format!("in {}", path.display()))
 }
 
-/// Percent that two runs may differ by: our own modules at any number of CPUs, the whole kernel at
-/// one. With more, processors wait for each other that the host has put aside.
+/// Percent by which two runs may differ: the Rust modules at any number of CPUs, the whole kernel
+/// at one. With more, processors wait for others that the host has suspended.
 const APART: f64 = 2.0;
 
 fn compare(one: &Report, other: &Report) -> bool {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The part of Documentation/performance.rst that is made of measurements.
+//! The measured part of Documentation/performance.rst.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::row::{Name, Row};
 use crate::table;
 use crate::time::Time;
 
-/// All that was measured.
+/// All measurements.
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     /// The kernel.
@@ -22,11 +22,11 @@ pub struct Report {
     pub commit: String,
     /// Instructions.
     pub rows: Vec<Row>,
-    /// By the clock.
+    /// Times by the clock.
     pub times: Vec<Time>,
 }
 
-/// In the order of the bars; "nvme" always has "-" for always_invalidate.
+/// The stacks in the order of the bars; "nvme" always has "-" for always_invalidate.
 const STACKS: [&str; 3] = ["rust", "c", "nvme"];
 const STACK_NAMES: [&str; 3] = ["RTRS in Rust", "RTRS in C", "NVMe over RDMA"];
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bars.
+//! Bar charts.
 
 use anyhow::{anyhow, Result};
 use plotters::prelude::*;
 
-/// Groups of bars: what each group is, and for each series a value, if there is one.
+/// Groups of bars: each has a label, and a value per series, if there is one.
 pub struct Bars<'a> {
-    /// Above the plot.
+    /// The text above the plot.
     pub title: &'a str,
-    /// What the bars of a group stand for, in their order.
+    /// The labels of the bars in a group, in their order.
     pub series: &'a [&'a str],
     /// The groups.
     pub groups: Vec<(String, Vec<Option<f64>>)>,
@@ -21,11 +21,11 @@ const COLORS: [RGBColor; 3] = [
     RGBColor(0xa0, 0xae, 0xc0),
     RGBColor(0xdd, 0x6b, 0x20),
 ];
-/// Of a group's place, how much is bars.
+/// The part of a group's width that the bars fill.
 const FILLED: f64 = 0.8;
 
 impl Bars<'_> {
-    /// As SVG.
+    /// The chart as SVG.
     pub fn svg(&self) -> Result<String> {
         let mut out = String::new();
         self.draw(&mut out).map_err(|e| anyhow!("{e}"))?;

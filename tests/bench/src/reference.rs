@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate: what our modules may cost.
+//! The gate: the limits on the cost of the Rust modules.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,14 @@ use anyhow::{Context, Result};
 
 use crate::row::Row;
 
-/// Percent above the reference that fail, and percent below that ask for a new one.
+/// Percent above the reference at which the gate fails, and below it at which it asks for a new
+/// one.
 const TOLERANCE: f64 = 3.0;
 
-/// What the first figure of a row is called; the others are its events.
+/// The name of a row's first figure; the others are its events.
 const INSTRUCTIONS: &str = "instructions";
 
-/// A row and the most of each figure.
+/// A row and the limit of each figure.
 struct Line {
     row: String,
     most: Vec<(String, f64)>,
@@ -26,7 +27,7 @@ struct Line {
 pub struct Reference(Vec<Line>);
 
 impl Reference {
-    /// Reads it.
+    /// Reads the reference.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -54,7 +55,7 @@ impl Reference {
         })
     }
 
-    /// One line per figure, and whether all is well.
+    /// One line per figure, and whether all are within the limits.
     pub fn judge(&self, rows: &[Row]) -> (Vec<String>, bool) {
         let mut good = !self.0.is_empty();
         let mut lines = Vec::new();

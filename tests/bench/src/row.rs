@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one kind of request costs on one stack.
+//! The cost of one kind of request on one stack.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,8 +22,8 @@ pub const TRANSPORT: [&str; 5] = [
     "nvmet_rdma",
 ];
 
-/// Functions of soft RoCE that are entered once for each of something. Work requests that are sent
-/// have none.
+/// Functions of soft RoCE that are entered once per event. Work requests that are sent have no such
+/// function.
 const EVENTS: [(&str, &str); 5] = [
     ("doorbells, send", "rxe_post_send"),
     ("doorbells, receive", "rxe_post_recv"),
@@ -32,7 +32,7 @@ const EVENTS: [(&str, &str); 5] = [
     ("packets", "rxe_xmit_packet"),
 ];
 
-/// What a row is about.
+/// The name of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name {
     /// Processors of the guest.
@@ -48,7 +48,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// For people, and in the file of references.
+    /// The name as text, for output and in the file of references.
     pub fn text(&self) -> String {
         let Self {
             cpus,
@@ -77,7 +77,7 @@ pub struct Function {
 /// One row, all figures per request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which.
+    /// The row's name.
     pub name: Name,
     /// Instructions in the whole kernel.
     pub kernel: f64,
@@ -93,13 +93,13 @@ pub struct Row {
     pub events: BTreeMap<String, f64>,
     /// Functions of the transport and helpers, most expensive first.
     pub functions: Vec<Function>,
-    /// The same of the rest of the kernel.
+    /// The same for the rest of the kernel.
     #[serde(skip)]
     pub others: Vec<Function>,
 }
 
 impl Row {
-    /// Has the rest of the kernel among the functions.
+    /// Adds the rest of the kernel to the functions.
     pub fn add_others(&mut self) {
         self.functions.append(&mut self.others);
         self.functions
@@ -107,7 +107,7 @@ impl Row {
     }
 }
 
-/// Rows of a guest: what the plugin wrote, and the files of guest.sh.
+/// Reads the rows of a guest from the plugin's output and the files of guest.sh.
 pub fn read(dir: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for_each(dir, |name, insns, symbols| {
@@ -116,8 +116,8 @@ pub fn read(dir: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The instructions of the functions whose name ends in `function`, with how often each ran per
-/// request of row `row`.
+/// The instructions of the functions with a name that ends in `function`, and how often each ran
+/// per request of row `row`.
 pub fn annotate(dir: &Path, row: &str, function: &str) -> Result<String> {
     let mut text = String::new();
     for_each(dir, |name, insns, symbols| {
@@ -247,7 +247,7 @@ fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {
 }
 
 fn sorted(functions: BTreeMap<u64, Function>) -> Vec<Function> {
-    // Less than one in a hundred requests is set-up that did not cancel out.
+    // Less than one in a hundred requests: set-up that did not cancel out.
     let mut functions: Vec<_> = functions
         .into_values()
         .filter(|f| f.instructions >= 0.01)

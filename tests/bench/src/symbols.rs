@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose code is where: `/proc/kallsyms` of the guest.
+//! The functions at each address: `/proc/kallsyms` of the guest.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
 
-/// The name by which code outside of modules goes.
+/// The name that stands for code outside of modules.
 pub const VMLINUX: &str = "vmlinux";
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Symbol {
-    /// Where it begins.
+    /// Its first address.
     pub address: u64,
-    /// Demangled.
+    /// The demangled name.
     pub name: String,
-    /// Of which module, or [`VMLINUX`].
+    /// Its module, or [`VMLINUX`].
     pub module: String,
-    /// Rust, or C that only Rust calls.
+    /// Whether it is Rust, or C that only Rust calls.
     pub rust: bool,
 }
 
-/// All of a guest, by address.
+/// All symbols of a guest, by address.
 pub struct Symbols(Vec<Symbol>);
 
 impl Symbols {
-    /// Reads them.
+    /// Reads the symbols.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -64,14 +64,14 @@ impl Symbols {
         Ok(Self(symbols))
     }
 
-    /// The function that an instruction is part of.
+    /// The function that contains an instruction.
     pub fn find(&self, address: u64) -> Option<&Symbol> {
         let after = self.0.partition_point(|s| s.address <= address);
         self.0.get(after.checked_sub(1)?)
     }
 }
 
-/// Without hashes, crate numbers and what compilers append to copies.
+/// The name without hashes, crate numbers and the suffixes of compilers.
 fn readable(name: &str) -> String {
     let name = name.split_once(".llvm.").map_or(name, |(before, _)| before);
     format!("{:#}", rustc_demangle::demangle(name))

@@ -48,7 +48,7 @@ pub fn rows(rows: &[Row]) -> String {
     out
 }
 
-/// What happened per request, one line per row.
+/// Events per request, one line per row.
 pub fn events(rows: &[Row]) -> String {
     let mut out = String::new();
     for row in rows {
@@ -62,7 +62,7 @@ pub fn events(rows: &[Row]) -> String {
     out
 }
 
-/// By the clock.
+/// Times by the clock.
 pub fn times(times: &[Time]) -> String {
     let mut out = format!(
         "{:16} {:6} {:>22} {:>22} {:>22} {:>22}\n",
@@ -107,7 +107,7 @@ pub fn profile(left: &Row, right: Option<&Row>, least: f64) -> String {
         Some(f) => {
             let name: String = format!("{}: {}", f.module.trim_start_matches("rtrs_"), f.name);
             let name: String = match name.char_indices().nth(WIDTH - 16) {
-                // The end of a name says most.
+                // The end of a name is the most specific part.
                 Some(_) => {
                     let skip = name.chars().count() - (WIDTH - 19);
                     format!("...{}", name.chars().skip(skip).collect::<String>())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What fio measured by the clock.
+//! Times that fio measured by the clock.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Several measurements of the same.
+/// Several measurements of the same value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figure {
     /// The median.
@@ -39,7 +39,7 @@ pub struct Time {
     pub row: String,
     /// "rust", "c" or "nvme".
     pub stack: String,
-    /// Requests in a second.
+    /// Requests per second.
     pub iops: Figure,
     /// Latencies in microseconds: median, 99 %, 99.9 %.
     pub latency: [Figure; 3],
@@ -48,7 +48,7 @@ pub struct Time {
 /// The percentiles, as fio names them.
 const PERCENTILES: [&str; 3] = ["50.000000", "99.000000", "99.900000"];
 
-/// The results of guests, of which several measure the same, one after the other.
+/// Reads the results of guests, several of which measure the same, one after the other.
 pub fn read(dirs: &[PathBuf]) -> Result<Vec<Time>> {
     let mut samples: BTreeMap<(String, String), Vec<[f64; 4]>> = BTreeMap::new();
     for dir in dirs {

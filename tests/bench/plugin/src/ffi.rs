@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The part of QEMU's plugin interface that is used, version 4 (QEMU 9.2 and later; no package of
-//! Debian has the header).
+//! The used part of QEMU's plugin interface, version 4 (QEMU 9.2 and later; no package of Debian
+//! has the header).
 //!
 //! Source: include/qemu/qemu-plugin.h of QEMU.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The version that is declared here.
+/// The version that these declarations follow.
 pub const VERSION: c_int = 4;
 
-/// A plugin, to QEMU.
+/// QEMU's id of a plugin.
 pub type Id = u64;
 
 /// A block that is being translated.
@@ -19,7 +19,7 @@ pub struct Tb {
     _private: [u8; 0],
 }
 
-/// An instruction of it.
+/// An instruction of a block.
 #[repr(C)]
 pub struct Insn {
     _private: [u8; 0],
@@ -35,9 +35,9 @@ pub struct Scoreboard {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct U64 {
-    /// Where.
+    /// The scoreboard.
     pub score: *mut Scoreboard,
-    /// In bytes, in an element.
+    /// The offset in an element, in bytes.
     pub offset: usize,
 }
 

@@ -9,20 +9,20 @@
 //!
 //! QEMU translates straight pieces of code, blocks, which run from the first to the last
 //! instruction unless one of them faults. Each block of kernel code has a counter per vCPU, which
-//! the translated code itself counts up. Blocks with the same address and the same bytes share one,
-//! however often they are translated. User space has one counter for all.
+//! the translated code itself increments. Blocks with the same address and the same bytes share a
+//! counter, however often they are translated. All of user space shares one counter.
 //!
 //! # Windows
 //!
-//! A program in the guest executes a `nopl` with a certain displacement, of 32 bits: [`MAGIC`],
-//! and in the lowest byte 0 to open a window, 1 to close it.
+//! A program in the guest executes a `nopl` with a displacement of 32 bits that marks a window:
+//! [`MAGIC`], and in the lowest byte 0 to open the window, 1 to close it.
 //!
 //! # Output
 //!
-//! Lines of text. `b SLOT` begins the description of a block, the first time that it is needed,
-//! followed by a line `i ADDRESS DISASSEMBLY` per instruction, the latter in the area of modules
-//! only. `w NUMBER` begins a window, in the order of the marks, followed by lines `c SLOT COUNT`,
-//! and `u COUNT`: instructions in user space.
+//! Lines of text. `b SLOT` begins the description of a block when it is first needed, followed by a
+//! line `i ADDRESS DISASSEMBLY` per instruction; the disassembly is only there for modules. `w
+//! NUMBER` begins a window, in the order of the marks, followed by lines `c SLOT COUNT`, and by `u
+//! COUNT`: instructions in user space.
 
 mod ffi;
 
@@ -36,20 +36,21 @@ use std::sync::{Mutex, OnceLock};
 
 use ffi::{Id, Insn, Scoreboard, Tb, U64};
 
-/// Blocks, at most. Code that changes itself (alternatives, static keys) makes more of them.
+/// Maximum number of blocks. Code that changes itself (alternatives, static keys) makes more of
+/// them.
 const SLOTS: usize = 1 << 19;
 /// The slot of user space.
 const USER: usize = 0;
 /// First address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
-/// Where x86-64 has modules.
+/// The first address of modules on x86-64.
 const MODULES: u64 = 0xffff_ffff_c000_0000;
 /// `nopl disp32(%rax)`
 const NOPL: [u8; 3] = [0x0f, 0x1f, 0x80];
 /// The upper three bytes of the displacement.
 const MAGIC: [u8; 3] = *b"RTR";
 
-/// Plugins have to say for which version of the interface they were made.
+/// The version of the interface that the plugin is made for, which QEMU requires.
 #[no_mangle]
 pub static qemu_plugin_version: c_int = ffi::VERSION;
 
@@ -113,17 +114,17 @@ impl Plugin {
         let vaddr = unsafe { ffi::qemu_plugin_tb_vaddr(tb) };
         let (slot, add) = if vaddr < KERNEL {
             for index in 0..n {
-                // SAFETY: Just got from the block.
+                // SAFETY: The instruction has just been taken from the block.
                 unsafe { mark(insn(index)) };
             }
             // CAST: A block has at most 512 instructions.
             (USER, n as u64)
         } else {
-            // SAFETY: Instructions of a block that is being translated.
+            // SAFETY: The instructions are those of a block that is being translated.
             (unsafe { self.slot(vaddr, (0..n).map(insn)) }, 1)
         };
         let counter = self.counter(slot);
-        // SAFETY: By the function's requirement; the counter is one.
+        // SAFETY: By the function's requirement; `counter` is a counter of the scoreboard.
         unsafe {
             ffi::qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(
                 tb,
@@ -224,7 +225,7 @@ impl Data {
 /// `insn` must belong to a block that is being translated.
 unsafe fn data(insn: *mut Insn) -> Data {
     let mut bytes = [0; 16];
-    // SAFETY: By the function's requirement; `bytes` is as long as that.
+    // SAFETY: By the function's requirement; the length of `bytes` is passed.
     let len = unsafe {
         ffi::qemu_plugin_insn_data(insn, bytes.as_mut_ptr().cast::<c_void>(), bytes.len())
     };
@@ -247,12 +248,12 @@ unsafe fn disassembly(insn: *mut Insn) -> String {
     let owned = unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned();
-    // SAFETY: It is the caller's to free, and not used any more.
+    // SAFETY: The caller has to free the string, and it is not used any more.
     unsafe { ffi::g_free(text.cast()) };
     owned
 }
 
-/// If it is a mark, have it seen when it is executed.
+/// Registers a callback for the execution of `insn` if it is a mark.
 ///
 /// # Safety
 ///
@@ -295,7 +296,7 @@ unsafe extern "C" fn translated(_id: Id, tb: *mut Tb) {
     with(|plugin| unsafe { plugin.translated(tb) });
 }
 
-/// What QEMU calls first.
+/// The first function that QEMU calls.
 ///
 /// # Safety
 ///
@@ -355,7 +356,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!("rtrs-tcg: loaded twice");
         return -1;
     }
-    // SAFETY: The id is ours, and the callback what is wanted.
+    // SAFETY: The id is the plugin's own, and the callback has the required type.
     unsafe { ffi::qemu_plugin_register_vcpu_tb_trans_cb(id, translated) };
     0
 }
