@@ -19,7 +19,7 @@ step() {
 step "unit and property tests"
 PROPTEST_CASES="${PROPTEST_CASES:-2048}" cargo test --locked --workspace --tests
 
-# Loom replaces the atomics of the whole build, so it has a build of its own.
+# Loom replaces the atomics in the whole build, so it has a build of its own.
 step "loom"
 RUSTFLAGS="--cfg loom" cargo test --locked --workspace --test 'loom_*' --target-dir target/loom
 

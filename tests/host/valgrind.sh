@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs the unit and property tests under valgrind, once each and with few cases, as it is slow. Of
-# the modules' unsafe code there is only what calls nothing of the kernel (rtrs_bindings): for the
-# rest there is KASAN, with "make test-debug". Miri wants a nightly compiler, which Debian has not.
+# Runs the unit and property tests under valgrind, once each and with few cases, as it is slow. That
+# covers only the unsafe code that calls no kernel functions (rtrs_bindings); KASAN covers the rest,
+# with "make test-debug". Miri needs a nightly compiler, which Debian does not have.
 
 set -eu
 cd "$(dirname "$0")"

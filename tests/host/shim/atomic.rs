@@ -15,7 +15,7 @@ use imp::Ordering;
 /// No ordering.
 #[derive(Clone, Copy, Debug)]
 pub struct Relaxed;
-/// Orders what follows behind the load.
+/// Orders the load before what follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Acquire;
 /// Orders what precedes before the store.
@@ -27,7 +27,7 @@ pub struct Full;
 
 /// Orderings of a read-modify-write operation.
 pub trait AnyOrdering {
-    /// The host's name for it.
+    /// The host's name of the ordering.
     const ORDERING: Ordering;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Host build of the part of `rtrs_bindings` that has `unsafe` code, but calls nothing of the
-//! kernel, for loom and valgrind.
+//! Host build of the part of `rtrs_bindings` that has `unsafe` code but calls no kernel functions,
+//! for loom and valgrind.
 
 #![no_std]
 
@@ -10,7 +10,7 @@ extern crate alloc;
 #[path = "../../shim/atomic.rs"]
 pub mod atomic;
 
-/// The owning pointer, under the name by which the sources find it.
+/// The owning pointer, under the name that the sources use.
 pub mod boxed {
     pub use alloc::boxed::Box as KBox;
 }

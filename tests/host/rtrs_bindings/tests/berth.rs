@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A box that is there or away.
+//! A box that is present or away.
 
 #![cfg(not(loom))]
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses and keys that are not to be guessed.
+//! Addresses and keys that cannot be guessed.
 
-// No kernel in here to be brought down.
+// There is no kernel here that could be brought down.
 #![cfg(not(loom))]
 
 use rtrs_bindings::hidden::{address, KeyByte};
@@ -74,7 +74,7 @@ fn the_next_key_is_any_other() {
         steps[usize::from(step)] += 1;
     }
     assert_eq!(steps[0], 0);
-    // One of them stands for two.
+    // One step stands for two.
     assert!((300..500).contains(&steps[1]), "{}", steps[1]);
     assert!(steps[2..].iter().all(|n| (120..280).contains(n)));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A box that is there or away, under all interleavings.
+//! A box that is present or away, under all interleavings.
 
 #![cfg(loom)]
 
@@ -18,13 +18,13 @@ const IDLE: u8 = 1;
 const PARKED: u8 = 2;
 const QUEUED: u8 = 5;
 
-/// A value of which loom sees each access, and whether anything orders it against the others.
+/// A value whose accesses loom sees, and checks for an order between them.
 #[repr(align(8))]
 struct Watched(UnsafeCell<u32>);
 
 impl Watched {
     fn increment(&mut self) {
-        // SAFETY: There is a unique reference. That it really is unique is what loom checks.
+        // SAFETY: There is a unique reference. Loom checks that it is unique.
         self.0.with_mut(|value| unsafe { *value += 1 });
     }
 }
@@ -78,7 +78,7 @@ fn given_up_or_taken_once() {
     });
 }
 
-/// Whoever calls and whoever parks: one of both goes on with the box, whatever comes first.
+/// A caller and a parker race: exactly one of them goes on with the box, in any order.
 #[test]
 fn parked_or_called() {
     loom::model(|| {

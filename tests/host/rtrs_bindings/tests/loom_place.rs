@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that goes from hand to hand, under all interleavings.
+//! A value that is passed from one owner to the next, under all interleavings.
 
 #![cfg(loom)]
 
@@ -11,17 +11,17 @@ use loom::{
 };
 use rtrs_bindings::place::Place;
 
-/// A value of which loom sees each access, and whether anything orders it against the others.
+/// A value whose accesses loom sees, and checks for an order between them.
 struct Watched(UnsafeCell<u32>);
 
 impl Watched {
     fn increment(&mut self) {
-        // SAFETY: There is a unique reference. That it really is unique is what loom checks.
+        // SAFETY: There is a unique reference. Loom checks that it is unique.
         self.0.with_mut(|value| unsafe { *value += 1 });
     }
 
     fn value(&self) -> u32 {
-        // SAFETY: As above, nobody writes while there is a shared reference.
+        // SAFETY: As above; no thread writes while there is a shared reference.
         self.0.with(|value| unsafe { *value })
     }
 }
@@ -35,7 +35,7 @@ fn place() -> Arc<Place<Watched>> {
 
 fn occupy(place: &Place<Watched>) {
     assert!(place.is_idle());
-    // SAFETY: It is, and nobody else has a way to it that does this.
+    // SAFETY: The place is idle, and no other thread can occupy it.
     unsafe { place.occupy(|_| ()) };
 }
 
@@ -94,7 +94,7 @@ fn one_of_two_has_what_was_lent() {
 }
 
 /// The holder leaves while the value comes back: exactly one of the two finds the place idle, and
-/// then what was done in all turns is done.
+/// sees all changes of earlier turns.
 #[test]
 fn one_finds_it_idle() {
     loom::model(|| {
@@ -123,7 +123,7 @@ fn one_finds_it_idle() {
     });
 }
 
-/// The place is given up twice, which is wrong, while the value comes back: its end is told once.
+/// The place is wrongly given up twice while the value comes back: its end is reported once.
 #[test]
 fn given_up_once() {
     loom::model(|| {

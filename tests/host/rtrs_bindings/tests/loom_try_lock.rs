@@ -11,17 +11,17 @@ use loom::{
 };
 use rtrs_bindings::try_lock::TryLock;
 
-/// A value of which loom sees each access, and whether anything orders it against the others.
+/// A value whose accesses loom sees, and checks for an order between them.
 struct Watched(UnsafeCell<u32>);
 
 impl Watched {
     fn increment(&mut self) {
-        // SAFETY: there is a unique reference. That it really is unique is what loom checks.
+        // SAFETY: There is a unique reference. Loom checks that it is unique.
         self.0.with_mut(|value| unsafe { *value += 1 });
     }
 
     fn value(&self) -> u32 {
-        // SAFETY: as above, nobody writes while there is a shared reference.
+        // SAFETY: As above; no thread writes while there is a shared reference.
         self.0.with(|value| unsafe { *value })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A value that goes from hand to hand, step by step.
+//! A value that is passed from one owner to the next, step by step.
 
 #![cfg(not(loom))]
 
@@ -11,7 +11,7 @@ use rtrs_bindings::place::Place;
 /// Gives an idle place a holder.
 fn occupy<T>(place: &Place<T>) {
     assert!(place.is_idle());
-    // SAFETY: It is, and there is one thread.
+    // SAFETY: The place is idle, and there is one thread.
     unsafe { place.occupy(|_| ()) };
 }
 
@@ -62,7 +62,7 @@ fn given_up_while_lent() {
     assert!(core::ptr::eq(left.place(), &place));
     assert!(place.is_idle());
 
-    // The next holder has nothing to do with that.
+    // The next holder is not affected.
     occupy(&place);
     let turn = place.begin().expect("held");
     assert_eq!(*turn, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RNBD's devices, and what they become when a server is restarted: against a model of a server that
-//! gives the smallest free number, or any.
+//! RNBD's devices, and their numbers after a restart of the server: against a model of a server
+//! that gives the smallest free number, or any.
 
 use proptest::prelude::*;
 use rtrs_client_logic::logic::{
@@ -32,7 +32,7 @@ fn ids(devices: &Devices<'_>) -> Vec<u32> {
     ids
 }
 
-/// Opens all again with a server that numbers from 0.
+/// Opens all devices again with a server that numbers from 0.
 fn restart(devices: &mut Devices<'_>) {
     devices.begin_again();
     let (mut from, mut id) = (0, 0);
@@ -61,10 +61,10 @@ fn numbers_move_up_when_one_in_the_middle_is_closed() {
     restart(&mut devices);
     assert!(devices.is_shifted());
     assert_eq!(ids(&devices)[..4], [0, NO_ID, 1, NO_ID]);
-    // The server's 2 is RNBD's 2 already.
+    // The server's number 2 is RNBD's number 2 already.
     assert_eq!(devices.opened(&open(b'd'), &opened(2, 1), true, 0), Ok(1));
     assert_eq!(ids(&devices)[..4], [0, 2, 1, NO_ID]);
-    // Opening what is open changes nothing.
+    // Opening an open device again changes nothing.
     assert_eq!(devices.opened(&open(b'c'), &opened(1, 1), true, 0), Ok(2));
     assert_eq!(ids(&devices)[..4], [0, 2, 1, NO_ID]);
 }
@@ -98,7 +98,7 @@ fn another_disk_under_the_old_name_does_not_do() {
     devices.begin_again();
     let size = Err(Unlike::Device(Difference::Size));
     assert_eq!(devices.opened_again(0, &opened(0, 2)), size);
-    // Nothing changes for what is translated meanwhile.
+    // Requests that are translated meanwhile see no change.
     assert_eq!(ids(&devices)[0], 0);
     devices.go_over(None);
     assert_eq!(ids(&devices)[0], NO_ID);
@@ -175,11 +175,11 @@ fn what_was_flushed_is_clean_until_something_is_written() {
     devices.flushed(0, 8);
     assert!(devices.dirty(8).is_none());
     assert!(devices.dirty(9).is_some());
-    // To open it again does not make it clean.
+    // Opening it again does not make it clean.
     devices.opened(&open(b'a'), &volatile(0), false, 9).unwrap();
     assert!(devices.dirty(9).is_some());
     devices.flushed(0, 9);
-    // One that was sent earlier ends later.
+    // A flush that was sent earlier may end later.
     devices.flushed(0, 8);
     assert!(devices.dirty(9).is_none());
     assert!(devices.dirty(10).is_some());
@@ -232,16 +232,16 @@ fn a_device_that_may_have_lost_something_fails_one_flush() {
     devices.forget_all(Some(1));
     assert_eq!(devices.count(), 0);
     assert_eq!(ids(&devices)[..3], [NO_ID; 3]);
-    // Not by its number, but by its name.
+    // The device is found by its name, not its number.
     devices.opened(&open(b'b'), &volatile(0), false, 1).unwrap();
     devices.opened(&open(b'a'), &volatile(1), false, 1).unwrap();
     assert_eq!(devices.flush(0), Flush::Matters);
-    // And not before RNBD has flushed it, however often the server goes.
+    // It is not clean before RNBD has flushed it, however often the server goes.
     devices.forget_all(Some(1));
     devices.opened(&open(b'a'), &volatile(0), false, 1).unwrap();
     assert_eq!(devices.flush(0), Flush::Fails);
     assert_eq!(devices.flush(0), Flush::Matters);
-    // Nobody else has its place meanwhile.
+    // No other device takes its place meanwhile.
     devices.forget_all(Some(2));
     for (i, name) in [b'x', b'y', b'z'].into_iter().enumerate() {
         devices
@@ -279,8 +279,8 @@ fn number(disks: &BTreeMap<u32, u8>, salt: u8) -> u32 {
 }
 
 proptest! {
-    /// Whatever is opened and closed, and however often the server is restarted and gives whichever
-    /// numbers: what RNBD says of a device reaches the disk of its name.
+    /// For any sequence of opening and closing, restarts of the server, and numbers that it gives:
+    /// RNBD's requests for a device reach the disk with its name.
     #[test]
     fn each_number_of_the_users_stays_with_its_disk(steps in steps()) {
         let mut table = [Device::FREE; 32];

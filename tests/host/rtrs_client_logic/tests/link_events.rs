@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What users are told of their sessions, and who has the server create one.
+//! Events that users get about their sessions, and the path that has the server create a session.
 
 #![cfg(not(loom))]
 
 use proptest::prelude::*;
 use rtrs_client_logic::logic::{creation::*, link_events::*};
 
-/// A session with one path, in its user's hands.
+/// A session with one path that its user has.
 fn handed() -> LinkState {
     let mut state = LinkState::default();
     state.path_up();
@@ -20,7 +20,7 @@ fn handed() -> LinkState {
 fn nothing_is_told_of_what_is_well() {
     let mut state = handed();
     assert_eq!(state.tell(), None);
-    // A path that comes back in time is no news.
+    // A path that comes back in time causes no event.
     state.path_down();
     assert_eq!(state.tell(), None);
     state.path_up();
@@ -37,7 +37,7 @@ fn a_loss_is_told_and_its_end() {
     state.path_up();
     assert_eq!(state.tell(), Some(LinkEvent::Reconnected));
     assert_eq!(state.tell(), None);
-    // Both, if nobody was told in between.
+    // Both are reported, if nothing was reported in between.
     state.path_down();
     state.fail();
     state.path_up();
@@ -69,7 +69,7 @@ fn nothing_is_told_before_the_user_has_the_session() {
 }
 
 proptest! {
-    // Whatever happens, events alternate, and the first one is the loss.
+    // In any sequence events alternate, and the first one is the loss.
     #[test]
     fn events_alternate(what in proptest::collection::vec(0..6u8, 0..60)) {
         let (mut state, mut up, mut last) = (LinkState::default(), 0, LinkEvent::Reconnected);
@@ -106,7 +106,7 @@ fn one_path_asks_at_a_time() {
     assert_eq!(creator.ask(2, LEAST_NS), Creation::GiveWay);
     creator.end(1, LEAST_NS, false);
     assert_eq!(creator.ask(2, LEAST_NS), Creation::Ask);
-    // Who gets no answer is not waited for.
+    // The other path does not wait for one without an answer.
     assert_eq!(creator.ask(1, 2 * LEAST_NS), Creation::Ask);
     assert_eq!(creator.ask(2, 2 * LEAST_NS), Creation::GiveWay);
 }

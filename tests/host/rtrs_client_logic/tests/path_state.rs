@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a path: named stories, and every sequence of events there is.
+//! The life of a path: named cases, and every possible sequence of events.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
@@ -10,17 +10,17 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use rtrs_client_logic::logic::path_state::*;
 
-/// A path with an owner that does what it is told, and complains when it makes no sense.
+/// A path with an owner that follows its orders, and complains about those that make no sense.
 #[derive(Clone, Debug)]
 struct Owner {
     machine: PathMachine,
     max_attempts: i32,
-    /// The link that exists.
+    /// The link that exists now.
     link: Option<LinkId>,
-    /// It is being torn down.
+    /// Whether the link is being torn down.
     tearing: bool,
     timer: Option<LinkId>,
-    /// What the session believes.
+    /// Whether the session takes the path for connected.
     up: bool,
     released: bool,
     actions: Vec<Action>,
@@ -111,14 +111,14 @@ impl Owner {
         reply
     }
 
-    /// If there is one: the owner does nothing else before.
+    /// Ends the teardown, if there is one: the owner does nothing else before.
     fn end_teardown(&mut self) {
         if self.tearing {
             self.send(Event::TornDown(self.link.unwrap()));
         }
     }
 
-    /// Something came back: an attempt comes in a moment.
+    /// A cause of failure has gone: an attempt follows at once.
     fn soon(&mut self, event: Event) {
         let link = self.machine.link();
         self.send(event);
@@ -133,7 +133,7 @@ impl Owner {
         assert_eq!(self.machine.state(), State::Connecting);
     }
 
-    /// What must hold at any time.
+    /// The conditions that hold at any time.
     fn check(&self) {
         let state = self.machine.state();
         assert_eq!(self.link.is_some(), state.has_link());
@@ -150,7 +150,7 @@ impl Owner {
         }
     }
 
-    /// Events that can come, with numbers of this, earlier and later links.
+    /// Events that can come, with the numbers of this, earlier and later links.
     fn events(&self) -> Vec<Event> {
         let mut events = vec![
             Event::Start,
@@ -176,8 +176,8 @@ impl Owner {
                 events.push(Event::ConnectFailed { link, failure });
             }
             events.push(Event::LinkError(link));
-            // A timer that was cancelled may fire all the same. The end of a teardown may be
-            // reported late, but not before it began.
+            // A cancelled timer may still fire. The end of a teardown may be reported late, but not
+            // before it began.
             events.push(Event::TimerFired(link));
             if self.link != Some(link) || self.tearing {
                 events.push(Event::TornDown(link));
@@ -293,7 +293,7 @@ fn a_session_that_is_not_known_is_not_counted() {
     let mut owner = connected(2);
     owner.send(Event::LinkError(1));
     owner.send(Event::TornDown(1));
-    // Ever later, but for ever.
+    // Attempts come later and later, but never end.
     for attempt in 1..=20 {
         let link = owner.machine.link();
         assert_eq!(
@@ -407,7 +407,7 @@ fn device_comes_and_goes() {
     let mut owner = connected(1);
     owner.send(Event::DeviceGone(1));
     owner.send(Event::TornDown(1));
-    // Attempts without a device are not held against the path.
+    // Attempts without a device do not count against the path.
     for link in 1..10 {
         owner.send(Event::TimerFired(link));
         owner.send(Event::ConnectFailed {
@@ -430,7 +430,7 @@ fn device_comes_and_goes() {
     owner.send(Event::DeviceGone(11));
     owner.send(Event::TornDown(11));
     owner.soon(Event::DeviceBack);
-    // What was asked of a port that was down is asked again, in a moment as well.
+    // A request to a port that was down is repeated, at once as well.
     owner.send(Event::DeviceBack);
     owner.send(Event::TornDown(12));
     assert_eq!(owner.actions.last(), Some(&Action::ArmSoon(12)));
@@ -464,7 +464,7 @@ fn attempts_that_addresses_cause_are_not_counted() {
     fail(&mut owner, Event::TimerFired(12), State::Waiting);
     let exhausted = State::Closed(CloseReason::Exhausted);
     fail(&mut owner, Event::TimerFired(13), exhausted);
-    // The path's own may come at last.
+    // The event for the path's own address may come at last.
     fail(&mut owner, Event::AddressChange, exhausted);
     owner.soon(Event::AddressChange);
     owner.send(Event::Established(16));
@@ -507,7 +507,7 @@ proptest! {
             let events = owner.events();
             owner.send(*choice.get(&events));
         }
-        // However it stands: it can be removed, and ends.
+        // In any state the path can be removed, and ends.
         owner.end_teardown();
         owner.send(Event::Remove);
         owner.end_teardown();

@@ -91,7 +91,7 @@ fn last_resorts_come_last() {
     assert_eq!(order(Policy::RoundRobin, 2, &paths), [1, 2, 3, 0]);
     assert_eq!(order(Policy::MinInflight, 2, &paths), [2, 1, 0, 3]);
     assert_eq!(order(Policy::MinLatency, 2, &paths), [2, 1, 0, 3]);
-    // Where nothing else is left they are as good as any.
+    // If no other path is left they are as good as any.
     paths.0[1].connected = false;
     paths.0[2].connected = false;
     assert_eq!(order(Policy::MinInflight, 2, &paths), [0, 3]);
@@ -107,7 +107,7 @@ fn no_paths() {
     }
 }
 
-/// Paths that come and go while the choice is made.
+/// Paths that come and go during the choice.
 struct Flapping(RefCell<(Vec<bool>, u64)>);
 
 impl Paths for Flapping {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The steps of opening again, and the marks of requests.
+//! The steps of opening devices again, and the marks of requests.
 
 use proptest::prelude::*;
 use rtrs_client_logic::logic::{
@@ -114,14 +114,14 @@ proptest! {
             let next = state.next(event);
             prop_assert!(!state.is_final() || next == state);
             prop_assert!(event != Event::LinkLost || next.is_final());
-            // Nothing is done but by way of the server's word for it.
+            // Only the event that none is left leads to `Done`.
             prop_assert!(next != State::Done || state == State::Done || event == Event::NoneLeft);
             state = next;
         }
     }
 
-    /// A session over many lives of its server: what a new request is marked with, and what is
-    /// known of it later.
+    /// A session over several lives of its server: the mark of a new request, and what it tells
+    /// later.
     #[test]
     fn marks_tell_lives_and_numbers(lives in proptest::collection::vec(any::<bool>(), 1..50), start in any::<u32>()) {
         let mut present = Epoch::from_word(start & !(3 << 30));
@@ -131,10 +131,10 @@ proptest! {
             present = present.following(shifted);
             let new = present.of_new();
             prop_assert_eq!(present.is_shifted(), shifted);
-            // A new request goes out as it is just if the numbers are the server's.
+            // A new request goes out unchanged exactly if the numbers are the server's.
             prop_assert_eq!(new == present, !shifted);
             prop_assert!(new.has_user_id());
-            // One that was translated has the server's.
+            // A translated request has the server's number.
             prop_assert_eq!(present.has_user_id(), !shifted);
             prop_assert_ne!(new, Epoch::OURS);
             marks.push((present, new));

@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 use rtrs_client_logic::logic::silence::*;
 
-/// Requests wait, and nothing comes.
+/// Requests wait, and no message arrives.
 const SILENT: Seen = Seen {
     heard: false,
     waits: true,
@@ -47,7 +47,8 @@ fn asked_at_once_lost_later() {
 
 #[test]
 fn a_path_is_kept_if_but_one_question_gets_through() {
-    // Silent intervals after which it is asked, and answers within the next one if that is not lost.
+    // After these silent intervals the path is probed. It answers within the next one, unless the
+    // probe is lost.
     for lost in 0..=ASKED {
         let (mut path, mut asked) = (Silence::new(), 0);
         for _ in 0..LOST {
@@ -68,7 +69,7 @@ fn a_path_is_kept_if_but_one_question_gets_through() {
 fn a_path_without_requests_is_never_lost() {
     let path = after(&[IDLE; 100]);
     assert!(!path.is_silent() && !path.is_lost(true));
-    // Nor is one whose requests have all been answered, or failed, meanwhile.
+    // Nor is a path whose requests have all been answered, or have failed, meanwhile.
     let mut path = after(&[SILENT; LOST as usize]);
     path.interval(IDLE);
     assert!(!path.is_silent() && !path.is_lost(true));
@@ -88,7 +89,7 @@ fn a_doubted_path_has_to_show_that_it_lives() {
             path.interval(IDLE);
             assert_eq!(path.is_lost(false), n >= LOST, "others need not be heard");
         }
-        // The doubt is over with the first sign of life.
+        // The first sign of life ends the doubt.
         path.interval(HEARD);
         assert!(!path.is_doubted() && !path.is_lost(true));
         path.doubt();
@@ -100,7 +101,7 @@ fn a_doubted_path_has_to_show_that_it_lives() {
 
 #[test]
 fn one_answer_is_not_enough() {
-    // A server that was asleep: both paths were silent, one is heard first.
+    // A server was asleep: both paths were silent, one gets an answer first.
     let mut first = after(&[SILENT; 20]);
     let second = first;
     first.interval(HEARD);
@@ -111,7 +112,7 @@ fn one_answer_is_not_enough() {
 
 #[test]
 fn asking_takes_no_longer_than_losing() {
-    // A path without requests is asked from the first silent interval of another one on.
+    // A path without requests is probed from the first silent interval of another path on.
     let (mut silent, mut other) = (Silence::new(), Silence::new());
     loop {
         let seen = if silent.is_silent() { HEARD } else { IDLE };
@@ -125,7 +126,7 @@ fn asking_takes_no_longer_than_losing() {
 }
 
 proptest! {
-    // Whatever was before: the last intervals alone decide, and nobody is both.
+    // Only the last intervals decide, and no path is in both states.
     #[test]
     fn the_end_decides(seen in proptest::collection::vec(
         (any::<bool>(), any::<bool>(), any::<bool>())

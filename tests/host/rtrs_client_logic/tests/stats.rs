@@ -24,7 +24,7 @@ fn waits_grow_to_the_limit() {
     assert_eq!(delay_ms(0, 30, 0), 500);
     assert_eq!(delay_ms(100, 0, 0), 500, "never less than half a second");
     assert_eq!(delay_ms(u32::MAX, 30, u32::MAX), 44_999);
-    // A thousand paths of one lost server come back spread over seconds.
+    // A thousand paths to one lost server come back spread over seconds.
     let spread: std::collections::HashSet<_> = (0..1000u32)
         .map(|i| delay_ms(200, 30, i.wrapping_mul(0x9e37_79b9)) / 1000)
         .collect();
@@ -88,7 +88,7 @@ proptest! {
 
     #[test]
     fn one_counter_stands_for_both_tables(any: u64, shift in 0u32..64) {
-        // Of all sizes, not most of them for ever.
+        // Values of all sizes: most random numbers are very large.
         let ns = any >> shift;
         prop_assert!(latency_row(ns) < LATENCY_ROWS);
         prop_assert_eq!(ms_row(ns), row(ns / 1_000_000, MS_ROWS));
@@ -130,7 +130,7 @@ fn averages_do_not_overflow() {
     assert_eq!(avg.get(), 1);
 }
 
-/// A path that nobody takes, because it was slow, is measured by a heartbeat now and then.
+/// A path that gets no requests, because it was slow, is measured by a heartbeat now and then.
 #[test]
 fn what_was_is_forgotten() {
     const MS: u64 = 1_000_000;

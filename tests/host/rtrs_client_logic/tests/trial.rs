@@ -7,8 +7,8 @@ use rtrs_client_logic::logic::trial::{Record, FIRST_SECS, FREE, GOOD_SECS, LONGE
 
 const SEC: u64 = 1_000_000_000;
 
-/// Comes up at `now`, and is lost `after` seconds after the end of its trial, which is the new
-/// `now`; the length of the trial in seconds.
+/// The path comes up at `now`, and is lost `after` seconds after the end of its trial, which
+/// becomes the new `now`. Returns the length of the trial in seconds.
 fn round(record: &mut Record, now: &mut u64, after: u64) -> u64 {
     let end = record.came_up(*now).max(*now);
     let trial = (end - *now) / SEC;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a server that lives and does not answer is given up.
+//! When to give up a server that lives but does not answer.
 
 #![cfg(not(loom))]
 
@@ -15,7 +15,7 @@ struct Server {
     now: u64,
     session: InARow,
     link: Unanswered,
-    /// When the requests that wait were sent, the oldest first.
+    /// When the waiting requests were sent, the oldest first.
     sent: Vec<u64>,
     told: u32,
     given_up: u32,
@@ -37,7 +37,7 @@ impl Server {
         self.session.timeout_ns(TIMEOUT_MS)
     }
 
-    /// An interval in which something was answered, or not.
+    /// An interval with or without an answer.
     fn beat(&mut self, answered: bool) {
         self.now += BEAT;
         if answered {
@@ -77,7 +77,7 @@ fn a_server_that_answers_nothing() {
     assert_eq!((server.given_up, server.told), (0, 0), "115 s");
     server.beat(false);
     assert_eq!((server.given_up, server.told), (1, 1), "120 s");
-    // And 240 s and 480 s after that; then it is told every 960 s.
+    // And 240 s and 480 s after that; from then on a report comes every 960 s.
     for _ in 0..144 {
         server.beat(false);
     }
@@ -86,7 +86,7 @@ fn a_server_that_answers_nothing() {
         server.beat(false);
     }
     assert_eq!((server.given_up, server.told), (3, 13));
-    // An answer makes it a server like any other.
+    // An answer resets the timeout.
     server.beat(true);
     assert_eq!(server.timeout(), Some(120 * SEC));
 }
@@ -105,7 +105,7 @@ fn a_disk_that_takes_60_s() {
 
 #[test]
 fn a_disk_that_takes_200_s_is_waited_for() {
-    // The copy begins when the first one is over: so it takes 400 s, and the next one 600 s.
+    // The copy begins when the first request is done: so it takes 400 s, and the next one 600 s.
     let mut server = Server::new();
     server.sent = vec![0];
     let (mut copies, mut done) = (1, 0);
@@ -135,7 +135,7 @@ fn one_slow_request_among_others() {
 #[test]
 fn requests_that_come_late() {
     let mut server = Server::new();
-    // Nothing waits, for hours.
+    // No request waits, for hours.
     for _ in 0..10_000 {
         server.beat(false);
     }

@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 use rtrs_core::flight::*;
 
-/// A word in flight.
+/// Puts a word in flight.
 fn fly(word: &Word, lane: u16, needs: Needs) -> Flown {
     assert!(word.build());
     word.fly(lane, needs)
@@ -60,7 +60,7 @@ fn landed_by_the_answer() {
         assert!(!word.land_by_answer(3));
         word.land();
     }
-    // What has come without the answer leaves the answer to come.
+    // After all other ends the answer is still to come.
     fly(&word, 3, Needs::answer().and_sent());
     assert_eq!(word.completed(Own::Sent), None);
     assert!(word.land_by_answer(3));
@@ -168,7 +168,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..200)
 }
 
-/// What is in flight, plainly.
+/// A plain model of a flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Model {
     lane: u16,
@@ -186,7 +186,7 @@ impl Model {
 }
 
 proptest! {
-    // Against a plain model: what is still missing, and who owns the flight.
+    // Against a plain model: the missing ends, and the owner of the flight.
     #[test]
     fn exactly_one_end_per_flight(steps in steps()) {
         let word = Word::new();

@@ -168,7 +168,7 @@ proptest! {
         }
     }
 
-    // Any division of the chunks among descriptors is understood.
+    // Any division of the chunks among descriptors is accepted.
     #[test]
     fn any_split(parts in proptest::collection::vec(1u16..9, 1..60), base: u32) {
         let qd: u16 = parts.iter().sum();
@@ -182,7 +182,7 @@ proptest! {
         prop_assert_eq!(collect(&geo, &descs).unwrap(), want);
     }
 
-    // However little room there is.
+    // The same with any amount of room.
     #[test]
     fn layouts_in_place_are_no_others(
         header in 0u32..64,
@@ -198,7 +198,7 @@ proptest! {
         prop_assert_eq!(set, layout.unwrap_or(set));
     }
 
-    // What the client lays out the server takes apart the same way, and it fits.
+    // The server reads the client's layout in the same way, and it fits.
     #[test]
     fn request_round_trip(
         read: bool,
@@ -235,7 +235,7 @@ proptest! {
         let len = msg.len();
         prop_assert_eq!(len as u32, layout.msg_len());
         msg.resize(24, 0);
-        // The write ends where the message does.
+        // The write ends where the message ends.
         let written = layout.header_len() + if read { 0 } else { layout.data_len() };
         prop_assert_eq!(layout.write_off() + written, layout.off() + layout.msg_len());
 
@@ -256,7 +256,7 @@ proptest! {
         prop_assert_eq!(req.inval_rkey(), (read && data_len != 0 && need_inval).then_some(77));
     }
 
-    // Whatever is in the chunk: what comes out is inside, and small enough.
+    // With any content of the chunk, the results lie inside it, and are small enough.
     #[test]
     fn any_request(off: u32, kind in 1u16..5, usr_len: u16, flags in 0u16..4, cnt in 0u16..3,
                    exact: bool, len: u32, small: bool) {
@@ -293,7 +293,7 @@ proptest! {
         }
     }
 
-    // The short way finds what the long one does, if it is usual.
+    // The fast path finds the same as the slow one, if the request is usual.
     #[test]
     fn usual_request(off in 0u32..8169, kind in 1u16..5, usr_len in 0u16..5000, flags in 0u16..4,
                      cnt in 0u16..3, addr: u64, rkey: u32, exact: bool, len: u32, right: bool,

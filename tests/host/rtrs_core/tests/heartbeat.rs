@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Heartbeats: who is dead, and when.
+//! Heartbeats: which path is dead, and when.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
@@ -21,7 +21,7 @@ const SERVICE: HbRx = HbRx {
     io: false,
 };
 
-/// Runs ticks with the same reception until the path is dead; the number of ticks.
+/// Runs ticks with the same reception until the path is dead; returns the number of ticks.
 fn ticks_to_death(hb: &mut Heartbeat, probe: &HbProbe, rx: HbRx, limit: u32) -> Option<u32> {
     (1..1000).find(|&now| match hb.tick(rx, probe.outstanding(), limit) {
         HbAction::SendHb => {
@@ -82,13 +82,13 @@ fn unsolicited_answers_are_ignored() {
 }
 
 proptest! {
-    // However the traffic comes: dead not before `limit` intervals in which nothing was received,
-    // or `limit * SERVICE_FACTOR` with nothing on the service connection, and not later than that.
-    // Intervals count from the tick after that which sent the heartbeat.
+    // With any traffic a path is dead after `limit` intervals in which nothing was received, or
+    // `limit * SERVICE_FACTOR` with nothing on the service connection, not earlier and not later.
+    // Intervals count from the tick after the one that sent the heartbeat.
     #[test]
     fn dead_exactly_when_silent(
-        // Little on the service connection and more on the others, so that either may be the
-        // reason.
+        // Little traffic on the service connection and more on the others, so that either may be
+        // the reason.
         traffic in proptest::collection::vec(
             (weighted(0.05), weighted(0.8), weighted(0.05)),
             0..100,
@@ -133,7 +133,7 @@ fn answers_are_bounded() {
 #[test]
 fn a_heartbeat_may_be_asked_again() {
     let probe = HbProbe::new();
-    // Like any other one, if none is on its way.
+    // The same as a first question, if none is in flight.
     assert_eq!(probe.begin_again(10), Asked::First);
     assert_eq!(probe.ack(15), Some(5));
     for _ in 0..3 {
@@ -147,7 +147,7 @@ fn a_heartbeat_may_be_asked_again() {
             assert_eq!(probe.begin_again(30 + n), asked);
             assert!(probe.outstanding() && !probe.begin(40));
         }
-        // Of which one the answer is, and how long it took, is not known.
+        // It is not known which question the answer is for, nor how long it took.
         assert_eq!(probe.ack(50), None);
         assert!(!probe.outstanding());
         for _ in 0..REPEATS {
@@ -185,7 +185,7 @@ fn a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way() {
         probe.take_back(asked);
         assert!(probe.outstanding());
     }
-    // So that a peer which says nothing is found out.
+    // A silent peer is then found.
     assert_eq!(ticks_to_death(&mut hb, &probe, NONE, 3), Some(3));
     assert_eq!(probe.ack(30), None);
     assert!(probe.begin(40));
@@ -198,7 +198,7 @@ fn what_was_received_counts_once() {
 
     assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::SendHb);
     assert!(live.probe().begin(1));
-    // IO alone keeps the path, anything on the service connection too.
+    // IO alone keeps the path, and so does anything on the service connection.
     for cid in [1, 7, 0, 1, 0] {
         live.received(cid);
         assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
@@ -249,7 +249,7 @@ fn only_later_messages_answer() {
     asked.ask(5);
     assert!(!asked.was_heard(5));
     assert!(asked.was_heard(6));
-    // Counted before the other question, told after it.
+    // The answer counts before the other question, but is reported after it.
     asked.ask(3);
     assert!(!asked.was_heard(4));
     assert!(!asked.was_heard(5));

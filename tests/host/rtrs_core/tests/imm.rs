@@ -44,7 +44,7 @@ proptest! {
         }
     }
 
-    // What is recognised as success is that, and nothing else is.
+    // Exactly the values of success are recognised as success.
     #[test]
     fn success_is_an_answer(
         imm_type in 0u32..16,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A flight under all interleavings of what may end it.
+//! A flight under all interleavings of its possible ends.
 
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)]
@@ -18,8 +18,8 @@ use explore::explore;
 
 const LANE: u16 = 4;
 
-/// A flight with memory that only its owner may touch: loom reports it if two may, or if one may
-/// without having seen what the one before did.
+/// A flight with memory that only its owner may touch: loom reports a second owner, and an owner
+/// that does not see the accesses of the one before.
 struct Flight {
     word: Word,
     memory: UnsafeCell<u32>,
@@ -39,7 +39,7 @@ impl Flight {
         self.word.fly(LANE, needs)
     }
 
-    /// Lands the flight if `over` says so; the number of ends.
+    /// Lands the flight if `over` is set; returns the number of ends.
     fn land(&self, over: bool) -> u32 {
         if over {
             self.memory.with_mut(|_| ());
@@ -49,7 +49,7 @@ impl Flight {
     }
 
     fn answered(&self, lane: u16, returned: bool) -> u32 {
-        // As who handles completions does it.
+        // Like the handler of completions does it.
         if self.word.land_by_answer(lane) {
             return self.land(true);
         }
@@ -91,7 +91,7 @@ fn answer_send_and_rogue_duplicates() {
 fn refused_post_against_rogue_answer() {
     explore(|| {
         let flight = Flight::new();
-        // The answer alone would do, and the peer answers before anything was sent.
+        // The answer alone is enough, and the peer answers before anything was sent.
         let rogue = run(&flight, |f| f.answered(LANE, false));
         let flown = flight.fly(Needs::answer());
         let back = flight.word.take_back(flown);
@@ -109,7 +109,7 @@ fn all_three_events() {
         let flight = Flight::new();
         flight.fly(Needs::answer().and_sent().and_invalidated());
         let threads = [
-            // The key did not come back: its invalidation is ours.
+            // The key did not come back, so the client invalidates it.
             run(&flight, |f| {
                 f.answered(LANE, false) + f.completed(Own::Invalidated)
             }),
@@ -124,7 +124,7 @@ fn next_flight_sees_the_end_of_the_one_before() {
     explore(|| {
         let flight = Flight::new();
         flight.fly(Needs::answer().and_sent());
-        // A rogue answer hits whichever is in flight, or none: never one of another lane.
+        // A rogue answer hits the flight that is in the lane, or none: never one of another lane.
         let rogue = run(&flight, |f| f.answered(LANE + 1, false));
         let threads = [
             run(&flight, |f| f.answered(LANE, false)),

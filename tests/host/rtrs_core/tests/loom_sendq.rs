@@ -24,8 +24,8 @@ fn queue(depth: u32, ring: usize) -> (Arc<Ledger>, SqProducer) {
     (Arc::new(ledger), producer)
 }
 
-/// The device: counts signaled work requests posted. Posting is ordered before completing, as by
-/// the queue's doorbell; nothing else is.
+/// The device counts signaled work requests posted. Only the queue's doorbell orders posting before
+/// completing.
 fn post(device: &AtomicUsize, ticket: &Ticket) {
     if ticket.signal() {
         device.fetch_add(1, Ordering::Release);

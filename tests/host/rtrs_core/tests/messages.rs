@@ -76,7 +76,7 @@ fn conn_req_bytes() {
     want[45] = 1;
     assert_eq!(buf, want);
     assert_eq!(ConnReq::parse(&buf), Ok(able));
-    // Capabilities that nobody knows yet.
+    // Capabilities that are not defined yet.
     buf[45] = 0xfe;
     assert_eq!(ConnReq::parse(&buf), Ok(conn_req()));
 }
@@ -101,7 +101,7 @@ fn conn_req_says_how_long_it_waits() {
         let (parsed, buf) = write(0, wait);
         assert_eq!((parsed, &buf[46..50]), (wait, &bytes[..]));
         assert_eq!(&buf[50..], [0; 6]);
-        // The others have other uses for the place.
+        // Other messages use these bytes for something else.
         let (parsed, buf) = write(1, wait);
         assert_eq!((parsed, &buf[46..]), (PathWait::Unsaid, &[0; 10][..]));
     }
@@ -187,7 +187,7 @@ fn reject_is_always_an_error() {
     assert_eq!(errno_of(1), -104);
     assert_eq!(errno_of(104), -104);
     assert_eq!(errno_of(-511), -511);
-    // Not for user space: ERESTARTSYS, ENOTSUPP, and what is none.
+    // Not for user space: ERESTARTSYS, ENOTSUPP, and an invalid number.
     assert_eq!(errno_of(-512), -4);
     assert_eq!(errno_of(-524), -95);
     assert_eq!(errno_of(-4095), -5);
@@ -451,7 +451,7 @@ proptest! {
         let _ = RkeyRsp::parse(&bytes);
     }
 
-    // Start from valid messages and overwrite one piece: reaches behind the first checks.
+    // Starts from valid messages and overwrites one piece: that gets past the first checks.
     #[test]
     fn mutated_messages(off in 0usize..56, val in any::<u32>(), cut in 0usize..57) {
         let mut req = padded(conn_req().to_bytes(), 60);

@@ -58,7 +58,7 @@ fn after_a_stop_nothing_is_had_without_a_look() {
     producer.stop();
     assert_eq!(ledger.available(&producer), 15);
     assert!(producer.take(1, false).is_none());
-    // Those before the stop still count for when one has to be signaled.
+    // Work requests before the stop still count for the next signaled one.
     let signals = (0..ledger.interval() - 1).map(|_| {
         let ticket = producer.reserve(&ledger, 1, false).unwrap();
         ticket.signal()
@@ -66,8 +66,8 @@ fn after_a_stop_nothing_is_had_without_a_look() {
     assert_eq!(signals.filter(|&signal| signal).count(), 1);
 }
 
-/// A queue as the device sees it: chains of work requests, and whether the last one of each is
-/// signaled.
+/// A queue as the device sees it: the length of each chain of work requests, and whether its last
+/// one is signaled.
 struct Device {
     depth: u64,
     queue: VecDeque<(u32, bool)>,
@@ -83,7 +83,7 @@ impl Device {
         assert!(self.len() <= self.depth, "the queue overflowed");
     }
 
-    /// Completes up to the next signaled one; how many came free.
+    /// Completes up to the next signaled one; returns the number of entries that became free.
     fn complete(&mut self) -> Option<u32> {
         let chains = self.queue.iter().position(|&(_, signaled)| signaled)? + 1;
         Some(self.queue.drain(..chains).map(|(count, _)| count).sum())
@@ -93,14 +93,14 @@ impl Device {
 proptest! {
     #[test]
     fn never_overflows_never_hangs(
-        // The deepest ones get to where positions wrap around.
+        // The deepest queues reach the point where positions wrap around.
         (depth, long) in prop_oneof![
             (1u32..200, Just(40)),
             (Just(1 << 31), Just(1 << 30)),
             (1u32..=1 << 31, Just(1 << 30)),
         ],
         ring_len in 1usize..300,
-        // Longest chains that came and went before.
+        // Number of longest chains that were completed before.
         start in 0u32..6,
         ops in proptest::collection::vec((any::<bool>(), any::<u32>(), any::<bool>(), any::<bool>()), 1..400),
     ) {
@@ -123,7 +123,7 @@ proptest! {
                     device.post(&ticket);
                 }
                 Err(SqError::TooLong) => prop_assert!(count > ledger.max_chain()),
-                // There must be something to wait for.
+                // A signaled work request must be in flight to wait for.
                 Err(SqError::Full) => {
                     prop_assert!(device.queue.iter().any(|&(_, signaled)| signaled));
                     prop_assert!(ledger.outstanding() > 0);
@@ -134,7 +134,7 @@ proptest! {
                 device.depth - device.len()
             );
         }
-        // All that is signaled comes back, and then the longest chain fits.
+        // After all signaled work requests have completed, the longest chain fits.
         while let Some(freed) = device.complete() {
             prop_assert_eq!(ledger.retire(), Some(freed));
         }

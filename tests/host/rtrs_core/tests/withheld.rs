@@ -6,7 +6,7 @@
 
 use rtrs_core::withheld::Withheld;
 
-/// As the queue does it.
+/// Like the queue does it.
 fn complete(withheld: &Withheld, token: u32) -> Option<(u32, u32)> {
     match withheld.join(token) {
         true => None,
@@ -56,13 +56,13 @@ fn a_gap_posts_what_waits() {
         assert_eq!(complete(&withheld, token), None);
     }
     assert_eq!(complete(&withheld, 2), Some((5, 8)));
-    // The same token once more follows nothing.
+    // The same token once more follows no other.
     assert_eq!(complete(&withheld, 2), Some((2, 2)));
     assert_eq!(complete(&withheld, 3), None);
     assert_eq!(complete(&withheld, 1), Some((2, 3)));
 }
 
-/// Whatever the order, each receive is posted once, and no more wait than are allowed.
+/// In any order each receive is posted once, and no more wait than are allowed.
 #[test]
 fn none_is_lost() {
     for (count, allowed) in [(5, 1), (7, 3), (64, 15), (64, 16), (13, 0)] {

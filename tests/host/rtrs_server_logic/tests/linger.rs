@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! For how long a session without a path is kept.
+//! How long the server keeps a session without a path.
 
 #![cfg(not(loom))]
 

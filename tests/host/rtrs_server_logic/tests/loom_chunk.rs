@@ -57,7 +57,7 @@ impl Chunk {
         self.runs.get(who).unwrap().load(Ordering::Relaxed)
     }
 
-    /// Somebody else could have it.
+    /// Another request could use the chunk.
     fn is_free(&self) -> bool {
         self.state.try_begin(inc(9)) == Begin::Run
     }

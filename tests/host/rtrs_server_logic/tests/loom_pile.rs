@@ -21,7 +21,7 @@ use explore::explore;
 struct Waiting {
     pile: Pile,
     links: [PileLink; 4],
-    /// The worker is queued, or runs and is going to look.
+    /// Whether the worker is queued, or runs and will look again.
     queued: AtomicBool,
     seen: [AtomicU32; 4],
 }
@@ -52,7 +52,7 @@ impl Waiting {
         u16::try_from(number).ok()
     }
 
-    /// One run of the worker; returns what it has found, in order.
+    /// One run of the worker; returns the chunks it has found, in order.
     fn run(&self) -> Vec<u16> {
         let mut batch = self.take();
         let mut found = Vec::new();
@@ -74,14 +74,14 @@ fn nothing_is_lost() {
                 spawn(move || waiting.put(n))
             })
             .collect();
-        // The worker, which an earlier request has started.
+        // The worker that an earlier request has started.
         waiting.put(0);
         waiting.queued.store(false, Ordering::SeqCst);
         waiting.run();
         for other in others {
             other.join().unwrap();
         }
-        // Whoever was not seen has queued the worker once more.
+        // A request that was not seen has queued the worker once more.
         let missing = waiting
             .seen
             .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the server decides, without a kernel.
+//! The server's decisions, without a kernel.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -63,7 +63,7 @@ fn third_path_takes_the_place_of_the_second() {
 }
 
 proptest! {
-    // Each request that was accepted ends in exactly one way: run, dropped or replaced.
+    // Each accepted request ends in exactly one way: it runs, is dropped or replaced.
     #[test]
     fn each_request_has_one_fate(ops in proptest::collection::vec((0u8..3, 1u32..5), 0..300)) {
         let chunk = ChunkState::new();
@@ -403,7 +403,7 @@ proptest! {
     }
 }
 
-/// All there can be.
+/// All possible holders of a name.
 fn holders() -> impl Iterator<Item = Holder> {
     (0u8..=u8::MAX).map(|bits| Holder {
         same_server: bits & 1 != 0,
@@ -421,32 +421,32 @@ fn holders() -> impl Iterator<Item = Holder> {
 fn who_gives_up_a_name() {
     for holder in holders() {
         let fate = held(holder);
-        // Nobody ends a session but from where its client is, and only when that says nothing.
+        // A session is ended only by a client from the same source, and only when it is silent.
         if fate == Held::End {
             assert!(holder.same_source && holder.same_server, "{holder:?}");
             assert!(holder.silent, "{holder:?}");
         }
-        // Nobody is asked without need.
+        // A session is probed only when needed.
         if fate == Held::Ask {
             assert!(holder.same_source && holder.same_server, "{holder:?}");
             assert!(!holder.silent, "{holder:?}");
         }
-        // Nobody gets past one that the user still has, but from there.
+        // A session that the user still has yields its name only to the same source.
         if holder.kept && holder.same_server && !holder.same_source {
             assert!(matches!(fate, Held::Refuse | Held::Wait), "{holder:?}");
         }
-        // No name is used twice at the same time.
+        // A name is never used twice at the same time.
         if holder.claimed {
             assert_ne!(fate, Held::Free, "{holder:?}");
         }
         if holder.claimed && holder.live && !holder.same_source {
             assert_eq!(fate, Held::Refuse, "{holder:?}");
         }
-        // No user is told of a new session while it hears of the end of the old one.
+        // A user never hears of a new session before it has heard of the end of the old one.
         if holder.ending && holder.same_server {
             assert_ne!(fate, Held::Free, "{holder:?}");
         }
-        // What executes for a client that is gone does not hold it up when it is back.
+        // Requests of a client that is gone do not delay it when it is back.
         let told = !holder.ending || !holder.same_server;
         if holder.same_source && holder.silent && !holder.claimed && !holder.deserted && told {
             assert_eq!(fate, Held::Free, "{holder:?}");
@@ -454,7 +454,7 @@ fn who_gives_up_a_name() {
     }
 }
 
-/// Its client has left.
+/// The client has left.
 const GONE: Holder = Holder {
     same_server: true,
     kept: false,
@@ -475,7 +475,7 @@ fn a_name_that_is_kept() {
         ..kept
     };
     assert_eq!(held(back), Held::End);
-    // It lost its last path, and may be on its way back.
+    // The session has lost its last path, and the client may be about to return.
     let lost = Holder {
         silent: false,
         ..back
@@ -491,14 +491,14 @@ fn a_name_that_is_kept() {
 #[test]
 fn a_holder_that_lives_is_believed() {
     let mut question = Question::new();
-    // What was heard before does not count.
+    // Messages before the question do not count.
     assert_eq!(question.poll(100, true), Verdict::Ask);
     assert_eq!(question.poll(100, false), Verdict::Wait);
     assert_eq!(question.poll(99 + PATIENCE_NS, false), Verdict::Wait);
     assert_eq!(question.poll(99 + PATIENCE_NS, true), Verdict::Lives);
-    // The next one asks for itself.
+    // The next client asks again.
     assert_eq!(question.poll(100 + PATIENCE_NS, true), Verdict::Ask);
-    // An answer in the last moment is one.
+    // An answer in the last moment counts.
     assert_eq!(question.poll(100 + 2 * PATIENCE_NS, true), Verdict::Lives);
 }
 
@@ -510,7 +510,7 @@ fn a_holder_that_is_silent_is_given_up() {
     assert_eq!(question.poll(100 + PATIENCE_NS, false), Verdict::Ask);
 }
 
-/// What was heard since an old question may be old as well.
+/// Messages since an old question may be old as well.
 #[test]
 fn an_old_question_is_put_again() {
     for heard in [false, true] {
@@ -527,7 +527,7 @@ fn a_name_whose_session_is_ending() {
         ending: true,
         ..GONE
     };
-    // Wherever who asks comes from: the user is not done with it.
+    // The source makes no difference: the user has not finished with the session.
     assert_eq!(held(ending), Held::Wait);
     let back = Holder {
         same_source: true,
@@ -539,13 +539,13 @@ fn a_name_whose_session_is_ending() {
         ..ending
     };
     assert_eq!(held(told), Held::Free);
-    // The other server's user never knew it.
+    // The other server's user never knew the session.
     let elsewhere = Holder {
         same_server: false,
         ..ending
     };
     assert_eq!(held(elsewhere), Held::Free);
-    // Its client came back meanwhile, and has the name again.
+    // The client came back meanwhile, and has the name again.
     let again = Holder {
         claimed: true,
         live: true,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who counts as one source, who gives way in a crowd, and rates.
+//! What counts as one source, which client gives way in a crowd, and rates.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -45,7 +45,7 @@ fn a_prefix_is_a_source() {
         Prefixes { v4: 32, v6: 128 }
     ));
     assert!(!same("gid:fe80::1", "gid:fe80::2", USUAL));
-    // Not a V4 address by accident.
+    // It is not a V4 address by accident.
     assert_ne!(
         Source::new(addr("ip:0.0.0.0"), USUAL),
         Source::new(None, USUAL)
@@ -87,14 +87,14 @@ fn the_largest_source_gives_way() {
         index.map(|index| crowd[index])
     };
     assert_eq!(way(&[], 1), None);
-    // Hundreds of sources with one each: the oldest.
+    // Hundreds of sources with one client each: the oldest gives way.
     assert_eq!(way(&[(1, 30), (2, 10), (3, 20)], 4), Some((2, 10)));
     assert_eq!(
         way(&[(1, 5), (2, 10), (2, 9), (3, 1)], 4),
         Some((2, 9)),
         "who has most"
     );
-    // Nobody gives way to somebody with as much.
+    // A source never gives way to one with as many clients.
     assert_eq!(way(&[(1, 30), (2, 10), (4, 20)], 4), None);
     assert_eq!(way(&[(4, 30), (4, 10), (1, 20)], 4), None);
     assert_eq!(way(&[(4, 30), (1, 10), (1, 20)], 4), Some((1, 10)));
@@ -102,7 +102,7 @@ fn the_largest_source_gives_way() {
 
 #[test]
 fn who_takes_long_goes_first() {
-    // A host with two quick ones, and others with one slow one each; whoever the newcomer is.
+    // One host with two quick clients, and others with one slow client each; any newcomer.
     let crowd = [(1, 90), (1, 91), (2, 10), (3, 9), (4, 80)];
     for newcomer in 0..5 {
         let mut crowd = crowd;
@@ -139,7 +139,7 @@ proptest! {
             now += gap;
             count += u64::from(rate.allows(per_sec, now));
             let most = (now - begin) / (SEC / u64::from(per_sec)) + BURST_SECS * u64::from(per_sec);
-            // A step is cut to whole nanoseconds.
+            // A step is rounded to whole nanoseconds.
             prop_assert!(count <= most + most / 1000 + 1, "{count} {most}");
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Turns: never more than there are, nobody is forgotten, who waits longest is next.
+//! Turns: never more than allowed, no member is forgotten, the one that waits longest is next.
 
 #![cfg(not(loom))]
 
@@ -12,10 +12,10 @@ use rtrs_server_logic::logic::turn::{Event, Stand, Step};
 const MAX: usize = 3;
 const MEMBERS: usize = 8;
 
-/// What the kernel code does with the steps, and what members have to do.
+/// Does what the kernel code does with the steps, and plays the members.
 struct Desk {
     stands: [Stand; MEMBERS],
-    /// Pieces of work that were laid down, and not yet taken.
+    /// Number of pieces of work that were added and not yet taken.
     work: [u32; MEMBERS],
     line: VecDeque<usize>,
     turns: usize,
@@ -47,7 +47,7 @@ impl Desk {
         }
     }
 
-    /// Works off `most` pieces; a user that sleeps is one whose end does not come.
+    /// Completes at most `most` pieces. For a user that sleeps this is not called.
     fn end(&mut self, who: usize, most: u32) {
         self.work[who] = self.work[who].saturating_sub(most);
         let more = self.work[who] != 0;
@@ -73,7 +73,7 @@ impl Desk {
         let busy = |s: &Stand| !matches!(s, Stand::Idle | Stand::Waiting);
         assert_eq!(self.stands.iter().filter(|s| busy(s)).count(), self.turns);
         assert!(self.turns <= MAX);
-        // A turn is not kept from those who wait.
+        // A turn is not withheld from waiting members.
         assert!(self.line.is_empty() || self.turns == MAX);
         for who in 0..MEMBERS {
             let times = self.line.iter().filter(|&&other| other == who).count();
@@ -101,7 +101,7 @@ proptest! {
             }
             desk.check();
         }
-        // When all go on, all is done.
+        // When all go on, all work gets done.
         for _ in 0..100_000 {
             let Some(who) = (0..MEMBERS).find(|&who| {
                 !matches!(desk.stands[who], Stand::Idle | Stand::Waiting)
@@ -127,7 +127,7 @@ fn who_waits_longest_is_next() {
     desk.happens(1, Event::Begun);
     desk.wanted(1);
     desk.end(1, 1);
-    // It goes behind those who came before.
+    // It goes after those that came before.
     assert_eq!(desk.line, [4, 5, 1]);
     assert_eq!(desk.stands[3], Stand::Called);
     desk.left(5);
