@@ -59,7 +59,7 @@ impl How {
     fn from_byte(byte: u8) -> Result<Self> {
         [Self::Now, Self::Work, Self::Timer, Self::Hold, Self::Sleep]
             .into_iter()
-            // CAST: the discriminant.
+            // CAST: The discriminant.
             .find(|how| *how as u8 == byte)
             .ok_or(EINVAL)
     }
@@ -107,7 +107,7 @@ impl Order {
         let Some((head, rest)) = msg.split_first_chunk_mut::<SIZE>() else {
             return pattern.fill(0, msg);
         };
-        // CAST: the discriminant.
+        // CAST: The discriminant.
         let how = [order.how as u8, 0];
         let fields: [&[u8]; 8] = [
             &MAGIC.to_le_bytes(),

@@ -22,7 +22,7 @@ impl Pattern {
 
     /// Eight bytes. A change of any bit of seed or place changes half of them (splitmix64).
     fn word(self, index: usize) -> [u8; WORD] {
-        // CAST: widening.
+        // CAST: Widening.
         let place = (index as u64).wrapping_add(1);
         let mut z = self
             .0

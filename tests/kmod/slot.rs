@@ -98,7 +98,7 @@ impl Slot {
                     permit: None,
                     session: None,
                 }),
-                // CAST: the discriminant.
+                // CAST: The discriminant.
                 state: Atomic::new(State::Idle as u32),
                 result: Atomic::new(0),
                 told: Atomic::new(0),
@@ -113,13 +113,13 @@ impl Slot {
         let state = self.state.load(Acquire);
         [State::Idle, State::Done]
             .into_iter()
-            // CAST: the discriminant.
+            // CAST: The discriminant.
             .find(|known| *known as u32 == state)
             .unwrap_or(State::Busy)
     }
 
     fn set_state(&self, state: State) {
-        // CAST: the discriminant.
+        // CAST: The discriminant.
         self.state.store(state as u32, Release);
     }
 

@@ -33,7 +33,7 @@ fn main() -> Result<()> {
             "sockaddr_in6?|ibv_wc|ibv_send_wr|ibv_recv_wr|ibv_access_flags|ibv_wc_flags",
         )
         .allowlist_var("AF_INET6?|IBV_.*")
-        // Structures of other devices' extensions hold members Rust cannot lay out.
+        // Structures of other devices' extensions have members that Rust cannot lay out.
         .blocklist_function("rdma_(create_srq|create_qp_ex).*")
         .prepend_enum_name(false)
         .derive_default(true)

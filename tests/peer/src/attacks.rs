@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clients that are not as they should be, for the server under test.
+//! Clients that misbehave, for the server under test.
 //!
-//! What is expected is that the server refuses with an error number, ends the path that broke the
-//! protocol, or takes no notice; and that an honest request still works where the path stays.
+//! The server has to refuse the client with an error number, end the path that broke the protocol,
+//! or ignore the attack. Where the path stays, an honest request must still work.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -30,27 +30,27 @@ mod request;
 /// Connections of a path, unless the case says otherwise.
 const CONS: u16 = 3;
 
-/// What to run.
+/// The parameters of a run.
 pub struct Job<'a> {
-    /// Where the server is.
+    /// Address of the server.
     pub addr: SocketAddr,
-    /// Where attackers come from, if it matters.
+    /// Source address of attackers, if it matters.
     pub from: Option<IpAddr>,
-    /// Which case.
+    /// Name of the case.
     pub case: &'a str,
-    /// Begin of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// How long the server may take to answer or to end a path.
     pub patience: Duration,
-    /// Name of somebody else's session.
+    /// Name of an honest client's session.
     pub victim: &'a str,
 }
 
 /// A case.
 pub struct Case {
-    /// How it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its description.
     pub about: &'static str,
     run: fn(&mut Attack<'_>) -> Result<()>,
 }
@@ -66,7 +66,7 @@ pub fn run(job: &Job<'_>) -> Result<Report> {
     let case = cases()
         .find(|case| case.name == job.case)
         .with_context(|| format!("no case {} of a client", job.case))?;
-    // Different cases are different clients, also with the same seed.
+    // Different cases are different clients, even with the same seed.
     let salt = case.name.bytes().fold(0u64, |salt, byte| {
         salt.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte)
     });
@@ -90,7 +90,7 @@ const fn case(
     Case { name, about, run }
 }
 
-/// All cases, in the order of what is attacked.
+/// All cases, in the order of the parts they attack.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
     [
         handshake::CASES,
@@ -105,7 +105,7 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
 }
 
 impl Attack<'_> {
-    /// Somebody new.
+    /// The identity of a new client.
     fn identity(&mut self) -> Identity {
         let mut who = Identity {
             name: format!(
@@ -128,7 +128,7 @@ impl Attack<'_> {
         who
     }
 
-    /// Somebody else of that name.
+    /// The identity of another client that uses this session name.
     fn named(&mut self, name: &[u8]) -> Identity {
         Identity {
             name: name.to_vec(),
@@ -140,7 +140,7 @@ impl Attack<'_> {
         Session::connect_some(self.job.addr, who, count, self.job.patience)
     }
 
-    /// A session that works.
+    /// Starts a session that works.
     fn start(&mut self) -> Result<Session> {
         let who = self.identity();
         self.start_as(&who)
@@ -153,7 +153,7 @@ impl Attack<'_> {
         Ok(s)
     }
 
-    /// Such a request to connect has to be refused with that error number.
+    /// The server must refuse this request to connect with `errno`.
     fn refused_raw(&mut self, msg: &[u8], errno: i32) -> Result<()> {
         self.report
             .sent(format!("a request of {} bytes to connect", msg.len()));
@@ -172,14 +172,14 @@ impl Attack<'_> {
         Ok(())
     }
 
-    /// An otherwise honest request with some bytes changed.
+    /// Sends an otherwise honest request with some bytes changed.
     fn refused_patch(&mut self, off: usize, bytes: &[u8]) -> Result<()> {
         let mut msg = self.identity().request(0);
         msg[off..off + bytes.len()].copy_from_slice(bytes);
         self.refused_raw(&msg, ECONNRESET)
     }
 
-    /// A question for chunks, changed, on a path that is complete.
+    /// Sends a changed question for chunks on a complete path.
     fn info(&mut self, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let who = self.identity();
         let mut s = self.connect(&who, CONS)?;
@@ -191,7 +191,7 @@ impl Attack<'_> {
         self.closed(&mut s)
     }
 
-    /// A value and nothing else.
+    /// Sends a value alone.
     fn value(&mut self, cid: usize, imm: u32) -> Result<()> {
         self.send(cid, Send::WriteImm(Remote::default(), imm), &[])
     }
@@ -203,7 +203,7 @@ impl Attack<'_> {
         self.closed(&mut s)
     }
 
-    /// A request: offset of its message, offset of the write, what is written.
+    /// Sends a request: offset of its message, offset of the write, and the bytes.
     fn request(&mut self, make: impl FnOnce(&Session) -> (u32, usize, Vec<u8>)) -> Result<()> {
         let mut s = self.start()?;
         let (off, at, data) = make(&s);
@@ -214,7 +214,7 @@ impl Attack<'_> {
         self.closed(&mut s)
     }
 
-    /// A write without a value.
+    /// Sends a write without a value.
     fn write_to(&mut self, to: impl FnOnce(&Session) -> Result<Remote>) -> Result<()> {
         let mut s = self.start()?;
         let to = to(&s)?;
@@ -223,10 +223,10 @@ impl Attack<'_> {
         self.closed(&mut s)
     }
 
-    /// The server has to end the path.
+    /// The server must end the path.
     fn closed(&mut self, s: &mut Session) -> Result<()> {
         self.gone(s, self.job.patience)?;
-        // What had been sent ended one way or the other.
+        // Everything sent before has ended, in success or failure.
         for cid in 0..s.cons.len() {
             while let Some(done) = s.con(cid)?.id.poll()? {
                 if !done.is_ok() && !done.is_flush() {
@@ -256,7 +256,7 @@ impl Attack<'_> {
         Ok(())
     }
 
-    /// The path has to work as ever.
+    /// The path must work as before.
     fn alive(&mut self, s: &mut Session) -> Result<()> {
         for cid in 1..s.cons.len() {
             s.ping(cid, 11)?;

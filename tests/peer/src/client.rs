@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A client of the server under test, as honest as its caller: connections, the question for
-//! chunks, requests.
+//! A client of the server under test, as honest as the code that uses it: connections, the question
+//! for chunks, requests.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,7 +19,7 @@ use crate::{
     verbs::{Channel, Completion, Domain, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
 
-/// How long addresses and routes may take to resolve.
+/// Time that resolving addresses and routes may take.
 const RESOLVE: Duration = Duration::from_secs(5);
 
 /// Sizes of the queues.
@@ -28,29 +28,29 @@ const QUEUES: QueueSize = QueueSize {
     recv: 256,
 };
 
-/// Receives posted, each of [`RECV_SIZE`] bytes.
+/// Number of receives posted, each of [`RECV_SIZE`] bytes.
 const RECVS: usize = 96;
 const RECV_SIZE: usize = 64;
 
 /// Token of the answer with the chunks.
 const INFO_TOKEN: u64 = 1 << 32;
 
-/// The message RNBD begins a session with, and its answer: what the server's user understands.
+/// RNBD's first message in a session, and its answer: the server's user understands them.
 const RNBD_SESS_INFO: u16 = 0;
 const RNBD_SESS_INFO_RSP: u16 = 1;
 /// The size of both.
 pub const RNBD_SESS_INFO_SIZE: usize = 36;
 
-/// An error of the protocol as one of the program.
+/// Converts an error of the protocol to one of the program.
 pub fn proto(e: ProtoError) -> anyhow::Error {
     anyhow!("{}", e.as_str())
 }
 
-/// What became of a request to connect.
+/// The result of a request to connect.
 pub enum Outcome {
-    /// It is up; this is the server's message.
+    /// The connection is up; with the server's message.
     Up(Con, Vec<u8>),
-    /// It was refused: reason of the connection manager, error number of the server.
+    /// The request was refused: reason of the connection manager, error number of the server.
     Rejected(u32, i32),
     /// There was no answer.
     Silence,
@@ -66,7 +66,7 @@ pub struct Con {
 }
 
 impl Con {
-    /// Connects, from that address if it matters, with this message in the private data.
+    /// Connects with this message in the private data, from the address `from` if there is one.
     pub fn connect(
         addr: SocketAddr,
         from: Option<IpAddr>,
@@ -121,7 +121,7 @@ impl Con {
         }
     }
 
-    /// Where memory for this connection is made.
+    /// The domain in which memory for this connection is registered.
     pub fn domain(&self) -> &Rc<Domain> {
         &self.domain
     }
@@ -136,13 +136,13 @@ impl Con {
 
     /// Posts a receive again.
     pub fn repost_recv(&self, token: u64) -> Result<()> {
-        // CAST: below `RECVS`.
+        // CAST: Below `RECVS`.
         let off = token as usize * RECV_SIZE;
         self.id
             .post_recv(token, Some(self.recv.slice(off, RECV_SIZE)))
     }
 
-    /// Whether the server has ended the connection by now.
+    /// Whether the server has ended the connection.
     pub fn is_gone(&mut self) -> Result<bool> {
         while !self.gone {
             match self.id.channel().next(Duration::ZERO)? {
@@ -154,7 +154,7 @@ impl Con {
         Ok(self.gone)
     }
 
-    /// The next completion of a receive; failures of sends are handed to `failed`.
+    /// Returns the next completion of a receive, and passes failures of sends to `failed`.
     fn next_recv(
         &self,
         timeout: Duration,
@@ -180,7 +180,7 @@ impl Con {
     }
 }
 
-/// Waits for that event of a connection that is being made.
+/// Waits for an event of a connection that is being made.
 fn expect(channel: &Rc<Channel>, kind: EventKind) -> Result<()> {
     match channel.next(2 * RESOLVE)? {
         Some(event) if event.kind == kind => Ok(()),
@@ -189,31 +189,31 @@ fn expect(channel: &Rc<Channel>, kind: EventKind) -> Result<()> {
     }
 }
 
-/// Who the client says it is.
+/// The identity that the client claims.
 #[derive(Clone)]
 pub struct Identity {
     /// The session's name.
     pub name: Vec<u8>,
     /// The session.
     pub session: [u8; 16],
-    /// The path.
+    /// The path's uuid.
     pub path: [u8; 16],
-    /// Which attempt it is.
+    /// Number of the attempt.
     pub attempt: u16,
-    /// The session may be a new one.
+    /// Whether the session may be a new one.
     pub first: bool,
     /// Number of connections.
     pub cons: u16,
-    /// Answers need not bring a key.
+    /// Whether answers may leave the key out.
     pub keeps_keys: bool,
-    /// For how long it says that it waits for a path.
+    /// How long the client claims to wait for a path.
     pub path_wait: PathWait,
-    /// Where it comes from, if it matters.
+    /// Source address, if it matters.
     pub from: Option<IpAddr>,
 }
 
 impl Identity {
-    /// The request for a connection, unchecked.
+    /// The request for a connection, without checks.
     pub fn request(&self, cid: u16) -> [u8; ConnReq::SIZE] {
         ConnReq {
             cid,
@@ -228,7 +228,7 @@ impl Identity {
         .to_bytes()
     }
 
-    /// The question for chunks, its name unchecked.
+    /// The question for chunks, with the name unchecked.
     pub fn question(&self) -> [u8; InfoReq::SIZE] {
         let mut msg = [0; InfoReq::SIZE];
         for (to, from) in msg[2..].iter_mut().zip(&self.name) {
@@ -241,11 +241,11 @@ impl Identity {
 /// An answer of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The chunk it is for.
+    /// The chunk of the request.
     pub buf_id: u32,
     /// 0 or a negative error number.
     pub errno: i32,
-    /// It came with a write.
+    /// Whether it came with a write.
     pub by_write: bool,
 }
 
@@ -253,15 +253,15 @@ pub struct Answer {
 pub struct Session {
     /// Connections, the service connection first.
     pub cons: Vec<Con>,
-    /// What the server offered.
+    /// The sizes that the server has offered.
     pub geometry: Geometry,
-    /// Keys change with each request.
+    /// Whether keys change with each request.
     pub new_rkey: bool,
-    /// Answers need not bring one.
+    /// Whether answers may leave the key out.
     pub keeps_keys: bool,
-    /// Where the chunks are.
+    /// Addresses and keys of the chunks.
     pub chunks: Vec<RemoteBuf>,
-    /// How long to wait for the server.
+    /// Time to wait for the server.
     pub patience: Duration,
     /// Failed completions.
     pub failed: Vec<String>,
@@ -270,17 +270,17 @@ pub struct Session {
     rx: Rc<Mr>,
 }
 
-/// Memory for requests and for what is read.
+/// Size of the memory for requests, and of that for read data.
 const TX_SIZE: usize = 1 << 20;
 const RX_SIZE: usize = 1 << 18;
 
 impl Session {
-    /// Makes all connections; the chunks are not known yet.
+    /// Makes all connections; the chunks are not yet known.
     pub fn connect(addr: SocketAddr, who: &Identity, patience: Duration) -> Result<Self> {
         Self::connect_some(addr, who, who.cons, patience)
     }
 
-    /// Makes only so many of the connections.
+    /// Makes only `count` of the connections.
     pub fn connect_some(
         addr: SocketAddr,
         who: &Identity,
@@ -325,10 +325,10 @@ impl Session {
         self.cons.get(cid).context("no such connection")
     }
 
-    /// Puts bytes where the device can send them from.
+    /// Copies bytes to memory that the device can send from.
     fn stage(&mut self, data: &[u8]) -> Result<(usize, usize)> {
         if self.tx_next + data.len() > TX_SIZE {
-            // The device is long done with the first ones.
+            // The device has long sent the first bytes.
             self.tx_next = 0;
         }
         let off = self.tx_next;
@@ -337,26 +337,26 @@ impl Session {
         Ok((off, data.len()))
     }
 
-    /// The memory of what was posted last, `len` bytes: a read by RDMA changes it.
+    /// The memory of the last post, `len` bytes: a read by RDMA changes it.
     pub fn staged(&self, len: usize) -> Result<Vec<u8>> {
         let off = self.tx_next.checked_sub(len.next_multiple_of(64));
         self.tx.read(off.context("nothing was posted")?, len)
     }
 
-    /// Has a connection send something; returns the token of its completion.
+    /// Posts an operation on a connection; returns the token of its completion.
     pub fn post(&mut self, cid: usize, op: Send, data: &[u8]) -> Result<u64> {
         let (off, len) = self.stage(data)?;
         let slice = (len != 0).then(|| self.tx.slice(off, len));
         self.con(cid)?.id.post_send(op, slice)
     }
 
-    /// Asks for the chunks with this message.
+    /// Asks for the chunks with the message `question`.
     pub fn ask(&mut self, question: &[u8]) -> Result<()> {
         self.post(0, Send::Msg, question)?;
         Ok(())
     }
 
-    /// Asks for the chunks, and gets them; answers can come on all connections.
+    /// Asks for the chunks, and receives them; then answers can arrive on all connections.
     pub fn start(&mut self, question: &[u8]) -> Result<()> {
         self.get_chunks(question)?;
         for con in &self.cons {
@@ -365,7 +365,7 @@ impl Session {
         Ok(())
     }
 
-    /// Asks for the chunks, and gets them; answers to requests have to wait for receives.
+    /// Asks for the chunks, and receives them; answers to requests must wait for receives.
     pub fn get_chunks(&mut self, question: &[u8]) -> Result<()> {
         let size = InfoRsp::size(self.geometry.queue_depth());
         let service = self.con(0)?;
@@ -395,20 +395,20 @@ impl Session {
         Ok(())
     }
 
-    /// Where a chunk is.
+    /// Address and key of a chunk.
     pub fn chunk(&self, buf_id: u16) -> Result<RemoteBuf> {
         let chunk = self.chunks.get(usize::from(buf_id));
         chunk.copied().context("no such chunk")
     }
 
-    /// The immediate value that names a place in a chunk, both unchecked.
+    /// The immediate value for a place in a chunk, without checks.
     pub fn imm(&self, buf_id: u32, off: u32) -> u32 {
         let depth = u32::from(self.geometry.queue_depth());
         let bits = u32::BITS - (depth - 1).leading_zeros();
         (buf_id << (28 - bits)) | off
     }
 
-    /// Writes bytes to an offset of a chunk, and sends a value along.
+    /// Writes bytes to an offset of a chunk, with an immediate value.
     pub fn write_imm(
         &mut self,
         cid: usize,
@@ -436,7 +436,7 @@ impl Session {
         })
     }
 
-    /// What was read.
+    /// The data that was read.
     pub fn read_back(&self, len: usize) -> Result<Vec<u8>> {
         self.rx.read(0, len)
     }
@@ -456,7 +456,7 @@ impl Session {
         self.send_info_request(cid, buf_id, RNBD_SESS_INFO_SIZE)
     }
 
-    /// The same with room for an answer of `len` bytes.
+    /// The same, with room for an answer of `len` bytes.
     pub fn send_info_request(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
         let mut usr = [0; RNBD_SESS_INFO_SIZE];
         usr[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
@@ -465,12 +465,12 @@ impl Session {
         self.send_read(cid, buf_id, &usr, len)
     }
 
-    /// A read of `len` bytes with such a message for the user.
+    /// Sends a read of `len` bytes with the message `usr` for the user.
     pub fn send_read(&mut self, cid: usize, buf_id: u16, usr: &[u8], len: usize) -> Result<()> {
         self.send_read_by(cid, buf_id, buf_id, usr, len)
     }
 
-    /// The same with a value that names chunk `named`, while its message goes to chunk `buf_id`.
+    /// The same, with a value that names chunk `named`, while the message goes to chunk `buf_id`.
     pub fn send_read_by(
         &mut self,
         cid: usize,
@@ -489,7 +489,7 @@ impl Session {
         self.write_imm(cid, buf_id, len, &msg, imm)
     }
 
-    /// The next answer on a connection; keys are taken note of.
+    /// The next answer on a connection; new keys are recorded.
     pub fn answer(&mut self, cid: usize, timeout: Duration) -> Result<Option<Answer>> {
         let end = Instant::now() + timeout;
         loop {
@@ -500,7 +500,7 @@ impl Session {
             self.failed.append(&mut failed);
             let Some(done) = done else { return Ok(None) };
             let con = self.con(cid)?;
-            // CAST: below `RECVS`.
+            // CAST: Below `RECVS`.
             let body = con.recv.read(done.token as usize * RECV_SIZE, RECV_SIZE)?;
             con.repost_recv(done.token)?;
             let Some(imm) = done.imm else {
@@ -536,7 +536,7 @@ impl Session {
         }
     }
 
-    /// One honest request and its answer: the path works.
+    /// Checks the path by one honest request and its answer.
     pub fn ping(&mut self, cid: usize, buf_id: u16) -> Result<Answer> {
         self.clear(RNBD_SESS_INFO_SIZE)?;
         self.send_honest(cid, buf_id)?;
@@ -553,7 +553,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Whether the server has ended all connections within some time; how long it took.
+    /// Waits until the server has ended all connections; returns how long that took.
     pub fn wait_gone(&mut self, timeout: Duration) -> Result<Option<Duration>> {
         let begin = Instant::now();
         loop {
@@ -574,7 +574,7 @@ impl Session {
     /// Ends all connections in an orderly way.
     pub fn disconnect(&self) {
         for con in &self.cons {
-            // It may be gone, that is no failure of anybody.
+            // It may be gone already, which is no failure.
             let _ = con.id.disconnect();
         }
     }

@@ -24,30 +24,30 @@ use serde_json::json;
 
 use drive::Worker;
 
-/// What to run.
+/// The parameters of a run.
 pub struct Job {
-    /// Where the server is.
+    /// Address of the server.
     pub addr: SocketAddr,
-    /// Begin of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// The first session.
+    /// Number of the first session.
     pub first: u64,
-    /// How many sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// No new session after that.
+    /// Time after which no new session begins.
     pub limit: Option<Duration>,
-    /// How many at a time.
+    /// Number of sessions at a time.
     pub workers: usize,
-    /// How long the server may take for anything.
+    /// Time that the server may take for anything.
     pub patience: Duration,
-    /// Tell what each session does.
+    /// Whether to print what each session does.
     pub verbose: bool,
 }
 
-/// Failures that are told; there is one reason behind them mostly.
+/// Number of failures that are printed; mostly they have one cause.
 const TOLD: usize = 5;
 
-/// So many times the patience is more than any session takes.
+/// This many times the patience is more than any session takes.
 const STUCK: u32 = 6;
 
 #[derive(Default)]
@@ -56,11 +56,12 @@ struct Tally {
     kinds: BTreeMap<&'static str, u64>,
     ends: BTreeMap<&'static str, u64>,
     failures: usize,
-    /// Which session is under way since when, by worker.
+    /// The session in progress and its start, by worker.
     running: BTreeMap<usize, (u64, Instant)>,
 }
 
-/// Runs the sessions; prints failures as they happen, and a summary. Whether there was none.
+/// Runs the sessions; prints failures as they happen, and a summary. Returns whether there was
+/// none.
 pub fn run(job: &Job) -> Result<bool> {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -97,8 +98,8 @@ pub fn run(job: &Job) -> Result<bool> {
     Ok(ok)
 }
 
-/// Nothing takes longer than some times the server's time for anything: who does is stuck in the
-/// kernel, on either side, and no thread can be told to let go.
+/// Every session ends within some multiple of the server's time. One that does not is stuck in the
+/// kernel, on either side, and its thread cannot be stopped.
 fn watch(job: &Job, tally: &Mutex<Tally>) {
     let tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
     let stuck = |(_, since): &&(u64, Instant)| since.elapsed() > STUCK * job.patience;
@@ -122,7 +123,7 @@ fn watch(job: &Job, tally: &Mutex<Tally>) {
     }
 }
 
-/// One of those who attack at the same time.
+/// The loop of one of the attackers that run at the same time.
 fn work(
     job: &Job,
     own: usize,
@@ -183,7 +184,7 @@ fn work(
             }
         }
         if tally.done % 100 == 0 {
-            // Whoever dies tells no index: it is between these.
+            // A crash names no index: it is one of these.
             println!(
                 "{}",
                 json!({

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Very many clients that begin to connect and never go on. The server has to get rid of all of
-//! them by itself, and in time.
+//! Very many clients that begin to connect and never finish. The server must drop all of them by
+//! itself, and in time.
 
 use std::{
     collections::BTreeMap,
@@ -30,13 +30,14 @@ use crate::{
 const RESOLVE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(2);
 
-/// Nothing is sent.
+/// These clients send nothing.
 const QUEUES: QueueSize = QueueSize { send: 1, recv: 1 };
 
-/// Connections a client claims it is going to have.
+/// Number of connections that a client announces.
 const CONS: u16 = 3;
 
-/// How far a client goes, in turn: connections, or one that is accepted and never confirmed.
+/// Number of connections that a client makes, in turn; `None` is one that is accepted and never
+/// confirmed.
 const PATTERN: [Option<u16>; 8] = [
     Some(1),
     Some(2),
@@ -48,37 +49,37 @@ const PATTERN: [Option<u16>; 8] = [
     Some(2),
 ];
 
-/// Numbers of queue pairs that are not there. The connection manager takes two with the same number
-/// for one.
+/// Numbers of queue pairs that do not exist. The connection manager treats two with the same number
+/// as one.
 const NO_QP: u32 = 0x00c0_0000;
 
-/// How long the end is held up at most.
+/// Longest delay of the end.
 const HOLD: Duration = Duration::from_secs(120);
 
-/// What to run.
+/// The parameters of a run.
 pub struct Job {
-    /// Where the server is.
+    /// Address of the server.
     pub addr: SocketAddr,
-    /// Who they say they are.
+    /// Seed of the clients' identities.
     pub seed: u64,
-    /// How many of them.
+    /// Number of clients.
     pub count: u64,
-    /// The address the first one comes from, if it matters.
+    /// Source address of the first client, if it matters.
     pub from: Option<Ipv4Addr>,
-    /// From how many addresses, from that one on, they are to come in turn.
+    /// Number of source addresses, from that one on, that are used in turn.
     pub sources: u32,
-    /// How many begin at a time.
+    /// Number of clients that begin at a time.
     pub workers: u64,
-    /// How long each of these waits before the next one.
+    /// Pause of each of these before its next client.
     pub pause: Duration,
-    /// How long after its acceptance a client may still be connected.
+    /// Time after its acceptance for which a client may still be connected.
     pub deadline: Duration,
-    /// Nobody goes before this file is there.
+    /// No client leaves before this file exists.
     pub hold: Option<PathBuf>,
 }
 
 impl Job {
-    /// Where client `number` comes from.
+    /// Source address of client `number`.
     fn source(&self, number: u32) -> Option<SocketAddr> {
         let first = u32::from(self.from?);
         let ip = Ipv4Addr::from(first.wrapping_add(number % self.sources.max(1)));
@@ -106,14 +107,15 @@ struct Link {
 enum State {
     Asked,
     Up,
-    /// Accepted, but the server was not told that this is known: it hears of us no more.
+    /// Accepted, but not confirmed to the server, which gets nothing more from the client.
     Unconfirmed,
     Over,
 }
 
-/// Whether each was answered. Who is still there in the end need not be the server's fault: it
-/// says once that it disconnects, and forgets; if all of them are told at a time some do not hear.
-/// What it has of them only the server itself can tell, while they wait.
+/// Returns whether each client was answered. A client that is still connected in the end need not
+/// be the server's fault: the server sends one disconnect and forgets the client, and if all are
+/// sent at a time some get lost. Only the server can tell what it still holds for them while they
+/// wait.
 pub fn run(job: &Job) -> Result<bool> {
     let tally = Mutex::new(Tally::default());
     let begin = Instant::now();
@@ -203,13 +205,13 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
                 tally,
                 &msg,
                 how.is_some(),
-                // CAST: some thousands.
+                // CAST: Some thousands.
                 n as u32,
             )?;
         }
         thread::sleep(job.pause);
     }
-    // Whoever asked last still has to be answered, and each has its own time.
+    // The last requests still have to be answered, and each has its own time.
     let waits = |link: &Link| match link.state {
         State::Asked => link.since.elapsed() <= 2 * job.deadline,
         State::Up => link.since.elapsed() <= job.deadline,
@@ -226,7 +228,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// One connection; the answer may come later.
+/// Makes one connection; the answer may come later.
 #[expect(clippy::too_many_arguments)]
 fn begin(
     job: &Job,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `rtrs-peer`: speaks RTRS from user space, over librdmacm and libibverbs, and not always the way
-//! it is meant to be: as a server that the client under test connects to, or as a client of the
-//! server under test. The result of a case is one line of JSON.
+//! `rtrs-peer`: speaks RTRS from user space, over librdmacm and libibverbs, and can break the
+//! protocol: as a server that the client under test connects to, or as a client of the server under
+//! test. The result of a case is one line of JSON.
 
 mod attacks;
 mod client;
@@ -272,7 +272,7 @@ struct HalfOpenArgs {
     hold: Option<PathBuf>,
 }
 
-/// A file with a number, and what it was.
+/// A file with a number, and its earlier value.
 struct Counter<'a> {
     file: &'a Path,
     was: u64,
@@ -289,7 +289,7 @@ impl<'a> Counter<'a> {
         Ok(Self { file, was })
     }
 
-    /// How much more it is. Who counts may be a little late.
+    /// The growth of the number. The counter may lag a little.
     fn growth(&self) -> Result<u64> {
         const TRIES: u32 = 5;
 
@@ -304,7 +304,7 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Tells `file` that a case begins, in one write.
+/// Writes to `file` that a case begins, in one write.
 fn mark(file: &Path, case: &str) -> Result<()> {
     fs::OpenOptions::new()
         .append(true)
@@ -325,7 +325,7 @@ fn list() {
     }
 }
 
-/// Does what was asked for, and tells the result of each case; whether all are well.
+/// Runs the requested cases, and prints the result of each; returns whether all are good.
 fn run(role: Role) -> Result<bool> {
     let mut ok = true;
     let mut tell = |report: Report| {

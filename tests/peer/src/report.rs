@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a case has to say.
+//! The report of a case.
 
 use serde_json::{json, Map, Value};
 
@@ -15,7 +15,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing happened yet.
+    /// An empty report.
     pub fn new(role: &'static str, case: &str) -> Self {
         Self {
             role,
@@ -27,32 +27,32 @@ impl Report {
         }
     }
 
-    /// This was sent.
+    /// Records what was sent.
     pub fn sent(&mut self, what: impl Into<String>) {
         self.sent.push(what.into());
     }
 
-    /// This came back.
+    /// Records what came back.
     pub fn got(&mut self, what: impl Into<String>) {
         self.got.push(what.into());
     }
 
-    /// A number or text by name.
+    /// Records a number or text by name.
     pub fn fact(&mut self, name: &str, value: impl Into<Value>) {
         self.facts.insert(name.to_string(), value.into());
     }
 
-    /// The peer did not do what it should have done; the first reason counts.
+    /// Records that the peer misbehaved; the first reason counts.
     pub fn wrong(&mut self, why: impl Into<String>) {
         self.wrong.get_or_insert(why.into());
     }
 
-    /// Whether the peer did what it should.
+    /// Whether the peer behaved.
     pub fn is_ok(&self) -> bool {
         self.wrong.is_none()
     }
 
-    /// All of it, in one line.
+    /// The whole report, in one line.
     pub fn to_json(&self) -> String {
         let mut all = json!({
             "ok": self.is_ok(),

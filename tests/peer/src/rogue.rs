@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A server that really serves, but for what its plan says: for the client under test, which has to
-//! survive it and to do its IO over another path.
+//! A server that really serves, except for what its plan says. The client under test has to survive
+//! it, and to do its IO over another path.
 
 mod plan;
 
@@ -31,7 +31,7 @@ use crate::{
     verbs::{Channel, Completion, Domain, Event, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
 
-/// How long one look for events takes at most.
+/// Longest wait for events at a time.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Pending requests to connect.
@@ -44,42 +44,42 @@ const QUEUES: QueueSize = QueueSize {
 };
 const RECVS: u64 = 64;
 
-/// What is offered.
+/// The sizes that the server offers.
 const DEPTH: u16 = 16;
 const CHUNK: u32 = 131_072;
 const HEADER: u32 = 4096;
 
-/// How long a random path lasts.
+/// Time that a random path lasts.
 const LIFE: Duration = Duration::from_millis(1500);
 
-/// Memory for what is sent.
+/// Size of the memory for messages to send.
 const TX_SIZE: usize = 256 << 10;
 
-/// What reads are answered with, EIO: nobody here knows what should have been read.
+/// The answer to reads, EIO: the server does not have the data that should be read.
 pub(crate) const READ_ERRNO: u32 = 5;
 
 /// Token of the question for chunks.
 const INFO_TOKEN: u64 = 1 << 32;
 
-/// What to run.
+/// The parameters of a run.
 pub struct Job<'a> {
-    /// Where to listen.
+    /// Address to listen at.
     pub addr: SocketAddr,
-    /// Which case; none: plans out of random numbers.
+    /// The case; without one, random plans.
     pub case: Option<&'a str>,
-    /// Begin of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// The first plan.
+    /// Number of the first plan.
     pub first: u64,
-    /// How many plans; from then on all are served. A case goes on.
+    /// Number of plans; after them all paths are served. A case goes on.
     pub plans: u64,
-    /// How long it may take.
+    /// Limit on the time of the run.
     pub timeout: Duration,
-    /// File to make when listening.
+    /// File to make once the server listens.
     pub ready: Option<&'a FilePath>,
-    /// File that says it is time to serve all, when it is there.
+    /// File that tells the server to serve all paths, once it exists.
     pub honest: Option<PathBuf>,
-    /// Tell what each path meets with.
+    /// Whether to print what each path meets.
     pub verbose: bool,
 }
 
@@ -88,7 +88,7 @@ struct Con {
     cid: u16,
     path: [u8; 16],
     gone: bool,
-    /// There was no room to send for too long.
+    /// Whether there was no room to send for too long.
     stuck: Cell<bool>,
 }
 
@@ -101,16 +101,16 @@ struct Path {
     info: Rc<Mr>,
     requests: usize,
     mute: bool,
-    /// When it ends, if nothing ended it before.
+    /// When it ends, if nothing ends it before.
     end: Option<Instant>,
 }
 
 struct Rogue<'a> {
     job: &'a Job<'a>,
     plan: Option<Plan>,
-    /// What the plan says of a server's memory was done.
+    /// Whether the plan's memory loss has happened.
     forgot: bool,
-    /// No session is known.
+    /// Whether the server knows no session.
     knows_none: bool,
     geometry: Geometry,
     cons: HashMap<usize, Con>,
@@ -123,7 +123,7 @@ struct Rogue<'a> {
     answered: u64,
 }
 
-/// Runs it until its time is over or somebody ends it.
+/// Runs the server until its time is over or it is told to end.
 pub fn run(job: &Job<'_>) -> Result<bool> {
     let plan = match job.case {
         Some(name) => {
@@ -189,7 +189,7 @@ impl Rogue<'_> {
         self.job.honest.as_ref().is_some_and(|file| file.exists())
     }
 
-    /// Ends random paths whose time is over. Those that are served go on while all are.
+    /// Ends random paths whose time is over. Served paths go on while all paths are served.
     fn end_paths(&mut self) {
         let now = Instant::now();
         let honest = self.honest_now();
@@ -221,7 +221,7 @@ impl Rogue<'_> {
 
     fn event(&mut self, event: Event) -> Result<()> {
         if let Some(id) = event.new_id {
-            // Who cannot be accepted any more has gone meanwhile.
+            // A client that cannot be accepted any more has gone meanwhile.
             if let Err(e) = self.connect_request(id, &event.private) {
                 if self.job.verbose {
                     println!("{}", json!({"accept": format!("{e:#}")}));
@@ -269,7 +269,7 @@ impl Rogue<'_> {
                 info: domain.memory(InfoReq::SIZE)?,
                 requests: 0,
                 mute: false,
-                // What is never answered would be waited for, as long as there are heartbeats.
+                // The client would wait for a missing answer for as long as it gets heartbeats.
                 end: self.job.case.is_none().then(|| Instant::now() + LIFE),
             };
             self.paths.insert(req.path_uuid, path);
@@ -311,7 +311,7 @@ impl Rogue<'_> {
         Ok(())
     }
 
-    /// Whether the session of a path is not known, or said to be so.
+    /// Whether a path's session is unknown, or claimed to be.
     fn is_unknown(&mut self, req: &ConnReq) -> bool {
         let memory = self.plan.as_ref().map_or(Memory::Sound, |plan| plan.memory);
 
@@ -347,7 +347,7 @@ impl Rogue<'_> {
                 continue;
             }
             let (cid, uuid) = (con.cid, con.path);
-            // What came before the client began anew is not answered on the new connection.
+            // Messages from before the client's new attempt get no answer on the new connection.
             let current = self.paths.get(&uuid).and_then(|path| path.keys.get(&cid));
             if current != Some(&key) {
                 continue;
@@ -361,8 +361,8 @@ impl Rogue<'_> {
         }
     }
 
-    /// Sends on the connection of that number, counted from 0 again behind the last. What cannot
-    /// be sent is lost.
+    /// Sends on the connection with this number; numbers beyond the last start again at 0. What
+    /// cannot be sent is lost.
     fn post(&mut self, uuid: [u8; 16], cid: u16, op: Send, data: &[u8]) -> Result<()> {
         let Some(path) = self.paths.get(&uuid) else {
             return Ok(());
@@ -390,12 +390,12 @@ impl Rogue<'_> {
                 return Ok(());
             }
             if Instant::now() >= end {
-                // A completion queue that has overflowed makes no room any more. Others are not to
+                // A completion queue that has overflowed never has room again. Other paths must not
                 // wait for each of hundreds of messages.
                 con.stuck.set(true);
                 return Ok(());
             }
-            // Room comes with completions; receives among them are given up.
+            // Completions make room; receives among them are given up.
             while con.id.poll()?.is_some() {}
         }
     }
@@ -546,7 +546,7 @@ impl Rogue<'_> {
         }
     }
 
-    /// Zeros for a read.
+    /// Sends zeros for a read.
     fn data(&mut self, uuid: [u8; 16], cid: u16, desc: SgDesc, to: DataTo) -> Result<()> {
         let mut len = desc.len;
         let mut at = Remote {
@@ -605,10 +605,10 @@ impl Rogue<'_> {
     }
 }
 
-/// A request as far as a rogue cares.
+/// The parts of a request that a rogue uses.
 struct Request {
     buf_id: u16,
-    /// Where its data is wanted.
+    /// Destination of the data.
     read: Option<SgDesc>,
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Servers that are not as they should be, for the client under test.
+//! Servers that misbehave, for the client under test.
 //!
-//! Each case says what to do with a request to connect and with the question for chunks. A round
-//! is one attempt of a client, which begins with its connection 0; what is expected is that the
-//! client gives up by itself.
+//! Each case has an action for a request to connect and one for the question for chunks. A round is
+//! one attempt of a client, which starts with its connection 0. The client has to give up by
+//! itself.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
     verbs::{Channel, Domain, Event, EventKind, Id, Mr, QueueSize},
 };
 
-/// How long one look for events takes at most.
+/// Longest wait for events at a time.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Pending requests to connect.
@@ -35,36 +35,36 @@ const BACKLOG: i32 = 64;
 /// Sizes of the queues; a client under test is not expected to send much.
 const QUEUES: QueueSize = QueueSize { send: 16, recv: 16 };
 
-/// What the server offers if nothing else is said.
+/// The default offer of the server.
 fn offer() -> Result<[u8; ConnAccept::SIZE]> {
     let geometry =
         Geometry::server(64, 128 << 10, 4096).map_err(|e| anyhow!("offer: {}", e.as_str()))?;
     Ok(geometry.to_accept(true).to_bytes())
 }
 
-/// What to do with a request to connect.
+/// The action for a request to connect.
 #[derive(Clone, Copy)]
 enum OnConnect {
     /// Refuse without a reason.
     Refuse,
     /// Refuse with an error number.
     Reject(i32),
-    /// Accept, with this message changed.
+    /// Accept, with a changed message.
     Accept(fn(&mut [u8; ConnAccept::SIZE])),
-    /// Accept with only so many bytes of the message.
+    /// Accept with only this many bytes of the message.
     AcceptShort(usize),
-    /// Say nothing.
+    /// Do not answer.
     Ignore,
 }
 
 /// A case.
 pub struct Case {
-    /// How it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its description.
     pub about: &'static str,
     on_connect: OnConnect,
-    /// The client is expected to ask for chunks.
+    /// Whether the client is expected to ask for chunks.
     wants_info: bool,
 }
 
@@ -179,17 +179,17 @@ fn put32(msg: &mut [u8; ConnAccept::SIZE], off: usize, value: u32) {
     msg[off..off + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// What to run.
+/// The parameters of a run.
 pub struct Job<'a> {
-    /// Where to listen.
+    /// Address to listen at.
     pub addr: SocketAddr,
-    /// Which case.
+    /// Name of the case.
     pub case: &'a str,
-    /// How many rounds.
+    /// Number of rounds.
     pub count: u32,
-    /// How long they may take.
+    /// Limit on the time of all rounds.
     pub timeout: Duration,
-    /// File to make when listening.
+    /// File to make once the server listens.
     pub ready: Option<&'a Path>,
 }
 
@@ -198,7 +198,7 @@ struct Con {
     id: Id,
     cid: u16,
     since: Instant,
-    /// Memory of the message expected on connection 0.
+    /// Memory for the message expected on connection 0.
     info: Option<Rc<Mr>>,
 }
 
@@ -269,7 +269,7 @@ impl Server<'_> {
                 let ms = con.since.elapsed().as_millis();
                 self.report.got(format!("{what} after {ms} ms"));
                 if let Some(con) = self.cons.remove(&event.key) {
-                    // It may be half gone, that is no failure of anybody.
+                    // It may be half gone, which is no failure.
                     let _ = con.id.disconnect();
                     self.rounds += u32::from(con.cid == 0);
                 }
@@ -355,7 +355,7 @@ impl Server<'_> {
         self.cons.insert(con.id.key(), con);
     }
 
-    /// Looks for messages.
+    /// Checks for messages.
     fn poll(&mut self) -> Result<()> {
         for con in self.cons.values_mut() {
             let Some(mr) = &con.info else { continue };

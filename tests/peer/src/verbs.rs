@@ -2,10 +2,10 @@
 
 //! Connections, queue pairs and memory, as far as the cases need them.
 //!
-//! All `unsafe` of the program is in here. All types are bound to the thread that made them; the
-//! libraries may be used by several threads, each with objects of its own. Whatever an object
-//! needs is held by it, so they go in the right order; the device may write to registered memory at
-//! any time, which is why that is only ever copied from and to.
+//! This file and its modules have all `unsafe` code of the program. All types are bound to the
+//! thread that made them; several threads may use the libraries, each with its own objects. An
+//! object holds everything that it needs, so that objects are freed in the right order. The device
+//! may write to registered memory at any time, so this memory is only copied from and to.
 
 use std::{
     cell::{Cell, RefCell},
@@ -42,10 +42,10 @@ mod raw {
     include!(concat!(env!("OUT_DIR"), "/raw.rs"));
 }
 
-/// How long to sleep between looks at a completion queue.
+/// Pause between polls of a completion queue.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
-/// Repeats of an unacknowledged message, and of one the receiver was not ready for (7: for ever).
+/// Retries of an unacknowledged message, and of one without a receive (7: for ever).
 const RETRY: u8 = 7;
 
 /// The result of a call that returns -1 and sets errno.
@@ -121,7 +121,7 @@ pub struct QueueSize {
 /// Completion queue and domain of a queue pair.
 struct Queue {
     cq: NonNull<raw::ibv_cq>,
-    /// Memory the device may use as long as there is the queue pair.
+    /// Memory that the device may use as long as the queue pair exists.
     used: RefCell<Vec<Rc<Mr>>>,
     sends: Cell<u64>,
     _domain: Rc<Domain>,
@@ -129,12 +129,12 @@ struct Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: the queue pair is destroyed before, see `Id::drop`.
+        // SAFETY: The queue pair is destroyed before, see `Id::drop`.
         unsafe { raw::ibv_destroy_cq(self.cq.as_ptr()) };
     }
 }
 
-/// A connection, or what becomes one, or what listens for them.
+/// A connection, also one in the making, or a listener.
 pub struct Id {
     raw: NonNull<raw::rdma_cm_id>,
     queue: Option<Queue>,
@@ -142,10 +142,10 @@ pub struct Id {
 }
 
 impl Id {
-    /// A new one.
+    /// Makes a new one.
     pub fn new(channel: &Rc<Channel>) -> Result<Self> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the channel is alive and will be as long as the id, `raw` is writable.
+        // SAFETY: The channel is alive and will be as long as the id, `raw` is writable.
         let ret = unsafe {
             raw::rdma_create_id(
                 channel.raw.as_ptr(),
@@ -162,36 +162,36 @@ impl Id {
         })
     }
 
-    /// What events call this connection.
+    /// The key that events use for this connection.
     pub fn key(&self) -> usize {
         self.raw.addr().get()
     }
 
-    /// Where its events arrive.
+    /// The channel of its events.
     pub fn channel(&self) -> &Rc<Channel> {
         &self.channel
     }
 
-    /// Takes this address.
+    /// Binds to an address.
     pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         let mut addr = SockAddr::new(addr);
-        // SAFETY: the id is alive, and the address for as long as the call.
+        // SAFETY: The id is alive, and the address for as long as the call.
         let ret = unsafe { raw::rdma_bind_addr(self.raw.as_ptr(), addr.as_ptr()) };
         check(ret, "rdma_bind_addr")
     }
 
-    /// Waits for connections at this address.
+    /// Listens for connections at an address.
     pub fn listen(&self, addr: SocketAddr, backlog: i32) -> Result<()> {
         self.bind(addr)?;
-        // SAFETY: the id is alive.
+        // SAFETY: The id is alive.
         let ret = unsafe { raw::rdma_listen(self.raw.as_ptr(), backlog) };
         check(ret, "rdma_listen")
     }
 
-    /// Starts to look for the way to an address.
+    /// Starts to resolve an address.
     pub fn resolve_addr(&self, addr: SocketAddr, timeout: Duration) -> Result<()> {
         let mut addr = SockAddr::new(addr);
-        // SAFETY: the id is alive, and the address for as long as the call; the source address
+        // SAFETY: The id is alive, and the address for as long as the call; the source address
         // may be left to the library.
         let ret = unsafe {
             raw::rdma_resolve_addr(
@@ -204,39 +204,39 @@ impl Id {
         check(ret, "rdma_resolve_addr")
     }
 
-    /// Starts to look for the route.
+    /// Starts to resolve the route.
     pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
-        // SAFETY: the id is alive.
+        // SAFETY: The id is alive.
         let ret = unsafe { raw::rdma_resolve_route(self.raw.as_ptr(), millis(timeout)) };
         check(ret, "rdma_resolve_route")
     }
 
-    /// The protection domain for the device of this connection.
+    /// Makes a protection domain for the device of this connection.
     pub fn new_domain(&self) -> Result<Rc<Domain>> {
-        // SAFETY: the id is alive.
+        // SAFETY: The id is alive.
         let verbs = unsafe { self.raw.as_ref() }.verbs;
         if verbs.is_null() {
             bail!("the connection has no device yet");
         }
-        // SAFETY: librdmacm keeps the device open until the program ends.
+        // SAFETY: Librdmacm keeps the device open until the program ends.
         let raw = unsafe { raw::ibv_alloc_pd(verbs) };
         Ok(Rc::new(Domain {
             raw: check_ptr(raw, "ibv_alloc_pd")?,
         }))
     }
 
-    /// Gives the connection a queue pair.
+    /// Makes a queue pair for the connection.
     pub fn create_qp(&mut self, domain: &Rc<Domain>, size: QueueSize) -> Result<()> {
         if self.queue.is_some() {
             bail!("there is a queue pair already");
         }
-        // SAFETY: the id is alive.
+        // SAFETY: The id is alive.
         let verbs = unsafe { self.raw.as_ref() }.verbs;
-        // Soft RoCE rounds each queue up to a power of two: nearly twice as many may be under way.
+        // Soft RoCE rounds each queue up to a power of two: nearly twice as many may be in flight.
         let entries = i32::try_from(2 * (size.send + size.recv)).context("size of a queue")?;
-        // SAFETY: the device is open, see `new_domain`; no channel, no context, vector 0.
+        // SAFETY: The device is open, see `new_domain`; no channel, no context, vector 0.
         let cq = unsafe { raw::ibv_create_cq(verbs, entries, ptr::null_mut(), ptr::null_mut(), 0) };
-        // From here on dropping destroys it.
+        // From here on dropping it destroys it.
         let queue = Queue {
             cq: check_ptr(cq, "ibv_create_cq")?,
             used: RefCell::new(Vec::new()),
@@ -257,7 +257,7 @@ impl Id {
             sq_sig_all: 1,
             ..Default::default()
         };
-        // SAFETY: all objects are alive, and the completion queue outlives the queue pair.
+        // SAFETY: All objects are alive, and the completion queue outlives the queue pair.
         let ret = unsafe { raw::rdma_create_qp(self.raw.as_ptr(), domain.raw.as_ptr(), &mut attr) };
         check(ret, "rdma_create_qp")?;
         self.queue = Some(queue);
@@ -277,24 +277,24 @@ impl Id {
     /// Asks the other side to connect.
     pub fn connect(&self, private: &[u8]) -> Result<()> {
         let mut param = Self::param(private)?;
-        // SAFETY: the id is alive, and the private data for as long as the call.
+        // SAFETY: The id is alive, and the private data for as long as the call.
         let ret = unsafe { raw::rdma_connect(self.raw.as_ptr(), &mut param) };
         check(ret, "rdma_connect")
     }
 
-    /// Asks to connect without anything to connect: an agreement is not confirmed.
+    /// Asks to connect without a queue pair: an acceptance is not confirmed.
     pub fn connect_without_qp(&self, private: &[u8], number: u32) -> Result<()> {
         let mut param = Self::param(private)?;
         param.qp_num = number;
-        // SAFETY: the id is alive, and the private data for as long as the call.
+        // SAFETY: The id is alive, and the private data for as long as the call.
         let ret = unsafe { raw::rdma_connect(self.raw.as_ptr(), &mut param) };
         check(ret, "rdma_connect")
     }
 
-    /// Agrees to a connection.
+    /// Accepts a connection.
     pub fn accept(&self, private: &[u8]) -> Result<()> {
         let mut param = Self::param(private)?;
-        // SAFETY: the id is alive, and the private data for as long as the call.
+        // SAFETY: The id is alive, and the private data for as long as the call.
         let ret = unsafe { raw::rdma_accept(self.raw.as_ptr(), &mut param) };
         check(ret, "rdma_accept")
     }
@@ -302,14 +302,14 @@ impl Id {
     /// Refuses a connection.
     pub fn reject(&self, private: &[u8]) -> Result<()> {
         let len = u8::try_from(private.len()).context("private data")?;
-        // SAFETY: the id is alive, and the private data for as long as the call.
+        // SAFETY: The id is alive, and the private data for as long as the call.
         let ret = unsafe { raw::rdma_reject(self.raw.as_ptr(), private.as_ptr().cast(), len) };
         check(ret, "rdma_reject")
     }
 
     /// Ends the connection.
     pub fn disconnect(&self) -> Result<()> {
-        // SAFETY: the id is alive.
+        // SAFETY: The id is alive.
         let ret = unsafe { raw::rdma_disconnect(self.raw.as_ptr()) };
         check(ret, "rdma_disconnect")
     }
@@ -321,14 +321,14 @@ impl Id {
 
     fn queue(&self) -> Result<(&Queue, &raw::ibv_qp)> {
         let queue = self.queue.as_ref().context("there is no queue pair")?;
-        // SAFETY: the id is alive.
+        // SAFETY: The id is alive.
         let qp = unsafe { self.raw.as_ref() }.qp;
-        // SAFETY: made together with the queue, and goes with the id.
+        // SAFETY: The queue pair was made together with the queue, and is destroyed with the id.
         let qp = unsafe { qp.as_ref() }.context("there is no queue pair")?;
         Ok((queue, qp))
     }
 
-    /// Gives the device a place for the next message.
+    /// Posts memory for the next message.
     pub fn post_recv(&self, token: u64, slice: Option<Slice<'_>>) -> Result<()> {
         let (queue, qp) = self.queue()?;
         let mut sge = slice.as_ref().map(|s| s.sge(queue)).transpose()?;
@@ -339,14 +339,14 @@ impl Id {
             ..Default::default()
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: contexts live as long as their queue pairs.
+        // SAFETY: Contexts live as long as their queue pairs.
         let post = unsafe { (*qp.context).ops.post_recv }.context("no post_recv")?;
-        // SAFETY: queue pair and work request are valid; the memory is held by `queue`.
+        // SAFETY: Queue pair and work request are valid; the memory is held by `queue`.
         let ret = unsafe { post(ptr::from_ref(qp).cast_mut(), &mut wr, &mut bad) };
         check_errno(ret, "ibv_post_recv")
     }
 
-    /// Has the device do something; returns the token of its completion.
+    /// Posts an operation; returns the token of its completion.
     pub fn post_send(&self, op: Send, slice: Option<Slice<'_>>) -> Result<u64> {
         let (queue, qp) = self.queue()?;
         let token = SEND_TOKEN | queue.sends.get();
@@ -378,9 +378,9 @@ impl Id {
             };
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: contexts live as long as their queue pairs.
+        // SAFETY: Contexts live as long as their queue pairs.
         let post = unsafe { (*qp.context).ops.post_send }.context("no post_send")?;
-        // SAFETY: queue pair and work request are valid; the memory is held by `queue`.
+        // SAFETY: Queue pair and work request are valid; the memory is held by `queue`.
         let ret = unsafe { post(ptr::from_ref(qp).cast_mut(), &mut wr, &mut bad) };
         check_errno(ret, "ibv_post_send")?;
         Ok(token)
@@ -390,15 +390,15 @@ impl Id {
     pub fn poll(&self) -> Result<Option<Completion>> {
         let (queue, qp) = self.queue()?;
         let mut wc = raw::ibv_wc::default();
-        // SAFETY: contexts live as long as their queue pairs.
+        // SAFETY: Contexts live as long as their queue pairs.
         let poll = unsafe { (*qp.context).ops.poll_cq }.context("no poll_cq")?;
-        // SAFETY: the completion queue is alive, there is room for one completion.
+        // SAFETY: The completion queue is alive, there is room for one completion.
         match unsafe { poll(queue.cq.as_ptr(), 1, &mut wc) } {
             0 => return Ok(None),
             1 => {}
             _ => bail!("ibv_poll_cq failed"),
         }
-        // SAFETY: a plain number in both members; whether it is this one, the flags tell.
+        // SAFETY: Both members are plain numbers; the flags tell whether it is this one.
         let imm = unsafe { wc.__bindgen_anon_1.imm_data };
         let has_imm = wc.wc_flags & raw::IBV_WC_WITH_IMM != 0;
         Ok(Some(Completion {
@@ -410,7 +410,7 @@ impl Id {
         }))
     }
 
-    /// The next completion within some time.
+    /// The next completion within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>> {
         let end = Instant::now() + timeout;
         loop {
@@ -428,15 +428,15 @@ impl Id {
 impl Drop for Id {
     fn drop(&mut self) {
         if self.queue.is_some() {
-            // SAFETY: there is a queue pair, made by `create_qp`.
+            // SAFETY: There is a queue pair, made by `create_qp`.
             unsafe { raw::rdma_destroy_qp(self.raw.as_ptr()) };
         }
-        // SAFETY: the id is ours, and events of it are acknowledged at once.
+        // SAFETY: The program owns the id, and its events are acknowledged at once.
         unsafe { raw::rdma_destroy_id(self.raw.as_ptr()) };
     }
 }
 
-/// Waiting times in the unit of the library.
+/// A time in the unit of the library.
 fn millis(time: Duration) -> i32 {
     i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
 }
@@ -444,7 +444,7 @@ fn millis(time: Duration) -> i32 {
 /// Marks tokens of sends; those of receives are up to the caller.
 const SEND_TOKEN: u64 = 1 << 63;
 
-/// What a queue pair can do.
+/// An operation of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Send {
     /// A message.
@@ -461,7 +461,7 @@ pub enum Send {
     Read(Remote),
 }
 
-/// How something ended.
+/// How an operation ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
     /// Token of the receive or send.
@@ -472,7 +472,8 @@ pub struct Completion {
     pub len: usize,
     /// The immediate value received.
     pub imm: Option<u32>,
-    /// It came with a write, whose length `len` is, and nothing was received.
+    /// Whether it came with a write; `len` is then the length of the write, and no message was
+    /// received.
     pub by_write: bool,
 }
 
@@ -482,21 +483,21 @@ impl Completion {
         self.token & SEND_TOKEN != 0
     }
 
-    /// Whether it ended well.
+    /// Whether it succeeded.
     pub fn is_ok(&self) -> bool {
         self.status == raw::IBV_WC_SUCCESS
     }
 
-    /// Whether it only ended since the connection did.
+    /// Whether it ended only because the connection did.
     pub fn is_flush(&self) -> bool {
         self.status == raw::IBV_WC_WR_FLUSH_ERR
     }
 
     /// The status in words.
     pub fn text(&self) -> String {
-        // SAFETY: any number is allowed.
+        // SAFETY: Any number is allowed.
         let text = unsafe { raw::ibv_wc_status_str(self.status) };
-        // SAFETY: a constant string.
+        // SAFETY: The function returns a constant string.
         let text = unsafe { std::ffi::CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     }

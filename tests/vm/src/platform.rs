@@ -247,10 +247,10 @@ fn tsc_khz() -> Option<u64> {
     let now = || {
         (0..100)
             .map(|_| {
-                // SAFETY: every x86-64 processor has the instruction.
+                // SAFETY: Every x86-64 processor has the instruction.
                 let before = unsafe { _rdtsc() };
                 let time = Instant::now();
-                // SAFETY: as above.
+                // SAFETY: As above.
                 let after = unsafe { _rdtsc() };
                 (after.wrapping_sub(before), before, time)
             })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clients that want more than there is for them: places, other people's data.
+//! Clients that ask for more than their share: places, other clients' data.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ fn crowd(a: &mut Attack<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Asks for much where the server's user has little to say, for every chunk: nothing but zeroes may
-/// come along.
+/// Asks for much data when the server's user returns little, for every chunk: the rest must be
+/// zeroes.
 fn leftovers(a: &mut Attack<'_>) -> Result<()> {
     let who = a.identity();
     let mut s = a.connect(&who, CONS)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests to connect that are not as they should be.
+//! Requests to connect that break the protocol.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use rand::RngCore;
 use super::{case, Attack, Case};
 use crate::proto::errno::{ECONNRESET, EEXIST, ENXIO};
 
-/// How many half-made sessions there are at a time.
+/// Number of half-made sessions at a time.
 const HALF_OPEN: usize = 64;
 
-/// How long the server gives a client for its handshake.
+/// Time that the server gives a client for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
 pub(super) const CASES: &[Case] = &[
@@ -120,7 +120,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Half-made paths are given up by the server, all of them.
+/// The server must give up all half-made paths.
 fn half_open(a: &mut Attack<'_>) -> Result<()> {
     let mut all = Vec::new();
     let begin = Instant::now();
@@ -132,7 +132,7 @@ fn half_open(a: &mut Attack<'_>) -> Result<()> {
     for s in &mut all {
         a.gone(s, HANDSHAKE + a.job.patience)?;
     }
-    // CAST: some ten thousand.
+    // CAST: Some ten thousand.
     a.report.fact("gone_ms", begin.elapsed().as_millis() as u64);
     Ok(())
 }

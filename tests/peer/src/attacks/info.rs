@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Questions for chunks that are not as they should be, and what else comes instead of one.
+//! Questions for chunks that break the protocol, and other messages in their place.
 
 use std::time::{Duration, Instant};
 
 use super::{case, Case, CONS};
 use crate::verbs::{Remote, Send};
 
-/// For how long a client that is asked may say nothing, and some room.
+/// Time for which a probed client may be silent, and a margin.
 const STILL: Duration = Duration::from_millis(1500);
 
 pub(super) const CASES: &[Case] = &[
@@ -97,7 +97,7 @@ pub(super) const CASES: &[Case] = &[
                 let who = a.named(&holder.name);
                 let mut new = a.connect(&who, CONS)?;
                 new.ask(&who.question())?;
-                // What is sent is a heartbeat, which is answered on the way.
+                // The server sends a heartbeat to the old client, which answers it here.
                 let begin = Instant::now();
                 while new.wait_gone(Duration::ZERO)?.is_none() && begin.elapsed() < a.job.patience {
                     let _ = old.answer(0, Duration::from_millis(50))?;
@@ -151,7 +151,7 @@ pub(super) const CASES: &[Case] = &[
             let who = a.identity();
             let mut s = a.connect(&who, CONS)?;
             s.post(1, Send::WriteImm(Remote::default(), 0), &[])?;
-            // There is nobody to receive it: it waits. The server must not.
+            // No client receives the message, so it waits. The server must not wait for it.
             std::thread::sleep(Duration::from_millis(300));
             s.disconnect();
             a.gone(&mut s, a.job.patience)

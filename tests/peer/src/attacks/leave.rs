@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clients that leave when they should not, or as they should not.
+//! Clients that leave at a wrong time or in a wrong way.
 
 use super::{case, Case, CONS};
 

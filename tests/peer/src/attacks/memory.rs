@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of others: chunks by other means than requests.
+//! Memory of other clients: access to chunks by other means than requests.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -106,13 +106,13 @@ pub(super) const CASES: &[Case] = &[
         let mut s = a.start_as(&who)?;
         let chunk = s.chunk(9)?;
         for cid in [1, 2, 1] {
-            // Data and answer in one.
+            // Data and answer in one message.
             let answer = s.ping(cid, 9)?;
             if !answer.by_write || s.chunk(9)?.rkey != chunk.rkey {
                 bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
             }
         }
-        // One that has changed is told.
+        // A changed key is in the answer.
         s.send_info_request(1, 9, 2 * COPY_MAX)?;
         let answer = s.answer(1, a.job.patience)?.context("no answer")?;
         let told = s.chunk(9)?.rkey != chunk.rkey;
@@ -169,7 +169,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Where a chunk begins.
+/// The whole of a chunk.
 fn whole(chunk: RemoteBuf) -> Remote {
     Remote {
         addr: chunk.addr,
@@ -177,7 +177,7 @@ fn whole(chunk: RemoteBuf) -> Remote {
     }
 }
 
-/// A second path of the session, from the next address, which the host has as well.
+/// Uses a second path of the session, from the next address, which the host has as well.
 fn sibling_key(a: &mut Attack<'_>) -> Result<()> {
     let mut who = a.identity();
     let mut first = a.start_as(&who)?;
@@ -195,10 +195,10 @@ fn sibling_key(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut first)
 }
 
-/// The key after the next: who counts has it before it is told.
+/// Uses the key after the next one: a client that counts would have it before it is sent.
 fn guess_key(a: &mut Attack<'_>) -> Result<()> {
     const CHUNK: u16 = 9;
-    /// One in 255 is right by chance.
+    /// One guess in 255 is right by chance.
     const TRIES: usize = 3;
 
     let mut s = a.start()?;
@@ -225,7 +225,7 @@ fn guess_key(a: &mut Attack<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Addresses of what has a key of its own, and their keys.
+/// Addresses and keys of all memory with a key of its own.
 fn registrations(s: &Session) -> Result<Vec<RemoteBuf>> {
     let mut found: Vec<RemoteBuf> = Vec::new();
     for id in 0..s.geometry.queue_depth() {
@@ -237,7 +237,7 @@ fn registrations(s: &Session) -> Result<Vec<RemoteBuf>> {
     Ok(found)
 }
 
-/// Neither addresses nor keys follow from others: not in one path, nor from one to the next.
+/// Neither addresses nor keys follow from others: not within a path, nor from one path to the next.
 fn places(a: &mut Attack<'_>) -> Result<()> {
     let mut first = a.start()?;
     let mut second = a.start()?;
@@ -246,7 +246,7 @@ fn places(a: &mut Attack<'_>) -> Result<()> {
     all.extend(registrations(&second)?);
 
     let ids: std::collections::BTreeSet<u64> = all.iter().map(|chunk| chunk.addr).collect();
-    // What two have in common apart from the page is chance.
+    // Apart from the page offset, two addresses agree only by chance.
     let steps = all
         .windows(2)
         .filter(|w| w[1].addr.abs_diff(w[0].addr) < 1 << 32)
@@ -267,7 +267,7 @@ fn places(a: &mut Attack<'_>) -> Result<()> {
     if all.iter().any(|chunk| chunk.addr % 4096 != 0) {
         a.report.wrong("a place is inside a page");
     }
-    // A pair of keys says nothing.
+    // A single pair of equal keys proves nothing.
     if all.len() > 16 && keys > all.len() / 4 {
         a.report.wrong(format!(
             "{keys} of {} keys follow the one before",
@@ -278,19 +278,19 @@ fn places(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut first)
 }
 
-/// A disk with nothing but zeroes, each of whose requests takes a second.
+/// A disk with only zeroes, each of whose requests takes a second.
 const SLOW_DISK: &[u8] = b"/dev/nullb1";
 
-/// How many reads and writes it has.
+/// Number of reads and writes that the disk has in flight.
 const SLOW_INFLIGHT: &str = "/sys/block/nullb1/inflight";
 
 /// Types of RNBD's messages.
 const RNBD_OPEN: u16 = 2;
 const RNBD_IO: u16 = 4;
 
-/// The message to RNBD for a read of `len` bytes of the slow disk, which this opens.
+/// Makes the message to RNBD for a read of `len` bytes of the slow disk, which this opens.
 fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
-    // Type, mode of access (to read: another session may still have it), name.
+    // Type, access mode (read, as another session may still have the disk), name.
     let mut open = [0; 264];
     open[..2].copy_from_slice(&RNBD_OPEN.to_le_bytes());
     open[4] = 0;
@@ -311,7 +311,7 @@ fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
     Ok(io)
 }
 
-/// Waits until the slow disk has a read, or has none.
+/// Waits until the slow disk has a read, or none.
 fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
     let end = Instant::now() + a.job.patience;
     while std::fs::read_to_string(SLOW_INFLIGHT)?
@@ -327,7 +327,7 @@ fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the client writes meanwhile must not come back as what the disk has read.
+/// Data that the client writes meanwhile must not come back as data that the disk has read.
 fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     let mut s = a.start()?;
     let io = slow_read(a, &mut s, COPY_MAX)?;
@@ -336,7 +336,7 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     let to = whole(chunk);
     s.post(1, Send::Write(to), &[0x5a; COPY_MAX])?;
     s.send_read(1, 5, &io, COPY_MAX)?;
-    // The disk has copied what it reads when it has taken the request, which it then keeps.
+    // The disk has copied its data when it has taken the request, which it then keeps.
     disk_has(a, "1")?;
     if s.answer(1, Duration::ZERO)?.is_some() {
         bail!("the disk is not slow");
@@ -355,15 +355,16 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut s)
 }
 
-/// The answer has the chunk's key made valid. On another connection the invalidation must not come
-/// before that, whoever lets the answer wait: it would fail here, and on other devices leave the
+/// The answer makes the chunk's key valid. On another connection the invalidation must not come
+/// before that, even if the answer has to wait: it would fail here, and on other devices leave the
 /// key valid while the user has the chunk.
 fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
-    /// Its answer is behind those that find no receive, with more than is copied.
+    /// Its answer waits behind those that find no receive. It has more data than is copied.
     const CHUNK: u16 = 8;
     const LEN: usize = 2 * COPY_MAX;
-    /// Each of their answers is two packets. Soft RoCE registers what is behind a message that it
-    /// has to send again, twice, and fails over that, unless 128 packets keep it from getting there.
+    /// Each of their answers is two packets. If soft RoCE has to send a message again, it registers
+    /// the memory of the messages behind it twice, and fails over that, unless 128 packets stop it
+    /// before.
     const OTHERS: core::ops::Range<u16> = 10..80;
     let who = a.identity();
     let mut s = Session::connect(a.job.addr, &who, a.job.patience)?;
@@ -372,7 +373,7 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
         s.con(cid)?.post_recvs()?;
     }
     let io = slow_read(a, &mut s, LEN)?;
-    // Its key has been invalidated when the disk has it, so that this is not what waits.
+    // The disk has the request, so its key has been invalidated, and that is not what waits.
     s.send_read(1, CHUNK, &io, LEN)?;
     disk_has(a, "1")?;
     for chunk in OTHERS {
@@ -380,7 +381,7 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
     }
     disk_has(a, "0")?;
     std::thread::sleep(a.job.patience / 50);
-    // Its message is still there; what is written goes to a chunk that is free.
+    // Its message is still there; the write goes to a chunk that is free.
     s.send_read_by(2, 0, CHUNK, &[0; 32], LEN)?;
     if let Some(answer) = s.answer(2, a.job.patience / 5)? {
         bail!("{answer:?} before the key could be invalidated");
@@ -399,8 +400,9 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut s)
 }
 
-/// The device may refuse, or the server's, or the read may never be sent as the server offers no
-/// resources for it: all is well but data. What is read would be in place of what is there.
+/// The device may refuse the read, or the server's device, or it may never be sent as the server
+/// offers no resources for it. Any result but data is right. Data would overwrite the pattern in
+/// memory.
 fn read_directly(a: &mut Attack<'_>) -> Result<()> {
     const LEN: usize = 64;
 
@@ -414,7 +416,7 @@ fn read_directly(a: &mut Attack<'_>) -> Result<()> {
             return a.alive(&mut s);
         }
     };
-    // Earlier ones may still be to come.
+    // Completions of earlier sends may still come.
     loop {
         match s.con(1)?.id.wait(Duration::from_secs(1))? {
             Some(done) if done.token != token => continue,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values, requests, messages and heartbeats that are not as they should be, once a path is up.
+//! Values, requests, messages and heartbeats that break the protocol, on a path that is up.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::{
     verbs::{Remote, Send},
 };
 
-/// Messages of a flood.
+/// Number of messages of a flood.
 const FLOOD: usize = 3000;
 
 pub(super) const CASES: &[Case] = &[
@@ -182,10 +182,10 @@ pub(super) const CASES: &[Case] = &[
         for cid in [1, 2, 1, 2] {
             s.post(cid, Send::WriteImm(Remote::default(), imm), &[])?;
         }
-        // The first one may have its answer.
+        // The first request may get its answer.
         a.gone(&mut s, a.job.patience)
     }),
-    // Messages where none are expected.
+    // Messages on connections that expect none.
     case("send-on-io", "sends a message on an IO connection", |a| {
         a.send(1, Send::Msg, &[0; 16])
     }),
@@ -244,7 +244,7 @@ fn write_msg(usr_len: u16) -> Vec<u8> {
 /// A read message.
 fn read_msg(usr_len: u16, flags: u16, descs: &[[u8; 16]]) -> Vec<u8> {
     let mut msg = Vec::new();
-    // No more than a few.
+    // There are only a few.
     for field in [3, usr_len, flags, descs.len() as u16] {
         msg.extend(field.to_le_bytes());
     }
@@ -252,7 +252,7 @@ fn read_msg(usr_len: u16, flags: u16, descs: &[[u8; 16]]) -> Vec<u8> {
     msg
 }
 
-/// A descriptor of that length for our memory.
+/// A descriptor with length `len` for the client's memory.
 fn desc(s: &Session, len: u32) -> [u8; 16] {
     let to = s.read_desc(len).unwrap_or_default();
     let mut raw = [0; 16];
@@ -262,7 +262,7 @@ fn desc(s: &Session, len: u32) -> [u8; 16] {
     raw
 }
 
-/// That many bytes of data or user message, then a message.
+/// `len` bytes of data or user message, then a message.
 fn with_user(len: usize, msg: &[u8]) -> Vec<u8> {
     let mut all = vec![0xa5; len];
     all.extend(msg);
@@ -301,7 +301,7 @@ fn hb_flood(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut s)
 }
 
-/// While [`ANSWERS`] wait for room, the server does not make another one.
+/// While [`ANSWERS`] answers wait for room, the server does not make another one.
 fn hb_unread(a: &mut Attack<'_>) -> Result<()> {
     /// Fewer than the queue has room for.
     const COUNT: usize = 200;
@@ -336,7 +336,7 @@ fn hb_unread(a: &mut Attack<'_>) -> Result<()> {
         acks += usize::from(value == Some(Imm::HbAck));
     }
     a.report.fact("acks", acks);
-    // Those that waited. When they had gone nothing came any more.
+    // The answers that waited. After them no more came.
     if !(1..=ANSWERS as usize).contains(&acks) {
         a.report.wrong(format!("{acks} answers"));
     }

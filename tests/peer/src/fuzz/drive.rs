@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Does what a script says, and looks at what becomes of it.
+//! Executes a script, and checks the result.
 
 use std::{
     collections::HashMap,
@@ -21,49 +21,49 @@ use crate::{
     verbs::{Channel, Domain, Event, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
 
-/// How long addresses and routes may take to resolve.
+/// Time that resolving addresses and routes may take.
 const RESOLVE: Duration = Duration::from_secs(10);
 
-/// How long one look for events takes at most.
+/// Longest wait for events at a time.
 const TICK: Duration = Duration::from_millis(2);
 
 /// Sizes of the queues.
 const QUEUES: QueueSize = QueueSize { send: 96, recv: 48 };
 
-/// Receives of each connection, and their size; the answer with the chunks has a place of its own.
+/// Receives of each connection, and their size; the answer with the chunks has memory of its own.
 const RECVS: usize = 32;
 const RECV_SIZE: usize = 64;
 const INFO_TOKEN: u64 = 1 << 32;
 
-/// Connections a script can have.
+/// Maximum number of connections of a script.
 const LINKS: usize = 48;
 
 /// Memory of the attacker in bytes.
 const TX_SIZE: usize = 256 << 10;
 const RX_SIZE: usize = 64 << 10;
 
-/// Chunks of other sessions that are remembered.
+/// Number of chunks of other sessions that are remembered.
 const FOREIGN: usize = 64;
 
-/// What became of a session.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// The server let nothing happen: no connection was made.
+    /// The server refused everything: no connection was made.
     Refused,
-    /// The same, as a quota was used up.
+    /// The same, because a quota was used up.
     OverQuota,
-    /// Connections were there, chunks were not.
+    /// Connections were made, chunks were not received.
     Unfinished,
-    /// It was up, and the server ended it.
+    /// The path was up, and the server ended it.
     Closed,
-    /// It was up, and still was at the end.
+    /// The path was up, and still was at the end.
     Served,
-    /// It was up, and the attacker broke its own connections.
+    /// The path was up, and the attacker broke its own connections.
     Broken,
 }
 
 impl End {
-    /// A name for the result.
+    /// The name in the result.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -87,12 +87,12 @@ enum State {
 struct Link {
     id: Id,
     state: State,
-    /// Something the attacker sent cannot be done, so nothing after it is done either.
+    /// The attacker sent something that cannot be executed, so nothing after it is executed either.
     broken: bool,
     recv_at: usize,
 }
 
-/// Who does scripts, one after the other, with memory that is made once.
+/// Executes scripts, one after the other, with memory that is allocated once.
 pub struct Worker {
     addr: SocketAddr,
     patience: Duration,
@@ -110,7 +110,7 @@ struct Memory {
 }
 
 impl Worker {
-    /// Somebody who did nothing yet.
+    /// A worker before its first script.
     pub fn new(addr: SocketAddr, patience: Duration) -> Self {
         Self {
             addr,
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// Does it. An error is a failure of the server, or of this program.
+    /// Executes a script. An error is a failure of the server, or of this program.
     pub fn run(&mut self, script: &Script) -> Result<End> {
         let mut session = Session {
             channel: Channel::new()?,
@@ -141,7 +141,7 @@ impl Worker {
         let end = session.settle(script)?;
         if script.polite {
             for link in &session.links {
-                // It may be gone, that is no failure of anybody.
+                // It may be gone already, which is no failure.
                 let _ = link.id.disconnect();
             }
         }
@@ -175,14 +175,14 @@ impl Worker {
 }
 
 struct Session<'a> {
-    // Connections go before their channel.
+    // Connections are dropped before their channel.
     links: Vec<Link>,
     channel: Rc<Channel>,
     geometry: Option<Geometry>,
     new_rkey: bool,
     chunks: Vec<RemoteBuf>,
     stale: Vec<RemoteBuf>,
-    /// Chunks that were answered for, and with which error number, 0 or negative.
+    /// Chunks with an answer, and its error number, 0 or negative.
     answers: HashMap<u32, i32>,
     tx_next: usize,
     over_quota: bool,
@@ -213,7 +213,7 @@ impl Session<'_> {
                 }
             }
             Step::Destroy(n) => {
-                // The others keep their numbers; who is asked for is nobody.
+                // The other connections keep their numbers. Asking for this one finds nothing.
                 if let Some(link) = self.links.get_mut(usize::from(*n)) {
                     link.state = State::Gone;
                     link.id = Id::new(&self.channel)?;
@@ -289,7 +289,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits for that event of a connection that is being made.
+    /// Waits for an event of a connection that is being made.
     fn expect(&mut self, id: &Id, kind: EventKind) -> Result<()> {
         let end = Instant::now() + 2 * RESOLVE;
         while Instant::now() < end {
@@ -333,7 +333,7 @@ impl Session<'_> {
         self.links[n].state = state;
     }
 
-    /// Takes what has arrived, after waiting for events so long.
+    /// Handles what has arrived, after waiting for events for `wait`.
     fn pump(&mut self, wait: Duration) -> Result<()> {
         let mut wait = wait;
         while let Some(event) = self.channel.next(wait)? {
@@ -392,7 +392,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The chunks were told.
+    /// Handles the message with the chunks.
     fn info(&mut self, len: usize) -> Result<()> {
         let geometry = self.geometry.context("chunks without an offer")?;
         let mr = &self.worker.memory.as_ref().context("no memory")?.info;
@@ -434,7 +434,8 @@ impl Session<'_> {
             };
             self.post(n, op, &data)?;
             if matches!(op, Send::Read(_)) {
-                // The server has no resources for reads: it may never be sent, nor what follows.
+                // The server has no resources for reads: neither it nor later operations may ever
+                // be sent.
                 self.links[n].broken = true;
             }
         }
@@ -463,7 +464,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sends what the server has to answer: a read of RNBD's greeting.
+    /// Sends a request that the server must answer: a read of RNBD's greeting.
     fn ping(&mut self, n: usize, buf_id: u16) -> Result<()> {
         let size = RNBD_SESS_INFO_SIZE;
         let mut greeting = [0; RNBD_SESS_INFO_SIZE];
@@ -490,11 +491,11 @@ impl Session<'_> {
         self.post(n, Send::WriteImm(to, imm), &msg)
     }
 
-    /// The server has to answer or to end the path, and both in time.
+    /// The server must answer or end the path, both in time.
     fn settle(&mut self, script: &Script) -> Result<End> {
         self.pump(Duration::ZERO)?;
         if self.chunks.is_empty() {
-            // Whatever else it has in mind, the server cannot know. Quotas are for all.
+            // The server cannot know the attacker's later intentions. Quotas hold for all clients.
             if script.expect == Expect::Served || (script.starts_well && !self.over_quota) {
                 bail!("an honest question for chunks was not answered");
             }
@@ -516,7 +517,7 @@ impl Session<'_> {
             return Ok(End::Closed);
         }
 
-        // The first connections are the path that was complete.
+        // The first connections are those of the complete path.
         let depth = self.chunks.len() as u16;
         let mut broken = false;
         for n in 1..self.links.len().min(2) {
@@ -524,8 +525,8 @@ impl Session<'_> {
             if self.alive(n) {
                 self.ping(n, buf_id)?;
             }
-            // An error may be the answer to what the attack itself asked of that chunk: then there
-            // is another one to come.
+            // An error may be the answer to the attack's own request for that chunk: then there is
+            // another one to come.
             while self.alive(n) && self.answers.get(&u32::from(buf_id)) != Some(&0) {
                 if Instant::now() >= end {
                     match self.answers.get(&u32::from(buf_id)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fields of what a client sends, and numbers to put into them.
+//! The fields of a client's messages, and numbers to put into them.
 
-/// A field of a message: where it is, and how many bytes it has.
+/// A field of a message: its offset and length in bytes.
 pub type Field = (usize, usize);
 
 /// The fields of a request to connect.
@@ -21,14 +21,14 @@ pub const CONN_REQ: &[Field] = &[
     (46, 4),
     (50, 6),
 ];
-/// Those of the question for chunks.
+/// The fields of the question for chunks.
 pub const INFO_REQ: &[Field] = &[(0, 2), (2, 255), (257, 15)];
-/// Those of a request to write, from the begin of its message.
+/// The fields of a request to write, from the start of its message.
 pub const WRITE: &[Field] = &[(0, 2), (2, 2)];
-/// Those of a request to read.
+/// The fields of a request to read.
 pub const READ: &[Field] = &[(0, 2), (2, 2), (4, 2), (6, 2), (8, 8), (16, 4), (20, 4)];
 
-/// Numbers that tend to be limits of something.
+/// Numbers that are often limits.
 pub const LIMITS: &[u64] = &[
     0,
     1,

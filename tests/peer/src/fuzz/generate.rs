@@ -2,7 +2,7 @@
 
 //! Makes scripts out of random numbers.
 //!
-//! A script depends on nothing but seed and index, so whatever one of them did can be done again.
+//! A script depends only on seed and index, so any of them can be repeated.
 
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,13 +12,13 @@ use super::script::{Expect, Script};
 mod kinds;
 mod message;
 
-/// One in so many sessions is an honest one: the server has to go on serving.
+/// One in this many sessions is honest: the server must go on serving.
 pub const HONEST: u64 = 40;
 
-/// How many sessions and paths there are that more than one attacker claims to be.
+/// Number of sessions and paths that more than one attacker claims.
 const CLAIMED: u64 = 3;
 
-/// Kinds of attacks, and how often they come.
+/// Kinds of attacks, and their weights.
 const KINDS: &[(&str, u32)] = &[
     ("connect", 14),
     ("join", 10),
@@ -38,7 +38,7 @@ struct Generator {
     index: u64,
 }
 
-/// Who a script says it is.
+/// The identity that a script claims.
 #[derive(Clone)]
 struct Who {
     session: [u8; 16],
@@ -49,7 +49,7 @@ struct Who {
     name: Vec<u8>,
 }
 
-/// The script of that number.
+/// The script with this number.
 pub fn script(seed: u64, index: u64) -> Script {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(index);
@@ -102,7 +102,7 @@ impl Generator {
         "request"
     }
 
-    /// Somebody nobody else is.
+    /// An identity that no other attacker has.
     fn who(&mut self) -> Who {
         let mut who = Who {
             session: [0; 16],
@@ -117,7 +117,7 @@ impl Generator {
         who
     }
 
-    /// Somebody others may claim to be at the same time.
+    /// An identity that other attackers may claim at the same time.
     fn claimed(&mut self) -> Who {
         let mut who = self.who();
         let n = self.rng.random_range(0..CLAIMED) as u8;

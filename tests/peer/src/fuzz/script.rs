@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an attacker does in one session, as a value.
+//! The attacker's actions in one session, as a value.
 //!
-//! A script says everything that does not depend on the server's answers. What does, addresses and
-//! keys, it says by name; [`View`] has what these stand for when a step is done. Nothing in here
-//! talks to anybody.
+//! A script has everything that does not depend on the server's answers. Addresses and keys do: the
+//! script names them, and [`View`] has their values when a step is executed. Nothing here
+//! communicates.
 
 use crate::proto::RemoteBuf;
 
-/// What names in a script stand for at some time.
+/// The values of a script's names at some time.
 pub struct View<'a> {
     /// Number of chunks.
     pub depth: u16,
-    /// Bytes of a chunk.
+    /// Size of a chunk in bytes.
     pub chunk_size: u32,
-    /// The chunks as they are known now.
+    /// The chunks as currently known.
     pub chunks: &'a [RemoteBuf],
-    /// The chunks with the keys they had before these.
+    /// The chunks with their previous keys.
     pub stale: &'a [RemoteBuf],
     /// Chunks of other sessions, past and present.
     pub foreign: &'a [RemoteBuf],
-    /// Memory of the attacker.
+    /// The attacker's memory.
     pub own: RemoteBuf,
 }
 
@@ -38,13 +38,13 @@ fn pick(from: &[RemoteBuf], n: u16) -> RemoteBuf {
 /// A place in the server's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addr {
-    /// This very address.
+    /// This address.
     Raw(u64),
-    /// So far from the begin of a chunk.
+    /// This far from the start of a chunk.
     Begin(u16, i64),
-    /// So far from the end of a chunk.
+    /// This far from the end of a chunk.
     End(u16, i64),
-    /// So far from the begin of a chunk of somebody else.
+    /// This far from the start of another session's chunk.
     Foreign(u16, i64),
 }
 
@@ -67,15 +67,15 @@ impl Addr {
 /// A key to memory of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// This very key.
+    /// This key.
     Raw(u32),
     /// The key of a chunk.
     Chunk(u16),
     /// The same with some bits changed.
     Xor(u16, u32),
-    /// The key a chunk had before.
+    /// The previous key of a chunk.
     Stale(u16),
-    /// The key of a chunk of somebody else.
+    /// The key of another session's chunk.
     Foreign(u16),
 }
 
@@ -95,7 +95,7 @@ impl Key {
 /// An offset within a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
-    /// From the begin.
+    /// From the start.
     Begin(u32),
     /// From the end.
     End(i32),
@@ -104,11 +104,11 @@ pub enum Off {
 /// An immediate value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// This very value.
+    /// This value.
     Raw(u32),
-    /// A request: which chunk there is, and where in it the message is.
+    /// A request in an existing chunk, with the offset of its message.
     Request(u16, Off),
-    /// A request for so many chunks beyond the last one.
+    /// A request in a chunk this far beyond the last one.
     Beyond(u16, Off),
 }
 
@@ -126,7 +126,7 @@ impl Value {
             Off::End(off) => view.chunk_size.wrapping_add_signed(off),
         };
         let bits = u32::BITS - (depth - 1).leading_zeros();
-        // What does not fit is no longer a request; there are raw values for that.
+        // A value that does not fit is no request any more; raw values cover that.
         (buf_id.wrapping_shl(28 - bits) | off) & 0x0fff_ffff
     }
 }
@@ -134,22 +134,22 @@ impl Value {
 /// A change to the bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// Puts a little endian number of some bytes, at most 8, there.
+    /// Writes a little endian number of at most 8 bytes.
     Set(usize, usize, u64),
-    /// Adds to the number that is there.
+    /// Adds to the number in place.
     Add(usize, usize, i64),
     /// Fills some bytes with a value.
     Fill(usize, usize, u8),
-    /// Turns a bit around.
+    /// Flips a bit.
     Flip(usize),
-    /// Leaves only so many bytes.
+    /// Shortens the message to this many bytes.
     Truncate(usize),
-    /// Adds so many bytes of that value.
+    /// Appends this many bytes of a value.
     Extend(usize, u8),
 }
 
 impl Mutation {
-    /// Changes the message; what is outside of it stays out of reach.
+    /// Changes the message; anything outside of it is ignored.
     pub fn apply(self, msg: &mut Vec<u8>) {
         match self {
             Self::Set(at, width, value) => put(msg, at, width, value),
@@ -188,19 +188,19 @@ fn put(msg: &mut [u8], at: usize, width: usize, value: u64) {
     }
 }
 
-/// What is sent.
+/// The bytes of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Where address and key of the attacker's memory go.
+    /// Offset at which address and key of the attacker's memory are put.
     pub own: Option<usize>,
-    /// What is changed afterwards.
+    /// Changes that follow.
     pub mutations: Vec<Mutation>,
 }
 
 impl Body {
-    /// The bytes as they are sent.
+    /// The bytes that are sent.
     pub fn get(&self, view: &View<'_>) -> Vec<u8> {
         let mut msg = self.bytes.clone();
         if let Some(at) = self.own {
@@ -214,7 +214,7 @@ impl Body {
     }
 }
 
-/// What a connection is made to do.
+/// An operation on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A message.
@@ -231,45 +231,45 @@ pub enum Op {
     Read(Addr, Key),
 }
 
-/// Something the attacker does.
+/// An action of the attacker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Asks to connect; waits for the outcome or does not.
+    /// Asks to connect; waits for the outcome, or does not.
     Connect(Body, bool),
-    /// Sends something on a connection, so many times.
+    /// Sends something on a connection, this many times.
     Send(u8, Op, Body, u16),
-    /// Waits until the chunks are known, or the path is gone, or so many milliseconds are over.
+    /// Waits until the chunks are known, the path is gone, or this many milliseconds have passed.
     Info(u32),
-    /// Looks at what arrives for some milliseconds.
+    /// Handles arriving messages for some milliseconds.
     Pause(u32),
     /// Ends a connection in an orderly way.
     Disconnect(u8),
-    /// Lets a connection vanish.
+    /// Destroys a connection without notice.
     Destroy(u8),
 }
 
-/// What has to become of the session.
+/// The required end of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Whatever the server likes, in time: it answers an honest request or ends the path.
+    /// The server decides, in time: it answers an honest request or ends the path.
     Either,
-    /// All of it works.
+    /// Everything works.
     Served,
     /// The server ends the path.
     Closed,
 }
 
-/// All of a session.
+/// The script of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// What sort of attack it is.
+    /// Kind of the attack.
     pub kind: &'static str,
-    /// What is done.
+    /// The actions.
     pub steps: Vec<Step>,
-    /// What has to become of it.
+    /// The required end.
     pub expect: Expect,
-    /// Nothing is wrong with it before the chunks are told, so they have to be.
+    /// All is right before the chunks are sent, so the server must send them.
     pub starts_well: bool,
-    /// The attacker says goodbye.
+    /// Whether the attacker disconnects in the end.
     pub polite: bool,
 }

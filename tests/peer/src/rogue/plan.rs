@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a server does once a client is connected, as a value: by name, or out of random numbers.
+//! A server's behaviour once a client is connected, as a value: by name, or random.
 
 use rand::{seq::IndexedRandom, Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -11,130 +11,131 @@ use crate::fuzz::script::Mutation;
 /// How a server treats one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Changes to what it accepts with.
+    /// Changes to its message of acceptance.
     pub accept: Vec<Mutation>,
-    /// Changes to the message that tells the chunks.
+    /// Changes to the message with the chunks.
     pub info: Vec<Mutation>,
-    /// What that message is otherwise.
+    /// How that message is sent.
     pub info_how: InfoHow,
-    /// What it says without being asked, as soon as the chunks are told.
+    /// Unasked messages, right after the chunks.
     pub unasked: Vec<Say>,
-    /// What becomes of requests, in turn, the last one for all that follow. Nothing: as it should.
+    /// Answers to requests, in turn; the last entry holds for all that follow. Empty: the right
+    /// ones.
     pub answers: Vec<Vec<Say>>,
-    /// Heartbeats are not answered.
+    /// Whether heartbeats get no answer.
     pub mute: bool,
-    /// It says that it orders copies of requests, and knows a path that comes back.
+    /// Whether it claims to order copies of requests, and to know a path that comes back.
     pub ours: bool,
-    /// What becomes of a path that comes back.
+    /// How it treats a path that comes back.
     pub memory: Memory,
 }
 
 /// Whether a server knows a path that comes back, and does not ask for a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// It does.
+    /// It knows the path.
     #[default]
     Sound,
-    /// It says once that it does not.
+    /// It claims once not to know it.
     Confused,
-    /// From the first time on it knows of none, and says nothing on any path, until it is asked for
+    /// From the first time on it knows no path, and is silent on all of them, until it is asked for
     /// a new session.
     Lost,
 }
 
-/// How chunks are told.
+/// How chunks are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InfoHow {
-    /// As they should be.
+    /// The right way.
     #[default]
     Once,
-    /// Two times.
+    /// Twice.
     Twice,
-    /// On the connection behind the right one.
+    /// On the connection after the right one.
     OtherCon,
     /// With an immediate value.
     WithValue(u32),
-    /// By a value and nothing else.
+    /// By a value alone.
     OnlyValue(u32),
-    /// And then the connection of that number ends.
+    /// Once, and then the connection with this number ends.
     ThenLeave(u16),
 }
 
-/// One thing a server says.
+/// A message or action of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Say {
-    /// The answer there should be.
+    /// The right answer.
     Right,
     /// An answer.
     Answer(Answer),
-    /// A value by a write without data, on the connection that is so many further.
+    /// A value by a write without data, on the connection that is this many further.
     Value(u16, u32),
-    /// The same with a message of zeros, that long.
+    /// The same with a message of zeros of this length.
     MsgImm(u16, u32, usize),
-    /// A message, that long.
+    /// A message of this length.
     Msg(u16, usize),
     /// A message that invalidates a key.
     Inval(u16, InvalKey),
-    /// Data for a read, and where it goes.
+    /// Data for a read, and its destination.
     Data(DataTo),
-    /// A connection ends: the one that is so many further.
+    /// Ends a connection: the one that is this many further.
     Leave(u16),
-    /// The path stays silent from now on.
+    /// Keeps the path silent from now on.
     Mute,
-    /// The same again, so many times.
+    /// The same action, this many times.
     Times(u16, Box<Say>),
 }
 
 /// An answer to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// On the connection that is so many further.
+    /// On the connection that is this many further.
     pub con: u16,
-    /// Bits that are wrong in the number of the request.
+    /// Wrong bits in the number of the request.
     pub id: u32,
     /// The error number, not negative.
     pub errno: u32,
-    /// The key is said to be invalid.
+    /// Whether it claims that the key is invalid.
     pub inval: bool,
     /// Changes to the message with the chunk's new key.
     pub body: Vec<Mutation>,
-    /// As it would be without new keys.
+    /// Whether it has the form without new keys.
     pub by_write: bool,
 }
 
 /// Which key is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalKey {
-    /// The one of the request.
+    /// The key of the request.
     Right,
-    /// The same with some bits changed.
+    /// The same key with some bits changed.
     Xor(u32),
-    /// This one.
+    /// This key.
     Raw(u32),
 }
 
-/// Where data goes.
+/// Destination of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataTo {
-    /// Where the request says, so many bytes more or less.
+    /// The destination in the request, with this many bytes more or less.
     Len(i32),
-    /// So far from there.
+    /// This far from the destination in the request.
     Off(i64),
     /// With some bits of the key changed.
     Key(u32),
 }
 
 impl Plan {
-    /// Whether there is nothing wrong with it.
+    /// Whether the plan has no fault.
     pub fn is_honest(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One in so many paths is treated well.
+/// One in this many paths is treated well.
 const HONEST: u64 = 12;
 
-/// The plan of that number.
+/// The plan with this number.
 pub fn plan(seed: u64, index: u64) -> Plan {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(index);
@@ -211,7 +212,7 @@ fn value(rng: &mut ChaCha8Rng) -> u32 {
     match rng.random_range(0..4) {
         0 => rng.random_range(0..16) << 28,
         1 => rng.random(),
-        // An answer, to somebody.
+        // An answer to some request.
         _ => (1 << 28) | ((rng.random_range(0..2) * 5) << 19) | rng.random_range(0..20),
     }
 }
@@ -259,9 +260,9 @@ fn say(rng: &mut ChaCha8Rng) -> Say {
 
 /// A case with a name.
 pub struct Named {
-    /// How it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its description.
     pub about: &'static str,
     /// The plan.
     pub plan: fn() -> Plan,
@@ -271,7 +272,7 @@ const fn named(name: &'static str, about: &'static str, plan: fn() -> Plan) -> N
     Named { name, about, plan }
 }
 
-/// Answers a few requests as it should, and then like this.
+/// A few right answers, and then these.
 fn later(say: Vec<Say>) -> Plan {
     let mut answers = vec![vec![Say::Right]; 8];
     answers.push(say);
@@ -308,7 +309,7 @@ fn answer(change: impl FnOnce(&mut Answer)) -> Say {
     Say::Answer(answer)
 }
 
-/// Servers that break the rules after they accepted.
+/// Servers that break the rules after they have accepted.
 pub const NAMED: &[Named] = &[
     named("serve", "serves", Plan::default),
     named("info-type", "tells chunks with another type", || {
@@ -348,7 +349,7 @@ pub const NAMED: &[Named] = &[
         || info(Mutation::Set(8, 8, u64::MAX - 8191)),
     ),
     named("info-key", "tells a key it does not have", || {
-        // All of them, as nobody knows which chunk comes first.
+        // All of them, as it is not known which chunk is used first.
         Plan {
             info: (0..16)
                 .map(|n| Mutation::Flip(8 * (16 + 16 * n + 2)))
@@ -376,7 +377,7 @@ pub const NAMED: &[Named] = &[
         how(InfoHow::ThenLeave(1))
     }),
     named("unasked-answer", "answers what nobody asked", || {
-        // What no read is answered with would be taken for its data.
+        // An answer without the error of all reads would be taken for the data of a read.
         unasked(answer(|a| (a.con, a.errno) = (1, READ_ERRNO)))
     }),
     named("unasked-message", "sends a message", || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to connections, and where one hears of it.
+//! Events of connections, and the channel on which they arrive.
 
 use std::{
     io,
@@ -25,15 +25,15 @@ pub enum EventKind {
     AddrResolved,
     /// The route is known.
     RouteResolved,
-    /// Somebody wants to connect to us.
+    /// A client asks to connect.
     ConnectRequest,
-    /// The other side agreed, and waits for us to say that we know.
+    /// The other side has accepted, and waits for a confirmation.
     Response,
     /// The connection is up.
     Established,
     /// The other side refused.
     Rejected,
-    /// No answer.
+    /// There was no answer.
     Unreachable,
     /// The connection is gone.
     Disconnected,
@@ -68,21 +68,21 @@ impl EventKind {
     }
 }
 
-/// An event, with all that belongs to it.
+/// An event with its data.
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// To which connection, see [`Id::key`].
+    /// The connection, see [`Id::key`].
     pub key: usize,
     /// Reason or error number.
     pub status: i32,
-    /// What the other side sent along, padded by the transport.
+    /// Data that the other side has sent along, padded by the transport.
     pub private: Vec<u8>,
-    /// The connection a [`EventKind::ConnectRequest`] is about.
+    /// The new connection of a [`EventKind::ConnectRequest`].
     pub new_id: Option<Id>,
 }
 
-/// Where events of connections arrive.
+/// The channel on which events of connections arrive.
 pub struct Channel {
     pub(super) raw: NonNull<raw::rdma_event_channel>,
 }
@@ -90,7 +90,7 @@ pub struct Channel {
 impl Channel {
     /// A channel without connections.
     pub fn new() -> Result<Rc<Self>> {
-        // SAFETY: no preconditions.
+        // SAFETY: The call has no preconditions.
         let raw = unsafe { raw::rdma_create_event_channel() };
         let channel = Rc::new(Self {
             raw: check_ptr(raw, "rdma_create_event_channel (is rdma_ucm loaded?)")?,
@@ -101,13 +101,13 @@ impl Channel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`.
+        // SAFETY: The channel lives as long as `self`.
         let fd = unsafe { self.raw.as_ref() }.fd;
-        // SAFETY: the descriptor is open as long as the channel lives.
+        // SAFETY: The descriptor is open as long as the channel lives.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// The next event, if there is one before the time is over.
+    /// The next event, if there is one within `timeout`.
     pub fn next(self: &Rc<Self>, timeout: Duration) -> Result<Option<Event>> {
         let fd = self.fd();
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
@@ -116,15 +116,15 @@ impl Channel {
         }
 
         let mut event = ptr::null_mut();
-        // SAFETY: the channel is alive, `event` is writable.
+        // SAFETY: The channel is alive, `event` is writable.
         let ret = unsafe { raw::rdma_get_cm_event(self.raw.as_ptr(), &mut event) };
         if ret != 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
             return Ok(None);
         }
         check(ret, "rdma_get_cm_event")?;
-        // SAFETY: valid until it is acknowledged below, the reference ends before.
+        // SAFETY: The event is valid until it is acknowledged below; the reference ends before.
         let copy = self.copy(unsafe { &*event });
-        // SAFETY: it came from `rdma_get_cm_event` and was not acknowledged yet.
+        // SAFETY: The event came from `rdma_get_cm_event` and has not been acknowledged yet.
         let ret = unsafe { raw::rdma_ack_cm_event(event) };
         check(ret, "rdma_ack_cm_event")?;
         Ok(Some(copy))
@@ -132,18 +132,19 @@ impl Channel {
 
     fn copy(self: &Rc<Self>, event: &raw::rdma_cm_event) -> Event {
         let kind = EventKind::new(event.event);
-        // SAFETY: all ids here are for connections, so this is the valid member; all of it may be
+        // SAFETY: All ids here are for connections, so this is the valid member; all of it may be
         // read, as the library clears the whole event first.
         let conn = unsafe { &event.param.conn };
         let private = if conn.private_data.is_null() {
             Vec::new()
         } else {
             let len = usize::from(conn.private_data_len);
-            // SAFETY: the library says so many bytes are there, until the event is acknowledged.
+            // SAFETY: The library says that this many bytes are there, until the event is
+            // acknowledged.
             unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len) }.to_vec()
         };
         let new_id = match kind {
-            // A new connection belongs to whoever takes the event.
+            // A new connection belongs to the receiver of the event.
             EventKind::ConnectRequest => NonNull::new(event.id).map(|raw| Id {
                 raw,
                 queue: None,
@@ -163,7 +164,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: all ids hold a reference, so there is none any more.
+        // SAFETY: All ids hold a reference, so none exists any more.
         unsafe { raw::rdma_destroy_event_channel(self.raw.as_ptr()) };
     }
 }

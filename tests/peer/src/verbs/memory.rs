@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Protection domains and memory that devices reach.
+//! Protection domains and memory that devices can access.
 
 use std::{
     alloc::{alloc_zeroed, dealloc, Layout},
@@ -12,12 +12,12 @@ use anyhow::{bail, Context, Result};
 
 use super::{check_ptr, raw, Queue};
 
-/// An address of the other side, and the key to it.
+/// An address of the other side, with its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
-    /// Address as the other side said it.
+    /// The address that the other side has sent.
     pub addr: u64,
-    /// Key as the other side said it.
+    /// The key that the other side has sent.
     pub rkey: u32,
 }
 
@@ -27,17 +27,17 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Memory the device may read, and others may write to through it if they know the key.
+    /// Memory that the device may read, and that other hosts may write to if they know the key.
     pub fn memory(self: &Rc<Self>, len: usize) -> Result<Rc<Mr>> {
         let layout = Layout::from_size_align(len.max(1), 4096).context("size of memory")?;
-        // SAFETY: the size is not zero.
+        // SAFETY: The size is not zero.
         let mem = unsafe { alloc_zeroed(layout) };
         let mem = check_ptr(mem, "memory")?;
         let access = raw::IBV_ACCESS_LOCAL_WRITE
             | raw::IBV_ACCESS_REMOTE_WRITE
             | raw::IBV_ACCESS_REMOTE_READ;
-        // SAFETY: the domain is alive and the memory is ours until the region is gone. Nobody
-        // has references into it.
+        // SAFETY: The domain is alive and this object owns the memory until the region is gone.
+        // There are no references into it.
         let raw = unsafe {
             raw::ibv_reg_mr(
                 self.raw.as_ptr(),
@@ -54,7 +54,7 @@ impl Domain {
                 _domain: self.clone(),
             })),
             Err(e) => {
-                // SAFETY: allocated above with this layout.
+                // SAFETY: The memory was allocated above with this layout.
                 unsafe { dealloc(mem.as_ptr(), layout) };
                 Err(e)
             }
@@ -64,7 +64,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: all that is in it holds a reference.
+        // SAFETY: All objects in the domain hold a reference, so none exists any more.
         unsafe { raw::ibv_dealloc_pd(self.raw.as_ptr()) };
     }
 }
@@ -88,14 +88,15 @@ impl Mr {
             Some(end) if end <= self.len() => {}
             _ => bail!("{len} bytes at {off} are outside of {} bytes", self.len()),
         }
-        // SAFETY: within the allocation.
+        // SAFETY: The offset is within the allocation.
         Ok(unsafe { self.mem.add(off) })
     }
 
     /// Copies into the memory.
     pub fn write(&self, off: usize, data: &[u8]) -> Result<()> {
         let to = self.range(off, data.len())?;
-        // SAFETY: checked; there are no references into the memory, so nothing overlaps.
+        // SAFETY: The range is checked; there are no references into the memory, so nothing
+        // overlaps.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
         Ok(())
     }
@@ -104,24 +105,25 @@ impl Mr {
     pub fn read(&self, off: usize, len: usize) -> Result<Vec<u8>> {
         let mut data = vec![0; len];
         let from = self.range(off, len)?;
-        // SAFETY: checked; there are no references into the memory, so nothing overlaps.
+        // SAFETY: The range is checked; there are no references into the memory, so nothing
+        // overlaps.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), data.as_mut_ptr(), len) };
         Ok(data)
     }
 
-    /// How the other side gets at offset `off`.
+    /// Address and key of offset `off` for the other side.
     pub fn remote(&self, off: usize) -> Result<Remote> {
         let addr = self.range(off, 0)?;
-        // SAFETY: the region is alive.
+        // SAFETY: The region is alive.
         let raw = unsafe { self.raw.as_ref() };
         Ok(Remote {
-            // CAST: addresses have 64 bits on all machines with RDMA.
+            // CAST: Addresses have 64 bits on all machines with RDMA.
             addr: addr.addr().get() as u64,
             rkey: raw.rkey,
         })
     }
 
-    /// A part of it.
+    /// A part of the memory.
     pub fn slice(self: &Rc<Self>, off: usize, len: usize) -> Slice<'_> {
         Slice { mr: self, off, len }
     }
@@ -129,9 +131,10 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: queue pairs that may use it hold a reference.
+        // SAFETY: Queue pairs that may use the region hold a reference, so none exists any more.
         unsafe { raw::ibv_dereg_mr(self.raw.as_ptr()) };
-        // SAFETY: allocated with this layout, and the device is done with it.
+        // SAFETY: The memory was allocated with this layout, and the device does not use it any
+        // more.
         unsafe { dealloc(self.mem.as_ptr(), self.layout) };
     }
 }
@@ -145,17 +148,17 @@ pub struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// As the device wants it; the memory stays until `queue` goes.
+    /// The form for the device; the memory stays until `queue` is gone.
     pub(super) fn sge(&self, queue: &Queue) -> Result<raw::ibv_sge> {
         let addr = self.mr.range(self.off, self.len)?;
         let mut used = queue.used.borrow_mut();
         if !used.iter().any(|mr| Rc::ptr_eq(mr, self.mr)) {
             used.push(self.mr.clone());
         }
-        // SAFETY: the region is alive.
+        // SAFETY: The region is alive.
         let raw = unsafe { self.mr.raw.as_ref() };
         Ok(raw::ibv_sge {
-            // CAST: addresses have 64 bits on all machines with RDMA.
+            // CAST: Addresses have 64 bits on all machines with RDMA.
             addr: addr.addr().get() as u64,
             length: u32::try_from(self.len).context("length of a message")?,
             lkey: raw.lkey,

@@ -13,12 +13,12 @@ use crate::fuzz::{
     script::{Addr, Body, Expect, Key, Op, Script, Step, Value},
 };
 
-/// How long attackers wait for chunks they do not count on, in milliseconds.
+/// Milliseconds that attackers wait for chunks that they do not expect to get.
 const INFO_MS: u32 = 400;
-/// The same for those who do.
+/// The same for attackers that do expect them.
 pub(super) const INFO_HONEST_MS: u32 = 60_000;
 
-/// Most messages of a flood.
+/// Maximum number of messages of a flood.
 pub(super) const FLOOD: u16 = 300;
 
 impl Generator {
@@ -29,7 +29,7 @@ impl Generator {
             .collect()
     }
 
-    /// A path that is up.
+    /// Brings up a path.
     fn start(&mut self, script: &mut Script) -> Who {
         let who = self.who();
         script.steps = Self::connect_all(&who);
@@ -53,7 +53,7 @@ impl Generator {
         script
     }
 
-    /// Requests to connect that are not right, and then perhaps the rest as if they were.
+    /// Wrong requests to connect, and then perhaps the rest as if they were right.
     pub(super) fn connect(&mut self, script: &mut Script) {
         let who = self.who();
         let mut steps = Self::connect_all(&who);
@@ -71,7 +71,7 @@ impl Generator {
         script.steps.push(Step::Info(INFO_MS));
     }
 
-    /// Several that say they are the same session, or the same path.
+    /// Several clients that claim the same session, or the same path.
     pub(super) fn join(&mut self, script: &mut Script) {
         let mut who = self.claimed();
         let mut cids: Vec<u16> = (0..who.cons).collect();
@@ -137,15 +137,14 @@ impl Generator {
         }
     }
 
-    /// Values and nothing else: for chunks never written, of unknown types, answers never asked
-    /// for.
+    /// Values alone: for chunks that were never written, of unknown types, answers to no request.
     pub(super) fn value(&mut self, script: &mut Script) {
         self.start(script);
         for _ in 0..1 + self.below(4) {
             let con = self.below(2) as u8;
             let value = self.any_value();
             if let Value::Raw(raw) = value {
-                // Types there are none of. Heartbeats belong on the first connection.
+                // Unknown types. Heartbeats belong on the first connection.
                 if !matches!(raw >> 28, 0 | 8 | 9) {
                     script.expect = Expect::Closed;
                 }
@@ -161,11 +160,11 @@ impl Generator {
         }
     }
 
-    /// Memory that is not the attacker's to write, to read or to invalidate.
+    /// Memory that the attacker must not write, read or invalidate.
     pub(super) fn memory(&mut self, script: &mut Script) {
         self.start(script);
         if self.chance(50) {
-            // Keys grow stale by answered requests.
+            // Answered requests make keys stale.
             for _ in 0..1 + self.below(3) {
                 let (op, body, _) = self.honest_request();
                 script.steps.push(Step::Send(1, op, body, 1));
@@ -195,7 +194,7 @@ impl Generator {
         }
     }
 
-    /// All sorts of things in any order.
+    /// All kinds of steps in any order.
     pub(super) fn order(&mut self, script: &mut Script) {
         let who = self.who();
         let mut steps = Self::connect_all(&who);
@@ -218,7 +217,7 @@ impl Generator {
         if self.chance(50) {
             steps.shuffle(&mut self.rng);
         } else {
-            // Only some of them go astray.
+            // Only some of them change places.
             for _ in 0..2 {
                 let a = usize::from(self.below(steps.len() as u16));
                 let b = usize::from(self.below(steps.len() as u16));
@@ -228,7 +227,7 @@ impl Generator {
         script.steps = steps;
     }
 
-    /// More than anybody needs.
+    /// More than any client needs.
     pub(super) fn flood(&mut self, script: &mut Script) {
         self.start(script);
         let times = 50 + self.below(FLOOD - 50);
@@ -266,7 +265,7 @@ impl Generator {
             self.who()
         };
         for _ in 0..1 + self.below(3) {
-            // Steps count connections from the first one ever made.
+            // Steps count connections from the first one of the script.
             let before = script.steps.iter();
             let first = before.filter(|s| matches!(s, Step::Connect(..))).count() as u8;
             let count = 1 + self.below(who.cons);
@@ -301,7 +300,7 @@ impl Generator {
         }
     }
 
-    /// Sessions nobody goes on with.
+    /// Sessions that do not go on.
     pub(super) fn half(&mut self, script: &mut Script) {
         let who = self.who();
         let count = 1 + self.below(who.cons);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages, honest ones and others, and where they go.
+//! Messages, honest ones and others, and their destinations.
 
 use rand::{seq::IndexedRandom, Rng, RngCore};
 
@@ -81,7 +81,7 @@ impl Generator {
         Mutation::Set(at, width, self.number(width, u64::from_le_bytes(raw)))
     }
 
-    /// Changes a message whose fields begin at `base`. Private data cannot grow.
+    /// Changes a message whose fields start at `base`. Private data cannot grow.
     pub(super) fn mutate(&mut self, body: &mut Body, base: usize, fields: &[Field], grow: bool) {
         loop {
             let len = body.bytes.len() as u16;
@@ -115,7 +115,7 @@ impl Generator {
 
     pub(super) fn any_value(&mut self) -> Value {
         match self.below(5) {
-            // Each type, with and without a payload.
+            // Any type, with and without a payload.
             0 => Value::Raw(u32::from(self.below(16)) << 28),
             1 => Value::Raw(self.rng.random()),
             2 => Value::Beyond(self.below(64), self.off()),
@@ -148,8 +148,8 @@ impl Generator {
         }
     }
 
-    /// What RNBD understands without doing anything: its greeting, or a request for a device that
-    /// is not there. What is wrong in the user's message is the user's business, not RTRS's.
+    /// A message that RNBD understands without doing anything: its greeting, or a request for a
+    /// device that does not exist. Errors in the user's message concern the user, not RTRS.
     fn user(&mut self, len: usize) -> Vec<u8> {
         let mut user = vec![0; len];
         let kind = [0u16, 0, 0, 4, 5].choose(&mut self.rng).copied();
@@ -163,7 +163,7 @@ impl Generator {
         user
     }
 
-    /// An honest request: chunk, operation, body, and where in it the message begins.
+    /// An honest request: chunk, operation, body, and the offset of the message in it.
     pub(super) fn honest_request(&mut self) -> (Op, Body, usize) {
         let n = self.below(4096);
         let user_len = if self.chance(80) {
@@ -215,7 +215,7 @@ impl Generator {
                 1 => op = Op::WriteImm(addr, key, self.any_value()),
                 2 => op = Op::WriteImm(self.addr(), key, value),
                 3 => op = Op::WriteImm(addr, self.key(), value),
-                // The same chunk again, and not at the end of the first request.
+                // The same chunk again, before the end of the first request.
                 4 => times = 2 + self.below(4),
                 5 => op = Op::Msg,
                 6 => op = Op::MsgImm(value),

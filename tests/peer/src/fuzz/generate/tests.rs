@@ -37,7 +37,7 @@ fn all_kinds_come() {
     assert_eq!(kinds.get("honest"), Some(&(SOME / HONEST)));
 }
 
-/// Some mutation of each message hits each of its fields, and each operation is tried.
+/// Mutations hit each field of each message, and each operation is used.
 #[test]
 fn all_fields_are_changed() {
     let mut conn = BTreeSet::new();
@@ -78,7 +78,7 @@ fn all_fields_are_changed() {
     assert_eq!(ops.len(), 6, "{ops:?}");
 }
 
-/// However wrong a message is, the attacker has to be able to send it.
+/// The attacker must be able to send even a wrong message.
 #[test]
 fn all_can_be_sent() {
     let chunks = [RemoteBuf {
@@ -117,7 +117,7 @@ fn all_can_be_sent() {
     }
 }
 
-/// Nothing is wrong with what claims to be honest.
+/// A script that claims to be honest has no fault.
 #[test]
 fn honest_is_honest() {
     let script = script(1, HONEST - 1);
