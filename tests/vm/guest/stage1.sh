@@ -1,8 +1,8 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# First process of a guest, in the initramfs: load what reaches the shared
-# root, put a throw-away layer over it, go there.
+# First process of a guest, in the initramfs: load the modules for the shared root, put a throw-away
+# layer over it, and switch to it.
 
 b=/bin/busybox
 export PATH=/bin
@@ -18,7 +18,7 @@ $b mount -t proc proc /proc
 $b mount -t sysfs sysfs /sys
 $b mount -t devtmpfs devtmpfs /dev
 
-# Written by the runner: RTRS_INSMOD, RTRS_SHARES and what stage 2 needs.
+# The runner has written this: RTRS_INSMOD, RTRS_SHARES and the variables for stage 2.
 . /rtrs.conf
 
 for m in $RTRS_INSMOD; do

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# First process of a guest once it is in the Debian root: mount what a system
-# has, mount the shares, run the job, tell its exit status, power off.
+# First process of a guest once it is in the Debian root: mount the usual file systems and the
+# shares, run the job, store its exit status, power off.
 #
 # shellcheck disable=SC1091,SC2154 # rtrs.conf is written by the runner
 
@@ -15,7 +15,7 @@ off()
 {
 	sync
 	busybox poweroff -f
-	# Power-off is not instant; the first process must not return.
+	# Power-off takes time; the first process must not return.
 	sleep 60
 }
 
@@ -30,7 +30,7 @@ ln -sfn /proc/self/fd/0 /dev/stdin
 ln -sfn /proc/self/fd/1 /dev/stdout
 ln -sfn /proc/self/fd/2 /dev/stderr
 
-# Boot is over: from now on the console log gets all the kernel says.
+# Boot is over: from now on all kernel messages go to the console log.
 dmesg -n 8
 
 for share in $RTRS_SHARES; do
@@ -58,7 +58,7 @@ set +a
 bash "$RTRS_STATE/job" >>"$RTRS_STATE/output" 2>&1 </dev/null
 status=$?
 
-# Last words of the kernel that did not reach the (slower) console.
+# The last messages of the kernel, which did not reach the (slower) console.
 dmesg >"$RTRS_STATE/dmesg" 2>/dev/null
 echo "$status" >"$RTRS_STATE/status"
 off

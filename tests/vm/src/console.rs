@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds what must never be in a kernel log.
+//! Finds messages that must never be in a kernel log.
 
 /// A report of the kernel about itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// What kind of report, for people.
+    /// The kind of report, for output.
     pub kind: &'static str,
-    /// When, in seconds since power-on, if the log says it.
+    /// Its time, in seconds since power-on, if the log has it.
     pub at: Option<f64>,
     /// The lines around it.
     pub excerpt: Vec<String>,
 }
 
-/// Where in a message a pattern has to be.
+/// Where in a message a pattern must be.
 enum At {
     Start,
     Anywhere,
 }
 
-/// Reports, most telling first: the first match of a line names the problem.
+/// Reports, most specific first: the first match of a line names the problem.
 const PATTERNS: &[(&str, At, &str)] = &[
     ("Kernel panic - not syncing", At::Anywhere, "panic"),
     ("BUG: KASAN", At::Anywhere, "KASAN"),
@@ -128,7 +128,7 @@ const PATTERNS: &[(&str, At, &str)] = &[
     ("------------[ cut here ]", At::Start, "WARNING"),
 ];
 
-/// Lines the instrumented kernel prints at boot, that look like reports.
+/// Lines that the instrumented kernel prints at boot and that look like reports.
 const BENIGN: &[&str] = &[
     "DMA-API: preallocated",
     "DMA-API: debugging enabled",
@@ -140,9 +140,9 @@ const BENIGN: &[&str] = &[
 ];
 
 /// Warnings that are about soft RoCE itself. It queues a packet for a queue pair, and schedules the
-/// task of that queue pair afterwards: if another processor is done with the packet by then, and
-/// somebody has just destroyed the queue pair, the packet's reference was the last one
-/// (`rxe_resp_queue_pkt()`, 7.2). Whoever closes a connection while its peer sends can meet that.
+/// task of that queue pair afterwards. If another processor has handled the packet by then, and the
+/// queue pair has just been destroyed, the packet's reference was the last one
+/// (`rxe_resp_queue_pkt()`, 7.2). Closing a connection while its peer sends can cause that.
 const SOFT_ROCE: (&str, &str) = (
     "WARNING: drivers/infiniband/sw/rxe/rxe_task.c:",
     " at rxe_sched_task+",
@@ -151,7 +151,7 @@ const SOFT_ROCE: (&str, &str) = (
 const BEFORE: usize = 3;
 const AFTER: usize = 45;
 
-/// Kinds that are a report of their own also right behind another one.
+/// Kinds that are a report of their own even right after another one.
 const CHECKERS: &[&str] = &[
     "KASAN",
     "KFENCE",
@@ -163,7 +163,7 @@ const CHECKERS: &[&str] = &[
     "sleeping in atomic context",
 ];
 
-/// Looks through a log; one problem per report, not one per line of it.
+/// Scans a log; one problem per report, not one per line of it.
 pub fn scan(log: &str) -> Vec<Problem> {
     let lines: Vec<&str> = log.lines().map(|l| l.trim_end_matches('\r')).collect();
     let mut problems = Vec::new();
@@ -179,12 +179,12 @@ pub fn scan(log: &str) -> Vec<Problem> {
             .iter()
             .position(|l| l.contains("---[ end trace") || l.contains("---[ end Kernel panic"))
             .map_or(end, |n| i + n + 2);
-        // What another checker says is no part of it.
+        // Output of another checker is not part of the report.
         let end = lines[i + 1..end]
             .iter()
             .position(|l| classify(message(l)).is_some_and(|k| k != kind && CHECKERS.contains(&k)))
             .map_or(end, |n| i + n + 1);
-        // The line after "cut here" names the trouble better.
+        // The line after "cut here" is a better name for the problem.
         let kind = if message(lines[i]).starts_with("------------[ cut here") {
             lines[i + 1..end]
                 .iter()
@@ -208,7 +208,7 @@ pub fn scan(log: &str) -> Vec<Problem> {
     problems
 }
 
-/// Did the kernel die?
+/// Whether the kernel died.
 pub fn died(problems: &[Problem]) -> bool {
     problems.iter().any(|p| {
         p.excerpt
@@ -300,7 +300,7 @@ mod tests {
         let other = about("rxe_pool.c:12 at rxe_elem_release+0x1/0x2 [rdma_rxe]");
         assert_eq!(scan(&own), []);
         assert_eq!(scan(&other).len(), 1);
-        // What follows is looked at.
+        // What follows is scanned.
         assert_eq!(scan(&(own + &other)).len(), 1);
     }
 

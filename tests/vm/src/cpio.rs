@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes the "newc" cpio archives the kernel unpacks as its initramfs.
+//! Writes the "newc" cpio archives that the kernel unpacks as its initramfs.
 
 /// An archive under construction, in memory.
 pub struct Archive {
@@ -30,7 +30,7 @@ impl Archive {
         self.entry(path, S_IFREG | mode, content);
     }
 
-    /// Ends the archive and hands it out.
+    /// Ends the archive and returns it.
     pub fn finish(mut self) -> Vec<u8> {
         self.inode = 0;
         self.entry("TRAILER!!!", 0, &[]);

@@ -17,12 +17,12 @@ use nix::unistd::Pid;
 use crate::initramfs::{self, Modules};
 use crate::platform::{Accel, Platform};
 
-/// What all guests of a run have in common.
+/// Settings that all guests of a run share.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Kernel to boot.
     pub platform: Platform,
-    /// How to execute it.
+    /// How QEMU executes its instructions.
     pub accel: Accel,
     /// Virtual CPUs.
     pub smp: u32,
@@ -40,7 +40,7 @@ pub struct Machine {
     pub links: u32,
 }
 
-/// What makes a guest different from its peer.
+/// Settings in which a guest differs from its peer.
 #[derive(Clone, Debug)]
 pub struct Role {
     /// "server", "client", or "solo".
@@ -53,15 +53,15 @@ pub struct Role {
     pub env: Vec<(String, String)>,
 }
 
-/// A guest and what is known of it.
+/// A guest and its state.
 pub struct Guest {
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// Its own files: job, output, status, console logs.
     pub dir: PathBuf,
-    /// How often it was started.
+    /// How many times it was started.
     pub boots: u32,
-    /// What [`Guest::boot_seconds`] was of earlier starts.
+    /// The values of [`Guest::boot_seconds`] in earlier starts.
     began: Vec<Option<f64>>,
     machine: Machine,
     sockets: PathBuf,
@@ -71,8 +71,8 @@ pub struct Guest {
     partial: Vec<u8>,
 }
 
-// A busy host may give a guest no time for long. Memory that is not cleared for those who do not
-// ask takes time from nobody, and hides nothing.
+// A busy host may give a guest no time for long. Memory is cleared only on request: that saves
+// time, and hides nothing.
 const CMDLINE: &str = "loglevel=5 panic=-1 oops=panic net.ifnames=0 init_on_alloc=0 \
                        random.trust_cpu=on watchdog_thresh=30 rcupdate.rcu_cpu_stall_timeout=90";
 
@@ -131,7 +131,7 @@ impl Guest {
         // parent's memory, so it may be called between fork and exec.
         unsafe {
             cmd.pre_exec(|| {
-                // A runner that is killed takes its guests along.
+                // The guests die with a runner that is killed.
                 nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)
             });
         }
@@ -142,7 +142,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Is its QEMU there?
+    /// Whether its QEMU runs.
     pub fn running(&mut self) -> Result<bool> {
         let Some(child) = &mut self.child else {
             return Ok(false);
@@ -154,16 +154,16 @@ impl Guest {
         Ok(true)
     }
 
-    /// Pulls the plug.
+    /// Cuts the power.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Fails only if it is gone, which is what is wanted.
+            // This fails only if it is gone, which is the goal.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Stops or continues the whole machine: a host that hangs.
+    /// Stops or continues the whole machine, like a host that hangs.
     pub fn pause(&mut self, stop: bool) -> Result<()> {
         let Some(child) = &self.child else {
             bail!("guest {} is not running", self.role.name);
@@ -177,7 +177,7 @@ impl Guest {
         kill(pid, signal).with_context(|| format!("cannot signal guest {}", self.role.name))
     }
 
-    /// Takes the carrier of a link away, or gives it back.
+    /// Takes down the carrier of a link, or restores it.
     pub fn link(&self, n: u32, up: bool) -> Result<()> {
         let path = self.socket("qmp");
         let mut s = UnixStream::connect(&path)
@@ -207,7 +207,7 @@ impl Guest {
     /// Exit status of the job, once it has one.
     pub fn status(&self) -> Option<i32> {
         let text = fs::read_to_string(self.dir.join("status")).ok()?;
-        // A file seen while it is being written ends without the newline.
+        // A file that is still being written ends without the newline.
         text.strip_suffix('\n')?.trim().parse().ok()
     }
 
@@ -220,7 +220,7 @@ impl Guest {
             .ok()
     }
 
-    /// Complete lines the job has written since the last call.
+    /// Complete lines that the job has written since the last call.
     pub fn new_lines(&mut self) -> Result<Vec<String>> {
         let mut file = match File::open(self.dir.join("output")) {
             Ok(f) => f,
@@ -239,7 +239,7 @@ impl Guest {
         Ok(lines)
     }
 
-    /// What is left of an unfinished last line.
+    /// The rest of an unfinished last line.
     pub fn last_line(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.partial);
         (!rest.is_empty()).then(|| clean(&rest))
@@ -287,7 +287,7 @@ impl Guest {
             .iter()
             .skip(1)
             .map(|(tag, path, writable)| {
-                // What the host changes meanwhile must not be cached.
+                // Files that the host changes meanwhile must not be cached.
                 let mode = if *writable { "rw:none" } else { "ro:loose" };
                 format!("{tag}:{mode}:{}", path.display())
             })
@@ -307,8 +307,8 @@ impl Guest {
         .concat()
     }
 
-    /// (tag, path, writable), the root first. Later ones may lie below
-    /// earlier ones and are mounted over them.
+    /// (tag, path, writable), the root first. A later path may lie below an earlier one and is
+    /// mounted over it.
     fn shares(&self) -> Vec<(&'static str, PathBuf, bool)> {
         vec![
             ("root", self.machine.platform.rootfs.clone(), false),
@@ -367,8 +367,8 @@ impl Guest {
         }
         for n in 0..m.links {
             let path = self.sockets.join(format!("link{n}"));
-            // The first guest listens; the other one keeps trying, so either
-            // may be restarted at any time.
+            // The first guest listens; the other one keeps trying, so that either may be restarted
+            // at any time.
             let end = if self.role.index == 0 {
                 "server=on"
             } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much of the machine the guests had, for people: on one that is shared,
-//! checks of time can fail for reasons that are nobody's fault here.
+//! How much of the machine the guests had, for output: on a shared machine, checks of time can fail
+//! although nothing under test is at fault.
 
 use std::fmt;
 use std::fs;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What a host did to the guests meanwhile.
+/// The host's effect on the guests meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Part of the processors' time that went to other machines, in percent.
     pub stolen: f64,
-    /// The longest time for which nothing here ran at all, in milliseconds.
+    /// The longest time for which no process here ran at all, in milliseconds.
     pub pause_ms: u64,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Watches the host, by being called again and again.
+/// Observes the host, by being called periodically.
 pub struct Watch {
     begin: Option<Times>,
     last: Instant,
@@ -37,7 +37,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// To be told every `period` that it is over.
+    /// Makes an observer that will be called every `period`.
     pub fn new(period: Duration) -> Self {
         Self {
             begin: Times::now(),
@@ -47,14 +47,14 @@ impl Watch {
         }
     }
 
-    /// Another period is over.
+    /// Notes that another period is over.
     pub fn tick(&mut self) {
         let late = self.last.elapsed().saturating_sub(self.period);
         self.pause = self.pause.max(late);
         self.last = Instant::now();
     }
 
-    /// What was seen so far.
+    /// The observations so far.
     pub fn seen(&self) -> Host {
         let stolen = match (&self.begin, Times::now()) {
             (Some(begin), Some(now)) => now.stolen_since(begin),

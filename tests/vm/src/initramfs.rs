@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The small initramfs of a guest: busybox, the modules that reach the shared
-//! root, and the two stages of the guest's first process.
+//! The small initramfs of a guest: busybox, the modules for the shared root, and the two stages of
+//! the guest's first process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use crate::cpio::Archive;
 use crate::platform::Platform;
 
-/// What stage 1 and the guest's network need before a root is there.
+/// The modules that stage 1 and the guest's network need before there is a root.
 const MODULES: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net"];
 
 const STAGE1: &str = include_str!("../guest/stage1.sh");
@@ -20,8 +20,8 @@ const STAGE2: &str = include_str!("../guest/stage2.sh");
 /// Below the root of the guests, which may be of another architecture.
 const BUSYBOX: &str = "usr/bin/busybox";
 
-/// What a guest has before its root: kernel modules in load order, uncompressed, by file name, and
-/// a program.
+/// The parts of a guest before its root: kernel modules in load order, uncompressed, by file name,
+/// and a program.
 pub struct Modules {
     list: Vec<(String, Vec<u8>)>,
     busybox: Vec<u8>,
@@ -50,7 +50,7 @@ impl Modules {
     }
 }
 
-/// Builds the archive; `conf` are further shell assignments for the stages.
+/// Builds the archive; `conf` has further shell assignments for the stages.
 pub fn build(modules: &Modules, conf: &str) -> Result<Vec<u8>> {
     let conf = format!("RTRS_INSMOD='{}'\n{conf}", modules.names());
 
@@ -68,7 +68,7 @@ pub fn build(modules: &Modules, conf: &str) -> Result<Vec<u8>> {
     Ok(a.finish())
 }
 
-/// Asks modprobe, the authority, for a module and all it depends on.
+/// Asks modprobe, the authority, for a module and all its dependencies.
 fn dependencies(platform: &Platform, name: &str) -> Result<Vec<PathBuf>> {
     let out = Command::new("modprobe")
         .arg("--dirname")
@@ -102,7 +102,7 @@ fn plain_name(path: &Path) -> String {
         .to_string()
 }
 
-/// Busybox's insmod wants plain files, distributions ship compressed ones.
+/// Busybox's insmod needs plain files, distributions ship compressed ones.
 fn read_module(path: &Path) -> Result<Vec<u8>> {
     let tool = match path.extension().and_then(|e| e.to_str()) {
         Some("xz") => "xz",

@@ -6,17 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How many cases ended in which way.
+/// Number of cases by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Cases reported `ok`.
     pub passed: u32,
-    /// Cases reported `not ok`, and planned ones never reported.
+    /// Cases reported `not ok`, and planned ones that were never reported.
     pub failed: u32,
     /// Cases reported with the SKIP directive.
     pub skipped: u32,
-    /// Steps of setting up, which prove nothing: `ok ... # set-up`. One that fails is a failed
-    /// case.
+    /// Set-up steps, which prove nothing: `ok ... # set-up`. One that fails is a failed case.
     #[serde(default)]
     pub setup: u32,
 }
@@ -30,7 +29,7 @@ impl Counts {
         self.setup += other.setup;
     }
 
-    /// Number of cases, those of setting up not counted.
+    /// Number of cases, without set-up steps.
     pub fn total(&self) -> u32 {
         self.passed + self.failed + self.skipped
     }
@@ -49,7 +48,7 @@ pub enum Outcome {
     SetUp,
 }
 
-/// What a line turned out to be.
+/// The meaning of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The result of a case.
@@ -84,17 +83,17 @@ pub struct Parser {
     counts: Counts,
     failures: Vec<String>,
     skips: Vec<String>,
-    /// What failed cases say of having been late; `None` of one that does not.
+    /// The messages of failed cases about being late; `None` for a case without one.
     late: Vec<Option<String>>,
-    /// The last case failed, and notes are about it.
+    /// Whether the last case failed, so that notes are about it.
     failing: bool,
 }
 
-/// How a case says that a slow machine may be the reason of its failure.
+/// The text by which a case says that a slow machine may be the reason of its failure.
 const LATE: &str = "late: ";
 
 impl Parser {
-    /// A parser that has seen nothing.
+    /// A parser at the start of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -104,17 +103,17 @@ impl Parser {
         self.counts
     }
 
-    /// Names of what failed so far.
+    /// Names of the failed cases so far.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// Names of what was skipped so far.
+    /// Names of the skipped cases so far.
     pub fn skips(&self) -> &[String] {
         &self.skips
     }
 
-    /// What the failed cases say, if each of them says that it was only late.
+    /// The messages of the failed cases, if each of them says that it was only late.
     pub fn lateness(&self) -> Option<Vec<&str>> {
         self.late.iter().map(|l| l.as_deref()).collect()
     }
@@ -155,7 +154,7 @@ impl Parser {
         }
     }
 
-    /// The stream has ended: what was planned and not reported has failed.
+    /// Ends the stream: cases that were planned and not reported have failed.
     pub fn finish(&mut self) {
         self.close_below(0);
     }
@@ -171,8 +170,8 @@ impl Parser {
         }
     }
 
-    /// Ends the levels at `depth` and deeper; tells how many cases they had
-    /// and how many of these failed.
+    /// Ends the levels at `depth` and deeper; returns how many cases they had and how many of these
+    /// failed.
     fn close_below(&mut self, depth: usize) -> (u32, u32) {
         let (mut seen, mut failed) = (0, 0);
         while self.levels.len() > depth {
@@ -205,8 +204,7 @@ impl Parser {
         if outcome == Outcome::Fail {
             level.failed += 1;
         }
-        // The line that sums up a group is no case of its own, unless it is
-        // the only one to say that something went wrong.
+        // The line that sums up a group is no case of its own, unless it is the only failed one.
         if children > 0 && !(outcome == Outcome::Fail && failed_children == 0) {
             return;
         }
@@ -307,7 +305,7 @@ mod tests {
             of("not ok 1 a\n# late: 3 s\nok 2 b\n"),
             Some(vec!["3 s".into()])
         );
-        // Another case's word does not count, nor one after a case that passed.
+        // A message of another case does not count, nor one after a case that passed.
         assert_eq!(of("not ok 1 a\nnot ok 2 b\n# late: 3 s\n"), None);
         assert_eq!(of("not ok 1 a\nok 2 b\n# late: 3 s\n"), None);
         assert_eq!(of("ok 1 a\n"), Some(vec![]));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `rtrs-vm`: boots guests with the kernel the modules are for, runs tests in
-//! them, and says how they went.
+//! `rtrs-vm`: boots guests with the kernel that the modules are for, runs tests in them, and
+//! reports the results.
 
 mod console;
 mod cpio;
@@ -145,14 +145,14 @@ struct RunArgs {
     command: Vec<String>,
 }
 
-/// Tests that mostly wait which may run beside the others.
+/// Number of tests that mostly wait and may run beside the others.
 const WAITING: usize = 2;
 const SMP: u32 = 2;
 const MEM: &str = "4G";
-/// The debug kernel is that much slower.
+/// Factor by which the debug kernel is slower.
 const DEBUG_SCALE: u64 = 6;
 const RUN_TIMEOUT: u64 = 300;
-/// Booting takes an eighth of this, a fourth if the machine is busy.
+/// Booting takes an eighth of this, or a quarter if the machine is busy.
 const BOOT_LIMIT: u64 = 60;
 
 fn main() -> ExitCode {
@@ -174,7 +174,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is the same for all tests of a call.
+/// Settings that all tests of a call share.
 struct Bench {
     machine: Machine,
     modules: Modules,
@@ -269,7 +269,7 @@ impl Bench {
     }
 }
 
-/// What whoever runs tests may say to all of them.
+/// Variables by which the user of the runner changes all tests.
 const KNOBS: [&str; 12] = [
     "RTRS_LONG",
     "RTRS_CORE",
@@ -297,7 +297,7 @@ fn results_dir(c: &Common) -> Result<PathBuf> {
         .clone()
         .unwrap_or_else(|| c.repo.join("results").join("by-hand"));
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    // Guests mount it at this very path.
+    // Guests mount it at this path.
     dir.canonicalize()
         .with_context(|| format!("cannot resolve {}", dir.display()))
 }
@@ -337,7 +337,7 @@ fn test(args: &TestArgs) -> Result<bool> {
     sum_up(&results, args.strict_skips.as_deref())
 }
 
-/// Runs tests, as many at a time as told, the longest first; those that mostly wait beside them.
+/// Runs `jobs` tests at a time, the longest first; tests that mostly wait run beside them.
 fn some_tests(
     bench: &Bench,
     args: &TestArgs,
@@ -459,7 +459,7 @@ fn execute(job: &Job) -> Result<TestResult> {
     Ok(result)
 }
 
-/// After a failure, the end of what each guest's kernel said.
+/// After a failure, prints the end of each guest's kernel log.
 fn tails(out_dir: &Path) {
     for role in ["solo", "server", "client"] {
         let dir = out_dir.join(role);
@@ -494,7 +494,7 @@ fn sum_up(results: &[TestResult], strict_skips: Option<&Path>) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// What guests are told by the runner.
+    /// Variables that the runner sets for guests.
     const TOLD: [&str; 12] = [
         "RTRS_REPO",
         "RTRS_CACHE",
@@ -507,11 +507,11 @@ mod tests {
         "RTRS_CPEER",
         "RTRS_DEBUG",
         "RTRS_TIME_SCALE",
-        // Where it is follows from the others.
+        // Its place follows from the other variables.
         "RTRS_PEER",
     ];
 
-    /// Variables that a script has a default for, so somebody may set them.
+    /// Variables that have a default in a script, so that a user may set them.
     fn settable(script: &str) -> Vec<&str> {
         script
             .split("${")

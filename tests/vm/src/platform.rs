@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which kernel the guests boot, and whether the host can do so with KVM.
+//! The kernel that guests boot, and whether the host can run it with KVM.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl Arch {
         }
     }
 
-    /// QEMU's program.
+    /// QEMU's program for the architecture.
     pub fn qemu(self) -> &'static str {
         match self {
             Self::Amd64 => "qemu-system-x86_64",
@@ -36,7 +36,7 @@ impl Arch {
         }
     }
 
-    /// The machine that QEMU is, and what it needs besides.
+    /// The machine that QEMU emulates, and its further arguments.
     pub fn machine(self) -> &'static str {
         match self {
             Self::Amd64 => "pc,hpet=off",
@@ -44,7 +44,7 @@ impl Arch {
         }
     }
 
-    /// What the kernel has to be told in any case.
+    /// Kernel arguments that are always needed.
     pub fn cmdline(self) -> &'static str {
         match self {
             // A busy host may serve an emulated timer late: the kernel must not judge it at boot.
@@ -61,11 +61,11 @@ impl Arch {
     }
 }
 
-/// A kernel to boot, with its modules, the tree modules are built against, and the root that its
-/// guests share: a directory made by tests/env/kernel.sh or tests/env/debug-kernel.sh.
+/// A kernel to boot, with its modules, the tree that modules are built against, and the root that
+/// its guests share: a directory made by tests/env/kernel.sh or tests/env/debug-kernel.sh.
 #[derive(Clone, Debug)]
 pub struct Platform {
-    /// Name of the directory, also of its results.
+    /// Name of the directory; its results have the same name.
     pub name: String,
     /// `uname -r` of the guest.
     pub release: String,
@@ -79,7 +79,7 @@ pub struct Platform {
     pub tree: PathBuf,
     /// The Debian root that guests share.
     pub rootfs: PathBuf,
-    /// Is it the instrumented kernel, several times slower?
+    /// Whether it is the instrumented kernel, which is several times slower.
     pub debug: bool,
 }
 
@@ -127,17 +127,17 @@ impl Accel {
     pub fn args(self, arch: Arch) -> &'static [&'static str] {
         match (self, arch) {
             (Accel::Kvm, _) => &["-accel", "kvm", "-cpu", "host"],
-            // Without five levels of page tables: they cost time, and an interrupt that comes
-            // while the kernel identifies its processor makes KASAN forget that there are five.
-            // Without strings of bytes that are said to be fast: translated, each byte is a step,
-            // and for the kernel's pages and copies there is a better way, then.
+            // Without five levels of page tables: they cost time, and an interrupt while the kernel
+            // identifies its processor makes KASAN forget that there are five. Without fast string
+            // operations: in translated code each byte is a step, and without them the kernel
+            // copies and clears pages in a better way.
             (Accel::Tcg, Arch::Amd64) => &[
                 "-accel",
                 "tcg,thread=multi,tb-size=512",
                 "-cpu",
                 "max,la57=off,erms=off,fsrm=off,fsrs=off,fzrm=off",
             ],
-            // Pointers are not signed: that is what translated code would do most of the time.
+            // Pointers are not signed: translated code would spend most of its time on that.
             (Accel::Tcg, Arch::Arm64) => &[
                 "-accel",
                 "tcg,thread=multi,tb-size=512",
@@ -147,11 +147,11 @@ impl Accel {
         }
     }
 
-    /// What the guest's kernel has to be told.
+    /// Kernel arguments that the guest needs.
     ///
-    /// By translation its time stamp counter is the host's, but on a busy host
-    /// the guest cannot find out how fast that is, and gets it wrong by a
-    /// factor of five. All its time-outs are wrong then.
+    /// With translation its time stamp counter is the host's. On a busy host the guest cannot
+    /// measure its frequency, and gets it wrong by a factor of five. Then all its timeouts are
+    /// wrong.
     pub fn cmdline(self, arch: Arch) -> String {
         match (self, arch) {
             (Accel::Tcg, Arch::Amd64) => {
@@ -161,8 +161,8 @@ impl Accel {
         }
     }
 
-    /// Finds out by booting, once per host boot and kernel: /dev/kvm may be
-    /// there and yet not carry a stock kernel.
+    /// Finds out by booting, once per host boot and kernel: /dev/kvm may exist and yet not run a
+    /// stock kernel.
     pub fn probe(cache: &Path, platform: &Platform) -> Result<Self> {
         if !platform.arch.is_host() {
             return Ok(Accel::Tcg);
@@ -194,8 +194,8 @@ impl Accel {
     }
 }
 
-/// Boots with KVM and no root: a healthy kernel panics for want of one, and
-/// says so, within seconds.
+/// Boots with KVM and without a root: a healthy kernel panics for lack of one within seconds, with
+/// a message.
 fn kvm_boots(platform: &Platform) -> Result<bool> {
     if fs::OpenOptions::new()
         .read(true)
@@ -228,22 +228,21 @@ fn kvm_boots(platform: &Platform) -> Result<bool> {
     while start.elapsed() < Duration::from_secs(12) && child.try_wait()?.is_none() {
         sleep(Duration::from_millis(100));
     }
-    // Either has ended already or has to.
+    // It has either ended already or must end.
     let _ = child.kill();
     let _ = child.wait();
     let text = fs::read(&log).unwrap_or_default();
     Ok(String::from_utf8_lossy(&text).contains("Unable to mount root fs"))
 }
 
-/// Measures the time stamp counter: the best of several tries, as the host is
-/// busy.
+/// Measures the time stamp counter: the best of several tries, as the host is busy.
 #[cfg(target_arch = "x86_64")]
 fn tsc_khz() -> Option<u64> {
     use std::{
         arch::x86_64::_rdtsc,
         time::{Duration, Instant},
     };
-    // Both clocks as close to each other as they get.
+    // Reads both clocks as close to each other as possible.
     let now = || {
         (0..100)
             .map(|_| {

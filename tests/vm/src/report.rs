@@ -16,7 +16,7 @@ use crate::testfile::glob;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// All cases passed, the kernel had nothing to say.
+    /// All cases passed, and the kernel reported nothing.
     #[default]
     Pass,
     /// Nothing was tested, for a stated reason.
@@ -29,17 +29,17 @@ pub enum Verdict {
     Panic,
     /// A guest's kernel reported trouble (Oops, WARNING, KASAN, ...).
     Splat,
-    /// A guest never got to run its job.
+    /// A guest never started its job.
     Boot,
 }
 
 impl Verdict {
-    /// Does the run as a whole succeed with it?
+    /// Whether the run as a whole can succeed with this verdict.
     pub fn good(self) -> bool {
         matches!(self, Verdict::Pass | Verdict::Skip)
     }
 
-    /// For people.
+    /// The word for output.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -58,14 +58,14 @@ impl Verdict {
 pub struct Attempt {
     /// How it ended.
     pub verdict: Verdict,
-    /// What failed.
+    /// The failures.
     pub failures: Vec<String>,
-    /// What the failed cases said of having been late.
+    /// The messages of the failed cases about being late.
     #[serde(default)]
     pub late: Vec<String>,
-    /// How the machine was.
+    /// The state of the machine.
     pub host: Host,
-    /// Where its files are.
+    /// The directory with its files.
     pub kept: String,
 }
 
@@ -81,34 +81,34 @@ pub struct TestResult {
     pub verdict: Verdict,
     /// Its cases.
     pub counts: Counts,
-    /// What failed, one line each.
+    /// The failures, one line each.
     pub failures: Vec<String>,
     /// Excerpts of console logs.
     pub excerpts: Vec<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Console logs, in case of trouble worth a look.
+    /// Console logs that are worth a look in case of trouble.
     pub consoles: Vec<String>,
-    /// How the machine was meanwhile.
+    /// The state of the machine meanwhile.
     #[serde(default)]
     pub host: Host,
     /// Names of the cases that were skipped.
     #[serde(default)]
     pub skips: Vec<String>,
-    /// If it failed: may it be run again?
+    /// Whether a failed test may run again.
     #[serde(default)]
     pub doubtful: bool,
-    /// What the failed cases say, if each says that it was only late.
+    /// The messages of the failed cases, if each says that it was only late.
     #[serde(default)]
     pub late: Vec<String>,
-    /// Failures before.
+    /// Earlier failures.
     #[serde(default)]
     pub earlier: Vec<Attempt>,
 }
 
 impl TestResult {
-    /// Makes the counts agree with the verdict: a test that went wrong without
-    /// a failed case counts as one. A test without any case has failed.
+    /// Makes the counts agree with the verdict: a test that failed without a failed case counts as
+    /// one. A test without any case has failed.
     pub fn settle(mut self) -> Self {
         if self.counts.total() == 0 && self.verdict == Verdict::Pass {
             self.verdict = Verdict::Fail;
@@ -137,13 +137,13 @@ impl TestResult {
         format!("{} on {}", self.name, self.platform)
     }
 
-    /// Stores it.
+    /// Stores the result.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("cannot encode a result")?;
         fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads a result of ours (.json), the output of `cargo test`, or KTAP.
+    /// Reads a result of this program (.json), the output of `cargo test`, or KTAP.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -196,10 +196,10 @@ impl TestResult {
 
 /// Name in `skips` of a test that was skipped as a whole.
 const ALL: &str = "(all)";
-/// Files of results whose cases are steps of setting up.
+/// Prefix of result files whose cases are set-up steps.
 const SETUP: &str = "setup-";
 
-/// The end of what a check that failed had to say.
+/// The end of the log of a check that failed.
 fn log_beside(path: &Path) -> Vec<String> {
     const LINES: usize = 40;
 
@@ -213,8 +213,7 @@ fn log_beside(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Sums up what the test programs of one or more crates printed; names what failed and what was
-/// skipped.
+/// Sums up the output of the test programs of one or more crates; names failed and skipped tests.
 fn cargo_test(text: &str) -> (Counts, Vec<String>, Vec<String>) {
     let mut counts = Counts::default();
     let (mut failures, mut skips) = (Vec::new(), Vec::new());
@@ -245,14 +244,14 @@ fn cargo_test(text: &str) -> (Counts, Vec<String>, Vec<String>) {
     (counts, failures, skips)
 }
 
-/// More tests than this must not have been run again: then something is wrong that comes and goes.
+/// Limit on the number of tests that were run again: more of them mean an intermittent fault.
 const RETRIED: usize = 2;
-/// Lines shown of the console of a failure after which a test was run again.
+/// Lines shown of the console log of a failure after which a test was run again.
 const CONSOLE_LINES: usize = 15;
 
-/// Prints a line for each result, the failures, what was retried and skipped, and the last line
-/// that scripts read. Returns whether all is well. With `allowed`, a skip that is not on the list
-/// is a failure.
+/// Prints a line for each result, the failures, retried and skipped cases, and the last line that
+/// scripts read. Returns whether all is well. With `allowed`, a skip that is not on the list is a
+/// failure.
 pub fn summary(results: &[TestResult], allowed: Option<&Skips>) -> bool {
     let mut total = Counts::default();
     let width = results.iter().map(|r| r.title().len()).max().unwrap_or(0);
@@ -291,7 +290,7 @@ pub fn summary(results: &[TestResult], allowed: Option<&Skips>) -> bool {
     total.failed == 0 && results.iter().all(|r| r.verdict.good())
 }
 
-/// Says what was run again, and why; returns how many failures that is.
+/// Prints which tests were run again, and why; returns the number of these failures.
 fn retried(results: &[TestResult]) -> u32 {
     let again: Vec<_> = results.iter().filter(|r| !r.earlier.is_empty()).collect();
 
@@ -329,7 +328,7 @@ fn show_consoles(dir: &Path) {
     }
 }
 
-/// Names what was skipped; returns how many of that nobody has allowed.
+/// Prints the skipped cases; returns how many of them are not allowed.
 fn skipped(results: &[TestResult], allowed: Option<&Skips>) -> u32 {
     let mut bad = 0;
 
@@ -352,8 +351,8 @@ fn skipped(results: &[TestResult], allowed: Option<&Skips>) -> u32 {
     bad
 }
 
-/// The list of what may be skipped: lines "TEST PLATFORM CASE", each a pattern in which '*' stands
-/// for anything; the case is the rest of the line.
+/// The list of allowed skips: lines "TEST PLATFORM CASE", each a pattern in which '*' stands for
+/// anything; the case is the rest of the line.
 pub struct Skips(Vec<[String; 3]>);
 
 impl Skips {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A second chance for tests that were only late, and for guests that did not
-//! boot. Nothing is hidden: what came before stays in the results and in the
-//! summary, which allows few of them.
+//! A second chance for tests that were only late, and for guests that did not boot. Nothing is
+//! hidden: earlier attempts stay in the results and in the summary, which allows few of them.
 
 use std::fs;
 use std::path::Path;
@@ -13,19 +12,19 @@ use anyhow::{Context, Result};
 
 use crate::report::{Attempt, TestResult, Verdict};
 
-/// If more tests fail than this, it is not the machine.
+/// If more tests fail than this, the machine is not the reason.
 const TESTS: usize = 6;
 
-/// How many chances there are, for one test and for all.
+/// Number of further attempts, for one test and for all.
 pub struct Chances {
     per_test: usize,
     tests: AtomicUsize,
-    /// Tests that run share it; one that is run again has it, and the machine, to itself.
+    /// Running tests share it; a test that is run again has it, and the machine, to itself.
     machine: RwLock<()>,
 }
 
 impl Chances {
-    /// Each test may be run that many times more.
+    /// Each test may be run `per_test` more times.
     pub fn new(per_test: usize) -> Self {
         Self {
             per_test,
@@ -34,9 +33,9 @@ impl Chances {
         }
     }
 
-    /// Runs a test, which leaves its files in `results`/`name`, until there is
-    /// nothing to doubt or no chance left. Another time it runs alone: what ran beside
-    /// it may be what it failed for.
+    /// Runs a test, which leaves its files in `results`/`name`, until its result is certain or no
+    /// attempt is left. Further attempts run alone: another test beside it may be the cause of the
+    /// failure.
     pub fn run(
         &self,
         results: &Path,
@@ -53,7 +52,7 @@ impl Chances {
                 let _alone = self.machine.write().unwrap_or_else(PoisonError::into_inner);
                 test()?
             };
-            // A guest that did not get to run its job says nothing about the job.
+            // A guest that never started its job says nothing about the job.
             let limit = match result.verdict {
                 Verdict::Boot => self.per_test.max(1),
                 _ => self.per_test,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which test begins next, so that the processors have enough to do and not too much.
+//! Chooses the test that starts next, so that the processors have enough work and not too much.
 //!
 //! A test in one guest takes a slot, one in two guests takes two, and one that mostly waits takes a
 //! place beside the slots.
@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::testfile::{Test, Topology};
 
-/// What is free.
+/// Free slots and places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Free {
     slots: usize,
@@ -23,14 +23,14 @@ pub struct Room {
     changed: Condvar,
 }
 
-/// What a test has taken; dropping it gives that back.
+/// The room that a test has taken; dropping it gives that back.
 pub struct Place<'a> {
     room: &'a Room,
     taken: Free,
 }
 
 impl Room {
-    /// So many slots, and places for tests that wait.
+    /// A room with this many slots, and places for tests that wait.
     pub fn new(slots: usize, waiting: usize) -> Self {
         let all = Free { slots, waiting };
         Self {
@@ -45,8 +45,8 @@ impl Room {
         self.all.waiting
     }
 
-    /// The first of the tests for which there is room, waiting for some; `None` once there is no
-    /// test left.
+    /// The first of the tests for which there is room, after waiting for room if needed; `None`
+    /// once no test is left.
     pub fn next<'t>(&self, left: &Mutex<Vec<&'t Test>>) -> Option<(&'t Test, Place<'_>)> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -83,7 +83,7 @@ impl Room {
             Topology::Pair => 2,
         };
         Free {
-            // A test never needs more than there is.
+            // A test never needs more than there is in all.
             slots: slots.min(self.all.slots),
             waiting: 0,
         }
@@ -136,7 +136,7 @@ mod tests {
         let left = Mutex::new(tests.iter().collect::<Vec<_>>());
         let room = Room::new(2, 1);
         let (a, first) = room.next(&left).unwrap();
-        // No room for the pair, but for what follows it.
+        // There is no room for the pair, but for the test after it.
         let (b, second) = room.next(&left).unwrap();
         let (w, _third) = room.next(&left).unwrap();
         assert_eq!([&*a.name, &*b.name, &*w.name], ["a", "b", "w"]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs one job in one guest or two, and judges how it went.
+//! Runs one job in one or two guests, and judges the result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,20 +27,20 @@ pub enum Show {
 
 /// A job and its circumstances.
 pub struct Job<'a> {
-    /// For the terminal and the result.
+    /// Name for the terminal and the result.
     pub name: String,
-    /// What the guests are.
+    /// The guests' common settings.
     pub machine: &'a Machine,
-    /// Its exit status is its result, unless it has cases of its own.
+    /// Whether the exit status is the result, unless the job has cases of its own.
     pub command: bool,
     /// Modules of the initramfs.
     pub modules: &'a Modules,
     /// The guests, one or two.
     pub roles: Vec<Role>,
-    /// Limit for all of it.
+    /// Limit for the whole job.
     pub timeout: Duration,
-    /// Limit until the job begins. By translation a guest loses a timer interrupt at boot now and
-    /// then, and stands still.
+    /// Limit until the job begins. With translation a guest now and then loses a timer interrupt at
+    /// boot, and hangs.
     pub boot_limit: Duration,
     /// Where results go; emptied first.
     pub out_dir: PathBuf,
@@ -48,18 +48,17 @@ pub struct Job<'a> {
     pub show: Show,
 }
 
-/// A guest that runs its job once more after the other one failed gets this
-/// long to finish by itself.
+/// Time for a guest to finish by itself after the other one has failed.
 const GRACE: Duration = Duration::from_secs(10);
-/// From the end of the job to the end of QEMU.
+/// Time from the end of the job to the end of QEMU.
 const POWER_OFF: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(40);
 
-/// One guest under way.
+/// A guest that runs.
 struct Track {
     guest: Guest,
     ktap: Parser,
-    /// Gone because a test asked for it.
+    /// It is down because a test asked for that.
     down_by_request: bool,
     status: Option<i32>,
     finished: Option<Instant>,
@@ -152,9 +151,9 @@ pub fn run(job: &Job) -> Result<TestResult> {
     Ok(result)
 }
 
-/// Shows new output, notes the end. Tells whether the guest is under way.
+/// Shows new output and notes the end. Returns whether the guest still runs.
 fn follow(job: &Job, t: &mut Track) -> Result<bool> {
-    // Asked before reading: what a guest wrote at last is there by now.
+    // Checked before reading: then the last output of a guest is there.
     let running = t.guest.running()?;
     for line in t.guest.new_lines()? {
         show(job, t, &line);
@@ -210,12 +209,12 @@ fn show(job: &Job, t: &mut Track, line: &str) {
             println!("  {who}: {:indent$}{word} {name}", "", indent = 2 * depth);
         }
         Event::Note(text) => {
-            // The helpers' own sums say nothing new.
+            // The helpers' own totals add nothing.
             if !text.starts_with("Totals:") && !text.contains("skipped test(s) detected") {
                 println!("  {who}: # {text}");
             }
         }
-        // Complaints of the shell, mostly: cases keep their output to themselves.
+        // Mostly error messages of the shell: cases keep their output to themselves.
         Event::Other(text) => println!("  {who}: | {text}"),
         Event::Structure => {}
     }
@@ -295,17 +294,18 @@ fn judge(
     let mut skips = Vec::new();
     let mut skipped = true;
     let mut late = Some(Vec::new());
-    // Nothing but cases went wrong; and the kernel had nothing to say of our modules.
+    // Whether nothing but cases went wrong, and whether the kernel reported nothing about the
+    // modules.
     let (mut sound, mut quiet) = (!timed_out, true);
 
     for t in tracks.iter_mut() {
         let who = &t.guest.role.name;
-        // A guest that was killed on purpose owes nobody the rest of its plan.
+        // A guest that was killed on purpose need not complete its plan.
         if !t.down_by_request {
             t.ktap.finish();
         }
         counts.add(t.ktap.counts());
-        // What a script exits with; a shell that was killed leaves another status.
+        // The exit statuses of scripts; a shell that was killed leaves another status.
         sound &= !(t.crashed || t.lingered) && matches!(t.status, None | Some(0 | 1 | 4));
         late = late.zip(t.ktap.lateness()).map(|(mut all, own)| {
             all.extend(own.into_iter().map(str::to_string));
@@ -390,10 +390,10 @@ fn judge(
     .settle()
 }
 
-/// May that be run again? A failure is final, unless each case that failed says that it was only
-/// late, which a machine that others use as well may be the reason of; or if a guest did not boot,
-/// or its kernel was in trouble before the job. `quiet`: the kernel had nothing to say after that.
-/// `late`: what the failed cases say, if each says so and nothing but cases went wrong.
+/// Whether the job may run again. A failure is final, unless each failed case says that it was only
+/// late, which a shared machine may cause; or if a guest did not boot, or its kernel had a problem
+/// before the job. `quiet`: the kernel reported nothing after that. `late`: the messages of the
+/// failed cases, if each has one and nothing but cases went wrong.
 fn doubtful(verdict: Verdict, boot: bool, quiet: bool, late: Option<&[String]>) -> bool {
     match verdict {
         Verdict::Pass | Verdict::Skip | Verdict::Timeout => false,
@@ -404,9 +404,9 @@ fn doubtful(verdict: Verdict, boot: bool, quiet: bool, late: Option<&[String]>) 
     }
 }
 
-/// Did the kernel say that before our modules were there, as the job began later or never? By
-/// translation a processor meets a breakpoint now and then that the kernel has removed meanwhile,
-/// when it changes its own code; that is the end of it.
+/// Whether the kernel reported this before the modules were there, because the job began later or
+/// never. With translation a processor now and then meets a breakpoint that the kernel, which
+/// changes its own code, has removed meanwhile; that ends the kernel.
 fn before_job(p: &Problem, began: Option<f64>) -> bool {
     p.at.is_some_and(|at| began.is_none_or(|began| at < began))
 }
@@ -433,7 +433,7 @@ mod tests {
             assert!(doubtful(verdict, true, true, None));
             assert!(!doubtful(verdict, true, false, None));
         }
-        // A report at boot, and nothing else.
+        // A report at boot only.
         assert!(doubtful(Verdict::Splat, false, true, Some(&[])));
         assert!(!doubtful(Verdict::Splat, false, true, None));
         assert!(!doubtful(Verdict::Splat, false, false, Some(&[])));

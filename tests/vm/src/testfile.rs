@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests themselves: shell scripts that say in their first comment what
-//! they need.
+//! The tests: shell scripts whose first comment has their requirements.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
-/// How many guests a test wants.
+/// Number of guests that a test needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
     /// One guest, client and server in one kernel.
@@ -19,7 +18,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// As in the header.
+    /// The word in the header.
     pub fn word(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -28,16 +27,16 @@ impl Topology {
     }
 }
 
-/// A test and its wishes.
+/// A test and its requirements.
 #[derive(Clone, Debug)]
 pub struct Test {
     /// File name without the suffix.
     pub name: String,
     /// The script.
     pub path: PathBuf,
-    /// One line about it.
+    /// Description in one line.
     pub desc: String,
-    /// Guests.
+    /// The guests.
     pub topology: Topology,
     /// Limit of the whole run on a stock kernel, in seconds.
     pub timeout: u64,
@@ -47,19 +46,19 @@ pub struct Test {
     pub smp: Option<u32>,
     /// Memory, if not the default.
     pub mem: Option<String>,
-    /// Not beside other tests, as it measures times.
+    /// Whether it must not run beside other tests, as it measures times.
     pub alone: bool,
-    /// Mostly waits, and leaves the processors to others.
+    /// Whether it mostly waits, and leaves the processors to other tests.
     pub waits: bool,
-    /// How long it takes on a stock kernel, in seconds, if the test says so.
+    /// Its duration on a stock kernel, in seconds, if the header has it.
     pub seconds: u64,
-    /// Run when no test is named?
+    /// Whether it runs when no test is named.
     pub by_default: bool,
 }
 
 const TIMEOUT: u64 = 120;
 
-/// Reads the header of a script; None if it has none, so is no test.
+/// Reads the header of a script; None if it has none, and so is no test.
 pub fn parse(path: &Path) -> Result<Option<Test>> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -132,7 +131,7 @@ pub fn all(dir: &Path) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Those meant by `names` ('*' stands for anything), or the default ones.
+/// The tests that `names` select ('*' stands for anything), or the default ones.
 pub fn select(tests: Vec<Test>, names: &[String]) -> Result<Vec<Test>> {
     if names.is_empty() {
         return Ok(tests.into_iter().filter(|t| t.by_default).collect());
@@ -155,7 +154,7 @@ pub fn select(tests: Vec<Test>, names: &[String]) -> Result<Vec<Test>> {
     Ok(chosen)
 }
 
-/// Does `name` match, if '*' stands for anything?
+/// Whether `name` matches, with '*' for anything.
 pub fn glob(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
