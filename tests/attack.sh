@@ -86,7 +86,7 @@ reason()
 # Trace the log lines too: then messages and events are in one order.
 EVENTS=(printk/console rtrs_srv/rtrs_srv_violation rtrs_srv/rtrs_srv_path_state)
 
-# told: print a line for each case, with its name and what the server said meanwhile.
+# told: print a line for each case, with its name and the server's messages meanwhile.
 told()
 {
 	awk '

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a path ends under load: towards mainline's server its requests are held back before they are sent again, towards ours they are not
+# desc: a path ends under load: its requests wait before they are sent again to mainline's server, but not to the Rust one
 # topology: pair
 # timeout: 240
 # seconds: 75

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the example of a module that uses the wrappers alone: an echo over RDMA
+# desc: the example of a module that uses only the wrappers: an echo over RDMA
 # topology: single
 # timeout: 90
 # seconds: 10

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a path ends under load: requests go over the other one when the last queue pair is gone, and wait for nothing else
+# desc: a path ends under load: requests go over the other one once the last queue pair is gone, and wait for nothing else
 # topology: single
 # timeout: 240
 # seconds: 45

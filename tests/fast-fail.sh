@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a silent server is noticed as fast as configured, and nothing waits for a path that will not come
+# desc: a silent server is noticed as fast as configured, and nothing waits for a path that stays down
 # topology: pair
 # timeout: 240
 # seconds: 60

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server keeps a session without a path for as long as its client waits, but no longer than its limit
+# desc: the server keeps a session without a path for as long as its client waits, up to its limit
 # topology: single
 # timeout: 300
 # seconds: 40

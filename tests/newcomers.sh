@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one host with hundreds of addresses cannot keep other hosts from connecting, nor start paths without end
+# desc: one host with hundreds of addresses can neither keep others out nor start paths without end
 # topology: single
 # timeout: 300
 # seconds: 60

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a client that fills the log with one kind of line does not keep that line about other clients out of it
+# desc: a client that floods the log with one kind of line does not hide that line about other clients
 # topology: single
 # timeout: 150
 # seconds: 30

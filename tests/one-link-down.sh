@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one of two cables is pulled under verified load, at either end, or the server sleeps: IO stalls for a short time, none fails, and the path comes back
+# desc: one of two cables is pulled under verified load, at either end, or the server sleeps: how long IO stalls, none fails, the path comes back
 # topology: pair
 # timeout: 360
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all of them connected
+# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected
 # topology: single
 # timeout: 300
 # seconds: 27

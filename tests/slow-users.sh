@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a host whose sessions make the server's user sleep over their messages gets its share of tasks, no more
+# desc: a host with sessions that make the server's user sleep gets its share of tasks, no more
 # topology: single
 # timeout: 240
 # seconds: 40

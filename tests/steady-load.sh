@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: verified load over 1, 2 and 4 paths, with each policy, preempted anywhere, while CPUs go: no IO fails
+# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs removed: no IO fails
 # topology: single
 # timeout: 240
 # seconds: 65

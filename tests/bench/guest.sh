@@ -132,7 +132,7 @@ count()
 {
 	local stack=$1 bs=$2 rw=$3 ai=$4 len n
 
-	# One run first, for what is made at first use.
+	# A first run makes everything that is made at first use.
 	requested "$bs" "$rw" "$(first "$bs")"
 	for len in short long; do
 		n=$(requests "$bs" "$len")

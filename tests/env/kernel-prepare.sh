@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The part of kernel.sh that runs where the compiler is: inside the root, or
-# on a Debian host itself. Not for people; kernel.sh calls it.
+# The part of kernel.sh that runs where the compiler is: inside the root, or on a Debian host
+# itself. Only other scripts call it.
 #
 # kernel-prepare.sh compilers FLAVOUR		print what a tree's objects depend on
 # kernel-prepare.sh newest SERIES FLAVOUR	print "RELEASE VERSION" of the newest kernel

@@ -186,7 +186,7 @@ impl Answers {
         }
     }
 
-    /// Answers what is held, and wakes tasks that sleep. Any context.
+    /// Answers held requests, and wakes tasks that sleep. Any context.
     pub(crate) fn release(&self) {
         self.told.fetch_add(1, Full);
         self.awake.wake_all();

@@ -5,13 +5,13 @@
 //! `command` takes one command per `write(2)`, which returns when it is done, with its errno.
 //! Several can be written at the same time. `result` has a line for the last result of each tag,
 //! `TAG: ok ...` or `TAG: error -90 ...`; a tag is given with `tag=`, or is the name of the session.
-//! `stats` has what was counted since the module was loaded.
+//! `stats` has the counts since the module was loaded.
 //!
 //! | command | |
 //! |---|---|
 //! | `serve port= refuse=1 depth= chunk= ai=` | opens a server; with `refuse` clients are turned away |
 //! | `unserve port=` | closes it |
-//! | `release port=` | answers what the server was told to hold |
+//! | `release port=` | answers the requests that the server holds |
 //! | `open name= path= path= port= delay= attempts=` | opens a session |
 //! | `close name=` | drops it, or leaves that to a run that uses it |
 //! | `limits name=` | its limits |

@@ -8,16 +8,16 @@
 //! | module | noun |
 //! |---|---|
 //! | [`args`] | the words of a command |
-//! | [`control`] | the files, the commands, and what there is: sessions, servers, results |
+//! | [`control`] | the files, the commands, and their objects: sessions, servers, results |
 //! | [`pattern`] | contents that both sides know |
-//! | [`order`] | the user message: what the server is to do |
-//! | [`store`] | the server's side: checks what comes, makes what goes |
-//! | [`answers`] | answers now, later, and from elsewhere |
-//! | [`plan`] | what a run of requests is to be like |
-//! | [`run`] | a run of requests, and its accounts |
+//! | [`order`] | the user message: the order to the server |
+//! | [`store`] | the server's side: checks received bytes, makes the bytes to send |
+//! | [`answers`] | answers now, later, and from other contexts |
+//! | [`plan`] | the parameters of a run of requests |
+//! | [`run`] | a run of requests, and its statistics |
 //! | [`slot`] | one request after the other, each checked |
-//! | [`probes`] | single steps that are to be refused |
-//! | [`planted`] | faults that the kernel's checkers are to find |
+//! | [`probes`] | single operations that must be refused |
+//! | [`planted`] | faults that the kernel's checkers must find |
 
 use kernel::{
     debugfs::Scope,

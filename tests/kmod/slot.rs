@@ -2,7 +2,7 @@
 
 //! A slot sends one request after the other, and checks each.
 //!
-//! # Who owns a slot
+//! # Owner of a slot
 //!
 //! While the [`State`] is `Idle` or `Done`, `inner` belongs to the run. While it is `Busy`, it
 //! belongs to the submitter until `submit()` has returned, and then to the second of submitter and

@@ -46,7 +46,7 @@ for rel in 7.3.4-a 7.3.5-b; do
 	echo CONFIG_RUST=y >"$dir/src/linux-headers-$rel/.config"
 done
 # The lines are written one by one, so that a reader that ends after the first one kills the stub,
-# as it may kill the real DKMS. What is there is not added again.
+# as it may kill the real DKMS. An added version is not added again.
 stub dkms <<'EOF'
 if [ "$1" = status ]; then
 	[ "${6:-}" != -k ] || exec grep -F ", $7," "$STUBS/status"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Disk images of Debian hosts, as boot.sh wants them: the distribution's own kernel, systemd,
-# and the agent of the test, nothing else. What is installed in one is installed in a chroot,
-# by the processor of this machine: an emulated one would take hours.
+# Disk images of Debian hosts for boot.sh: the distribution's own kernel, systemd, and the agent of
+# the test, nothing else. Packages are installed in a chroot, by this machine's processor: an
+# emulated one would take hours.
 #
 # image.sh base			make the image that all are copies of, unless it is there
 # image.sh copy IMAGE NAME NUMBER	a host of that name, with the addresses 10.0.0.NUMBER and 10.1.0.NUMBER

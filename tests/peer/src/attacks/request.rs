@@ -336,7 +336,7 @@ fn hb_unread(a: &mut Attack<'_>) -> Result<()> {
         acks += usize::from(value == Some(Imm::HbAck));
     }
     a.report.fact("acks", acks);
-    // The answers that waited. After them no more came.
+    // These are the answers that waited; no more came after them.
     if !(1..=ANSWERS as usize).contains(&acks) {
         a.report.wrong(format!("{acks} answers"));
     }
