@@ -59,7 +59,8 @@ reason()
 	info-type | msg-type | never-written) echo 'unexpected message type' ;;
 	info-no-* | info-slash | info-dot | info-control) echo 'bad session name' ;;
 	info-early) echo 'info request before all connections' ;;
-	info-*-value) echo 'first message is no info request' ;;
+	info-by-value) echo 'request before the info answer' ;;
+	info-with-value) echo 'first message is no info request' ;;
 	info-short | info-empty | desc-at-end | written-*) echo 'bad message length' ;;
 	imm-type*) echo 'unknown immediate type' ;;
 	imm-answer) echo 'answer from a client' ;;
