@@ -71,10 +71,7 @@ impl Bounce {
         let order = Pages::order_of(REGION_SIZE.min(place.saturating_mul(n)).max(place));
         let len = PAGE_SIZE.checked_shl(order).ok_or(EINVAL)?;
         let per_mr = Mr::max_regions(domain, u32::try_from(len)?) as usize;
-        let per_mapped = len / place;
-        if per_mapped == 0 {
-            return Err(EINVAL);
-        }
+        let per_mapped = len.checked_div(place).filter(|&n| n != 0).ok_or(EINVAL)?;
         let count = n.div_ceil(per_mapped).min(per_mr.saturating_mul(most));
 
         let node = domain.device().numa_node();

@@ -104,7 +104,10 @@ impl Mr {
             }
             list.push(sg, GFP_KERNEL)?;
         }
-        let pages = (len as u32 / page_size).checked_mul(count).ok_or(EINVAL)?;
+        let pages = (len as u32)
+            .checked_div(page_size)
+            .and_then(|n| n.checked_mul(count))
+            .ok_or(EINVAL)?;
         let raw = domain.alloc_mr(pages)?;
         // SAFETY: `list` has `count` entries with DMA addresses of this device, as the pages are
         // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was just
@@ -129,7 +132,10 @@ impl Mr {
     pub fn max_regions(domain: &Domain, len: u32) -> u32 {
         let pages = domain.device().attrs().max_fast_reg_pages;
         match Self::page_size(domain, len) {
-            Ok(page_size) => pages.checked_div(len / page_size).unwrap_or(0),
+            Ok(page_size) => len
+                .checked_div(page_size)
+                .and_then(|n| pages.checked_div(n))
+                .unwrap_or(0),
             Err(_) => 0,
         }
     }
