@@ -9,7 +9,10 @@
 use core::{
     marker::PhantomData,
     pin::Pin,
-    ptr::null_mut, //
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
 };
 use kernel::prelude::*;
 
@@ -73,9 +76,11 @@ impl<T> OnceBox<T> {
     /// The box must have been set, and that must have happened before this call.
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self) -> &T {
-        // SAFETY: By the safety requirements of this function the box was set: the pointer is
-        // not null, which is not tested again; by the invariant it is valid.
-        unsafe { self.ptr.load(Acquire).as_ref().unwrap_unchecked() }
+        // SAFETY: By the safety requirements of this function the box was set, so that the pointer
+        // is not null.
+        let ptr = unsafe { NonNull::new_unchecked(self.ptr.load(Acquire)) };
+        // SAFETY: By the type invariant the pointer is valid, and the box is only shared.
+        unsafe { ptr.as_ref() }
     }
 }
 
