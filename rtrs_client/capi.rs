@@ -86,7 +86,7 @@ pub(crate) struct RtrsAttrs {
 #[repr(C)]
 pub(crate) struct RtrsPermit {
     number: u64,
-    /// Whose permit it is, see [`RtrsCltSess::mark`].
+    /// Identifies the session of the permit, see [`RtrsCltSess::mark`].
     mark: u64,
 }
 

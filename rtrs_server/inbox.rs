@@ -98,9 +98,9 @@ impl WorkItem for Inbox {
         match &this.turns {
             Some(turns) => {
                 turns.ended(&this, more);
-                // `release_waiting()` has found it working, perhaps: nobody else takes it out of
-                // the line. If the path ends after this look then `release_waiting()` comes after
-                // `ended()`.
+                // `release_waiting()` may have found the inbox working, and then leaves it to this
+                // task to take it out of the line. If the path ends after this check,
+                // `release_waiting()` runs after `ended()`.
                 if this.path.is_closing() {
                     turns.left(&this);
                 }

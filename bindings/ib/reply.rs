@@ -264,7 +264,7 @@ impl Reply {
         let mut end = Self::end(qp, self.plain_imm, to);
         end.wr.num_sge = i32::from(has_data);
         end.wr.sg_list = &raw mut data;
-        // Without data, the length is that of a write, whose data the device does not read.
+        // An answer to a write has no data for the device to read; `len` is the length of the write.
         if memory.needs_sync && has_data {
             self.sync(memory.dma, len as usize, memory.dir);
         }

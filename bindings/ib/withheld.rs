@@ -2,10 +2,10 @@
 
 //! Receives that have completed, and wait to be posted again together with others.
 //!
-//! A post costs much more than the receives that come with it, and the peer does not rely on all
-//! of them being there. The tokens of those that wait follow one another: receives complete in the
-//! order in which they were posted, and they are posted in the order of their tokens. A receive
-//! whose token does not follow begins anew, and the ones before it are posted.
+//! Posting sixteen receives costs little more than posting one, and the peer does not rely on all
+//! of them being posted. The tokens of the receives that wait are consecutive: receives complete in
+//! the order in which they were posted, and they are posted in the order of their tokens. If a
+//! token is not the next one, the waiting receives are posted, and that token starts a new run.
 //!
 //! Everything here is called by the handler of completions, which runs on one thread at a time,
 //! except [`Withheld::allow`].

@@ -80,7 +80,7 @@ impl Link {
         self.issue_in(&ready.flights, id, turn, now)
     }
 
-    /// Sends request `id`, whose lengths are allowed, at the time `now`.
+    /// Sends request `id` at the time `now`. The caller has checked its lengths.
     #[inline(always)]
     fn issue_in<'t>(
         &self,

@@ -34,8 +34,8 @@ const _: () = assert!(WORDS * 8 == Request::MAX_MSG);
 pub(crate) struct Arrival {
     /// The connection it came over, which also carries the answer.
     pub(crate) cid: u16,
-    /// Offset of the message in the chunk. This and the next field have no meaning in an operation
-    /// whose request was read as it arrived.
+    /// Offset of the message in the chunk. This field and the next one are not set in an operation
+    /// if its request was read on arrival.
     pub(crate) off: u32,
     /// Bytes the client wrote.
     pub(crate) byte_len: u32,
