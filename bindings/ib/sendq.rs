@@ -202,6 +202,25 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         self.notes_in.load(Relaxed).wrapping_sub(out)
     }
 
+    /// Puts a note into the ring: a signaled completion retires up to position `reserved`. Returns
+    /// `false` if there is no room. Called by the producer.
+    #[inline(always)]
+    fn put_note(&self, reserved: u32) -> bool {
+        let pos = self.notes_in.load(Relaxed);
+        // Pairs with the store in `retire`: the entry is not in use any more.
+        if pos.wrapping_sub(self.notes_out.load(Acquire)) > self.mask {
+            return false;
+        }
+        let Some(entry) = self.entry(pos) else {
+            return false;
+        };
+        entry.store(reserved, Relaxed);
+        // Pairs with the load in `retire`.
+        self.notes_in.store(pos.wrapping_add(1), Release);
+        true
+    }
+
+    #[inline(always)]
     fn entry(&self, pos: u32) -> Option<&Atomic<u32>> {
         // CAST: `usize` has at least 32 bits.
         self.ring.as_ref().get((pos & self.mask) as usize)
@@ -258,10 +277,35 @@ impl SqProducer {
         count: u32,
         signal: bool,
     ) -> Result<Ticket, SqError> {
-        match self.take(count, signal) {
-            Some(ticket) => Ok(ticket),
-            None => self.look(ledger, count, signal),
+        if let Some(ticket) = self.take(count, signal) {
+            return Ok(ticket);
         }
+        if signal && self.take_signaled(ledger, count) {
+            return Ok(Ticket { count, signal });
+        }
+        self.look(ledger, count, signal)
+    }
+
+    /// As [`take`](Self::take), with a note: the last one is signaled. Room that was seen before is
+    /// still there. Returns `false` if it is not enough; nothing is reserved then.
+    #[inline(always)]
+    pub fn take_signaled<S: AsRef<[Atomic<u32>]>>(
+        &mut self,
+        ledger: &SqLedger<S>,
+        count: u32,
+    ) -> bool {
+        if count == 0 || count > self.free {
+            return false;
+        }
+        // No overflow: see above.
+        let free = self.free.wrapping_sub(count);
+        if !ledger.put_note(self.end.wrapping_sub(free)) {
+            return false;
+        }
+        self.free = free;
+        // No overflow: `free` is less, as it was when it was set.
+        self.left = ledger.interval().wrapping_sub(free);
+        true
     }
 
     /// As [`reserve`](Self::reserve), with a look at the ledger.
@@ -283,18 +327,8 @@ impl SqProducer {
 
         let signal = signal || count >= left;
         let reserved = self.reserved().wrapping_add(count);
-        if signal {
-            let pos = ledger.notes_in.load(Relaxed);
-            // Pairs with the store in `retire`: the entry is not in use any more.
-            if pos.wrapping_sub(ledger.notes_out.load(Acquire)) > ledger.mask {
-                return Err(SqError::Full);
-            }
-            ledger
-                .entry(pos)
-                .ok_or(SqError::Full)?
-                .store(reserved, Relaxed);
-            // Pairs with the load in `retire`.
-            ledger.notes_in.store(pos.wrapping_add(1), Release);
+        if signal && !ledger.put_note(reserved) {
+            return Err(SqError::Full);
         }
         let left = match signal {
             true => ledger.interval(),
