@@ -113,6 +113,7 @@ pub use self::{
     reply::{
         Answer,
         Give,
+        Keys,
         NotPosted,
         Reply,
         Source,

@@ -24,7 +24,6 @@ use kernel::{
 
 use rtrs_bindings::{
     ib::{
-        Chain,
         Endpoint,
         Mr,
         PostError, //
@@ -46,6 +45,7 @@ use crate::{
         self,
         Arrival,
         Deferred,
+        Read,
         Unparked,
         Usual, //
     },
@@ -205,10 +205,44 @@ impl Active {
         if !chunk.begin_free() {
             return self.go_in(chunk, op, cid, off, byte_len, false);
         }
-        if chunk.read_usual(&self.usual, arrival, &mut op) {
-            return self.deliver(chunk, op, cid);
+        match chunk.read_usual(&self.usual, arrival, &mut op) {
+            Read::Done => self.deliver(chunk, op, cid),
+            Read::Keyed => self.keyed(chunk, op, cid, off, byte_len),
+            Read::Not => self.go_in(chunk, op, cid, off, byte_len, true),
         }
-        self.go_in(chunk, op, cid, off, byte_len, true);
+    }
+
+    /// Continues with a request that is [`Read::Keyed`]: it is read, and waits for the
+    /// invalidation.
+    // The parts of the arrival are passed by value: a whole one is passed in memory.
+    #[inline(never)]
+    fn keyed(&self, chunk: &Chunk, mut op: KBox<Op>, cid: u16, off: u32, byte_len: u32) {
+        let arrival = Arrival { cid, off, byte_len };
+        let Some(mr) = chunk.mr() else {
+            return self.go_in(chunk, op, cid, off, byte_len, true);
+        };
+        if !chunk.read_keyed(&self.usual, arrival, &mut op) {
+            return self.go_in(chunk, op, cid, off, byte_len, true);
+        }
+        let on = op.invalidate_on();
+        if let Err(e) = self.post_inval(chunk, mr, on, op) {
+            self.not_keyed(chunk, on, e);
+        }
+    }
+
+    /// Handles an invalidation that was not posted on connection `cid`.
+    #[cold]
+    #[inline(never)]
+    fn not_keyed(&self, chunk: &Chunk, cid: u16, e: PostError) {
+        // The key was registered on that connection.
+        let Some(path) = self.endpoint(cid).map(Endpoint::handler) else {
+            return;
+        };
+        if let Err(op) = self.not_invalidated(path, chunk, e) {
+            let buf_id = op.buf_id();
+            self.stall(chunk, op, Deferred::Invalidate, Stalled { buf_id, cid });
+            self.make_room(path);
+        }
     }
 
     /// The same for an offset at which no usual request is.
@@ -368,8 +402,10 @@ impl Active {
         };
         let (buf_id, cid) = (op.buf_id(), op.invalidate_on());
 
-        if let Err(op) = self.post_inval(path, chunk, mr, cid, op) {
-            self.stall(chunk, op, Deferred::Invalidate, Stalled { buf_id, cid });
+        if let Err(e) = self.post_inval(chunk, mr, cid, op) {
+            if let Err(op) = self.not_invalidated(path, chunk, e) {
+                self.stall(chunk, op, Deferred::Invalidate, Stalled { buf_id, cid });
+            }
         }
         false
     }
@@ -378,44 +414,54 @@ impl Active {
     ///
     /// # Errors
     ///
+    /// See [`PostError`]; [`Active::not_invalidated`] has to follow then.
+    #[inline(always)]
+    fn post_inval(&self, chunk: &Chunk, mr: &Mr, cid: u16, op: KBox<Op>) -> Result<(), PostError> {
+        let token = u32::from(op.buf_id());
+        // The completion may come before this returns.
+        chunk.wait_for_key(op);
+        match self.endpoint(cid).and_then(Endpoint::qp) {
+            Some(qp) => qp.invalidate(mr.rkey(), token),
+            None => Err(PostError::Invalid),
+        }
+    }
+
+    /// Handles an invalidation that was not posted.
+    ///
+    /// # Errors
+    ///
     /// The operation, if there is no room.
-    fn post_inval(
+    #[cold]
+    fn not_invalidated(
         &self,
         path: &Arc<Path>,
         chunk: &Chunk,
-        mr: &Mr,
-        cid: u16,
-        op: KBox<Op>,
+        e: PostError,
     ) -> Result<(), KBox<Op>> {
-        let token = Some(u32::from(op.buf_id()));
-        // The completion may come before this returns.
-        chunk.wait_for_key(op);
-        let result = match self.endpoint(cid).and_then(Endpoint::qp) {
-            Some(qp) => Chain::<1>::new(qp).local_inv(mr.rkey()).post(token),
-            None => Err(PostError::Invalid),
-        };
-
-        match result {
+        match e {
             // If the queue pair is torn down already, the operation goes with its chunk.
-            Ok(()) | Err(PostError::Closed) => Ok(()),
-            Err(PostError::Full) => chunk.end_wait_for_key().map_or(Ok(()), Err),
-            Err(e) => {
+            PostError::Closed => Ok(()),
+            PostError::Full => chunk.end_wait_for_key().map_or(Ok(()), Err),
+            e => {
                 path.post_failed(e);
                 Ok(())
             }
         }
     }
 
-    /// The chunk's key is invalid now.
-    pub(crate) fn invalidated(&self, path: &Path, buf_id: u16) -> Result<(), Violation> {
-        let chunk = self.chunk(buf_id).ok_or(ProtoError::BufId)?;
-
+    /// The key of chunk `buf_id` is invalid now.
+    #[inline(always)]
+    pub(crate) fn invalidated(&self, path: &Path, buf_id: u32) {
+        // CAST: `usize` has at least 32 bits. There are as many tokens as chunks.
+        let Some(chunk) = self.chunks.get(buf_id as usize) else {
+            return;
+        };
         if let Some(op) = chunk.end_wait_for_key() {
             trace::invalidated(path, &op);
+            chunk.take_back(&op);
             let cid = op.cid();
             self.deliver(chunk, op, cid);
         }
-        Ok(())
     }
 
     /// Parses the request of an operation that owns its chunk.

@@ -62,6 +62,7 @@ pub(crate) use self::{
     },
     arrival::{
         Arrival,
+        Read,
         Usual, //
     },
     op::{
@@ -159,17 +160,18 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
     ) -> Result<Self> {
         let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
-        let plain = answer::word(op.buf_id(), 0, false).ok_or(EINVAL)?;
+        let word = |inval| answer::word(op.buf_id(), 0, inval).ok_or(EINVAL);
+        let words = [word(false)?, word(true)?];
 
         Ok(Self {
-            op: Berth::new::<IDLE>(op),
             turn,
             below: PileLink::new(),
             stamp: Atomic::new(0),
             since: Atomic::new(0),
             mr,
-            reply: Reply::new(&dma_pages, private, body, plain)?,
+            reply: Reply::new(&dma_pages, private, body, words)?,
             dma_pages,
+            op: Berth::new::<IDLE>(op),
         })
     }
 
@@ -179,6 +181,7 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The chunk's own key, if it changes with each request.
+    #[inline(always)]
     pub(crate) fn mr(&self) -> Option<&Mr> {
         self.mr.as_ref()
     }
@@ -248,11 +251,13 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The request waits for its key to be invalid.
+    #[inline(always)]
     pub(crate) fn wait_for_key(&self, op: KBox<Op<H>>) {
         self.op.put::<INVALIDATING>(op);
     }
 
     /// The key is invalid, or will not become so.
+    #[inline(always)]
     pub(crate) fn end_wait_for_key(&self) -> Option<KBox<Op<H>>> {
         self.op.take::<INVALIDATING>()
     }

@@ -95,6 +95,14 @@ pub trait Handler: Send + Sync + Sized + 'static {
         let _ = (ep, qp);
     }
 
+    /// An [invalidation](QueuePair::invalidate) with `token` completed: the key is not valid any
+    /// more. And there is room in the send queue again, as after `send_retired()`, which is not
+    /// called for it. Context: the queue's.
+    #[inline]
+    fn key_invalid(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32) {
+        let _ = (ep, qp, token);
+    }
+
     /// A [`Flight`](super::Flight) is over. Context: the queue's.
     fn landed(&self, ep: &Endpoint<Self>, landing: Landing<'_, Self>) {
         let _ = ep;

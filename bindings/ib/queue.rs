@@ -13,6 +13,7 @@
 
 mod completion;
 mod direct;
+mod keys;
 mod receive;
 mod room;
 
@@ -57,7 +58,6 @@ use super::{
     },
     polls::PollTracker,
     sendq::{
-        SqError,
         SqLedger,
         SqProducer, //
     },
@@ -208,6 +208,8 @@ pub struct QueuePair {
     id: NonNull<raw::rdma_cm_id>,
     /// One entry for each send token.
     send_cqes: SetOnce<CqeTable>,
+    /// One entry for each token of an invalidation.
+    key_cqes: SetOnce<CqeTable>,
     /// The entry of requests without a token.
     silent: KBox<raw::ib_cqe>,
     recv_cqes: CqeTable,
@@ -373,6 +375,7 @@ impl QueuePair {
                 cq,
                 id,
                 send_cqes,
+                key_cqes: SetOnce::new(),
                 silent,
                 recv_cqes,
                 callbacks,
@@ -524,20 +527,6 @@ impl QueuePair {
             wr.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
         }
         Ok(RoomForOne::new(self, sq))
-    }
-
-    /// As [`reserve`](Self::reserve), when it must look at the ledger. Returns whether the last
-    /// request is signalled, as a number, so that the result fits in registers.
-    #[inline(never)]
-    fn look(&self, sq: &mut SendQueue, n: u32, signal: bool) -> Result<u32, PostError> {
-        if !sq.open {
-            return Err(PostError::Closed);
-        }
-        match sq.posted.reserve(&self.ledger, n, signal) {
-            Ok(ticket) => Ok(ticket.signal().into()),
-            Err(SqError::TooLong) => Err(PostError::Invalid),
-            Err(SqError::Full) => Err(PostError::Full),
-        }
     }
 
     /// Whether `domain` is the domain of the queue pair, so that its memory stays for as long as

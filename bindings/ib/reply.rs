@@ -11,6 +11,8 @@
 //!
 //! Any; creating may sleep.
 
+mod keys;
+
 use core::ptr::{
     null_mut,
     NonNull, //
@@ -44,6 +46,8 @@ use crate::{
     raw, //
 };
 
+pub use self::keys::Keys;
+
 /// Number of bytes that an answer can carry besides its word.
 pub const REPLY_BODY: usize = 8;
 
@@ -56,6 +60,7 @@ struct Body {
     at: NonNull<u64>,
     dma: u64,
     dir: DmaDirection,
+    needs_sync: bool,
 }
 
 /// The memory that the data of an answer comes from.
@@ -107,8 +112,9 @@ pub struct Reply {
     domain: Arc<Domain>,
     /// The source of the data of plain answers: one of those below.
     plain: Memory,
-    /// The word of plain answers, as it is sent.
-    plain_imm: u32,
+    /// The words of answers without an error, as they are sent: with nothing invalidated, which
+    /// that of plain answers is, and with a key invalidated.
+    words: [u32; 2],
     lkey: u32,
     /// Indexed by [`Source`].
     memory: [Memory; 2],
@@ -186,8 +192,8 @@ impl Links {
 impl Reply {
     /// Makes answers with data from the start of `data`, or of other pages. `body` is the
     /// pages and offset of the [`REPLY_BODY`] bytes; the offset must be a multiple of their
-    /// number. Plain answers have the word `plain_imm`, and data from the other pages if there are
-    /// one.
+    /// number. Answers without an error have one of the two `words`: the first one if nothing is
+    /// invalidated. Plain answers have data from the other pages if there are any.
     ///
     /// # Errors
     ///
@@ -196,7 +202,7 @@ impl Reply {
         data: &DmaPages,
         second: Option<&DmaPages>,
         body: Option<(&DmaPages, usize)>,
-        plain_imm: u32,
+        words: [u32; 2],
     ) -> Result<Self> {
         let domain = data.domain();
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
@@ -218,6 +224,7 @@ impl Reply {
                     // CAST: `usize` has at most 64 bits.
                     dma: dma_pages.dma() + offset as u64,
                     dir: dma_pages.direction(),
+                    needs_sync: dma_pages.needs_sync(),
                 })
             }
             None => None,
@@ -229,7 +236,7 @@ impl Reply {
                 second.map_or_else(|| Ok(Memory::none()), Memory::of)?,
             ],
             plain: Memory::of(second.unwrap_or(data))?,
-            plain_imm: plain_imm.to_be(),
+            words: words.map(u32::to_be),
             lkey: domain.lkey(),
             body,
             domain: domain.clone(),
@@ -261,7 +268,8 @@ impl Reply {
             length: len,
             lkey: self.lkey,
         };
-        let mut end = Self::end(qp, self.plain_imm, to);
+        let [word, _] = self.words;
+        let mut end = Self::end(qp, word, to);
         end.wr.num_sge = i32::from(has_data);
         end.wr.sg_list = &raw mut data;
         // An answer to a write has no data for the device to read; `len` is the length of the write.
@@ -443,16 +451,24 @@ impl Reply {
     /// Writes `bytes` to the body, and returns its element.
     fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
         let body = self.body.as_ref().ok_or(PostError::Invalid)?;
+        Ok(self.write_body(body, bytes))
+    }
+
+    /// Writes `bytes` to `body`, which is the one of this reply, and returns its element.
+    #[inline(always)]
+    fn write_body(&self, body: &Body, bytes: [u8; REPLY_BODY]) -> raw::ib_sge {
         // SAFETY: By the invariants the memory is valid and aligned, and it is written only here.
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
         at.store(u64::from_ne_bytes(bytes), Relaxed);
-        self.sync(body.dma, REPLY_BODY, body.dir);
-        Ok(raw::ib_sge {
+        if body.needs_sync {
+            self.sync(body.dma, REPLY_BODY, body.dir);
+        }
+        raw::ib_sge {
             addr: body.dma,
             // CAST: The constant is 8.
             length: REPLY_BODY as u32,
             lkey: self.lkey,
-        })
+        }
     }
 
     /// Hands memory of the pages to the device.

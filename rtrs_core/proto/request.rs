@@ -66,8 +66,15 @@ impl Kind {
     }
 
     /// Whether data go to the client with the answer.
+    #[inline(always)]
     pub const fn has_data_back(self) -> bool {
         matches!(self, Self::Read | Self::ReadInval)
+    }
+
+    /// Whether the key of the destination must be invalidated with the answer.
+    #[inline(always)]
+    pub const fn wants_inval(self) -> bool {
+        matches!(self, Self::ReadInval)
     }
 
     /// Direction of the data.

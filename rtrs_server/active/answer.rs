@@ -61,7 +61,7 @@ impl Active {
             return self.answer_with_care(chunk, ep.handler(), qp, op, errno);
         }
         let Some(has_data) = op.plain() else {
-            return self.answer_with_care(chunk, ep.handler(), qp, op, 0);
+            return self.answer_keys(chunk, ep.handler(), qp, op);
         };
         let end = chunk.answer_plain(qp, has_data, op, |e| {
             self.not_answered(ep.handler(), chunk, e, 0);
@@ -71,7 +71,19 @@ impl Active {
         }
     }
 
-    /// Posts an error, or an answer that changes or tells a key.
+    /// Posts an answer without an error that is not plain.
+    #[inline(never)]
+    fn answer_keys(&self, chunk: &Chunk, path: &Arc<Path>, qp: &QueuePair, op: KBox<Op>) {
+        if !op.changes_keys() {
+            return self.answer_with_care(chunk, path, qp, op, 0);
+        }
+        let end = chunk.answer_keys(qp, op, |e| self.not_answered(path, chunk, e, 0));
+        if let Some(end @ End::Run(_)) = end {
+            path.session().after_end(chunk.buf_id(), end);
+        }
+    }
+
+    /// Posts an error, or an answer that changes or tells a key in a way that is not usual.
     #[inline(never)]
     fn answer_with_care(
         &self,
@@ -203,7 +215,10 @@ impl Active {
 
         match op.deferred() {
             Deferred::Invalidate => match chunk.mr() {
-                Some(mr) => self.post_inval(path, chunk, mr, cid, op).err(),
+                Some(mr) => match self.post_inval(chunk, mr, cid, op) {
+                    Ok(()) => None,
+                    Err(e) => self.not_invalidated(path, chunk, e).err(),
+                },
                 // An operation without a key to invalidate does not wait for one.
                 None => None,
             },

@@ -7,6 +7,7 @@ use kernel::prelude::*;
 use rtrs_bindings::ib::{
     Answer,
     Give,
+    Keys,
     NotPosted,
     PostError,
     QueuePair,
@@ -133,6 +134,47 @@ impl<H: Home> Chunk<H> {
 
         self.reply
             .post_plain(qp, has_data, len, to, answered, failed)
+    }
+
+    /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
+    /// its answer changes keys as [`Op::changes_keys`] says.
+    #[inline(always)]
+    pub(crate) fn answer_keys<'a>(
+        &'a self,
+        qp: &QueuePair,
+        op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let kind = op.request().kind();
+        let (len, addr, rkey) = op.request().wanted();
+        let to = Remote { addr, rkey };
+        let Some(mr) = &self.mr else {
+            let answered = Answered {
+                chunk: self,
+                op,
+                registered: false,
+            };
+            return self.reply.post_invalidating(qp, len, to, answered, failed);
+        };
+        let answered = Answered {
+            chunk: self,
+            op,
+            registered: true,
+        };
+        let Ok(rkey) = mr.next_rkey() else {
+            failed(NotPosted::Kept(PostError::Invalid, answered));
+            return None;
+        };
+        let buf_id = self.buf_id();
+        let keys = Keys {
+            register: mr,
+            body: RkeyRsp { buf_id, rkey }.to_bytes(),
+            has_data: kind.has_data_back(),
+            invalidate: kind.wants_inval(),
+        };
+
+        self.reply
+            .post_registering(qp, &keys, len, to, answered, failed)
     }
 
     /// Posts an answer that changes or tells a key.

@@ -41,6 +41,19 @@ pub(crate) struct Arrival {
     pub(crate) byte_len: u32,
 }
 
+/// The result of reading a request as it arrives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// It was read.
+    Done,
+    /// It was parsed, and has data that stay in the chunk, the key of which has to be invalidated:
+    /// [`Chunk::read_keyed`] has to follow.
+    Keyed,
+    /// It is not a usual one, or something is wrong with it. The contents of the operation are not
+    /// valid.
+    Not,
+}
+
 /// Properties of the requests of one kind.
 #[derive(Clone, Copy)]
 struct Said {
@@ -54,10 +67,12 @@ struct Said {
 pub(crate) struct Usual {
     /// Their message begins below this offset, so that all of it is in the chunk.
     off: u32,
-    /// They have at most this many bytes of data.
+    /// The key of a chunk with more than this number of bytes of data has to be invalidated.
     data: u32,
     /// By [`Kind`].
     said: [Said; KINDS],
+    /// The same for more data.
+    said_keyed: [Said; KINDS],
 }
 
 /// The number of kinds.
@@ -75,19 +90,12 @@ impl Usual {
     /// (0 for none); without it, all data are in chunks. A client that `keeps_keys` is not told a
     /// key that does not change.
     pub(crate) fn new(geometry: &Geometry, copy_max: Option<u32>, keeps_keys: bool) -> Self {
-        // CAST: The value is 24. The smallest chunk is larger.
-        let whole = geometry
-            .chunk_size()
-            .saturating_sub(Request::MAX_MSG as u32 - 1);
-        let off = match copy_max {
-            None => whole,
-            Some(0) => 0,
-            // Data and user message precede the message. CAST: The value is 320.
-            Some(data) => whole.min(data.saturating_add(USR_ROOM as u32)),
-        };
         // CAST: The value is 320.
         let off = match Request::fits_usual(geometry, USR_ROOM as u32) {
-            true => off,
+            // CAST: The value is 24. The smallest chunk is larger.
+            true => geometry
+                .chunk_size()
+                .saturating_sub(Request::MAX_MSG as u32 - 1),
             false => 0,
         };
         let said = |kind: Kind| Said {
@@ -100,6 +108,7 @@ impl Usual {
                     (Some(_), _) => Stage::Private,
                 },
                 plain: match kind {
+                    Kind::ReadInval if copy_max.is_none() => Plain::Keys,
                     Kind::ReadInval => Plain::Not,
                     _ if copy_max.is_some() && !keeps_keys => Plain::Not,
                     kind if kind.has_data_back() => Plain::Data,
@@ -109,12 +118,22 @@ impl Usual {
             // CAST: A small number.
             stamp: (kind.dir() as u32) << DIR_SHIFT,
         };
+        let said_keyed = |kind: Kind| Said {
+            marks: Marks {
+                stage: Stage::Chunk,
+                plain: Plain::Keys,
+                ..said(kind).marks
+            },
+            ..said(kind)
+        };
+        // In the order of their discriminants.
+        let kinds = [Kind::Read, Kind::ReadInval, Kind::Write, Kind::ReadNothing];
 
         Self {
             off,
             data: copy_max.unwrap_or(u32::MAX),
-            // In the order of their discriminants.
-            said: [Kind::Read, Kind::ReadInval, Kind::Write, Kind::ReadNothing].map(said),
+            said: kinds.map(said),
+            said_keyed: kinds.map(said_keyed),
         }
     }
 
@@ -127,31 +146,58 @@ impl Usual {
 
 impl<H: Home> Chunk<H> {
     /// Reads the request of `arrival` and its user message, if it is a usual one and [can be
-    /// there](Usual::can_be_at). Returns `false` if it is not, or if anything is wrong with it. The
-    /// contents of `op` are not valid then.
+    /// there](Usual::can_be_at).
     #[inline(always)]
-    pub(crate) fn read_usual(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> bool {
+    pub(crate) fn read_usual(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> Read {
         let off = to_usize(arrival.off);
 
         self.dma_pages
             .sync_for_cpu(0, off.wrapping_add(Request::MAX_MSG));
         let Some(message) = self.dma_pages.pages().around::<WORDS>(off) else {
-            return false;
+            return Read::Not;
         };
         // CAST: The value is 320.
         let room = USR_ROOM as u32;
         let words = message.words();
         let Some(request) = Request::parse_usual(room, arrival.off, arrival.byte_len, words) else {
-            return false;
+            return Read::Not;
         };
         if request.data_len() > usual.data {
-            return false;
+            op.set_request(request);
+            return Read::Keyed;
         }
         // PANIC: The array has one entry for each kind.
         let said = &usual.said[request.kind() as usize];
         self.stamp
             .store(u32::from(arrival.cid) | said.stamp, Relaxed);
-        op.begin_at_once(request, said.marks, arrival.cid, &message)
+        match op.begin_at_once(request, said.marks, arrival.cid, &message) {
+            true => Read::Done,
+            false => Read::Not,
+        }
+    }
+
+    /// Reads the rest of a request of `arrival` that is [`Read::Keyed`], all but its data: its user
+    /// message. No part of it is read again, so the client can write to the chunk until the key is
+    /// invalid. Returns `false` if anything is wrong with it; the contents of `op` are not valid
+    /// then.
+    #[inline(always)]
+    pub(crate) fn read_keyed(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> bool {
+        // PANIC: The array has one entry for each kind.
+        let said = &usual.said_keyed[op.request().kind() as usize];
+
+        op.arrive(arrival);
+        self.stamp
+            .store(u32::from(arrival.cid) | said.stamp, Relaxed);
+        op.begin_keyed(said.marks)
+    }
+
+    /// The key is invalid: makes the data of a request that was read visible to the user. What was
+    /// seen of them before may have changed.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, op: &Op<H>) {
+        let data = op.request().data_range();
+
+        self.dma_pages.sync_for_cpu(data.start, data.len());
     }
 
     /// Parses a copy of the message of `arrival`.

@@ -90,8 +90,11 @@ pub(super) enum Plain {
     Empty = 0,
     /// It is, and has the data of a read.
     Data = 1,
-    /// It is not.
+    /// It is not, see [`Keys`](Self::Keys).
     Not = 2,
+    /// It is not, but [changes keys](super::Chunk::answer_keys): the chunk's key if it has one, and
+    /// that of the destination if the client wants that.
+    Keys = 3,
 }
 
 /// Properties of a request that are set with one store.
@@ -240,10 +243,16 @@ impl<H: Home> Op<H> {
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<bool> {
         match self.marks.plain {
-            Plain::Not => None,
+            Plain::Not | Plain::Keys => None,
             // CAST: The discriminant, which is 0 or 1: no branch.
             plain => Some(plain as u8 & 1 != 0),
         }
+    }
+
+    /// Whether the answer [changes keys](super::Chunk::answer_keys) if there is no error.
+    #[inline(always)]
+    pub(crate) fn changes_keys(&self) -> bool {
+        self.marks.plain == Plain::Keys
     }
 
     /// A request arrived for the chunk.
@@ -377,7 +386,26 @@ impl<H: Home> Op<H> {
         true
     }
 
+    /// Sets a request that was parsed as it arrived. [`begin_keyed`](Self::begin_keyed) has to
+    /// follow.
+    #[inline(always)]
+    pub(super) fn set_request(&mut self, request: Request) {
+        self.request = request;
+    }
+
+    /// Begins the request that was [set](Self::set_request), the data of which stay in the chunk
+    /// until its key is invalid. Returns `false` if there is no [room](Op::has_room) for its user
+    /// message.
+    #[inline(always)]
+    pub(super) fn begin_keyed(&mut self, marks: Marks) -> bool {
+        let request = self.request;
+
+        self.marks = marks;
+        Self::has_room(&request) && self.copy_message(&request).is_ok()
+    }
+
     /// Copies the user message to `usr`.
+    #[inline(always)]
     fn copy_message(&mut self, request: &Request) -> Result {
         let len = usize::from(request.usr_len());
         let message = self.usr.get_mut(..len).ok_or(EINVAL)?;

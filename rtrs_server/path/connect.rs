@@ -46,9 +46,9 @@ use rtrs_core::{
 
 use super::{
     receive::{
-        EXTRA_TOKENS,
         RECV_INFO,
-        RECV_TOKENS, //
+        RECV_TOKENS,
+        SEND_TOKENS, //
     },
     setup::Receives,
     start::REG_BATCH,
@@ -288,6 +288,7 @@ impl Path {
         let service = ep.index() == 0;
         let cfg = self.queue_config(size);
         let qp = ep.create_qp(&domain, &cfg)?;
+        qp.set_key_tokens(self.geometry().queue_depth().into())?;
         if service {
             let counted_on = u32::from(SERVICE_QUEUE_DEPTH);
             setup.recvs.0 = Receives::of(cfg.recv_wrs, counted_on);
@@ -326,8 +327,6 @@ impl Path {
     }
 
     fn queue_config(&self, size: &QpSize) -> QueueConfig {
-        let depth = self.geometry().queue_depth();
-
         // The queue pair adds the one for draining by itself.
         QueueConfig {
             send_wrs: size.send_wr.saturating_sub(1),
@@ -335,7 +334,7 @@ impl Path {
             send_sges: size.send_sge,
             comp_vector: self.session().context().next_vector(),
             poll: PollContext::Workqueue,
-            send_tokens: u32::from(depth).saturating_add(EXTRA_TOKENS),
+            send_tokens: SEND_TOKENS,
             recv_tokens: RECV_TOKENS,
         }
     }

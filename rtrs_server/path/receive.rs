@@ -69,13 +69,12 @@ pub(super) const RECV_EMPTY: u32 = 1;
 /// The number of receive tokens.
 pub(super) const RECV_TOKENS: u32 = 2;
 
-/// Send tokens: those below the queue depth are invalidations of a chunk's key. The others are
-/// above.
-pub(super) const EXTRA_REG: u32 = 0;
-pub(super) const EXTRA_INFO: u32 = 1;
-const EXTRA_ACK: u32 = 2;
-/// The number of the other tokens.
-pub(super) const EXTRA_TOKENS: u32 = 3;
+/// Send tokens. Invalidations of a chunk's key have tokens of their own: the chunk's number.
+pub(super) const SEND_REG: u32 = 0;
+pub(super) const SEND_INFO: u32 = 1;
+const SEND_ACK: u32 = 2;
+/// The number of send tokens.
+pub(super) const SEND_TOKENS: u32 = 3;
 
 const NOT_INFO: Violation = Violation::Unexpected("first message is no info request");
 
@@ -110,20 +109,13 @@ impl Handler for Path {
         if !ok {
             self.connection_failed(path, ep, wc, "send");
         }
-        let Some(token) = token else { return };
-        let depth = u32::from(self.geometry().queue_depth());
-        match token.checked_sub(depth) {
-            // An operation without a valid invalidation goes with its chunk.
-            None if ok => {
-                if let Err(violation) = self.invalidated(token) {
-                    path.violated(violation);
-                }
-            }
-            Some(EXTRA_REG) => {
+        match token {
+            Some(SEND_REG) => {
                 self.registered_ok.store(ok, Release);
                 self.registered.complete();
             }
-            Some(EXTRA_ACK) => self.liveness.end_ack(),
+            Some(SEND_ACK) => self.liveness.end_ack(),
+            // An operation without a valid invalidation goes with its chunk.
             _ => (),
         }
     }
@@ -132,6 +124,16 @@ impl Handler for Path {
         let guard = rcu::read_lock();
 
         if let Some(active) = self.active.read(&guard) {
+            active.retired(ep.handler());
+        }
+    }
+
+    #[inline(always)]
+    fn key_invalid(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: u32) {
+        let guard = rcu::read_lock();
+
+        if let Some(active) = self.active.read(&guard) {
+            active.invalidated(self, token);
             active.retired(ep.handler());
         }
     }
@@ -292,17 +294,6 @@ impl Path {
         }
     }
 
-    /// The key of a chunk is invalid.
-    fn invalidated(&self, buf_id: u32) -> Result<(), Violation> {
-        let guard = rcu::read_lock();
-
-        match self.active.read(&guard) {
-            // CAST: The caller checked it against the queue depth.
-            Some(active) => active.invalidated(self, buf_id as u16),
-            None => Ok(()),
-        }
-    }
-
     /// Whether the chunk has an operation here that is not answered. Any context, also with the
     /// session's list of paths locked.
     pub(crate) fn is_under_way(&self, buf_id: u16) -> bool {
@@ -411,9 +402,7 @@ impl Path {
     }
 
     fn ack_heartbeat(self: &Arc<Self>, qp: &QueuePair) {
-        let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_ACK);
-
-        if let Err(e) = self.liveness.ack(qp, token) {
+        if let Err(e) = self.liveness.ack(qp, SEND_ACK) {
             self.post_failed(e);
         }
     }

@@ -47,9 +47,9 @@ use rtrs_core::proto::{
 
 use super::{
     receive::{
-        EXTRA_INFO,
-        EXTRA_REG,
-        RECV_EMPTY, //
+        RECV_EMPTY,
+        SEND_INFO,
+        SEND_REG, //
     },
     Owner,
     Path,
@@ -304,7 +304,6 @@ impl Path {
             .first()
             .and_then(|ep| ep.qp())
             .ok_or(EINVAL)?;
-        let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_REG);
         let own = active.chunks().iter().filter_map(|chunk| chunk.mr());
         let mut mrs = Iterator::chain(own, active.groups());
 
@@ -317,7 +316,7 @@ impl Path {
                 return Ok(());
             }
             self.registered.reinit();
-            chain.post(Some(token))?;
+            chain.post(Some(SEND_REG))?;
             self.registered
                 .wait_timeout(msecs_to_jiffies(REG_TIMEOUT_MS))?;
             if !self.registered_ok.load(Acquire) {
@@ -357,7 +356,6 @@ impl Path {
 
     /// Sends the info answer. Requests may arrive from then on.
     fn send_info(&self, dma_pages: &DmaPages, len: usize) -> Result {
-        let token = u32::from(self.geometry().queue_depth()).saturating_add(EXTRA_INFO);
         let body = Sges::from(dma_pages.sge(0, len)?);
         let guard = rcu::read_lock();
         let qp = self
@@ -366,7 +364,7 @@ impl Path {
             .and_then(|active| active.endpoints().first()?.qp())
             .ok_or(EINVAL)?;
 
-        Chain::<1>::new(qp).send(&body).post(Some(token))?;
+        Chain::<1>::new(qp).send(&body).post(Some(SEND_INFO))?;
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ use super::{
             Wc, //
         },
     },
+    keys::key_done,
     QueuePair,
 };
 use crate::{
@@ -43,6 +44,7 @@ type Event = unsafe extern "C" fn(*mut raw::ib_event, *mut ffi::c_void);
 #[derive(Clone, Copy)]
 pub(super) struct Callbacks {
     pub(super) send: Done,
+    pub(super) key: Done,
     pub(super) recv: Done,
     pub(super) event: Event,
 }
@@ -53,6 +55,7 @@ impl Callbacks {
     pub(super) fn of<H: Handler>() -> Self {
         Self {
             send: send_done::<H>,
+            key: key_done::<H>,
             recv: recv_done::<H>,
             event: qp_event::<H>,
         }
@@ -81,7 +84,7 @@ impl CqeTable {
 
     /// The token of an entry, if it is one of these.
     #[inline]
-    fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
+    pub(super) fn token_of(&self, cqe: *const raw::ib_cqe) -> Option<u32> {
         let index = self.index_of(cqe);
         // CAST: The number of tokens is a `u32`.
         (index < self.0.len()).then_some(index as u32)

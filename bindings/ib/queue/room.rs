@@ -12,10 +12,29 @@ use super::{
     SendQueue, //
 };
 use crate::{
-    ib::sendq::Ticket,
+    ib::sendq::{
+        SqError,
+        Ticket, //
+    },
     lock::SpinLockIrqGuard,
     raw, //
 };
+
+impl QueuePair {
+    /// As [`reserve`](Self::reserve), when it must look at the ledger. Returns whether the last
+    /// request is signalled, as a number, so that the result fits in registers.
+    #[inline(never)]
+    pub(super) fn look(&self, sq: &mut SendQueue, n: u32, signal: bool) -> Result<u32, PostError> {
+        if !sq.open {
+            return Err(PostError::Closed);
+        }
+        match sq.posted.reserve(&self.ledger, n, signal) {
+            Ok(ticket) => Ok(ticket.signal().into()),
+            Err(SqError::TooLong) => Err(PostError::Invalid),
+            Err(SqError::Full) => Err(PostError::Full),
+        }
+    }
+}
 
 /// Room on a send queue, which is locked until this is dropped: requests that other code posts as a
 /// consequence of actions taken meanwhile come after those posted here.

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers to requests that were carried out, and that change keys: the kinds that are usual. All
+//! others are posted by [`Reply::post`].
+//!
+//! They are built from their end: each work request is written once, with the address of the next
+//! one, and only if it is posted.
+//!
+//! # Context
+//!
+//! Any.
+
+use core::{
+    mem::MaybeUninit,
+    ptr::null_mut, //
+};
+
+use super::{
+    Give,
+    NotPosted,
+    Reply,
+    REPLY_BODY, //
+};
+use crate::{
+    ib::{
+        mr::{
+            Access,
+            Mr, //
+        },
+        queue::{
+            PostError,
+            QueuePair, //
+        },
+        wr::Remote,
+    },
+    raw,
+};
+
+/// The keys that an answer changes, and what goes with it.
+pub struct Keys<'a> {
+    /// Registered with its current key.
+    pub register: &'a Mr,
+    /// Bytes that are sent with the word.
+    pub body: [u8; REPLY_BODY],
+    /// There are data, from the first pages.
+    pub has_data: bool,
+    /// The key of the place of the data is invalidated.
+    pub invalidate: bool,
+}
+
+impl Reply {
+    /// Posts an answer on `qp` as [`post`](Self::post) does: data of `len` bytes to `to`, if there
+    /// are any; the registration; the invalidation, if it is wanted; and the word for that, with
+    /// the bytes. [Gives](Give) `what` away.
+    ///
+    /// If it cannot be posted, `failed` gets the error that [`post`](Self::post) would return, and
+    /// the result is `None`.
+    #[inline(always)]
+    pub fn post_registering<G: Give>(
+        &self,
+        qp: &QueuePair,
+        keys: &Keys<'_>,
+        len: u32,
+        to: Remote,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        let ([memory, _], mr) = (&self.memory, keys.register);
+        let Some(at) = &self.body else {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        };
+        if !qp.is_of(&self.domain) || !qp.is_of(mr.domain()) || len > memory.len {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        }
+        let cqe = qp.silent();
+        let mut body = self.write_body(at, keys.body);
+        let [word, inval_word] = self.words;
+        let mut end = request(
+            cqe,
+            null_mut(),
+            raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
+            if keys.invalidate { inval_word } else { word },
+            Some(&raw mut body),
+        );
+        let last = &raw mut end;
+        let mut next = last;
+        let mut inval = MaybeUninit::uninit();
+        if keys.invalidate {
+            let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+            next = inval.write(request(cqe, next, opcode, to.rkey, None));
+        }
+        let mut reg = raw::ib_reg_wr {
+            wr: request(cqe, next, raw::ib_wr_opcode_IB_WR_REG_MR, 0, None),
+            mr: mr.as_raw(),
+            key: mr.rkey(),
+            access: Access::REMOTE_WRITE.as_raw(),
+        };
+        let mut first = &raw mut reg.wr;
+        let mut data = MaybeUninit::uninit();
+        let mut write = MaybeUninit::uninit();
+        if keys.has_data {
+            let data = data.write(self.all_of(len));
+            let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
+            let write = write.write(raw::ib_rdma_wr {
+                wr: request(cqe, first, opcode, 0, Some(data)),
+                remote_addr: to.addr,
+                rkey: to.rkey,
+            });
+            first = &raw mut write.wr;
+        }
+        let n = 2 + u32::from(keys.invalidate) + u32::from(keys.has_data);
+        // SAFETY: The `n` work requests are initialised and linked, and stay until this returns, as
+        // do the elements. Their memory is of the domain, see above, and the entry is the queue
+        // pair's.
+        unsafe { self.post_links(qp, [first, last], n, what, failed) }
+    }
+
+    /// The same without a registration, and always with data and an invalidation.
+    #[inline(always)]
+    pub fn post_invalidating<G: Give>(
+        &self,
+        qp: &QueuePair,
+        len: u32,
+        to: Remote,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        let [memory, _] = &self.memory;
+        if !qp.is_of(&self.domain) || len > memory.len {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        }
+        let cqe = qp.silent();
+        let [_, word] = self.words;
+        let mut end = Self::end(qp, word, Remote { addr: 0, rkey: 0 });
+        let last = &raw mut end.wr;
+        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+        let mut inval = request(cqe, last, opcode, to.rkey, None);
+        let mut data = self.all_of(len);
+        let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        let mut write = raw::ib_rdma_wr {
+            wr: request(cqe, &raw mut inval, opcode, 0, Some(&raw mut data)),
+            remote_addr: to.addr,
+            rkey: to.rkey,
+        };
+        // SAFETY: As in `post_registering()`.
+        unsafe { self.post_links(qp, [&raw mut write.wr, last], 3, what, failed) }
+    }
+
+    /// Hands the first `len` bytes of the first pages to the device, and returns their element.
+    #[inline(always)]
+    fn all_of(&self, len: u32) -> raw::ib_sge {
+        let [memory, _] = &self.memory;
+        if memory.needs_sync {
+            self.sync(memory.dma, len as usize, memory.dir);
+        }
+        raw::ib_sge {
+            addr: memory.dma,
+            length: len,
+            lkey: self.lkey,
+        }
+    }
+
+    /// Posts the `n` work requests from the first to the last one of `ends`, and gives `what` away.
+    ///
+    /// # Safety
+    ///
+    /// They must be initialised and linked in this order, `next` of the last one must be null, and
+    /// they must stay until this returns. Their memory must be of the domain of `qp`, and their
+    /// entry the silent one.
+    #[inline(always)]
+    unsafe fn post_links<G: Give>(
+        &self,
+        qp: &QueuePair,
+        ends: [*mut raw::ib_send_wr; 2],
+        n: u32,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        let room = match qp.reserve(n, false) {
+            Ok(room) => room,
+            Err(e) => {
+                failed(NotPosted::Kept(e, what));
+                return None;
+            }
+        };
+        let given = what.give();
+        let [first, last] = ends;
+        // SAFETY: By the safety requirements of this function; `n` were reserved.
+        match unsafe { room.post(first, last, qp.silent()) } {
+            Ok(()) => Some(given),
+            Err(refused) => {
+                failed(NotPosted::Given(refused.into(), given));
+                None
+            }
+        }
+    }
+}
+
+/// A work request before `next`, with the value `ex` and the element `data`, if any.
+#[inline(always)]
+fn request(
+    cqe: *mut raw::ib_cqe,
+    next: *mut raw::ib_send_wr,
+    opcode: raw::ib_wr_opcode,
+    ex: u32,
+    data: Option<*mut raw::ib_sge>,
+) -> raw::ib_send_wr {
+    raw::ib_send_wr {
+        next,
+        __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: cqe },
+        sg_list: data.unwrap_or(null_mut()),
+        num_sge: i32::from(data.is_some()),
+        opcode,
+        send_flags: 0,
+        // The same place for a key and for a value.
+        ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: ex },
+    }
+}
