@@ -132,6 +132,11 @@ pub(super) const CASES: &[Case] = &[
         behind_answer,
     ),
     case(
+        "same-before-key",
+        "writes over a request while the invalidation of its key has to wait",
+        before_key,
+    ),
+    case(
         "foreign-key",
         "writes with the key of another session",
         |a| {
@@ -355,6 +360,69 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut s)
 }
 
+/// Chunks of requests whose answers fill a send queue, with what waits behind them, until there are
+/// receives. Each answer is two packets. If soft RoCE has to send a message again, it registers the
+/// memory of the messages behind it twice, and fails over that, unless 128 packets stop it before.
+const FILLERS: core::ops::Range<u16> = 10..80;
+
+/// A session without receives on connection 1: the server's answers there have to wait.
+fn start_stuck(a: &mut Attack<'_>) -> Result<Session> {
+    let who = a.identity();
+    let mut s = Session::connect(a.job.addr, &who, a.job.patience)?;
+    s.get_chunks(&who.question())?;
+    for cid in [0, 2] {
+        s.con(cid)?.post_recvs()?;
+    }
+    Ok(s)
+}
+
+/// The server takes a request with more data than it copies from private memory, apart from the
+/// data: what the client writes there while it still has a key must make no difference.
+fn before_key(a: &mut Attack<'_>) -> Result<()> {
+    /// The chunk whose key becomes invalid late, and the length of its data.
+    const CHUNK: u16 = 8;
+    const LEN: usize = 2 * COPY_MAX;
+    /// The chunk of a request that needs no invalidation.
+    const BEHIND: u16 = 9;
+
+    let mut s = start_stuck(a)?;
+    let io = slow_read(a, &mut s, LEN)?;
+    let mut small = io;
+    // CAST: A few pages.
+    small[20..24].copy_from_slice(&(COPY_MAX as u32).to_le_bytes());
+    s.fill(LEN, 0xa5)?;
+    for chunk in FILLERS {
+        s.send_honest(1, chunk)?;
+    }
+    std::thread::sleep(a.job.patience / 50);
+    s.send_read(1, CHUNK, &io, LEN)?;
+    s.send_read(1, BEHIND, &small, COPY_MAX)?;
+    // The server takes requests in their order: it has taken both.
+    disk_has(a, "1")?;
+    let chunk = s.chunk(CHUNK)?;
+    // User message and message are behind the place of the data. CAST: A few pages.
+    let to = Remote {
+        addr: chunk.addr + LEN as u64,
+        rkey: chunk.rkey,
+    };
+    s.post(2, Send::Write(to), &[0x5a; 56])?;
+    // Comes behind the write, which would have been refused if the key were not valid any more.
+    s.ping(2, 0)?;
+    s.con(1)?.post_recvs()?;
+    for chunk in FILLERS.chain([BEHIND, CHUNK]) {
+        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+        if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
+            a.report.wrong(format!("{answer:?} for chunk {chunk}"));
+            return Ok(());
+        }
+    }
+    let data = s.read_back(LEN)?;
+    if data.iter().any(|&byte| byte != 0) {
+        a.report.wrong("the data are not the disk's");
+    }
+    a.alive(&mut s)
+}
+
 /// The answer makes the chunk's key valid. On another connection the invalidation must not come
 /// before that, even if the answer has to wait: it would fail here, and on other devices leave the
 /// key valid while the user has the chunk.
@@ -362,21 +430,12 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
     /// Its answer waits behind those that find no receive. It has more data than is copied.
     const CHUNK: u16 = 8;
     const LEN: usize = 2 * COPY_MAX;
-    /// Each of their answers is two packets. If soft RoCE has to send a message again, it registers
-    /// the memory of the messages behind it twice, and fails over that, unless 128 packets stop it
-    /// before.
-    const OTHERS: core::ops::Range<u16> = 10..80;
-    let who = a.identity();
-    let mut s = Session::connect(a.job.addr, &who, a.job.patience)?;
-    s.get_chunks(&who.question())?;
-    for cid in [0, 2] {
-        s.con(cid)?.post_recvs()?;
-    }
+    let mut s = start_stuck(a)?;
     let io = slow_read(a, &mut s, LEN)?;
     // The disk has the request, so its key has been invalidated, and that is not what waits.
     s.send_read(1, CHUNK, &io, LEN)?;
     disk_has(a, "1")?;
-    for chunk in OTHERS {
+    for chunk in FILLERS {
         s.send_honest(1, chunk)?;
     }
     disk_has(a, "0")?;
@@ -390,7 +449,7 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
         bail!("the path is gone: {:?}", s.failed);
     }
     s.con(1)?.post_recvs()?;
-    let answers = OTHERS.chain([CHUNK]).map(|chunk| (1, chunk));
+    let answers = FILLERS.chain([CHUNK]).map(|chunk| (1, chunk));
     for (cid, chunk) in answers.chain([(2, CHUNK)]) {
         let answer = s.answer(cid, a.job.patience)?.context("no answer")?;
         if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
