@@ -93,31 +93,34 @@ void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t 
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }
 
-/* Fills at most @max elements; returns the number of entries of @sg. */
-u32 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, int nents, struct ib_sge *sge, u32 max,
-			       u32 lkey)
+/* The entry behind one that is not the last: as sg_next(), without the question for the end. */
+static inline struct scatterlist *next_of(struct scatterlist *sg)
 {
-	struct scatterlist *s;
-	int i;
-
-	for_each_sg(sg, s, nents, i) {
-		if (i >= max)
-			break;
-		sge[i].addr = sg_dma_address(s);
-		sge[i].length = sg_dma_len(s);
-		sge[i].lkey = lkey;
-	}
-	return nents;
+	sg++;
+	return unlikely(sg_is_chain(sg)) ? sg_chain_ptr(sg) : sg;
 }
 
-size_t rtrs_helper_sg_total(struct scatterlist *sg, unsigned int nents)
+/* Fills @n elements, at least one, from as many entries. */
+void rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge, u32 lkey)
 {
-	struct scatterlist *s;
-	size_t total = 0;
-	unsigned int i;
+	for (;; sg = next_of(sg), sge++) {
+		sge->addr = sg_dma_address(sg);
+		sge->length = sg_dma_len(sg);
+		sge->lkey = lkey;
+		if (!--n)
+			return;
+	}
+}
 
-	for_each_sg(sg, s, nents, i)
-		total += s->length;
+/* @nents is at least one. */
+size_t rtrs_helper_sg_total(struct scatterlist *sg, u32 nents)
+{
+	size_t total = sg->length;
+
+	while (--nents) {
+		sg = next_of(sg);
+		total += sg->length;
+	}
 	return total;
 }
 

@@ -50,9 +50,8 @@ void rtrs_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t siz
 				     enum dma_data_direction dir);
 void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
 					enum dma_data_direction dir);
-u32 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, int nents, struct ib_sge *sge, u32 max,
-			       u32 lkey);
-size_t rtrs_helper_sg_total(struct scatterlist *sg, unsigned int nents);
+void rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge, u32 lkey);
+size_t rtrs_helper_sg_total(struct scatterlist *sg, u32 nents);
 void rtrs_helper_sg_init_table(struct scatterlist *sg, unsigned int nents);
 void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned int len);
 

@@ -95,6 +95,7 @@ pub use self::{
         InFlight,
         Landing,
         Needs,
+        Outcome,
         Unposted,
         Violation,
         MAX_SGES, //

@@ -258,13 +258,14 @@ impl Loan {
 /// # Safety
 ///
 /// Unless `nents` is 0, `sgl` must be null, or a valid list of at least `nents` entries.
-#[inline(never)]
+#[inline(always)]
 unsafe fn total(sgl: *mut raw::scatterlist, nents: u32) -> usize {
     // CAST: A constant.
     if sgl.is_null() || nents.wrapping_sub(1) >= i32::MAX as u32 {
         return 0;
     }
-    // SAFETY: By the safety requirements of this function, `sgl` is such a list.
+    // SAFETY: By the safety requirements of this function, `sgl` is such a list. It has at least
+    // one entry, see above.
     unsafe { raw::rtrs_helper_sg_total(sgl, nents) }
 }
 

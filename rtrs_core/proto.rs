@@ -44,6 +44,7 @@ pub use self::{
         Liveness, //
     },
     imm::{
+        returned_of,
         success_of,
         Imm,
         ImmCodec,

@@ -63,6 +63,7 @@ use kernel::{
 
 use self::word::{
     Answered,
+    Succeeded,
     Word, //
 };
 use super::{
@@ -467,22 +468,46 @@ impl<H: Handler> Flight<H> {
         self.word.build().then(|| Building::new(self))
     }
 
-    /// Handles the peer's answer, which came over `ep`, which is `lane`, with `result` 0 or a
-    /// negative errno. Returns the landing if the flight waits for nothing else, which is the usual
-    /// case; otherwise nothing changes, and the caller must call [`answered`](Self::answered).
+    /// Handles the peer's answer, which came over `ep`, which is `lane`, and says success. In the
+    /// usual cases the flight needs nothing else, or it only needs the completion of its send.
     /// Called by the handler of the queue pair's completions.
     #[inline(always)]
-    pub fn land(&self, ep: &Endpoint<H>, lane: u16, result: i32) -> Option<Landing<'_, H>> {
-        if !self.word.land_by_answer(lane) {
-            return None;
+    pub fn succeeded(&self, ep: &Endpoint<H>, lane: u16) -> Outcome<'_, H> {
+        match self.word.succeeded(lane) {
+            Succeeded::Over => {
+                ep.count_landed();
+                Outcome::Over(Landing::new(self, 0))
+            }
+            Succeeded::Sending => Outcome::Noted,
+            Succeeded::Unclear => Outcome::Unclear,
         }
-        ep.count_landed();
-        Some(Landing::new(self, result))
     }
 
-    /// As [`land`](Self::land), for any flight. `returned` is the peer's claim that it has
-    /// invalidated the key. It is believed only if the queue pair's last invalidation was of this
-    /// key, after the flight began; otherwise this invalidates the key.
+    /// As [`succeeded`](Self::succeeded), if the peer claims that it has invalidated the key, and
+    /// has done so: see [`answered`](Self::answered).
+    #[inline(always)]
+    pub fn returned(&self, ep: &Endpoint<H>, lane: u16) -> Outcome<'_, H> {
+        let Some(qp) = ep.qp_in(self.domain) else {
+            return Outcome::Unclear;
+        };
+        if !self.word.land_returned(lane, || self.is_returned(qp)) {
+            return Outcome::Unclear;
+        }
+        ep.count_landed();
+        Outcome::Over(Landing::new(self, 0))
+    }
+
+    /// Whether the last invalidation that `qp` has received was of the key of the flight, after the
+    /// flight began.
+    #[inline(always)]
+    fn is_returned(&self, qp: &QueuePair) -> bool {
+        let (rkey, at) = qp.invalidated();
+        rkey == self.rkey.load(Relaxed) && at > self.began.load(Relaxed)
+    }
+
+    /// Handles any answer of the peer, with `result` 0 or a negative errno. `returned` is the
+    /// peer's claim that it has invalidated the key. It is believed only if the queue pair's last
+    /// invalidation was of this key, after the flight began; otherwise this invalidates the key.
     ///
     /// Returns the landing if the flight waits for nothing else.
     ///
@@ -498,10 +523,7 @@ impl<H: Handler> Flight<H> {
     ) -> Result<Option<Landing<'_, H>>, AnswerError> {
         let qp = ep.qp().filter(|qp| qp.is_of(self.domain()));
         let qp = qp.ok_or(AnswerError::Post(PostError::Closed))?;
-        let proven = || {
-            let (rkey, at) = qp.invalidated();
-            returned && rkey == self.rkey.load(Relaxed) && at > self.began.load(Relaxed)
-        };
+        let proven = || returned && self.is_returned(qp);
         match self.word.answered(lane, result, proven) {
             Ok(Answered::Over(result)) => {
                 ep.count_landed();
@@ -535,6 +557,16 @@ impl<H: Handler> Flight<H> {
             room.post(wr, wr, cqe).map_err(PostError::from)
         }
     }
+}
+
+/// The effect of an answer that says success.
+pub enum Outcome<'f, H: Handler> {
+    /// It was the last event of the flight.
+    Over(Landing<'f, H>),
+    /// The flight waits for the completion of its send.
+    Noted,
+    /// Nothing has changed: the caller must call [`Flight::answered`].
+    Unclear,
 }
 
 /// The reason why an answer failed.

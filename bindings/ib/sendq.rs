@@ -309,8 +309,12 @@ impl SqProducer {
     }
 
     /// As [`reserve`](Self::reserve), with a look at the ledger.
-    #[inline(never)]
-    fn look<S: AsRef<[Atomic<u32>]>>(
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline(always)]
+    pub fn look<S: AsRef<[Atomic<u32>]>>(
         &mut self,
         ledger: &SqLedger<S>,
         count: u32,

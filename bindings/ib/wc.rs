@@ -149,6 +149,16 @@ impl Success {
         Some(u32::from_be(imm))
     }
 
+    /// Whether this is the arrival of a message that does nothing but invalidate a key.
+    #[inline(always)]
+    pub fn only_invalidates(&self) -> bool {
+        let wc = self.raw();
+        let both = raw::ib_wc_flags_IB_WC_WITH_IMM | raw::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+        // CAST: As in `imm()`.
+        let flags = wc.wc_flags as u32 & both;
+        wc.opcode == raw::ib_wc_opcode_IB_WC_RECV && flags == raw::ib_wc_flags_IB_WC_WITH_INVALIDATE
+    }
+
     /// The entry that the work request has named.
     #[inline(always)]
     pub(super) fn entry(&self) -> *const raw::ib_cqe {

@@ -26,6 +26,7 @@ use rtrs_bindings::{
         Handler,
         Landing,
         Locked,
+        Outcome,
         PostError,
         QueuePair,
         Success,
@@ -38,6 +39,7 @@ use rtrs_bindings::{
     time,
 };
 use rtrs_core::proto::{
+    returned_of,
     success_of,
     Imm,
     RkeyRsp, //
@@ -57,6 +59,16 @@ use crate::{
     session::complete,
     trace, //
 };
+
+/// What a receive was, if that is found out in a short way.
+enum Arrived<'a> {
+    /// The last event of a request.
+    Over(&'a Ready, Landing<'a, LinkCore>),
+    /// A message after which something else has to come. It was noted.
+    Noted,
+    /// Nothing was done.
+    Else,
+}
 
 /// The fault of a message.
 struct Bad(&'static str);
@@ -102,13 +114,16 @@ impl Handler for LinkCore {
             return self.service_received(ep, qp, token, wc);
         }
         self.liveness.received(con);
-        // The usual case: an answer that completes its request.
-        if let Some((ready, landing)) = self.land(ep, con, wc) {
-            // The receive buffer was not used.
-            self.post_again(qp, token);
-            return self.over(ready, con, landing);
+        match self.arrived(ep, con, wc) {
+            // The usual case: an answer that completes its request.
+            Arrived::Over(ready, landing) => {
+                // The receive buffer was not used.
+                self.post_again(qp, token);
+                self.over(ready, con, landing);
+            }
+            Arrived::Noted => self.post_again(qp, token),
+            Arrived::Else => self.received_more(ep, qp, token, wc),
         }
-        self.received_else(ep, qp, token, wc);
     }
 
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {
@@ -153,24 +168,87 @@ impl LinkCore {
         u32::from(con).checked_sub(1)
     }
 
-    /// Returns the request that has succeeded with this receive and needs no other completion.
+    /// Handles a receive on a connection for requests, if it is an answer that says success and
+    /// comes without a key, or an invalidation, which comes before its answer.
     #[inline(always)]
-    fn land<'a>(
+    fn arrived<'a>(&'a self, ep: &Endpoint<Self>, con: u16, wc: &Success) -> Arrived<'a> {
+        let Some(imm) = wc.written() else {
+            return match wc.only_invalidates() {
+                // The queue pair has noted it.
+                true => Arrived::Noted,
+                false => Arrived::Else,
+            };
+        };
+        // The chunk's new key may have to come with the answer.
+        if !self.keeps_keys && self.new_rkey.load(Relaxed) {
+            return Arrived::Else;
+        }
+        self.succeeded(ep, con, imm)
+    }
+
+    /// Handles an answer with the value `imm`, if it says success and has an effect that is known
+    /// at once.
+    #[inline(always)]
+    fn succeeded<'a>(&'a self, ep: &Endpoint<Self>, con: u16, imm: u32) -> Arrived<'a> {
+        let (msg_id, inval) = match (success_of(imm), returned_of(imm)) {
+            (Some(msg_id), _) => (msg_id, false),
+            (None, Some(msg_id)) => (msg_id, true),
+            _ => return Arrived::Else,
+        };
+        let Some(ready) = self.ready.as_ref() else {
+            return Arrived::Else;
+        };
+        let Some(flight) = ready.flights.get(msg_id as usize) else {
+            return Arrived::Else;
+        };
+        let answer = match inval {
+            false => flight.succeeded(ep, con),
+            true => flight.returned(ep, con),
+        };
+        let arrived = match answer {
+            Outcome::Over(landing) => Arrived::Over(ready, landing),
+            Outcome::Noted => Arrived::Noted,
+            Outcome::Unclear => return Arrived::Else,
+        };
+        trace::response(self, con, msg_id, 0, inval);
+        arrived
+    }
+
+    /// Handles an answer that comes with the chunk's new key, likewise.
+    #[inline(always)]
+    fn arrived_with_key<'a>(
         &'a self,
         ep: &Endpoint<Self>,
         con: u16,
+        token: u32,
         wc: &Success,
-    ) -> Option<(&'a Ready, Landing<'a, Self>)> {
-        let msg_id = success_of(wc.written()?)?;
-        let ready = self.ready.as_ref()?;
-        // The chunk's new key may have to come with the answer.
-        if !self.keeps_keys && self.new_rkey.load(Relaxed) {
-            return None;
+    ) -> Arrived<'a> {
+        let imm = match (wc.opcode(), wc.imm()) {
+            (WcOpcode::Recv, Some(imm)) if self.new_rkey.load(Relaxed) => imm,
+            _ => return Arrived::Else,
+        };
+        let Some(msg_id) = success_of(imm).or(returned_of(imm)) else {
+            return Arrived::Else;
+        };
+        match self.new_key(con, token, msg_id, wc) {
+            Ok(()) => self.succeeded(ep, con, imm),
+            // Found once more, and reported.
+            Err(_) => Arrived::Else,
         }
-        let flight = ready.flights.get(msg_id as usize)?;
-        let landing = flight.land(ep, con, 0)?;
-        trace::response(self, con, msg_id, 0, false);
-        Some((ready, landing))
+    }
+
+    /// Handles a receive that is neither an invalidation nor an answer without a key.
+    #[inline(never)]
+    fn received_more(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+        let con = ep.index();
+        match self.arrived_with_key(ep, con, token, wc) {
+            Arrived::Over(ready, landing) => {
+                self.post_again(qp, token);
+                self.over(ready, con, landing);
+            }
+            Arrived::Noted => self.post_again(qp, token),
+            Arrived::Else => self.received_else(ep, qp, token, wc),
+        }
     }
 
     /// Handles a receive on the service connection.
@@ -268,6 +346,7 @@ impl LinkCore {
     }
 
     /// Takes the chunk's new key from an answer.
+    #[inline(always)]
     fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Bad> {
         let ready = self.ready.as_ref().ok_or(Bad("too early"))?;
         if wc.byte_len() != RECV_SIZE {

@@ -93,16 +93,22 @@ impl Link {
         let Some(ep) = self.endpoint(turn.con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        let Some(building) = flights.get(id).map(Flight::build) else {
+        let Some(flight) = flights.get(id) else {
             return Err(unsent(turn, Unsent::Request(EINVAL)));
         };
-        let Some(building) = building else {
-            return Err(unsent(turn, Unsent::Request(EBUSY)));
-        };
-        if turn.loan.is_empty() || !building.can_copy(turn.loan.len()) {
-            return issue_mapped(core, ep, building, turn, now);
-        }
         // One after the other, as what differs is known in each.
+        if !flight.can_copy(turn.loan.len()) {
+            return match turn.layout.dir() {
+                DataDir::Read => issue_mapped_read(core, ep, flight, turn, now),
+                DataDir::Write => issue_mapped_write(core, ep, flight, turn, now),
+            };
+        }
+        if turn.loan.is_empty() {
+            return issue_without_data(core, ep, flight, turn, now);
+        }
+        let Some(building) = flight.build() else {
+            return Err(busy(turn));
+        };
         match turn.layout.dir() {
             DataDir::Read => issue_read(core, ep, building, turn, now),
             DataDir::Write => issue_write(core, ep, building, turn, now),
@@ -168,22 +174,80 @@ fn issue_write<'t>(
     }
 }
 
-/// Sends a request with more data, which are mapped, or without.
+/// Sends a read of more data, which the peer writes to their destination.
 #[inline(never)]
-fn issue_mapped<'t>(
+fn issue_mapped_read<'t>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
-    mut building: Building<'_, LinkCore>,
+    flight: &Flight<LinkCore>,
     mut turn: Turn<'t>,
     now: u64,
 ) -> Result<(), Turn<'t>> {
-    match prepare(&mut building, &mut turn, core) {
-        Ok(skip) => {
-            let dir = turn.layout.dir();
-            send(core, ep, building, turn, dir, skip, now)
-        }
+    let Some(mut building) = flight.build() else {
+        return Err(busy(turn));
+    };
+    let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
+    let remote = match describe(&mut building, &mut turn, len) {
+        Ok(remote) => remote,
+        Err(e) => return Err(not_prepared(building, turn, e)),
+    };
+    match building.end_message(usr_len.into(), read_to(usr_len, remote, len, true)) {
+        Ok(()) => send(core, ep, building, turn, DataDir::Read, len, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
+}
+
+/// Sends a write of more data, which are mapped.
+#[inline(never)]
+fn issue_mapped_write<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    flight: &Flight<LinkCore>,
+    mut turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let Some(mut building) = flight.build() else {
+        return Err(busy(turn));
+    };
+    let usr_len = turn.layout.usr_len();
+    if let Err(e) = send_mapped(&mut building, &mut turn, core) {
+        return Err(not_prepared(building, turn, e));
+    }
+    match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
+        Ok(()) => send(core, ep, building, turn, DataDir::Write, 0, now),
+        Err(e) => Err(not_prepared(building, turn, e)),
+    }
+}
+
+/// Sends a request without data.
+#[inline(never)]
+fn issue_without_data<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    flight: &Flight<LinkCore>,
+    turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let Some(mut building) = flight.build() else {
+        return Err(busy(turn));
+    };
+    let (usr_len, dir) = (turn.layout.usr_len(), turn.layout.dir());
+    let at = u32::from(usr_len);
+    let ended = match dir {
+        DataDir::Read => building.end_message(at, ReadMsg::without_data(usr_len)),
+        DataDir::Write => building.end_message(at, WriteMsg { usr_len }.to_bytes()),
+    };
+    match ended {
+        Ok(()) => send(core, ep, building, turn, dir, 0, now),
+        Err(e) => Err(not_prepared(building, turn, e)),
+    }
+}
+
+/// Handles a permit whose last request is not over yet on this link.
+#[cold]
+#[inline(never)]
+fn busy(turn: Turn<'_>) -> Turn<'_> {
+    unsent(turn, Unsent::Request(EBUSY))
 }
 
 /// Handles a request that could not be prepared.
@@ -225,34 +289,11 @@ fn send<'t>(
     }
 }
 
-/// Lends the data to the device, and writes the protocol's message behind the user's. Returns the
-/// offset in the chunk where the write starts, in bytes; see [`Layout::write_off`].
+/// Makes the peer write the data, `len` bytes, to their destination.
 #[inline(always)]
-fn prepare(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result<u32> {
-    let (usr_len, len) = (io.layout.usr_len(), io.layout.data_len());
-    let at = u32::from(usr_len);
-    match io.layout.dir() {
-        DataDir::Read if len == 0 => building.end_message(at, ReadMsg::without_data(usr_len))?,
-        DataDir::Read => {
-            let remote = describe(building, io)?;
-            building.end_message(at, read_to(usr_len, remote, len, true))?;
-            return Ok(len);
-        }
-        DataDir::Write => {
-            if len != 0 {
-                send_mapped(building, io, core)?;
-            }
-            building.end_message(at, WriteMsg { usr_len }.to_bytes())?;
-        }
-    }
-    Ok(0)
-}
-
-/// Makes the peer write the data to their destination.
-#[inline(always)]
-fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<Remote> {
+fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io, len: u32) -> Result<Remote> {
     building.borrow(&mut io.loan, DmaDirection::FromDevice)?;
-    building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::REMOTE_WRITE)
+    building.describe(SEGMENT_SIZE, len, Access::REMOTE_WRITE)
 }
 
 /// Sends the data from where they are. The common case: no registration, one work request, and only

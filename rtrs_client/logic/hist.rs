@@ -203,12 +203,6 @@ pub const fn sg_bin(entries: u32) -> usize {
         // CAST: 0 or 1.
         return entries as usize;
     }
-    long_sg_bin(entries)
-}
-
-/// The same for several entries.
-#[inline(never)]
-const fn long_sg_bin(entries: u32) -> usize {
     // CAST: The value is at most 32. Two limits come before the powers of two.
     let bin = (u32::BITS - (entries - 1).leading_zeros()) as usize + 1;
     if bin < SG_BINS {

@@ -62,6 +62,15 @@ pub const fn success_of(raw: u32) -> Option<u32> {
     Some(raw & MSG_ID_MASK)
 }
 
+/// As [`success_of`], for an answer with `inval`.
+#[inline(always)]
+pub const fn returned_of(raw: u32) -> Option<u32> {
+    if raw >> MSG_ID_BITS != TYPE_IO_RSP_W_INV << (PAYLOAD_BITS - MSG_ID_BITS) {
+        return None;
+    }
+    Some(raw & MSG_ID_MASK)
+}
+
 impl Imm {
     /// Decodes a value in host order.
     ///

@@ -54,6 +54,8 @@ pub struct Building<'f, H: Handler> {
     along: u32,
     /// Length of the message in bytes, at most the room for it.
     message_len: u32,
+    /// The direction of data that is mapped.
+    dir: DmaDirection,
 }
 
 /// The reason why a flight was not, or not completely, posted.
@@ -66,23 +68,28 @@ pub struct Unposted<'f, H: Handler> {
     pub building: Option<Building<'f, H>>,
 }
 
-/// Makes an RDMA write with immediate. Posting it sets the completion entry and the flags.
+/// Makes an RDMA write with immediate, but for the completion entry and the flags, which posting
+/// sets.
 #[inline(always)]
-fn write_of(sg_list: *mut raw::ib_sge, num_sge: i32, to: Remote, imm: u32) -> raw::ib_rdma_wr {
-    raw::ib_rdma_wr {
-        wr: raw::ib_send_wr {
-            next: null_mut(),
-            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: null_mut() },
-            sg_list,
-            num_sge,
-            opcode: raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
-            send_flags: 0,
-            ex: raw::ib_send_wr__bindgen_ty_2 {
-                imm_data: imm.to_be(),
-            },
-        },
-        remote_addr: to.addr,
-        rkey: to.rkey,
+fn write_at(
+    place: &mut MaybeUninit<raw::ib_rdma_wr>,
+    sg_list: *mut raw::ib_sge,
+    num_sge: i32,
+    to: Remote,
+    imm: u32,
+) -> *mut raw::ib_send_wr {
+    let at = place.as_mut_ptr();
+    // SAFETY: The fields are written where there is room for them, as `at` is a reference's.
+    unsafe {
+        let wr = &raw mut (*at).wr;
+        (*wr).next = null_mut();
+        (*wr).sg_list = sg_list;
+        (*wr).num_sge = num_sge;
+        (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        (*wr).ex.imm_data = imm.to_be();
+        (*at).remote_addr = to.addr;
+        (*at).rkey = to.rkey;
+        wr
     }
 }
 
@@ -102,6 +109,7 @@ impl<'f, H: Handler> Building<'f, H> {
             what: What::None,
             along: 0,
             message_len: 0,
+            dir: DmaDirection::ToDevice,
         }
     }
 
@@ -127,6 +135,7 @@ impl<'f, H: Handler> Building<'f, H> {
         let mapped = unsafe { Self::map(self.flight, loan, dir) }?;
         if mapped != 0 {
             self.what = What::Mapped;
+            self.dir = dir;
         }
         Ok(mapped)
     }
@@ -137,7 +146,7 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// The caller must own the flight, and have mapped nothing. Unless the result is 0 or an error,
     /// it must have the data unmapped.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn map(flight: &Flight<H>, loan: &mut Loan, dir: DmaDirection) -> Result<u32> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
@@ -145,7 +154,7 @@ impl<'f, H: Handler> Building<'f, H> {
             return Ok(0);
         };
         if !loan.borrow_by(flight.id()) {
-            return Err(EBUSY);
+            return Err(refused(EBUSY));
         }
         let dev = flight.device;
         // SAFETY: The device is valid as long as the domain. By the invariant of the loan the list
@@ -156,7 +165,7 @@ impl<'f, H: Handler> Building<'f, H> {
             unsafe { raw::rtrs_helper_ib_dma_map_sg(dev, sgl, nents as i32, dir.as_raw()) };
         if mapped <= 0 {
             loan.give_back();
-            return Err(ENOMEM);
+            return Err(refused(ENOMEM));
         }
         data.sgl = sgl;
         data.nents = nents;
@@ -252,7 +261,7 @@ impl<'f, H: Handler> Building<'f, H> {
     /// # Safety
     ///
     /// The caller must own the flight, and have mapped the data.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn register(
         flight: &Flight<H>,
         page_size: u32,
@@ -331,6 +340,7 @@ impl<'f, H: Handler> Building<'f, H> {
                 this.what,
                 this.along,
                 this.message_len,
+                this.dir,
                 ep,
                 to,
                 imm,
@@ -348,7 +358,7 @@ impl<'f, H: Handler> Building<'f, H> {
     }
 
     /// As [`post`](Self::post), for `flight`, with `along` bytes of data in the bounce buffer and a
-    /// message of `message_len` bytes.
+    /// message of `message_len` bytes. `dir` is the direction of data that is mapped.
     ///
     /// # Errors
     ///
@@ -358,12 +368,15 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// The caller must own the flight, and loses it; `what` must be true of its data, and the
     /// flight must have room for such data and such a message.
+    // All arguments are different, and known where this is inlined.
+    #[expect(clippy::too_many_arguments)]
     #[inline(always)]
     unsafe fn try_post(
         flight: &Flight<H>,
         what: What,
         along: u32,
         message_len: u32,
+        dir: DmaDirection,
         ep: &Endpoint<H>,
         to: Remote,
         imm: u32,
@@ -378,7 +391,15 @@ impl<'f, H: Handler> Building<'f, H> {
         if what.is_mapped() {
             // SAFETY: By the safety requirements of this function; the queue pair is of the domain,
             // as checked above.
-            return unsafe { Self::post_mapped(flight, message_len, qp, lane, to, imm) };
+            return unsafe {
+                let described = what == What::Described;
+                match dir {
+                    DmaDirection::FromDevice => {
+                        Self::post_read(flight, message_len, qp, lane, to, imm, described)
+                    }
+                    _ => Self::post_mapped(flight, message_len, qp, lane, to, imm, described),
+                }
+            };
         }
         let message = Self::message_of(flight, message_len);
         // The answer alone ends this flight, also an answer that the peer sends before it has
@@ -401,17 +422,18 @@ impl<'f, H: Handler> Building<'f, H> {
                 1
             }
         };
-        let mut write = write_of(sg_list, num_sge, to, imm);
-        let wr = &raw mut write.wr;
+        let mut write = MaybeUninit::uninit();
+        let wr = write_at(&mut write, sg_list, num_sge, to, imm);
         Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
     }
 
-    /// As `try_post()`, for mapped data.
+    /// As `try_post()`, for mapped data that goes out.
     ///
     /// # Safety
     ///
-    /// As for `try_post()`; the queue pair must be of the domain of the flight.
-    #[inline(never)]
+    /// As for `try_post()`; the queue pair must be of the domain of the flight, and `described`
+    /// must tell whether the data was described to the region.
+    #[inline(always)]
     unsafe fn post_mapped(
         flight: &Flight<H>,
         message_len: u32,
@@ -419,24 +441,19 @@ impl<'f, H: Handler> Building<'f, H> {
         lane: u16,
         to: Remote,
         imm: u32,
+        described: bool,
     ) -> Result<(), PostError> {
         let wrs = flight.wrs.get();
         // SAFETY: By the invariant of the flight, its owner may access the data.
         let data = unsafe { &*flight.data.get() };
         let rkey = flight.rkey.load(Relaxed);
-        let described = data.what == What::Described;
-        if data.dir == DmaDirection::FromDevice {
-            // SAFETY: By the safety requirements of this function, which include those of
-            // `post_read()`.
-            return unsafe { Self::post_read(flight, message_len, qp, lane, to, imm, described) };
-        }
         let needs = Needs::answer().and_sent();
         let before = match described {
             true => 1,
             // CAST: `usize` has at least 32 bits.
             false => data.mapped as usize,
         };
-        if before > MESSAGE || before >= qp.max_sges() {
+        if before == 0 || before > MESSAGE || before >= qp.max_sges() {
             return Err(PostError::Invalid);
         }
         // SAFETY: By the invariant of the flight, its owner may write the work requests and the
@@ -456,8 +473,7 @@ impl<'f, H: Handler> Building<'f, H> {
                     lkey: rkey,
                 };
             } else {
-                let n = before as u32;
-                raw::rtrs_helper_ib_sg_dma_list(data.sgl, n as i32, first, n, flight.lkey);
+                raw::rtrs_helper_ib_sg_dma_list(data.sgl, data.mapped, first, flight.lkey);
             }
             (*sges.add(MESSAGE)).length = message_len;
             (*write).wr.sg_list = first;
@@ -488,7 +504,7 @@ impl<'f, H: Handler> Building<'f, H> {
     /// # Safety
     ///
     /// As for `post_mapped()`.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn post_read(
         flight: &Flight<H>,
         message_len: u32,
@@ -499,18 +515,28 @@ impl<'f, H: Handler> Building<'f, H> {
         described: bool,
     ) -> Result<(), PostError> {
         let mut message = Self::message_of(flight, message_len);
-        let mut write = write_of(&raw mut message, 1, to, imm);
-        let last = &raw mut write.wr;
+        let mut write = MaybeUninit::uninit();
+        let last = write_at(&mut write, &raw mut message, 1, to, imm);
         let needs = Needs::answer();
         if !described {
             return Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs);
         }
-        // SAFETY: By the invariant of the flight, its owner may access the data and the work
-        // requests.
-        let (mut reg, access) = unsafe { ((*flight.wrs.get()).reg, (*flight.data.get()).access) };
-        reg.wr.next = last;
-        reg.key = flight.rkey.load(Relaxed);
-        reg.access = access.as_raw();
+        let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
+        let mut reg = raw::ib_reg_wr {
+            wr: raw::ib_send_wr {
+                next: last,
+                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe },
+                sg_list: null_mut(),
+                num_sge: 0,
+                opcode: raw::ib_wr_opcode_IB_WR_REG_MR,
+                send_flags: 0,
+                ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: 0 },
+            },
+            mr: flight.mr.as_ptr(),
+            key: flight.rkey.load(Relaxed),
+            // SAFETY: By the invariant of the flight, its owner may access the data.
+            access: unsafe { (*flight.data.get()).access }.as_raw(),
+        };
         let first = &raw mut reg.wr;
         let needs = needs.and_invalidated();
         Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)

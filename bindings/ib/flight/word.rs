@@ -90,6 +90,17 @@ pub enum Answered {
     Over(i32),
 }
 
+/// The effect of an answer that says success, which was handled in the short way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Succeeded {
+    /// The flight is over, and the caller owns it.
+    Over,
+    /// The flight only needs the completion of its send now.
+    Sending,
+    /// Nothing has changed: [`Word::answered`] has to handle the answer.
+    Unclear,
+}
+
 /// The reason why an answer is invalid; the flight is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
@@ -206,12 +217,37 @@ impl Word {
         self.0.cmpxchg(flown.0, BUILDING, Full).is_ok()
     }
 
-    /// Handles the peer's answer over `lane`, if the flight needs nothing else: InFlight to
-    /// Landing, and the caller owns the flight. Otherwise returns `false` without a change.
+    /// Handles the peer's answer over `lane`, which says success, if the flight needs nothing else,
+    /// or nothing but the completion of its send. No load comes before: the values that the word
+    /// must have follow from the lane.
     #[inline(always)]
-    pub fn land_by_answer(&self, lane: u16) -> bool {
+    pub fn succeeded(&self, lane: u16) -> Succeeded {
         let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | Needs::ANSWER;
         // ORDERING: Full, so that the owner that lands the flight sees all earlier accesses to it.
+        let Err(old) = self.0.cmpxchg(flown, LANDING, Full) else {
+            return Succeeded::Over;
+        };
+        let sending = flown & !Needs::ANSWER | Needs::SENT;
+        // ORDERING: As above, for the completion of the send.
+        if old == flown | Needs::SENT && self.0.cmpxchg(old, sending, Full).is_ok() {
+            return Succeeded::Sending;
+        }
+        Succeeded::Unclear
+    }
+
+    /// Handles the peer's answer over `lane`, which says success, if the flight only needs that and
+    /// the invalidation of its key, of which `returned` tells whether there is proof: InFlight to
+    /// Landing, and the caller owns the flight. Otherwise returns `false` without a change.
+    /// `returned` is called only after the answer was matched to the flight.
+    #[inline(always)]
+    pub fn land_returned(&self, lane: u16, returned: impl FnOnce() -> bool) -> bool {
+        let needs = Needs::ANSWER | Needs::INVALIDATED;
+        let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | needs;
+        // Acquire pairs with `fly()`: the proof is for this flight, not for an earlier one.
+        if self.0.load(Acquire) != flown || !returned() {
+            return false;
+        }
+        // ORDERING: As in `succeeded()`.
         self.0.cmpxchg(flown, LANDING, Full).is_ok()
     }
 
@@ -247,7 +283,7 @@ impl Word {
             if needs == 0 {
                 new |= LANDING;
             }
-            // ORDERING: As in `land_by_answer()`.
+            // ORDERING: As in `succeeded()`.
             if self.0.cmpxchg(old, new, Full).is_ok() {
                 return Ok(match needs {
                     0 => Answered::Over(self::result(new)),
@@ -275,7 +311,7 @@ impl Word {
             if over {
                 new |= LANDING;
             }
-            // ORDERING: As in `land_by_answer()`.
+            // ORDERING: As in `succeeded()`.
             if self.0.cmpxchg(old, new, Full).is_ok() {
                 return over.then(|| result(new));
             }

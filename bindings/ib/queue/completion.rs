@@ -210,7 +210,7 @@ impl QueuePair {
 
     /// Records that the receive that was counted last has invalidated a key. Called by one thread
     /// at a time.
-    #[inline(never)]
+    #[inline(always)]
     fn note_invalidated(&self, rkey: u32) {
         self.invalidated.store(rkey, Relaxed);
         self.invalidated_by.store(self.received(), Relaxed);

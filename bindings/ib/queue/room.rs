@@ -28,7 +28,7 @@ impl QueuePair {
         if !sq.open {
             return Err(PostError::Closed);
         }
-        match sq.posted.reserve(&self.ledger, n, signal) {
+        match sq.posted.look(&self.ledger, n, signal) {
             Ok(ticket) => Ok(ticket.signal().into()),
             Err(SqError::TooLong) => Err(PostError::Invalid),
             Err(SqError::Full) => Err(PostError::Full),
@@ -85,8 +85,9 @@ impl<'q> Room<'q> {
     ///
     /// # Safety
     ///
-    /// The requests must be initialised, linked in this order, and stay valid until the call
-    /// returns. Their memory must be of the domain of the queue pair. Their completion entries,
+    /// The requests must be initialised, but for entry and flags of `last`, linked in this order,
+    /// and stay valid until the call returns. Their memory must be of the domain of the queue pair.
+    /// Their completion entries,
     /// including `cqe`, must belong to the queue pair, or to flights with the handler of its
     /// endpoint.
     #[inline(always)]

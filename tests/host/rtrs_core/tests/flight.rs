@@ -40,32 +40,72 @@ fn answer_alone() {
 #[test]
 fn landed_by_the_answer() {
     let word = Word::new();
-    assert!(!word.land_by_answer(3), "nothing is in flight");
+    assert_eq!(word.succeeded(3), Succeeded::Unclear, "nothing flies");
     fly(&word, 3, Needs::answer());
-    assert!(!word.land_by_answer(2), "on another lane");
-    assert!(word.land_by_answer(3));
-    assert!(!word.land_by_answer(3), "it has landed");
+    assert_eq!(word.succeeded(2), Succeeded::Unclear, "on another lane");
+    assert_eq!(word.succeeded(3), Succeeded::Over);
+    assert_eq!(word.succeeded(3), Succeeded::Unclear, "it has landed");
     assert_eq!(word.answered(3, 0, || true), Err(Violation::NotInFlight));
     assert!(!word.build(), "it is not idle yet");
     word.land();
 
     for needs in [
-        Needs::answer().and_sent(),
         Needs::answer().and_invalidated(),
+        Needs::answer().and_sent().and_invalidated(),
     ] {
         fly(&word, 3, needs);
-        assert!(!word.land_by_answer(3), "more has to come");
+        assert_eq!(word.succeeded(3), Succeeded::Unclear, "more has to come");
         assert!(word.peek().is_some_and(|found| found.needs == needs));
         assert!(word.collect().is_some());
-        assert!(!word.land_by_answer(3));
+        assert_eq!(word.succeeded(3), Succeeded::Unclear);
         word.land();
     }
     // After all other ends the answer is still to come.
     fly(&word, 3, Needs::answer().and_sent());
     assert_eq!(word.completed(Own::Sent), None);
-    assert!(word.land_by_answer(3));
+    assert_eq!(word.succeeded(3), Succeeded::Over);
     word.land();
     assert!(word.build());
+}
+
+#[test]
+fn answered_before_the_send_is_complete() {
+    let word = Word::new();
+    fly(&word, 3, Needs::answer().and_sent());
+    assert_eq!(word.succeeded(2), Succeeded::Unclear, "on another lane");
+    assert_eq!(word.succeeded(3), Succeeded::Sending);
+    let left = word.peek().unwrap();
+    assert_eq!((left.lane, left.result), (3, 0));
+    assert!(left.needs.has_sent() && !left.needs.has_answer());
+    assert_eq!(word.succeeded(3), Succeeded::Unclear, "a second answer");
+    assert_eq!(word.answered(3, 0, || true), Err(Violation::Duplicate));
+    assert_eq!(word.completed(Own::Sent), Some(0));
+    word.land();
+    assert!(word.build());
+}
+
+#[test]
+fn landed_by_the_answer_with_proof() {
+    let word = Word::new();
+    let needs = Needs::answer().and_invalidated();
+    let unasked = || panic!("the answer does not fit");
+    assert!(!word.land_returned(2, unasked), "nothing flies");
+    fly(&word, 2, needs);
+    assert!(!word.land_returned(1, unasked), "on another lane");
+    assert!(!word.land_returned(2, || false), "without proof");
+    assert!(word.peek().is_some_and(|found| found.needs == needs));
+    assert!(word.land_returned(2, || true));
+    assert!(!word.land_returned(2, unasked), "it has landed");
+    assert!(!word.build(), "it is not idle yet");
+    word.land();
+
+    for needs in [Needs::answer(), needs.and_sent()] {
+        fly(&word, 2, needs);
+        assert!(!word.land_returned(2, unasked), "something else is needed");
+        assert!(word.peek().is_some_and(|found| found.needs == needs));
+        assert!(word.collect().is_some());
+        word.land();
+    }
 }
 
 #[test]

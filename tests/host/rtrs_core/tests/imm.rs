@@ -44,7 +44,7 @@ proptest! {
         }
     }
 
-    // Exactly the values of success are recognised as success.
+    // Exactly the values of success are recognised as success, with and without `inval`.
     #[test]
     fn success_is_an_answer(
         imm_type in 0u32..16,
@@ -53,11 +53,14 @@ proptest! {
         raw: u32,
     ) {
         for raw in [raw, imm_type << 28 | errno << 19 | msg_id] {
-            let want = match Imm::decode(raw) {
-                Ok(Imm::IoRsp { msg_id, errno, inval: false }) if errno.is_success() => Some(msg_id),
-                _ => None,
+            let (plain, returned) = match Imm::decode(raw) {
+                Ok(Imm::IoRsp { msg_id, errno, inval }) if errno.is_success() => {
+                    (Some(msg_id).filter(|_| !inval), Some(msg_id).filter(|_| inval))
+                }
+                _ => (None, None),
             };
-            prop_assert_eq!(success_of(raw), want);
+            prop_assert_eq!(success_of(raw), plain);
+            prop_assert_eq!(returned_of(raw), returned);
         }
     }
 }

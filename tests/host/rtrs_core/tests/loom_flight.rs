@@ -50,7 +50,12 @@ impl Flight {
 
     fn answered(&self, lane: u16, returned: bool) -> u32 {
         // Like the handler of completions does it.
-        if self.word.land_by_answer(lane) {
+        match self.word.succeeded(lane) {
+            Succeeded::Over => return self.land(true),
+            Succeeded::Sending => return 0,
+            Succeeded::Unclear => {}
+        }
+        if returned && self.word.land_returned(lane, || true) {
             return self.land(true);
         }
         let answered = self.word.answered(lane, -5, || returned);
@@ -84,6 +89,22 @@ fn answer_send_and_rogue_duplicates() {
         ];
         assert_eq!(ends(threads), 1);
         assert_eq!(flight.word.peek(), None);
+    });
+}
+
+#[test]
+fn answers_with_the_key() {
+    explore(|| {
+        let flight = Flight::new();
+        flight.fly(Needs::answer().and_invalidated());
+        let threads = [
+            run(&flight, |f| f.answered(LANE, true)),
+            run(&flight, |f| f.answered(LANE, true)),
+        ];
+        assert_eq!(ends(threads), 1);
+        assert_eq!(flight.word.peek(), None);
+        // The next flight sees the end of this one.
+        flight.fly(Needs::answer());
     });
 }
 
