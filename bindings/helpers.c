@@ -100,15 +100,18 @@ static inline struct scatterlist *next_of(struct scatterlist *sg)
 	return unlikely(sg_is_chain(sg)) ? sg_chain_ptr(sg) : sg;
 }
 
-/* Fills @n elements, at least one, from as many entries. */
-void rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge, u32 lkey)
+/* Fills @n elements, at least one, from as many entries; returns their length. */
+u64 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge, u32 lkey)
 {
+	u64 total = 0;
+
 	for (;; sg = next_of(sg), sge++) {
 		sge->addr = sg_dma_address(sg);
 		sge->length = sg_dma_len(sg);
 		sge->lkey = lkey;
+		total += sge->length;
 		if (!--n)
-			return;
+			return total;
 	}
 }
 
@@ -165,6 +168,11 @@ u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd)
 u32 rtrs_helper_ib_mr_rkey(struct ib_mr *mr)
 {
 	return mr->rkey;
+}
+
+u64 rtrs_helper_ib_mr_length(struct ib_mr *mr)
+{
+	return mr->length;
 }
 
 u64 rtrs_helper_ib_mr_iova(struct ib_mr *mr)

@@ -50,7 +50,7 @@ void rtrs_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t siz
 				     enum dma_data_direction dir);
 void rtrs_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
 					enum dma_data_direction dir);
-void rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge, u32 lkey);
+u64 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge, u32 lkey);
 size_t rtrs_helper_sg_total(struct scatterlist *sg, u32 nents);
 void rtrs_helper_sg_init_table(struct scatterlist *sg, unsigned int nents);
 void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned int len);
@@ -58,6 +58,7 @@ void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned i
 /* Protection domain, memory region, queue pair */
 u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd);
 u32 rtrs_helper_ib_mr_rkey(struct ib_mr *mr);
+u64 rtrs_helper_ib_mr_length(struct ib_mr *mr);
 u64 rtrs_helper_ib_mr_iova(struct ib_mr *mr);
 void rtrs_helper_ib_mr_set_iova(struct ib_mr *mr, u64 iova);
 void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key);

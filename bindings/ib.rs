@@ -90,6 +90,7 @@ pub use self::{
     flight::{
         AnswerError,
         Building,
+        Claim,
         Flight,
         Flights,
         InFlight,

@@ -32,14 +32,16 @@ use crate::{
 /// # Invariants
 ///
 /// Unless `len` is 0, as it is without a callback, `sgl` is a valid list of `nents` entries, at
-/// least one and at most `i32::MAX`, of `len` bytes. Only the request uses the list and its memory
-/// until the callback is called or cancelled. The invariants of [`Callback`] hold. `lent` is only
+/// least one and at most `i32::MAX`. Only the request uses the list and its memory until the
+/// callback is called or cancelled. The invariants of [`Callback`] hold. `lent` is only
 /// set with a callback; it was lent for that callback, and stays valid until `func` or `forget` of
 /// the callback is called. A borrowed list exists and does not change while it is borrowed.
 pub struct Loan {
     callback: Option<Callback>,
     sgl: *mut raw::scatterlist,
     nents: u32,
+    /// Number of bytes of the list; what its user says of a list of several entries that was not
+    /// [measured](Loan::measure). No access to memory relies on it.
     len: usize,
     /// Address of the flight that borrows the list; 0 for none.
     borrower: usize,
@@ -76,7 +78,8 @@ impl Loan {
         lent: None,
     };
 
-    /// A loan of a user in C.
+    /// A loan of a user in C. What the user `said` is the length of a list of several entries until
+    /// it is [measured](Self::measure): to count takes a look at each entry.
     ///
     /// # Safety
     ///
@@ -89,6 +92,7 @@ impl Loan {
         arg: *mut c_void,
         sgl: *mut c_void,
         nents: u32,
+        said: usize,
     ) -> Self {
         /// # Safety
         ///
@@ -100,6 +104,7 @@ impl Loan {
             // SAFETY: By the safety requirements of this function, there is one entry, or no list.
             // CAST: `usize` has at least 32 bits.
             1 => unsafe { sgl.as_ref() }.map_or(0, |entry| entry.length as usize),
+            2..=MAX_ENTRIES if !sgl.is_null() && said != 0 => said,
             // SAFETY: By the safety requirements of this function, `sgl` is null or such a list.
             _ => unsafe { total(sgl, nents) },
         };
@@ -175,6 +180,18 @@ impl Loan {
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Counts the bytes of the list. Returns whether there are more or fewer than
+    /// [`len`](Self::len) has told before.
+    #[inline(never)]
+    pub fn measure(&mut self) -> bool {
+        let Some((sgl, nents)) = self.list() else {
+            return false;
+        };
+        // SAFETY: By the type invariant `sgl` is such a list.
+        let len = unsafe { total(sgl, nents) };
+        core::mem::replace(&mut self.len, len) != len
     }
 
     /// Whether there is no data.
@@ -253,15 +270,18 @@ impl Loan {
     }
 }
 
+/// The most entries of a list.
+// CAST: A constant.
+const MAX_ENTRIES: u32 = i32::MAX as u32;
+
 /// Returns the number of bytes of a list; 0 if there is no list, or it has too many entries.
 ///
 /// # Safety
 ///
 /// Unless `nents` is 0, `sgl` must be null, or a valid list of at least `nents` entries.
-#[inline(always)]
+#[inline(never)]
 unsafe fn total(sgl: *mut raw::scatterlist, nents: u32) -> usize {
-    // CAST: A constant.
-    if sgl.is_null() || nents.wrapping_sub(1) >= i32::MAX as u32 {
+    if sgl.is_null() || nents.wrapping_sub(1) >= MAX_ENTRIES {
         return 0;
     }
     // SAFETY: By the safety requirements of this function, `sgl` is such a list. It has at least

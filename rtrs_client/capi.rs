@@ -350,7 +350,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     permit: *mut RtrsPermit,
     vec: *const c_void,
     nr: usize,
-    _len: usize,
+    len: usize,
     sg: *mut c_void,
     sg_cnt: c_uint,
 ) -> c_int {
@@ -370,10 +370,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
         Ok(turn) => turn,
         Err(e) => return e.to_errno(),
     };
-    // The length is that of the list; a correct caller passes the same in `_len`.
     // SAFETY: By the safety requirements of this function, `conf_fn` is callable with `priv`, and
     // `sg` with its pages stays until that call.
-    turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt) };
+    turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt, len) };
     // Messages of the service connection, and those without data, are inspected first.
     let sent = match sg_cnt == 0 || turn.connection == Connection::Admin {
         true => sess.ready.submit_observed(id, turn, dir, message),

@@ -29,6 +29,7 @@
 mod building;
 mod data;
 mod landing;
+mod posting;
 #[expect(
     unreachable_pub,
     reason = "also built for the host, as a crate's module"
@@ -38,6 +39,7 @@ mod word;
 pub use self::{
     building::{
         Building,
+        Claim,
         Unposted, //
     },
     landing::Landing,
@@ -111,6 +113,8 @@ enum What {
     Back,
     /// The data is mapped.
     Mapped,
+    /// The data is mapped, and there is an element for each segment.
+    Gathered,
     /// The data is mapped, and described to the region for registration.
     Described,
 }
@@ -464,8 +468,8 @@ impl<H: Handler> Flight<H> {
 
     /// Begins a request; `None` while there is one already.
     #[inline(always)]
-    pub fn build(&self) -> Option<Building<'_, H>> {
-        self.word.build().then(|| Building::new(self))
+    pub fn claim(&self) -> Option<Claim<'_, H>> {
+        self.word.build().then(|| Claim::new(self))
     }
 
     /// Handles the peer's answer, which came over `ep`, which is `lane`, and says success. In the
@@ -483,18 +487,17 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// As [`succeeded`](Self::succeeded), if the peer claims that it has invalidated the key, and
-    /// has done so: see [`answered`](Self::answered).
+    /// Handles such an answer if the peer claims that it has invalidated the key, and has done so:
+    /// see [`answered`](Self::answered). Returns the landing if the flight waits for nothing else;
+    /// otherwise nothing has changed.
     #[inline(always)]
-    pub fn returned(&self, ep: &Endpoint<H>, lane: u16) -> Outcome<'_, H> {
-        let Some(qp) = ep.qp_in(self.domain) else {
-            return Outcome::Unclear;
-        };
+    pub fn returned(&self, ep: &Endpoint<H>, lane: u16) -> Option<Landing<'_, H>> {
+        let qp = ep.qp_in(self.domain)?;
         if !self.word.land_returned(lane, || self.is_returned(qp)) {
-            return Outcome::Unclear;
+            return None;
         }
         ep.count_landed();
-        Outcome::Over(Landing::new(self, 0))
+        Some(Landing::new(self, 0))
     }
 
     /// Whether the last invalidation that `qp` has received was of the key of the flight, after the

@@ -114,16 +114,32 @@ impl Handler for LinkCore {
             return self.service_received(ep, qp, token, wc);
         }
         self.liveness.received(con);
-        match self.arrived(ep, con, wc) {
-            // The usual case: an answer that completes its request.
-            Arrived::Over(ready, landing) => {
-                // The receive buffer was not used.
+        let Some(imm) = wc.written() else {
+            return match wc.only_invalidates() {
+                // It comes before its answer; the queue pair has noted it.
+                true => self.post_again(qp, token),
+                false => self.received_more(ep, qp, token, wc),
+            };
+        };
+        // The chunk's new key may have to come with the answer.
+        if self.keeps_keys || !self.new_rkey.load(Relaxed) {
+            // The usual case: an answer that completes its request. The receive buffer was not
+            // used.
+            if let Some(msg_id) = success_of(imm) {
+                match self.succeeded(ep, con, msg_id) {
+                    Arrived::Over(ready, landing) => {
+                        self.post_again(qp, token);
+                        return self.over(ready, con, landing);
+                    }
+                    Arrived::Noted => return self.post_again(qp, token),
+                    Arrived::Else => {}
+                }
+            } else if let Some((ready, landing)) = self.returned(ep, con, imm) {
                 self.post_again(qp, token);
-                self.over(ready, con, landing);
+                return self.over(ready, con, landing);
             }
-            Arrived::Noted => self.post_again(qp, token),
-            Arrived::Else => self.received_more(ep, qp, token, wc),
         }
+        self.received_else(ep, qp, token, wc);
     }
 
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {
@@ -168,50 +184,42 @@ impl LinkCore {
         u32::from(con).checked_sub(1)
     }
 
-    /// Handles a receive on a connection for requests, if it is an answer that says success and
-    /// comes without a key, or an invalidation, which comes before its answer.
+    /// Handles an answer to request `msg_id` that says success, if its effect is known at once.
     #[inline(always)]
-    fn arrived<'a>(&'a self, ep: &Endpoint<Self>, con: u16, wc: &Success) -> Arrived<'a> {
-        let Some(imm) = wc.written() else {
-            return match wc.only_invalidates() {
-                // The queue pair has noted it.
-                true => Arrived::Noted,
-                false => Arrived::Else,
-            };
-        };
-        // The chunk's new key may have to come with the answer.
-        if !self.keeps_keys && self.new_rkey.load(Relaxed) {
-            return Arrived::Else;
-        }
-        self.succeeded(ep, con, imm)
-    }
-
-    /// Handles an answer with the value `imm`, if it says success and has an effect that is known
-    /// at once.
-    #[inline(always)]
-    fn succeeded<'a>(&'a self, ep: &Endpoint<Self>, con: u16, imm: u32) -> Arrived<'a> {
-        let (msg_id, inval) = match (success_of(imm), returned_of(imm)) {
-            (Some(msg_id), _) => (msg_id, false),
-            (None, Some(msg_id)) => (msg_id, true),
-            _ => return Arrived::Else,
-        };
+    fn succeeded<'a>(&'a self, ep: &Endpoint<Self>, con: u16, msg_id: u32) -> Arrived<'a> {
         let Some(ready) = self.ready.as_ref() else {
             return Arrived::Else;
         };
         let Some(flight) = ready.flights.get(msg_id as usize) else {
             return Arrived::Else;
         };
-        let answer = match inval {
-            false => flight.succeeded(ep, con),
-            true => flight.returned(ep, con),
-        };
-        let arrived = match answer {
-            Outcome::Over(landing) => Arrived::Over(ready, landing),
-            Outcome::Noted => Arrived::Noted,
-            Outcome::Unclear => return Arrived::Else,
-        };
-        trace::response(self, con, msg_id, 0, inval);
-        arrived
+        match flight.succeeded(ep, con) {
+            Outcome::Over(landing) => {
+                trace::response(self, con, msg_id, 0, false);
+                Arrived::Over(ready, landing)
+            }
+            Outcome::Noted => {
+                trace::response(self, con, msg_id, 0, false);
+                Arrived::Noted
+            }
+            Outcome::Unclear => Arrived::Else,
+        }
+    }
+
+    /// Returns the request that has succeeded by an answer with the value `imm`, and whose key came
+    /// back before.
+    #[inline(always)]
+    fn returned<'a>(
+        &'a self,
+        ep: &Endpoint<Self>,
+        con: u16,
+        imm: u32,
+    ) -> Option<(&'a Ready, Landing<'a, Self>)> {
+        let msg_id = returned_of(imm)?;
+        let ready = self.ready.as_ref()?;
+        let landing = ready.flights.get(msg_id as usize)?.returned(ep, con)?;
+        trace::response(self, con, msg_id, 0, true);
+        Some((ready, landing))
     }
 
     /// Handles an answer that comes with the chunk's new key, likewise.
@@ -227,13 +235,20 @@ impl LinkCore {
             (WcOpcode::Recv, Some(imm)) if self.new_rkey.load(Relaxed) => imm,
             _ => return Arrived::Else,
         };
-        let Some(msg_id) = success_of(imm).or(returned_of(imm)) else {
+        let plain = success_of(imm);
+        let Some(msg_id) = plain.or(returned_of(imm)) else {
             return Arrived::Else;
         };
-        match self.new_key(con, token, msg_id, wc) {
-            Ok(()) => self.succeeded(ep, con, imm),
-            // Found once more, and reported.
-            Err(_) => Arrived::Else,
+        // A fault is found once more, and reported.
+        if self.new_key(con, token, msg_id, wc).is_err() {
+            return Arrived::Else;
+        }
+        if plain.is_some() {
+            return self.succeeded(ep, con, msg_id);
+        }
+        match self.returned(ep, con, imm) {
+            Some((ready, landing)) => Arrived::Over(ready, landing),
+            None => Arrived::Else,
         }
     }
 

@@ -12,6 +12,7 @@ use rtrs_bindings::{
     ib::{
         Access,
         Building,
+        Claim,
         DmaDirection,
         Endpoint,
         Flight,
@@ -93,26 +94,19 @@ impl Link {
         let Some(ep) = self.endpoint(turn.con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        let Some(flight) = flights.get(id) else {
+        let Some(claim) = flights.get(id).map(Flight::claim) else {
             return Err(unsent(turn, Unsent::Request(EINVAL)));
         };
-        // One after the other, as what differs is known in each.
-        if !flight.can_copy(turn.loan.len()) {
-            return match turn.layout.dir() {
-                DataDir::Read => issue_mapped_read(core, ep, flight, turn, now),
-                DataDir::Write => issue_mapped_write(core, ep, flight, turn, now),
-            };
-        }
-        if turn.loan.is_empty() {
-            return issue_without_data(core, ep, flight, turn, now);
-        }
-        let Some(building) = flight.build() else {
-            return Err(busy(turn));
+        let Some(claim) = claim else {
+            return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
-        match turn.layout.dir() {
-            DataDir::Read => issue_read(core, ep, building, turn, now),
-            DataDir::Write => issue_write(core, ep, building, turn, now),
+        if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
+            return issue_more(core, ep, claim, turn, now);
         }
+        if turn.loan.entries() != 1 {
+            return issue_pieces(core, ep, claim, turn, now);
+        }
+        issue_few(core, ep, claim, turn, now)
     }
 
     /// Sends a heartbeat on the service connection, unless one is on its way. The link fails if
@@ -174,45 +168,135 @@ fn issue_write<'t>(
     }
 }
 
+/// Sends a request with few data.
+#[inline(always)]
+fn issue_few<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    claim: Claim<'_, LinkCore>,
+    turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let building = claim.prepare();
+    // One after the other, as what differs is known in each.
+    match turn.layout.dir() {
+        DataDir::Read => issue_read(core, ep, building, turn, now),
+        DataDir::Write => issue_write(core, ep, building, turn, now),
+    }
+}
+
+/// Sends a request with few data in several pieces. How few was only said so far.
+#[inline(never)]
+fn issue_pieces<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    claim: Claim<'_, LinkCore>,
+    mut turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    if let Err(e) = measure(core, &mut turn) {
+        drop(claim);
+        return Err(unsent(turn, Unsent::Request(e)));
+    }
+    if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
+        return issue_more(core, ep, claim, turn, now);
+    }
+    issue_few(core, ep, claim, turn, now)
+}
+
+/// Sends a request with more data, which are mapped, or without.
+#[inline(always)]
+fn issue_more<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    claim: Claim<'_, LinkCore>,
+    turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    match turn.layout.dir() {
+        _ if turn.loan.is_empty() => issue_without_data(core, ep, claim, turn, now),
+        DataDir::Read => issue_mapped_read(core, ep, claim, turn, now),
+        DataDir::Write => issue_mapped_write(core, ep, claim, turn, now),
+    }
+}
+
 /// Sends a read of more data, which the peer writes to their destination.
 #[inline(never)]
 fn issue_mapped_read<'t>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
-    flight: &Flight<LinkCore>,
+    claim: Claim<'_, LinkCore>,
     mut turn: Turn<'t>,
     now: u64,
 ) -> Result<(), Turn<'t>> {
-    let Some(mut building) = flight.build() else {
-        return Err(busy(turn));
-    };
-    let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
-    let remote = match describe(&mut building, &mut turn, len) {
-        Ok(remote) => remote,
+    let mut building = claim.prepare();
+    let (remote, described) = match describe(&mut building, &mut turn) {
+        Ok(described) => described,
         Err(e) => return Err(not_prepared(building, turn, e)),
     };
+    let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
+    if described != u64::from(len) {
+        return issue_measured(core, ep, building, turn, now);
+    }
     match building.end_message(usr_len.into(), read_to(usr_len, remote, len, true)) {
         Ok(()) => send(core, ep, building, turn, DataDir::Read, len, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
 
-/// Sends a write of more data, which are mapped.
+/// Sends a write of more data, from where they are. The common case: no registration, one work
+/// request, and only the local device reads the memory.
 #[inline(never)]
 fn issue_mapped_write<'t>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
-    flight: &Flight<LinkCore>,
+    claim: Claim<'_, LinkCore>,
     mut turn: Turn<'t>,
     now: u64,
 ) -> Result<(), Turn<'t>> {
-    let Some(mut building) = flight.build() else {
-        return Err(busy(turn));
+    let mut building = claim.prepare();
+    let gathered = match building.borrow(&mut turn.loan, DmaDirection::ToDevice) {
+        Ok(segments) if segments > core.direct_segments.load(Relaxed) => {
+            return issue_registered_write(core, ep, building, turn, now);
+        }
+        Ok(_) => building.gather(),
+        Err(e) => Err(e),
     };
-    let usr_len = turn.layout.usr_len();
-    if let Err(e) = send_mapped(&mut building, &mut turn, core) {
-        return Err(not_prepared(building, turn, e));
+    match gathered {
+        Ok(len) => end_write(core, ep, building, turn, len, now),
+        Err(e) => Err(not_prepared(building, turn, e)),
     }
+}
+
+/// Sends a write of mapped data in more pieces than there are elements for.
+#[inline(never)]
+fn issue_registered_write<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    mut building: Building<'_, LinkCore>,
+    turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    match building.describe(SEGMENT_SIZE, Access::LOCAL_READ) {
+        Ok((_, len)) => end_write(core, ep, building, turn, len, now),
+        Err(e) => Err(not_prepared(building, turn, e)),
+    }
+}
+
+/// Sends a write of mapped data, which has `len` bytes.
+#[inline(always)]
+fn end_write<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    mut building: Building<'_, LinkCore>,
+    turn: Turn<'t>,
+    len: u64,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    if len != u64::from(turn.layout.data_len()) {
+        return issue_measured(core, ep, building, turn, now);
+    }
+    let usr_len = turn.layout.usr_len();
     match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
         Ok(()) => send(core, ep, building, turn, DataDir::Write, 0, now),
         Err(e) => Err(not_prepared(building, turn, e)),
@@ -224,13 +308,11 @@ fn issue_mapped_write<'t>(
 fn issue_without_data<'t>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
-    flight: &Flight<LinkCore>,
+    claim: Claim<'_, LinkCore>,
     turn: Turn<'t>,
     now: u64,
 ) -> Result<(), Turn<'t>> {
-    let Some(mut building) = flight.build() else {
-        return Err(busy(turn));
-    };
+    let mut building = claim.prepare();
     let (usr_len, dir) = (turn.layout.usr_len(), turn.layout.dir());
     let at = u32::from(usr_len);
     let ended = match dir {
@@ -243,11 +325,46 @@ fn issue_without_data<'t>(
     }
 }
 
-/// Handles a permit whose last request is not over yet on this link.
+/// Sends a request with mapped data which are not as long as their user has said: once more, by the
+/// length that the list has.
 #[cold]
 #[inline(never)]
-fn busy(turn: Turn<'_>) -> Turn<'_> {
-    unsent(turn, Unsent::Request(EBUSY))
+fn issue_measured<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    building: Building<'_, LinkCore>,
+    mut turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    let flight = building.flight();
+    building.cancel(&mut turn.loan);
+    let measured = match turn.measured {
+        false => measure(core, &mut turn),
+        // Its user changes the list, or the device maps something else.
+        true => Err(EINVAL),
+    };
+    match (measured, flight.claim()) {
+        (Ok(()), Some(claim)) => issue_more(core, ep, claim, turn, now),
+        (Ok(()), None) => Err(unsent(turn, Unsent::Request(EBUSY))),
+        (Err(e), _) => Err(unsent(turn, Unsent::Request(e))),
+    }
+}
+
+/// Finds out how long the data are, unless that was done, and lays the request out by that.
+#[inline(never)]
+fn measure(link: &LinkCore, io: &mut Io) -> Result {
+    if core::mem::replace(&mut io.measured, true) || !io.loan.measure() {
+        return Ok(());
+    }
+    let room = link.path.session().room().ok_or(EINVAL)?;
+    let (dir, usr_len) = (io.layout.dir(), io.layout.usr_len());
+    let narrower = link.ready.as_ref().and_then(|r| r.narrower.as_ref());
+    if !io.layout.set(room, dir, io.loan.len(), usr_len.into())
+        || !narrower.is_none_or(|room| fits(io, room))
+    {
+        return Err(errno::EMSGSIZE);
+    }
+    Ok(())
 }
 
 /// Handles a request that could not be prepared.
@@ -289,22 +406,11 @@ fn send<'t>(
     }
 }
 
-/// Makes the peer write the data, `len` bytes, to their destination.
+/// Makes the peer write the data to their destination. Also returns the number of bytes.
 #[inline(always)]
-fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io, len: u32) -> Result<Remote> {
+fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<(Remote, u64)> {
     building.borrow(&mut io.loan, DmaDirection::FromDevice)?;
-    building.describe(SEGMENT_SIZE, len, Access::REMOTE_WRITE)
-}
-
-/// Sends the data from where they are. The common case: no registration, one work request, and only
-/// the local device reads the memory.
-#[inline(always)]
-fn send_mapped(building: &mut Building<'_, LinkCore>, io: &mut Io, core: &LinkCore) -> Result {
-    let segments = building.borrow(&mut io.loan, DmaDirection::ToDevice)?;
-    if segments > core.direct_segments.load(Relaxed) {
-        building.describe(SEGMENT_SIZE, io.layout.data_len(), Access::LOCAL_READ)?;
-    }
-    Ok(())
+    building.describe(SEGMENT_SIZE, Access::REMOTE_WRITE)
 }
 
 /// The message of a read of `len` bytes.

@@ -203,8 +203,9 @@ pub const fn sg_bin(entries: u32) -> usize {
         // CAST: 0 or 1.
         return entries as usize;
     }
-    // CAST: The value is at most 32. Two limits come before the powers of two.
-    let bin = (u32::BITS - (entries - 1).leading_zeros()) as usize + 1;
+    // CAST: The value is at most 32. Two limits come before the powers of two. Not 0, and said so
+    // to the compiler.
+    let bin = (u32::BITS - ((entries - 1) | 1).leading_zeros()) as usize + 1;
     if bin < SG_BINS {
         bin
     } else {

@@ -111,6 +111,8 @@ pub(crate) struct Io {
     pub(crate) refused: bool,
     /// The message has the server's number of a device in place of the user's.
     pub(crate) renamed: bool,
+    /// The data was measured: its length is known, not only said by the user.
+    pub(crate) measured: bool,
     /// The epoch of the session in which the request was made.
     pub(crate) epoch: u32,
     /// The reason why it was not sent.
@@ -132,6 +134,7 @@ impl Io {
             failover: false,
             refused: false,
             renamed: false,
+            measured: false,
             epoch: 0,
             unsent: Unsent::NoPath,
             message,

@@ -211,13 +211,19 @@ fn fill_in_pieces(room: &Room, io: &mut Io, dir: DataDir, message: Message<'_>) 
 fn lay_out(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
     // The session's limits are those of its first path. A path with narrower limits is skipped
     // later.
-    if !io.layout.set(room, dir, io.loan.len(), usr_len) {
-        return false;
-    }
     io.failover = false;
     io.refused = false;
     io.renamed = false;
-    true
+    io.measured = false;
+    io.layout.set(room, dir, io.loan.len(), usr_len) || lay_out_measured(room, io, dir, usr_len)
+}
+
+/// The same for a request that is too long, unless its user is wrong about that.
+#[cold]
+#[inline(never)]
+fn lay_out_measured(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
+    io.measured = true;
+    io.loan.measure() && io.layout.set(room, dir, io.loan.len(), usr_len)
 }
 
 impl Session {

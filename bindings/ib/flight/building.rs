@@ -2,20 +2,12 @@
 
 //! A flight that is being prepared, until it is posted.
 
-use core::{
-    mem::{
-        ManuallyDrop,
-        MaybeUninit, //
-    },
-    ptr::null_mut, //
-};
+use core::mem::ManuallyDrop;
 
 use kernel::prelude::*;
 
 use super::{
-    word::Flown,
     Flight,
-    Needs,
     What,
     MESSAGE, //
 };
@@ -31,16 +23,44 @@ use crate::{
             self,
             Access, //
         },
-        queue::{
-            PostError,
-            QueuePair,
-            Refused, //
-        },
+        queue::PostError,
         wr::Remote, //
     },
     loan::Loan,
     raw, //
 };
+
+/// A flight that belongs to the caller, with nothing prepared: no more than its address. Dropping it
+/// makes the flight idle.
+#[must_use]
+pub struct Claim<'f, H: Handler>(&'f Flight<H>);
+
+impl<'f, H: Handler> Claim<'f, H> {
+    /// Wraps a flight. The caller must have just made its word Building.
+    #[inline(always)]
+    pub(super) fn new(flight: &'f Flight<H>) -> Self {
+        Self(flight)
+    }
+
+    /// Whether `len` bytes of data can be copied.
+    #[inline(always)]
+    pub fn can_copy(&self, len: usize) -> bool {
+        self.0.can_copy(len)
+    }
+
+    /// Begins the preparation.
+    #[inline(always)]
+    pub fn prepare(self) -> Building<'f, H> {
+        Building::new(ManuallyDrop::new(self).0)
+    }
+}
+
+impl<H: Handler> Drop for Claim<'_, H> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.word.cancel();
+    }
+}
 
 /// A flight that is being prepared. Dropping it undoes the preparation; [`cancel`](Self::cancel)
 /// also gives the loan back.
@@ -68,31 +88,6 @@ pub struct Unposted<'f, H: Handler> {
     pub building: Option<Building<'f, H>>,
 }
 
-/// Makes an RDMA write with immediate, but for the completion entry and the flags, which posting
-/// sets.
-#[inline(always)]
-fn write_at(
-    place: &mut MaybeUninit<raw::ib_rdma_wr>,
-    sg_list: *mut raw::ib_sge,
-    num_sge: i32,
-    to: Remote,
-    imm: u32,
-) -> *mut raw::ib_send_wr {
-    let at = place.as_mut_ptr();
-    // SAFETY: The fields are written where there is room for them, as `at` is a reference's.
-    unsafe {
-        let wr = &raw mut (*at).wr;
-        (*wr).next = null_mut();
-        (*wr).sg_list = sg_list;
-        (*wr).num_sge = num_sge;
-        (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-        (*wr).ex.imm_data = imm.to_be();
-        (*at).remote_addr = to.addr;
-        (*at).rkey = to.rkey;
-        wr
-    }
-}
-
 /// Returns `e`. Keeps error paths out of the hot code.
 #[cold]
 #[inline(never)]
@@ -101,9 +96,8 @@ fn refused(e: Error) -> Error {
 }
 
 impl<'f, H: Handler> Building<'f, H> {
-    /// Wraps a flight. The caller must have just made its word Building.
     #[inline(always)]
-    pub(super) fn new(flight: &'f Flight<H>) -> Self {
+    fn new(flight: &'f Flight<H>) -> Self {
         Self {
             flight,
             what: What::None,
@@ -175,10 +169,30 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(data.mapped)
     }
 
-    /// Whether `len` bytes of data can be copied.
+    /// Makes an element for each segment of the data, from where they are sent without a
+    /// registration. Returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are more segments than elements, or no mapped data.
     #[inline(always)]
-    pub fn can_copy(&self, len: usize) -> bool {
-        self.flight.can_copy(len)
+    pub fn gather(&mut self) -> Result<u64> {
+        let flight = self.flight;
+        // SAFETY: By the invariant of the flight, its owner may access the data.
+        let data = unsafe { &*flight.data.get() };
+        // CAST: `usize` has at least 32 bits.
+        let n = data.mapped as usize;
+        if self.what != What::Mapped || n == 0 || n > MESSAGE {
+            return Err(refused(EINVAL));
+        }
+        self.what = What::Gathered;
+        // SAFETY: By the invariant of the flight, its owner may write the elements, of which `n`
+        // precede that of the message. The list is mapped, with that many segments.
+        Ok(unsafe {
+            let sges = (&raw mut (*flight.wrs.get()).sges).cast::<raw::ib_sge>();
+            let first = sges.add(MESSAGE - n);
+            raw::rtrs_helper_ib_sg_dma_list(data.sgl, data.mapped, first, flight.lkey)
+        })
     }
 
     /// Copies the data of `loan` to the bounce buffer, from where it is sent. The loan is not
@@ -239,21 +253,21 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(flight.bounce_remote)
     }
 
-    /// Describes the data, `len` bytes, to the flight's memory region, in pages of `page_size`
-    /// bytes, with a new key. Posting the flight registers the region for `access`.
+    /// Describes the data to the flight's memory region, in pages of `page_size` bytes, with a new
+    /// key. Posting the flight registers the region for `access`. Also returns the number of bytes.
     ///
     /// # Errors
     ///
     /// `EINVAL` when the list does not fit or has gaps within pages, or there is no list.
     #[inline(always)]
-    pub fn describe(&mut self, page_size: u32, len: u32, access: Access) -> Result<Remote> {
+    pub fn describe(&mut self, page_size: u32, access: Access) -> Result<(Remote, u64)> {
         if self.what != What::Mapped {
             return Err(EINVAL);
         }
         // SAFETY: This `Building` owns the flight, and has mapped the data.
-        let remote = unsafe { Self::register(self.flight, page_size, len, access) }?;
+        let described = unsafe { Self::register(self.flight, page_size, access) }?;
         self.what = What::Described;
-        Ok(remote)
+        Ok(described)
     }
 
     /// As [`describe`](Self::describe), for `flight`.
@@ -265,9 +279,8 @@ impl<'f, H: Handler> Building<'f, H> {
     unsafe fn register(
         flight: &Flight<H>,
         page_size: u32,
-        len: u32,
         access: Access,
-    ) -> Result<Remote> {
+    ) -> Result<(Remote, u64)> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let mr = flight.mr;
@@ -277,7 +290,10 @@ impl<'f, H: Handler> Building<'f, H> {
         // the region is neither registered nor about to be, and the owner of the flight may change
         // it.
         data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, page_size, base) }?;
-        data.len = len;
+        // SAFETY: The region is valid.
+        let len = unsafe { raw::rtrs_helper_ib_mr_length(mr.as_ptr()) };
+        // CAST: A caller that compares it sees if it was cut; the region is not larger.
+        data.len = len as u32;
         data.key = data.key.wrapping_add(1);
         data.access = access;
         // SAFETY: As above.
@@ -286,10 +302,11 @@ impl<'f, H: Handler> Building<'f, H> {
             raw::rtrs_helper_ib_mr_rkey(mr.as_ptr())
         };
         flight.rkey.store(rkey, Relaxed);
-        Ok(Remote {
+        let remote = Remote {
             addr: data.iova,
             rkey,
-        })
+        };
+        Ok((remote, len))
     }
 
     /// Writes `bytes` to offset `at` of the message, which ends there.
@@ -355,250 +372,6 @@ impl<'f, H: Handler> Building<'f, H> {
                 },
             }),
         }
-    }
-
-    /// As [`post`](Self::post), for `flight`, with `along` bytes of data in the bounce buffer and a
-    /// message of `message_len` bytes. `dir` is the direction of data that is mapped.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; with [`PostError::Partial`] the caller does not own the flight any more.
-    ///
-    /// # Safety
-    ///
-    /// The caller must own the flight, and loses it; `what` must be true of its data, and the
-    /// flight must have room for such data and such a message.
-    // All arguments are different, and known where this is inlined.
-    #[expect(clippy::too_many_arguments)]
-    #[inline(always)]
-    unsafe fn try_post(
-        flight: &Flight<H>,
-        what: What,
-        along: u32,
-        message_len: u32,
-        dir: DmaDirection,
-        ep: &Endpoint<H>,
-        to: Remote,
-        imm: u32,
-    ) -> Result<(), PostError> {
-        let Some(qp) = ep.qp_in(flight.domain) else {
-            return Err(PostError::Closed);
-        };
-        let lane = ep.index();
-        // SAFETY: By the safety requirements of this function, the caller owns the flight and its
-        // data.
-        unsafe { (*flight.data.get()).what = what };
-        if what.is_mapped() {
-            // SAFETY: By the safety requirements of this function; the queue pair is of the domain,
-            // as checked above.
-            return unsafe {
-                let described = what == What::Described;
-                match dir {
-                    DmaDirection::FromDevice => {
-                        Self::post_read(flight, message_len, qp, lane, to, imm, described)
-                    }
-                    _ => Self::post_mapped(flight, message_len, qp, lane, to, imm, described),
-                }
-            };
-        }
-        let message = Self::message_of(flight, message_len);
-        // The answer alone ends this flight, also an answer that the peer sends before it has
-        // received anything. The next request may then write to the work requests of the flight
-        // while the driver still reads them: so this one is on the stack.
-        let mut sges = MaybeUninit::<[raw::ib_sge; 2]>::uninit();
-        let sg_list = sges.as_mut_ptr().cast::<raw::ib_sge>();
-        // SAFETY: There is room for two elements.
-        let num_sge = unsafe {
-            if what == What::Along {
-                sg_list.write(raw::ib_sge {
-                    addr: flight.bounce_dma,
-                    length: along,
-                    lkey: flight.lkey,
-                });
-                sg_list.add(1).write(message);
-                2
-            } else {
-                sg_list.write(message);
-                1
-            }
-        };
-        let mut write = MaybeUninit::uninit();
-        let wr = write_at(&mut write, sg_list, num_sge, to, imm);
-        Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
-    }
-
-    /// As `try_post()`, for mapped data that goes out.
-    ///
-    /// # Safety
-    ///
-    /// As for `try_post()`; the queue pair must be of the domain of the flight, and `described`
-    /// must tell whether the data was described to the region.
-    #[inline(always)]
-    unsafe fn post_mapped(
-        flight: &Flight<H>,
-        message_len: u32,
-        qp: &QueuePair,
-        lane: u16,
-        to: Remote,
-        imm: u32,
-        described: bool,
-    ) -> Result<(), PostError> {
-        let wrs = flight.wrs.get();
-        // SAFETY: By the invariant of the flight, its owner may access the data.
-        let data = unsafe { &*flight.data.get() };
-        let rkey = flight.rkey.load(Relaxed);
-        let needs = Needs::answer().and_sent();
-        let before = match described {
-            true => 1,
-            // CAST: `usize` has at least 32 bits.
-            false => data.mapped as usize,
-        };
-        if before == 0 || before > MESSAGE || before >= qp.max_sges() {
-            return Err(PostError::Invalid);
-        }
-        // SAFETY: By the invariant of the flight, its owner may write the work requests and the
-        // elements, of which `before` precede that of the message; the list is mapped. Fields are
-        // written one by one, as a driver may still read `next` of the last work request.
-        // CAST: The number is small.
-        let last = unsafe {
-            let write = &raw mut (*wrs).write;
-            let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
-            let first = sges.add(MESSAGE - before);
-
-            if described {
-                *first = raw::ib_sge {
-                    addr: data.iova,
-                    length: data.len,
-                    // The local key of a fast registration is its remote key.
-                    lkey: rkey,
-                };
-            } else {
-                raw::rtrs_helper_ib_sg_dma_list(data.sgl, data.mapped, first, flight.lkey);
-            }
-            (*sges.add(MESSAGE)).length = message_len;
-            (*write).wr.sg_list = first;
-            (*write).wr.num_sge = before as i32 + 1;
-            (*write).wr.ex.imm_data = imm.to_be();
-            (*write).remote_addr = to.addr;
-            (*write).rkey = to.rkey;
-            &raw mut (*write).wr
-        };
-        if !described {
-            return Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs);
-        }
-        // SAFETY: As above.
-        let first = unsafe {
-            let reg = &raw mut (*wrs).reg;
-            (*reg).key = rkey;
-            (*reg).access = data.access.as_raw();
-            &raw mut (*reg).wr
-        };
-        let needs = needs.and_invalidated();
-        Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs)
-    }
-
-    /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
-    /// flight, and the peer may send them, with a key that it has guessed, while the driver still
-    /// reads the second work request. So the work requests are on the stack, as in `try_post()`.
-    ///
-    /// # Safety
-    ///
-    /// As for `post_mapped()`.
-    #[inline(always)]
-    unsafe fn post_read(
-        flight: &Flight<H>,
-        message_len: u32,
-        qp: &QueuePair,
-        lane: u16,
-        to: Remote,
-        imm: u32,
-        described: bool,
-    ) -> Result<(), PostError> {
-        let mut message = Self::message_of(flight, message_len);
-        let mut write = MaybeUninit::uninit();
-        let last = write_at(&mut write, &raw mut message, 1, to, imm);
-        let needs = Needs::answer();
-        if !described {
-            return Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs);
-        }
-        let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
-        let mut reg = raw::ib_reg_wr {
-            wr: raw::ib_send_wr {
-                next: last,
-                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe },
-                sg_list: null_mut(),
-                num_sge: 0,
-                opcode: raw::ib_wr_opcode_IB_WR_REG_MR,
-                send_flags: 0,
-                ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: 0 },
-            },
-            mr: flight.mr.as_ptr(),
-            key: flight.rkey.load(Relaxed),
-            // SAFETY: By the invariant of the flight, its owner may access the data.
-            access: unsafe { (*flight.data.get()).access }.as_raw(),
-        };
-        let first = &raw mut reg.wr;
-        let needs = needs.and_invalidated();
-        Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)
-    }
-
-    /// The first `len` bytes of the room for the message.
-    #[inline(always)]
-    fn message_of(flight: &Flight<H>, len: u32) -> raw::ib_sge {
-        raw::ib_sge {
-            addr: flight.message_dma,
-            length: len,
-            lkey: flight.lkey,
-        }
-    }
-
-    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
-    /// Unless nothing was posted, the caller does not own the flight any more.
-    // All arguments are different, and known where this is inlined.
-    #[expect(clippy::too_many_arguments)]
-    #[inline(always)]
-    fn send(
-        flight: &Flight<H>,
-        qp: &QueuePair,
-        first: *mut raw::ib_send_wr,
-        last: *mut raw::ib_send_wr,
-        n: u32,
-        cqe: &raw::ib_cqe,
-        lane: u16,
-        needs: Needs,
-    ) -> Result<(), PostError> {
-        let room = qp.reserve(n, needs.has_sent())?;
-        // Done with the queue locked: a peer may answer a request that it has not got yet, and the
-        // key must not be invalidated before it was registered.
-        if needs.has_invalidated() {
-            flight.began.store(qp.received(), Relaxed);
-        }
-        room.count_flight();
-        let flown = flight.word.fly(lane, needs);
-        // SAFETY: The requests are linked, and stay valid: they belong to the caller, or to a
-        // flight that is not over before a completion of this queue, which is locked. Their memory
-        // belongs to the domain, which is that of the queue pair: message and region permanently,
-        // the data until the flight is over. Their completion entries are for endpoints with this
-        // handler, as `post()` got one.
-        match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
-            Ok(()) => Ok(()),
-            Err(refused) => Err(Self::not_flown(flight, flown, refused)),
-        }
-    }
-
-    /// Handles a device that has refused the flight, or a part of it; the queue is still locked.
-    #[cold]
-    #[inline(never)]
-    fn not_flown(flight: &Flight<H>, flown: Flown, refused: Refused<'_>) -> PostError {
-        let Refused { room, error } = refused;
-        if let PostError::Refused(errno) = error {
-            if !flight.word.take_back(flown) {
-                // Nothing was posted, and yet the caller does not own the flight any more.
-                return PostError::Partial(errno);
-            }
-            room.uncount_flight();
-        }
-        error
     }
 
     /// Undoes the preparation, and gives `loan` back if it was [borrowed](Self::borrow).

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posting of a flight.
+
+use core::{
+    mem::MaybeUninit,
+    ptr::null_mut, //
+};
+
+use super::{
+    word::Flown,
+    Building,
+    Flight,
+    Needs,
+    What,
+    MESSAGE, //
+};
+use crate::{
+    atomic::Relaxed,
+    ib::{
+        domain::DmaDirection,
+        endpoint::{
+            Endpoint,
+            Handler, //
+        },
+        queue::{
+            PostError,
+            QueuePair,
+            Refused, //
+        },
+        wr::Remote, //
+    },
+    raw, //
+};
+
+/// Makes an RDMA write with immediate, but for the completion entry and the flags, which posting
+/// sets.
+#[inline(always)]
+fn write_at(
+    place: &mut MaybeUninit<raw::ib_rdma_wr>,
+    sg_list: *mut raw::ib_sge,
+    num_sge: i32,
+    to: Remote,
+    imm: u32,
+) -> *mut raw::ib_send_wr {
+    let at = place.as_mut_ptr();
+    // SAFETY: The fields are written where there is room for them, as `at` is a reference's.
+    unsafe {
+        let wr = &raw mut (*at).wr;
+        (*wr).next = null_mut();
+        (*wr).sg_list = sg_list;
+        (*wr).num_sge = num_sge;
+        (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        (*wr).ex.imm_data = imm.to_be();
+        (*at).remote_addr = to.addr;
+        (*at).rkey = to.rkey;
+        wr
+    }
+}
+
+impl<H: Handler> Building<'_, H> {
+    /// As [`post`](Building::post), for `flight`, with `along` bytes of data in the bounce buffer and a
+    /// message of `message_len` bytes. `dir` is the direction of data that is mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; with [`PostError::Partial`] the caller does not own the flight any more.
+    ///
+    /// # Safety
+    ///
+    /// The caller must own the flight, and loses it; `what` must be true of its data, and the
+    /// flight must have room for such data and such a message.
+    // All arguments are different, and known where this is inlined.
+    #[expect(clippy::too_many_arguments)]
+    #[inline(always)]
+    pub(super) unsafe fn try_post(
+        flight: &Flight<H>,
+        what: What,
+        along: u32,
+        message_len: u32,
+        dir: DmaDirection,
+        ep: &Endpoint<H>,
+        to: Remote,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        let Some(qp) = ep.qp_in(flight.domain) else {
+            return Err(PostError::Closed);
+        };
+        let lane = ep.index();
+        // SAFETY: By the safety requirements of this function, the caller owns the flight and its
+        // data.
+        unsafe { (*flight.data.get()).what = what };
+        if what.is_mapped() {
+            // SAFETY: By the safety requirements of this function; the queue pair is of the domain,
+            // as checked above.
+            return unsafe {
+                match dir {
+                    DmaDirection::FromDevice => {
+                        Self::post_read(flight, message_len, qp, lane, to, imm, what)
+                    }
+                    _ => Self::post_mapped(flight, message_len, qp, lane, to, imm, what),
+                }
+            };
+        }
+        let message = Self::message_of(flight, message_len);
+        // The answer alone ends this flight, also an answer that the peer sends before it has
+        // received anything. The next request may then write to the work requests of the flight
+        // while the driver still reads them: so this one is on the stack.
+        let mut sges = MaybeUninit::<[raw::ib_sge; 2]>::uninit();
+        let sg_list = sges.as_mut_ptr().cast::<raw::ib_sge>();
+        // SAFETY: There is room for two elements.
+        let num_sge = unsafe {
+            if what == What::Along {
+                sg_list.write(raw::ib_sge {
+                    addr: flight.bounce_dma,
+                    length: along,
+                    lkey: flight.lkey,
+                });
+                sg_list.add(1).write(message);
+                2
+            } else {
+                sg_list.write(message);
+                1
+            }
+        };
+        let mut write = MaybeUninit::uninit();
+        let wr = write_at(&mut write, sg_list, num_sge, to, imm);
+        Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
+    }
+
+    /// As `try_post()`, for mapped data that goes out.
+    ///
+    /// # Safety
+    ///
+    /// As for `try_post()`; the queue pair must be of the domain of the flight.
+    #[inline(always)]
+    unsafe fn post_mapped(
+        flight: &Flight<H>,
+        message_len: u32,
+        qp: &QueuePair,
+        lane: u16,
+        to: Remote,
+        imm: u32,
+        what: What,
+    ) -> Result<(), PostError> {
+        let described = what == What::Described;
+        let wrs = flight.wrs.get();
+        // SAFETY: By the invariant of the flight, its owner may access the data.
+        let data = unsafe { &*flight.data.get() };
+        let rkey = flight.rkey.load(Relaxed);
+        let needs = Needs::answer().and_sent();
+        let before = match what {
+            What::Described => 1,
+            // CAST: `usize` has at least 32 bits.
+            What::Gathered => data.mapped as usize,
+            _ => return Err(PostError::Invalid),
+        };
+        if before > MESSAGE || before >= qp.max_sges() {
+            return Err(PostError::Invalid);
+        }
+        // SAFETY: By the invariant of the flight, its owner may write the work requests and the
+        // elements, of which `before` precede that of the message. Fields are written one by one,
+        // as a driver may still read `next` of the last work request.
+        // CAST: The number is small.
+        let last = unsafe {
+            let write = &raw mut (*wrs).write;
+            let sges = (&raw mut (*wrs).sges).cast::<raw::ib_sge>();
+            let first = sges.add(MESSAGE - before);
+
+            if described {
+                *first = raw::ib_sge {
+                    addr: data.iova,
+                    length: data.len,
+                    // The local key of a fast registration is its remote key.
+                    lkey: rkey,
+                };
+            }
+            (*sges.add(MESSAGE)).length = message_len;
+            (*write).wr.sg_list = first;
+            (*write).wr.num_sge = before as i32 + 1;
+            (*write).wr.ex.imm_data = imm.to_be();
+            (*write).remote_addr = to.addr;
+            (*write).rkey = to.rkey;
+            &raw mut (*write).wr
+        };
+        if !described {
+            return Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs);
+        }
+        // SAFETY: As above.
+        let first = unsafe {
+            let reg = &raw mut (*wrs).reg;
+            (*reg).key = rkey;
+            (*reg).access = data.access.as_raw();
+            &raw mut (*reg).wr
+        };
+        let needs = needs.and_invalidated();
+        Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs)
+    }
+
+    /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
+    /// flight, and the peer may send them, with a key that it has guessed, while the driver still
+    /// reads the second work request. So the work requests are on the stack, as in `try_post()`.
+    ///
+    /// # Safety
+    ///
+    /// As for `post_mapped()`.
+    #[inline(always)]
+    unsafe fn post_read(
+        flight: &Flight<H>,
+        message_len: u32,
+        qp: &QueuePair,
+        lane: u16,
+        to: Remote,
+        imm: u32,
+        what: What,
+    ) -> Result<(), PostError> {
+        let mut message = Self::message_of(flight, message_len);
+        let mut write = MaybeUninit::uninit();
+        let last = write_at(&mut write, &raw mut message, 1, to, imm);
+        let needs = Needs::answer();
+        if what != What::Described {
+            return Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs);
+        }
+        let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
+        let mut reg = raw::ib_reg_wr {
+            wr: raw::ib_send_wr {
+                next: last,
+                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe },
+                sg_list: null_mut(),
+                num_sge: 0,
+                opcode: raw::ib_wr_opcode_IB_WR_REG_MR,
+                send_flags: 0,
+                ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: 0 },
+            },
+            mr: flight.mr.as_ptr(),
+            key: flight.rkey.load(Relaxed),
+            // SAFETY: By the invariant of the flight, its owner may access the data.
+            access: unsafe { (*flight.data.get()).access }.as_raw(),
+        };
+        let first = &raw mut reg.wr;
+        let needs = needs.and_invalidated();
+        Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)
+    }
+
+    /// The first `len` bytes of the room for the message.
+    #[inline(always)]
+    fn message_of(flight: &Flight<H>, len: u32) -> raw::ib_sge {
+        raw::ib_sge {
+            addr: flight.message_dma,
+            length: len,
+            lkey: flight.lkey,
+        }
+    }
+
+    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
+    /// Unless nothing was posted, the caller does not own the flight any more.
+    // All arguments are different, and known where this is inlined.
+    #[expect(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn send(
+        flight: &Flight<H>,
+        qp: &QueuePair,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        n: u32,
+        cqe: &raw::ib_cqe,
+        lane: u16,
+        needs: Needs,
+    ) -> Result<(), PostError> {
+        let room = qp.reserve(n, needs.has_sent())?;
+        // Done with the queue locked: a peer may answer a request that it has not got yet, and the
+        // key must not be invalidated before it was registered.
+        if needs.has_invalidated() {
+            flight.began.store(qp.received(), Relaxed);
+        }
+        room.count_flight();
+        let flown = flight.word.fly(lane, needs);
+        // SAFETY: The requests are linked, and stay valid: they belong to the caller, or to a
+        // flight that is not over before a completion of this queue, which is locked. Their memory
+        // belongs to the domain, which is that of the queue pair: message and region permanently,
+        // the data until the flight is over. Their completion entries are for endpoints with this
+        // handler, as `post()` got one.
+        match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(Self::not_flown(flight, flown, refused)),
+        }
+    }
+
+    /// Handles a device that has refused the flight, or a part of it; the queue is still locked.
+    #[cold]
+    #[inline(never)]
+    fn not_flown(flight: &Flight<H>, flown: Flown, refused: Refused<'_>) -> PostError {
+        let Refused { room, error } = refused;
+        if let PostError::Refused(errno) = error {
+            if !flight.word.take_back(flown) {
+                // Nothing was posted, and yet the caller does not own the flight any more.
+                return PostError::Partial(errno);
+            }
+            room.uncount_flight();
+        }
+        error
+    }
+}
