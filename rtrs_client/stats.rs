@@ -156,12 +156,12 @@ impl Stats {
     }
 
     /// A request is about to go out, with data and a user message of `bytes`. `dir` is the
-    /// direction in its layout, which callers know.
+    /// direction in its layout, and `entries` the number of its data's entries, which callers know.
     #[inline(always)]
-    pub(crate) fn issued(&self, io: &Io, dir: DataDir, bytes: u32) {
+    pub(crate) fn issued(&self, io: &Io, dir: DataDir, bytes: u32, entries: u32) {
         let counters = self.counters.here();
 
-        Self::count_issued(counters, io, dir, 1, bytes.into());
+        Self::count_issued(counters, entries, dir, 1, bytes.into());
         if io.failover {
             counters.add(FAILOVER, 1);
         }
@@ -175,18 +175,19 @@ impl Stats {
 
         // Counters wrap.
         let dir = io.layout.dir();
-        Self::count_issued(counters, io, dir, u64::MAX, bytes.wrapping_neg());
+        let entries = io.loan.entries();
+        Self::count_issued(counters, entries, dir, u64::MAX, bytes.wrapping_neg());
         if io.failover {
             counters.add(FAILOVER, u64::MAX);
         }
     }
 
     #[inline(always)]
-    fn count_issued(counters: Here<'_, COUNTERS>, io: &Io, dir: DataDir, by: u64, bytes: u64) {
+    fn count_issued(counters: Here<'_, COUNTERS>, entries: u32, dir: DataDir, by: u64, bytes: u64) {
         let dir = dir_index(dir);
         counters.add(REQUESTS + dir, by);
         counters.add(BYTES + dir, bytes);
-        counters.add(SG + hist::sg_bin(io.loan.entries()), by);
+        counters.add(SG + hist::sg_bin(entries), by);
     }
 
     /// Writes that were answered since the path was made, whatever was reset. Any context.

@@ -106,7 +106,7 @@ impl Link {
         if turn.loan.entries() != 1 {
             return issue_pieces(core, ep, claim, turn, now);
         }
-        issue_few(core, ep, claim, turn, now)
+        issue_few::<true>(core, ep, claim, turn, now)
     }
 
     /// Sends a heartbeat on the service connection, unless one is on its way. The link fails if
@@ -131,7 +131,7 @@ fn fits(io: &Io, room: &Room) -> bool {
 
 /// Sends a read of few data, which the peer writes to the bounce buffer.
 #[inline(always)]
-fn issue_read<'t>(
+fn issue_read<'t, const ONE: bool>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     mut building: Building<'_, LinkCore>,
@@ -144,14 +144,14 @@ fn issue_read<'t>(
         Err(e) => return Err(not_prepared(building, turn, e)),
     };
     match building.end_message(usr_len.into(), read_to(usr_len, remote, len, false)) {
-        Ok(()) => send(core, ep, building, turn, DataDir::Read, len, now),
+        Ok(()) => send::<ONE>(core, ep, building, turn, DataDir::Read, len, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
 
 /// Sends a write of few data, which are copied.
 #[inline(always)]
-fn issue_write<'t>(
+fn issue_write<'t, const ONE: bool>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     mut building: Building<'_, LinkCore>,
@@ -163,14 +163,14 @@ fn issue_write<'t>(
         return Err(not_prepared(building, turn, e));
     }
     match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
-        Ok(()) => send(core, ep, building, turn, DataDir::Write, 0, now),
+        Ok(()) => send::<ONE>(core, ep, building, turn, DataDir::Write, 0, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
 
-/// Sends a request with few data.
+/// Sends a request with few data, in one piece if `ONE` is set.
 #[inline(always)]
-fn issue_few<'t>(
+fn issue_few<'t, const ONE: bool>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
@@ -180,8 +180,8 @@ fn issue_few<'t>(
     let building = claim.prepare();
     // One after the other, as what differs is known in each.
     match turn.layout.dir() {
-        DataDir::Read => issue_read(core, ep, building, turn, now),
-        DataDir::Write => issue_write(core, ep, building, turn, now),
+        DataDir::Read => issue_read::<ONE>(core, ep, building, turn, now),
+        DataDir::Write => issue_write::<ONE>(core, ep, building, turn, now),
     }
 }
 
@@ -201,7 +201,7 @@ fn issue_pieces<'t>(
     if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
         return issue_more(core, ep, claim, turn, now);
     }
-    issue_few(core, ep, claim, turn, now)
+    issue_few::<false>(core, ep, claim, turn, now)
 }
 
 /// Sends a request with more data, which are mapped, or without.
@@ -239,7 +239,7 @@ fn issue_mapped_read<'t>(
         return issue_measured(core, ep, building, turn, now);
     }
     match building.end_message(usr_len.into(), read_to(usr_len, remote, len, true)) {
-        Ok(()) => send(core, ep, building, turn, DataDir::Read, len, now),
+        Ok(()) => send::<false>(core, ep, building, turn, DataDir::Read, len, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -298,7 +298,7 @@ fn end_write<'t>(
     }
     let usr_len = turn.layout.usr_len();
     match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
-        Ok(()) => send(core, ep, building, turn, DataDir::Write, 0, now),
+        Ok(()) => send::<false>(core, ep, building, turn, DataDir::Write, 0, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -320,7 +320,7 @@ fn issue_without_data<'t>(
         DataDir::Write => building.end_message(at, WriteMsg { usr_len }.to_bytes()),
     };
     match ended {
-        Ok(()) => send(core, ep, building, turn, dir, 0, now),
+        Ok(()) => send::<false>(core, ep, building, turn, dir, 0, now),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -376,9 +376,9 @@ fn not_prepared<'t>(building: Building<'_, LinkCore>, mut turn: Turn<'t>, e: Err
 }
 
 /// Posts what was prepared, at `skip` bytes from the start of the chunk; see [`Layout::write_off`].
-/// `dir` is the direction in the layout.
+/// `dir` is the direction in the layout; with `ONE` the data has one entry.
 #[inline(always)]
-fn send<'t>(
+fn send<'t, const ONE: bool>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     building: Building<'_, LinkCore>,
@@ -391,7 +391,11 @@ fn send<'t>(
     let link_io = flight.cargo();
     let off = turn.layout.off();
     trace::issue(core, flight, &turn);
-    core.path.stats().issued(&turn, dir, off);
+    let entries = match ONE {
+        true => 1,
+        false => turn.loan.entries(),
+    };
+    core.path.stats().issued(&turn, dir, off, entries);
     link_io.stamp.set(dir, now);
     let place = turn.place();
     turn.lend();
