@@ -506,6 +506,7 @@ impl QueuePair {
         let mut sq = self.sq.lock();
         let signaled = match sq.posted.take(n, signal) {
             Some(ticket) => ticket.signal().into(),
+            None if signal && sq.posted.take_signaled(&self.ledger, n) => 1,
             None => self.look(&mut sq, n, signal)?,
         };
         Ok(Room::new(self, sq, n, signaled))
