@@ -232,7 +232,7 @@ fn issue_mapped_read<'t>(
     let mut building = claim.prepare();
     let (remote, described) = match describe(&mut building, &mut turn) {
         Ok(described) => described,
-        Err(e) => return Err(not_prepared(building, turn, e)),
+        Err(e) => return not_mapped(core, ep, building, turn, e, now),
     };
     let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
     if described != u64::from(len) {
@@ -264,7 +264,7 @@ fn issue_mapped_write<'t>(
     };
     match gathered {
         Ok(len) => end_write(core, ep, building, turn, len, now),
-        Err(e) => Err(not_prepared(building, turn, e)),
+        Err(e) => not_mapped(core, ep, building, turn, e, now),
     }
 }
 
@@ -279,7 +279,7 @@ fn issue_registered_write<'t>(
 ) -> Result<(), Turn<'t>> {
     match building.describe(SEGMENT_SIZE, Access::LOCAL_READ) {
         Ok((_, len)) => end_write(core, ep, building, turn, len, now),
-        Err(e) => Err(not_prepared(building, turn, e)),
+        Err(e) => not_mapped(core, ep, building, turn, e, now),
     }
 }
 
@@ -325,6 +325,24 @@ fn issue_without_data<'t>(
     }
 }
 
+/// Handles data that could not be mapped or registered. They may be few, which are copied however
+/// they lie in memory, and only be said to be more.
+#[cold]
+#[inline(never)]
+fn not_mapped<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    building: Building<'_, LinkCore>,
+    turn: Turn<'t>,
+    e: Error,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    match turn.measured {
+        false if e == EINVAL => issue_measured(core, ep, building, turn, now),
+        _ => Err(not_prepared(building, turn, e)),
+    }
+}
+
 /// Sends a request with mapped data which are not as long as their user has said: once more, by the
 /// length that the list has.
 #[cold]
@@ -344,7 +362,7 @@ fn issue_measured<'t>(
         true => Err(EINVAL),
     };
     match (measured, flight.claim()) {
-        (Ok(()), Some(claim)) => issue_more(core, ep, claim, turn, now),
+        (Ok(()), Some(claim)) => issue_pieces(core, ep, claim, turn, now),
         (Ok(()), None) => Err(unsent(turn, Unsent::Request(EBUSY))),
         (Err(e), _) => Err(unsent(turn, Unsent::Request(e))),
     }
