@@ -39,19 +39,6 @@ build()
 	lintian --fail-on error "$work/rtrs_$version"_*.changes
 }
 
-# A new root makes a new layer.
-tools()
-{
-	if ! "$RTRS_ENV/rootfs.sh" --stamp | cat - <(printf '%s\n' "${TOOLS[@]}") | cmp -s - "$LAYER/stamp"; then
-		rm -rf "$LAYER"
-		step deb-tools "installing ${TOOLS[*]} in a layer over the root" \
-			"$RTRS_ENV/over.sh" "$LAYER" sh -c \
-			'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"' sh "${TOOLS[@]}" ||
-			die "cannot install ${TOOLS[*]}"
-		"$RTRS_ENV/rootfs.sh" --stamp | cat - <(printf '%s\n' "${TOOLS[@]}") >"$LAYER/stamp"
-	fi
-}
-
 main()
 {
 	local out=$RTRS_REPO/debs tree work arg sign=()
@@ -76,7 +63,7 @@ main()
 	mkdir -p "$RTRS_CACHE/deb"
 	exec 8>"$RTRS_CACHE/deb/.lock"
 	flock 8
-	tools
+	"$RTRS_ENV/layer.sh" "$LAYER" "${TOOLS[@]}"
 	work=$RTRS_CACHE/deb/build
 	rm -rf "$work"
 	mkdir -p "$work/rtrs" "$out"
