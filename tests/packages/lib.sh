@@ -33,3 +33,24 @@ same()
 		printf 'not ok %d %s\n# wanted: %s\n# got: %s\n' "$n" "$1" "$2" "$3"
 	fi
 }
+
+# take_modules NAME...: copy only these modules and the scripts, to $dir/repo: signing changes the
+# modules, and the originals may be needed as they are.
+take_modules()
+{
+	local m names=$*
+	mkdir -p "$dir/repo/tests" "$dir/repo/rnbd"
+	cp -r "$repo/tests/env" "$dir/repo/tests/" && cp "$repo/Kbuild" "$dir/repo/" || return
+	for m; do
+		cp "$repo/$m.ko" "$dir/repo/" || return
+	done
+	# Test modules are not installed.
+	grep -E "(^|/)(${names// /|})\.o\$" "$repo/modules.order" >"$dir/repo/modules.order"
+}
+
+# kbuild ARGUMENT...: for what take_modules has taken.
+kbuild()
+{
+	# shellcheck disable=SC2154 # the caller has it
+	"$dir/repo/tests/env/kbuild.sh" "$tree" "$@"
+}

@@ -16,25 +16,12 @@ tree=${1:?tree missing}
 
 refused() { ! "$@"; }
 
-# Copy only modules and scripts: signing changes the modules, and the originals may be needed as
-# they are.
-copy()
-{
-	mkdir -p "$dir/repo/tests" "$dir/repo/rnbd"
-	cp -r "$repo/tests/env" "$dir/repo/tests/"
-	cp "$repo"/rtrs-{core,client,server}.ko "$repo"/modules.order "$repo"/Kbuild "$dir/repo/"
-	# The test module is not installed.
-	grep -E 'rtrs-(core|client|server)\.o$' "$repo/modules.order" >"$dir/repo/modules.order"
-}
-
 make_key()
 {
 	openssl req -x509 -newkey rsa:2048 -nodes -subj '/CN=rtrs test/' -days 2 \
 		-keyout "$dir/key.pem" -out "$dir/cert.pem" &&
 		openssl x509 -in "$dir/cert.pem" -outform der -out "$dir/cert.der"
 }
-
-kbuild() { "$dir/repo/tests/env/kbuild.sh" "$tree" "$@"; }
 
 # verify MODULE: like the kernel does. The module is followed by the signature, 12 bytes that end
 # with its length, and a line of 28 bytes.
@@ -79,7 +66,7 @@ changed()
 	printf 'x' | dd of="$dir/changed.ko" bs=1 seek=5000 conv=notrunc && verify "$dir/changed.ko"
 }
 
-copy
+take_modules rtrs-core rtrs-client rtrs-server || exit
 printf 'TAP version 13\n1..8\n'
 check 'a key is made' make_key
 check 'there is no signature before' refused verify "$dir/repo/rtrs-core.ko"
