@@ -152,6 +152,7 @@ packages()
 	ktap users "$RTRS_ENV/enter.sh" "$build/tests/packages/users.sh" "$tree"
 	ktap sign "$RTRS_ENV/enter.sh" "$build/tests/packages/sign.sh" "$tree"
 	[ "${RTRS_LONG:-0}" = 1 ] || return 0
+	ktap secureboot "$RTRS_REPO/tests/packages/secureboot.sh" "$PLATFORM"
 	one_line deb "the packages build, and lintian finds no error" "$RTRS_ENV/deb.sh" "$RTRS_RESULTS/debs"
 	ktap packages "$RTRS_REPO/tests/packages/packages.sh" "$RTRS_RESULTS/debs"
 	ktap boot "$RTRS_REPO/tests/packages/boot.sh" "$RTRS_RESULTS/debs"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # "make sign" signs what "make modules_install" installs: openssl verifies it, with a key made for
-# that, before and after compression. Whether a kernel that enforces signatures accepts them is not
-# tested here.
+# that, before and after compression. Whether a kernel that enforces signatures accepts them is what
+# secureboot.sh tests.
 #
 # Usage: sign.sh TREE	(in the root; the modules of this repository are built for TREE)
 
