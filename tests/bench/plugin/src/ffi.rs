@@ -43,8 +43,12 @@ pub struct U64 {
 
 /// `QEMU_PLUGIN_INLINE_ADD_U64`
 pub const INLINE_ADD_U64: c_int = 0;
+/// `QEMU_PLUGIN_INLINE_STORE_U64`
+pub const INLINE_STORE_U64: c_int = 1;
 /// `QEMU_PLUGIN_CB_NO_REGS`
 pub const CB_NO_REGS: c_int = 0;
+/// `QEMU_PLUGIN_MEM_W`: writes, and instructions that read and write in one.
+pub const MEM_W: c_int = 2;
 
 extern "C" {
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(
@@ -63,6 +67,13 @@ extern "C" {
         flags: c_int,
         userdata: *mut c_void,
     );
+    pub fn qemu_plugin_register_vcpu_mem_cb(
+        insn: *mut Insn,
+        cb: unsafe extern "C" fn(vcpu: c_uint, info: u32, vaddr: u64, userdata: *mut c_void),
+        flags: c_int,
+        rw: c_int,
+        userdata: *mut c_void,
+    );
     pub fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     pub fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     pub fn qemu_plugin_tb_get_insn(tb: *const Tb, index: usize) -> *mut Insn;
@@ -70,6 +81,7 @@ extern "C" {
     pub fn qemu_plugin_insn_vaddr(insn: *const Insn) -> u64;
     pub fn qemu_plugin_insn_disas(insn: *const Insn) -> *mut c_char;
     pub fn qemu_plugin_scoreboard_new(element_size: usize) -> *mut Scoreboard;
+    pub fn qemu_plugin_u64_get(entry: U64, vcpu: c_uint) -> u64;
     pub fn qemu_plugin_u64_sum(entry: U64) -> u64;
     pub fn g_free(mem: *mut c_void);
 }

@@ -3,7 +3,7 @@
 //! A TCG plugin that counts how often each block of kernel code runs, in windows that the guest
 //! opens and closes.
 //!
-//! Arguments: `out=FILE`.
+//! Arguments: `out=FILE`, `writes=FILE`.
 //!
 //! # How it counts
 //!
@@ -23,8 +23,23 @@
 //! line `i ADDRESS DISASSEMBLY` per instruction; the disassembly is only there for modules. `w
 //! NUMBER` begins a window, in the order of the marks, followed by lines `c SLOT COUNT`, and by `u
 //! COUNT`: instructions in user space.
+//!
+//! # Writes
+//!
+//! With `writes=FILE` each write of kernel code to kernel memory is noted in windows, too: which
+//! vCPU wrote to which line of 64 bytes, by which instruction, and whether another vCPU was the last
+//! one that wrote there. Reads are not noted. A write over the end of a line counts for the first one.
+//!
+//! Lines of the file: `w NUMBER LOST` begins a window, with the number of writes for which the table
+//! had no room. `l ADDRESS` begins a line. Lines are noted from the first write of a module on; from then
+//! on, writes of all code. `p ADDRESS VIA BYTES MOVES VCPU:COUNT...` is an instruction that wrote to
+//! the line; the block of a module that had called that code, if it is outside of modules, or 0; the
+//! bytes of the line at which writes began, a bit for each; and the number of writes after another
+//! vCPU's. Instructions beyond a number are one of address 0.
 
 mod ffi;
+mod table;
+mod writes;
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
@@ -120,6 +135,12 @@ impl Plugin {
             // CAST: A block has at most 512 instructions.
             (USER, n as u64)
         } else {
+            let returns = n.checked_sub(1).is_some_and(|last| {
+                // SAFETY: The instruction has just been taken from the block.
+                returns(unsafe { &data(insn(last)) }.used())
+            });
+            // SAFETY: The block and its instructions are being translated.
+            unsafe { writes::translated(tb, vaddr, (0..n).map(insn), returns) };
             // SAFETY: The instructions are those of a block that is being translated.
             (unsafe { self.slot(vaddr, (0..n).map(insn)) }, 1)
         };
@@ -176,9 +197,11 @@ impl Plugin {
         self.base = (0..self.blocks.len())
             .map(|slot| self.count(slot))
             .collect();
+        writes::open();
     }
 
     fn close(&mut self) -> std::io::Result<()> {
+        writes::close(self.windows)?;
         let mut counts = Vec::new();
         for slot in 0..self.blocks.len() {
             let count = self.count(slot) - self.base.get(slot).copied().unwrap_or(0);
@@ -207,6 +230,13 @@ impl Plugin {
         }
         self.out.flush()
     }
+}
+
+/// Whether an instruction is a near return.
+fn returns(insn: &[u8]) -> bool {
+    // Prefixes of operands and of repetition mean nothing to it.
+    let op = insn.iter().find(|byte| !matches!(byte, 0x66 | 0xf2 | 0xf3));
+    matches!(op, Some(0xc2 | 0xc3))
 }
 
 struct Data {
@@ -296,6 +326,12 @@ unsafe extern "C" fn translated(_id: Id, tb: *mut Tb) {
     with(|plugin| unsafe { plugin.translated(tb) });
 }
 
+fn create(path: &str) -> Option<File> {
+    File::create(path)
+        .inspect_err(|e| eprintln!("rtrs-tcg: cannot create {path}: {e}"))
+        .ok()
+}
+
 /// The first function that QEMU calls.
 ///
 /// # Safety
@@ -315,12 +351,13 @@ pub unsafe extern "C" fn qemu_plugin_install(
         }
         _ => &[],
     };
-    let mut out = None;
+    let (mut out, mut written) = (None, None);
     for &arg in args {
         // SAFETY: By the function's requirement.
         let arg = unsafe { CStr::from_ptr(arg) }.to_string_lossy();
         match arg.split_once('=') {
             Some(("out", path)) => out = Some(path.to_owned()),
+            Some(("writes", path)) => written = Some(path.to_owned()),
             _ => {
                 eprintln!("rtrs-tcg: unknown argument {arg}");
                 return -1;
@@ -331,13 +368,14 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!("rtrs-tcg: out=FILE is missing");
         return -1;
     };
-    let out = match File::create(&out) {
-        Ok(file) => BufWriter::new(file),
-        Err(e) => {
-            eprintln!("rtrs-tcg: cannot create {out}: {e}");
+    let Some(out) = create(&out).map(BufWriter::new) else {
+        return -1;
+    };
+    if let Some(path) = written {
+        if !create(&path).is_some_and(writes::enable) {
             return -1;
         }
-    };
+    }
     let user = Block {
         insns: Vec::new(),
         described: true,
@@ -359,4 +397,24 @@ pub unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: The id is the plugin's own, and the callback has the required type.
     unsafe { ffi::qemu_plugin_register_vcpu_tb_trans_cb(id, translated) };
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::returns;
+
+    #[test]
+    fn returns_are_known() {
+        for insn in [&[0xc3][..], &[0xf3, 0xc3], &[0xc2, 8, 0]] {
+            assert!(returns(insn), "{insn:x?}");
+        }
+        for insn in [
+            &[][..],
+            &[0xe8, 0xc3, 0, 0, 0],
+            &[0xf3, 0xaa],
+            &[0xe9, 0, 0, 0, 0],
+        ] {
+            assert!(!returns(insn), "{insn:x?}");
+        }
+    }
 }
