@@ -25,7 +25,7 @@ export $(foreach v,ARCH RTRS_SERIES RTRS_FLAVOUR,$(if $($(v)),$(v)))
 
 .PHONY: all modules modules_install headers_install rnbd sign deb clean distclean rust-analyzer rustfmt rustfmtcheck \
 	checkpatch shellcheck test-env test test-quick test-long test-debug bench bench-quick \
-	bench-profile bench-page structures demo help
+	bench-profile bench-lines bench-page structures demo help
 
 all: modules
 
@@ -86,6 +86,9 @@ bench-page:
 bench-profile:
 	@tests/bench/bench.sh profile
 
+bench-lines:
+	@tests/bench/bench.sh lines
+
 structures:
 	@tests/bench/structures.sh
 
@@ -122,6 +125,7 @@ help:
 	@echo '  bench             what a request costs: ours, mainline, and NVMe over RDMA'
 	@echo '  bench-quick       what ours cost, against tests/bench/reference'
 	@echo '  bench-profile     the same by function, and by kind of instruction'
+	@echo '  bench-lines       which cache lines of ours more than one CPU writes to, and who does'
 	@echo '  bench-page        plots and tables of what "bench" measured, for the documentation'
 	@echo '  structures        fields and cache lines of our structures, for the documentation'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'

@@ -6,6 +6,8 @@
 # Usage: bench.sh quick	[COMMIT]	4k requests of our modules, against tests/bench/reference
 #        bench.sh profile [ROW...]	4k requests, or other rows (see guest.sh), by function and kind
 #					of instruction, ours and mainline's side by side
+#        bench.sh lines [ROW...]	4k requests, or other rows: cache lines of ours that more than one
+#					vCPU writes to, and who does; with 4 CPUs by default
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
 #        bench.sh compare JSON JSON	are two runs of "all" within 2 %?
@@ -74,7 +76,8 @@ count()
 	local stack=$1 cpus=$2 name=count-$1-$2
 	shift 2
 
-	guest "$name" "$cpus" -plugin "$BIN/librtrs_tcg.so,out=$RESULTS/$name/counts" -- count "$stack" "$@"
+	guest "$name" "$cpus" -plugin "$BIN/librtrs_tcg.so,out=$RESULTS/$name/counts${WRITES:+,writes=$RESULTS/$name/writes}" \
+		-- count "$stack" "$@"
 	DIRS+=("$RESULTS/$name")
 }
 
@@ -100,6 +103,15 @@ main()
 			count "$stack" "${RTRS_BENCH_CPUS:-1}" "${rows[@]}"
 		done
 		bench profile "${DIRS[@]}"
+		;;
+	lines)
+		set_up
+		rows=("${@:2}")
+		[ "$#" -gt 1 ] || rows=(4k:{read,write}:Y)
+		for stack in rust c; do
+			WRITES=yes count "$stack" "${RTRS_BENCH_CPUS:-4}" "${rows[@]}"
+		done
+		bench lines --modules "$RTRS_MODULES" "${DIRS[@]}"
 		;;
 	all)
 		set_up

@@ -140,7 +140,7 @@ count()
 		"$MARK" open
 		requested "$bs" "$rw" "$n"
 		"$MARK" close
-		echo "$stack $bs $rw $ai $(nproc) $n symbols-$ai" >>"$OUT/rows"
+		echo "$stack $bs $rw $ai $(nproc) $n $ai" >>"$OUT/rows"
 	done
 }
 
@@ -162,6 +162,18 @@ up()
 	*) rtrs_up "$@" ;;
 	esac
 	cat /proc/kallsyms >"$OUT/symbols-$2"
+	sections >"$OUT/sections-$2"
+}
+
+# Where the code of the modules is, for lines of source.
+sections()
+{
+	local file
+
+	for file in /sys/module/rtrs_{core,client,server}/sections/.text*; do
+		[ -e "$file" ] || continue
+		printf '%s %s %s\n' "$(basename "${file%/sections/*}")" "${file##*/}" "$(<"$file")"
+	done
 }
 
 down()

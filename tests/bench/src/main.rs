@@ -8,9 +8,12 @@ mod page;
 mod plot;
 mod reference;
 mod row;
+mod sharing;
+mod source;
 mod symbols;
 mod table;
 mod time;
+mod writes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,6 +86,17 @@ enum Cmd {
         /// The end of the function's name
         function: String,
         /// Results of guests
+        dirs: Vec<PathBuf>,
+    },
+    /// Cache lines of ours that more than one vCPU writes to
+    Lines {
+        /// The Rust modules of the run, for lines of source
+        #[arg(long)]
+        modules: PathBuf,
+        /// Lines that move less often per request, all with the same writers together, are left out
+        #[arg(long, default_value_t = 0.02)]
+        least: f64,
+        /// Results of guests that noted writes
         dirs: Vec<PathBuf>,
     },
     /// Fail if our modules cost more than the reference says
@@ -190,6 +204,17 @@ fn run() -> Result<bool> {
         } => {
             for dir in dirs {
                 print!("{}", row::annotate(&dir, &row, &function)?);
+            }
+            Ok(true)
+        }
+        Cmd::Lines {
+            modules,
+            least,
+            dirs,
+        } => {
+            for dir in dirs {
+                let text = sharing::read(&dir, &modules, least);
+                print!("{}", text.with_context(|| format!("in {}", dir.display()))?);
             }
             Ok(true)
         }

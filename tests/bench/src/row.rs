@@ -146,29 +146,38 @@ pub fn annotate(dir: &Path, row: &str, function: &str) -> Result<String> {
     Ok(text)
 }
 
-fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> Result<()> {
+/// The two windows of a row.
+pub struct Pair {
+    /// The row's name.
+    pub name: Name,
+    /// The window with fewer requests.
+    pub short: usize,
+    /// The window with more.
+    pub long: usize,
+    /// How many more.
+    pub requests: u64,
+    /// What names of files have in the end that belong to both.
+    pub suffix: String,
+}
+
+/// The rows that a guest counted.
+pub fn pairs(dir: &Path) -> Result<Vec<Pair>> {
     ensure!(
         dir.join("complete").exists(),
         "the guest of {} did not get to its end",
         dir.display()
     );
-    let counts = Counts::read(&dir.join("counts"))?;
     let list = fs::read_to_string(dir.join("rows")).context("cannot read the list of rows")?;
     let lines: Vec<Vec<&str>> = list
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    ensure!(
-        lines.len() == counts.windows.len(),
-        "{} windows, {} lines of rows",
-        counts.windows.len(),
-        lines.len()
-    );
+    let mut pairs = Vec::new();
     for (pair, n) in lines.chunks(2).zip(0..) {
         let [short, long] = pair else {
             anyhow::bail!("a window without another");
         };
-        let [stack, size, direction, invalidate, cpus, _, symbols] = short[..] else {
+        let [stack, size, direction, invalidate, cpus, _, suffix] = short[..] else {
             anyhow::bail!("bad line of rows");
         };
         let requests = |line: &[&str]| -> Result<u64> { Ok(line[5].parse()?) };
@@ -176,7 +185,6 @@ fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> R
             .checked_sub(requests(short)?)
             .filter(|n| *n > 0)
             .context("the longer window has no more requests")?;
-        let insns = counts.per_request(2 * n, 2 * n + 1, requests)?;
         let name = Name {
             cpus: cpus.parse()?,
             size: size.to_owned(),
@@ -184,7 +192,33 @@ fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> R
             invalidate: invalidate.to_owned(),
             stack: stack.to_owned(),
         };
-        f(name, &insns, &Symbols::read(&dir.join(symbols))?);
+        pairs.push(Pair {
+            name,
+            short: 2 * n,
+            long: 2 * n + 1,
+            requests,
+            suffix: suffix.to_owned(),
+        });
+    }
+    Ok(pairs)
+}
+
+fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> Result<()> {
+    let pairs = pairs(dir)?;
+    let counts = Counts::read(&dir.join("counts"))?;
+    ensure!(
+        2 * pairs.len() == counts.windows.len(),
+        "{} windows, {} rows",
+        counts.windows.len(),
+        pairs.len()
+    );
+    for pair in pairs {
+        let insns = counts.per_request(pair.short, pair.long, pair.requests)?;
+        f(
+            pair.name,
+            &insns,
+            &Symbols::read(&dir.join(format!("symbols-{}", pair.suffix)))?,
+        );
     }
     Ok(())
 }

@@ -23,8 +23,15 @@ pub struct Symbol {
     pub rust: bool,
 }
 
+/// How far from its symbol a variable can reach. Where the next symbol is further away, other memory
+/// lies between them.
+const VARIABLE: u64 = 1 << 16;
+
 /// All symbols of a guest, by address.
-pub struct Symbols(Vec<Symbol>);
+pub struct Symbols {
+    code: Vec<Symbol>,
+    data: Vec<Symbol>,
+}
 
 impl Symbols {
     /// Reads the symbols.
@@ -34,17 +41,19 @@ impl Symbols {
         Self::parse(&text).with_context(|| format!("in {}", path.display()))
     }
 
-    fn parse(text: &str) -> Result<Self> {
-        let mut symbols = Vec::new();
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let (mut code, mut data) = (Vec::new(), Vec::new());
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let bad = || format!("bad line \"{line}\"");
             let address = u64::from_str_radix(words.next().with_context(bad)?, 16)?;
             let kind = words.next().with_context(bad)?;
             let name = words.next().with_context(bad)?;
-            if !kind.eq_ignore_ascii_case("t") && !kind.eq_ignore_ascii_case("w") {
-                continue;
-            }
+            let symbols = match kind {
+                "t" | "T" | "w" | "W" => &mut code,
+                "b" | "B" | "d" | "D" => &mut data,
+                _ => continue,
+            };
             let module = match words.next() {
                 Some(word) => word.trim_matches(['[', ']']),
                 None => VMLINUX,
@@ -57,17 +66,25 @@ impl Symbols {
             });
         }
         ensure!(
-            symbols.iter().any(|s| s.address != 0),
+            code.iter().any(|s: &Symbol| s.address != 0),
             "addresses are hidden"
         );
-        symbols.sort();
-        Ok(Self(symbols))
+        code.sort();
+        data.sort();
+        Ok(Self { code, data })
     }
 
     /// The function that contains an instruction.
     pub fn find(&self, address: u64) -> Option<&Symbol> {
-        let after = self.0.partition_point(|s| s.address <= address);
-        self.0.get(after.checked_sub(1)?)
+        let after = self.code.partition_point(|s| s.address <= address);
+        self.code.get(after.checked_sub(1)?)
+    }
+
+    /// The variable that a line of 64 bytes has, wholly or in part.
+    pub fn find_data(&self, line: u64) -> Option<&Symbol> {
+        let after = self.data.partition_point(|s| s.address < line + 64);
+        let symbol = self.data.get(after.checked_sub(1)?)?;
+        (line < symbol.address + VARIABLE).then_some(symbol)
     }
 }
 
@@ -101,6 +118,17 @@ mod tests {
             Some(("core::foo::bar", "rtrs_core"))
         );
         assert!(symbols.find(0xffffffffc0000001).unwrap().rust);
+    }
+
+    #[test]
+    fn variables_are_found() {
+        let symbols =
+            Symbols::parse("ffffffff81000000 T code\nffffffff82000010 d first\n").unwrap();
+        let name = |at| symbols.find_data(at).map(|s| s.name.as_str());
+        assert_eq!(name(0xffffffff81ffffc0), None);
+        assert_eq!(name(0xffffffff82000000), Some("first"));
+        assert_eq!(name(0xffffffff82001000), Some("first"));
+        assert_eq!(name(0xffffffff83000000), None);
     }
 
     #[test]
