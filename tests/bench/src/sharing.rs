@@ -143,35 +143,35 @@ fn groups(code: &Code<'_>, lines: &[Line]) -> BTreeMap<(Place, Vec<Who>), Group>
         if !line.writers.iter().any(|w| code.ours(w.at)) {
             continue;
         }
-        let counts = line.counts();
-        let all: f64 = counts.iter().sum();
-        let vcpus = counts.iter().filter(|n| **n > 0.0 && **n >= NOTE * all);
+        let seen = line.seen();
+        let all: u64 = seen.iter().sum();
+        let vcpus = seen.iter().filter(|n| **n as f64 > NOTE * all as f64);
         let vcpus = vcpus.count();
         if vcpus < 2 {
             continue;
         }
         let place = code.place(line, &stacks);
-        let mut of_note: BTreeMap<Who, f64> = BTreeMap::new();
+        let mut of_note: BTreeMap<Who, u64> = BTreeMap::new();
         // Frames of all functions lie on each other on a stack.
         if place != Place::Stack {
             for writer in &line.writers {
-                *of_note.entry(code.who(writer)).or_default() += writer.writes();
+                *of_note.entry(code.who(writer)).or_default() += writer.seen.iter().sum::<u64>();
             }
-            let most = of_note.values().copied().fold(0.0, f64::max);
-            of_note.retain(|_, n| *n >= BUSY * most);
+            let most = of_note.values().copied().max().unwrap_or(0);
+            of_note.retain(|_, n| *n as f64 >= BUSY * most as f64);
         }
         let group = groups
             .entry((place, of_note.into_keys().collect()))
             .or_default();
         group.lines += 1;
-        group.hot += usize::from(counts.iter().filter(|n| **n >= HOT).count() >= 2);
+        group.hot += usize::from(line.counts().iter().filter(|n| **n >= HOT).count() >= 2);
         group.vcpus = group.vcpus.max(vcpus);
         for writer in &line.writers {
             let share = group.writers.entry(code.who(writer)).or_default();
             for share in [share, &mut group.share] {
                 share.bytes |= writer.bytes;
                 share.moves += writer.moves;
-                share.writes += writer.writes();
+                share.writes += writer.counts.iter().sum::<f64>();
             }
         }
     }
@@ -306,6 +306,7 @@ mod tests {
             bytes: 1,
             moves,
             counts: counts.to_vec(),
+            seen: counts.iter().map(|n| (n * 1000.0) as u64).collect(),
         }
     }
 

@@ -2,9 +2,10 @@
 
 //! The plugin's notes of writes: cache lines, and which vCPU wrote to them by which instruction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::ops::AddAssign;
 use std::path::Path;
 
 use anyhow::{bail, ensure, Context, Result};
@@ -38,15 +39,11 @@ pub struct Writer {
     pub bytes: u64,
     /// Writes per request after which the line was another vCPU's than before.
     pub moves: f64,
-    /// Writes per request, by vCPU.
+    /// Writes per request, by vCPU. Some are negative: what happened more often in the window with
+    /// fewer requests.
     pub counts: Vec<f64>,
-}
-
-impl Writer {
-    /// Writes per request of all vCPUs.
-    pub fn writes(&self) -> f64 {
-        self.counts.iter().sum()
-    }
+    /// Writes in both windows, by vCPU.
+    pub seen: Vec<u64>,
 }
 
 /// A cache line.
@@ -61,15 +58,25 @@ pub struct Line {
 impl Line {
     /// Writes per request, by vCPU.
     pub fn counts(&self) -> Vec<f64> {
-        let mut sum = Vec::new();
-        for writer in &self.writers {
-            sum.resize(writer.counts.len().max(sum.len()), 0.0);
-            for (sum, n) in sum.iter_mut().zip(&writer.counts) {
-                *sum += n;
-            }
-        }
-        sum
+        sum(self.writers.iter().map(|w| &w.counts[..]))
     }
+
+    /// Writes in both windows, by vCPU.
+    pub fn seen(&self) -> Vec<u64> {
+        sum(self.writers.iter().map(|w| &w.seen[..]))
+    }
+}
+
+/// The sum of each vCPU.
+fn sum<'a, T: Copy + Default + AddAssign + 'a>(all: impl Iterator<Item = &'a [T]>) -> Vec<T> {
+    let mut sum = Vec::new();
+    for counts in all {
+        sum.resize(counts.len().max(sum.len()), T::default());
+        for (sum, n) in sum.iter_mut().zip(counts) {
+            *sum += *n;
+        }
+    }
+    sum
 }
 
 impl Writes {
@@ -126,22 +133,29 @@ impl Writes {
                 .with_context(|| format!("there is no window {n}"))
         };
         let (short, long) = (window(short)?, window(long)?);
-        let (none, nothing) = (BTreeMap::new(), Noted::default());
+        let (no_line, nothing) = (BTreeMap::new(), Noted::default());
         let each = |long: u64, short: u64| (long as f64 - short as f64) / requests as f64;
         let mut lines = Vec::new();
-        for (&address, writers) in long {
-            let before = short.get(&address).unwrap_or(&none);
-            let writers = writers.iter().map(|(&(at, via), noted)| {
-                let before = before.get(&(at, via)).unwrap_or(&nothing);
-                let vcpus = noted.counts.keys().chain(before.counts.keys()).max();
+        for &address in union(long, short) {
+            let long = long.get(&address).unwrap_or(&no_line);
+            let short = short.get(&address).unwrap_or(&no_line);
+            let writers = union(long, short).into_iter().map(|code| {
+                let long = long.get(code).unwrap_or(&nothing);
+                let short = short.get(code).unwrap_or(&nothing);
+                let last = long.counts.keys().chain(short.counts.keys()).max();
+                let vcpus = 0..=last.copied().unwrap_or(0);
                 let count = |of: &Noted, vcpu| of.counts.get(&vcpu).copied().unwrap_or(0);
                 Writer {
-                    at,
-                    via,
-                    bytes: noted.bytes,
-                    moves: each(noted.moves, before.moves),
-                    counts: (0..=vcpus.copied().unwrap_or(0))
-                        .map(|vcpu| each(count(noted, vcpu), count(before, vcpu)))
+                    at: code.0,
+                    via: code.1,
+                    bytes: long.bytes | short.bytes,
+                    moves: each(long.moves, short.moves),
+                    counts: vcpus
+                        .clone()
+                        .map(|vcpu| each(count(long, vcpu), count(short, vcpu)))
+                        .collect(),
+                    seen: vcpus
+                        .map(|vcpu| count(long, vcpu) + count(short, vcpu))
                         .collect(),
                 }
             });
@@ -154,11 +168,17 @@ impl Writes {
     }
 }
 
+/// The keys of either map.
+fn union<'a, K: Ord, V>(one: &'a BTreeMap<K, V>, other: &'a BTreeMap<K, V>) -> BTreeSet<&'a K> {
+    one.keys().chain(other.keys()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TEXT: &str = "w 0 0\nl ffff888000001000\np ffffffffc0000000 0 1 0 0:2 1:1\n\
+    const TEXT: &str = "w 0 0\nl ffff888000000fc0\np ffffffffc0000000 0 1 0 2:5\n\
+                        l ffff888000001000\np ffffffffc0000000 0 1 0 0:2 1:1\n\
                         w 1 0\nl ffff888000001000\np ffffffffc0000000 0 101 10 0:12 1:21\n\
                         p ffffffff81000000 ffffffffc0000000 2 0 3:5\nl ffff888000001040\n";
 
@@ -168,12 +188,15 @@ mod tests {
             .unwrap()
             .per_request(0, 1, 10)
             .unwrap();
-        assert_eq!(lines.len(), 1);
-        let writers = &lines[0].writers;
+        // What is in the shorter window only is taken off as well.
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].counts(), [0.0, 0.0, -0.5]);
+        let writers = &lines[1].writers;
         assert_eq!(writers[0].via, 0xffff_ffff_c000_0000);
         assert_eq!(writers[1].counts, [1.0, 2.0]);
         assert_eq!((writers[1].moves, writers[1].bytes), (1.0, 0x101));
-        assert_eq!(lines[0].counts(), [1.0, 2.0, 0.0, 0.5]);
+        assert_eq!(lines[1].counts(), [1.0, 2.0, 0.0, 0.5]);
+        assert_eq!(lines[1].seen(), [14, 22, 0, 5]);
     }
 
     #[test]
