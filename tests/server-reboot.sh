@@ -4,7 +4,7 @@
 # desc: the server loses power and boots, its modules are reloaded, it forgets sessions: no IO fails; where one has to, another disk does not get the data
 # topology: pair
 # timeout: 700
-# seconds: 200
+# seconds: 220
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -17,6 +17,8 @@ MIB=48
 # Size of the disk that has the name of disk 4 in the end.
 OTHER_MIB=40
 PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair_addr 1 server)")
+# Seconds that the disks come later than the first request for one.
+LATE=15
 # Milliseconds that a request may take in addition to the server's absence.
 LIMIT=$((20000 * RTRS_TIME_SCALE))
 
@@ -45,6 +47,14 @@ disks_up()
 	done
 }
 disks_down() { losetup -D; }
+rename_disks()
+{
+	local n
+
+	for n in $DISKS; do
+		mv "/dev/loop$n$1" "/dev/loop$n$2"
+	done
+}
 
 # Mainline's chunks are several pages that are not one compound page. The host's file system (9p)
 # takes references to pages that it reads to, and dropping the last of these frees a page that
@@ -89,9 +99,14 @@ server_first()
 
 server_second()
 {
+	# The disks come long after the module, as if they were below LVM or multipath.
 	must "disks" disks_up
+	must "they have other names" rename_disks "" .late
 	must "server modules load" server_modules rust
 	put booted yes
+	must "a client asks for its disk" wait_for 60 dmesg_has "failed to open the block device"
+	sleep "$LATE"
+	must "they have their names" rename_disks .late ""
 	reload reload rust session_linger=0
 	get cached 180 >/dev/null
 	must "disk 1 has a cache" eval "echo 'write back' >/sys/block/loop1/queue/write_cache"

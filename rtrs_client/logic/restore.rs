@@ -11,13 +11,39 @@
 //!                            +--- unlike, out of time ---+---> GivenUp      (the user is told)
 //!   any ----- the link fails, the session is closed ---------> Abandoned    (the next path tries)
 //! ```
+//!
+//! # A device that is refused
+//!
+//! A server that has only forgotten the session may still have the device open, and a disk may come
+//! later than the module that exports it: minutes later, if it is below LVM or multipath. The errno
+//! tells such cases from others ([`may_come`]). For these the client waits as long as requests do
+//! (`fast_io_fail_tmo`), as giving up is worse: all requests of the session fail, and RNBD, which is
+//! told, tries once and leaves the device offline. It tries for [`DEVICE_MS`] whatever the errno and
+//! that time.
+
+use rtrs_core::proto::errno::{
+    EBUSY,
+    ENODEV,
+    ENOENT,
+    ENXIO,
+    EPERM, //
+};
 
 use super::devices::Unlike;
 
-/// Time, in milliseconds, for which a restarted server may answer that it does not have a device.
-/// Disks may come later than the module that exports them, and a server that has only forgotten the
-/// session may still have them open.
+/// Time, in milliseconds, for which a device is tried after its first refusal, whatever that was.
 pub const DEVICE_MS: u64 = 10_000;
+
+/// Whether a device that RNBD's server refuses to open with this (negative) errno may be opened
+/// later: there is no such file (`ENOENT`) or no device behind it (`ENXIO`, `ENODEV`), another user
+/// of the server has it (`EBUSY`), or another session, maybe the last incarnation of this one
+/// (`EPERM`).
+pub const fn may_come(errno: i32) -> bool {
+    matches!(
+        errno.wrapping_neg(),
+        ENOENT | ENXIO | ENODEV | EBUSY | EPERM
+    )
+}
 
 /// The progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +94,8 @@ pub enum Event {
         errno: i32,
         /// Milliseconds since the first refusal.
         since_ms: u64,
+        /// Requests do not wait any longer.
+        late: bool,
     },
     /// The device differs from the one before.
     Unlike(Unlike),
@@ -91,8 +119,15 @@ impl State {
             (Self::Opening(_), Event::Opened(id)) => Self::Opening(id.saturating_add(1)),
             (Self::Opening(_), Event::NoneLeft) => Self::Done,
             (Self::Opening(_), Event::Unlike(unlike)) => Self::GivenUp(Why::Unlike(unlike)),
-            (Self::Opening(from), Event::Refused { errno, since_ms }) => {
-                if since_ms < DEVICE_MS {
+            (
+                Self::Opening(from),
+                Event::Refused {
+                    errno,
+                    since_ms,
+                    late,
+                },
+            ) => {
+                if since_ms < DEVICE_MS || may_come(errno) && !late {
                     Self::Resting(from)
                 } else {
                     Self::GivenUp(Why::Refused(errno))

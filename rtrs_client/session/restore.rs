@@ -50,7 +50,8 @@ use crate::{
         restore::{
             Event,
             State,
-            Why, //
+            Why,
+            DEVICE_MS, //
         },
         rnbd::{
             self,
@@ -71,6 +72,9 @@ const ANSWER_MS: u64 = 30_000;
 
 /// Pause before the next request for a device that was refused, in milliseconds.
 const REST_MS: u32 = 200;
+
+/// The same for a device that is waited for for long: the server's log has a line for each.
+const LONG_REST_MS: u32 = 2_000;
 
 /// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +118,8 @@ struct Attempt<'a> {
     device: Option<(u32, Open)>,
     /// The time of the first refusal, in monotonic nanoseconds.
     refused_ns: Option<u64>,
+    /// The log says that the device is waited for.
+    said: bool,
 }
 
 impl Session {
@@ -169,10 +175,21 @@ impl Session {
             id,
             device: None,
             refused_ns: None,
+            said: false,
         };
         let mut state = State::Clearing;
         while !state.is_final() {
-            state = state.next(attempt.step(state));
+            let event = attempt.step(state);
+            state = state.next(event);
+            if let (
+                State::Resting(_),
+                Event::Refused {
+                    errno, since_ms, ..
+                },
+            ) = (state, event)
+            {
+                attempt.waits(errno, since_ms);
+            }
         }
         match state {
             State::Done => {
@@ -209,10 +226,13 @@ impl Attempt<'_> {
             State::Clearing => self.clear(),
             State::Greeting => self.greet(),
             State::Opening(from) => self.open(from),
-            State::Resting(_) => match self.rest(REST_MS) {
-                true => Event::Rested,
-                false => Event::LinkLost,
-            },
+            State::Resting(_) => {
+                let ms = if self.said { LONG_REST_MS } else { REST_MS };
+                match self.rest(ms) {
+                    true => Event::Rested,
+                    false => Event::LinkLost,
+                }
+            }
             State::Done | State::GivenUp(_) | State::Abandoned => Event::LinkLost,
         }
     }
@@ -277,6 +297,7 @@ impl Attempt<'_> {
         if self.device.map(|(id, _)| id) != Some(user_id) {
             self.device = Some((user_id, open));
             self.refused_ns = None;
+            self.said = false;
         }
         let mut answer = [0; OPENED_SIZE];
         match self.call(open.bytes(), &mut answer) {
@@ -297,7 +318,11 @@ impl Attempt<'_> {
                 let now_ns = time::now_ns();
                 let since_ns = *self.refused_ns.get_or_insert(now_ns);
                 let since_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
-                Event::Refused { errno, since_ms }
+                Event::Refused {
+                    errno,
+                    since_ms,
+                    late: self.session.sends_nothing_again(),
+                }
             }
         }
     }
@@ -345,13 +370,31 @@ impl Attempt<'_> {
         Ok(call.result.load(Relaxed))
     }
 
+    /// The name of the device that is being opened.
+    fn device_name(&self) -> &str {
+        let device = self.device.as_ref().map(|(_, open)| open.name());
+        device
+            .and_then(|name| core::str::from_utf8(name).ok())
+            .unwrap_or("?")
+    }
+
+    /// A refused device is waited for: logs it once, when that takes long.
+    fn waits(&mut self, errno: i32, since_ms: u64) {
+        if since_ms >= DEVICE_MS && !self.said {
+            self.said = true;
+            pr_warn_ratelimited!(
+                "{}: {} cannot be opened yet, IO waits: the server says {}\n",
+                self.session.name(),
+                self.device_name(),
+                errno
+            );
+        }
+    }
+
     /// Logs a failure.
     fn say(&self, why: Why) {
         let name = self.session.name();
-        let device = self.device.as_ref().map(|(_, open)| open.name());
-        let device = device
-            .and_then(|name| core::str::from_utf8(name).ok())
-            .unwrap_or("?");
+        let device = self.device_name();
         match why {
             Why::Version => {
                 pr_warn_ratelimited!("{}: the server speaks another RNBD than before\n", name);

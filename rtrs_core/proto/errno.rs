@@ -5,6 +5,10 @@
 //! Two fields carry one: the 9-bit field of an IO answer and the 16-bit field of a reject. The
 //! numbers are those of the generic Linux ABI, on every architecture that is known to run RTRS.
 
+/// Operation not permitted.
+pub const EPERM: i32 = 1;
+/// No such file or directory.
+pub const ENOENT: i32 = 2;
 /// I/O error; also replaces errors that cannot be expressed on the wire.
 pub const EIO: i32 = 5;
 /// No such device or address.
@@ -17,6 +21,8 @@ pub const ENOMEM: i32 = 12;
 pub const EBUSY: i32 = 16;
 /// Exists already.
 pub const EEXIST: i32 = 17;
+/// No such device.
+pub const ENODEV: i32 = 19;
 /// Invalid argument.
 pub const EINVAL: i32 = 22;
 /// Protocol error.

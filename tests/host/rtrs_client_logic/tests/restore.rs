@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rtrs_client_logic::logic::{
     devices,
     epoch::Epoch,
-    restore::{Event, State, Why, DEVICE_MS},
+    restore::{may_come, Event, State, Why, DEVICE_MS},
 };
 
 fn run(events: &[Event]) -> State {
@@ -15,10 +15,21 @@ fn run(events: &[Event]) -> State {
         .fold(State::Clearing, |state, &event| state.next(event))
 }
 
+/// Refused for a reason that does not pass.
 fn refused(since_ms: u64) -> Event {
+    Event::Refused {
+        errno: -22,
+        since_ms,
+        late: false,
+    }
+}
+
+/// Not there, or not yet.
+fn missing(since_ms: u64, late: bool) -> Event {
     Event::Refused {
         errno: -2,
         since_ms,
+        late,
     }
 }
 
@@ -57,7 +68,39 @@ fn a_device_that_is_refused_gets_its_time_and_no_more() {
     assert_eq!(run(&late).next(Rested), State::Opening(1));
     assert_eq!(run(&late).next(Rested).next(Opened(1)), State::Opening(2));
     let never = run(&late).next(Rested).next(refused(DEVICE_MS));
-    assert_eq!(never, State::GivenUp(Why::Refused(-2)));
+    assert_eq!(never, State::GivenUp(Why::Refused(-22)));
+}
+
+#[test]
+fn a_device_that_may_come_is_waited_for_as_long_as_requests_wait() {
+    let opening = State::Opening(1);
+    let hour = 3_600_000;
+    assert_eq!(opening.next(missing(hour, false)), State::Resting(1));
+    assert_eq!(
+        opening.next(missing(DEVICE_MS, true)),
+        State::GivenUp(Why::Refused(-2))
+    );
+    // However short that is, a server that has only forgotten the session gets its time.
+    assert_eq!(
+        opening.next(missing(DEVICE_MS - 1, true)),
+        State::Resting(1)
+    );
+    // ENOENT, EPERM, EBUSY, ENODEV, ENXIO, and others.
+    for (errno, may) in [
+        (2, true),
+        (1, true),
+        (16, true),
+        (19, true),
+        (6, true),
+        (22, false),
+        (13, false),
+        (5, false),
+        (12, false),
+        (0, false),
+        (i32::MIN, false),
+    ] {
+        assert_eq!(may_come(0i32.wrapping_sub(errno)), may, "{errno}");
+    }
 }
 
 #[test]
@@ -100,6 +143,7 @@ fn event() -> impl Strategy<Value = Event> {
         (0u32..4).prop_map(Event::Opened),
         Just(Event::NoneLeft),
         (0..2 * DEVICE_MS).prop_map(refused),
+        (0..2 * DEVICE_MS, any::<bool>()).prop_map(|(ms, late)| missing(ms, late)),
         Just(Event::Unlike(devices::Unlike::Number)),
         Just(Event::Rested),
         Just(Event::LinkLost),
