@@ -293,10 +293,11 @@ impl Link {
         self.inflight() > self.inflight_on(0)
     }
 
-    /// Whether an administrative request is in flight. A C server does not answer heartbeats, which
-    /// use the same connection, while its user handles such a request. Any context.
-    pub(crate) fn waits_for_admin(&self) -> bool {
-        self.inflight_on(0) > 0
+    /// Whether the server may not answer heartbeats, as a C server does not while its user handles
+    /// an administrative request, which uses the same connection. A server that orders copies of
+    /// requests is none of those. Any context.
+    pub(crate) fn may_be_mute(&self) -> bool {
+        !self.core.orders_copies() && self.inflight_on(0) > 0
     }
 
     /// Asks for a sign of life, even if a heartbeat is on its way, which may be lost. The link

@@ -295,6 +295,22 @@ loses_one()
 	ends_unanswered
 }
 
+# A server that orders copies answers heartbeats while it has an administrative request.
+mute_admin()
+{
+	local rc=0
+
+	clean_up
+	mark mute-admin
+	rogue_start evil 10.9.0.1 --case mute-admin
+	write "$SESSION/add_path" "$EVIL"
+	io m dir=write con=admin len=512 count=32 depth=8 timeout=120 || rc=1
+	said mute-admin "$EVIL.*silent, unlike other paths" || rc=1
+	[ "$rc" = 0 ] || since_mark mute-admin
+	clean_up
+	return "$rc"
+}
+
 # With another path the requests go over that one.
 elsewhere()
 {
@@ -514,6 +530,7 @@ check "a server that answers no requests: they go elsewhere" elsewhere
 check "on the only path it is tried again, and not for ever" idle
 check "one that does not order copies is sent none" idle_c
 check "one lost request gives up nothing" loses_one
+check "an administrative request is no excuse for silence" mute_admin
 check "a server that forgets is found out on all paths" forgets
 check "one that is only confused loses none" confused
 check "events of paths are no longer wanted" trace_paths 0

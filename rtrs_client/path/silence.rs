@@ -25,7 +25,7 @@ impl Path {
         let seen = Seen {
             heard: core.liveness.heard(),
             waits: link.inflight() > 0,
-            excused: link.waits_for_admin(),
+            excused: link.may_be_mute(),
         };
         let mut known = self.silence.lock();
         if known.0 != core.number {

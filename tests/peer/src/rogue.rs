@@ -261,7 +261,10 @@ impl Rogue<'_> {
             }
         };
         if req.cid == 0 {
-            let plan = self.next_plan();
+            let mut plan = self.next_plan();
+            if req.recon_cnt > 1 {
+                plan.admin = None;
+            }
             let path = Path {
                 plan,
                 keys: BTreeMap::new(),
@@ -467,11 +470,17 @@ impl Rogue<'_> {
                 let Ok(target) = self.geometry.codec().decode(payload) else {
                     return Ok(());
                 };
-                let n = path.requests;
-                path.requests += 1;
-                let last = path.plan.answers.len().saturating_sub(1);
                 let right = vec![Say::Right];
-                let all = path.plan.answers.get(n.min(last)).unwrap_or(&right).clone();
+                let all = match &path.plan.admin {
+                    Some(admin) if cid == 0 => admin,
+                    _ => {
+                        let n = path.requests;
+                        path.requests += 1;
+                        let last = path.plan.answers.len().saturating_sub(1);
+                        path.plan.answers.get(n.min(last)).unwrap_or(&right)
+                    }
+                };
+                let all = all.clone();
                 let at = usize::from(target.buf_id) * CHUNK as usize + target.off as usize;
                 let request = Request {
                     buf_id: target.buf_id,

@@ -24,6 +24,8 @@ pub struct Plan {
     pub answers: Vec<Vec<Say>>,
     /// Whether heartbeats get no answer.
     pub mute: bool,
+    /// What administrative requests get, in place of `answers`.
+    pub admin: Option<Vec<Say>>,
     /// Whether it claims to order copies of requests, and to know a path that comes back.
     pub ours: bool,
     /// How it treats a path that comes back.
@@ -500,6 +502,16 @@ pub const NAMED: &[Named] = &[
         .concat(),
         ..Plan::default()
     }),
+    named(
+        "mute-admin",
+        "answers nothing any more, once there was an administrative request",
+        || Plan {
+            ours: true,
+            mute: true,
+            admin: Some(vec![Say::Mute]),
+            ..Plan::default()
+        },
+    ),
     named(
         "forgets",
         "forgets all sessions when a path comes back",
