@@ -288,9 +288,17 @@ impl Link {
         endpoints.iter().map(|ep| u64::from(ep.in_flight())).sum()
     }
 
-    /// Whether requests for IO are in flight. Any context.
-    pub(crate) fn waits_for_io(&self) -> bool {
-        self.inflight() > self.inflight_on(0)
+    /// Number of connections.
+    pub(crate) fn connections(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// For each connection, in order, the number of requests that have ended there, modulo 2^32,
+    /// and whether others are in flight. Any context.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
+        self.endpoints
+            .iter()
+            .map(|ep| (ep.landed(), ep.in_flight() > 0))
     }
 
     /// Whether the server may not answer heartbeats, as a C server does not while its user handles

@@ -65,11 +65,13 @@ use rtrs_bindings::{
 };
 use rtrs_core::{
     addr::Addr,
-    proto::Heartbeat,
     sockaddr, //
 };
 
-use self::device::Via;
+use self::{
+    device::Via,
+    heartbeat::Watched, //
+};
 use crate::{
     atomic::Atomic,
     link::Link,
@@ -83,8 +85,7 @@ use crate::{
             State, //
         },
         silence::Silence,
-        trial::Record,
-        unanswered::Unanswered, //
+        trial::Record, //
     },
     request::Io,
     session::Session,
@@ -192,7 +193,7 @@ pub(crate) struct Path {
     files: Mutex<Option<PathFiles>>,
     /// State of the link that is up; used by `tick`, which does not run twice at a time.
     #[pin]
-    heartbeat: SpinLockIrq<(Heartbeat, Unanswered)>,
+    heartbeat: SpinLockIrq<Watched>,
     /// State of the link with that number; used by the session's watch.
     #[pin]
     silence: SpinLockIrq<(u32, Silence)>,
@@ -256,10 +257,7 @@ impl Path {
                         link: None,
                         record: Record::new(),
                     }, "rtrs_path_owner"),
-                heartbeat <- new_spinlock_irq!(
-                    (Heartbeat::new(), Unanswered::new(0)),
-                    "rtrs_path_heartbeat"
-                ),
+                heartbeat <- new_spinlock_irq!(Watched::nothing(), "rtrs_path_heartbeat"),
                 silence <- new_spinlock_irq!((0, Silence::new()), "rtrs_path_silence"),
                 pending <- new_spinlock_irq!(PendingEvents::default(), "rtrs_path_pending"),
                 status <- new_spinlock_irq!(

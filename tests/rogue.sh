@@ -295,6 +295,55 @@ loses_one()
 	ends_unanswered
 }
 
+# opens_two CASE: a session with one path; its administrative requests get no answer before the path
+# comes back.
+opens_two()
+{
+	rogue_start evil 10.9.0.1 --case "$1"
+	rt open name=two "path=ip:10.9.0.3@$EVIL" port="$PEER_PORT" delay=1
+	impatient "$TWO"
+	mark "$1"
+	rt_start io name=two tag=admin con=admin dir=write len=512 count=1 timeout=120
+}
+
+closes_two()
+{
+	rt_wait
+	[ "$(cut -d ' ' -f 1 "$TWO/paths/ip:10.9.0.3@$EVIL/stats/reconnects")" = 1 ]
+	rt close name=two
+	rogue_stop evil
+}
+
+# An administrative request alone.
+loses_admin()
+{
+	opens_two loses-admin
+	wait_for $((10 * RTRS_TIME_SCALE)) said loses-admin "two .*requests are not answered"
+	closes_two
+}
+
+stuck_is_known()
+{
+	rt io name=two tag=more dir=write len=4096 count=16 depth=4
+	said loses-admin "two .*: a connection is stuck"
+}
+
+# The same while IO goes on, which takes longer.
+loses_admin_only()
+{
+	local t0
+
+	t0=$(ms_now)
+	opens_two loses-admin
+	# IO must be answered that often.
+	write "$TWO/request_timeout_ms" $((3000 * RTRS_TIME_SCALE))
+	wait_for $((40 * RTRS_TIME_SCALE)) stuck_is_known
+	# See FACTOR in rtrs_client/logic/unanswered.rs.
+	[ $(($(ms_now) - t0)) -ge $((11000 * RTRS_TIME_SCALE)) ]
+	not said loses-admin "requests are not answered"
+	closes_two
+}
+
 # A server that orders copies answers heartbeats while it has an administrative request.
 mute_admin()
 {
@@ -530,6 +579,8 @@ check "a server that answers no requests: they go elsewhere" elsewhere
 check "on the only path it is tried again, and not for ever" idle
 check "one that does not order copies is sent none" idle_c
 check "one lost request gives up nothing" loses_one
+check "a server that loses an administrative request gets it again" loses_admin
+check "so does one that goes on with IO" loses_admin_only
 check "an administrative request is no excuse for silence" mute_admin
 check "a server that forgets is found out on all paths" forgets
 check "one that is only confused loses none" confused

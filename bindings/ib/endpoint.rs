@@ -289,6 +289,11 @@ impl<H: Handler> Endpoint<H> {
         left.max(0).unsigned_abs()
     }
 
+    /// The number of flights that have ended here, modulo 2^32. Any context.
+    pub fn landed(&self) -> u32 {
+        self.landed.load(Relaxed)
+    }
+
     /// Counts a flight that has ended. Called by the handler of completions.
     #[inline(always)]
     pub(super) fn count_landed(&self) {

@@ -32,18 +32,34 @@ impl Link {
         }
     }
 
-    /// Returns the number of IO requests that wait for an answer, and the age of the oldest in
+    /// Returns the number of requests that wait for an answer, and the age of the oldest in
     /// nanoseconds.
     pub(crate) fn oldest(&self) -> (u32, u64) {
         let (mut count, mut oldest) = (0u32, 0);
 
         self.for_each_flying(|request| {
-            if request.cid != 0 && request.waits_for == ANSWER {
+            if request.waits_for == ANSWER {
                 count = count.saturating_add(1);
                 oldest = oldest.max(request.age_ns);
             }
         });
         (count, oldest)
+    }
+
+    /// Returns the age, in nanoseconds, of the oldest request on connection `con` that the device
+    /// has not told to have arrived, of those that it does tell.
+    pub(crate) fn oldest_unsent(&self, con: u16) -> Option<u64> {
+        let flights = &self.core.ready.as_ref()?.flights;
+        let now = time::now_ns();
+        flights
+            .iter()
+            .filter_map(|flight| {
+                let info = flight.peek()?;
+                let waits = info.needs.has_answer() && info.needs.has_sent();
+                let (_, age_ns) = flight.cargo().stamp.get(now);
+                (waits && info.lane == con).then_some(age_ns)
+            })
+            .max()
     }
 
     /// Calls `f` with each request in flight.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The heartbeat of a path that is up, and what is looked at with each tick: requests that are not
-//! answered (see [`unanswered`]), and the end of a trial (see [`trial`]).
+//! answered, on any connection or on one of them (see [`unanswered`]), and the end of a trial (see
+//! [`trial`]).
 //!
 //! # Context
 //!
@@ -13,6 +14,7 @@
 //! [`unanswered`]: crate::logic::unanswered
 
 use kernel::{
+    prelude::*,
     sync::{
         rcu,
         Arc, //
@@ -25,7 +27,10 @@ use rtrs_bindings::{
     time,
     workqueue::DelayedWorkExt, //
 };
-use rtrs_core::proto::heartbeat::HbAction;
+use rtrs_core::proto::{
+    heartbeat::HbAction,
+    Heartbeat, //
+};
 
 use super::Path;
 use crate::{
@@ -33,11 +38,44 @@ use crate::{
     link::Link,
     logic::{
         trial::Record,
-        unanswered::Verdict, //
+        unanswered::{
+            Quiet,
+            Unanswered,
+            Verdict, //
+        },
     },
 };
 
 const NS_PER_SEC: u64 = 1_000_000_000;
+
+/// State of the link that is up.
+pub(super) struct Watched {
+    heartbeat: Heartbeat,
+    unanswered: Unanswered,
+    /// By connection.
+    quiet: KVec<Quiet>,
+}
+
+impl Watched {
+    /// Before there is a link.
+    pub(super) fn nothing() -> Self {
+        Self {
+            heartbeat: Heartbeat::new(),
+            unanswered: Unanswered::new(0),
+            quiet: KVec::new(),
+        }
+    }
+
+    /// A link that is about to be published.
+    pub(super) fn new(link: &Link) -> Result<Self> {
+        let now = time::now_ns();
+        Ok(Self {
+            heartbeat: Heartbeat::new(),
+            unanswered: Unanswered::new(now),
+            quiet: KVec::from_elem(Quiet::new(now), link.connections(), GFP_KERNEL)?,
+        })
+    }
+}
 
 /// One tick of the heartbeat. Not in the owner task, which may be busy. It only changes the
 /// heartbeat's own state, and the ticks of a path do not overlap.
@@ -51,14 +89,15 @@ pub(super) fn tick(path: &Arc<Path>) {
     let action = {
         let mut known = path.heartbeat.lock();
         let limit = path.session.settings().heartbeat_limit.get();
-        core.liveness.tick(&mut known.0, rx, limit)
+        core.liveness.tick(&mut known.heartbeat, rx, limit)
     };
     match action {
         HbAction::Nothing => {}
         HbAction::SendHb => link.send_heartbeat(),
         HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
     }
-    path.look_at_requests(link, rx.io);
+    let admin = path.look_at_connections(link);
+    path.look_at_requests(link, rx.io || admin);
     path.end_trial();
     drop(guard);
     path.arm_heartbeat();
@@ -68,6 +107,51 @@ impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
         let ms = self.session.settings().heartbeat_interval_ms.get();
         self.heartbeat_work.mod_delayed(self, msecs_to_jiffies(ms));
+    }
+
+    /// Gives up the link, which is the one that is up, if nothing is answered on one of its
+    /// connections while others answer. Returns whether an administrative request was answered in
+    /// the interval that is over: a message on their connection may be a heartbeat.
+    fn look_at_connections(&self, link: &Link) -> bool {
+        let in_a_row = self.session.unanswered();
+        let timeout_ms = self.session.settings().request_timeout_ms.get();
+        let patience = in_a_row.patience(timeout_ms);
+        let now = time::now_ns();
+        let (mut admin, mut longest) = (false, (0u16, 0u64));
+        let others = {
+            let mut known = self.heartbeat.lock();
+            let quiet = known.quiet.iter_mut().zip(link.progress());
+            for (con, (quiet, (ended, waits))) in (0u16..).zip(quiet) {
+                if quiet.interval(now, ended, waits) {
+                    admin |= con == 0;
+                    in_a_row.answered_on(con);
+                }
+                if quiet.ns(now) > longest.1 {
+                    longest = (con, quiet.ns(now));
+                }
+            }
+            // If none is answered, the link as a whole is judged.
+            patience.is_some_and(|p| known.unanswered.is_answered(now, p.unsent))
+        };
+        let (con, quiet_ns) = longest;
+        let Some(patience) = patience.filter(|p| others && quiet_ns >= p.unsent) else {
+            return admin;
+        };
+        // Without the lock, as there may be very many requests.
+        if patience.is_stuck(quiet_ns, link.oldest_unsent(con))
+            && link.core.orders_copies()
+            && in_a_row.may_give_up_for(con)
+        {
+            pr_warn_ratelimited!(
+                "{}: connection {}: requests wait, and none is answered for {} s\n",
+                self,
+                con,
+                quiet_ns / NS_PER_SEC
+            );
+            let errno = errno::ETIMEDOUT.to_errno();
+            link.core.fail("a connection is stuck", errno);
+        }
+        admin
     }
 
     /// Gives up the link, which is the one that is up, if requests wait there and none is answered.
@@ -80,16 +164,16 @@ impl Path {
         let timeout = in_a_row.timeout_ns(self.session.settings().request_timeout_ms.get());
         let now = time::now_ns();
         let due = {
-            let waits = link.waits_for_io();
+            let waits = link.inflight() > 0;
             let mut known = self.heartbeat.lock();
-            known.1.interval(now, answered, waits, timeout)
+            known.unanswered.interval(now, answered, waits, timeout)
         };
         let Some(timeout) = timeout.filter(|_| due) else {
             return;
         };
         // Without the lock, as there may be very many requests.
         let (count, age) = link.oldest();
-        let verdict = self.heartbeat.lock().1.look(now, age, timeout);
+        let verdict = self.heartbeat.lock().unanswered.look(now, age, timeout);
         if verdict == Verdict::Fine {
             return;
         }

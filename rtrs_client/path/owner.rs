@@ -28,6 +28,7 @@ use rtrs_bindings::{
 };
 
 use super::{
+    heartbeat::Watched,
     Failed,
     Owner,
     Path,
@@ -52,8 +53,7 @@ use crate::{
             Transition,
             UpDown, //
         },
-        trial::Record,
-        unanswered::Unanswered,
+        trial::Record, //
     },
     params,
     trace::{
@@ -238,10 +238,11 @@ impl Path {
             let errno = errno::ECONNABORTED.to_errno();
             return self.failed(owner, link, errno, "opening devices again");
         }
-        match KBox::new(l, GFP_KERNEL) {
-            Ok(l) => {
-                let heartbeat = rtrs_core::proto::Heartbeat::new();
-                *self.heartbeat.lock() = (heartbeat, Unanswered::new(time::now_ns()));
+        match Watched::new(&l).and_then(|watched| Ok((watched, KBox::new(l, GFP_KERNEL)?))) {
+            Ok((watched, l)) => {
+                let last = core::mem::replace(&mut *self.heartbeat.lock(), watched);
+                // Without the lock.
+                drop(last);
                 self.begin_trial(&mut owner.record);
                 drop(self.active.replace(Some(l)));
                 self.step(owner, Event::Established(link));

@@ -156,3 +156,110 @@ fn off_is_off() {
         assert!(!link.interval(now * 3600 * SEC, false, true, None));
     }
 }
+
+/// One connection of a link whose others are answered.
+struct Connection {
+    now: u64,
+    session: InARow,
+    quiet: Quiet,
+    ended: u32,
+    given_up: u32,
+}
+
+impl Connection {
+    const NUMBER: u16 = 2;
+
+    fn new() -> Self {
+        Self {
+            now: 0,
+            session: InARow::new(),
+            quiet: Quiet::new(0),
+            ended: 0,
+            given_up: 0,
+        }
+    }
+
+    /// An interval in which requests wait; `answered` of them are answered.
+    fn beat(&mut self, answered: u32, unsent: Option<u64>) {
+        self.now += BEAT;
+        self.ended = self.ended.wrapping_add(answered);
+        // The others.
+        self.session.answered();
+        self.session.answered_on(Self::NUMBER - 1);
+        if self.quiet.interval(self.now, self.ended, true) {
+            self.session.answered_on(Self::NUMBER);
+        }
+        let patience = self.session.patience(TIMEOUT_MS).unwrap();
+        if patience.is_stuck(self.quiet.ns(self.now), unsent)
+            && self.session.may_give_up_for(Self::NUMBER)
+        {
+            self.given_up += 1;
+            self.quiet = Quiet::new(self.now);
+            self.ended = 0;
+        }
+    }
+
+    fn seconds(&mut self, seconds: u64, answered: u32, unsent: Option<u64>) {
+        for _ in 0..seconds * SEC / BEAT {
+            self.beat(answered, unsent);
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_answers_nothing_beside_others() {
+    let mut connection = Connection::new();
+    connection.seconds(FACTOR * 120 - 5, 0, None);
+    assert_eq!(connection.given_up, 0, "a disk may be slow");
+    connection.seconds(5, 0, None);
+    assert_eq!(connection.given_up, 1);
+    // It is the disk: that is the end of it after 480, 960 and 1920 s, whatever others answer.
+    connection.seconds(FACTOR * 120 * 2, 0, None);
+    assert_eq!(connection.given_up, 2);
+    connection.seconds(24 * 3600, 0, None);
+    assert_eq!(connection.given_up, 3);
+    // An answer there, over any path, and all begins again.
+    connection.beat(1, None);
+    connection.seconds(FACTOR * 120, 0, None);
+    assert_eq!(connection.given_up, 4);
+}
+
+#[test]
+fn a_connection_whose_requests_do_not_arrive() {
+    let mut connection = Connection::new();
+    connection.seconds(115, 0, Some(3600 * SEC));
+    assert_eq!(connection.given_up, 0);
+    connection.seconds(5, 0, Some(119 * SEC));
+    assert_eq!(connection.given_up, 0, "the oldest is not that old");
+    connection.seconds(5, 0, Some(120 * SEC));
+    assert_eq!(connection.given_up, 1);
+}
+
+#[test]
+fn slow_requests_on_a_connection_that_answers() {
+    let mut connection = Connection::new();
+    for _ in 0..1000 {
+        connection.seconds(100, 0, None);
+        connection.beat(1, None);
+    }
+    assert_eq!(connection.given_up, 0);
+    // No request waits there.
+    for now in 1..1000 {
+        connection.quiet.interval(now * 3600 * SEC, 7, false);
+        assert_eq!(connection.quiet.ns(now * 3600 * SEC), 0);
+    }
+    assert_eq!(InARow::new().patience(0), None);
+}
+
+#[test]
+fn a_link_that_answers_nothing_is_judged_as_a_whole() {
+    let mut link = Unanswered::new(0);
+    link.interval(60 * SEC, true, true, None);
+    assert!(link.is_answered(179 * SEC, 120 * SEC));
+    assert!(!link.is_answered(180 * SEC, 120 * SEC));
+    // The rows are counted separately.
+    let session = InARow::new();
+    while session.may_give_up_for(1) {}
+    assert_eq!(session.timeout_ns(TIMEOUT_MS), Some(120 * SEC));
+    assert!(session.may_give_up());
+}

@@ -503,6 +503,15 @@ pub const NAMED: &[Named] = &[
         ..Plan::default()
     }),
     named(
+        "loses-admin",
+        "answers no administrative request until the path comes back",
+        || Plan {
+            ours: true,
+            admin: Some(vec![]),
+            ..Plan::default()
+        },
+    ),
+    named(
         "mute-admin",
         "answers nothing any more, once there was an administrative request",
         || Plan {
