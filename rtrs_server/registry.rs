@@ -384,15 +384,16 @@ impl Registry {
                 kept: other.is_kept(),
                 ending: other.is_ending(),
                 deserted: other.is_deserted(),
+                draining: !live && other.count(|p| !p.only_executes()) != 0,
                 claimed: other.is_claimed(),
                 live,
                 same_source: other.was_from(source)
                     || other.count(|p| !p.is_closing() && p.addrs().src == source) != 0,
-                silent: !live && other.has_left(),
+                silent: !live && (other.has_left() || other.is_given_up()),
             };
             let fate = match held(holder) {
                 Held::Ask => match other.asked_for_life(now_ns()) {
-                    Verdict::Ask | Verdict::Wait => Held::Wait,
+                    Verdict::Ask | Verdict::AskAgain | Verdict::Wait => Held::Wait,
                     Verdict::Lives => Held::Refuse,
                     Verdict::Silent => held(Holder {
                         silent: true,
@@ -406,9 +407,10 @@ impl Registry {
                 Held::Wait | Held::Ask => wait = true,
                 Held::End => {
                     other.close_all(CloseReason::TakeOver);
-                    other.expire_soon();
+                    other.give_up();
                     wait = true;
                 }
+                Held::EndLater => other.give_up(),
                 Held::Refuse => return Claim::Refused,
             }
         }

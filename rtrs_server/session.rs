@@ -130,6 +130,8 @@ pub struct Session {
     ending: Atomic<bool>,
     /// The last path that was up was ended by the client.
     left: Atomic<bool>,
+    /// It is not kept for its client any more; see [`Session::give_up`].
+    given_up: Atomic<bool>,
     /// Another session wants its name.
     #[pin]
     question: SpinLockIrq<Question>,
@@ -177,6 +179,7 @@ impl Session {
                 kept: Atomic::new(false),
                 ending: Atomic::new(false),
                 left: Atomic::new(false),
+                given_up: Atomic::new(false),
                 question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
                 share <- new_spinlock_irq!(None, "rtrs_srv_share"),
@@ -460,6 +463,7 @@ impl Session {
                     dir.announce();
                 }
                 self.set_path_wait(wait);
+                self.given_up.store(false, Release);
                 if let Some(addr) = source {
                     self.sources.lock().note(addr);
                 }

@@ -60,13 +60,16 @@ pub struct Holder {
     pub ending: bool,
     /// It has no path at all.
     pub deserted: bool,
+    /// All its paths are closing, and one of them waits for something else than requests that the
+    /// user has.
+    pub draining: bool,
     /// A path of it uses the name.
     pub claimed: bool,
     /// It has a path that is not closing.
     pub live: bool,
     /// It has, or had, a path from the address of the session that asks.
     pub same_source: bool,
-    /// Its client has left, or was asked and does not answer.
+    /// Its client has left, or was asked and did not answer.
     pub silent: bool,
 }
 
@@ -81,6 +84,8 @@ pub enum Held {
     Ask,
     /// It has to end, as its client has lost its state: ask again.
     End,
+    /// The same, but the name is not in use any more.
+    EndLater,
     /// The holder keeps the name.
     Refuse,
 }
@@ -113,20 +118,35 @@ pub const fn held(holder: Holder) -> Held {
         (false, _) => Held::Free,
         (true, false) => Held::Refuse,
         (true, true) if !holder.silent => Held::Ask,
+        (true, true) if holder.deserted => Held::End,
+        // Over in a moment; the user is then told of the end before it is told of the new session.
+        (true, true) if holder.draining => Held::Wait,
         // Not waited for while requests of it still execute.
-        (true, true) if !holder.deserted => Held::Free,
-        (true, true) => Held::End,
+        (true, true) => Held::EndLater,
     }
 }
 
 /// The time within which a live client has to answer, in nanoseconds.
 pub const PATIENCE_NS: u64 = 3_000_000_000;
 
+/// The time after which a question is sent again, in nanoseconds: one message may be lost, and a
+/// device may take longer than [`PATIENCE_NS`] to repeat it.
+pub const REPEAT_NS: u64 = 1_000_000_000;
+
+/// The longest time between two polls of a question, in nanoseconds. If it is longer, nobody has
+/// listened meanwhile, and nothing follows from the silence.
+pub const GAP_NS: u64 = 1_000_000_000;
+
+/// The time after which a question is not waited for any more.
+const OLD_NS: u64 = 2 * PATIENCE_NS;
+
 /// The state of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The question has to be sent now; messages heard before do not count.
     Ask,
+    /// The question has to be sent once more; messages heard since it was sent first count.
+    AskAgain,
     /// There is still time for an answer.
     Wait,
     /// The client lives.
@@ -139,38 +159,72 @@ pub enum Verdict {
 /// message of the client that comes afterwards is an answer.
 #[derive(Debug, Default)]
 pub struct Question {
-    /// When it was sent, in nanoseconds of a monotonic clock.
-    asked: Option<u64>,
+    open: Option<Open>,
+}
+
+/// A question without an answer. Times are in nanoseconds of a monotonic clock.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// When it was sent first.
+    asked: u64,
+    /// When it was sent last.
+    sent: u64,
+    /// When it was polled last.
+    polled: u64,
 }
 
 impl Question {
     /// No question.
     pub const fn new() -> Self {
-        Self { asked: None }
+        Self { open: None }
     }
 
     /// Asks at `now`; `heard` is whether anything was heard since the question was sent. The caller
-    /// has to repeat this until there is an answer. A question that was not polled for long is sent
-    /// again.
+    /// has to repeat this until there is an answer. A question that was not polled for long is put
+    /// anew: a machine that stands still hears nothing.
     pub fn poll(&mut self, now: u64, heard: bool) -> Verdict {
-        let waited = self.asked.map(|asked| now.saturating_sub(asked));
-        let verdict = match waited {
-            Some(0..OLD_NS) if heard => Verdict::Lives,
-            Some(0..PATIENCE_NS) => Verdict::Wait,
-            Some(PATIENCE_NS..OLD_NS) => Verdict::Silent,
-            _ => Verdict::Ask,
+        let verdict = match &self.open {
+            None => Verdict::Ask,
+            Some(open) => open.verdict(now, heard),
         };
-        match verdict {
-            Verdict::Ask => self.asked = Some(now),
-            Verdict::Wait => {}
-            Verdict::Lives | Verdict::Silent => self.asked = None,
+        match (verdict, &mut self.open) {
+            (Verdict::Lives | Verdict::Silent, open) => *open = None,
+            (Verdict::Ask, open) => {
+                *open = Some(Open {
+                    asked: now,
+                    sent: now,
+                    polled: now,
+                });
+            }
+            (_, Some(open)) => {
+                open.polled = now;
+                if verdict == Verdict::AskAgain {
+                    open.sent = now;
+                }
+            }
+            (_, None) => {}
         }
         verdict
     }
 }
 
-/// The time after which a question is not waited for any more.
-const OLD_NS: u64 = 2 * PATIENCE_NS;
+impl Open {
+    fn verdict(&self, now: u64, heard: bool) -> Verdict {
+        let waited = now.saturating_sub(self.asked);
+
+        if heard && waited < OLD_NS {
+            Verdict::Lives
+        } else if now.saturating_sub(self.polled) > GAP_NS {
+            Verdict::Ask
+        } else if waited >= PATIENCE_NS {
+            Verdict::Silent
+        } else if now.saturating_sub(self.sent) >= REPEAT_NS {
+            Verdict::AskAgain
+        } else {
+            Verdict::Wait
+        }
+    }
+}
 
 /// The latest addresses a session's paths came from.
 #[derive(Clone, Copy, Debug)]

@@ -115,7 +115,7 @@ impl Path {
         drop(active);
         drop(domain);
         drop(shares);
-        self.drained.store(true, Relaxed);
+        self.drained.store(true, Release);
         self.end_handshake();
 
         match before {

@@ -39,6 +39,7 @@ use rtrs_core::proto::{
     heartbeat::{
         HbAction,
         HbCounts,
+        Liveness,
         DEFAULT_LIMIT, //
     },
     Imm,
@@ -422,7 +423,13 @@ impl Path {
     pub(crate) fn ask(self: &Arc<Self>) {
         // Before the heartbeat: its answer is a later message.
         self.asked.ask(self.received().total());
-        self.send_heartbeat();
+        self.ask_again();
+    }
+
+    /// Repeats the question, even if another heartbeat is on its way: that one may be lost. Any
+    /// context.
+    pub(crate) fn ask_again(self: &Arc<Self>) {
+        self.post_heartbeat(Liveness::ask);
     }
 
     /// Whether anything was heard of the client since it was asked. Any context.
@@ -454,13 +461,20 @@ impl Path {
     }
 
     fn send_heartbeat(self: &Arc<Self>) {
+        self.post_heartbeat(Liveness::send);
+    }
+
+    fn post_heartbeat(
+        self: &Arc<Self>,
+        post: impl Fn(&Liveness, &QueuePair) -> Result<(), PostError>,
+    ) {
         let guard = rcu::read_lock();
         let qp = self
             .active
             .read(&guard)
             .and_then(|active| active.endpoints().first()?.qp());
 
-        if let Some(Err(e)) = qp.map(|qp| self.liveness.send(qp)) {
+        if let Some(Err(e)) = qp.map(|qp| post(&self.liveness, qp)) {
             self.post_failed(e);
         }
     }

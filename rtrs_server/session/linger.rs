@@ -62,14 +62,15 @@ impl Session {
     /// sleep.
     pub(super) fn linger(self: &Arc<Self>) {
         let secs = self.linger_secs();
-        if secs == 0 || !self.is_kept() || self.ctx.is_closing() {
+        let over = || self.ctx.is_closing() || self.is_given_up();
+        if secs == 0 || !self.is_kept() || over() {
             self.expire();
             return;
         }
         self.expiry
             .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
-        // The task that closes the server may not have seen the timer.
-        if self.ctx.is_closing() {
+        // The task that ends it may not have seen the timer.
+        if over() {
             self.expire_soon();
         }
     }
@@ -129,6 +130,18 @@ impl Session {
         self.left.store(left, Relaxed);
     }
 
+    /// Its client has lost its state: the session is not kept for it any more, and ends as soon as
+    /// it has no path. Any context.
+    pub(crate) fn give_up(self: &Arc<Self>) {
+        self.given_up.store(true, Release);
+        self.expire_soon();
+    }
+
+    /// Whether it was given up, and no path has come up since. Any context.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Acquire)
+    }
+
     /// Whether its client lives: asks it on all paths, and listens. `now` is in nanoseconds of the
     /// monotonic clock. The caller has to repeat this until there is an answer. A path that is just
     /// starting counts as an answer: the client has asked for its chunks. Any context.
@@ -138,8 +151,10 @@ impl Session {
         let alive = paths.iter().filter(|path| !path.is_closing());
         let verdict = question.poll(now, alive.clone().any(|path| path.was_heard()));
 
-        if verdict == Verdict::Ask {
-            alive.for_each(|path| path.ask());
+        match verdict {
+            Verdict::Ask => alive.for_each(|path| path.ask()),
+            Verdict::AskAgain => alive.for_each(|path| path.ask_again()),
+            Verdict::Wait | Verdict::Lives | Verdict::Silent => (),
         }
         verdict
     }

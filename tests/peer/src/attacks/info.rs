@@ -139,6 +139,10 @@ pub(super) const CASES: &[Case] = &[
             if begin.elapsed() < STILL {
                 a.report.wrong("the holder had no time to answer");
             }
+            // Three seconds and a margin, with the usual patience of ten.
+            if begin.elapsed() > a.job.patience * 45 / 100 {
+                a.report.wrong("the name was free too late");
+            }
             a.gone(&mut old, a.job.patience)?;
             new.ping(1, 0)?;
             a.alive(&mut new)
