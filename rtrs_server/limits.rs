@@ -68,6 +68,11 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
+    /// Units that it has. Any context.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Takes more units of the same total. Any context.
     pub(crate) fn more(&mut self, count: u64) -> Result<(), OverQuota> {
         self.limits.quota(self.resource).take(count)?;

@@ -16,5 +16,6 @@ pub mod path_state;
 pub mod pile;
 pub mod quota;
 pub mod ring;
+pub mod room;
 pub mod source;
 pub mod turn;

@@ -15,7 +15,7 @@
 //!   mutexes nest inside. Event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
 //! * `handshake` (spinlock, interrupts off): only the closing of the path nests inside.
-//! * `state`, `info`, `expected` (spinlocks, interrupts off): leaves.
+//! * `state`, `info`, `expected`, `shares` (spinlocks, interrupts off): leaves.
 //! * `active` (RCU): the objects of a path while it carries IO; see [`crate::active`].
 
 mod account;
@@ -123,7 +123,13 @@ use crate::{
 };
 
 pub(crate) use self::close::Violation;
-use self::setup::Setup;
+use self::{
+    account::{
+        Place,
+        Shares, //
+    },
+    setup::Setup, //
+};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -212,9 +218,14 @@ pub(crate) struct Path {
     registered: Completion,
     #[pin]
     state: SpinLockIrq<ServerPathState>,
-    /// The share of the total of handshakes, if the path has one, until the handshake is over.
+    /// Its place among the handshakes.
     #[pin]
-    handshake: SpinLockIrq<Option<Charge>>,
+    handshake: SpinLockIrq<Place>,
+    /// Shares of totals for its connections.
+    #[pin]
+    shares: SpinLockIrq<Shares>,
+    /// Bytes of the queues that it has when it gives way, and that do not count any more.
+    leaving: Atomic<u64>,
     #[pin]
     info: SpinLockIrq<Info>,
     #[pin]
@@ -312,7 +323,9 @@ impl Path {
                 registered_ok: Atomic::new(false),
                 registered <- Completion::new(),
                 state <- new_spinlock_irq!(ServerPathState::Handshaking, "rtrs_srv_state"),
-                handshake <- new_spinlock_irq!(handshake, "rtrs_srv_handshake"),
+                handshake <- new_spinlock_irq!(Place::new(handshake), "rtrs_srv_handshake"),
+                shares <- new_spinlock_irq!(Shares::default(), "rtrs_srv_shares"),
+                leaving: Atomic::new(0),
                 info <- new_spinlock_irq!(
                     Info {
                         dma_pages: None,
@@ -326,8 +339,6 @@ impl Path {
                         domain: None,
                         eps,
                         recvs: Default::default(),
-                        cons: None,
-                        queues: None,
                     },
                     "rtrs_srv_setup"
                 ),

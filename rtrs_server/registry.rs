@@ -215,7 +215,7 @@ impl Registry {
         for _ in 0..MAX_TRIES {
             let step = match self.try_admit(ctx, req, addrs, memory, &made) {
                 Err(Refusal::Quota(over)) if over.resource == Resource::Sessions => {
-                    self.make_room(source, over)?;
+                    self.make_room(source, over, 1, None)?;
                     continue;
                 }
                 step => step?,
@@ -229,7 +229,10 @@ impl Registry {
                 Step::NeedPath(session) => {
                     // Not taken yet, as a client that stops here must not hold it; but a client
                     // that would not get it is refused at once.
-                    self.limits.quota(Resource::Memory).has_room(memory)?;
+                    if let Err(over) = self.limits.quota(Resource::Memory).has_room(memory) {
+                        self.make_room(source, over, memory, None)?;
+                        continue;
+                    }
                     // A few sources can exhaust the total. A client must still reach a session that
                     // its user has; the quotas of its paths and of its source still apply.
                     let share = if session.is_kept() {
@@ -238,7 +241,7 @@ impl Registry {
                         match self.limits.take(Resource::Handshakes, 1) {
                             Ok(share) => Some(share),
                             Err(over) => {
-                                self.make_room(source, over)?;
+                                self.make_room(source, over, 1, None)?;
                                 continue;
                             }
                         }
@@ -354,6 +357,22 @@ impl Registry {
     ///
     /// [`OverQuota`] if less is left, or if the path's source has too much.
     pub(crate) fn take_chunks(&self, path: &Path, bytes: u64) -> Result<Charge, OverQuota> {
+        let mut tries = MAX_TRIES;
+
+        loop {
+            let over = match self.try_take_chunks(path, bytes) {
+                Err(over) if over.resource == Resource::Memory => over,
+                result => return result,
+            };
+            tries = tries.saturating_sub(1);
+            let room = || self.make_room(path.source(), over, bytes, Some(path));
+            if tries == 0 || room().is_err() {
+                return Err(over);
+            }
+        }
+    }
+
+    fn try_take_chunks(&self, path: &Path, bytes: u64) -> Result<Charge, OverQuota> {
         // Locked until the path is marked as having the bytes: its source may be asking for another
         // path.
         let sessions = self.sessions.lock();

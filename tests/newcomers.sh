@@ -3,8 +3,8 @@
 #
 # desc: one host with hundreds of addresses can neither keep others out nor start paths without end
 # topology: single
-# timeout: 300
-# seconds: 60
+# timeout: 400
+# seconds: 100
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -13,6 +13,7 @@
 # The attacker has the addresses from 10.9.64.0 on; newcomers come from the two below. A port cannot
 # use more than 256 addresses: the verbs have eight bits for the index.
 SOURCES=240
+EUSERS=87
 HERE=10.9.0.2
 ELSEWHERE=10.9.0.3
 # Milliseconds within which a newcomer has to be connected.
@@ -35,12 +36,13 @@ many_addresses()
 	ip -batch "$TMP/addresses"
 }
 
-# crowd COUNT SEED: start clients in the background, each from the next address, that begin to
-# connect and never finish. More of them come than are let in, for the time of the checks.
+# crowd COUNT SEED [SOURCES [OPTION...]]: start clients in the background, each from the next of
+# SOURCES addresses, that begin to connect and never finish. More of them come than are let in, for the time of the checks.
 crowd()
 {
-	"$RTRS_PEER" half-open --addr 10.9.0.1 --from 10.9.64.0 --sources "$SOURCES" --count "$1" \
-		--workers 4 --pause $((60 * RTRS_TIME_SCALE)) --seed "$2" --deadline $((60 * RTRS_TIME_SCALE)) >"$TMP/half" 2>&1 &
+	"$RTRS_PEER" half-open --addr 10.9.0.1 --from 10.9.64.0 --sources "${3:-$SOURCES}" --count "$1" \
+		--workers 4 --pause $((60 * RTRS_TIME_SCALE)) --seed "$2" \
+		--deadline $((60 * RTRS_TIME_SCALE)) "${@:4}" >"$TMP/half" 2>&1 &
 	CROWD=$!
 }
 
@@ -63,10 +65,11 @@ under_attack()
 	local resource=$1 before
 	shift
 
-	full "$resource"
+	wait_for 20 full "$resource"
 	before=$(refused "$resource")
 	"$@"
-	full "$resource"
+	# A large one may just have given way.
+	wait_for 20 full "$resource"
 	[ "$(refused "$resource")" -gt $((before + 16)) ]
 	kill -0 "$CROWD"
 	echo "$(($(refused "$resource") - before)) times there was no room"
@@ -96,13 +99,71 @@ close_new()
 	done
 }
 
-# There is no room, so another client gives way; and newcomers keep their place.
+# served RESOURCE [COUNT]: there is no room, so other clients give way; and newcomers keep their
+# place.
 served()
 {
-	under_attack "$1" open_soon 16 "$HERE"
+	local count=${2:-16}
+
+	under_attack "$1" open_soon "$count" "$HERE"
 	dmesg_has 'handshake ended: gave way to another client'
 	[ "$(cat /sys/class/rtrs-client/new0/paths/*/state)" = connected ]
-	close_new 16
+	close_new "$count"
+}
+
+# A client that has crashed waits for longer than others may take.
+crashed()
+{
+	peer_attack name-of-silent --from "$HERE" --seed 7 --patience $((10 * RTRS_TIME_SCALE))
+}
+
+crowd_ends()
+{
+	kill "$CROWD"
+	! wait "$CROWD"
+}
+
+# open_and_close COUNT ADDRESS: leave COUNT sessions that are kept.
+open_and_close()
+{
+	local i
+
+	for ((i = 0; i < $1; i++)); do
+		rt open name="kept$i" path="ip:$2@ip:10.9.0.1"
+		rt close name="kept$i"
+	done
+}
+
+# One host has all sessions, without a path: it loses some of them.
+kept_give_way()
+{
+	open_and_close 16 "$ELSEWHERE"
+	in_use sessions 16
+	open_soon 6 "$HERE"
+	[ "$(quota sessions current)" -le 16 ]
+	close_new 6
+}
+
+# Sessions with a path stay, however many one host has.
+live_stay()
+{
+	local i
+
+	write "$Q/sessions/max" 256
+	for ((i = 0; i < 16; i++)); do
+		rt open name="live$i" path="ip:$ELSEWHERE@ip:10.9.0.1"
+	done
+	# Those that were kept before end now, and no others.
+	write "$Q/sessions/max" 16
+	for ((i = 0; i < 32; i++)); do
+		rt open name=new path="ip:$HERE@ip:10.9.0.1" 2>/dev/null || break
+		rt close name=new
+	done
+	refuses "$EUSERS" open name=new path="ip:$HERE@ip:10.9.0.1"
+	for ((i = 0; i < 16; i++)); do
+		[ "$(cat "/sys/class/rtrs-client/live$i"/paths/*/state)" = connected ]
+		rt close name="live$i"
+	done
 }
 
 at_once()
@@ -189,6 +250,28 @@ check "a crowd has all sessions" wait_for 60 full sessions
 check "newcomers have theirs" served sessions
 check "the crowd goes again" crowd_goes
 check "the modules unload again" unload_modules
+
+# Two hosts have all the memory, by many connections of handshakes that they renew.
+must "modules load for little memory" load sess_queue_depth=512 max_chunk_size=8192 \
+	max_memory=256 max_memory_per_source=200
+crowd 20000 4 2 --cons 9
+check "two hosts have all memory" wait_for 60 full memory
+check "newcomers have theirs, too" served memory 8
+check "the two go" crowd_goes
+check "the modules unload without them" unload_modules
+
+must "modules load with RNBD" eval "load_rtrs rust both session_linger=600 max_memory=16384 \
+	handshake_timeout_ms=$((60000 * RTRS_TIME_SCALE)) max_handshakes=256 && load_rnbd server"
+crowd 20000 5
+check "there is a crowd of handshakes" wait_for 60 full handshakes
+check "who has crashed gets in again" under_attack handshakes crashed
+check "the crowd ends" crowd_ends
+check "the modules unload with RNBD" unload_modules
+
+must "modules load for sessions that are kept" load session_linger=600 max_sessions=16
+check "sessions that are kept do not keep others out" kept_give_way
+check "sessions with a path do" live_stay
+check "the modules unload with kept sessions" unload_modules
 
 must "modules load with a prefix" load max_handshakes_per_source=8 source_prefix_v4=24
 dmesg_mark

@@ -2,21 +2,85 @@
 
 //! The resources of a path that quotas count.
 //!
-//! The numbers are atomic and may be read in any context. The share of the total of handshakes is
-//! behind the spinlock `handshake`. The owner task gives it back when the handshake is over, and
-//! the registry gives it back when the path gives way to a newcomer. The first of the two decides
-//! whether the path is started or closed.
+//! The numbers are atomic and may be read in any context. The place among the handshakes is behind
+//! the spinlock `handshake`. The owner task gives it up when the handshake is over, and the registry
+//! when the path gives way to a newcomer. The first of the two decides whether the path is started
+//! or closed.
 
 use kernel::sync::{
-    atomic::Relaxed,
+    atomic::{
+        Acquire,
+        Relaxed, //
+    },
     Arc, //
 };
 
 use super::Path;
-use crate::logic::{
-    path_state::CloseReason,
-    source::Source, //
+use crate::{
+    limits::{
+        Charge,
+        Limits,
+        Refusal, //
+    },
+    logic::{
+        path_state::CloseReason,
+        quota::{
+            OverQuota,
+            Resource, //
+        },
+        source::Source, //
+    }, //
 };
+
+/// The place of a path among the handshakes.
+pub(super) struct Place {
+    /// The handshake is not over.
+    open: bool,
+    /// The share of the total of handshakes, if the path counts there.
+    share: Option<Charge>,
+}
+
+impl Place {
+    pub(super) fn new(share: Option<Charge>) -> Self {
+        Self { open: true, share }
+    }
+}
+
+/// Shares of totals for the connections of a path.
+#[derive(Default)]
+pub(super) struct Shares {
+    /// No more is taken.
+    closed: bool,
+    /// Of the connections that exist.
+    cons: Option<Charge>,
+    /// Of the memory for their queues.
+    queues: Option<Charge>,
+}
+
+impl Shares {
+    fn one_less(&mut self, queues: u64) {
+        if let Some(cons) = &mut self.cons {
+            cons.fewer(1);
+        }
+        if let Some(share) = &mut self.queues {
+            share.fewer(queues);
+        }
+    }
+}
+
+/// Takes `count` more units of a total.
+fn take_more(
+    share: &mut Option<Charge>,
+    limits: &Arc<Limits>,
+    resource: Resource,
+    count: u64,
+) -> Result<(), OverQuota> {
+    match share {
+        Some(share) => share.more(count)?,
+        None => *share = Some(limits.take(resource, count)?),
+    }
+    Ok(())
+}
 
 impl Path {
     /// The source of the client, by which shares are counted.
@@ -50,15 +114,72 @@ impl Path {
         self.in_handshake.load(Relaxed)
     }
 
-    /// End of the handshake time, which is also the order in which paths came.
-    pub(crate) fn deadline(&self) -> u64 {
-        self.deadline
+    /// Returns the order in which paths came, which is also that in which they give way: the ends of
+    /// their handshake times. A path whose client has asked for its chunks comes last: it does not
+    /// take long by itself, but waits for the server. Any context.
+    pub(crate) fn came(&self) -> u64 {
+        match self.info.lock().name {
+            Some(_) => u64::MAX,
+            None => self.deadline,
+        }
+    }
+
+    /// Counts one more connection, and `queues` bytes of queues. Any context.
+    pub(super) fn take_shares(&self, queues: u64) -> Result<(), Refusal> {
+        let limits = self.session.context().registry().limits();
+        let mut shares = self.shares.lock();
+
+        if shares.closed {
+            return Err(Refusal::RESET);
+        }
+        take_more(&mut shares.cons, limits, Resource::Cons, 1)?;
+        take_more(&mut shares.queues, limits, Resource::Memory, queues)
+            .inspect_err(|_| shares.one_less(0))?;
+        Ok(())
+    }
+
+    /// Gives back what [`Path::take_shares`] took. Any context.
+    pub(super) fn one_less(&self, queues: u64) {
+        self.shares.lock().one_less(queues);
+    }
+
+    /// Returns the shares of its connections; no more are taken. Any context.
+    pub(super) fn end_shares(&self) -> Shares {
+        let closed = Shares {
+            closed: true,
+            ..Shares::default()
+        };
+
+        core::mem::replace(&mut *self.shares.lock(), closed)
+    }
+
+    /// Returns the connections that it has, and the bytes of their queues, as far as they count in
+    /// the totals. Any context.
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        let shares = self.shares.lock();
+        let count = |share: &Option<Charge>| share.as_ref().map_or(0, Charge::count);
+
+        (count(&shares.cons), count(&shares.queues))
+    }
+
+    /// Returns the bytes of queues that it has, and that do not count any more since it gave way.
+    /// Any context.
+    pub(crate) fn leaving(&self) -> u64 {
+        if self.drained.load(Acquire) {
+            0
+        } else {
+            self.leaving.load(Relaxed)
+        }
     }
 
     /// The handshake is over: from now on the path does not give way. Any context.
     pub(super) fn end_handshake(&self) {
         self.in_handshake.store(false, Relaxed);
-        let share = self.handshake.lock().take();
+        let share = {
+            let mut place = self.handshake.lock();
+            place.open = false;
+            place.share.take()
+        };
         drop(share);
     }
 
@@ -67,18 +188,22 @@ impl Path {
     /// this returns. The registry is locked.
     pub(crate) fn give_way(self: &Arc<Self>) {
         let share = {
-            let mut handshake = self.handshake.lock();
-            let share = handshake.take();
-            // With the lock held: the owner checks this after it has ended the handshake.
-            if share.is_some() {
-                self.close(CloseReason::GaveWay);
+            let mut place = self.handshake.lock();
+            if !place.open {
+                return;
             }
-            share
+            place.open = false;
+            // With the lock held: the owner checks this after it has ended the handshake.
+            self.close(CloseReason::GaveWay);
+            place.share.take()
         };
-        let gone = share.is_some();
         drop(share);
+        let shares = self.end_shares();
+        let queues = shares.queues.as_ref().map_or(0, Charge::count);
+        self.leaving.store(queues, Relaxed);
+        drop(shares);
         let session = &self.session;
-        if gone && !session.is_kept() && session.count(|p| !p.is_closing()) == 0 {
+        if !session.is_kept() && session.count(|p| !p.is_closing()) == 0 {
             session.set_share(None);
         }
     }

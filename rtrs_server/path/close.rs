@@ -4,10 +4,7 @@
 //! that the user has, or is about to take.
 
 use kernel::sync::{
-    atomic::{
-        Relaxed,
-        Release, //
-    },
+    atomic::Release,
     Arc, //
 };
 
@@ -65,15 +62,12 @@ impl Path {
 
         // 2. No connection comes any more. Existing ones stop posting, and their clients are told;
         // outstanding work requests are flushed during the next steps.
-        let (eps, domain, shares) = {
+        let (eps, domain) = {
             let mut setup = self.setup.lock();
             setup.closed = true;
-            (
-                core::mem::take(&mut setup.eps),
-                setup.domain.take(),
-                (setup.cons.take(), setup.queues.take()),
-            )
+            (core::mem::take(&mut setup.eps), setup.domain.take())
         };
+        let shares = self.end_shares();
         for ep in active.iter().flat_map(|active| active.endpoints()) {
             ep.disconnect();
         }

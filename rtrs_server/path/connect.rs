@@ -64,16 +64,11 @@ use crate::{
         reject_message,
         Handshake, //
     },
-    limits::{
-        Charge,
-        Limits,
-        Refusal, //
-    },
+    limits::Refusal,
     logic::{
         path_state::CloseReason,
         quota::{
             queue_memory,
-            OverQuota,
             Resource, //
         }, //
     },
@@ -86,6 +81,9 @@ const WRS_INVALIDATE: u32 = 5;
 
 /// The same if keys do not change: data, invalidation of the client's key, answer.
 const WRS_KEEP: u32 = 3;
+
+/// Number of attempts to find room for a connection.
+const MAX_TRIES: u32 = 16;
 
 /// Retries of an unacknowledged request; without limit if the receiver is not ready.
 const RETRY: u8 = 7;
@@ -117,20 +115,6 @@ pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> 
     let all_io = queue_memory(io.send_wr, io.recv_wr).saturating_mul(cons.saturating_sub(1).into());
 
     Ok(queue_memory(service.send_wr, service.recv_wr).saturating_add(all_io))
-}
-
-/// Takes `count` more units of a total.
-fn take_more(
-    share: &mut Option<Charge>,
-    limits: &Arc<Limits>,
-    resource: Resource,
-    count: u64,
-) -> Result<(), OverQuota> {
-    match share {
-        Some(share) => share.more(count)?,
-        None => *share = Some(limits.take(resource, count)?),
-    }
-    Ok(())
 }
 
 impl Path {
@@ -187,12 +171,18 @@ impl Path {
         req: &ConnReq,
         pending: PendingConnection,
     ) -> Result<(), Refusal> {
-        let mut setup = self.setup.lock();
+        let mut tries = MAX_TRIES;
 
-        let size = match self.check(&mut setup, req.cid, &pending) {
-            Ok(size) => size,
-            Err(refusal) => {
-                drop(setup);
+        let (mut setup, size) = loop {
+            let mut setup = self.setup.lock();
+            let refusal = match self.check(&mut setup, req.cid, &pending) {
+                Ok(size) => break (setup, size),
+                Err(refusal) => refusal,
+            };
+            // Neither rejected, nor is room made, with the lock held.
+            drop(setup);
+            tries = tries.saturating_sub(1);
+            if tries == 0 || !self.finds_room(&refusal, req.cid, &pending) {
                 pending.reject(&reject_message(refusal.errno()));
                 return Err(refusal);
             }
@@ -202,7 +192,7 @@ impl Path {
         let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, rdma) {
             Ok(ep) => ep,
             Err((pending, e)) => {
-                setup.one_less(queues);
+                self.one_less(queues);
                 // A connection is neither rejected nor dropped with the lock held.
                 drop(setup);
                 let refusal = Refusal::from(e);
@@ -229,7 +219,7 @@ impl Path {
                 Ok(())
             }
             Err(e) => {
-                setup.one_less(queues);
+                self.one_less(queues);
                 // A connection is never dropped with the lock held.
                 drop(setup);
                 drop(ep);
@@ -262,19 +252,27 @@ impl Path {
             None => setup.domain = Some(Domain::new(device, OWNER)?),
         }
         let size = queue_size(self.session().context().config(), device, cid == 0)?;
-        self.take_shares(setup, &size)?;
+        self.take_shares(queue_memory(size.send_wr, size.recv_wr))?;
         Ok(size)
     }
 
-    /// Counts one more connection, and its queues.
-    fn take_shares(&self, setup: &mut Setup, size: &QpSize) -> Result<(), Refusal> {
-        let limits = self.session().context().registry().limits();
-
-        take_more(&mut setup.cons, limits, Resource::Cons, 1)?;
-        let queues = queue_memory(size.send_wr, size.recv_wr);
-        take_more(&mut setup.queues, limits, Resource::Memory, queues)
-            .inspect_err(|_| setup.one_less(0))?;
-        Ok(())
+    /// Whether others have given way, so that connection `cid`, for which there was `refusal`, may
+    /// be tried again. May sleep.
+    fn finds_room(&self, refusal: &Refusal, cid: u16, pending: &PendingConnection) -> bool {
+        let (Refusal::Quota(over), Some(device)) = (refusal, pending.device()) else {
+            return false;
+        };
+        let Ok(size) = queue_size(self.session().context().config(), device, cid == 0) else {
+            return false;
+        };
+        let amount = match over.resource {
+            Resource::Memory => queue_memory(size.send_wr, size.recv_wr),
+            _ => 1,
+        };
+        let registry = self.session().context().registry();
+        registry
+            .make_room(self.source(), *over, amount, Some(self))
+            .is_ok()
     }
 
     /// Makes the objects of the connection, and the message to accept it with.

@@ -13,7 +13,6 @@ use rtrs_bindings::ib::{
 use rtrs_core::qp_size::RECV_BATCH;
 
 use super::Path;
-use crate::limits::Charge;
 
 /// The table of connections during the handshake.
 pub(super) struct Setup {
@@ -24,10 +23,6 @@ pub(super) struct Setup {
     pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
     /// Receives to post on the service connection, and on each other one.
     pub(super) recvs: (Receives, Receives),
-    /// Share of the connections that exist.
-    pub(super) cons: Option<Charge>,
-    /// Share of the memory for their queues.
-    pub(super) queues: Option<Charge>,
 }
 
 /// Receives of a connection.
@@ -46,18 +41,6 @@ impl Receives {
         Self {
             posted,
             spare: posted.saturating_sub(counted_on),
-        }
-    }
-}
-
-impl Setup {
-    /// Gives back the shares of a connection that failed after it was counted with `queues` bytes.
-    pub(super) fn one_less(&mut self, queues: u64) {
-        if let Some(cons) = &mut self.cons {
-            cons.fewer(1);
-        }
-        if let Some(share) = &mut self.queues {
-            share.fewer(queues);
         }
     }
 }

@@ -33,10 +33,11 @@ const TICK: Duration = Duration::from_millis(2);
 /// These clients send nothing.
 const QUEUES: QueueSize = QueueSize { send: 1, recv: 1 };
 
-/// Number of connections that a client announces.
-const CONS: u16 = 3;
+/// Number of connections that a client announces by default. With another number it makes all but
+/// one of them.
+pub const CONS: u16 = 3;
 
-/// Number of connections that a client makes, in turn; `None` is one that is accepted and never
+/// Number of connections that a client makes by default, in turn; `None` is one that is accepted and never
 /// confirmed.
 const PATTERN: [Option<u16>; 8] = [
     Some(1),
@@ -66,6 +67,8 @@ pub struct Job {
     pub count: u64,
     /// Source address of the first client, if it matters.
     pub from: Option<Ipv4Addr>,
+    /// Number of connections that a client announces.
+    pub cons: u16,
     /// Number of source addresses, from that one on, that are used in turn.
     pub sources: u32,
     /// Number of clients that begin at a time.
@@ -187,14 +190,17 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
             path: [0; 16],
             attempt: 1,
             first: true,
-            cons: CONS,
+            cons: job.cons,
             keeps_keys: false,
             path_wait: PathWait::Unsaid,
             from: None,
         };
         rng.fill_bytes(&mut who.session);
         rng.fill_bytes(&mut who.path);
-        let how = PATTERN.get(n as usize % PATTERN.len()).copied().flatten();
+        let how = match job.cons {
+            CONS => PATTERN.get(n as usize % PATTERN.len()).copied().flatten(),
+            cons => Some(cons.saturating_sub(1)),
+        };
         for cid in 0..how.unwrap_or(1) {
             let msg = who.request(cid);
             begin(

@@ -251,6 +251,10 @@ struct HalfOpenArgs {
     #[arg(long)]
     from: Option<Ipv4Addr>,
 
+    /// How many connections each announces
+    #[arg(long, default_value_t = half_open::CONS)]
+    cons: u16,
+
     /// Milliseconds between two that do not begin at the same time
     #[arg(long, default_value_t = 0)]
     pause: u64,
@@ -396,6 +400,7 @@ fn run(role: Role) -> Result<bool> {
                 seed: args.seed,
                 count: args.count,
                 from: args.from,
+                cons: args.cons,
                 sources: args.sources,
                 pause: Duration::from_millis(args.pause),
                 workers: args.workers,

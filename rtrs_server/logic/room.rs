@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who gives up memory, connections, or a session that is only kept, for a newcomer.
+
+use super::source::Source;
+
+/// What one member of a crowd has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stake<T> {
+    /// Where it comes from.
+    pub source: Source,
+    /// When it came.
+    pub came: u64,
+    /// What it has, and gives up if it gives way.
+    pub amount: u64,
+    /// It counts for its source, but does not give way.
+    pub stays: bool,
+    /// It gives way, by [`choose`].
+    pub goes: bool,
+    /// Who it is.
+    pub who: T,
+}
+
+/// For whom room is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The source of the newcomer.
+    pub source: Source,
+    /// How much it needs that is not free.
+    pub missing: u64,
+    /// Members that came before take too long.
+    pub late: u64,
+    /// A source that has no more than this keeps it.
+    pub least: u64,
+}
+
+/// Marks the members of `crowd` that give way. Returns whether that is enough; if not, nobody has
+/// to give way, whatever the marks say.
+///
+/// Members that take too long go first, the earliest first. Then it is, again and again, the first
+/// member of the source that has most by then, provided that source has more than the newcomer's
+/// own. So one host cannot keep others out by what it has, nor displace those that have less.
+/// Members of the newcomer's source never go: clients of one host that find no room would end each
+/// other, and none would get in.
+///
+/// Changes the order. The time this takes grows with the number of members, times that of members
+/// that give way.
+pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
+    sort(crowd);
+
+    let mine = crowd.iter().filter(|one| one.source == need.source);
+    let floor = need.least.max(sum(mine));
+    let mut freed = 0u64;
+    while freed < need.missing {
+        let next = slowest(crowd, need).or_else(|| first_of_largest(crowd, need.source, floor));
+        let Some(one) = next.and_then(|index| crowd.get_mut(index)) else {
+            return false;
+        };
+        one.goes = true;
+        freed = freed.saturating_add(one.amount);
+    }
+    true
+}
+
+/// Sorts by source, and then by time. The sort of the core library can panic.
+fn sort<T>(crowd: &mut [Stake<T>]) {
+    let mut gap = crowd.len() / 2;
+
+    while gap != 0 {
+        for index in gap..crowd.len() {
+            let mut at = index;
+            while let Some(before) = at.checked_sub(gap) {
+                let key = |index: usize| crowd.get(index).map(|one| (one.source, one.came));
+                if key(before) <= key(at) {
+                    break;
+                }
+                crowd.swap(before, at);
+                at = before;
+            }
+        }
+        gap /= 2;
+    }
+}
+
+fn may_go<T>(one: &Stake<T>) -> bool {
+    !one.stays && !one.goes && one.amount != 0
+}
+
+fn sum<'a, T: 'a>(members: impl Iterator<Item = &'a Stake<T>>) -> u64 {
+    members
+        .filter(|one| !one.goes)
+        .fold(0, |sum, one| sum.saturating_add(one.amount))
+}
+
+/// Returns the index of the member that takes too long for the longest time.
+fn slowest<T>(crowd: &[Stake<T>], need: &Need) -> Option<usize> {
+    let members = crowd.iter().enumerate();
+    members
+        .filter(|(_, one)| may_go(one) && one.came < need.late && one.source != need.source)
+        .min_by_key(|(_, one)| one.came)
+        .map(|(index, _)| index)
+}
+
+/// Returns the index of the first member that may go, of the source that has most and more than
+/// `floor`. `crowd` is in order.
+fn first_of_largest<T>(crowd: &[Stake<T>], newcomer: Source, floor: u64) -> Option<usize> {
+    // The largest amount, when the first of its members came, and its index.
+    let mut worst: Option<(u64, u64, usize)> = None;
+    let mut at = 0usize;
+
+    for group in crowd.chunk_by(|a, b| a.source == b.source) {
+        let amount = sum(group.iter());
+        let others = group.first().is_some_and(|one| one.source != newcomer);
+        let first = group.iter().enumerate().find(|(_, one)| may_go(one));
+        if let Some((index, one)) = first.filter(|_| others && amount > floor) {
+            if worst
+                .is_none_or(|(most, since, _)| amount > most || amount == most && one.came < since)
+            {
+                worst = Some((amount, one.came, at.saturating_add(index)));
+            }
+        }
+        at = at.saturating_add(group.len());
+    }
+    worst.map(|(.., index)| index)
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who gives up memory, connections, or a session that is only kept.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+use rtrs_core::addr::Addr;
+use rtrs_server_logic::logic::{
+    room::{choose, Need, Stake},
+    source::{Prefixes, Source},
+};
+
+fn v4(host: u32) -> Source {
+    Source::new(
+        Some(Addr::V4(host.to_be_bytes())),
+        Prefixes { v4: 32, v6: 64 },
+    )
+}
+
+/// A member from `host`, which came at `came`.
+fn stake(host: u32, came: u64, amount: u64) -> Stake<(u32, u64)> {
+    Stake {
+        source: v4(host),
+        came,
+        amount,
+        stays: false,
+        goes: false,
+        who: (host, came),
+    }
+}
+
+fn need(host: u32, missing: u64) -> Need {
+    Need {
+        source: v4(host),
+        missing,
+        late: 0,
+        least: 0,
+    }
+}
+
+/// Who gives way, in the order of hosts and times; `None` if that is not enough.
+fn gone(mut crowd: Vec<Stake<(u32, u64)>>, need: &Need) -> Option<Vec<(u32, u64)>> {
+    choose(&mut crowd, need).then(|| crowd.iter().filter(|s| s.goes).map(|s| s.who).collect())
+}
+
+#[test]
+fn who_has_most_gives_way() {
+    // Two hosts have everything by a few large paths, and others little.
+    let crowd = vec![
+        stake(1, 10, 400),
+        stake(1, 20, 100),
+        stake(2, 5, 450),
+        stake(3, 1, 30),
+        stake(4, 2, 30),
+    ];
+    assert_eq!(gone(crowd.clone(), &need(9, 0)), Some(vec![]));
+    assert_eq!(gone(crowd.clone(), &need(9, 1)), Some(vec![(1, 10)]));
+    // The first source has less than the second then.
+    let more = Some(vec![(1, 10), (2, 5)]);
+    assert_eq!(gone(crowd.clone(), &need(9, 401)), more);
+    assert_eq!(gone(crowd.clone(), &need(3, 850)), more);
+    // Nobody has to go if it does not help.
+    assert_eq!(gone(crowd.clone(), &need(9, 1011)), None);
+    // A source that has most gets nothing of others.
+    assert_eq!(gone(crowd.clone(), &need(1, 1)), None);
+    assert_eq!(gone(crowd, &need(2, 1)), Some(vec![(1, 10)]));
+    assert_eq!(gone(vec![], &need(1, 1)), None);
+}
+
+#[test]
+fn who_takes_long_goes_first() {
+    let crowd = vec![stake(1, 90, 500), stake(2, 10, 3), stake(3, 9, 2)];
+    let late = |missing| Need {
+        late: 50,
+        ..need(9, missing)
+    };
+    assert_eq!(gone(crowd.clone(), &late(1)), Some(vec![(3, 9)]));
+    assert_eq!(gone(crowd.clone(), &late(5)), Some(vec![(2, 10), (3, 9)]));
+    let all = Some(vec![(1, 90), (2, 10), (3, 9)]);
+    assert_eq!(gone(crowd, &late(6)), all);
+    // Nobody ends others of its own host.
+    let own = vec![stake(9, 1, 5), stake(9, 90, 5)];
+    assert_eq!(gone(own, &late(1)), None);
+    // One that waits for the server does not take long.
+    let waits = vec![stake(1, u64::MAX, 5), stake(2, 60, 5), stake(2, 61, 5)];
+    assert_eq!(gone(waits, &late(1)), Some(vec![(2, 60)]));
+}
+
+/// Sessions: of four hosts that have all, and of one with 64.
+fn sessions(live: bool) -> Vec<Stake<(u32, u64)>> {
+    let mut all: Vec<_> = (0..64).map(|n| stake(7, n, 1)).collect();
+    all.extend((64..1024).map(|n| stake(1 + n as u32 % 4, n, 1)));
+    all.iter_mut().for_each(|s| s.stays = live);
+    all
+}
+
+#[test]
+fn a_kept_session_of_a_large_source_ends() {
+    let room = |host| Need {
+        least: 64,
+        ..need(host, 1)
+    };
+    // The oldest of all is that of the small host.
+    assert_eq!(gone(sessions(false), &room(9)), Some(vec![(1, 64)]));
+    assert_eq!(gone(sessions(false), &room(7)), Some(vec![(1, 64)]));
+    assert_eq!(gone(sessions(false), &room(1)), None);
+    // No session ends that has a path.
+    assert_eq!(gone(sessions(true), &room(9)), None);
+    let mut one = sessions(true);
+    one[500].stays = false;
+    let who = one[500].who;
+    assert_eq!(gone(one, &room(9)), Some(vec![who]));
+    // A host with 64 keeps them all, even if nobody has more.
+    let honest = |n: u64| (0..n).map(|came| stake(7, came, 1)).collect();
+    assert_eq!(gone(honest(64), &room(9)), None);
+    assert_eq!(gone(honest(65), &room(9)), Some(vec![(7, 0)]));
+}
+
+proptest! {
+    #[test]
+    fn nobody_gives_way_in_vain(
+        items in proptest::collection::vec((0u32..5, 0u64..100, 0u64..20, any::<bool>()), 0..40),
+        newcomer in 0u32..6, missing in 0u64..200, late in 0u64..50, least in 0u64..30,
+    ) {
+        let crowd: Vec<_> = items
+            .iter()
+            .map(|&(host, came, amount, stays)| Stake { stays, ..stake(host, came, amount) })
+            .collect();
+        let of = |host| crowd.iter().filter(|s| s.who.0 == host).map(|s| s.amount).sum::<u64>();
+        let mut chosen = crowd.clone();
+        let need = Need { late, least, ..need(newcomer, missing) };
+        let enough = choose(&mut chosen, &need);
+        let goes: Vec<_> = chosen.iter().filter(|s| s.goes).collect();
+        let freed: u64 = goes.iter().map(|s| s.amount).sum();
+        prop_assert!(!enough || freed >= missing);
+        // The last one was needed, whichever it was.
+        if let Some(most) = goes.iter().map(|s| s.amount).max().filter(|_| enough) {
+            prop_assert!(freed < missing + most);
+        }
+        for s in goes {
+            prop_assert!(!s.stays && s.amount != 0 && s.who.0 != newcomer);
+            if s.came >= late {
+                prop_assert!(of(s.who.0) > of(newcomer).max(least));
+            }
+        }
+    }
+}
