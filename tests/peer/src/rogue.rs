@@ -3,6 +3,7 @@
 //! A server that really serves, except for what its plan says. The client under test has to survive
 //! it, and to do its IO over another path.
 
+mod answer;
 mod plan;
 
 use std::{
@@ -18,15 +19,15 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use answer::{read_desc, Request};
 pub use plan::NAMED;
-use plan::{Answer, DataTo, InfoHow, InvalKey, Memory, Plan, Say};
+use plan::{InfoHow, Memory, Plan, Say};
 
 use crate::{
     client::proto,
-    fuzz::script::Mutation,
     proto::{
-        errno::ENXIO, ConnAccept, ConnReject, ConnReq, Geometry, Imm, InfoReq, InfoRsp, IoErrno,
-        ReadMsg, RejectErrno, RkeyRsp, SgDesc,
+        errno::ENXIO, ConnAccept, ConnReject, ConnReq, Geometry, Imm, InfoReq, InfoRsp,
+        RejectErrno, SgDesc,
     },
     verbs::{Channel, Completion, Domain, Event, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
@@ -494,137 +495,4 @@ impl Rogue<'_> {
             _ => Ok(()),
         }
     }
-
-    fn say(
-        &mut self,
-        uuid: [u8; 16],
-        cid: u16,
-        request: Option<&Request>,
-        say: &Say,
-    ) -> Result<()> {
-        let Some(path) = self.paths.get_mut(&uuid) else {
-            return Ok(());
-        };
-        if path.mute {
-            return Ok(());
-        }
-        match say {
-            Say::Mute => {
-                path.mute = path.plan.mute;
-                Ok(())
-            }
-            Say::Times(n, say) => {
-                for _ in 0..*n {
-                    self.say(uuid, cid, request, say)?;
-                }
-                Ok(())
-            }
-            Say::Leave(con) => {
-                self.leave(uuid, cid + con);
-                Ok(())
-            }
-            Say::Value(con, imm) => {
-                let op = Send::WriteImm(Remote::default(), *imm);
-                self.post(uuid, cid + con, op, &[])
-            }
-            Say::MsgImm(con, imm, len) => {
-                self.post(uuid, cid + con, Send::MsgImm(*imm), &vec![0; *len])
-            }
-            Say::Msg(con, len) => self.post(uuid, cid + con, Send::Msg, &vec![0; *len]),
-            Say::Inval(con, key) => {
-                let right = request.and_then(|r| r.read).map_or(0, |d| d.rkey);
-                let key = match key {
-                    InvalKey::Right => right,
-                    InvalKey::Xor(bits) => right ^ bits,
-                    InvalKey::Raw(key) => *key,
-                };
-                self.post(uuid, cid + con, Send::MsgInv(key), &[])
-            }
-            Say::Data(to) => match request.and_then(|r| r.read) {
-                Some(desc) => self.data(uuid, cid, desc, *to),
-                None => Ok(()),
-            },
-            Say::Right => {
-                if let Some(desc) = request.and_then(|r| r.read) {
-                    self.data(uuid, cid, desc, DataTo::Len(0))?;
-                }
-                self.answered += 1;
-                self.answer(uuid, cid, request, &Answer::default())
-            }
-            Say::Answer(answer) => self.answer(uuid, cid, request, answer),
-        }
-    }
-
-    /// Sends zeros for a read.
-    fn data(&mut self, uuid: [u8; 16], cid: u16, desc: SgDesc, to: DataTo) -> Result<()> {
-        let mut len = desc.len;
-        let mut at = Remote {
-            addr: desc.addr,
-            rkey: desc.rkey,
-        };
-        match to {
-            DataTo::Len(more) => len = len.saturating_add_signed(more),
-            DataTo::Off(off) => at.addr = at.addr.wrapping_add_signed(off),
-            DataTo::Key(bits) => at.rkey ^= bits,
-        }
-        let len = (len as usize).min(TX_SIZE / 2);
-        self.post(uuid, cid, Send::Write(at), &vec![0; len])
-    }
-
-    fn answer(
-        &mut self,
-        uuid: [u8; 16],
-        cid: u16,
-        request: Option<&Request>,
-        answer: &Answer,
-    ) -> Result<()> {
-        let Some(path) = self.paths.get(&uuid) else {
-            return Ok(());
-        };
-        let buf_id = request.map_or(0, |r| r.buf_id);
-        let errno = match request {
-            Some(request) if request.read.is_some() && answer.errno == 0 => READ_ERRNO,
-            _ => answer.errno,
-        };
-        let errno = IoErrno::from_kernel(-(errno as i32));
-        let imm = Imm::IoRsp {
-            msg_id: (u32::from(buf_id) ^ answer.id) & 0x7_ffff,
-            errno,
-            inval: answer.inval,
-        };
-        let imm = imm.encode().map_err(proto)?;
-        if answer.by_write {
-            let op = Send::WriteImm(Remote::default(), imm);
-            return self.post(uuid, cid + answer.con, op, &[]);
-        }
-        let rsp = RkeyRsp {
-            buf_id,
-            rkey: path.chunks.remote(0)?.rkey,
-        };
-        let mut msg = rsp.to_bytes().to_vec();
-        if answer.id != 0 {
-            // The message agrees with the value.
-            let id = u64::from(u32::from(buf_id) ^ answer.id);
-            Mutation::Set(2, 2, id).apply(&mut msg);
-        }
-        for mutation in &answer.body {
-            mutation.apply(&mut msg);
-        }
-        self.post(uuid, cid + answer.con, Send::MsgImm(imm), &msg)
-    }
-}
-
-/// The parts of a request that a rogue uses.
-struct Request {
-    buf_id: u16,
-    /// Destination of the data.
-    read: Option<SgDesc>,
-}
-
-fn read_desc(chunks: &Mr, at: usize) -> Result<Option<SgDesc>> {
-    let len = ReadMsg::MAX_SIZE.min(chunks.len().saturating_sub(at));
-    let msg = chunks.read(at, len)?;
-    Ok(ReadMsg::parse(&msg)
-        .ok()
-        .and_then(|read| read.dest.map(|dest| dest.desc)))
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers to requests, right and wrong ones, as a plan says.
+
+use anyhow::Result;
+
+use super::{
+    plan::{Answer, DataTo, InvalKey, Say},
+    Rogue, READ_ERRNO, TX_SIZE,
+};
+use crate::{
+    client::proto,
+    fuzz::script::Mutation,
+    proto::{Imm, IoErrno, ReadMsg, RkeyRsp, SgDesc},
+    verbs::{Mr, Remote, Send},
+};
+
+/// The parts of a request that a rogue uses.
+pub(super) struct Request {
+    pub(super) buf_id: u16,
+    /// Destination of the data.
+    pub(super) read: Option<SgDesc>,
+}
+
+/// Returns the destination of the data, if the message at `at` bytes is a read with data.
+pub(super) fn read_desc(chunks: &Mr, at: usize) -> Result<Option<SgDesc>> {
+    let len = ReadMsg::MAX_SIZE.min(chunks.len().saturating_sub(at));
+    let msg = chunks.read(at, len)?;
+    Ok(ReadMsg::parse(&msg)
+        .ok()
+        .and_then(|read| read.dest.map(|dest| dest.desc)))
+}
+
+impl Rogue<'_> {
+    /// Does what the plan says about a request.
+    pub(super) fn say(
+        &mut self,
+        uuid: [u8; 16],
+        cid: u16,
+        request: Option<&Request>,
+        say: &Say,
+    ) -> Result<()> {
+        let Some(path) = self.paths.get_mut(&uuid) else {
+            return Ok(());
+        };
+        if path.mute {
+            return Ok(());
+        }
+        match say {
+            Say::Mute => {
+                path.mute = path.plan.mute;
+                Ok(())
+            }
+            Say::Times(n, say) => {
+                for _ in 0..*n {
+                    self.say(uuid, cid, request, say)?;
+                }
+                Ok(())
+            }
+            Say::Leave(con) => {
+                self.leave(uuid, cid + con);
+                Ok(())
+            }
+            Say::Value(con, imm) => {
+                let op = Send::WriteImm(Remote::default(), *imm);
+                self.post(uuid, cid + con, op, &[])
+            }
+            Say::MsgImm(con, imm, len) => {
+                self.post(uuid, cid + con, Send::MsgImm(*imm), &vec![0; *len])
+            }
+            Say::Msg(con, len) => self.post(uuid, cid + con, Send::Msg, &vec![0; *len]),
+            Say::Inval(con, key) => {
+                let right = request.and_then(|r| r.read).map_or(0, |d| d.rkey);
+                let key = match key {
+                    InvalKey::Right => right,
+                    InvalKey::Xor(bits) => right ^ bits,
+                    InvalKey::Raw(key) => *key,
+                };
+                self.post(uuid, cid + con, Send::MsgInv(key), &[])
+            }
+            Say::Data(to) => match request.and_then(|r| r.read) {
+                Some(desc) => self.data(uuid, cid, desc, *to),
+                None => Ok(()),
+            },
+            Say::Right => {
+                if let Some(desc) = request.and_then(|r| r.read) {
+                    self.data(uuid, cid, desc, DataTo::Len(0))?;
+                }
+                self.answered += 1;
+                self.answer(uuid, cid, request, &Answer::default())
+            }
+            Say::Answer(answer) => self.answer(uuid, cid, request, answer),
+        }
+    }
+
+    /// Sends zeros for a read.
+    fn data(&mut self, uuid: [u8; 16], cid: u16, desc: SgDesc, to: DataTo) -> Result<()> {
+        let mut len = desc.len;
+        let mut at = Remote {
+            addr: desc.addr,
+            rkey: desc.rkey,
+        };
+        match to {
+            DataTo::Len(more) => len = len.saturating_add_signed(more),
+            DataTo::Off(off) => at.addr = at.addr.wrapping_add_signed(off),
+            DataTo::Key(bits) => at.rkey ^= bits,
+        }
+        let len = (len as usize).min(TX_SIZE / 2);
+        self.post(uuid, cid, Send::Write(at), &vec![0; len])
+    }
+
+    fn answer(
+        &mut self,
+        uuid: [u8; 16],
+        cid: u16,
+        request: Option<&Request>,
+        answer: &Answer,
+    ) -> Result<()> {
+        let Some(path) = self.paths.get(&uuid) else {
+            return Ok(());
+        };
+        let buf_id = request.map_or(0, |r| r.buf_id);
+        let errno = match request {
+            Some(request) if request.read.is_some() && answer.errno == 0 => READ_ERRNO,
+            _ => answer.errno,
+        };
+        let errno = IoErrno::from_kernel(-(errno as i32));
+        let imm = Imm::IoRsp {
+            msg_id: (u32::from(buf_id) ^ answer.id) & 0x7_ffff,
+            errno,
+            inval: answer.inval,
+        };
+        let imm = imm.encode().map_err(proto)?;
+        if answer.by_write {
+            let op = Send::WriteImm(Remote::default(), imm);
+            return self.post(uuid, cid + answer.con, op, &[]);
+        }
+        let rsp = RkeyRsp {
+            buf_id,
+            rkey: path.chunks.remote(0)?.rkey,
+        };
+        let mut msg = rsp.to_bytes().to_vec();
+        if answer.id != 0 {
+            // The message agrees with the value.
+            let id = u64::from(u32::from(buf_id) ^ answer.id);
+            Mutation::Set(2, 2, id).apply(&mut msg);
+        }
+        for mutation in &answer.body {
+            mutation.apply(&mut msg);
+        }
+        self.post(uuid, cid + answer.con, Send::MsgImm(imm), &msg)
+    }
+}
