@@ -147,18 +147,18 @@ impl Session {
 
     /// The session's limits.
     pub fn limits(&self) -> Option<Limits> {
-        self.0.session().limits()
+        self.0.session.limits()
     }
 
     /// Whether at least one path is connected.
     pub fn is_connected(&self) -> bool {
-        self.0.session().is_connected()
+        self.0.session.is_connected()
     }
 
     /// Whether requests fail at once, because there is no path or the session is being closed.
     /// False while there is no path but requests still wait for one.
     pub fn is_failing(&self) -> bool {
-        self.0.session().is_failing()
+        self.0.session.is_failing()
     }
 
     /// Takes a permit. With [`Wait::Yes`] it may sleep.
@@ -167,7 +167,7 @@ impl Session {
         // CAST: Less than the queue depth.
         let id = id as u16;
         Some(Permit {
-            permits: self.0.permits().clone(),
+            permits: self.0.permits.clone(),
             id,
         })
     }
@@ -177,7 +177,7 @@ impl Session {
     ///
     /// If no task polls a queue, it is checked once in a jiffy.
     pub fn poll(&self, queue: u16) -> u32 {
-        self.0.session().poll(queue)
+        self.0.session.poll(queue)
     }
 
     /// Sends a request with a user message and all of its data. [`Request::complete`] is called
@@ -229,6 +229,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        client::close(self.0.session());
+        client::close(&self.0.session);
     }
 }

@@ -111,7 +111,7 @@ pub(crate) struct RtrsCltSess {
 
 impl RtrsCltSess {
     fn new(ready: Ready, pdu_sz: usize) -> Result<KBox<Self>> {
-        let depth = ready.permits().len();
+        let depth = ready.permits.len();
         let stride = size_of::<RtrsPermit>()
             .checked_add(pdu_sz)
             .and_then(|n| n.checked_next_multiple_of(size_of::<u64>()))
@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_close(sess: *mut RtrsCltSess) {
     // SAFETY: By the safety requirements of this function, `sess` comes from `KBox::into_raw()` in
     // `rtrs_clt_open()`, and is not used afterwards.
     let sess = unsafe { KBox::from_raw(sess) };
-    client::close(sess.ready.session());
+    client::close(&sess.ready.session);
 }
 
 /// Takes a permit. Returns null if there is none. Any context without `wait`, else process context.
@@ -399,7 +399,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
     index: c_uint,
 ) -> c_int {
     // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
-    let session = unsafe { (*sess).ready.session() };
+    let session = unsafe { &(*sess).ready.session };
     let Some(queue) = index.checked_rem(u32::from(session.poll_cons())) else {
         return 0;
     };
@@ -422,7 +422,7 @@ pub(crate) unsafe extern "C" fn rtrs_clt_query(
     attr: *mut RtrsAttrs,
 ) -> c_int {
     // SAFETY: By the safety requirements of this function, `sess` is a session that is open.
-    let session = unsafe { (*sess).ready.session() };
+    let session = unsafe { &(*sess).ready.session };
     // A caller that asks has the session. It must not get link events before.
     session.hand_over();
     match session.limits() {

@@ -167,7 +167,7 @@ impl Severed {
 
 impl LinkCore {
     fn new(path: Arc<Path>, number: u32) -> Result<Arc<Self>> {
-        let cons = path.session().cons();
+        let cons = path.session.cons;
         Ok(Arc::new(
             Self {
                 number,

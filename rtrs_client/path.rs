@@ -165,16 +165,17 @@ struct Owner {
 /// A path.
 #[pin_data]
 pub(crate) struct Path {
-    session: Arc<Session>,
-    uuid: Uuid,
+    pub(crate) session: Arc<Session>,
+    pub(crate) uuid: Uuid,
     src: Option<SockAddr>,
-    dst: SockAddr,
+    pub(crate) dst: SockAddr,
     active: RcuCell<KBox<Link>>,
     /// End of its trial, during which it is a last resort, in monotonic nanoseconds; 0 if it is not
     /// on trial. Set by the owner task when the path comes up, cleared by `tick` and when the path
     /// goes down.
     trial_end_ns: Atomic<u64>,
-    stats: Stats,
+    /// The path's statistics.
+    pub(crate) stats: Stats,
     /// The name of the directory: `<src>@<dst>` at the time when it was made.
     name: SetOnce<CString>,
     #[pin]
@@ -230,7 +231,7 @@ impl_work_item! {
 
 impl<const ID: u64> DelayedOn<ID> for Path {
     fn queue(&self) -> &Queue {
-        self.session.queue()
+        &self.session.queue
     }
 }
 
@@ -281,20 +282,8 @@ impl Path {
         )
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    pub(crate) fn uuid(&self) -> &Uuid {
-        &self.uuid
-    }
-
     pub(crate) fn src(&self) -> Option<&SockAddr> {
         self.src.as_ref()
-    }
-
-    pub(crate) fn dst(&self) -> &SockAddr {
-        &self.dst
     }
 
     /// The source address in use, or the requested one; `None` if there is none yet.
@@ -366,12 +355,6 @@ impl Path {
         self.name.as_ref().map_or(c"", |name| name)
     }
 
-    /// The path's statistics.
-    #[inline]
-    pub(crate) fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
     /// Average latency of requests in nanoseconds, 0 if not known. Heartbeats are used while there
     /// are no requests.
     pub(crate) fn latency(&self) -> u64 {
@@ -411,7 +394,7 @@ impl Path {
     }
 
     fn wake_owner(self: &Arc<Self>) {
-        self.work.enqueue(self.session.queue(), self);
+        self.work.enqueue(&self.session.queue, self);
     }
 
     /// Makes the path's directory, when its name is known.

@@ -175,13 +175,16 @@ struct Negotiated {
 /// A session.
 #[pin_data]
 pub(crate) struct Session {
-    queue: Queue,
+    /// The queue of the owner tasks.
+    pub(crate) queue: Queue,
     /// For calls to the user, which may take long.
     event_queue: Queue,
-    rdma: Consumer,
+    /// The RDMA consumer, for connections.
+    pub(crate) rdma: Consumer,
     options: Options,
-    uuid: Uuid,
-    cons: Cons,
+    pub(crate) uuid: Uuid,
+    /// Connections of each path.
+    pub(crate) cons: Cons,
     max_reconnect_attempts: Atomic<i32>,
     policy: Atomic<u32>,
     /// Changes when the server has forgotten the session: older requests are not sent after that
@@ -195,8 +198,10 @@ pub(crate) struct Session {
     restart: Option<Arc<Restart>>,
     /// Writes that were answered on paths that are gone. Changed with `paths_lock` held.
     written_by_gone: Atomic<u64>,
-    settings: Settings,
-    unanswered: InARow,
+    /// How fast failures are noticed.
+    pub(crate) settings: Settings,
+    /// Number of links in a row that were given up without an answer.
+    pub(crate) unanswered: InARow,
     polled: Polled,
     negotiated: SetOnce<Negotiated>,
     paths: RcuCell<Arc<PathSet>>,
@@ -339,22 +344,8 @@ impl Session {
         )
     }
 
-    /// The queue of the owner tasks.
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
     pub(crate) fn name(&self) -> &SessionName {
         &self.options.name
-    }
-
-    pub(crate) fn uuid(&self) -> &Uuid {
-        &self.uuid
-    }
-
-    /// Connections of each path.
-    pub(crate) fn cons(&self) -> Cons {
-        self.cons
     }
 
     /// The permits, once a server has told the queue depth.
@@ -385,27 +376,12 @@ impl Session {
         self.max_reconnect_attempts.store(attempts, Relaxed);
     }
 
-    /// How fast failures are noticed.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     pub(crate) fn policy(&self) -> Policy {
         Policy::from_number(self.policy.load(Relaxed)).unwrap_or(Policy::MinInflight)
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.number(), Relaxed);
-    }
-
-    /// Number of links in a row that were given up without an answer.
-    pub(crate) fn unanswered(&self) -> &InARow {
-        &self.unanswered
-    }
-
-    /// The RDMA consumer, for connections.
-    pub(crate) fn rdma(&self) -> &Consumer {
-        &self.rdma
     }
 
     /// The limits, once a server has told them.

@@ -59,24 +59,24 @@ attributes! {
         "add_path" => rw_self(show_add_path, store_add_path),
         "state" => ro(|session, out| Ok(writeln!(out, "{}", session.health())?)),
         "heartbeat_interval_ms" => rw(
-            |session, out| show_tunable(out, &session.settings().heartbeat_interval_ms),
-            |session, buf| store_tunable(buf, &session.settings().heartbeat_interval_ms),
+            |session, out| show_tunable(out, &session.settings.heartbeat_interval_ms),
+            |session, buf| store_tunable(buf, &session.settings.heartbeat_interval_ms),
         ),
         "heartbeat_limit" => rw(
-            |session, out| show_tunable(out, &session.settings().heartbeat_limit),
-            |session, buf| store_tunable(buf, &session.settings().heartbeat_limit),
+            |session, out| show_tunable(out, &session.settings.heartbeat_limit),
+            |session, buf| store_tunable(buf, &session.settings.heartbeat_limit),
         ),
         "silent_path_ms" => rw_self(
-            |session, out| show_tunable(out, &session.settings().silent_path_ms),
+            |session, out| show_tunable(out, &session.settings.silent_path_ms),
             store_silent_path,
         ),
         "request_timeout_ms" => rw(
-            |session, out| show_tunable(out, &session.settings().request_timeout_ms),
-            |session, buf| store_tunable(buf, &session.settings().request_timeout_ms),
+            |session, out| show_tunable(out, &session.settings.request_timeout_ms),
+            |session, buf| store_tunable(buf, &session.settings.request_timeout_ms),
         ),
         "ack_timeout" => rw(
-            |session, out| show_tunable(out, &session.settings().ack_timeout),
-            |session, buf| store_tunable(buf, &session.settings().ack_timeout),
+            |session, out| show_tunable(out, &session.settings.ack_timeout),
+            |session, buf| store_tunable(buf, &session.settings.ack_timeout),
         ),
         "fast_io_fail_tmo" => rw_self(show_fail_after, store_fail_after),
     };
@@ -87,7 +87,7 @@ attributes! {
         "dst_addr" => ro(|path, out| show_addr(out, path.dst_addr())),
         "hca_name" => ro(show_hca_name),
         "hca_port" => ro(show_hca_port),
-        "cur_latency" => ro(|path, out| show_ns(out, path.stats().heartbeat_ns())),
+        "cur_latency" => ro(|path, out| show_ns(out, path.stats.heartbeat_ns())),
         "request_latency" => ro(|path, out| show_ns(out, path.latency())),
         "reconnect" => rw_self(show_reconnect, store_reconnect),
         "disconnect" => rw_self(show_disconnect, store_disconnect),
@@ -96,39 +96,39 @@ attributes! {
     /// Writing `0`, as documented, or `1`, as the C modules want it, resets the contents of a file.
     static STATS_FILES: [Path] in "stats" = {
         "rdma" => rw(
-            |path, out| path.stats().show_rdma(path.inflight(), out),
+            |path, out| path.stats.show_rdma(path.inflight(), out),
             |path, buf| reset(path, buf, Stats::reset_rdma),
         ),
         "reconnects" => rw(
-            |path, out| path.stats().show_reconnects(out),
+            |path, out| path.stats.show_reconnects(out),
             |path, buf| reset(path, buf, Stats::reset_reconnects),
         ),
         "cpu_migration" => rw(
-            |path, out| path.stats().show_migration(out),
+            |path, out| path.stats.show_migration(out),
             |path, buf| reset(path, buf, Stats::reset_migration),
         ),
         "cpu_migration_from" => rw(
-            |path, out| path.stats().show_migration_from(out),
+            |path, out| path.stats.show_migration_from(out),
             |path, buf| reset(path, buf, Stats::reset_migration),
         ),
         "cpu_migration_to" => rw(
-            |path, out| path.stats().show_migration_to(out),
+            |path, out| path.stats.show_migration_to(out),
             |path, buf| reset(path, buf, Stats::reset_migration),
         ),
         "sg_entries" => rw(
-            |path, out| path.stats().show_sg(out),
+            |path, out| path.stats.show_sg(out),
             |path, buf| reset(path, buf, Stats::reset_sg),
         ),
         "rdma_lat" => rw(
-            |path, out| path.stats().show_ms(out),
+            |path, out| path.stats.show_ms(out),
             |path, buf| reset(path, buf, Stats::reset_latency),
         ),
         "rdma_lat_us" => rw(
-            |path, out| path.stats().show_us(out),
+            |path, out| path.stats.show_us(out),
             |path, buf| reset(path, buf, Stats::reset_latency),
         ),
         "wc_completion" => rw(
-            |path, out| path.stats().show_completions(out),
+            |path, out| path.stats.show_completions(out),
             |path, buf| reset(path, buf, |stats| stats.polls.reset()),
         ),
         "reset_all" => rw(
@@ -190,7 +190,7 @@ impl PathFiles {
 
 fn reset(path: &Path, buf: &[u8], what: fn(&Stats)) -> Result {
     expect_reset(buf)?;
-    what(path.stats());
+    what(&path.stats);
     Ok(())
 }
 
@@ -234,7 +234,7 @@ fn store_tunable(buf: &[u8], tunable: &Tunable) -> Result {
 }
 
 fn store_silent_path(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
-    store_tunable(buf, &session.settings().silent_path_ms)?;
+    store_tunable(buf, &session.settings.silent_path_ms)?;
     session.restart_watch();
     Ok(())
 }
@@ -335,7 +335,7 @@ fn show_remove(_: &Path, out: &mut Output<'_>) -> Result {
 fn store_remove(path: &Arc<Path>, buf: &[u8], this: RemoveSelf<'_>) -> Result {
     expect_one(buf)?;
     if this.remove() {
-        path.session().remove_path(path);
+        path.session.remove_path(path);
     }
     Ok(())
 }

@@ -65,10 +65,7 @@ tracepoints! {
 
 /// Names of a link's session and path, valid as long as the link.
 fn names(core: &LinkCore) -> (&CStr, &CStr) {
-    (
-        core.path.session().name().as_cstr(),
-        core.path.cached_name(),
-    )
+    (core.path.session.name().as_cstr(), core.path.cached_name())
 }
 
 /// A request is about to be posted.
@@ -220,9 +217,9 @@ pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine
     let Ok(name) = CString::try_from_fmt(fmt!("{}", PathName(path))) else {
         return;
     };
-    let (success, fail) = path.stats().reconnects();
+    let (success, fail) = path.stats.reconnects();
     fire(
-        path.session().name().as_cstr(),
+        path.session.name().as_cstr(),
         &name,
         c_state(machine.state()),
         i32::try_from(machine.attempts()).unwrap_or(i32::MAX),
@@ -243,7 +240,7 @@ pub(crate) fn path_state(path: &Path, old: State, new: State) {
         return;
     };
     rtrs_clt_path_state::fire(
-        path.session().name().as_cstr(),
+        path.session.name().as_cstr(),
         &name,
         old.as_str(),
         new.as_str(),

@@ -312,7 +312,7 @@ impl Active {
             Begin::Parked(other) | Begin::Replaced(other) => {
                 trace::parked(path, &op);
                 let left = chunk.park(op).err();
-                path.session().superseded(other, buf_id);
+                path.session.superseded(other, buf_id);
                 left
             }
             Begin::Violation => {

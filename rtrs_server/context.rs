@@ -86,24 +86,28 @@ const HANDSHAKES_AT_A_TIME: u16 = 32;
 #[pin_data]
 pub(crate) struct Context {
     // Not an `Arc`: where the contents of an `Arc` are depends on their type.
-    service: KBox<dyn Service>,
-    config: Config,
-    queue: Queue,
-    /// For connection requests.
-    handshake_queue: Queue,
+    pub(crate) service: KBox<dyn Service>,
+    pub(crate) config: Config,
+    pub(crate) queue: Queue,
+    /// The queue for connection requests. It is separate so that connecting clients do not keep
+    /// busy a queue that paths need.
+    pub(crate) handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
-    slow_queue: Queue,
+    pub(crate) slow_queue: Queue,
     /// Turns for it, by [`Registry::place`].
     turns: KVVec<Arc<Turns<Inbox>>>,
-    /// For IO.
-    io_queue: Queue,
-    rdma: Consumer,
+    /// The queue for IO, on the processor where it arrived. The user may sleep there for as long as
+    /// a disk is full, so it is neither the owner tasks' queue nor the one for work that takes
+    /// longer.
+    pub(crate) io_queue: Queue,
+    /// For connections.
+    pub(crate) rdma: Consumer,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
     pending: Atomic<u32>,
     /// Completion vectors handed out.
     vectors: Atomic<u32>,
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     /// The server's sessions in the registry.
     sessions: Atomic<usize>,
     /// Woken when `pending` becomes zero, and when a session goes.
@@ -112,52 +116,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn service(&self) -> &dyn Service {
-        &*self.service
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.config.geometry
-    }
-
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    /// The queue for connection requests. It is separate so that connecting clients do not keep
-    /// busy a queue that paths need.
-    pub(crate) fn handshake_queue(&self) -> &Queue {
-        &self.handshake_queue
-    }
-
-    /// The queue for work that may take long: nothing else waits behind it.
-    pub(crate) fn slow_queue(&self) -> &Queue {
-        &self.slow_queue
     }
 
     /// The turns at the [slow queue](Self::slow_queue) of clients from `source`. Any context.
     pub(crate) fn turns(&self, source: Source) -> Option<Arc<Turns<Inbox>>> {
         self.turns.get(self.registry.place(source, TURNS)).cloned()
-    }
-
-    /// The queue for IO, on the processor where it arrived. The user may sleep there for as long as
-    /// a disk is full, so it is neither the owner tasks' queue nor the one for work that takes
-    /// longer.
-    pub(crate) fn io_queue(&self) -> &Queue {
-        &self.io_queue
-    }
-
-    /// For connections.
-    pub(crate) fn rdma(&self) -> &Consumer {
-        &self.rdma
     }
 
     /// Returns the next completion vector: connections are spread over all of them.
@@ -180,7 +145,7 @@ impl Context {
         let refusal = if self.is_closing() {
             Refusal::RESET
         } else if waiting >= MAX_PENDING {
-            let handshakes = self.registry.limits().quota(Resource::Handshakes);
+            let handshakes = self.registry.limits.quota(Resource::Handshakes);
             handshakes.refuse(MAX_PENDING.into()).into()
         } else {
             return Ok(());
@@ -316,11 +281,11 @@ impl Server {
         // CAST: The backlog is 64.
         let backlog = LISTEN_BACKLOG as i32;
         let any = SockAddr::any(port);
-        let ip = Listener::new(&any, backlog, acceptor.clone(), ctx.rdma())?;
+        let ip = Listener::new(&any, backlog, acceptor.clone(), &ctx.rdma)?;
         let ip = (ip, Listening::new(&ctx.registry, any)?);
         self.listeners.push(ip, GFP_KERNEL)?;
         let any = SockAddr::gid([0; 16], port);
-        match Listener::new(&any, backlog, acceptor, ctx.rdma()) {
+        match Listener::new(&any, backlog, acceptor, &ctx.rdma) {
             Ok(ib) => {
                 let ib = (ib, Listening::new(&ctx.registry, any)?);
                 self.listeners.push(ib, GFP_KERNEL)?;

@@ -64,18 +64,18 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         });
     result?;
     for_each_path(|path| {
-        let src = match &path.addrs().src {
+        let src = match &path.addrs.src {
             Some(src) => CString::try_from_fmt(fmt!("{}", src))?,
             None => CString::try_from_fmt(fmt!("-"))?,
         };
-        let dst = CString::try_from_fmt(fmt!("{}", path.addrs().dst))?;
+        let dst = CString::try_from_fmt(fmt!("{}", path.addrs.dst))?;
         let hca = path.hca();
         let cells = PathCells {
             device: hca.map_or("-", |(name, _)| name.as_str()),
             port: hca.map_or(0, |(_, port)| *port),
             src: src.to_str()?,
             dst: dst.to_str()?,
-            session: match path.session().name() {
+            session: match path.session.name() {
                 "" => "-",
                 name => name,
             },
@@ -99,11 +99,11 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn requests(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{RequestHead}")?;
     for_each_path(|path| {
-        let name = path.cname().to_str()?;
+        let name = path.cname.to_str()?;
         let mut result = Ok(());
         path.for_each_request(|request| {
             let row = RequestRow {
-                session: path.session().name(),
+                session: path.session.name(),
                 path: name,
                 request,
             };

@@ -115,13 +115,13 @@ impl Handshake {
                 let device = pending.device().ok_or(Refusal::RESET)?;
                 Ok((
                     addrs(&pending.peer(), &pending.local()),
-                    path_queue_memory(self.ctx.config(), device, self.req.cid_num)?,
+                    path_queue_memory(&self.ctx.config, device, self.req.cid_num)?,
                 ))
             })
             .ok_or(Refusal::RESET)??;
 
         self.ctx
-            .registry()
+            .registry
             .admit(&self.ctx, &self.req, &addrs, queues)
     }
 
@@ -159,7 +159,7 @@ fn log_refused(ctx: &Context, addrs: &AddrPair, req: &ConnReq, refusal: Refusal)
 
 /// Returns the place of a client at `from` in the log's limits.
 fn log_place(ctx: &Context, from: Option<Addr>) -> usize {
-    ctx.registry().log_place(config::source_of(from))
+    ctx.registry.log_place(config::source_of(from))
 }
 
 /// Rejects a request at once.
@@ -219,7 +219,7 @@ impl Listen for Acceptor {
             GFP_KERNEL,
         );
         match handshake {
-            Ok(handshake) => Decision::Later(handshake, self.ctx.handshake_queue().clone()),
+            Ok(handshake) => Decision::Later(handshake, self.ctx.handshake_queue.clone()),
             Err(e) => {
                 self.ctx.drop_pending();
                 refuse(&self.ctx, request, &req, e.into())

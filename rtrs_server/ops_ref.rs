@@ -49,7 +49,7 @@ impl OpsRef {
             }),
             GFP_KERNEL,
         )?;
-        let queue = path.session().queue().clone();
+        let queue = path.session.queue().clone();
         let ops_ref = Self {
             end,
             queue,

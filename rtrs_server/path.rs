@@ -165,21 +165,21 @@ struct Owner {
 /// One life of a path: a client that comes back gets a new one.
 #[pin_data]
 pub(crate) struct Path {
-    session: Arc<Session>,
-    uuid: Uuid,
-    incarnation: Incarnation,
-    recon_cnt: u16,
+    pub(crate) session: Arc<Session>,
+    pub(crate) uuid: Uuid,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) recon_cnt: u16,
     cid_num: u16,
     /// The client keeps a key if an answer carries none.
-    keeps_keys: bool,
+    pub(crate) keeps_keys: bool,
     /// How long requests wait at the client.
     path_wait: PathWait,
     /// The client is the source.
-    addrs: AddrPair,
+    pub(crate) addrs: AddrPair,
     /// The same in the form that sysfs has.
-    cname: CString,
+    pub(crate) cname: CString,
     /// The source of the client, by which shares are counted.
-    source: Source,
+    pub(crate) source: Source,
     /// End of the handshake, in nanoseconds of the monotonic clock.
     deadline: u64,
 
@@ -207,7 +207,7 @@ pub(crate) struct Path {
     liveness: Liveness,
     /// Somebody asked whether the client lives.
     asked: HbAsked,
-    stats: Stats,
+    pub(crate) stats: Stats,
     /// Bytes of memory that devices and clients can access, set when the path comes up.
     memory: Atomic<u64>,
     /// Time of the last change of the state, in nanoseconds of the monotonic clock.
@@ -370,20 +370,8 @@ impl Path {
             .enqueue(self, msecs_to_jiffies(config::handshake_timeout_ms()));
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
     pub(crate) fn geometry(&self) -> &Geometry {
         self.session.geometry()
-    }
-
-    pub(crate) fn uuid(&self) -> &Uuid {
-        &self.uuid
-    }
-
-    pub(crate) fn incarnation(&self) -> Incarnation {
-        self.incarnation
     }
 
     /// Judges a connection request that names this path. Any context.
@@ -395,15 +383,6 @@ impl Path {
             closing: self.is_closing(),
         };
         join(known, req.recon_cnt, req.cid_num)
-    }
-
-    /// Whether its client keeps its key if an answer carries none.
-    pub(crate) fn keeps_keys(&self) -> bool {
-        self.keeps_keys
-    }
-
-    pub(crate) fn recon_cnt(&self) -> u16 {
-        self.recon_cnt
     }
 
     /// The number of connections that were accepted.
@@ -418,19 +397,6 @@ impl Path {
         } else {
             self.cid_num
         }
-    }
-
-    pub(crate) fn addrs(&self) -> &AddrPair {
-        &self.addrs
-    }
-
-    /// Returns its name in sysfs.
-    pub(crate) fn cname(&self) -> &CStr {
-        &self.cname
-    }
-
-    pub(crate) fn stats(&self) -> &Stats {
-        &self.stats
     }
 
     /// Returns the bytes of memory that the path holds for its chunks and their keys. Any context.

@@ -156,7 +156,7 @@ impl Taken {
 
         for session in sessions {
             session.each(|p| {
-                if p.source() == source {
+                if p.source == source {
                     taken.add(p);
                 }
             });
@@ -176,7 +176,8 @@ impl Taken {
 /// All sessions.
 #[pin_data]
 pub(crate) struct Registry {
-    limits: Arc<Limits>,
+    /// The limits on the resources of clients.
+    pub(crate) limits: Arc<Limits>,
     /// How often paths are started, by [`Source::place`].
     starts: KVVec<Rate>,
     /// Seed of the places of sources, which clients must not be able to predict.
@@ -190,11 +191,6 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Returns the limits on the resources of clients.
-    pub(crate) fn limits(&self) -> &Arc<Limits> {
-        &self.limits
-    }
-
     /// Finds the path of a connection request for the server `ctx`, or makes it. The queues of all
     /// its connections take `queues` bytes. May sleep.
     ///
@@ -209,7 +205,7 @@ impl Registry {
         queues: u64,
     ) -> Result<Arc<Path>, Refusal> {
         let mut made = Made::default();
-        let memory = ctx.config().chunk_memory().saturating_add(queues);
+        let memory = ctx.config.chunk_memory().saturating_add(queues);
         let source = config::source_of(addrs.src);
 
         for _ in 0..MAX_TRIES {
@@ -288,7 +284,7 @@ impl Registry {
             (None, Some(session)) => session.clone(),
             (None, None) => return Ok(Step::NeedSession),
         };
-        old = session.find(|p| *p.uuid().as_bytes() == req.path_uuid);
+        old = session.find(|p| *p.uuid.as_bytes() == req.path_uuid);
         if let Some(old) = &old {
             match old.judge(req) {
                 Join::Same => return Ok(Step::Done(old.clone())),
@@ -302,11 +298,11 @@ impl Registry {
         let others = session.count(|p| !p.is_closing());
         self.allows(Resource::PathsPerSession, others.saturating_add(1))?;
         self.allows(Resource::ConsPerPath, usize::from(req.cid_num))?;
-        if session.count(|p| !p.is_closing() && p.addrs() == addrs) != 0 {
+        if session.count(|p| !p.is_closing() && &p.addrs == addrs) != 0 {
             return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
         }
         if known.is_none() {
-            let count = sessions.iter().filter(|s| s.source() == source).count();
+            let count = sessions.iter().filter(|s| s.source == source).count();
             self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
         }
         let taken = Taken::by(&sessions, source);
@@ -326,7 +322,7 @@ impl Registry {
 
         // Left in `made`, so that it is freed without the lock if it is refused from here on.
         let new = made.path.as_ref();
-        let Some(path) = new.filter(|p| Arc::ptr_eq(p.session(), &session)) else {
+        let Some(path) = new.filter(|p| Arc::ptr_eq(&p.session, &session)) else {
             return Ok(Step::NeedPath(session));
         };
         if known.is_none() && sessions.len() >= sessions.capacity() {
@@ -365,7 +361,7 @@ impl Registry {
                 result => return result,
             };
             tries = tries.saturating_sub(1);
-            let room = || self.make_room(path.source(), over, bytes, Some(path));
+            let room = || self.make_room(path.source, over, bytes, Some(path));
             if tries == 0 || room().is_err() {
                 return Err(over);
             }
@@ -376,7 +372,7 @@ impl Registry {
         // Locked until the path is marked as having the bytes: its source may be asking for another
         // path.
         let sessions = self.sessions.lock();
-        let taken = Taken::by(&sessions, path.source());
+        let taken = Taken::by(&sessions, path.source);
 
         self.limits
             .quota(Resource::MemoryPerSource)
@@ -389,17 +385,17 @@ impl Registry {
     /// A path asks for a name for its session. May sleep.
     pub(crate) fn claim(&self, path: &Path, name: &SessionName) -> Claim {
         let sessions = self.sessions.lock();
-        let mine = path.session();
+        let mine = &path.session;
         let mut wait = false;
 
         for other in sessions.iter() {
             if Arc::ptr_eq(other, mine) || other.name() != name.as_str() {
                 continue;
             }
-            let source = path.addrs().src;
+            let source = path.addrs.src;
             let live = other.count(|p| !p.is_closing()) != 0;
             let holder = Holder {
-                same_server: other.is_of(mine.context()),
+                same_server: other.is_of(&mine.ctx),
                 kept: other.is_kept(),
                 ending: other.is_ending(),
                 deserted: other.is_deserted(),
@@ -407,7 +403,7 @@ impl Registry {
                 claimed: other.is_claimed(),
                 live,
                 same_source: other.was_from(source)
-                    || other.count(|p| !p.is_closing() && p.addrs().src == source) != 0,
+                    || other.count(|p| !p.is_closing() && p.addrs.src == source) != 0,
                 silent: !live && (other.has_left() || other.is_given_up()),
             };
             let fate = match held(holder) {
@@ -464,7 +460,7 @@ impl Registry {
             index.and_then(|index| sessions.remove(index).ok())
         };
         if forgotten.is_some() {
-            session.context().drop_session();
+            session.ctx.drop_session();
         }
     }
 
@@ -483,7 +479,7 @@ impl Registry {
         Ok(match resource {
             total if total.is_total() => self.limits.quota(total).current(),
             Resource::SessionsPerSource => {
-                self.of_a_source(|session, note| note(session.source(), 1))?
+                self.of_a_source(|session, note| note(session.source, 1))?
             }
             Resource::HandshakesPerSource => {
                 self.of_paths_of_a_source(|p| u64::from(p.is_in_handshake()))?
@@ -525,7 +521,7 @@ impl Registry {
         self.of_a_source(|session, note| {
             session.each(|p| match what(p) {
                 0 => (),
-                amount => note(p.source(), amount),
+                amount => note(p.source, amount),
             });
         })
     }

@@ -105,12 +105,12 @@ struct Announced {
 /// client that lost its paths finds its state.
 #[pin_data]
 pub struct Session {
-    ctx: Arc<Context>,
+    pub(crate) ctx: Arc<Context>,
     uuid: Uuid,
     /// One for each chunk, for all paths; made when the first path comes up.
     words: SetOnce<KVVec<Arc<ChunkState>>>,
     /// The source of its first connection.
-    source: Source,
+    pub(crate) source: Source,
     /// The name that came with the first info request.
     name: SetOnce<SessionName>,
     /// Paths that use the name, as seen by other sessions that want it.
@@ -217,10 +217,6 @@ impl Session {
         self.ctx.geometry().max_io_size()
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.ctx
-    }
-
     /// It counts as one of the server's sessions, or does not any more. The registry is locked.
     pub(crate) fn set_share(&self, share: Option<Charge>) {
         let old = core::mem::replace(&mut *self.share.lock(), share);
@@ -237,18 +233,13 @@ impl Session {
         Arc::ptr_eq(&self.ctx, ctx)
     }
 
-    /// The source of its first connection.
-    pub(crate) fn source(&self) -> Source {
-        self.source
-    }
-
     /// Whether a path from `source` was up recently. Any context.
     pub(crate) fn was_from(&self, source: Option<Addr>) -> bool {
         source.is_some_and(|addr| self.sources.lock().contains(addr))
     }
 
     pub(crate) fn queue(&self) -> &Queue {
-        self.ctx.queue()
+        &self.ctx.queue
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -345,7 +336,7 @@ impl Session {
 
         paths
             .iter()
-            .find(|path| path.incarnation() == inc)
+            .find(|path| path.incarnation == inc)
             .is_some_and(|path| path.unpark(buf_id))
     }
 
@@ -362,7 +353,7 @@ impl Session {
     pub(crate) fn superseded(&self, inc: Incarnation, buf_id: u16) {
         let paths = self.paths.lock();
 
-        if let Some(path) = paths.iter().find(|path| path.incarnation() == inc) {
+        if let Some(path) = paths.iter().find(|path| path.incarnation == inc) {
             if path.is_under_way(buf_id) {
                 path.close(CloseReason::ConnError);
             }
@@ -476,7 +467,7 @@ impl Session {
 
     fn tell_up(&self, announced: &mut Announced) -> Result {
         if !announced.up {
-            self.ctx.service().link_up(self)?;
+            self.ctx.service.link_up(self)?;
             announced.up = true;
             self.kept.store(true, Release);
         }

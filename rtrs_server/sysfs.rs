@@ -107,7 +107,7 @@ impl PathDir {
     /// Makes it. May sleep.
     pub(crate) fn new(session: &SessionDir, path: &Arc<Path>) -> Result<Self> {
         let groups: [&'static Group<Path>; 2] = [&PATH_FILES, &STATS_FILES];
-        let dir = KobjectDir::new(&session.paths, path.cname(), &groups, path.clone())?;
+        let dir = KobjectDir::new(&session.paths, &path.cname, &groups, path.clone())?;
 
         Ok(Self { _dir: dir })
     }
@@ -126,14 +126,14 @@ attributes! {
     static PATH_FILES: [Path] = {
         "state" => ro(|path, out| line(out, path.state())),
         "state_full" => ro(show_state_full),
-        "uuid" => ro_root(|path, out| line::<&Uuid>(out, path.uuid())),
-        "protocol_errors" => ro(|path, out| line(out, path.stats().violations())),
+        "uuid" => ro_root(|path, out| line::<&Uuid>(out, &path.uuid)),
+        "protocol_errors" => ro(|path, out| line(out, path.stats.violations())),
         "memory" => ro(|path, out| line(out, path.memory())),
-        "src_addr" => ro(|path, out| match &path.addrs().src {
+        "src_addr" => ro(|path, out| match &path.addrs.src {
             Some(addr) => line(out, addr),
             None => Err(ENODEV),
         }),
-        "dst_addr" => ro(|path, out| line::<&Addr>(out, &path.addrs().dst)),
+        "dst_addr" => ro(|path, out| line::<&Addr>(out, &path.addrs.dst)),
         "hca_name" => ro(|path, out| match path.hca() {
             Some((name, _)) => line(out, name.as_str()),
             None => Err(ENODEV),
@@ -146,11 +146,11 @@ attributes! {
     };
     static STATS_FILES: [Path] in "stats" = {
         "rdma" => rw(
-            |path, out| path.stats().show_rdma(out),
+            |path, out| path.stats.show_rdma(out),
             |path, input| reset(path, input, Stats::reset_rdma),
         ),
         "wc_completion" => rw(
-            |path, out| path.stats().show_completions(out),
+            |path, out| path.stats.show_completions(out),
             |path, input| reset(path, input, |stats| stats.polls.reset()),
         ),
         "reset_all" => rw(
@@ -168,7 +168,7 @@ attributes! {
 
 fn reset(path: &Path, input: &[u8], what: fn(&Stats)) -> Result {
     expect_reset(input)?;
-    what(path.stats());
+    what(&path.stats);
     Ok(())
 }
 
@@ -186,7 +186,7 @@ fn show_state_full(path: &Path, out: &mut Output<'_>) -> Result {
         out,
         "connections: {}\nattempt: {}",
         path.cons(),
-        path.recon_cnt()
+        path.recon_cnt
     )?)
 }
 
@@ -256,7 +256,7 @@ const fn dir_name(resource: Resource) -> &'static CStr {
 
 impl Gauge {
     fn quota(&self) -> &Quota {
-        self.registry.limits().quota(self.resource)
+        self.registry.limits.quota(self.resource)
     }
 }
 

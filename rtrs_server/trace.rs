@@ -53,8 +53,8 @@ type FireArrival = fn(&CStr, &CStr, u32, u32, u32, u32);
 #[cold]
 fn fire_arrival(fire: FireArrival, path: &Path, op: &Op, cid: u16, off: u32, byte_len: u32) {
     fire(
-        path.session().cname(),
-        path.cname(),
+        path.session.cname(),
+        &path.cname,
         cid.into(),
         op.buf_id().into(),
         off,
@@ -102,8 +102,8 @@ fn fire_work(fire: FireWork, op: &Op, result: i32) {
     let (path, request) = (op.home(), op.request());
 
     fire(
-        path.session().cname(),
-        path.cname(),
+        path.session.cname(),
+        &path.cname,
         op.cid().into(),
         op.buf_id().into(),
         request.dir() as u32,
@@ -152,11 +152,11 @@ pub(crate) fn answer(op: &Op, qp: &QueuePair, errno: i32) {
         let (path, request) = (op.home(), op.request());
 
         send_io_resp_imm::fire(
-            path.session().cname(),
-            path.cname(),
+            path.session.cname(),
+            &path.cname,
             request.dir() as u32,
             request.inval_rkey().is_some(),
-            path.session().context().config().always_invalidate,
+            path.session.ctx.config.always_invalidate,
             op.buf_id().into(),
             i32::try_from(qp.send_used()).unwrap_or(i32::MAX),
             qp.signal_interval(),
@@ -180,7 +180,7 @@ pub(crate) fn path_state(path: &Path, old: ServerPathState, new: ServerPathState
         _ => "",
     };
     let (old, new) = (old.as_str(), new.as_str());
-    rtrs_srv_path_state::fire(path.session().cname(), path.cname(), old, new, why);
+    rtrs_srv_path_state::fire(path.session.cname(), &path.cname, old, new, why);
 }
 
 /// The client broke the protocol. Any context.
@@ -192,5 +192,5 @@ pub(crate) fn violation(path: &Path, what: &str) {
         ServerPathState::Closed(_) => "closing",
         state => state.as_str(),
     };
-    rtrs_srv_violation::fire(path.session().cname(), path.cname(), old, "closing", what);
+    rtrs_srv_violation::fire(path.session.cname(), &path.cname, old, "closing", what);
 }

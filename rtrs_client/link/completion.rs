@@ -88,7 +88,7 @@ impl Handler for LinkCore {
 
     #[inline(always)]
     fn found(&self, before: u32) {
-        self.path.stats().polls.found(before);
+        self.path.stats.polls.found(before);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {
@@ -422,7 +422,7 @@ impl LinkCore {
         };
         let now = time::now_ns();
         let (dir, ns) = (turn.layout.dir(), link_io.stamp.age(now));
-        self.path.stats().completed(dir, ns, now);
+        self.path.stats.completed(dir, ns, now);
         trace::complete(self, con, flight, dir, landing.result(), ns);
         let cpu = CpuId::current().as_u32();
         // In the usual case the CPU is the expected one.
@@ -439,7 +439,7 @@ impl LinkCore {
     #[inline(never)]
     fn migrated(&self, con: u16, cpu: u32) {
         if let Some(expected) = self.cpu_of(con).filter(|&expected| expected != cpu) {
-            self.path.stats().migrated(expected);
+            self.path.stats.migrated(expected);
         }
     }
 
@@ -459,7 +459,7 @@ impl LinkCore {
             if answered {
                 let now = time::now_ns();
                 let (dir, ns) = link_io.stamp.get(now);
-                self.path.stats().completed(dir, ns, now);
+                self.path.stats.completed(dir, ns, now);
             }
             if let Some(mut turn) = link_io.place.resume() {
                 landing.give_back(&mut turn.loan);

@@ -374,7 +374,7 @@ fn measure(link: &LinkCore, io: &mut Io) -> Result {
     if core::mem::replace(&mut io.measured, true) || !io.loan.measure() {
         return Ok(());
     }
-    let room = link.path.session().room().ok_or(EINVAL)?;
+    let room = link.path.session.room().ok_or(EINVAL)?;
     let (dir, usr_len) = (io.layout.dir(), io.layout.usr_len());
     let narrower = link.ready.as_ref().and_then(|r| r.narrower.as_ref());
     if !io.layout.set(room, dir, io.loan.len(), usr_len.into())
@@ -413,7 +413,7 @@ fn send<'t, const ONE: bool>(
         true => 1,
         false => turn.loan.entries(),
     };
-    core.path.stats().issued(&turn, dir, off, entries);
+    core.path.stats.issued(&turn, dir, off, entries);
     link_io.stamp.set(dir, now);
     let place = turn.place();
     turn.lend();
@@ -465,7 +465,7 @@ fn not_posted<'t>(
         return Ok(());
     };
     building.cancel(&mut turn.loan);
-    core.path.stats().not_issued(&turn);
+    core.path.stats.not_issued(&turn);
     if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
         core.fail("posting a request", e_to_errno(e));
     }

@@ -136,11 +136,11 @@ impl Link {
         let ep = Endpoint::new(
             self.core.clone(),
             index,
-            PortSpace::of(path.dst()),
-            path.session().rdma(),
+            PortSpace::of(&path.dst),
+            &path.session.rdma,
         )?;
         // CAST: The value has 5 bits.
-        match path.session().settings().ack_timeout.get() as u8 {
+        match path.session.settings.ack_timeout.get() as u8 {
             0 => {}
             exponent => ep.set_ack_timeout(exponent)?,
         }
@@ -150,14 +150,14 @@ impl Link {
             Some(_) => RESOLVE_ADDR_AGAIN_MS,
             None => RESOLVE_ADDR_FIRST_MS,
         };
-        ep.resolve_addr(path.src(), path.dst(), timeout)
+        ep.resolve_addr(path.src(), &path.dst, timeout)
     }
 
     /// The service connection is up: starts the others. May sleep.
     pub(crate) fn expand(&mut self) -> Result {
         let core = self.core.clone();
         let geometry = core.geometry().ok_or(EINVAL)?;
-        core.path.session().prepare(geometry, &core.path)?;
+        core.path.session.prepare(geometry, &core.path)?;
         core.make_ready(geometry)?;
         let ready = core.ready.as_ref().ok_or(EINVAL)?;
         self.usual = ready.narrower.is_none().then(|| ready.flights.clone());
@@ -176,7 +176,7 @@ impl Link {
         let qp = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
 
         let rsp_size = InfoRsp::size(geometry.queue_depth());
-        let name = *core.path.session().name();
+        let name = *core.path.session.name();
         dma_pages.write(rsp_size, &InfoReq { name }.to_bytes())?;
         let send = Sges::from(dma_pages.sge(rsp_size, InfoReq::SIZE)?);
         qp.post_recv(INFO_TOKEN, Some(dma_pages.sge(0, rsp_size)?))?;
@@ -293,14 +293,14 @@ impl LinkCore {
                 )?;
             }
         }
-        let messages = self.path.session().map_messages(domain)?;
+        let messages = self.path.session.map_messages(domain)?;
         let bounce = params::copy_max().map(|room| Bounce::new(domain, depth, room, BOUNCE_MRS));
         let bounce = match bounce.transpose() {
             // A path without bounce buffers is better than none.
             Err(e) if e == ENOMEM => None,
             bounce => bounce?,
         };
-        let session = self.path.session();
+        let session = &self.path.session;
         let permits = session.permits().ok_or(EINVAL)?;
         let link_io = |id| {
             Ok(LinkIo {
@@ -416,11 +416,11 @@ impl LinkCore {
             cid_num: self.cons.count(),
             // CAST: The field has 16 bits; the server only compares it.
             recon_cnt: self.number as u16,
-            path_uuid: *path.uuid().as_bytes(),
-            session_uuid: *path.session().uuid().as_bytes(),
+            path_uuid: *path.uuid.as_bytes(),
+            session_uuid: *path.session.uuid.as_bytes(),
             first_conn: creation == Creation::Ask,
             keeps_keys: self.keeps_keys,
-            path_wait: path.session().fail_after().to_path_wait(),
+            path_wait: path.session.fail_after().to_path_wait(),
         };
         ep.connect(ConnParam {
             private_data: &req.to_bytes(),
@@ -452,7 +452,7 @@ impl LinkCore {
             self.new_rkey.store(accept.new_rkey, Relaxed);
             self.kept.store(accept.kept, Relaxed);
             self.orders_copies.store(accept.orders_copies, Relaxed);
-            self.path.session().accepted(accept.kept);
+            self.path.session.accepted(accept.kept);
             self.geometry.populate(geometry);
             self.path.connected_via(ep.endpoint());
         }

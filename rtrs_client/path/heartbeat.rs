@@ -88,7 +88,7 @@ pub(super) fn tick(path: &Arc<Path>) {
     let rx = core.liveness.take();
     let action = {
         let mut known = path.heartbeat.lock();
-        let limit = path.session.settings().heartbeat_limit.get();
+        let limit = path.session.settings.heartbeat_limit.get();
         core.liveness.tick(&mut known.heartbeat, rx, limit)
     };
     match action {
@@ -105,7 +105,7 @@ pub(super) fn tick(path: &Arc<Path>) {
 
 impl Path {
     pub(super) fn arm_heartbeat(self: &Arc<Self>) {
-        let ms = self.session.settings().heartbeat_interval_ms.get();
+        let ms = self.session.settings.heartbeat_interval_ms.get();
         self.heartbeat_work.mod_delayed(self, msecs_to_jiffies(ms));
     }
 
@@ -113,8 +113,8 @@ impl Path {
     /// connections while others answer. Returns whether an administrative request was answered in
     /// the interval that is over: a message on their connection may be a heartbeat.
     fn look_at_connections(&self, link: &Link) -> bool {
-        let in_a_row = self.session.unanswered();
-        let timeout_ms = self.session.settings().request_timeout_ms.get();
+        let in_a_row = &self.session.unanswered;
+        let timeout_ms = self.session.settings.request_timeout_ms.get();
         let patience = in_a_row.patience(timeout_ms);
         let now = time::now_ns();
         let (mut admin, mut longest) = (false, (0u16, 0u64));
@@ -157,11 +157,11 @@ impl Path {
     /// Gives up the link, which is the one that is up, if requests wait there and none is answered.
     /// `answered` says whether one was answered in the interval that is over.
     fn look_at_requests(&self, link: &Link, answered: bool) {
-        let in_a_row = self.session.unanswered();
+        let in_a_row = &self.session.unanswered;
         if answered {
             in_a_row.answered();
         }
-        let timeout = in_a_row.timeout_ns(self.session.settings().request_timeout_ms.get());
+        let timeout = in_a_row.timeout_ns(self.session.settings.request_timeout_ms.get());
         let now = time::now_ns();
         let due = {
             let waits = link.inflight() > 0;

@@ -314,7 +314,7 @@ impl Path {
         after: &Transition,
         max_attempts: i32,
     ) {
-        let stats = self.stats();
+        let stats = &self.stats;
 
         match after.announce {
             UpDown::None => {}

@@ -85,7 +85,7 @@ impl Ready {
         dir: DataDir,
         message: Message<'_>,
     ) -> Result {
-        let session = self.session();
+        let session = &self.session;
         let observed = match (turn.connection, dir) {
             (Connection::Admin, _) => session.observe(&mut turn, message),
             (_, DataDir::Read) => session.before_flush(&mut turn, message),
@@ -158,7 +158,7 @@ impl Session {
     /// context.
     pub(super) fn written(&self) -> Written {
         let mut sum: Written = self.written_by_gone.load(Acquire);
-        self.for_each_path(|path| sum = sum.wrapping_add(path.stats().writes_answered()));
+        self.for_each_path(|path| sum = sum.wrapping_add(path.stats.writes_answered()));
         sum
     }
 
@@ -175,7 +175,7 @@ impl Session {
     /// A path with its counters is removed. `paths_lock` is held.
     pub(super) fn note_written(&self, path: &Path) {
         let gone = self.written_by_gone.load(Relaxed);
-        let sum = gone.wrapping_add(path.stats().writes_answered());
+        let sum = gone.wrapping_add(path.stats.writes_answered());
         self.written_by_gone.store(sum, Release);
     }
 }

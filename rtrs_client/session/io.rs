@@ -49,8 +49,10 @@ use crate::{
 /// A session that knows its size: the handle with which users send requests.
 #[derive(Clone)]
 pub(crate) struct Ready {
-    session: Arc<Session>,
-    permits: Arc<Permits>,
+    /// The session.
+    pub(crate) session: Arc<Session>,
+    /// The permits, for giving one back.
+    pub(crate) permits: Arc<Permits>,
     room: Room,
     cons: Cons,
 }
@@ -89,20 +91,9 @@ impl Paths for Candidates<'_> {
 }
 
 impl Ready {
-    /// The session.
-    #[inline(always)]
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
     /// Whether `permits` are those of the session.
     pub(crate) fn has(&self, permits: &Arc<Permits>) -> bool {
         Arc::ptr_eq(&self.permits, permits)
-    }
-
-    /// Returns the permits, for giving one back.
-    pub(crate) fn permits(&self) -> &Arc<Permits> {
-        &self.permits
     }
 
     /// Takes a permit: the right to have one request in flight. Returns its number, which is also

@@ -56,7 +56,7 @@ impl Session {
         } else {
             silence::LOST / 2
         };
-        msecs_to_jiffies(self.settings().silent_path_ms.get() / parts)
+        msecs_to_jiffies(self.settings.silent_path_ms.get() / parts)
     }
 
     /// Looks at all paths. Work item.

@@ -67,7 +67,7 @@ impl Active {
             self.not_answered(ep.handler(), chunk, e, 0);
         });
         if let Some(end @ End::Run(_)) = end {
-            ep.handler().session().after_end(chunk.buf_id(), end);
+            ep.handler().session.after_end(chunk.buf_id(), end);
         }
     }
 
@@ -79,7 +79,7 @@ impl Active {
         }
         let end = chunk.answer_keys(qp, op, |e| self.not_answered(path, chunk, e, 0));
         if let Some(end @ End::Run(_)) = end {
-            path.session().after_end(chunk.buf_id(), end);
+            path.session.after_end(chunk.buf_id(), end);
         }
     }
 
@@ -93,8 +93,8 @@ impl Active {
         op: KBox<Op>,
         errno: i32,
     ) {
-        match chunk.answer(qp, op, errno, path.keeps_keys(), Attempt::First) {
-            Ok(end) => path.session().after_end(chunk.buf_id(), end),
+        match chunk.answer(qp, op, errno, path.keeps_keys, Attempt::First) {
+            Ok(end) => path.session.after_end(chunk.buf_id(), end),
             Err(e) => self.not_answered(path, chunk, e, errno),
         }
     }
@@ -224,8 +224,8 @@ impl Active {
             },
             Deferred::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
-                match chunk.answer(qp, op, errno, path.keeps_keys(), Attempt::Again) {
-                    Ok(end) => path.session().after_end(buf_id, end),
+                match chunk.answer(qp, op, errno, path.keeps_keys, Attempt::Again) {
+                    Ok(end) => path.session.after_end(buf_id, end),
                     Err(NotPosted::Kept(PostError::Full, answered)) => return Some(answered.op),
                     Err(e) => lost(path, buf_id, e),
                 }
@@ -248,7 +248,7 @@ fn lost(path: &Arc<Path>, buf_id: u16, e: NotAnswered<'_, Path>) {
         NotPosted::Given(e, end) => {
             // The chunk is free already.
             path.post_failed(e);
-            path.session().after_end(buf_id, end);
+            path.session.after_end(buf_id, end);
         }
     }
 }

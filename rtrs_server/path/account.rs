@@ -83,14 +83,9 @@ fn take_more(
 }
 
 impl Path {
-    /// The source of the client, by which shares are counted.
-    pub(crate) fn source(&self) -> Source {
-        self.source
-    }
-
     /// Returns the place of its source in the log's limits. Any context.
     pub(super) fn log_place(&self) -> usize {
-        self.session.context().registry().log_place(self.source)
+        self.session.ctx.registry.log_place(self.source)
     }
 
     /// Returns the bytes that count for its source: queues of all announced connections, and
@@ -126,7 +121,7 @@ impl Path {
 
     /// Counts one more connection, and `queues` bytes of queues. Any context.
     pub(super) fn take_shares(&self, queues: u64) -> Result<(), Refusal> {
-        let limits = self.session.context().registry().limits();
+        let limits = &self.session.ctx.registry.limits;
         let mut shares = self.shares.lock();
 
         if shares.closed {

@@ -81,12 +81,12 @@ impl Path {
             drop(dir);
             self.has_dir.store(false, Release);
             let told = core::mem::take(&mut owner.told);
-            self.session().note_end(reason == CloseReason::Peer);
-            self.session().path_down(self, told);
+            self.session.note_end(reason == CloseReason::Peer);
+            self.session.path_down(self, told);
         }
         self.has_dir.store(false, Release);
         if core::mem::take(&mut owner.claimed) {
-            self.session().unclaim();
+            self.session.unclaim();
         }
 
         // Operations that will not be executed must not hold up the copies that their client has
@@ -134,7 +134,6 @@ impl Path {
 fn drop_parked(path: &Path, chunks: usize) {
     for buf_id in 0..chunks {
         // CAST: Buffer ids have 16 bits.
-        path.session()
-            .cancel_parked(buf_id as u16, path.incarnation());
+        path.session.cancel_parked(buf_id as u16, path.incarnation);
     }
 }

@@ -136,7 +136,7 @@ impl Path {
 
     fn connect_soon(self: &Arc<Self>) {
         self.connect_work
-            .enqueue(self.session().context().handshake_queue(), self);
+            .enqueue(&self.session.ctx.handshake_queue, self);
     }
 
     /// Accepts or rejects the first waiting connection. The next one waits until other paths had
@@ -188,7 +188,7 @@ impl Path {
             }
         };
         let queues = queue_memory(size.send_wr, size.recv_wr);
-        let rdma = self.session().context().rdma();
+        let rdma = &self.session.ctx.rdma;
         let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, rdma) {
             Ok(ep) => ep,
             Err((pending, e)) => {
@@ -251,7 +251,7 @@ impl Path {
             // none to the memory of another one.
             None => setup.domain = Some(Domain::new(device, OWNER)?),
         }
-        let size = queue_size(self.session().context().config(), device, cid == 0)?;
+        let size = queue_size(&self.session.ctx.config, device, cid == 0)?;
         self.take_shares(queue_memory(size.send_wr, size.recv_wr))?;
         Ok(size)
     }
@@ -262,16 +262,16 @@ impl Path {
         let (Refusal::Quota(over), Some(device)) = (refusal, pending.device()) else {
             return false;
         };
-        let Ok(size) = queue_size(self.session().context().config(), device, cid == 0) else {
+        let Ok(size) = queue_size(&self.session.ctx.config, device, cid == 0) else {
             return false;
         };
         let amount = match over.resource {
             Resource::Memory => queue_memory(size.send_wr, size.recv_wr),
             _ => 1,
         };
-        let registry = self.session().context().registry();
+        let registry = &self.session.ctx.registry;
         registry
-            .make_room(self.source(), *over, amount, Some(self))
+            .make_room(self.source, *over, amount, Some(self))
             .is_ok()
     }
 
@@ -296,9 +296,9 @@ impl Path {
             setup.recvs.1 = Receives::of(cfg.recv_wrs, counted_on);
         }
 
-        let config = self.session().context().config();
+        let config = &self.session.ctx.config;
         let accept = ConnAccept {
-            kept: self.session().is_kept(),
+            kept: self.session.is_kept(),
             orders_copies: true,
             ..config.geometry.to_accept(config.always_invalidate)
         };
@@ -330,7 +330,7 @@ impl Path {
             send_wrs: size.send_wr.saturating_sub(1),
             recv_wrs: size.recv_wr.saturating_sub(1),
             send_sges: size.send_sge,
-            comp_vector: self.session().context().next_vector(),
+            comp_vector: self.session.ctx.next_vector(),
             poll: PollContext::Workqueue,
             send_tokens: SEND_TOKENS,
             recv_tokens: RECV_TOKENS,

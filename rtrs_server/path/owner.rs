@@ -110,7 +110,7 @@ impl Path {
             return Some(Event::InfoReceived);
         }
         if !owner.claimed {
-            match self.session.context().registry().claim(self, name) {
+            match self.session.ctx.registry.claim(self, name) {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait => owner.retry = true,
                 Claim::Refused => {

@@ -317,8 +317,7 @@ impl Path {
 
         let found = active.unpark(self, buf_id);
         if found && active.is_stalled() {
-            self.room_work
-                .enqueue(self.session().context().io_queue(), self);
+            self.room_work.enqueue(&self.session.ctx.io_queue, self);
         }
         found
     }
@@ -348,9 +347,9 @@ impl Path {
             };
         }
         self.started(&op);
-        let session = self.session();
+        let session = &self.session;
         let operation = Operation::new(op);
-        session.context().service().request(session, operation);
+        session.ctx.service.request(session, operation);
     }
 
     /// The user is about to be called.

@@ -95,7 +95,7 @@ impl Path {
             return Err(CloseReason::ConnError);
         }
         // Checked before memory is made for it: a client that comes and goes costs most here.
-        if !self.session().context().registry().may_start(self.source()) {
+        if !self.session.ctx.registry.may_start(self.source) {
             pr_warn_caused_by!(
                 self.log_place(),
                 "{}: too many paths in short time\n",
@@ -105,8 +105,8 @@ impl Path {
         }
         let active = self.make_active().map_err(refused)?;
         let dir = self
-            .session()
-            .path_up(self.addrs().src, self.path_wait, |session_dir| {
+            .session
+            .path_up(self.addrs.src, self.path_wait, |session_dir| {
                 // The user's callback may have taken long, and the client may have come back
                 // meanwhile.
                 if self.is_closing() {
@@ -158,7 +158,7 @@ impl Path {
         answer
             .and_then(|(dma_pages, len)| self.send_info(&dma_pages, len))
             .map_err(failed)?;
-        self.session().path_connected(self);
+        self.session.path_connected(self);
         owner.told = true;
         owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);
         pr_info_caused_by!(self.log_place(), "{}: connected\n", self.label());
@@ -170,10 +170,10 @@ impl Path {
         let (domain, eps) = self.take_endpoints()?;
         // Taken only now: a client that only connects takes no chunks from others. The handshake
         // checked for room, so this fails only if other clients have taken it since.
-        let context = self.session().context();
+        let context = &self.session.ctx;
         let memory = context
-            .registry()
-            .take_chunks(self, context.config().chunk_memory())
+            .registry
+            .take_chunks(self, context.config.chunk_memory())
             .map_err(|over| {
                 pr_warn_caused_by!(self.log_place(), "{}: {}\n", self.label(), over);
                 ENOMEM
@@ -182,7 +182,7 @@ impl Path {
             self.hca.populate((domain.device().name(), ep.port()));
         }
 
-        self.session().make_words()?;
+        self.session.make_words()?;
         let depth = self.geometry().queue_depth();
         let mut mapped = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         // CAST: At most 4 MiB.
@@ -190,13 +190,13 @@ impl Path {
         for _ in 0..depth {
             mapped.push(map(&domain, size, DmaDirection::Bidirectional)?, GFP_KERNEL)?;
         }
-        let always_invalidate = self.session().context().config().always_invalidate;
+        let always_invalidate = self.session.ctx.config.always_invalidate;
         let groups = if always_invalidate {
             KVec::new()
         } else {
             self.group(&domain, &mapped)?
         };
-        let copy_max = self.session().context().config().copy_max;
+        let copy_max = self.session.ctx.config.copy_max;
         let mut private = KVVec::new();
         if always_invalidate && copy_max != 0 {
             for _ in 0..depth {
@@ -226,8 +226,8 @@ impl Path {
             let own = private.get(usize::from(buf_id));
             let pages = own.map(|own| own.pages().clone());
             let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
-            let word = self.session().word(buf_id).ok_or(EINVAL)?;
-            let turn = Turn::new(word, buf_id, self.incarnation());
+            let word = self.session.word(buf_id).ok_or(EINVAL)?;
+            let turn = Turn::new(word, buf_id, self.incarnation);
             let chunk = Chunk::new(turn, dma_pages, own, mr, rkeys.as_ref(), op)?;
             chunks.push(chunk, GFP_KERNEL)?;
         }
@@ -235,8 +235,8 @@ impl Path {
         for ep in eps.iter() {
             // Requests of the service connection may keep the user busy for long.
             let (queue, turns) = match ep.index() {
-                0 => (context.slow_queue(), context.turns(self.source())),
-                _ => (context.io_queue(), None),
+                0 => (&context.slow_queue, context.turns(self.source)),
+                _ => (&context.io_queue, None),
             };
             inboxes.push(Inbox::new(self, queue, turns, &ops_ref)?, GFP_KERNEL)?;
         }

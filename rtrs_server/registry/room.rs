@@ -89,14 +89,14 @@ impl Registry {
 
         // With the lock held, its session does not get another path.
         let _sessions = self.sessions.lock();
-        let session = victim.who.session();
+        let session = &victim.who.session;
         // Its user may know the session by another path by now.
         if !session.is_kept() {
             crowd
                 .iter()
                 .map(|one| &one.who)
                 .filter(|path| {
-                    Arc::ptr_eq(path, &victim.who) || whole && Arc::ptr_eq(path.session(), session)
+                    Arc::ptr_eq(path, &victim.who) || whole && Arc::ptr_eq(&path.session, session)
                 })
                 .for_each(Path::give_way);
         }
@@ -135,7 +135,7 @@ impl Registry {
         // In the order in which they were made.
         for (came, session) in all.iter().enumerate() {
             let stake = Stake {
-                source: session.source(),
+                source: session.source,
                 // CAST: `usize` has at most 64 bits.
                 came: came as u64,
                 amount: u64::from(session.is_counted()),
@@ -237,7 +237,7 @@ impl Registry {
         let mut crowd = KVVec::with_capacity(count, GFP_KERNEL)?;
         each(&self.sessions.lock(), &mut |path, amount| {
             let stake = Stake {
-                source: path.source(),
+                source: path.source,
                 came: path.came(),
                 amount,
                 stays: false,

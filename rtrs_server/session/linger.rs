@@ -41,7 +41,7 @@ impl_work_item! {
 
 impl DelayedOn for Session {
     fn queue(&self) -> &Queue {
-        self.ctx.queue()
+        &self.ctx.queue
     }
 }
 
@@ -55,7 +55,7 @@ impl Session {
     /// Returns the seconds for which it is kept without a path. Any context.
     pub(crate) fn linger_secs(&self) -> u32 {
         let wait = PathWait::from_secs(self.path_wait.load(Relaxed));
-        self.ctx.config().linger.of(wait)
+        self.ctx.config.linger.of(wait)
     }
 
     /// The last path is gone: keeps the session for a client that comes back, or ends it. May
@@ -94,17 +94,17 @@ impl Session {
             let mut announced = self.announced.lock();
             // Decided with the registry locked, so that a client that comes back gets a correct
             // answer.
-            if !self.ctx.registry().commit_end(self) {
+            if !self.ctx.registry.commit_end(self) {
                 return;
             }
             if announced.up {
-                self.ctx.service().link_down(self);
+                self.ctx.service.link_down(self);
                 self.set_private(core::ptr::null_mut());
                 announced.up = false;
             }
             self.ending.store(false, Release);
         }
-        self.ctx.registry().forget(self);
+        self.ctx.registry.forget(self);
     }
 
     /// The user's view of the session ends. `announced` and the registry are locked.

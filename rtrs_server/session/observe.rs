@@ -50,7 +50,7 @@ impl Session {
             up,
             session_too,
             session: self.name(),
-            path: path.addrs(),
+            path: &path.addrs,
             health: Health {
                 up: announced.connected,
                 paths: announced.shown,
