@@ -147,6 +147,8 @@ struct Info {
 struct Owner {
     /// The name of the session was claimed.
     claimed: bool,
+    /// When the name was asked for first, in nanoseconds of the monotonic clock.
+    asked_for_name: Option<u64>,
     /// The directory, while the path is up for session and sysfs.
     dir: Option<PathDir>,
     /// User space was told that the path is connected.
@@ -345,6 +347,7 @@ impl Path {
                 owner <- new_mutex!(
                     Owner {
                         claimed: false,
+                        asked_for_name: None,
                         dir: None,
                         told: false,
                         staged: None,

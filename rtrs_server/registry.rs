@@ -382,17 +382,20 @@ impl Registry {
         Ok(share)
     }
 
-    /// A path asks for a name for its session. May sleep.
-    pub(crate) fn claim(&self, path: &Path, name: &SessionName) -> Claim {
+    /// A path asks for a name for its session, not for the first time unless `early`. May sleep.
+    pub(crate) fn claim(&self, path: &Path, name: &SessionName, early: bool) -> Claim {
         let sessions = self.sessions.lock();
         let mine = &path.session;
+        let mut from = mine.comes_from();
+        if let Some(addr) = path.addrs.src {
+            from.note(addr);
+        }
         let mut wait = false;
 
         for other in sessions.iter() {
             if Arc::ptr_eq(other, mine) || other.name() != name.as_str() {
                 continue;
             }
-            let source = path.addrs.src;
             let live = other.count(|p| !p.is_closing()) != 0;
             let holder = Holder {
                 same_server: other.is_of(&mine.ctx),
@@ -402,8 +405,8 @@ impl Registry {
                 draining: !live && other.count(|p| !p.only_executes()) != 0,
                 claimed: other.is_claimed(),
                 live,
-                same_source: other.was_from(source)
-                    || other.count(|p| !p.is_closing() && p.addrs.src == source) != 0,
+                same_source: other.was_from_any(&from) || other.comes_from().meet(&from),
+                early,
                 silent: !live && (other.has_left() || other.is_given_up()),
             };
             let fate = match held(holder) {

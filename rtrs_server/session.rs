@@ -233,9 +233,21 @@ impl Session {
         Arc::ptr_eq(&self.ctx, ctx)
     }
 
-    /// Whether a path from `source` was up recently. Any context.
-    pub(crate) fn was_from(&self, source: Option<Addr>) -> bool {
-        source.is_some_and(|addr| self.sources.lock().contains(addr))
+    /// Returns the addresses that its paths come from, without those that close. Any context.
+    pub(crate) fn comes_from(&self) -> Sources<Addr, KEPT_SOURCES> {
+        let mut sources = Sources::new();
+
+        self.each(|path| {
+            if let Some(addr) = path.addrs.src.filter(|_| !path.is_closing()) {
+                sources.note(addr);
+            }
+        });
+        sources
+    }
+
+    /// Whether a path from one of `sources` was up recently. Any context.
+    pub(crate) fn was_from_any(&self, sources: &Sources<Addr, KEPT_SOURCES>) -> bool {
+        self.sources.lock().meet(sources)
     }
 
     pub(crate) fn queue(&self) -> &Queue {

@@ -67,8 +67,10 @@ pub struct Holder {
     pub claimed: bool,
     /// It has a path that is not closing.
     pub live: bool,
-    /// It has, or had, a path from the address of the session that asks.
+    /// It has, or had, a path from an address that a path of the session that asks comes from.
     pub same_source: bool,
+    /// The path that asks has not waited for others of its session yet, see [`SIBLINGS_NS`].
+    pub early: bool,
     /// Its client has left, or was asked and did not answer.
     pub silent: bool,
 }
@@ -100,13 +102,21 @@ pub enum Held {
 /// session while it is being told of the end of the old one of that name. Requests of the old
 /// session that a user still has are not waited for. Another server's user has names of its own,
 /// but they share one directory.
+///
+/// The paths of a client arrive in any order, and the old session may have had fewer. So a path from
+/// an address that the old session does not know waits a moment for one from an address that it
+/// does.
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
+    let refuse = match holder.same_server && holder.early {
+        true => Held::Wait,
+        false => Held::Refuse,
+    };
 
     if holder.claimed {
         return match (holder.live, mine) {
             (false, _) => Held::Wait,
-            (true, false) => Held::Refuse,
+            (true, false) => refuse,
             (true, true) if !holder.silent => Held::Ask,
             (true, true) => Held::End,
         };
@@ -116,7 +126,7 @@ pub const fn held(holder: Holder) -> Held {
     }
     match (holder.kept && holder.same_server, mine) {
         (false, _) => Held::Free,
-        (true, false) => Held::Refuse,
+        (true, false) => refuse,
         (true, true) if !holder.silent => Held::Ask,
         (true, true) if holder.deserted => Held::End,
         // Over in a moment; the user is then told of the end before it is told of the new session.
@@ -125,6 +135,9 @@ pub const fn held(holder: Holder) -> Held {
         (true, true) => Held::EndLater,
     }
 }
+
+/// How long a path waits for others of its session, in nanoseconds.
+pub const SIBLINGS_NS: u64 = 1_000_000_000;
 
 /// The time within which a live client has to answer, in nanoseconds.
 pub const PATIENCE_NS: u64 = 3_000_000_000;
@@ -257,6 +270,14 @@ impl<A: Copy + PartialEq, const N: usize> Sources<A, N> {
     /// Whether a path from `addr` was there.
     pub fn contains(&self, addr: A) -> bool {
         self.slots.contains(&Some(addr))
+    }
+
+    /// Whether both have an address in common.
+    pub fn meet(&self, other: &Self) -> bool {
+        self.slots
+            .iter()
+            .flatten()
+            .any(|&addr| other.contains(addr))
     }
 }
 

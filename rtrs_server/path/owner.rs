@@ -33,7 +33,10 @@ use super::{
 };
 use crate::{
     logic::{
-        admission::Claim,
+        admission::{
+            Claim,
+            SIBLINGS_NS, //
+        },
         path_state::{
             Action,
             CloseReason,
@@ -110,7 +113,10 @@ impl Path {
             return Some(Event::InfoReceived);
         }
         if !owner.claimed {
-            match self.session.ctx.registry.claim(self, name) {
+            let now = now_ns();
+            let asked = *owner.asked_for_name.get_or_insert(now);
+            let early = now.saturating_sub(asked) < SIBLINGS_NS;
+            match self.session.ctx.registry.claim(self, name, early) {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait => owner.retry = true,
                 Claim::Refused => {

@@ -10,7 +10,7 @@ use rtrs_server_logic::logic::admission::{
 
 /// All possible holders of a name.
 fn holders() -> impl Iterator<Item = Holder> {
-    (0u16..512).map(|bits| Holder {
+    (0u16..1024).map(|bits| Holder {
         same_server: bits & 1 != 0,
         kept: bits & 2 != 0,
         deserted: bits & 4 != 0,
@@ -20,6 +20,7 @@ fn holders() -> impl Iterator<Item = Holder> {
         ending: bits & 64 != 0,
         silent: bits & 128 != 0,
         draining: bits & 256 != 0,
+        early: bits & 512 != 0,
     })
 }
 
@@ -46,7 +47,22 @@ fn who_gives_up_a_name() {
             assert!(!matches!(fate, Held::Free | Held::EndLater), "{holder:?}");
         }
         if holder.claimed && holder.live && !holder.same_source {
-            assert_eq!(fate, Held::Refuse, "{holder:?}");
+            // A path may know its session's other addresses in a moment.
+            let wanted = match holder.early && holder.same_server {
+                true => Held::Wait,
+                false => Held::Refuse,
+            };
+            assert_eq!(fate, wanted, "{holder:?}");
+        }
+        // To wait for other paths makes no difference to a session that has such a path.
+        if holder.same_source {
+            let late = Holder {
+                early: !holder.early,
+                ..holder
+            };
+            if holder.same_server {
+                assert_eq!(fate, held(late), "{holder:?}");
+            }
         }
         // A user never hears of a new session before it has heard of the end of the old one.
         if holder.ending && holder.same_server {
@@ -78,6 +94,7 @@ const GONE: Holder = Holder {
     same_source: false,
     silent: true,
     draining: false,
+    early: false,
 };
 
 #[test]
