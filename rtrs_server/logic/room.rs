@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who gives up memory, connections, or a session that is only kept, for a newcomer.
+//! The choice of what gives up memory, connections, or a session that is only kept, for a newcomer.
 
 use super::source::Source;
 
@@ -17,11 +17,11 @@ pub struct Stake<T> {
     pub stays: bool,
     /// It gives way, by [`choose`].
     pub goes: bool,
-    /// Who it is.
-    pub who: T,
+    /// The member.
+    pub member: T,
 }
 
-/// For whom room is made.
+/// A newcomer that room is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// The source of the newcomer.
@@ -34,7 +34,7 @@ pub struct Need {
     pub least: u64,
 }
 
-/// Marks the members of `crowd` that give way. Returns whether that is enough; if not, nobody has
+/// Marks the members of `crowd` that give way. Returns whether that is enough; if not, none has
 /// to give way, whatever the marks say.
 ///
 /// Members that take too long go first, the earliest first. Then it is, again and again, the first

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room for newcomers: who gives way when a total is exhausted. And rate limits of one source for
+//! Room for newcomers: what gives way when a total is exhausted. And rate limits of one source for
 //! path starts and log messages.
 
 use core::num::NonZeroU32;
@@ -89,14 +89,15 @@ impl Registry {
 
         // With the lock held, its session does not get another path.
         let _sessions = self.sessions.lock();
-        let session = &victim.who.session;
+        let session = &victim.member.session;
         // Its user may know the session by another path by now.
         if !session.is_kept() {
             crowd
                 .iter()
-                .map(|one| &one.who)
+                .map(|one| &one.member)
                 .filter(|path| {
-                    Arc::ptr_eq(path, &victim.who) || whole && Arc::ptr_eq(&path.session, session)
+                    Arc::ptr_eq(path, &victim.member)
+                        || whole && Arc::ptr_eq(&path.session, session)
                 })
                 .for_each(Path::give_way);
         }
@@ -141,7 +142,7 @@ impl Registry {
                 amount: u64::from(session.is_counted()),
                 stays: !session.is_deserted(),
                 goes: false,
-                who: session,
+                member: session,
             };
             crowd.push(stake, GFP_KERNEL)?;
         }
@@ -160,7 +161,7 @@ impl Registry {
         let same = crowd.iter().filter(|one| one.source == first.source);
         // CAST: As above.
         let count = same.filter(|one| !one.stays).count() as u64;
-        Ok(Some((first.who.clone(), count)))
+        Ok(Some((first.member.clone(), count)))
     }
 
     /// Ends as many handshakes as have what is missing for `amount` more of `resource`.
@@ -205,7 +206,7 @@ impl Registry {
         crowd
             .iter()
             .filter(|one| one.goes)
-            .for_each(|one| one.who.give_way());
+            .for_each(|one| one.member.give_way());
         Ok(true)
     }
 
@@ -242,7 +243,7 @@ impl Registry {
                 amount,
                 stays: false,
                 goes: false,
-                who: path.clone(),
+                member: path.clone(),
             };
             let _ = crowd.push_within_capacity(stake);
         });

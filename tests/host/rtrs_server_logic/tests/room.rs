@@ -27,7 +27,7 @@ fn stake(host: u32, came: u64, amount: u64) -> Stake<(u32, u64)> {
         amount,
         stays: false,
         goes: false,
-        who: (host, came),
+        member: (host, came),
     }
 }
 
@@ -42,7 +42,7 @@ fn need(host: u32, missing: u64) -> Need {
 
 /// Who gives way, in the order of hosts and times; `None` if that is not enough.
 fn gone(mut crowd: Vec<Stake<(u32, u64)>>, need: &Need) -> Option<Vec<(u32, u64)>> {
-    choose(&mut crowd, need).then(|| crowd.iter().filter(|s| s.goes).map(|s| s.who).collect())
+    choose(&mut crowd, need).then(|| crowd.iter().filter(|s| s.goes).map(|s| s.member).collect())
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn a_kept_session_of_a_large_source_ends() {
     assert_eq!(gone(sessions(true), &room(9)), None);
     let mut one = sessions(true);
     one[500].stays = false;
-    let who = one[500].who;
-    assert_eq!(gone(one, &room(9)), Some(vec![who]));
+    let first = one[500].member;
+    assert_eq!(gone(one, &room(9)), Some(vec![first]));
     // A host with 64 keeps them all, even if nobody has more.
     let honest = |n: u64| (0..n).map(|came| stake(7, came, 1)).collect();
     assert_eq!(gone(honest(64), &room(9)), None);
@@ -128,7 +128,7 @@ proptest! {
             .iter()
             .map(|&(host, came, amount, stays)| Stake { stays, ..stake(host, came, amount) })
             .collect();
-        let of = |host| crowd.iter().filter(|s| s.who.0 == host).map(|s| s.amount).sum::<u64>();
+        let of = |host| crowd.iter().filter(|s| s.member.0 == host).map(|s| s.amount).sum::<u64>();
         let mut chosen = crowd.clone();
         let need = Need { late, least, ..need(newcomer, missing) };
         let enough = choose(&mut chosen, &need);
@@ -140,9 +140,9 @@ proptest! {
             prop_assert!(freed < missing + most);
         }
         for s in goes {
-            prop_assert!(!s.stays && s.amount != 0 && s.who.0 != newcomer);
+            prop_assert!(!s.stays && s.amount != 0 && s.member.0 != newcomer);
             if s.came >= late {
-                prop_assert!(of(s.who.0) > of(newcomer).max(least));
+                prop_assert!(of(s.member.0) > of(newcomer).max(least));
             }
         }
     }
