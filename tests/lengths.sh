@@ -27,7 +27,7 @@ for ai in Y N; do
 	for copy in 4096 0; do
 		tag="always_invalidate=$ai copy_max=$copy"
 		must "$tag: the server's module loads" load_rtrs rust server "always_invalidate=$ai"
-		CLIENT_PARAMS=("copy_max=$copy")
+		client_params "copy_max=$copy"
 		must "$tag: the client's module loads" load_rtrs rust client
 		dmesg_mark
 		case $copy in
