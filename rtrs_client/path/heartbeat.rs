@@ -39,6 +39,7 @@ use crate::{
     logic::{
         trial::Record,
         unanswered::{
+            Patience,
             Quiet,
             Unanswered,
             Verdict, //
@@ -117,7 +118,7 @@ impl Path {
         let timeout_ms = self.session.settings.request_timeout_ms.get();
         let patience = in_a_row.patience(timeout_ms);
         let now = time::now_ns();
-        let (mut admin, mut longest) = (false, (0u16, 0u64));
+        let (mut admin, mut is_quiet) = (false, false);
         let others = {
             let mut known = self.heartbeat.lock();
             let quiet = known.quiet.iter_mut().zip(link.progress());
@@ -126,22 +127,18 @@ impl Path {
                     admin |= con == 0;
                     in_a_row.answered_on(con);
                 }
-                if quiet.ns(now) > longest.1 {
-                    longest = (con, quiet.ns(now));
-                }
+                is_quiet |= patience.is_some_and(|p| quiet.ns(now) >= p.unsent);
             }
             // If none is answered, the link as a whole is judged.
             patience.is_some_and(|p| known.unanswered.is_answered(now, p.unsent))
         };
-        let (con, quiet_ns) = longest;
-        let Some(patience) = patience.filter(|p| others && quiet_ns >= p.unsent) else {
-            return admin;
+        let stuck = match patience {
+            Some(patience) if others && is_quiet && link.core.orders_copies() => {
+                self.stuck_connection(link, now, &patience)
+            }
+            _ => None,
         };
-        // Without the lock, as there may be very many requests.
-        if patience.is_stuck(quiet_ns, link.oldest_unsent(con))
-            && link.core.orders_copies()
-            && in_a_row.may_give_up_for(con)
-        {
+        if let Some((con, quiet_ns)) = stuck.filter(|&(con, _)| in_a_row.may_give_up_for(con)) {
             pr_warn_ratelimited!(
                 "{}: connection {}: requests wait, and none is answered for {} s\n",
                 self,
@@ -152,6 +149,19 @@ impl Path {
             link.core.fail("a connection is stuck", errno);
         }
         admin
+    }
+
+    /// Returns the number of a connection that is stuck, and for how long it has been quiet, in
+    /// nanoseconds.
+    fn stuck_connection(&self, link: &Link, now: u64, patience: &Patience) -> Option<(u16, u64)> {
+        // The lock is not held for a look at the requests: there may be very many.
+        let quiet_ns = |con: u16| Some(self.heartbeat.lock().quiet.get(usize::from(con))?.ns(now));
+
+        (0u16..)
+            .take(link.connections())
+            .filter_map(|con| Some((con, quiet_ns(con)?)))
+            .filter(|&(_, ns)| ns >= patience.unsent)
+            .find(|&(con, ns)| patience.is_stuck(ns, link.oldest_unsent(con)))
     }
 
     /// Gives up the link, which is the one that is up, if requests wait there and none is answered.
