@@ -40,8 +40,8 @@ pub struct Loan {
     callback: Option<Callback>,
     sgl: *mut raw::scatterlist,
     nents: u32,
-    /// Number of bytes of the list; what its user says of a list of several entries that was not
-    /// [measured](Loan::measure). No access to memory relies on it.
+    /// Number of bytes of the list, or what its user says of it, see [`Loan::len`]. No access to
+    /// memory relies on it.
     len: usize,
     /// Address of the flight that borrows the list; 0 for none.
     borrower: usize,
@@ -79,7 +79,7 @@ impl Loan {
     };
 
     /// A loan of a user in C. What the user `said` is the length of a list of several entries until
-    /// it is [measured](Self::measure): to count takes a look at each entry.
+    /// it is [corrected](Self::set_len): to count takes a look at each entry.
     ///
     /// # Safety
     ///
@@ -176,22 +176,26 @@ impl Loan {
         self.callback.is_some()
     }
 
-    /// Number of bytes of data.
+    /// Number of bytes of data. For a list of several entries of a user in C this is what the user
+    /// says, until [`set_len`](Self::set_len) was called with the [true number](Self::count).
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Counts the bytes of the list. Returns whether there are more or fewer than
-    /// [`len`](Self::len) has told before.
+    /// Returns the number of bytes of the list, which it counts unless it is known.
     #[inline(never)]
-    pub fn measure(&mut self) -> bool {
-        let Some((sgl, nents)) = self.list() else {
-            return false;
-        };
-        // SAFETY: By the type invariant `sgl` is such a list.
-        let len = unsafe { total(sgl, nents) };
-        core::mem::replace(&mut self.len, len) != len
+    pub fn count(&self) -> usize {
+        match self.list() {
+            // SAFETY: By the type invariant `sgl` is such a list.
+            Some((sgl, nents)) if self.lent.is_none() => unsafe { total(sgl, nents) },
+            _ => self.len,
+        }
+    }
+
+    /// Corrects the length that the user has said.
+    pub fn set_len(&mut self, counted: usize) {
+        self.len = counted;
     }
 
     /// Whether there is no data.

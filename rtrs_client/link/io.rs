@@ -70,13 +70,19 @@ impl Link {
     /// As [`issue`](Self::issue), on a link with limits of its own.
     #[cold]
     #[inline(never)]
-    fn issue_if_it_fits<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn issue_if_it_fits<'t>(&self, id: usize, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let now = time::now_ns();
         let Some(ready) = self.core.ready.as_ref() else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        if !ready.narrower.as_ref().is_none_or(|room| fits(&turn, room)) {
-            return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+        if let Some(room) = &ready.narrower {
+            // The data may only be said to be too long.
+            let len = turn.loan.len();
+            if !fits(&turn, room, len)
+                && (measure(&self.core, &mut turn).is_err() || turn.loan.len() == len)
+            {
+                return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+            }
         }
         self.issue_in(&ready.flights, id, turn, now)
     }
@@ -123,10 +129,10 @@ impl Link {
     }
 }
 
-/// Whether a request fits on a path with limits that differ from the session's.
-fn fits(io: &Io, room: &Room) -> bool {
-    let (len, usr_len) = (io.loan.len(), usize::from(io.layout.usr_len()));
-    Layout::new(room, io.layout.dir(), len, usr_len).is_ok()
+/// Whether a request with `len` bytes of data fits on a path with limits that differ from the
+/// session's.
+fn fits(io: &Io, room: &Room, len: usize) -> bool {
+    Layout::new(room, io.layout.dir(), len, io.layout.usr_len().into()).is_ok()
 }
 
 /// Sends a read of few data, which the peer writes to the bounce buffer.
@@ -338,7 +344,7 @@ fn not_mapped<'t>(
     now: u64,
 ) -> Result<(), Turn<'t>> {
     match turn.measured {
-        false if e == EINVAL => issue_measured(core, ep, building, turn, now),
+        false if e == EINVAL || e == ENOMEM => issue_measured(core, ep, building, turn, now),
         _ => Err(not_prepared(building, turn, e)),
     }
 }
@@ -369,19 +375,27 @@ fn issue_measured<'t>(
 }
 
 /// Finds out how long the data are, unless that was done, and lays the request out by that.
+///
+/// # Errors
+///
+/// `EMSGSIZE` if it does not fit on this path; nothing is changed then.
 #[inline(never)]
 fn measure(link: &LinkCore, io: &mut Io) -> Result {
-    if core::mem::replace(&mut io.measured, true) || !io.loan.measure() {
+    if io.measured {
         return Ok(());
     }
-    let room = link.path.session.room().ok_or(EINVAL)?;
-    let (dir, usr_len) = (io.layout.dir(), io.layout.usr_len());
-    let narrower = link.ready.as_ref().and_then(|r| r.narrower.as_ref());
-    if !io.layout.set(room, dir, io.loan.len(), usr_len.into())
-        || !narrower.is_none_or(|room| fits(io, room))
-    {
-        return Err(errno::EMSGSIZE);
+    let len = io.loan.count();
+    if len != io.loan.len() {
+        let room = link.path.session.room().ok_or(EINVAL)?;
+        let (dir, usr_len) = (io.layout.dir(), io.layout.usr_len());
+        let narrower = link.ready.as_ref().and_then(|r| r.narrower.as_ref());
+        let fits = narrower.is_none_or(|room| fits(io, room, len));
+        if !fits || !io.layout.set(room, dir, len, usr_len.into()) {
+            return Err(errno::EMSGSIZE);
+        }
+        io.loan.set_len(len);
     }
+    io.measured = true;
     Ok(())
 }
 

@@ -213,8 +213,14 @@ fn lay_out(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn lay_out_measured(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
+    let len = io.loan.count();
+
+    if !io.layout.set(room, dir, len, usr_len) {
+        return false;
+    }
+    io.loan.set_len(len);
     io.measured = true;
-    io.loan.measure() && io.layout.set(room, dir, io.loan.len(), usr_len)
+    true
 }
 
 impl Session {

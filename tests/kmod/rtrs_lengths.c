@@ -5,7 +5,8 @@
  * The data of a request are what its list describes. Both ends are in this
  * module: the server keeps what a write brings, and a read returns it. Each
  * list is sent with the right length and with wrong ones; all its bytes must
- * arrive, and no byte beside them. The module loads if that is so.
+ * arrive, and no byte beside them. A list that is too long is refused, whatever
+ * is said. The module loads if that is so.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -125,6 +126,16 @@ static bool is_right(unsigned int i, size_t at, size_t len)
 	       !memchr_inv(pages[i] + len, GUARD, PAGE_SIZE - len);
 }
 
+/* Writes and reads too much, with the length @said; returns what is wrong. */
+static const char *try_too_long(struct rtrs_clt_sess *sess, const struct shape *shape, size_t said)
+{
+	if (send(sess, true, shape, said) != -EMSGSIZE)
+		return "the write was not refused";
+	if (send(sess, false, shape, said) != -EMSGSIZE)
+		return "the read was not refused";
+	return NULL;
+}
+
 /* Writes and reads with the length @said; returns what is wrong. */
 static const char *try(struct rtrs_clt_sess *sess, const struct shape *shape, size_t said)
 {
@@ -161,8 +172,13 @@ static const char *try(struct rtrs_clt_sess *sess, const struct shape *shape, si
 
 static int try_all(struct rtrs_clt_sess *sess)
 {
-	unsigned int i, j, n = 0;
+	unsigned int i, j, n = 0, refused = 0;
+	struct rtrs_attrs attrs;
+	int err;
 
+	err = rtrs_clt_query(sess, &attrs);
+	if (err)
+		return err;
 	for (i = 0; i < ARRAY_SIZE(shapes); i++) {
 		size_t total = shapes[i].count * shapes[i].len;
 		const size_t said[] = {
@@ -173,8 +189,14 @@ static int try_all(struct rtrs_clt_sess *sess)
 		if (!gaps && shapes[i].count > 1 && shapes[i].len != PAGE_SIZE)
 			continue;
 		for (j = 0; j < ARRAY_SIZE(said); j++, n++) {
-			const char *wrong = try(sess, &shapes[i], said[j]);
+			const char *wrong;
 
+			if (total > attrs.max_io_size) {
+				wrong = try_too_long(sess, &shapes[i], said[j]);
+				refused++;
+			} else {
+				wrong = try(sess, &shapes[i], said[j]);
+			}
 			if (wrong) {
 				pr_err("%u x %u bytes, said to be %zu: %s\n", shapes[i].count,
 				       shapes[i].len, said[j], wrong);
@@ -182,7 +204,7 @@ static int try_all(struct rtrs_clt_sess *sess)
 			}
 		}
 	}
-	pr_info("%u lengths: all data arrived, and nothing else\n", n);
+	pr_info("%u lengths: all data arrived, and nothing else; %u refused\n", n, refused);
 	return 0;
 }
 
