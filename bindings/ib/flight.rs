@@ -145,8 +145,8 @@ struct Data {
     key: u8,
 }
 
-/// Work requests of a flight, which are posted again and again. Fields that never change are set
-/// when the flight is made, above all `next`: a driver reads that of the last work request when the
+/// Work requests of a flight for mapped data that go out, and its invalidation, which are posted
+/// again and again. Fields that never change are set when the flight is made, above all `next`: a driver reads that of the last work request when the
 /// request may be over already.
 struct WorkRequests {
     reg: raw::ib_reg_wr,

@@ -179,7 +179,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     #[inline(always)]
     pub fn retire(&self) -> Option<u32> {
         let out = self.notes_out.load(Relaxed);
-        // Pairs with the store in `reserve`: the note is visible.
+        // Pairs with the store in `put_note`: the note is visible.
         if out == self.notes_in.load(Acquire) {
             return None;
         }
@@ -188,7 +188,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         // Only this function writes `retired`.
         let freed = note.wrapping_sub(self.retired.load(Relaxed));
 
-        // Pairs with the load in `reserve`: the entry is read before it is written again.
+        // Pairs with the load in `put_note`: the entry is read before it is written again.
         self.notes_out.store(out.wrapping_add(1), Release);
         // Pairs with the load in `available`.
         self.retired.store(note, Release);

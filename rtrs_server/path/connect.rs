@@ -286,7 +286,6 @@ impl Path {
         let service = ep.index() == 0;
         let cfg = self.queue_config(size);
         let qp = ep.create_qp(&domain, &cfg)?;
-        qp.set_key_tokens(self.geometry().queue_depth().into())?;
         if service {
             let counted_on = u32::from(SERVICE_QUEUE_DEPTH);
             setup.recvs.0 = Receives::of(cfg.recv_wrs, counted_on);
@@ -297,6 +296,9 @@ impl Path {
         }
 
         let config = &self.session.ctx.config;
+        if config.always_invalidate {
+            qp.set_key_tokens(self.geometry().queue_depth().into())?;
+        }
         let accept = ConnAccept {
             kept: self.session.is_kept(),
             orders_copies: true,

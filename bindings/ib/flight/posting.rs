@@ -275,8 +275,10 @@ impl<H: Handler> Building<'_, H> {
         }
         room.count_flight();
         let flown = flight.word.fly(lane, needs);
-        // SAFETY: The requests are linked, and stay valid: they belong to the caller, or to a
-        // flight that is not over before a completion of this queue, which is locked. Their memory
+        // SAFETY: The requests are linked, and initialised but for entry and flags of the last one.
+        // They stay valid: they belong to the caller, or to the flight. That may be over before
+        // this returns; but the driver has read all of a request by then, except for `next`, which
+        // never changes. Their memory
         // belongs to the domain, which is that of the queue pair: message and region permanently,
         // the data until the flight is over. Their completion entries are for endpoints with this
         // handler, as `post()` got one.

@@ -44,20 +44,6 @@ pub(super) unsafe extern "C" fn key_done<H: Handler>(cq: *mut raw::ib_cq, wc: *m
 }
 
 impl QueuePair {
-    /// Locks the send queue, with room for one request, which is signaled.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    #[inline(always)]
-    fn reserve_signaled(&self) -> Result<Room<'_>, PostError> {
-        let mut sq = self.sq.lock();
-        if !sq.posted.take_signaled(&self.ledger, 1) {
-            self.look(&mut sq, 1, true)?;
-        }
-        Ok(Room::new(self, sq, 1, 1))
-    }
-
     /// Sets the number of tokens of [invalidations](Self::invalidate). Works only once. May sleep.
     pub fn set_key_tokens(&self, tokens: u32) -> Result {
         let cqes = CqeTable::new(tokens, self.callbacks.key)?;
@@ -91,7 +77,7 @@ impl QueuePair {
             },
         };
         let wr = &raw mut wr;
-        let room = self.reserve_signaled()?;
+        let room = self.reserve(1, true)?;
         // SAFETY: The request is initialised, and stays until this returns. It names no memory, and
         // its entry is the queue pair's.
         unsafe { room.post(wr, wr, cqe) }.map_err(PostError::from)

@@ -87,9 +87,8 @@ impl<'q> Room<'q> {
     ///
     /// The requests must be initialised, but for entry and flags of `last`, linked in this order,
     /// and stay valid until the call returns. Their memory must be of the domain of the queue pair.
-    /// Their completion entries,
-    /// including `cqe`, must belong to the queue pair, or to flights with the handler of its
-    /// endpoint.
+    /// Their completion entries, including `cqe`, must belong to the queue pair, or to flights with
+    /// the handler of its endpoint.
     #[inline(always)]
     pub(in crate::ib) unsafe fn post(
         self,
@@ -97,8 +96,8 @@ impl<'q> Room<'q> {
         last: *mut raw::ib_send_wr,
         cqe: *mut raw::ib_cqe,
     ) -> Result<(), Refused<'q>> {
-        // SAFETY: By the safety requirements of this function, `last` is initialised, and the
-        // caller may write it.
+        // SAFETY: By the safety requirements of this function, `last` may be written. Its entry and
+        // flags, which need not be initialised, are set here.
         unsafe {
             // Set in any case: a chain may have been tried with another token.
             (*last).__bindgen_anon_1.wr_cqe = cqe;
