@@ -46,12 +46,14 @@ unload_one()
 	echo "$1 unloaded in $(($(ms_now) - t0)) ms"
 }
 
-# impl_dir rust|c: the directory with the modules of an implementation.
+# impl_dir rust|c|earlier: the directory with the modules of an implementation. RTRS_EARLIER has an
+# earlier version of ours.
 impl_dir()
 {
 	case $1 in
 	rust) printf '%s\n' "${RTRS_MODULES:-}" ;;
 	c) printf '%s\n' "$RTRS_CPEER" ;;
+	earlier) printf '%s\n' "${RTRS_EARLIER:?}" ;;
 	*)
 		echo "no implementation $1" >&2
 		return 1

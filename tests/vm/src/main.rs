@@ -270,7 +270,7 @@ impl Bench {
 }
 
 /// Variables by which the user of the runner changes all tests.
-const KNOBS: [&str; 12] = [
+const KNOBS: [&str; 13] = [
     "RTRS_LONG",
     "RTRS_CORE",
     "RTRS_SEED",
@@ -278,6 +278,7 @@ const KNOBS: [&str; 12] = [
     "RTRS_WORKERS",
     "RTRS_SIZES",
     "RTRS_INTEROP_CASES",
+    "RTRS_EARLIER",
     "RTRS_RESUME_LIMIT",
     "RTRS_STALL_LIMIT",
     "RTRS_ACK_TIMEOUT",
