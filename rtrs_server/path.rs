@@ -14,7 +14,8 @@
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
 //!   mutexes nest inside. Event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
-//! * `handshake` (spinlock, interrupts off): only the closing of the path nests inside.
+//! * `handshake` (spinlock, interrupts off): only the closing of the path nests inside. May be taken
+//!   with the session's list of paths locked.
 //! * `state`, `info`, `expected`, `shares` (spinlocks, interrupts off): leaves.
 //! * `active` (RCU): the objects of a path while it carries IO; see [`crate::active`].
 
@@ -160,8 +161,8 @@ struct Owner {
     received: HbCounts,
     /// Next heartbeat, in nanoseconds of the monotonic clock.
     next_tick: u64,
-    /// Another object is in the way: the owner has to try again.
-    retry: bool,
+    /// Another object is in the way: the owner has to try again after so many milliseconds.
+    retry: Option<u32>,
 }
 
 /// One life of a path: a client that comes back gets a new one.
@@ -192,6 +193,8 @@ pub(crate) struct Path {
     closing: Atomic<bool>,
     /// The path counts as one that is in its handshake.
     in_handshake: Atomic<bool>,
+    /// It waits for another path of its session, which may have a right to the session's name.
+    waits_for_siblings: Atomic<bool>,
     /// The path has no connection any more, and will not get one.
     drained: Atomic<bool>,
     /// Bytes that are counted for the queues of all its connections.
@@ -310,6 +313,7 @@ impl Path {
                 accepted: Atomic::new(0),
                 closing: Atomic::new(false),
                 in_handshake: Atomic::new(true),
+                waits_for_siblings: Atomic::new(false),
                 drained: Atomic::new(false),
                 queue_memory: queues,
                 chunk_memory: Atomic::new(0),
@@ -354,7 +358,7 @@ impl Path {
                         heartbeat: Heartbeat::new(),
                         received: HbCounts::default(),
                         next_tick: 0,
-                        retry: false,
+                        retry: None,
                     },
                     "rtrs_srv_owner"
                 ),

@@ -224,11 +224,9 @@ impl Registry {
                 }
                 Step::NeedPath(session) => {
                     // Not taken yet, as a client that stops here must not hold it; but a client
-                    // that would not get it is refused at once.
-                    if let Err(over) = self.limits.quota(Resource::Memory).has_room(memory) {
-                        self.make_room(source, over, memory, None)?;
-                        continue;
-                    }
+                    // that would not get it is refused at once. Nobody gives way for memory that
+                    // is only announced.
+                    self.limits.quota(Resource::Memory).has_room(memory)?;
                     // A few sources can exhaust the total. A client must still reach a session that
                     // its user has; the quotas of its paths and of its source still apply.
                     let share = if session.is_kept() {
@@ -382,7 +380,10 @@ impl Registry {
         Ok(share)
     }
 
-    /// A path asks for a name for its session, not for the first time unless `early`. May sleep.
+    /// A path asks for a name for its session. It is `early` if it asked first less than
+    /// [`SIBLINGS_NS`] ago. May sleep.
+    ///
+    /// [`SIBLINGS_NS`]: crate::logic::admission::SIBLINGS_NS
     pub(crate) fn claim(&self, path: &Path, name: &SessionName, early: bool) -> Claim {
         let sessions = self.sessions.lock();
         let mine = &path.session;
@@ -390,7 +391,7 @@ impl Registry {
         if let Some(addr) = path.addrs.src {
             from.note(addr);
         }
-        let mut wait = false;
+        let (mut wait, mut siblings) = (false, false);
 
         for other in sessions.iter() {
             if Arc::ptr_eq(other, mine) || other.name() != name.as_str() {
@@ -405,7 +406,7 @@ impl Registry {
                 draining: !live && other.count(|p| !p.only_executes()) != 0,
                 claimed: other.is_claimed(),
                 live,
-                same_source: other.was_from_any(&from) || other.comes_from().meet(&from),
+                same_source: other.was_from_any(&from) || other.has_path_from(&from),
                 early,
                 silent: !live && (other.has_left() || other.is_given_up()),
             };
@@ -423,6 +424,7 @@ impl Registry {
             match fate {
                 Held::Free => (),
                 Held::Wait | Held::Ask => wait = true,
+                Held::WaitForSiblings => siblings = true,
                 Held::End => {
                     other.close_all(CloseReason::TakeOver);
                     other.give_up();
@@ -432,7 +434,10 @@ impl Registry {
                 Held::Refuse => return Claim::Refused,
             }
         }
-        if wait {
+        // The longer wait, if there are both.
+        if siblings {
+            Claim::WaitForSiblings
+        } else if wait {
             Claim::Wait
         } else if mine.claim(name) {
             Claim::Granted

@@ -7,6 +7,7 @@
 //! * `announced` (mutex): the state of the session that was reported to the user and sysfs. Taken
 //!   by owner tasks of its paths and by its own timer, and held while the user's link callbacks
 //!   run. No other task waits for it. The registry nests inside.
+//! * `question` (spinlock, interrupts off): `paths` nests inside.
 //! * `paths` (spinlock, any context, interrupts off): the list of paths. The locks of a path's
 //!   queue pairs nest inside, since the end of an operation hands the chunk to another path.
 //! * `sources` and `share` (spinlocks, interrupts off): leaves.
@@ -42,6 +43,7 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
+    time::now_ns,
     uuid::Uuid,
     workqueue::{
         new_delayed_work,
@@ -132,6 +134,8 @@ pub struct Session {
     left: Atomic<bool>,
     /// It is not kept for its client any more; see [`Session::give_up`].
     given_up: Atomic<bool>,
+    /// When a path of it ended last, in nanoseconds of the monotonic clock.
+    last_end: Atomic<u64>,
     /// Another session wants its name.
     #[pin]
     question: SpinLockIrq<Question>,
@@ -180,6 +184,7 @@ impl Session {
                 ending: Atomic::new(false),
                 left: Atomic::new(false),
                 given_up: Atomic::new(false),
+                last_end: Atomic::new(0),
                 question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
                 share <- new_spinlock_irq!(None, "rtrs_srv_share"),
@@ -233,16 +238,25 @@ impl Session {
         Arc::ptr_eq(&self.ctx, ctx)
     }
 
-    /// Returns the addresses that its paths come from, without those that close. Any context.
+    /// Returns the addresses of its paths that have sent their info request, without those that
+    /// close. A connection request alone proves nothing: anybody can forge its address. Any context.
     pub(crate) fn comes_from(&self) -> Sources<Addr, KEPT_SOURCES> {
         let mut sources = Sources::new();
 
         self.each(|path| {
-            if let Some(addr) = path.addrs.src.filter(|_| !path.is_closing()) {
+            let counts = !path.is_closing() && path.has_asked();
+            if let Some(addr) = path.addrs.src.filter(|_| counts) {
                 sources.note(addr);
             }
         });
         sources
+    }
+
+    /// Whether it has a path from one of `sources`, without those that close. Any context.
+    pub(crate) fn has_path_from(&self, sources: &Sources<Addr, KEPT_SOURCES>) -> bool {
+        let from = |addr| sources.contains(addr);
+
+        self.count(|path| !path.is_closing() && path.addrs.src.is_some_and(from)) != 0
     }
 
     /// Whether a path from one of `sources` was up recently. Any context.
@@ -384,6 +398,12 @@ impl Session {
             .map_err(|_| ENOSPC)
     }
 
+    /// Returns since when it has no path, in nanoseconds of the monotonic clock, if it has none.
+    /// Any context.
+    pub(crate) fn deserted_since(&self) -> u64 {
+        self.last_end.load(Relaxed)
+    }
+
     /// Whether it has no path at all.
     pub(crate) fn is_deserted(&self) -> bool {
         self.paths.lock().is_empty()
@@ -507,6 +527,8 @@ impl Session {
     pub(crate) fn remove(self: &Arc<Self>, path: &Arc<Path>) {
         let removed = {
             let mut paths = self.paths.lock();
+            // Before the list is empty: from then on the session may have to give way.
+            self.last_end.store(now_ns(), Relaxed);
             let index = paths.iter().position(|p| Arc::ptr_eq(p, path));
             index.and_then(|index| paths.remove(index).ok())
         };

@@ -82,6 +82,9 @@ pub enum Held {
     Free,
     /// The holder is about to go: ask again.
     Wait,
+    /// The holder keeps the name, unless another path of the session that asks comes from an address
+    /// that the holder knows: ask again, but not soon.
+    WaitForSiblings,
     /// Its client has to be asked whether it lives, see [`Question`].
     Ask,
     /// It has to end, as its client has lost its state: ask again.
@@ -109,7 +112,7 @@ pub enum Held {
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
     let refuse = match holder.same_server && holder.early {
-        true => Held::Wait,
+        true => Held::WaitForSiblings,
         false => Held::Refuse,
     };
 
@@ -294,6 +297,8 @@ pub enum Claim {
     Granted,
     /// The old owner of the name is about to go.
     Wait,
+    /// Another path of the session may have a right to the name.
+    WaitForSiblings,
     /// Another session has it, or this session has another name.
     Refused,
 }

@@ -26,6 +26,8 @@ pub struct Stake<T> {
 pub struct Need {
     /// The source of the newcomer.
     pub source: Source,
+    /// What its source will have besides members of the crowd: what the newcomer has, and needs.
+    pub own: u64,
     /// How much it needs that is not free.
     pub missing: u64,
     /// Members that came before take too long.
@@ -38,10 +40,10 @@ pub struct Need {
 /// to give way, whatever the marks say.
 ///
 /// Members that take too long go first, the earliest first. Then it is, again and again, the first
-/// member of the source that has most by then, provided that source has more than the newcomer's
-/// own. So one host cannot keep others out by what it has, nor displace those that have less.
-/// Members of the newcomer's source never go: clients of one host that find no room would end each
-/// other, and none would get in.
+/// member of the source that has most by then, provided that source still has more than the
+/// newcomer's own will have. So one host cannot keep others out by what it has, nor displace those
+/// that have less, however much it asks for. Members of the newcomer's source never go: clients of
+/// one host that find no room would end each other, and none would get in.
 ///
 /// Changes the order. The time this takes grows with the number of members, times that of members
 /// that give way.
@@ -49,7 +51,7 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     sort(crowd);
 
     let mine = crowd.iter().filter(|one| one.source == need.source);
-    let floor = need.least.max(sum(mine));
+    let floor = need.least.max(sum(mine).saturating_add(need.own));
     let mut freed = 0u64;
     while freed < need.missing {
         let next = slowest(crowd, need).or_else(|| first_of_largest(crowd, need.source, floor));

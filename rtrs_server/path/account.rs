@@ -23,6 +23,7 @@ use crate::{
         Refusal, //
     },
     logic::{
+        admission::SIBLINGS_NS,
         path_state::CloseReason,
         quota::{
             OverQuota,
@@ -111,12 +112,26 @@ impl Path {
 
     /// Returns the order in which paths came, which is also that in which they give way: the ends of
     /// their handshake times. A path whose client has asked for its chunks comes last: it does not
-    /// take long by itself, but waits for the server. Any context.
+    /// take long by itself, but waits for the server. If it waits for other paths of its client, it
+    /// only has that much more time. Any context.
     pub(crate) fn came(&self) -> u64 {
-        match self.info.lock().name {
-            Some(_) => u64::MAX,
-            None => self.deadline,
+        if !self.has_asked() {
+            self.deadline
+        } else if self.waits_for_siblings.load(Relaxed) {
+            self.deadline.saturating_add(SIBLINGS_NS)
+        } else {
+            u64::MAX
         }
+    }
+
+    /// Whether its client has sent the info request. Any context.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.info.lock().name.is_some()
+    }
+
+    /// Whether it has a place among the handshakes that another path could have. Any context.
+    pub(crate) fn has_place(&self) -> bool {
+        self.handshake.lock().share.is_some()
     }
 
     /// Counts one more connection, and `queues` bytes of queues. Any context.

@@ -50,12 +50,16 @@ use crate::{
 /// Interval, in milliseconds, at which the owner checks whether the object in the way is gone.
 const RETRY_MS: u32 = 10;
 
+/// The same for a path that waits for others of its session: a look at the names of all sessions,
+/// which a client can cause without having a right to the name.
+const SIBLINGS_RETRY_MS: u32 = 200;
+
 impl Path {
     /// The owner task.
     pub(super) fn attend(self: &Arc<Self>) {
         let mut owner = self.owner.lock();
 
-        owner.retry = false;
+        owner.retry = None;
         while let Some(event) = self.next_event(&mut owner) {
             self.apply(&mut owner, event);
         }
@@ -116,9 +120,13 @@ impl Path {
             let now = now_ns();
             let asked = *owner.asked_for_name.get_or_insert(now);
             let early = now.saturating_sub(asked) < SIBLINGS_NS;
-            match self.session.ctx.registry.claim(self, name, early) {
+            let claim = self.session.ctx.registry.claim(self, name, early);
+            let siblings = claim == Claim::WaitForSiblings;
+            self.waits_for_siblings.store(siblings, Relaxed);
+            match claim {
                 Claim::Granted => owner.claimed = true,
-                Claim::Wait => owner.retry = true,
+                Claim::Wait => owner.retry = Some(RETRY_MS),
+                Claim::WaitForSiblings => owner.retry = Some(SIBLINGS_RETRY_MS),
                 Claim::Refused => {
                     pr_warn_caused_by!(
                         self.log_place(),
@@ -134,7 +142,7 @@ impl Path {
             if !self.dir_in_the_way() && !self.starts_already() {
                 return Some(Event::InfoReceived);
             }
-            owner.retry = true;
+            owner.retry = Some(RETRY_MS);
         }
         (now_ns() >= self.deadline).then_some(Event::Deadline)
     }
@@ -157,11 +165,11 @@ impl Path {
     }
 
     fn next_delay(&self, owner: &Owner) -> Option<Jiffies> {
-        let until = match self.state() {
-            ServerPathState::Closing(_) | ServerPathState::Closed(_) => return None,
-            _ if owner.retry => return Some(msecs_to_jiffies(RETRY_MS)),
-            ServerPathState::Connected => owner.next_tick,
-            _ => self.deadline,
+        let until = match (self.state(), owner.retry) {
+            (ServerPathState::Closing(_) | ServerPathState::Closed(_), _) => return None,
+            (_, Some(ms)) => return Some(msecs_to_jiffies(ms)),
+            (ServerPathState::Connected, None) => owner.next_tick,
+            (_, None) => self.deadline,
         };
         let ms = until.saturating_sub(now_ns()) / NS_PER_MS;
 

@@ -48,6 +48,9 @@ const KEPT_SHARE: u64 = 16;
 /// to newcomers already.
 const LEAVING_SHARE: u64 = 4;
 
+/// What may have to give way.
+type Crowd<T> = KVVec<Stake<Arc<T>>>;
+
 impl Registry {
     /// Makes room for a newcomer from `source`, which was refused by `over` and needs `amount`;
     /// `asking` is its path, if it has one. May sleep.
@@ -62,9 +65,12 @@ impl Registry {
         amount: u64,
         asking: Option<&Path>,
     ) -> Result<(), Refusal> {
+        if self.too_much_leaves(&self.sessions.lock()) {
+            return Err(over.into());
+        }
         let room = match over.resource {
             Resource::Handshakes => self.end_handshake(source, false)?,
-            Resource::Sessions => self.end_session(source, over.max)?,
+            Resource::Sessions => self.end_sessions(source)?,
             Resource::Cons | Resource::Memory => {
                 self.end_handshakes(source, over.resource, amount, asking)?
             }
@@ -77,10 +83,25 @@ impl Registry {
         }
     }
 
-    /// Ends one handshake, or all of its session if `whole`. Returns whether there was one that
-    /// had to give way.
+    /// Whether there is so much that was given to newcomers before it is gone that no more may be.
+    fn too_much_leaves(&self, sessions: &[Arc<Session>]) -> bool {
+        let mut leaving = 0u64;
+
+        for session in sessions {
+            session.each(|path| leaving = leaving.saturating_add(path.leaving()));
+        }
+        leaving > self.limits.quota(Resource::Memory).max() / LEAVING_SHARE
+    }
+
+    /// Ends one handshake that has a place, or all those of a session, which then ends, if `whole`.
+    /// Returns whether there was one that had to give way.
     fn end_handshake(&self, source: Source, whole: bool) -> Result<bool> {
-        let mut crowd = self.crowd(|_, session| u64::from(!session.is_kept()), None)?;
+        let may_end = |session: &Session| {
+            // The session does not end if its user may come to know it by another path.
+            !whole || session.count(|p| !p.is_closing() && !p.is_in_handshake()) == 0
+        };
+        let has = |path: &Path| u64::from(whole || path.has_place());
+        let mut crowd = self.crowd(may_end, has, None)?;
         let late = now_ns().saturating_add(config::deadline_of_late_ns());
         let index = gives_way(&mut crowd, source, late, |one| (one.source, one.came));
         let Some(victim) = index.and_then(|index| crowd.get(index)) else {
@@ -88,10 +109,13 @@ impl Registry {
         };
 
         // With the lock held, its session does not get another path.
-        let _sessions = self.sessions.lock();
+        let sessions = self.sessions.lock();
+        if self.too_much_leaves(&sessions) {
+            return Ok(false);
+        }
         let session = &victim.member.session;
         // Its user may know the session by another path by now.
-        if !session.is_kept() {
+        if !session.is_kept() && may_end(session) {
             crowd
                 .iter()
                 .map(|one| &one.member)
@@ -104,41 +128,60 @@ impl Registry {
         Ok(true)
     }
 
-    /// Ends one session: one that has no path and is kept for its client, or one that has only
-    /// handshakes. There may be `max` sessions.
-    fn end_session(&self, source: Source, max: u64) -> Result<bool> {
-        let kept = self.kept_of_largest(source, max)?;
+    /// Ends sessions until there is room for one more: those that have no path and are kept for
+    /// their clients, or one that has only handshakes. Returns whether there are enough; if not,
+    /// none ends.
+    fn end_sessions(&self, source: Source) -> Result<bool> {
+        let quota = self.limits.quota(Resource::Sessions);
+        // More than one if the maximum was lowered.
+        let missing = quota
+            .current()
+            .saturating_add(1)
+            .saturating_sub(quota.max());
+        if missing == 0 {
+            return Ok(true);
+        }
+        let kept = self.kept_of_largest(source, missing, quota.max())?;
         // The larger of the two groups keeps the newcomer out.
         let handshakes = self.limits.quota(Resource::Handshakes).current();
-        if kept.as_ref().is_none_or(|(_, count)| *count <= handshakes)
+        if missing == 1
+            && kept.as_ref().is_none_or(|(_, count)| *count <= handshakes)
             && self.end_handshake(source, true)?
         {
             return Ok(true);
         }
-        let Some((session, _)) = kept else {
+        let Some((crowd, _)) = kept else {
             return Ok(false);
         };
 
-        // With the lock held, it does not get a path.
+        // With the lock held, they do not get a path.
         let _sessions = self.sessions.lock();
-        if session.is_deserted() && session.is_counted() {
-            session.set_share(None);
-            session.give_up();
+        let goes = || crowd.iter().filter(|one| one.goes).map(|one| &one.member);
+        // If one was found by its client meanwhile, there may be another one.
+        if goes().all(|session| session.is_deserted() && session.is_counted()) {
+            for session in goes() {
+                session.set_share(None);
+                session.give_up();
+            }
         }
         Ok(true)
     }
 
-    /// Returns the oldest session without a path of the source that has most sessions, and the
-    /// number of such sessions of that source.
-    fn kept_of_largest(&self, source: Source, max: u64) -> Result<Option<(Arc<Session>, u64)>> {
+    /// Chooses `missing` sessions without a path: the first to have lost its last one, of the source
+    /// that has most sessions; there may be `max` sessions. Returns all sessions, and the number of
+    /// such sessions of the first source that loses one; nothing if there are not enough.
+    fn kept_of_largest(
+        &self,
+        source: Source,
+        missing: u64,
+        max: u64,
+    ) -> Result<Option<(Crowd<Session>, u64)>> {
         let all = self.sessions()?;
         let mut crowd = KVVec::with_capacity(all.len(), GFP_KERNEL)?;
-        // In the order in which they were made.
-        for (came, session) in all.iter().enumerate() {
+        for session in all {
             let stake = Stake {
                 source: session.source,
-                // CAST: `usize` has at most 64 bits.
-                came: came as u64,
+                came: session.deserted_since(),
                 amount: u64::from(session.is_counted()),
                 stays: !session.is_deserted(),
                 goes: false,
@@ -148,7 +191,8 @@ impl Registry {
         }
         let need = Need {
             source,
-            missing: 1,
+            own: 1,
+            missing,
             late: 0,
             least: max / KEPT_SHARE,
         };
@@ -159,9 +203,9 @@ impl Registry {
             return Ok(None);
         };
         let same = crowd.iter().filter(|one| one.source == first.source);
-        // CAST: As above.
+        // CAST: `usize` has at most 64 bits.
         let count = same.filter(|one| !one.stays).count() as u64;
-        Ok(Some((first.member.clone(), count)))
+        Ok(Some((crowd, count)))
     }
 
     /// Ends as many handshakes as have what is missing for `amount` more of `resource`.
@@ -179,11 +223,12 @@ impl Registry {
                 _ => memory,
             }
         };
-        let mut crowd = self.crowd(|path, _| has(path), asking)?;
+        let mut crowd = self.crowd(|_| true, has, asking)?;
         let quota = self.limits.quota(resource);
         let missing = quota.current().saturating_add(amount);
         let need = Need {
             source,
+            own: asking.map_or(0, has).saturating_add(amount),
             missing: missing.saturating_sub(quota.max()),
             late: now_ns().saturating_add(config::deadline_of_late_ns()),
             least: 0,
@@ -193,36 +238,31 @@ impl Registry {
         }
 
         let sessions = self.sessions.lock();
-        // What is given away exists for a moment longer: there must not be too much of that.
-        if resource == Resource::Memory {
-            let mut leaving = 0u64;
-            for session in sessions.iter() {
-                session.each(|path| leaving = leaving.saturating_add(path.leaving()));
-            }
-            if leaving > quota.max() / LEAVING_SHARE {
-                return Ok(false);
-            }
+        if self.too_much_leaves(&sessions) {
+            return Ok(false);
         }
         crowd
             .iter()
-            .filter(|one| one.goes)
+            .filter(|one| one.goes && !one.member.session.is_kept())
             .for_each(|one| one.member.give_way());
         Ok(true)
     }
 
-    /// The paths in their handshake, except `asking`, that have some of what `has` counts. May
-    /// sleep.
+    /// The paths in their handshake, except `asking`, that have some of what `has` counts, of
+    /// sessions that their user does not have and that are `of` the right kind. A client that adds a
+    /// path, or comes back, does not give way. May sleep.
     fn crowd(
         &self,
-        has: impl Fn(&Path, &Session) -> u64,
+        of: impl Fn(&Session) -> bool,
+        has: impl Fn(&Path) -> u64,
         asking: Option<&Path>,
-    ) -> Result<KVVec<Stake<Arc<Path>>>> {
+    ) -> Result<Crowd<Path>> {
         let each = |sessions: &[Arc<Session>], note: &mut dyn FnMut(&Arc<Path>, u64)| {
-            for session in sessions {
+            for session in sessions.iter().filter(|s| !s.is_kept() && of(s)) {
                 session.each(|path| {
                     let other = asking.is_none_or(|asking| !core::ptr::eq(asking, &**path));
                     if path.is_in_handshake() && !path.is_closing() && other {
-                        match has(path, session) {
+                        match has(path) {
                             0 => (),
                             amount => note(path, amount),
                         }

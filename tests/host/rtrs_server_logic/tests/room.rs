@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who gives up memory, connections, or a session that is only kept.
+//! What gives up memory, connections, or a session that is only kept.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -34,19 +34,20 @@ fn stake(host: u32, came: u64, amount: u64) -> Stake<(u32, u64)> {
 fn need(host: u32, missing: u64) -> Need {
     Need {
         source: v4(host),
+        own: 0,
         missing,
         late: 0,
         least: 0,
     }
 }
 
-/// Who gives way, in the order of hosts and times; `None` if that is not enough.
+/// What gives way, in the order of hosts and times; `None` if that is not enough.
 fn gone(mut crowd: Vec<Stake<(u32, u64)>>, need: &Need) -> Option<Vec<(u32, u64)>> {
     choose(&mut crowd, need).then(|| crowd.iter().filter(|s| s.goes).map(|s| s.member).collect())
 }
 
 #[test]
-fn who_has_most_gives_way() {
+fn what_has_most_gives_way() {
     // Two hosts have everything by a few large paths, and others little.
     let crowd = vec![
         stake(1, 10, 400),
@@ -70,7 +71,7 @@ fn who_has_most_gives_way() {
 }
 
 #[test]
-fn who_takes_long_goes_first() {
+fn what_takes_long_goes_first() {
     let crowd = vec![stake(1, 90, 500), stake(2, 10, 3), stake(3, 9, 2)];
     let late = |missing| Need {
         late: 50,
@@ -86,6 +87,26 @@ fn who_takes_long_goes_first() {
     // One that waits for the server does not take long.
     let waits = vec![stake(1, u64::MAX, 5), stake(2, 60, 5), stake(2, 61, 5)];
     assert_eq!(gone(waits, &late(1)), Some(vec![(2, 60)]));
+}
+
+#[test]
+fn a_large_need_displaces_nothing_smaller() {
+    let crowd = vec![
+        stake(1, 10, 300),
+        stake(1, 20, 200),
+        stake(2, 5, 450),
+        stake(9, 7, 40),
+    ];
+    let wants = |own, missing| Need {
+        own,
+        ..need(9, missing)
+    };
+    assert_eq!(gone(crowd.clone(), &wants(459, 300)), Some(vec![(1, 10)]));
+    // Its source would have as much as the largest.
+    assert_eq!(gone(crowd.clone(), &wants(460, 1)), None);
+    // It would have as much as the other one, whose turn is then.
+    assert_eq!(gone(crowd.clone(), &wants(410, 301)), None);
+    assert_eq!(gone(crowd, &wants(409, 301)), Some(vec![(1, 10), (2, 5)]));
 }
 
 /// Sessions: of four hosts that have all, and of one with 64.
@@ -123,6 +144,7 @@ proptest! {
     fn nobody_gives_way_in_vain(
         items in proptest::collection::vec((0u32..5, 0u64..100, 0u64..20, any::<bool>()), 0..40),
         newcomer in 0u32..6, missing in 0u64..200, late in 0u64..50, least in 0u64..30,
+        own in 0u64..60,
     ) {
         let crowd: Vec<_> = items
             .iter()
@@ -130,7 +152,7 @@ proptest! {
             .collect();
         let of = |host| crowd.iter().filter(|s| s.member.0 == host).map(|s| s.amount).sum::<u64>();
         let mut chosen = crowd.clone();
-        let need = Need { late, least, ..need(newcomer, missing) };
+        let need = Need { own, late, least, ..need(newcomer, missing) };
         let enough = choose(&mut chosen, &need);
         let goes: Vec<_> = chosen.iter().filter(|s| s.goes).collect();
         let freed: u64 = goes.iter().map(|s| s.amount).sum();
@@ -139,10 +161,19 @@ proptest! {
         if let Some(most) = goes.iter().map(|s| s.amount).max().filter(|_| enough) {
             prop_assert!(freed < missing + most);
         }
-        for s in goes {
+        let floor = (of(newcomer) + own).max(least);
+        for s in &goes {
             prop_assert!(!s.stays && s.amount != 0 && s.member.0 != newcomer);
             if s.came >= late {
-                prop_assert!(of(s.member.0) > of(newcomer).max(least));
+                prop_assert!(of(s.member.0) > floor);
+                // So it was even when the last one of that source had to go.
+                let same = goes.iter().filter(|t| t.member.0 == s.member.0);
+                let gone: u64 = same.clone().map(|t| t.amount).sum();
+                let last = same.filter(|t| t.came >= late).max_by_key(|t| t.came);
+                let tie = goes.iter().filter(|t| t.member.0 == s.member.0)
+                    .filter(|t| last.is_some_and(|last| last.came == t.came));
+                let most = tie.map(|t| t.amount).max().unwrap_or(0);
+                prop_assert!(of(s.member.0) - gone + most > floor);
             }
         }
     }
