@@ -37,7 +37,8 @@ many_addresses()
 }
 
 # crowd COUNT SEED [SOURCES [OPTION...]]: start clients in the background, each from the next of
-# SOURCES addresses, that begin to connect and never finish. More of them come than are let in, for the time of the checks.
+# SOURCES addresses, that begin to connect and never finish. More of them come than are let in, for
+# the time of the checks.
 crowd()
 {
 	"$RTRS_PEER" half-open --addr 10.9.0.1 --from 10.9.64.0 --sources "${3:-$SOURCES}" --count "$1" \
@@ -123,7 +124,11 @@ room_again()
 # A client that has crashed waits for longer than others may take.
 crashed()
 {
-	peer_attack name-of-silent --from "$HERE" --seed 7 --patience $((10 * RTRS_TIME_SCALE))
+	peer_attack name-of-silent --from "$HERE" --seed 7 --patience $((10 * RTRS_TIME_SCALE)) \
+		>"$TMP/crashed" 2>&1 && return
+	cat "$TMP/crashed"
+	! grep -q 'the name was free too late' "$TMP/crashed" || late "the name was not free in time"
+	return 1
 }
 
 crowd_ends()
@@ -268,7 +273,7 @@ check "newcomers have theirs" served sessions
 check "the crowd goes again" crowd_goes
 check "the modules unload again" unload_modules
 
-# Two hosts have all the memory, by many connections of handshakes that they renew. Nobody gives way
+# Two hosts have all the memory, by many connections of handshakes that they renew. Nothing gives way
 # for memory that a client has only announced, so newcomers wait until the two have gone.
 must "modules load for little memory" load sess_queue_depth=512 max_chunk_size=8192 \
 	max_memory=256 max_memory_per_source=200
@@ -282,7 +287,7 @@ must "modules load with RNBD" eval "load_rtrs rust both session_linger=600 max_m
 	handshake_timeout_ms=$((60000 * RTRS_TIME_SCALE)) max_handshakes=256 && load_rnbd server"
 crowd 20000 5
 check "there is a crowd of handshakes" wait_for 60 full handshakes
-check "who has crashed gets in again" under_attack handshakes crashed
+check "a client that has crashed gets in again" under_attack handshakes crashed
 check "the crowd ends" crowd_ends
 check "the modules unload with RNBD" unload_modules
 
@@ -296,7 +301,7 @@ dmesg_mark
 crowd 20000 3
 check "addresses that begin alike are one source" one_source
 check "the crowd goes once more" crowd_goes
-check "a hundred who come and go are let in" not_limited
+check "a hundred that come and go are let in" not_limited
 check "the modules unload once more" unload_modules
 
 must "modules load with a limit" load max_starts_per_source=1

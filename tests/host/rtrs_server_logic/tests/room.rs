@@ -62,7 +62,7 @@ fn what_has_most_gives_way() {
     let more = Some(vec![(1, 10), (2, 5)]);
     assert_eq!(gone(crowd.clone(), &need(9, 401)), more);
     assert_eq!(gone(crowd.clone(), &need(3, 850)), more);
-    // Nobody has to go if it does not help.
+    // Nothing has to go if it does not help.
     assert_eq!(gone(crowd.clone(), &need(9, 1011)), None);
     // A source that has most gets nothing of others.
     assert_eq!(gone(crowd.clone(), &need(1, 1)), None);
@@ -81,7 +81,7 @@ fn what_takes_long_goes_first() {
     assert_eq!(gone(crowd.clone(), &late(5)), Some(vec![(2, 10), (3, 9)]));
     let all = Some(vec![(1, 90), (2, 10), (3, 9)]);
     assert_eq!(gone(crowd, &late(6)), all);
-    // Nobody ends others of its own host.
+    // Nothing ends others of its own host.
     let own = vec![stake(9, 1, 5), stake(9, 90, 5)];
     assert_eq!(gone(own, &late(1)), None);
     // One that waits for the server does not take long.
@@ -133,7 +133,7 @@ fn a_kept_session_of_a_large_source_ends() {
     one[500].stays = false;
     let first = one[500].member;
     assert_eq!(gone(one, &room(9)), Some(vec![first]));
-    // A host with 64 keeps them all, even if nobody has more.
+    // A host with 64 keeps them all, even if no other has more.
     let honest = |n: u64| (0..n).map(|came| stake(7, came, 1)).collect();
     assert_eq!(gone(honest(64), &room(9)), None);
     assert_eq!(gone(honest(65), &room(9)), Some(vec![(7, 0)]));
@@ -141,7 +141,7 @@ fn a_kept_session_of_a_large_source_ends() {
 
 proptest! {
     #[test]
-    fn nobody_gives_way_in_vain(
+    fn nothing_gives_way_in_vain(
         items in proptest::collection::vec((0u32..5, 0u64..100, 0u64..20, any::<bool>()), 0..40),
         newcomer in 0u32..6, missing in 0u64..200, late in 0u64..50, least in 0u64..30,
         own in 0u64..60,
