@@ -224,7 +224,7 @@ impl Registry {
                 }
                 Step::NeedPath(session) => {
                     // Not taken yet, as a client that stops here must not hold it; but a client
-                    // that would not get it is refused at once. Nobody gives way for memory that
+                    // that would not get it is refused at once. Nothing gives way for memory that
                     // is only announced.
                     self.limits.quota(Resource::Memory).has_room(memory)?;
                     // A few sources can exhaust the total. A client must still reach a session that

@@ -149,8 +149,8 @@ pub const PATIENCE_NS: u64 = 3_000_000_000;
 /// device may take longer than [`PATIENCE_NS`] to repeat it.
 pub const REPEAT_NS: u64 = 1_000_000_000;
 
-/// The longest time between two polls of a question, in nanoseconds. If it is longer, nobody has
-/// listened meanwhile, and nothing follows from the silence.
+/// The longest time between two polls of a question, in nanoseconds. If it is longer, the server has
+/// not listened meanwhile, and nothing follows from the silence.
 pub const GAP_NS: u64 = 1_000_000_000;
 
 /// The time after which a question is not waited for any more.

@@ -28,8 +28,7 @@ use crate::{
         quota::{
             OverQuota,
             Resource, //
-        },
-        source::Source, //
+        }, //
     }, //
 };
 

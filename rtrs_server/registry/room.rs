@@ -57,7 +57,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// `over` if nobody has to give way.
+    /// `over` if nothing has to give way.
     pub(crate) fn make_room(
         &self,
         source: Source,

@@ -7,7 +7,7 @@
 #        bench.sh profile [ROW...]	4k requests, or other rows (see guest.sh), by function and kind
 #					of instruction, ours and mainline's side by side
 #        bench.sh lines [ROW...]	4k requests, or other rows: cache lines of ours that more than one
-#					vCPU writes to, and who does; with 4 CPUs by default
+#					vCPU writes to, and what does; with 4 CPUs by default
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
 #        bench.sh compare JSON JSON	are two runs of "all" within 2 %?

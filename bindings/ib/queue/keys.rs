@@ -18,8 +18,7 @@ use super::{
     },
     completion::CqeTable,
     PostError,
-    QueuePair,
-    Room, //
+    QueuePair, //
 };
 use crate::raw;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which cache lines of ours move between vCPUs, and who writes to them.
+//! Which cache lines of ours move between vCPUs, and what writes to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -33,7 +33,7 @@ enum Place {
 
 /// A writer, by function and line of source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Who {
+struct Site {
     name: String,
     source: String,
 }
@@ -54,7 +54,7 @@ struct Group {
     /// The most vCPUs with a part of note of the writes of a line.
     vcpus: usize,
     share: Share,
-    writers: BTreeMap<Who, Share>,
+    writers: BTreeMap<Site, Share>,
 }
 
 /// What is known of the code of a guest.
@@ -100,9 +100,9 @@ impl Code<'_> {
         }
     }
 
-    fn who(&self, writer: &Writer) -> Who {
+    fn site(&self, writer: &Writer) -> Site {
         let called = |at| self.symbols.find(at).map_or("?".to_owned(), name);
-        Who {
+        Site {
             name: match writer.via {
                 0 => called(writer.at),
                 via => format!("{} < {}", called(writer.at), called(via)),
@@ -136,7 +136,7 @@ fn name(symbol: &Symbol) -> String {
     format!("{module}: {}", &symbol.name[from..])
 }
 
-fn groups(code: &Code<'_>, lines: &[Line]) -> BTreeMap<(Place, Vec<Who>), Group> {
+fn groups(code: &Code<'_>, lines: &[Line]) -> BTreeMap<(Place, Vec<Site>), Group> {
     let stacks = code.stacks(lines);
     let mut groups: BTreeMap<_, Group> = BTreeMap::new();
     for line in lines {
@@ -151,11 +151,11 @@ fn groups(code: &Code<'_>, lines: &[Line]) -> BTreeMap<(Place, Vec<Who>), Group>
             continue;
         }
         let place = code.place(line, &stacks);
-        let mut of_note: BTreeMap<Who, u64> = BTreeMap::new();
+        let mut of_note: BTreeMap<Site, u64> = BTreeMap::new();
         // Frames of all functions lie on each other on a stack.
         if place != Place::Stack {
             for writer in &line.writers {
-                *of_note.entry(code.who(writer)).or_default() += writer.seen.iter().sum::<u64>();
+                *of_note.entry(code.site(writer)).or_default() += writer.seen.iter().sum::<u64>();
             }
             let most = of_note.values().copied().max().unwrap_or(0);
             of_note.retain(|_, n| *n as f64 >= BUSY * most as f64);
@@ -167,7 +167,7 @@ fn groups(code: &Code<'_>, lines: &[Line]) -> BTreeMap<(Place, Vec<Who>), Group>
         group.hot += usize::from(line.counts().iter().filter(|n| **n >= HOT).count() >= 2);
         group.vcpus = group.vcpus.max(vcpus);
         for writer in &line.writers {
-            let share = group.writers.entry(code.who(writer)).or_default();
+            let share = group.writers.entry(code.site(writer)).or_default();
             for share in [share, &mut group.share] {
                 share.bytes |= writer.bytes;
                 share.moves += writer.moves;
@@ -211,7 +211,7 @@ fn report(code: &Code<'_>, lines: &[Line], least: f64) -> String {
         );
         let mut writers: Vec<_> = group.writers.iter().collect();
         writers.sort_by(|a, b| b.1.moves.total_cmp(&a.1.moves));
-        for (who, share) in writers {
+        for (site, share) in writers {
             if share.moves < least / 2.0 && share.writes < least {
                 continue;
             }
@@ -220,8 +220,8 @@ fn report(code: &Code<'_>, lines: &[Line], least: f64) -> String {
                 share.moves,
                 share.writes,
                 bytes(share.bytes),
-                who.name,
-                who.source
+                site.name,
+                site.source
             );
         }
     }

@@ -35,7 +35,7 @@ impl Code {
 pub struct Entry {
     /// The first address of the line.
     pub line: u64,
-    /// Who wrote.
+    /// The code that wrote.
     pub code: Code,
     /// Writes, by vCPU.
     pub counts: [u32; VCPUS],
@@ -183,7 +183,7 @@ impl Table {
     }
 
     /// Takes out what was noted, sorted by line and code, and the number of lost writes. The table
-    /// is empty afterwards. Nobody may note writes meanwhile, but for a few that then count too
+    /// is empty afterwards. No thread may note writes meanwhile, but for a few that then count too
     /// late.
     pub fn take(&self) -> (Vec<Entry>, u64) {
         let mut entries = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
             table.wrote(vcpu, address, code, true);
         }
         table.wrote(3, 0x1040, A, true);
-        // Nobody asks for lines to which only such code writes.
+        // Lines to which only such code writes are of no interest.
         table.wrote(3, 0x1080, A, false);
         let (entries, lost) = table.take();
         assert_eq!(lost, 0);

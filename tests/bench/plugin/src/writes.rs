@@ -124,8 +124,8 @@ unsafe extern "C" fn wrote(vcpu: c_uint, _info: u32, address: u64, at: *mut c_vo
         at: at as u32,
         via: via as u32,
     };
-    // Only by a module a line comes to be noted: the rest of the kernel writes to too many, of which
-    // nobody asks.
+    // Only a module makes a line be noted: the rest of the kernel writes to too many that are of no
+    // interest.
     let all = at >= MODULES;
     writes.table.wrote(vcpu as usize, address, code, all);
 }
