@@ -125,7 +125,10 @@ impl<H: Handler> Building<'_, H> {
         };
         let mut write = MaybeUninit::uninit();
         let wr = write_at(&mut write, sg_list, num_sge, to, imm);
-        Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, Needs::answer())
+        let needs = Needs::answer();
+        // SAFETY: The caller owns the flight, whose domain is the queue pair's, as checked above. The
+        // request is complete, and on the stack, as are its elements; they name the flight's memory.
+        unsafe { Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, needs) }
     }
 
     /// As `try_post()`, for mapped data that goes out.
@@ -184,9 +187,12 @@ impl<H: Handler> Building<'_, H> {
             &raw mut (*write).wr
         };
         if !described {
-            return Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs);
+            // SAFETY: By the safety requirements of this function, the caller owns the flight, and the
+            // domain is the queue pair's. The request and its elements are the flight's, which needs
+            // its completion; they name the flight's memory and the mapped data.
+            return unsafe { Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs) };
         }
-        // SAFETY: As above.
+        // SAFETY: By the invariant of the flight, its owner may write the work requests.
         let first = unsafe {
             let reg = &raw mut (*wrs).reg;
             (*reg).key = rkey;
@@ -194,7 +200,9 @@ impl<H: Handler> Building<'_, H> {
             &raw mut (*reg).wr
         };
         let needs = needs.and_invalidated();
-        Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs)
+        // SAFETY: As for the write alone. `next` of the registration has been the write since the
+        // flight was made.
+        unsafe { Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs) }
     }
 
     /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
@@ -219,7 +227,10 @@ impl<H: Handler> Building<'_, H> {
         let last = write_at(&mut write, &raw mut message, 1, to, imm);
         let needs = Needs::answer();
         if what != What::Described {
-            return Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs);
+            // SAFETY: By the safety requirements of this function, the caller owns the flight, and the
+            // domain is the queue pair's. The request is complete, and on the stack, as is its element;
+            // that names the flight's message.
+            return unsafe { Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs) };
         }
         let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
         let mut reg = raw::ib_reg_wr {
@@ -239,7 +250,9 @@ impl<H: Handler> Building<'_, H> {
         };
         let first = &raw mut reg.wr;
         let needs = needs.and_invalidated();
-        Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs)
+        // SAFETY: As for the write alone. The registration is on the stack, too, linked to the write,
+        // and of the flight's region.
+        unsafe { Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs) }
     }
 
     /// The first `len` bytes of the room for the message.
@@ -254,10 +267,18 @@ impl<H: Handler> Building<'_, H> {
 
     /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
     /// Unless nothing was posted, the caller does not own the flight any more.
+    ///
+    /// # Safety
+    ///
+    /// The caller must own the flight, of which `qp` must have the domain. The requests must be
+    /// linked, and initialised but for entry and flags of the last one. They and their elements must
+    /// stay valid until this returns: be on the stack of the caller, or belong to the flight, which
+    /// then must need the completion of the last one. They must name memory of the flight only.
+    /// `cqe`, and entries of other requests, must be those of the flight.
     // All arguments are different, and known where this is inlined.
     #[expect(clippy::too_many_arguments)]
     #[inline(always)]
-    fn send(
+    unsafe fn send(
         flight: &Flight<H>,
         qp: &QueuePair,
         first: *mut raw::ib_send_wr,
@@ -275,14 +296,15 @@ impl<H: Handler> Building<'_, H> {
         }
         room.count_flight();
         let flown = flight.word.fly(lane, needs);
-        // SAFETY: The requests are linked, and initialised but for entry and flags of the last one.
-        // They stay valid: they belong to the caller, or to the flight. That may be over before
-        // this returns; but the driver has read all of a request by then, except for `next`, which
-        // never changes. Their memory
-        // belongs to the domain, which is that of the queue pair: message and region permanently,
-        // the data until the flight is over. Their completion entries are for endpoints with this
-        // handler, as `post()` got one.
-        match unsafe { room.post(first, last, core::ptr::from_ref(cqe).cast_mut()) } {
+        let cqe = core::ptr::from_ref(cqe).cast_mut();
+        // SAFETY: By the safety requirements of this function, the requests are linked, and
+        // initialised as far as they have to be. They stay valid: those on the stack until this
+        // returns; those of the flight may be used again before that, but only after the last one
+        // has completed, when the driver has read all of them, except for `next`, which never
+        // changes. Their memory belongs to the domain, which is that of the queue pair: message and
+        // region permanently, the data until the flight is over. Their entries are the flight's,
+        // for endpoints with this handler, as `post()` got one.
+        match unsafe { room.post(first, last, cqe) } {
             Ok(()) => Ok(()),
             Err(refused) => Err(Self::not_flown(flight, flown, refused)),
         }
