@@ -206,8 +206,8 @@ impl LinkCore {
         }
     }
 
-    /// Returns the request that has succeeded by an answer with the value `imm`, and whose key came
-    /// back before.
+    /// Handles an answer with the value `imm` that says success, and that the key was invalidated.
+    /// Returns the landing of the request, if nothing else is outstanding.
     #[inline(always)]
     fn returned<'a>(
         &'a self,

@@ -163,8 +163,8 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Whether a connection is stuck that has been [quiet](Quiet::ns) for so long, and whose oldest
-    /// request that has not arrived was sent `unsent` ago.
+    /// Whether a connection is stuck. `quiet` is [how long](Quiet::ns) nothing was answered there;
+    /// `unsent` is the age of its oldest request that has not arrived.
     pub fn is_stuck(&self, quiet: u64, unsent: Option<u64>) -> bool {
         let unsent = unsent.is_some_and(|age| age >= self.unsent);
 

@@ -109,10 +109,10 @@ impl Path {
         self.in_handshake.load(Relaxed)
     }
 
-    /// Returns the order in which paths came, which is also that in which they give way: the ends of
-    /// their handshake times. A path whose client has asked for its chunks comes last: it does not
-    /// take long by itself, but waits for the server. If it waits for other paths of its client, it
-    /// only has that much more time. Any context.
+    /// Returns the place of the path in the order in which paths came, and give way: the end of its
+    /// handshake time. Once the client has asked for its chunks, it waits for the server, and the
+    /// path is the last to give way. A path that waits for others of its client gets
+    /// [`SIBLINGS_NS`] more. Any context.
     pub(crate) fn came(&self) -> u64 {
         if !self.has_asked() {
             self.deadline

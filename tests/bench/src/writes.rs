@@ -10,7 +10,8 @@ use std::path::Path;
 
 use anyhow::{bail, ensure, Context, Result};
 
-/// Who writes to a line: an instruction, and the block of a module that called its function, or 0.
+/// The code that writes to a line: an instruction, and the block of a module that called its
+/// function, or 0.
 type Code = (u64, u64);
 
 /// What an instruction did to a line in a window.
