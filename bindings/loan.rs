@@ -79,7 +79,7 @@ impl Loan {
     };
 
     /// A loan of a user in C. What the user `said` is the length of a list of several entries until
-    /// it is [corrected](Self::set_len): to count takes a look at each entry.
+    /// it is [corrected](Self::correct): to count takes a look at each entry.
     ///
     /// # Safety
     ///
@@ -177,7 +177,7 @@ impl Loan {
     }
 
     /// Number of bytes of data. For a list of several entries of a user in C this is what the user
-    /// says, until [`set_len`](Self::set_len) was called with the [true number](Self::count).
+    /// says, until it is [corrected](Self::correct).
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
@@ -193,9 +193,10 @@ impl Loan {
         }
     }
 
-    /// Corrects the length that the user has said.
-    pub fn set_len(&mut self, counted: usize) {
-        self.len = counted;
+    /// Replaces the length that the user has said by the one that the list has.
+    pub fn correct(&mut self) {
+        // INVARIANT: This is the length of the list; without a list it stays 0.
+        self.len = self.count();
     }
 
     /// Whether there is no data.

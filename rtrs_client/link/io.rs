@@ -76,12 +76,13 @@ impl Link {
             return Err(unsent(turn, Unsent::NoPath));
         };
         if let Some(room) = &ready.narrower {
-            // The data may only be said to be too long.
             let len = turn.loan.len();
-            if !fits(&turn, room, len)
-                && (measure(&self.core, &mut turn).is_err() || turn.loan.len() == len)
-            {
-                return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+            if !fits(&turn, room, len) {
+                // The data may only be said to be too long. If nothing is changed, they are.
+                let measured = measure(&self.core, &mut turn);
+                if measured.is_err() || turn.loan.len() == len {
+                    return Err(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
+                }
             }
         }
         self.issue_in(&ready.flights, id, turn, now)
@@ -393,7 +394,7 @@ fn measure(link: &LinkCore, io: &mut Io) -> Result {
         if !fits || !io.layout.set(room, dir, len, usr_len.into()) {
             return Err(errno::EMSGSIZE);
         }
-        io.loan.set_len(len);
+        io.loan.correct();
     }
     io.measured = true;
     Ok(())

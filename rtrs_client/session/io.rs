@@ -218,7 +218,7 @@ fn lay_out_measured(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> b
     if !io.layout.set(room, dir, len, usr_len) {
         return false;
     }
-    io.loan.set_len(len);
+    io.loan.correct();
     io.measured = true;
     true
 }

@@ -328,11 +328,11 @@ impl Session {
         }
         let restart = restart.clone();
         match kind {
-            Some(rnbd::Message::Info) if io.loan.len() == INFO_SIZE => {
+            Some(rnbd::Message::Info) if io.loan.count() == INFO_SIZE => {
                 let info = Info::parse(message).ok_or(EINVAL)?;
                 io.loan.inspect_by(InfoWatch(restart, info))
             }
-            Some(rnbd::Message::Open) if io.loan.len() == OPENED_SIZE => {
+            Some(rnbd::Message::Open) if io.loan.count() == OPENED_SIZE => {
                 let open = Open::parse(message).ok_or(EINVAL)?;
                 io.loan.inspect_by(OpenWatch(restart, open, self.written()))
             }
