@@ -14,8 +14,8 @@
 //! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
 //!   mutexes nest inside. Event handlers of a connection therefore never take it, and connections
 //!   are never dropped with it held.
-//! * `handshake` (spinlock, interrupts off): only the closing of the path nests inside. May be taken
-//!   with the session's list of paths locked.
+//! * `handshake` (spinlock, interrupts off): `shares` and the closing of the path nest inside. May
+//!   be taken with the session's list of paths locked.
 //! * `state`, `info`, `expected`, `shares` (spinlocks, interrupts off): leaves.
 //! * `active` (RCU): the objects of a path while it carries IO; see [`crate::active`].
 

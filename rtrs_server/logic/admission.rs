@@ -82,8 +82,8 @@ pub enum Held {
     Free,
     /// The holder is about to go: ask again.
     Wait,
-    /// The holder keeps the name, unless another path of the session that asks comes from an address
-    /// that the holder knows: ask again, but not soon.
+    /// The holder keeps the name, unless another path of the session that asks comes from an
+    /// address that the holder knows: ask again, but not soon.
     WaitForSiblings,
     /// Its client has to be asked whether it lives, see [`Question`].
     Ask,
@@ -106,9 +106,9 @@ pub enum Held {
 /// session that a user still has are not waited for. Another server's user has names of its own,
 /// but they share one directory.
 ///
-/// The paths of a client arrive in any order, and the old session may have had fewer. So a path from
-/// an address that the old session does not know waits a moment for one from an address that it
-/// does.
+/// The paths of a client arrive in any order, and the old session may have had fewer. So a path
+/// from an address that the old session does not know waits a moment for one from an address that
+/// it does.
 pub const fn held(holder: Holder) -> Held {
     let mine = holder.same_server && holder.same_source;
     let refuse = match holder.same_server && holder.early {
@@ -149,8 +149,8 @@ pub const PATIENCE_NS: u64 = 3_000_000_000;
 /// device may take longer than [`PATIENCE_NS`] to repeat it.
 pub const REPEAT_NS: u64 = 1_000_000_000;
 
-/// The longest time between two polls of a question, in nanoseconds. If it is longer, the server has
-/// not listened meanwhile, and nothing follows from the silence.
+/// The longest time between two polls of a question, in nanoseconds. If it is longer, the server
+/// has not listened meanwhile, and nothing follows from the silence.
 pub const GAP_NS: u64 = 1_000_000_000;
 
 /// The time after which a question is not waited for any more.

@@ -64,7 +64,8 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     true
 }
 
-/// Sorts by source, and then by time. The sort of the core library can panic.
+/// Sorts by source, and then by time. The sort of the core library has a panic for an order that is
+/// none, and objtool warns of the code around it.
 fn sort<T>(crowd: &mut [Stake<T>]) {
     let mut gap = crowd.len() / 2;
 

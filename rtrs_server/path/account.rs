@@ -3,9 +3,9 @@
 //! The resources of a path that quotas count.
 //!
 //! The numbers are atomic and may be read in any context. The place among the handshakes is behind
-//! the spinlock `handshake`. The owner task gives it up when the handshake is over, and the registry
-//! when the path gives way to a newcomer. The first of the two decides whether the path is started
-//! or closed.
+//! the spinlock `handshake`. The owner task gives it up when the handshake is over, and the
+//! registry when the path gives way to a newcomer. The first of the two decides whether the path is
+//! started or closed.
 
 use kernel::sync::{
     atomic::{
@@ -196,23 +196,25 @@ impl Path {
     /// totals are given back at once, not when the path is gone, so the newcomer finds room when
     /// this returns. The registry is locked.
     pub(crate) fn give_way(self: &Arc<Self>) {
-        let share = {
+        let shares = {
             let mut place = self.handshake.lock();
             if !place.open {
                 return;
             }
             place.open = false;
+            // Before the path is closed: its owner takes what is there, and gives it back late.
+            let shares = self.end_shares();
+            let queues = shares.queues.as_ref().map_or(0, Charge::count);
+            self.leaving.store(queues, Relaxed);
             // With the lock held: the owner checks this after it has ended the handshake.
             self.close(CloseReason::GaveWay);
-            place.share.take()
+            (place.share.take(), shares)
         };
-        drop(share);
-        let shares = self.end_shares();
-        let queues = shares.queues.as_ref().map_or(0, Charge::count);
-        self.leaving.store(queues, Relaxed);
         drop(shares);
         let session = &self.session;
-        if !session.is_kept() && session.count(|p| !p.is_closing()) == 0 {
+        // A path beyond its handshake may just tell the user of the session, even if it closes.
+        let others = |p: &Path| !p.is_closing() || !p.is_in_handshake();
+        if !session.is_kept() && session.count(others) == 0 {
             session.set_share(None);
         }
     }

@@ -44,8 +44,8 @@ use crate::{
 /// kept: a host with 64 sessions keeps them all by default.
 const KEPT_SHARE: u64 = 16;
 
-/// The part of all memory that may belong to paths that gave way and are not gone yet. It is given
-/// to newcomers already.
+/// The part of all memory that may belong to paths that gave way and are not gone yet, and of all
+/// sessions that may be such. It is given to newcomers already.
 const LEAVING_SHARE: u64 = 4;
 
 /// What may have to give way.
@@ -155,7 +155,15 @@ impl Registry {
         };
 
         // With the lock held, they do not get a path.
-        let _sessions = self.sessions.lock();
+        let sessions = self.sessions.lock();
+        // The user may take long to give up a session that does not count any more.
+        let leaving = sessions
+            .iter()
+            .filter(|session| session.is_deserted() && !session.is_counted());
+        // CAST: `usize` has at most 64 bits.
+        if leaving.count() as u64 > quota.max() / LEAVING_SHARE {
+            return Ok(false);
+        }
         let goes = || crowd.iter().filter(|one| one.goes).map(|one| &one.member);
         // If one was found by its client meanwhile, there may be another one.
         if goes().all(|session| session.is_deserted() && session.is_counted()) {
@@ -167,9 +175,9 @@ impl Registry {
         Ok(true)
     }
 
-    /// Chooses `missing` sessions without a path: the first to have lost its last one, of the source
-    /// that has most sessions; there may be `max` sessions. Returns all sessions, and the number of
-    /// such sessions of the first source that loses one; nothing if there are not enough.
+    /// Chooses `missing` sessions without a path: the first to have lost its last one, of the
+    /// source that has most sessions; there may be `max` sessions. Returns all sessions, and the
+    /// number of such sessions of the first source that loses one; nothing if there are not enough.
     fn kept_of_largest(
         &self,
         source: Source,
@@ -249,8 +257,8 @@ impl Registry {
     }
 
     /// The paths in their handshake, except `asking`, that have some of what `has` counts, of
-    /// sessions that their user does not have and that are `of` the right kind. A client that adds a
-    /// path, or comes back, does not give way. May sleep.
+    /// sessions that their user does not have and that are `of` the right kind. A client that adds
+    /// a path, or comes back, does not give way. May sleep.
     fn crowd(
         &self,
         of: impl Fn(&Session) -> bool,
