@@ -19,8 +19,8 @@
 //!
 //! # Lifetimes
 //!
-//! Flights belong to their [`Domain`] as its pages and memory regions do: they stay until its last queue
-//! pair is gone, even if [`Flights`] is dropped before.
+//! Flights belong to their [`Domain`] as its pages and memory regions do: they stay until its last
+//! queue pair is gone, even if [`Flights`] is dropped before.
 //!
 //! # Context
 //!
@@ -146,8 +146,8 @@ struct Data {
 }
 
 /// Work requests of a flight for mapped data that go out, and its invalidation, which are posted
-/// again and again. Fields that never change are set when the flight is made, above all `next`: a driver reads that of the last work request when the
-/// request may be over already.
+/// again and again. Fields that never change are set when the flight is made, above all `next`: a
+/// driver reads that of the last work request when the request may be over already.
 struct WorkRequests {
     reg: raw::ib_reg_wr,
     write: raw::ib_rdma_wr,
@@ -256,8 +256,9 @@ impl<H: Handler> Deref for Flights<H> {
 
 impl<H: Handler> Flights<H> {
     /// Makes `n` flights, each with up to `pages` pages of data. The messages are in `messages`,
-    /// `message_room` bytes each, as many in each of the pages as fit. Flights with a place in `bounce` can
-    /// transfer data by copying. `cargo` makes the user's data of each flight. May sleep.
+    /// `message_room` bytes each, as many in each of the pages as fit. Flights with a place in
+    /// `bounce` can transfer data by copying. `cargo` makes the user's data of each flight. May
+    /// sleep.
     ///
     /// # Errors
     ///

@@ -30,8 +30,8 @@ use crate::{
     raw, //
 };
 
-/// A flight that belongs to the caller, with nothing prepared: no more than its address. Dropping it
-/// makes the flight idle.
+/// A flight that belongs to the caller, with nothing prepared: no more than its address. Dropping
+/// it makes the flight idle.
 #[must_use]
 pub struct Claim<'f, H: Handler>(&'f Flight<H>);
 

@@ -59,8 +59,8 @@ fn write_at(
 }
 
 impl<H: Handler> Building<'_, H> {
-    /// As [`post`](Building::post), for `flight`, with `along` bytes of data in the bounce buffer and a
-    /// message of `message_len` bytes. `dir` is the direction of data that is mapped.
+    /// As [`post`](Building::post), for `flight`, with `along` bytes of data in the bounce buffer
+    /// and a message of `message_len` bytes. `dir` is the direction of data that is mapped.
     ///
     /// # Errors
     ///
@@ -91,8 +91,8 @@ impl<H: Handler> Building<'_, H> {
         // data.
         unsafe { (*flight.data.get()).what = what };
         if what.is_mapped() {
-            // SAFETY: By the safety requirements of this function; the queue pair is of the domain,
-            // as checked above.
+            // SAFETY: By the safety requirements of this function; the queue pair is that of `ep`,
+            // and of the domain, as checked above.
             return unsafe {
                 match dir {
                     DmaDirection::FromDevice => {
@@ -126,8 +126,9 @@ impl<H: Handler> Building<'_, H> {
         let mut write = MaybeUninit::uninit();
         let wr = write_at(&mut write, sg_list, num_sge, to, imm);
         let needs = Needs::answer();
-        // SAFETY: The caller owns the flight, whose domain is the queue pair's, as checked above. The
-        // request is complete, and on the stack, as are its elements; they name the flight's memory.
+        // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
+        // checked above. The one request is set by `write_at()`, and is on the stack, as are its
+        // elements; they name the flight's memory.
         unsafe { Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, needs) }
     }
 
@@ -135,7 +136,8 @@ impl<H: Handler> Building<'_, H> {
     ///
     /// # Safety
     ///
-    /// As for `try_post()`; the queue pair must be of the domain of the flight.
+    /// As for `try_post()`; the queue pair must be of the domain of the flight, and of an endpoint
+    /// with this handler.
     #[inline(always)]
     unsafe fn post_mapped(
         flight: &Flight<H>,
@@ -187,9 +189,11 @@ impl<H: Handler> Building<'_, H> {
             &raw mut (*write).wr
         };
         if !described {
-            // SAFETY: By the safety requirements of this function, the caller owns the flight, and the
-            // domain is the queue pair's. The request and its elements are the flight's, which needs
-            // its completion; they name the flight's memory and the mapped data.
+            // SAFETY: By the safety requirements of this function, the caller owns the flight, and
+            // the queue pair is such a one. The one request is the flight's, which needs its
+            // completion:
+            // `link()` has set `next` and opcode, the rest is set above. Its elements are, too:
+            // `gather()` has filled those of the mapped data, the message's is set above.
             return unsafe { Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs) };
         }
         // SAFETY: By the invariant of the flight, its owner may write the work requests.
@@ -200,8 +204,9 @@ impl<H: Handler> Building<'_, H> {
             &raw mut (*reg).wr
         };
         let needs = needs.and_invalidated();
-        // SAFETY: As for the write alone. `next` of the registration has been the write since the
-        // flight was made.
+        // SAFETY: As above for the write; its first element names the region of the flight.
+        // `link()` has linked the registration to it, with an entry of the flight, opcode and
+        // region.
         unsafe { Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs) }
     }
 
@@ -227,9 +232,9 @@ impl<H: Handler> Building<'_, H> {
         let last = write_at(&mut write, &raw mut message, 1, to, imm);
         let needs = Needs::answer();
         if what != What::Described {
-            // SAFETY: By the safety requirements of this function, the caller owns the flight, and the
-            // domain is the queue pair's. The request is complete, and on the stack, as is its element;
-            // that names the flight's message.
+            // SAFETY: By the safety requirements of this function, the caller owns the flight, and
+            // the queue pair is such a one. The one request is set by `write_at()`, and is on the
+            // stack, as is its element, which names the flight's message.
             return unsafe { Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs) };
         }
         let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
@@ -250,8 +255,8 @@ impl<H: Handler> Building<'_, H> {
         };
         let first = &raw mut reg.wr;
         let needs = needs.and_invalidated();
-        // SAFETY: As for the write alone. The registration is on the stack, too, linked to the write,
-        // and of the flight's region.
+        // SAFETY: As above for the write. The registration is on the stack, too, initialised,
+        // linked to the write, of the flight's region, and with an entry of the flight.
         unsafe { Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs) }
     }
 
@@ -270,11 +275,12 @@ impl<H: Handler> Building<'_, H> {
     ///
     /// # Safety
     ///
-    /// The caller must own the flight, of which `qp` must have the domain. The requests must be
-    /// linked, and initialised but for entry and flags of the last one. They and their elements must
-    /// stay valid until this returns: be on the stack of the caller, or belong to the flight, which
-    /// then must need the completion of the last one. They must name memory of the flight only.
-    /// `cqe`, and entries of other requests, must be those of the flight.
+    /// The caller must own the flight. `qp` must have the flight's domain, and be of an endpoint
+    /// with this handler. There must be `n` requests, linked, and initialised but for entry and
+    /// flags of the last one. They and their elements must stay valid until this returns: be on the
+    /// stack of the caller, or belong to the flight, which then must need the completion of the
+    /// last one. They must name memory of the flight only, or data that is mapped for it. `cqe`,
+    /// and entries of other requests, must be those of the flight.
     // All arguments are different, and known where this is inlined.
     #[expect(clippy::too_many_arguments)]
     #[inline(always)]
