@@ -61,8 +61,9 @@ stuck() { dmesg | grep -c "hole $(path 1): connected: a connection is stuck" || 
 # the server, which may notice first.
 gets_stuck()
 {
-	local before
+	local before lost
 	before=$(stuck)
+	lost=$(losses)
 
 	fio --name="large-$1" --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw="$1" --bs=64k \
 		--iodepth=8 --size=4M --cpus_allowed=1 --group_reporting >"$TMP/large" 2>&1 &
@@ -72,6 +73,7 @@ gets_stuck()
 	}
 	cat "$TMP/large"
 	grep -q 'err= 0' "$TMP/large"
+	[ "$(losses)" -gt "$lost" ]
 	[ "$1" = read ] || [ "$(stuck)" -gt "$before" ]
 }
 
@@ -191,6 +193,7 @@ client_role()
 	# Large answers do not come, the server's large answer in the handshake neither.
 	must "the other direction has a hole, too" hole
 	check "large reads beside small requests do not wait for ever" gets_stuck read
+	check "it has taken packets" dropped_some
 	must "that direction is well again" no_hole
 	must "the path connects once more" reconnected
 	small_stop

@@ -83,7 +83,7 @@ open_soon()
 
 	for ((i = 0; i < $1; i++)); do
 		t0=$(ms_now)
-		rt open name="new$i" path="ip:$2@ip:10.9.0.1"
+		rt open name="new$i" path="ip:$2@ip:10.9.0.1" || return
 		took=$(($(ms_now) - t0))
 		[ "$took" -le "$longest" ] || longest=$took
 	done
