@@ -17,9 +17,9 @@
 //! A server that has only forgotten the session may still have the device open, and a disk may come
 //! later than the module that exports it: minutes later, if it is below LVM or multipath. The errno
 //! tells such cases from others ([`may_come`]). For these the client waits as long as requests do
-//! (`fast_io_fail_tmo`), as giving up is worse: all requests of the session fail, and RNBD, which is
-//! told, tries once and leaves the device offline. It tries for [`DEVICE_MS`] whatever the errno and
-//! that time.
+//! (`fast_io_fail_tmo`), as giving up is worse: all requests of the session fail, and RNBD, which
+//! is told, tries once and leaves the device offline. It tries for [`DEVICE_MS`] whatever the errno
+//! and that time.
 
 use rtrs_core::proto::errno::{
     EBUSY,

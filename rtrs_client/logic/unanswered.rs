@@ -11,7 +11,7 @@
 //! Administrative requests count like those for IO: a server that does not answer them leaves tasks
 //! that open or close a device waiting for ever. Heartbeats do not count as answers.
 //!
-//! They may be slow again, over any path, and then giving up links gains nothing. So each link
+//! Requests may be slow again, over any path, and then giving up links gains nothing. So each link
 //! given up in a row, without an answer on any path of the session in between, doubles the
 //! time-out, and after [`MAX_IN_A_ROW`] of them no link is given up. The log still reports waiting
 //! requests.

@@ -305,8 +305,8 @@ impl Path {
     }
 
     /// Counts, notes and traces that `event` is about to change the path. Called before other tasks
-    /// see the new state: a session that was opened because this path is up must not be told of that
-    /// later, by a uevent.
+    /// see the new state: a session that was opened because this path is up must not be told of
+    /// that later, by a uevent.
     fn observe(
         self: &Arc<Self>,
         event: Event,

@@ -23,8 +23,8 @@ pub struct Symbol {
     pub rust: bool,
 }
 
-/// How far from its symbol a variable can reach. Where the next symbol is further away, other memory
-/// lies between them.
+/// How far from its symbol a variable can reach. Where the next symbol is further away, other
+/// memory lies between them.
 const VARIABLE: u64 = 1 << 16;
 
 /// All symbols of a guest, by address.

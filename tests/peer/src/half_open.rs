@@ -37,8 +37,8 @@ const QUEUES: QueueSize = QueueSize { send: 1, recv: 1 };
 /// one of them.
 pub const CONS: u16 = 3;
 
-/// Number of connections that a client makes by default, in turn; `None` is one that is accepted and never
-/// confirmed.
+/// Number of connections that a client makes by default, in turn; `None` is one that is accepted
+/// and never confirmed.
 const PATTERN: [Option<u16>; 8] = [
     Some(1),
     Some(2),

@@ -27,15 +27,16 @@
 //! # Writes
 //!
 //! With `writes=FILE` each write of kernel code to kernel memory is noted in windows, too: which
-//! vCPU wrote to which line of 64 bytes, by which instruction, and whether another vCPU was the last
-//! one that wrote there. Reads are not noted. A write over the end of a line counts for the first one.
+//! vCPU wrote to which line of 64 bytes, by which instruction, and whether another vCPU was the
+//! last one that wrote there. Reads are not noted. A write over the end of a line counts for the
+//! first one.
 //!
-//! Lines of the file: `w NUMBER LOST` begins a window, with the number of writes for which the table
-//! had no room. `l ADDRESS` begins a line. Lines are noted from the first write of a module on; from then
-//! on, writes of all code. `p ADDRESS VIA BYTES MOVES VCPU:COUNT...` is an instruction that wrote to
-//! the line; the block of a module that had called that code, if it is outside of modules, or 0; the
-//! bytes of the line at which writes began, a bit for each; and the number of writes after another
-//! vCPU's. Instructions beyond a number are one of address 0.
+//! Lines of the file: `w NUMBER LOST` begins a window, with the number of writes for which the
+//! table had no room. `l ADDRESS` begins a line. Lines are noted from the first write of a module
+//! on; from then on, writes of all code. `p ADDRESS VIA BYTES MOVES VCPU:COUNT...` is an
+//! instruction that wrote to the line; the block of a module that had called that code, if it is
+//! outside of modules, or 0; the bytes of the line at which writes began, a bit for each; and the
+//! number of writes after another vCPU's. Instructions beyond a number are one of address 0.
 
 mod ffi;
 mod table;
