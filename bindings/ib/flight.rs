@@ -473,9 +473,9 @@ impl<H: Handler> Flight<H> {
         self.word.build().then(|| Claim::new(self))
     }
 
-    /// Handles the peer's answer, which came over `ep`, which is `lane`, and says success. In the
-    /// usual cases the flight needs nothing else, or it only needs the completion of its send.
-    /// Called by the handler of the queue pair's completions.
+    /// Handles the peer's answer, which came over `ep`, which is `lane`, and says success, but not
+    /// that the peer has invalidated the key. A key that was registered is invalidated. Called by
+    /// the handler of the queue pair's completions.
     #[inline(always)]
     pub fn succeeded(&self, ep: &Endpoint<H>, lane: u16) -> Outcome<'_, H> {
         match self.word.succeeded(lane) {
@@ -484,6 +484,10 @@ impl<H: Handler> Flight<H> {
                 Outcome::Over(Landing::new(self, 0))
             }
             Succeeded::Sending => Outcome::Noted,
+            Succeeded::Keyed => match self.invalidate(ep) {
+                Ok(()) => Outcome::Noted,
+                Err(e) => Outcome::NotInvalidated(e),
+            },
             Succeeded::Unclear => Outcome::Unclear,
         }
     }
@@ -535,7 +539,7 @@ impl<H: Handler> Flight<H> {
             }
             Ok(Answered::Needs(needs)) => {
                 if needs.has_invalidated() {
-                    self.invalidate(qp).map_err(AnswerError::Post)?;
+                    self.invalidate(ep).map_err(AnswerError::Post)?;
                 }
                 Ok(None)
             }
@@ -543,22 +547,24 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Posts the invalidation of the key. It completes to this flight.
-    #[cold]
-    fn invalidate(&self, qp: &QueuePair) -> Result<(), PostError> {
-        if !qp.is_of(self.domain()) {
-            return Err(PostError::Invalid);
-        }
+    /// Posts the invalidation of the key, which completes to this flight. Called by the handler of
+    /// the only answer that counts.
+    #[inline(never)]
+    fn invalidate(&self, ep: &Endpoint<H>) -> Result<(), PostError> {
+        let qp = ep.qp_in(self.domain).ok_or(PostError::Closed)?;
         let wrs = self.wrs.get();
         let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
         let room = qp.reserve(1, true)?;
+        // The answer can come before the acknowledgment of the send, which the device then repeats
+        // with the key: it has to wait with the invalidation.
+        let fence = raw::ib_send_flags_IB_SEND_FENCE;
         // SAFETY: By the invariant of the flight, `inval` is accessed here only: this is the
         // handler of its only answer. The work request is linked, and refers to nothing but the
         // key.
         unsafe {
             let wr = &raw mut (*wrs).inval;
             (*wr).ex.invalidate_rkey = self.rkey.load(Relaxed);
-            room.post(wr, wr, cqe).map_err(PostError::from)
+            room.post_with(wr, wr, cqe, fence).map_err(PostError::from)
         }
     }
 }
@@ -567,8 +573,10 @@ impl<H: Handler> Flight<H> {
 pub enum Outcome<'f, H: Handler> {
     /// It was the last event of the flight.
     Over(Landing<'f, H>),
-    /// The flight waits for the completion of its send.
+    /// The flight waits for its own completions.
     Noted,
+    /// The key could not be invalidated, see [`AnswerError::Post`].
+    NotInvalidated(PostError),
     /// Nothing has changed: the caller must call [`Flight::answered`].
     Unclear,
 }

@@ -202,8 +202,20 @@ impl LinkCore {
                 trace::response(self, con, msg_id, 0, false);
                 Arrived::Noted
             }
+            Outcome::NotInvalidated(e) => {
+                self.not_invalidated(e);
+                Arrived::Noted
+            }
             Outcome::Unclear => Arrived::Else,
         }
+    }
+
+    /// Handles a key that could not be invalidated. The request is collected when the link is torn
+    /// down.
+    #[cold]
+    #[inline(never)]
+    fn not_invalidated(&self, e: PostError) {
+        self.fail("invalidating a key", Error::from(e).to_errno());
     }
 
     /// Handles an answer with the value `imm` that says success, and that the key was invalidated.
@@ -404,10 +416,7 @@ impl LinkCore {
             Ok(Some(landing)) => self.over(ready, con, landing),
             Ok(None) => {}
             Err(AnswerError::Violation(v)) => return Err(v.into()),
-            // The request is collected when the link is torn down.
-            Err(AnswerError::Post(e)) => {
-                self.fail("invalidating a key", Error::from(e).to_errno());
-            }
+            Err(AnswerError::Post(e)) => self.not_invalidated(e),
         }
         Ok(())
     }

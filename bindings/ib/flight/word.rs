@@ -97,6 +97,8 @@ pub enum Succeeded {
     Over,
     /// The flight only needs the completion of its send now.
     Sending,
+    /// The flight goes on, and needs the invalidation of its key, which the caller must post.
+    Keyed,
     /// Nothing has changed: [`Word::answered`] has to handle the answer.
     Unclear,
 }
@@ -217,9 +219,8 @@ impl Word {
         self.0.cmpxchg(flown.0, BUILDING, Full).is_ok()
     }
 
-    /// Handles the peer's answer over `lane`, which says success, if the flight needs nothing else,
-    /// or nothing but the completion of its send. No load comes before: the values that the word
-    /// must have follow from the lane.
+    /// Handles the peer's answer over `lane`, which says success and does not claim that a key was
+    /// invalidated. No load comes before: the values that the word must have follow from the lane.
     #[inline(always)]
     pub fn succeeded(&self, lane: u16) -> Succeeded {
         let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | Needs::ANSWER;
@@ -227,12 +228,17 @@ impl Word {
         let Err(old) = self.0.cmpxchg(flown, LANDING, Full) else {
             return Succeeded::Over;
         };
-        let sending = flown & !Needs::ANSWER | Needs::SENT;
-        // ORDERING: As above, for the completion of the send.
-        if old == flown | Needs::SENT && self.0.cmpxchg(old, sending, Full).is_ok() {
-            return Succeeded::Sending;
+        if old & !(Needs::SENT | Needs::INVALIDATED) != flown {
+            return Succeeded::Unclear;
         }
-        Succeeded::Unclear
+        // ORDERING: As above, for the event that lands it.
+        if self.0.cmpxchg(old, old & !Needs::ANSWER, Full).is_err() {
+            return Succeeded::Unclear;
+        }
+        match old & Needs::INVALIDATED {
+            0 => Succeeded::Sending,
+            _ => Succeeded::Keyed,
+        }
     }
 
     /// Handles the peer's answer over `lane`, which says success, if the flight only needs that and

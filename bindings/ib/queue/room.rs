@@ -96,14 +96,31 @@ impl<'q> Room<'q> {
         last: *mut raw::ib_send_wr,
         cqe: *mut raw::ib_cqe,
     ) -> Result<(), Refused<'q>> {
+        // SAFETY: By the safety requirements of this function.
+        unsafe { self.post_with(first, last, cqe, 0) }
+    }
+
+    /// As [`post`](Self::post), with further `flags` of the last request.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post); `flags` must not have `IB_SEND_SIGNALED`.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn post_with(
+        self,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        cqe: *mut raw::ib_cqe,
+        flags: i32,
+    ) -> Result<(), Refused<'q>> {
         // SAFETY: By the safety requirements of this function, `last` may be written. Its entry and
         // flags, which need not be initialised, are set here.
         unsafe {
             // Set in any case: a chain may have been tried with another token.
             (*last).__bindgen_anon_1.wr_cqe = cqe;
             // CAST: A flag. No overflow: it is multiplied by 0 or 1.
-            (*last).send_flags =
-                raw::ib_send_flags_IB_SEND_SIGNALED.wrapping_mul(self.signaled as i32);
+            let signaled = raw::ib_send_flags_IB_SEND_SIGNALED.wrapping_mul(self.signaled as i32);
+            (*last).send_flags = signaled | flags;
         }
         // SAFETY: By the safety requirements of this function, the requests are valid; the last one
         // was just signaled as reserved.

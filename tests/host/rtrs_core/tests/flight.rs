@@ -49,17 +49,10 @@ fn landed_by_the_answer() {
     assert!(!word.build(), "it is not idle yet");
     word.land();
 
-    for needs in [
-        Needs::answer().and_invalidated(),
-        Needs::answer().and_sent().and_invalidated(),
-    ] {
-        fly(&word, 3, needs);
-        assert_eq!(word.succeeded(3), Succeeded::Unclear, "more has to come");
-        assert!(word.peek().is_some_and(|found| found.needs == needs));
-        assert!(word.collect().is_some());
-        assert_eq!(word.succeeded(3), Succeeded::Unclear);
-        word.land();
-    }
+    fly(&word, 3, Needs::answer());
+    assert!(word.collect().is_some());
+    assert_eq!(word.succeeded(3), Succeeded::Unclear);
+    word.land();
     // After all other ends the answer is still to come.
     fly(&word, 3, Needs::answer().and_sent());
     assert_eq!(word.completed(Own::Sent), None);
@@ -82,6 +75,41 @@ fn answered_before_the_send_is_complete() {
     assert_eq!(word.completed(Own::Sent), Some(0));
     word.land();
     assert!(word.build());
+}
+
+#[test]
+fn answered_before_the_key_is_invalidated() {
+    let word = Word::new();
+    let (sent, invalidated) = (Own::Sent, Own::Invalidated);
+    let needs = Needs::answer().and_invalidated();
+
+    for (needs, before, after) in [
+        (needs, None, [None, Some(invalidated)]),
+        (needs.and_sent(), Some(sent), [None, Some(invalidated)]),
+        (needs.and_sent(), None, [Some(sent), Some(invalidated)]),
+        (needs.and_sent(), None, [Some(invalidated), Some(sent)]),
+    ] {
+        fly(&word, 3, needs);
+        if let Some(own) = before {
+            assert_eq!(word.completed(own), None);
+        }
+        assert_eq!(word.succeeded(2), Succeeded::Unclear, "on another lane");
+        assert_eq!(word.succeeded(3), Succeeded::Keyed);
+        let left = word.peek().unwrap();
+        assert_eq!((left.lane, left.result), (3, 0));
+        assert!(left.needs.has_invalidated() && !left.needs.has_answer());
+        assert_eq!(left.needs.has_sent(), after[0].is_some());
+        assert_eq!(word.succeeded(3), Succeeded::Unclear, "a second answer");
+        assert_eq!(word.answered(3, 0, || true), Err(Violation::Duplicate));
+        assert!(!word.land_returned(3, || true), "it was answered");
+        if let Some(own) = after[0] {
+            assert_eq!(word.completed(own), None);
+        }
+        assert_eq!(word.completed(after[1].unwrap()), Some(0));
+        word.land();
+        assert!(word.build());
+        word.cancel();
+    }
 }
 
 #[test]

@@ -49,14 +49,17 @@ impl Flight {
     }
 
     fn answered(&self, lane: u16, returned: bool) -> u32 {
-        // Like the handler of completions does it.
-        match self.word.succeeded(lane) {
-            Succeeded::Over => return self.land(true),
-            Succeeded::Sending => return 0,
-            Succeeded::Unclear => {}
-        }
-        if returned && self.word.land_returned(lane, || true) {
-            return self.land(true);
+        // Like the handler of completions does it: what the answer claims says which way it goes.
+        if returned {
+            if self.word.land_returned(lane, || true) {
+                return self.land(true);
+            }
+        } else {
+            match self.word.succeeded(lane) {
+                Succeeded::Over => return self.land(true),
+                Succeeded::Sending | Succeeded::Keyed => return 0,
+                Succeeded::Unclear => {}
+            }
         }
         let answered = self.word.answered(lane, -5, || returned);
         self.land(matches!(answered, Ok(Answered::Over(_))))
