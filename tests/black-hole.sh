@@ -58,15 +58,16 @@ stuck() { dmesg | grep -c "hole $(path 1): connected: a connection is stuck" || 
 
 # gets_stuck read|write: large requests on another processor are stuck on one path, are found out
 # although small ones are answered there, and end over the other path. The data of reads are sent by
-# the server, which may notice first.
+# the server, which may notice first. Data of 16 KiB have few enough segments to be written without
+# a registration: soft RoCE repeats those that it has done when it sends again, and fails.
 gets_stuck()
 {
 	local before lost
 	before=$(stuck)
 	lost=$(losses)
 
-	fio --name="large-$1" --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw="$1" --bs=64k \
-		--iodepth=8 --size=4M --cpus_allowed=1 --group_reporting >"$TMP/large" 2>&1 &
+	fio --name="large-$1" --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw="$1" --bs=16k \
+		--iodepth=8 --size=1M --cpus_allowed=1 --group_reporting >"$TMP/large" 2>&1 &
 	wait_for $((60 * RTRS_TIME_SCALE)) eval "! kill -0 $! 2>/dev/null" || {
 		cat "/sys/kernel/debug/rtrs_client/requests"
 		return 1
