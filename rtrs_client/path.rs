@@ -4,10 +4,10 @@
 //!
 //! # The owner task
 //!
-//! One work item per path, its owner task, makes all changes of the path: it takes the
-//! pending events, asks the state machine ([`PathMachine`]), and carries out its actions, building
-//! links up and tearing them down. All others (completions, connection events, timers, files) leave
-//! a note, and wait if they need the outcome.
+//! One work item per path, its owner task, makes all changes of the path: it takes the pending
+//! events, asks the state machine ([`PathMachine`]), and carries out its actions, building links up
+//! and tearing them down. All others (completions, connection events, timers, files) leave a note,
+//! and wait if they need the outcome.
 //!
 //! # Locking
 //!
