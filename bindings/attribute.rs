@@ -35,7 +35,10 @@ use kernel::{
     ffi, fmt,
     page::PAGE_SIZE,
     prelude::*,
-    str::as_char_ptr_in_const_context,
+    str::{
+        as_char_ptr_in_const_context,
+        Formatter, //
+    },
     sync::{
         atomic::{
             Atomic,
@@ -55,32 +58,12 @@ use crate::{
 
 /// The contents of a file: up to 4095 bytes. Longer text is cut off, with an error for the writer,
 /// which can ignore it.
-pub struct Output<'a> {
-    buf: &'a mut [u8],
-    len: usize,
-    full: bool,
-}
+pub struct Output<'a>(Formatter<'a>);
 
 impl Output<'_> {
     /// For `write!` and `writeln!`.
     pub fn write_fmt(&mut self, args: fmt::Arguments<'_>) -> fmt::Result {
-        fmt::Write::write_fmt(self, args)
-    }
-}
-
-impl fmt::Write for Output<'_> {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let free = self.buf.get_mut(self.len..).unwrap_or_default();
-        let len = s.len().min(free.len());
-        for (to, from) in free.iter_mut().zip(s.as_bytes()) {
-            *to = *from;
-        }
-        self.len += len;
-        if len < s.len() {
-            self.full = true;
-            return Err(fmt::Error);
-        }
-        Ok(())
+        fmt::Write::write_fmt(&mut self.0, args)
     }
 }
 
@@ -361,17 +344,17 @@ pub(crate) unsafe fn show<T: 'static>(
     let Some(show) = attr.show else {
         return errno(EIO);
     };
-    let mut out = Output {
-        // sysfs complains about a full page.
-        // SAFETY: By the safety requirements of this function, `buf` has a page.
-        buf: unsafe { slice::from_raw_parts_mut(buf.cast(), PAGE_SIZE - 1) },
-        len: 0,
-        full: false,
-    };
-    match show(&node.data, &mut out) {
-        Err(e) if !out.full => errno(e),
+    // sysfs complains about a full page.
+    // SAFETY: By the safety requirements of this function, `buf` has a page.
+    let page = unsafe { slice::from_raw_parts_mut(buf.cast(), PAGE_SIZE - 1) };
+    let mut out = Output(Formatter::new(page));
+    let shown = show(&node.data, &mut out);
+    // It also counts what was cut off.
+    let len = out.0.bytes_written();
+    match shown {
+        Err(e) if len <= page.len() => errno(e),
         // CAST: Less than a page.
-        _ => out.len as isize,
+        _ => len.min(page.len()) as isize,
     }
 }
 

@@ -18,7 +18,10 @@ use core::{
     },
     slice, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    str::Formatter, //
+};
 use rtrs_bindings::ib::SockAddr;
 
 use crate::sockaddr;
@@ -33,48 +36,28 @@ pub struct RtrsAddr {
 }
 
 /// Writes text to a C buffer. The text is cut off at the end of the buffer and always terminated.
-struct CBuf<'a> {
-    buf: &'a mut [u8],
-    len: usize,
+/// Returns its length, without the terminating zero.
+fn write_text(buf: &mut [u8], write: impl FnOnce(&mut Formatter<'_>) -> fmt::Result) -> c_int {
+    // One byte is reserved for the zero.
+    let Some((_, room)) = buf.split_last_mut() else {
+        return 0;
+    };
+    let mut out = Formatter::new(room);
+    // An error means that the text does not fit.
+    let _ = write(&mut out);
+    let len = out.bytes_written().min(room.len());
+    if let Some(end) = buf.get_mut(len) {
+        *end = 0;
+    }
+    // CAST: Addresses are short.
+    len as c_int
 }
 
-impl<'a> CBuf<'a> {
-    fn new(buf: &'a mut [u8]) -> Self {
-        if let Some(first) = buf.first_mut() {
-            *first = 0;
-        }
-        Self { buf, len: 0 }
-    }
-
-    /// Bytes written, without the terminating zero.
-    fn len(&self) -> c_int {
-        // CAST: Addresses are short.
-        self.len as c_int
-    }
-}
-
-impl fmt::Write for CBuf<'_> {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let free = self.buf.get_mut(self.len..).unwrap_or_default();
-        // One byte is reserved for the zero.
-        let room = free.len().saturating_sub(1);
-        for (to, from) in free.iter_mut().take(room).zip(s.as_bytes()) {
-            *to = *from;
-        }
-        self.len += s.len().min(room);
-        if let Some(end) = self.buf.get_mut(self.len) {
-            *end = 0;
-        }
-        Ok(())
-    }
-}
-
-fn write_addr(out: &mut CBuf<'_>, addr: Result<SockAddr>) {
-    // Cannot fail: text that does not fit is cut off.
-    let _ = match addr.ok().as_ref().and_then(sockaddr::to_addr) {
+fn write_addr(out: &mut Formatter<'_>, addr: Result<SockAddr>) -> fmt::Result {
+    match addr.ok().as_ref().and_then(sockaddr::to_addr) {
         Some(addr) => write!(out, "{addr}"),
         None => out.write_str("<invalid address family>"),
-    };
+    }
 }
 
 /// Parses `[src{,|@}]dst`. Returns 0, or a negative errno without writing anything.
@@ -131,9 +114,7 @@ pub(crate) unsafe extern "C" fn sockaddr_to_str(
             slice::from_raw_parts_mut(buf.cast::<u8>(), len),
         )
     };
-    let mut out = CBuf::new(buf);
-    write_addr(&mut out, addr);
-    out.len()
+    write_text(buf, |out| write_addr(out, addr))
 }
 
 /// Writes both addresses of a path as `src@dst`; returns the length.
@@ -153,14 +134,14 @@ pub(crate) unsafe extern "C" fn rtrs_addr_to_str(
     // SAFETY: By the safety requirements of this function, `addr` is valid and `buf` has `len`
     // bytes.
     let (addr, buf) = unsafe { (&*addr, slice::from_raw_parts_mut(buf.cast::<u8>(), len)) };
-    let mut out = CBuf::new(buf);
-    if !addr.src.is_null() {
-        // SAFETY: By the safety requirements of this function, a source that is not null is an
-        // address.
-        write_addr(&mut out, unsafe { SockAddr::from_raw(addr.src) });
-        let _ = out.write_str("@");
-    }
-    // SAFETY: By the safety requirements of this function, the destination is an address.
-    write_addr(&mut out, unsafe { SockAddr::from_raw(addr.dst) });
-    out.len()
+    write_text(buf, |out| {
+        if !addr.src.is_null() {
+            // SAFETY: By the safety requirements of this function, a source that is not null is an
+            // address.
+            write_addr(out, unsafe { SockAddr::from_raw(addr.src) })?;
+            out.write_str("@")?;
+        }
+        // SAFETY: By the safety requirements of this function, the destination is an address.
+        write_addr(out, unsafe { SockAddr::from_raw(addr.dst) })
+    })
 }
