@@ -38,7 +38,6 @@ mod flight;
 )]
 mod hidden;
 mod mr;
-mod polls;
 mod queue;
 mod reply;
 pub mod sendq;

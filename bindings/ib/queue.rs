@@ -42,7 +42,8 @@ pub(super) use self::room::{
 use self::{
     completion::{
         Callbacks,
-        CqeTable, //
+        CqeTable,
+        PollTracker, //
     },
     receive::{
         Alike,
@@ -56,7 +57,6 @@ use super::{
         Endpoint,
         Handler, //
     },
-    polls::PollTracker,
     sendq::{
         SqLedger,
         SqProducer, //
