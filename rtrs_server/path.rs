@@ -25,7 +25,6 @@ pub(crate) mod connect;
 mod inspect;
 mod owner;
 mod receive;
-mod setup;
 mod start;
 
 use core::fmt;
@@ -129,7 +128,7 @@ use self::{
         Place,
         Shares, //
     },
-    setup::Setup, //
+    connect::Setup, //
 };
 
 const NS_PER_MS: u64 = 1_000_000;

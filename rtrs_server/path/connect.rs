@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections of a path, one by one.
+//! Connections of a path, one by one, and the table that has them during the handshake.
 
 use kernel::{
     prelude::*,
@@ -40,7 +40,8 @@ use rtrs_core::{
     },
     qp_size::{
         QpLimits,
-        QpSize, //
+        QpSize,
+        RECV_BATCH, //
     },
 };
 
@@ -50,10 +51,8 @@ use super::{
         RECV_TOKENS,
         SEND_TOKENS, //
     },
-    setup::Receives,
     start::REG_BATCH,
-    Path,
-    Setup, //
+    Path, //
 };
 use crate::{
     config::{
@@ -87,6 +86,37 @@ const MAX_TRIES: u32 = 16;
 
 /// Retries of an unacknowledged request; without limit if the receiver is not ready.
 const RETRY: u8 = 7;
+
+/// The table of connections during the handshake.
+pub(super) struct Setup {
+    /// No connection is added any more.
+    pub(super) closed: bool,
+    pub(super) domain: Option<Arc<Domain>>,
+    /// By connection id, as many as the client announced.
+    pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
+    /// Receives to post on the service connection, and on each other one.
+    pub(super) recvs: (Receives, Receives),
+}
+
+/// Receives of a connection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Receives {
+    /// All receives.
+    pub(super) posted: u32,
+    /// The receives that the client does not count on.
+    pub(super) spare: u32,
+}
+
+impl Receives {
+    /// As many as there is room for, with `counted_on` that the client counts on.
+    fn of(room: u32, counted_on: u32) -> Self {
+        let posted = room.min(counted_on.saturating_add(RECV_BATCH));
+        Self {
+            posted,
+            spare: posted.saturating_sub(counted_on),
+        }
+    }
+}
 
 /// Returns the sizes of the queues of a connection.
 fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize> {
