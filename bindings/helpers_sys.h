@@ -25,7 +25,6 @@
 #include <linux/workqueue.h>
 
 #ifdef __BINDGEN__
-const gfp_t RTRS_GFP_NOIO = GFP_NOIO;
 const gfp_t RTRS_GFP_COMP = __GFP_COMP;
 const gfp_t RTRS_GFP_MAY_FAIL = __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
 const unsigned int RTRS_MAX_PAGE_ORDER = MAX_PAGE_ORDER;

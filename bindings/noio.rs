@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Allocating on the storage path.
+//! Allocating on the storage path. Allocations are `GFP_KERNEL` everywhere; a scope around them says
+//! that they must not wait for IO.
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
@@ -21,21 +22,4 @@ pub fn scope<R>(f: impl FnOnce() -> R) -> R {
     // inside `f`.
     unsafe { raw::rtrs_helper_noio_restore(flags) };
     result
-}
-
-/// The means by which an allocation of pages may get memory.
-///
-/// The kernel crate's `Flags` cannot be read outside of that crate, and lacks some flags.
-#[derive(Clone, Copy)]
-pub struct Gfp(raw::gfp_t);
-
-impl Gfp {
-    /// May sleep, write back and do block IO.
-    pub const KERNEL: Self = Self(raw::GFP_KERNEL);
-    /// May sleep, but starts no block IO.
-    pub const NOIO: Self = Self(raw::RTRS_GFP_NOIO);
-
-    pub(crate) const fn as_raw(self) -> raw::gfp_t {
-        self.0
-    }
 }

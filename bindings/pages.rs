@@ -15,10 +15,7 @@ use kernel::{
     sync::Arc, //
 };
 
-use crate::{
-    noio::Gfp,
-    raw, //
-};
+use crate::raw;
 
 /// `PAGE_SIZE << order` bytes of zeroed, physically contiguous memory.
 ///
@@ -49,15 +46,15 @@ impl Pages {
     /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node` (negative or
     /// nonexistent: no preference).
     ///
-    /// Sleeps if `gfp` allows it, but no process is killed for it. `EINVAL` if the page allocator
-    /// does not support the order.
-    pub fn new(order: u32, node: i32, gfp: Gfp) -> Result<Self> {
+    /// Sleeps, but no process is killed for it. `EINVAL` if the page allocator does not support the
+    /// order.
+    pub fn new(order: u32, node: i32) -> Result<Self> {
         if order > raw::RTRS_MAX_PAGE_ORDER {
             return Err(EINVAL);
         }
         // The request may come from a peer: no process is killed for it, and the caller decides
         // what is logged.
-        let gfp = gfp.as_raw() | raw::__GFP_ZERO | raw::RTRS_GFP_COMP | raw::RTRS_GFP_MAY_FAIL;
+        let gfp = raw::GFP_KERNEL | raw::__GFP_ZERO | raw::RTRS_GFP_COMP | raw::RTRS_GFP_MAY_FAIL;
         // SAFETY: `order` is valid and `gfp` a combination of valid flags
         // without `__GFP_HIGHMEM`; the helper checks `node`.
         let addr = unsafe { raw::rtrs_helper_alloc_pages(node, gfp, order) };

@@ -64,7 +64,6 @@ use rtrs_bindings::{
         DmaPages,
         Domain, //
     },
-    noio::Gfp,
     pages::{
         Pages,
         Part, //
@@ -415,11 +414,7 @@ impl Session {
         let regions = MessageSlot::regions(depth);
         let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
         for _ in 0..regions {
-            let pages = Pages::new(
-                Pages::order_of(MessageSlot::REGION_SIZE),
-                NO_NODE,
-                Gfp::KERNEL,
-            )?;
+            let pages = Pages::new(Pages::order_of(MessageSlot::REGION_SIZE), NO_NODE)?;
             messages.push(Arc::new(pages, GFP_KERNEL)?, GFP_KERNEL)?;
         }
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);

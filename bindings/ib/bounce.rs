@@ -26,10 +26,7 @@ use super::{
     mr::Mr,
     wr::Remote, //
 };
-use crate::{
-    noio::Gfp,
-    pages::Pages, //
-};
+use crate::pages::Pages;
 
 /// Number of bytes that are allocated at a time: small enough for fragmented memory.
 const REGION_SIZE: usize = 32 << 10;
@@ -77,7 +74,7 @@ impl Bounce {
         let node = domain.device().numa_node();
         let mut mapped = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
-            let pages = Pages::new(order, node, Gfp::NOIO)?;
+            let pages = Pages::new(order, node)?;
             let dma_pages =
                 domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::Bidirectional)?;
             mapped.push(dma_pages, GFP_KERNEL)?;

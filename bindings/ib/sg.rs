@@ -13,7 +13,6 @@ use crate::{
         Atomic,
         Release, //
     },
-    noio::Gfp,
     pages::Pages,
     raw, //
 };
@@ -57,7 +56,7 @@ impl SgBuffer {
         let mut lent = KVVec::with_capacity(segments.len(), GFP_KERNEL)?;
         for (offset, len) in segments {
             let end = offset.checked_add(len).ok_or(EINVAL)?;
-            let pages = Pages::new(Pages::order_of(end), -1, Gfp::KERNEL)?;
+            let pages = Pages::new(Pages::order_of(end), -1)?;
             lent.push((Arc::new(pages, GFP_KERNEL)?, offset, len), GFP_KERNEL)?;
         }
         Self::of_pages(lent.into_iter())

@@ -38,10 +38,7 @@ use rtrs_bindings::{
         Sges,
         MAX_SGES, //
     },
-    noio::{
-        self,
-        Gfp, //
-    },
+    noio,
     pages::Pages,
     ratelimit::pr_err_ratelimited,
 };
@@ -260,7 +257,7 @@ fn recv_count(con: u16, geometry: &Geometry) -> u32 {
 
 fn new_pages(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaPages> {
     let node = domain.device().numa_node();
-    let pages = Pages::new(Pages::order_of(len), node, Gfp::NOIO)?;
+    let pages = Pages::new(Pages::order_of(len), node)?;
     domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
 }
 

@@ -26,7 +26,6 @@ use rtrs_bindings::{
         QueueConfig,
         QueuePair, //
     },
-    noio::Gfp,
     pages::Pages,
     workqueue::WorkExt,
 };
@@ -372,7 +371,7 @@ impl Path {
     /// Posts the receive of the info request. Must be called before the connection is accepted.
     fn expect_info(&self, domain: &Arc<Domain>, qp: &QueuePair) -> Result {
         let node = domain.device().numa_node();
-        let pages = Pages::new(0, node, Gfp::KERNEL)?;
+        let pages = Pages::new(0, node)?;
         let dma_pages = domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::FromDevice)?;
 
         qp.post_recv(RECV_INFO, Some(dma_pages.sge(0, InfoReq::SIZE)?))?;

@@ -27,7 +27,6 @@ use rtrs_bindings::{
         Mr,
         Sges, //
     },
-    noio::Gfp,
     pages::Pages,
     ratelimit::{
         pr_info_caused_by,
@@ -381,11 +380,7 @@ fn describe(mr: &Mr, len: u32) -> Result<SgDesc> {
 
 /// Allocates zeroed memory of `len` bytes, mapped for the device. May sleep.
 fn map(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaPages> {
-    let pages = Pages::new(
-        Pages::order_of(len),
-        domain.device().numa_node(),
-        Gfp::KERNEL,
-    )?;
+    let pages = Pages::new(Pages::order_of(len), domain.device().numa_node())?;
 
     domain.map(Arc::new(pages, GFP_KERNEL)?, dir)
 }

@@ -20,7 +20,6 @@ use kernel::{
 };
 use rtrs_bindings::{
     errno::EPROTO,
-    noio::Gfp,
     pages::Pages,
     time,
     wait::{
@@ -177,7 +176,7 @@ pub(crate) fn busy_data(session: &Session, delay_ms: u32) -> Result {
     let mut bytes = [0; 512];
     Pattern::of_data(SEED).fill(0, &mut bytes);
     // Pages of the module's own, which are not copied.
-    let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
+    let pages = Arc::new(Pages::new(0, -1)?, GFP_KERNEL)?;
     pages.write(bytes.len(), &bytes)?;
     let data = SgBuffer::of_pages([(pages, bytes.len(), bytes.len())].into_iter())?;
     let data = Arc::new(data, GFP_KERNEL)?;

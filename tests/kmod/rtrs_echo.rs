@@ -63,7 +63,6 @@ use rtrs_bindings::{
         Wc,
         WcOpcode, //
     },
-    noio::Gfp,
     pages::Pages,
     param::module_params,
     wait::Completion,
@@ -130,7 +129,7 @@ impl Side {
     /// Step 3. The endpoint's lock keeps events out meanwhile.
     fn prepare(&self, ep: &Locked<'_, Self>) -> Result {
         let domain = Domain::new(ep.device().ok_or(ENODEV)?, OWNER)?;
-        let pages = Arc::new(Pages::new(0, -1, Gfp::KERNEL)?, GFP_KERNEL)?;
+        let pages = Arc::new(Pages::new(0, -1)?, GFP_KERNEL)?;
         let memory = domain.map(pages, DmaDirection::Bidirectional)?;
         let config = QueueConfig {
             send_wrs: 1,
