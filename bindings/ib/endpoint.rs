@@ -148,8 +148,6 @@ pub struct Endpoint<H: Handler> {
     /// The entry with which the id waits for its port at the end.
     place: Option<KBox<Farewell>>,
     index: u16,
-    /// Number of flights that have ended, modulo 2^32; written by the handler of completions.
-    landed: Atomic<u32>,
     /// Dropped last: the module may be unloaded after that.
     consumer: Consumer,
     #[pin]
@@ -173,7 +171,6 @@ impl<H: Handler> Endpoint<H> {
                 severed: false,
                 place,
                 index,
-                landed: Atomic::new(0),
                 consumer,
                 _pin: core::marker::PhantomPinned,
             }),
@@ -281,8 +278,7 @@ impl<H: Handler> Endpoint<H> {
     /// The number of flights that were posted here, and have neither ended nor been collected. Any
     /// context.
     pub fn in_flight(&self) -> u32 {
-        let landed = self.landed.load(Relaxed);
-        let flown = self.qp().map_or(0, QueuePair::flown);
+        let (landed, flown) = self.qp().map_or((0, 0), |qp| (qp.landed(), qp.flown()));
         // CAST: The difference, modulo 2^32, of counts that are close to each other.
         let left = flown.wrapping_sub(landed) as i32;
         // One of them may be newer than the other.
@@ -291,14 +287,7 @@ impl<H: Handler> Endpoint<H> {
 
     /// The number of flights that have ended here, modulo 2^32. Any context.
     pub fn landed(&self) -> u32 {
-        self.landed.load(Relaxed)
-    }
-
-    /// Counts a flight that has ended. Called by the handler of completions.
-    #[inline(always)]
-    pub(super) fn count_landed(&self) {
-        self.landed
-            .store(self.landed.load(Relaxed).wrapping_add(1), Relaxed);
+        self.qp().map_or(0, QueuePair::landed)
     }
 
     fn id(&self) -> Result<&CmId> {

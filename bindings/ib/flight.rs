@@ -473,14 +473,14 @@ impl<H: Handler> Flight<H> {
         self.word.build().then(|| Claim::new(self))
     }
 
-    /// Handles the peer's answer, which came over `ep`, which is `lane`, and says success, but not
-    /// that the peer has invalidated the key. A key that was registered is invalidated. Called by
-    /// the handler of the queue pair's completions.
+    /// Handles the peer's answer, which came over `qp` of `ep`, which is `lane`, and says success,
+    /// but not that the peer has invalidated the key. A key that was registered is invalidated.
+    /// Called by the handler of the queue pair's completions.
     #[inline(always)]
-    pub fn succeeded(&self, ep: &Endpoint<H>, lane: u16) -> Outcome<'_, H> {
+    pub fn succeeded(&self, ep: &Endpoint<H>, qp: &QueuePair, lane: u16) -> Outcome<'_, H> {
         match self.word.succeeded(lane) {
             Succeeded::Over => {
-                ep.count_landed();
+                qp.count_landed();
                 Outcome::Over(Landing::new(self, 0))
             }
             Succeeded::Sending => Outcome::Noted,
@@ -501,7 +501,7 @@ impl<H: Handler> Flight<H> {
         if !self.word.land_returned(lane, || self.is_returned(qp)) {
             return None;
         }
-        ep.count_landed();
+        qp.count_landed();
         Some(Landing::new(self, 0))
     }
 
@@ -534,7 +534,7 @@ impl<H: Handler> Flight<H> {
         let proven = || returned && self.is_returned(qp);
         match self.word.answered(lane, result, proven) {
             Ok(Answered::Over(result)) => {
-                ep.count_landed();
+                qp.count_landed();
                 Ok(Some(Landing::new(self, result)))
             }
             Ok(Answered::Needs(needs)) => {

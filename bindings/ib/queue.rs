@@ -43,10 +43,9 @@ use self::{
     completion::{
         Callbacks,
         CqeTable,
-        PollTracker, //
+        Handled, //
     },
     receive::{
-        Alike,
         Receive,
         ReceiveQueue, //
     },
@@ -61,7 +60,6 @@ use super::{
         SqLedger,
         SqProducer, //
     },
-    withheld::Withheld,
 };
 use crate::{
     atomic::{
@@ -214,22 +212,14 @@ pub struct QueuePair {
     silent: KBox<raw::ib_cqe>,
     recv_cqes: CqeTable,
     callbacks: Callbacks,
-    /// Number of receives that have succeeded, and of those that have failed; written by the
-    /// handler of completions.
-    received: Atomic<u64>,
+    handled: Handled,
+    /// Number of receives that have failed; written by the handler of completions.
     not_received: Atomic<u32>,
-    /// The key that the last receive with an invalidation has invalidated, 0 for none, and the
-    /// number of that receive.
-    invalidated: Atomic<u32>,
-    invalidated_by: Atomic<u64>,
     ledger: SqLedger<Ring>,
     /// Number of flights that were posted, modulo 2^32. Written with `sq` locked.
     flown: Atomic<u32>,
-    polls: PollTracker,
     max_sges: u32,
     recv_room: u32,
-    withheld: Withheld,
-    alike: Alike,
     qp_num: u32,
     context: PollContext,
     /// A caller is handling completions of a [`PollContext::Direct`] queue.
@@ -379,17 +369,12 @@ impl QueuePair {
                 silent,
                 recv_cqes,
                 callbacks,
-                received: Atomic::new(0),
+                handled: Handled::new(),
                 not_received: Atomic::new(0),
-                invalidated: Atomic::new(0),
-                invalidated_by: Atomic::new(0),
                 ledger,
                 flown: Atomic::new(0),
-                polls: PollTracker::new(),
                 max_sges,
                 recv_room: cfg.recv_wrs,
-                withheld: Withheld::new(),
-                alike: Alike::new(),
                 qp_num,
                 context: cfg.poll,
                 polling: Atomic::new(false),

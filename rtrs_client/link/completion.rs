@@ -126,7 +126,7 @@ impl Handler for LinkCore {
             // The usual case: an answer that completes its request. The receive buffer was not
             // used.
             if let Some(msg_id) = success_of(imm) {
-                match self.succeeded(ep, con, msg_id) {
+                match self.succeeded(ep, qp, con, msg_id) {
                     Arrived::Over(ready, landing) => {
                         self.post_again(qp, token);
                         return self.over(ready, con, landing);
@@ -186,14 +186,20 @@ impl LinkCore {
 
     /// Handles an answer to request `msg_id` that says success, if its effect is known at once.
     #[inline(always)]
-    fn succeeded<'a>(&'a self, ep: &Endpoint<Self>, con: u16, msg_id: u32) -> Arrived<'a> {
+    fn succeeded<'a>(
+        &'a self,
+        ep: &Endpoint<Self>,
+        qp: &QueuePair,
+        con: u16,
+        msg_id: u32,
+    ) -> Arrived<'a> {
         let Some(ready) = self.ready.as_ref() else {
             return Arrived::Else;
         };
         let Some(flight) = ready.flights.get(msg_id as usize) else {
             return Arrived::Else;
         };
-        match flight.succeeded(ep, con) {
+        match flight.succeeded(ep, qp, con) {
             Outcome::Over(landing) => {
                 trace::response(self, con, msg_id, 0, false);
                 Arrived::Over(ready, landing)
@@ -239,6 +245,7 @@ impl LinkCore {
     fn arrived_with_key<'a>(
         &'a self,
         ep: &Endpoint<Self>,
+        qp: &QueuePair,
         con: u16,
         token: u32,
         wc: &Success,
@@ -256,7 +263,7 @@ impl LinkCore {
             return Arrived::Else;
         }
         if plain.is_some() {
-            return self.succeeded(ep, con, msg_id);
+            return self.succeeded(ep, qp, con, msg_id);
         }
         match self.returned(ep, con, imm) {
             Some((ready, landing)) => Arrived::Over(ready, landing),
@@ -268,7 +275,7 @@ impl LinkCore {
     #[inline(never)]
     fn received_more(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
         let con = ep.index();
-        match self.arrived_with_key(ep, con, token, wc) {
+        match self.arrived_with_key(ep, qp, con, token, wc) {
             Arrived::Over(ready, landing) => {
                 self.post_again(qp, token);
                 self.over(ready, con, landing);

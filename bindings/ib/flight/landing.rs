@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: bool>(
         return ep.handler().send_done(ep, qp, None, wc);
     }
     if let Some(result) = flight.word.completed(own) {
-        ep.count_landed();
+        qp.count_landed();
         ep.handler().landed(ep, Landing::new(flight, result));
     }
     ep.handler().send_retired(ep, qp);

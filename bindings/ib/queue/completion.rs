@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that ib_core calls for a queue pair, the entries that identify requests, and the
-//! polls that find completions.
+//! The functions that ib_core calls for a queue pair, the entries that identify requests, and what
+//! the handler of completions writes.
 //!
 //! # Context
 //!
@@ -23,8 +23,10 @@ use super::{
             Success,
             Wc, //
         },
+        withheld::Withheld,
     },
     keys::key_done,
+    receive::Alike,
     QueuePair,
 };
 use crate::{
@@ -103,9 +105,8 @@ impl CqeTable {
 ///
 /// The core polls up to 16 completions into an array and hands them out one by one, so each lies
 /// right behind the previous one, unless a new poll has begun. The array may be on the stack of the
-/// polling task. The tracker has a cache line of its own, as it is written with each completion.
-#[repr(align(64))]
-pub(super) struct PollTracker {
+/// polling task.
+struct PollTracker {
     /// Address behind the completion that was taken last.
     behind: Atomic<usize>,
     /// Number of completions that its poll has found before it.
@@ -114,7 +115,7 @@ pub(super) struct PollTracker {
 
 impl PollTracker {
     /// Nothing found yet.
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             behind: Atomic::new(0),
             before: Atomic::new(0),
@@ -124,7 +125,7 @@ impl PollTracker {
     /// Takes the next completion. Returns the number of completions that the same poll has found
     /// before it. Called by one thread at a time.
     #[inline(always)]
-    pub(super) fn next(&self, wc: &Wc) -> u32 {
+    fn next(&self, wc: &Wc) -> u32 {
         let addr = core::ptr::from_ref(wc).addr();
         let before = match addr == self.behind.load(Relaxed) {
             // No overflow: the array is short.
@@ -136,6 +137,40 @@ impl PollTracker {
             .store(addr.wrapping_add(size_of::<Wc>()), Relaxed);
         self.before.store(before, Relaxed);
         before
+    }
+}
+
+/// The fields that the handler of completions writes, with nearly every completion. They are one
+/// cache line, which no other task writes to.
+#[repr(align(64))]
+pub(super) struct Handled {
+    polls: PollTracker,
+    /// Number of receives that have succeeded.
+    pub(super) received: Atomic<u64>,
+    /// The key that the last receive with an invalidation has invalidated, 0 for none, and the
+    /// number of that receive.
+    invalidated_by: Atomic<u64>,
+    invalidated: Atomic<u32>,
+    /// Number of flights that have ended, modulo 2^32.
+    landed: Atomic<u32>,
+    pub(super) withheld: Withheld,
+    pub(super) alike: Alike,
+}
+
+impl Handled {
+    pub(super) fn new() -> Self {
+        const {
+            assert!(size_of::<Self>() == 64);
+        }
+        Self {
+            polls: PollTracker::new(),
+            received: Atomic::new(0),
+            invalidated_by: Atomic::new(0),
+            invalidated: Atomic::new(0),
+            landed: Atomic::new(0),
+            withheld: Withheld::new(),
+            alike: Alike::new(),
+        }
     }
 }
 
@@ -183,7 +218,7 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
     let handler = &**ep.handler();
-    handler.found(qp.polls.next(wc));
+    handler.found(qp.handled.polls.next(wc));
     let Some(wc) = wc.success() else {
         qp.count_not_received();
         return handler.recv_failed(ep, wc);
@@ -218,7 +253,7 @@ impl QueuePair {
     /// with all requests posted before it. Called by one thread at a time.
     #[inline(always)]
     pub(in super::super) fn sent<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) -> bool {
-        ep.handler().found(self.polls.next(wc));
+        ep.handler().found(self.handled.polls.next(wc));
         let ok = wc.status().is_ok();
         if ok {
             // Only signaled requests complete without error, in order.
@@ -239,8 +274,8 @@ impl QueuePair {
     /// a time.
     #[inline(always)]
     fn count_received(&self) {
-        self.received
-            .store(self.received.load(Relaxed).wrapping_add(1), Release);
+        let received = &self.handled.received;
+        received.store(received.load(Relaxed).wrapping_add(1), Release);
     }
 
     /// Counts a receive that has failed, likewise.
@@ -254,21 +289,33 @@ impl QueuePair {
     /// at a time.
     #[inline(always)]
     fn note_invalidated(&self, rkey: u32) {
-        self.invalidated.store(rkey, Relaxed);
-        self.invalidated_by.store(self.received(), Relaxed);
+        self.handled.invalidated.store(rkey, Relaxed);
+        self.handled.invalidated_by.store(self.received(), Relaxed);
     }
 
     /// The number of receives that have succeeded. Any context.
     #[inline(always)]
     pub fn received(&self) -> u64 {
-        self.received.load(Relaxed)
+        self.handled.received.load(Relaxed)
     }
 
     /// The key that was last invalidated by a receive, 0 for none, and the number of that receive.
     /// Called by the handler of completions.
     #[inline(always)]
     pub(in super::super) fn invalidated(&self) -> (u32, u64) {
-        let by = self.invalidated_by.load(Relaxed);
-        (self.invalidated.load(Relaxed), by)
+        let by = self.handled.invalidated_by.load(Relaxed);
+        (self.handled.invalidated.load(Relaxed), by)
+    }
+
+    /// Counts a flight that has ended. Called by the handler of completions.
+    #[inline(always)]
+    pub(in super::super) fn count_landed(&self) {
+        let landed = &self.handled.landed;
+        landed.store(landed.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Number of flights that have ended, modulo 2^32. Any context.
+    pub(in super::super) fn landed(&self) -> u32 {
+        self.handled.landed.load(Relaxed)
     }
 }

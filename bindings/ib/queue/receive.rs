@@ -175,7 +175,7 @@ impl QueuePair {
     /// does not rely on that many.
     pub fn may_withhold(&self, receives: u32) {
         // CAST: A small constant.
-        self.withheld.allow(receives, MAX_BATCH as u32);
+        self.handled.withheld.allow(receives, MAX_BATCH as u32);
     }
 
     /// Posts the receive of `token` again, as it was last posted, now or together with others that
@@ -186,7 +186,7 @@ impl QueuePair {
     /// As for [`post_recv`](Self::post_recv).
     #[inline(always)]
     pub fn post_recv_again(&self, token: u32) -> Result<(), PostError> {
-        match self.withheld.join(token) {
+        match self.handled.withheld.join(token) {
             true => Ok(()),
             false => self.post_withheld(token),
         }
@@ -202,9 +202,9 @@ impl QueuePair {
     /// As for [`post_recv`](Self::post_recv).
     #[inline(always)]
     pub fn post_recv_like(&self, token: u32) -> Result<(), PostError> {
-        match self.alike.left.load(Relaxed).checked_sub(1) {
+        match self.handled.alike.left.load(Relaxed).checked_sub(1) {
             Some(left) => {
-                self.alike.left.store(left, Relaxed);
+                self.handled.alike.left.store(left, Relaxed);
                 Ok(())
             }
             None => self.post_alike(token),
@@ -214,7 +214,7 @@ impl QueuePair {
     /// Posts the receive of `token` and those that wait, unless it can wait, too.
     #[inline(never)]
     fn post_withheld(&self, token: u32) -> Result<(), PostError> {
-        let Some((first, last)) = self.withheld.add(token) else {
+        let Some((first, last)) = self.handled.withheld.add(token) else {
             return Ok(());
         };
         // No overflow: at most a batch.
@@ -225,12 +225,12 @@ impl QueuePair {
     /// Posts the waiting receives, and one more, with `token`.
     #[inline(never)]
     fn post_alike(&self, token: u32) -> Result<(), PostError> {
-        let n = self.alike.batch.load(Relaxed);
-        let next = self.withheld.batch();
+        let n = self.handled.alike.batch.load(Relaxed);
+        let next = self.handled.withheld.batch();
 
-        self.alike.batch.store(next, Relaxed);
+        self.handled.alike.batch.store(next, Relaxed);
         // No overflow: it is at least 1.
-        self.alike.left.store(next.wrapping_sub(1), Relaxed);
+        self.handled.alike.left.store(next.wrapping_sub(1), Relaxed);
         self.post_several(n, |qp, rq| {
             let first = rq.link_same(token, n)?;
             // SAFETY: The receives are linked, and stay valid while the lock is held.
@@ -268,7 +268,7 @@ impl QueuePair {
     #[inline(always)]
     fn outstanding(&self, rq: &ReceiveQueue) -> u32 {
         // CAST: Modulo 2^32, like `posted`.
-        let succeeded = self.received.load(Acquire) as u32;
+        let succeeded = self.handled.received.load(Acquire) as u32;
         rq.posted
             .wrapping_sub(succeeded)
             .wrapping_sub(self.not_received.load(Acquire))
