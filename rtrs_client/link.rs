@@ -35,7 +35,6 @@ use rtrs_bindings::{
     ib::{
         Bounce,
         DmaPages,
-        Domain,
         Endpoint,
         Flights, //
     },
@@ -97,6 +96,15 @@ struct Chunk {
     rkey: Atomic<u32>,
 }
 
+/// What the server said when it accepted the service connection.
+struct Accepted {
+    geometry: Geometry,
+    /// It still had the session.
+    kept: bool,
+    /// A request that is sent again does not execute in parallel to its first copy.
+    orders_copies: bool,
+}
+
 /// State of a link that knows what the server has: made before the connections for requests.
 struct Ready {
     /// Limits of requests, if they are narrower than the session's.
@@ -119,19 +127,15 @@ pub(crate) struct LinkCore {
     pub(crate) number: u32,
     pub(crate) path: Arc<Path>,
     cons: Cons,
-    geometry: SetOnce<Geometry>,
+    accepted: SetOnce<Accepted>,
     new_rkey: Atomic<bool>,
     /// The server was told that it need not send unchanged keys.
     keeps_keys: bool,
-    kept: Atomic<bool>,
-    domain: SetOnce<Arc<Domain>>,
     ready: SetOnce<Ready>,
     /// Pieces of data that are sent from where they are, without registration.
     direct_segments: Atomic<u32>,
     /// Another path of the session asks the server to create it.
     gave_way: Atomic<bool>,
-    /// A request that is sent again does not execute in parallel to its first copy.
-    orders_copies: Atomic<bool>,
     /// The server was presumed to know the session, since other paths of it are up.
     presumed: Atomic<bool>,
     established: Atomic<u32>,
@@ -173,15 +177,12 @@ impl LinkCore {
                 number,
                 path,
                 cons,
-                geometry: SetOnce::new(),
+                accepted: SetOnce::new(),
                 new_rkey: Atomic::new(false),
                 keeps_keys: params::keep_keys(),
-                kept: Atomic::new(false),
-                domain: SetOnce::new(),
                 ready: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
-                orders_copies: Atomic::new(false),
                 presumed: Atomic::new(false),
                 established: Atomic::new(0),
                 failed: Atomic::new(false),
@@ -193,18 +194,20 @@ impl LinkCore {
 
     /// Limits of the server, once the service connection is up.
     pub(crate) fn geometry(&self) -> Option<&Geometry> {
-        self.geometry.as_ref()
+        self.accepted.as_ref().map(|accepted| &accepted.geometry)
     }
 
     /// Whether the server still had the session when it accepted the link.
     pub(crate) fn is_kept(&self) -> bool {
-        self.kept.load(Relaxed)
+        self.accepted.as_ref().is_some_and(|accepted| accepted.kept)
     }
 
     /// Whether a request that is sent again does not execute in parallel to its first copy. Any
     /// context.
     pub(crate) fn orders_copies(&self) -> bool {
-        self.orders_copies.load(Relaxed)
+        self.accepted
+            .as_ref()
+            .is_some_and(|accepted| accepted.orders_copies)
     }
 
     /// The link has failed; its owner is told once. Any context.

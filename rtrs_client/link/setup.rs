@@ -63,6 +63,7 @@ use rtrs_core::{
 };
 
 use super::{
+    Accepted,
     Chunk,
     Link,
     LinkCore,
@@ -155,8 +156,8 @@ impl Link {
         let core = self.core.clone();
         let geometry = core.geometry().ok_or(EINVAL)?;
         core.path.session.prepare(geometry, &core.path)?;
-        core.make_ready(geometry)?;
-        let ready = core.ready.as_ref().ok_or(EINVAL)?;
+        let service = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
+        let ready = core.make_ready(geometry, service.domain())?;
         self.usual = ready.narrower.is_none().then(|| ready.flights.clone());
         for _ in 1..core.cons.count() {
             self.add_endpoint()?;
@@ -269,8 +270,7 @@ impl LinkCore {
     }
 
     /// Allocates the state of all permits on this link. May sleep.
-    fn make_ready(&self, geometry: &Geometry) -> Result {
-        let domain = self.domain.as_ref().ok_or(EINVAL)?;
+    fn make_ready(&self, geometry: &Geometry, domain: &Arc<Domain>) -> Result<&Ready> {
         let depth = geometry.queue_depth();
         // One more than the number of segments: data need not begin at a page boundary.
         let pages = domain
@@ -329,11 +329,8 @@ impl LinkCore {
             info,
             recv,
         };
-        if self.ready.populate(ready) {
-            Ok(())
-        } else {
-            Err(EBUSY)
-        }
+        self.ready.populate(ready);
+        self.ready.as_ref().ok_or(EINVAL)
     }
 
     fn queue_config(&self, con: u16, domain: &Domain) -> Result<QueueConfig> {
@@ -384,18 +381,17 @@ impl LinkCore {
     /// The address is resolved, so there is a device.
     fn resolved(&self, ep: &Locked<'_, Self>) -> Result {
         let con = ep.index();
-        if con == 0 {
-            let device = ep.device().ok_or(ENODEV)?;
-            self.domain.populate(Domain::new(device, MODULE_NAME)?);
-        }
-        let domain = self.domain.as_ref().ok_or(EINVAL)?;
-        let mut config = self.queue_config(con, domain)?;
-        let made = ep.create_qp(domain, &config);
+        let domain = match con {
+            0 => Domain::new(ep.device().ok_or(ENODEV)?, MODULE_NAME)?,
+            _ => self.ready.as_ref().ok_or(EINVAL)?.info.domain().clone(),
+        };
+        let mut config = self.queue_config(con, &domain)?;
+        let made = ep.create_qp(&domain, &config);
         // Devices report the maximum of each attribute, not of all in combination. With fewer
         // elements more requests are registered.
         if con > 0 && matches!(made, Err(e) if e == ENOMEM || e == EINVAL) {
             config.send_sges = MIN_SEND_SGES;
-            ep.create_qp(domain, &config)?;
+            ep.create_qp(&domain, &config)?;
         } else {
             made?;
         }
@@ -447,10 +443,12 @@ impl LinkCore {
                 return Err(errno::EPROTO);
             }
             self.new_rkey.store(accept.new_rkey, Relaxed);
-            self.kept.store(accept.kept, Relaxed);
-            self.orders_copies.store(accept.orders_copies, Relaxed);
             self.path.session.accepted(accept.kept);
-            self.geometry.populate(geometry);
+            self.accepted.populate(Accepted {
+                geometry,
+                kept: accept.kept,
+                orders_copies: accept.orders_copies,
+            });
             self.path.connected_via(ep.endpoint());
         }
         let up = self.established.fetch_add(1, Relaxed) + 1;
