@@ -11,7 +11,7 @@
 //! ```ignore
 //! static TABLE: File = File::new(this_module!(), |f| writeln!(f, "nothing"));
 //!
-//! let dir = Dir::new(c"mine");
+//! let dir = Directory::new(c"mine");
 //! dir.file(c"table", &TABLE)?;
 //! ```
 //!
@@ -31,7 +31,7 @@ use crate::raw;
 /// Prints the whole file. May sleep.
 ///
 /// Called when the file is read, several times if it is longer than a page, and no longer once its
-/// [`Dir`] is dropped. After an error the reader gets what was printed before it.
+/// [`Directory`] is dropped. After an error the reader gets what was printed before it.
 pub type Write = fn(&mut fmt::Formatter<'_>) -> fmt::Result;
 
 /// A file that root can read (0400): its contents, not its location. Must be a static variable of
@@ -83,9 +83,9 @@ impl fmt::Display for Content<'_> {
 ///
 /// # Safety
 ///
-/// Called by debugfs only, for a [`File`] that [`Dir::file`] made.
+/// Called by debugfs only, for a [`File`] that [`Directory::file`] made.
 unsafe extern "C" fn open(inode: *mut raw::inode, file: *mut raw::file) -> ffi::c_int {
-    // SAFETY: `debugfs` passes a valid inode with the pointer that it got from `Dir::file`, to a
+    // SAFETY: `debugfs` passes a valid inode with the pointer that it got from `Directory::file`, to a
     // `File` that is part of its owner. debugfs has a reference to the owner for the file that is
     // being opened, and the directory is not removed before this returns.
     let this = unsafe { &*(*inode).i_private.cast::<File>() };
@@ -122,16 +122,16 @@ unsafe extern "C" fn show(seq: *mut raw::seq_file, _: *mut ffi::c_void) -> ffi::
 ///
 /// `dentry` comes from `debugfs_create_dir()`: a directory that belongs to this
 /// object, or an error.
-pub struct Dir {
+pub struct Directory {
     dentry: *mut raw::dentry,
 }
 
 // SAFETY: Every thread can use and remove a directory of debugfs.
-unsafe impl Send for Dir {}
+unsafe impl Send for Directory {}
 // SAFETY: The file system synchronises all operations on a shared directory.
-unsafe impl Sync for Dir {}
+unsafe impl Sync for Directory {}
 
-impl Dir {
+impl Directory {
     /// Creates the directory. Sleeps.
     ///
     /// If it cannot be created, because there is no debugfs or the name is taken, that is not an
@@ -178,7 +178,7 @@ impl Dir {
     }
 }
 
-impl Drop for Dir {
+impl Drop for Directory {
     fn drop(&mut self) {
         // SAFETY: By the type invariant this object owns the directory, and it is not used any
         // more; an error is ignored.

@@ -6,7 +6,7 @@ use core::fmt;
 use kernel::prelude::*;
 use rtrs_bindings::{
     debugfs::{
-        Dir as Directory,
+        Directory,
         File, //
     },
     ib::{
