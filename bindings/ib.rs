@@ -128,9 +128,9 @@ pub use self::{
     watch::{
         device_watch,
         DeviceEvent,
+        DeviceEvents,
         DeviceWatch,
-        HasWatch,
-        Watch,
+        HasDeviceWatch,
         Watching, //
     },
     wc::{

@@ -23,9 +23,9 @@ use rtrs_bindings::{
         device_watch,
         Device,
         DeviceEvent,
+        DeviceEvents,
         OwnedConsumer,
         SockAddr,
-        Watch,
         Watching, //
     },
     noio,
@@ -113,7 +113,7 @@ device_watch! {
     static WATCH: Devices = MODULE_NAME;
 }
 
-impl Watch for Devices {
+impl DeviceEvents for Devices {
     fn device_event(device: &Device, event: DeviceEvent) {
         noio::scope(|| {
             let Ok(sessions) = sessions() else {

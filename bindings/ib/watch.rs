@@ -46,11 +46,11 @@ pub enum DeviceEvent {
 /// # Safety
 ///
 /// [`watch()`](Self::watch) must always return the same watch.
-pub unsafe trait HasWatch: Sized + 'static {
+pub unsafe trait HasDeviceWatch: Sized + 'static {
     /// The static watch that belongs to the type.
     fn watch() -> &'static DeviceWatch<Self>
     where
-        Self: Watch;
+        Self: DeviceEvents;
 }
 
 /// Makes the static watch of a type.
@@ -68,7 +68,7 @@ macro_rules! device_watch {
         $vis static $name: $crate::ib::DeviceWatch<$type> = $crate::ib::DeviceWatch::new($text);
 
         // SAFETY: There is only this watch of the type.
-        unsafe impl $crate::ib::HasWatch for $type {
+        unsafe impl $crate::ib::HasDeviceWatch for $type {
             fn watch() -> &'static $crate::ib::DeviceWatch<Self> {
                 &$name
             }
@@ -77,8 +77,9 @@ macro_rules! device_watch {
 }
 pub use device_watch;
 
-/// A watcher of devices. It is a type without values: the functions that C calls get no context.
-pub trait Watch: HasWatch {
+/// Gets the events of devices. It is a type without values: the functions that C calls get no
+/// context.
+pub trait DeviceEvents: HasDeviceWatch {
     /// Called for an event. Process context; must not wait for other events.
     fn device_event(device: &Device, event: DeviceEvent);
 }
@@ -99,7 +100,7 @@ unsafe impl<W> Sync for DeviceWatch<W> {}
 /// # Invariants
 ///
 /// The watch is `W::watch()`, and its client is registered.
-pub struct Watching<W: Watch>(&'static DeviceWatch<W>);
+pub struct Watching<W: DeviceEvents>(&'static DeviceWatch<W>);
 
 /// The handler that is registered with each device.
 #[repr(C)]
@@ -107,7 +108,7 @@ struct DeviceHandler {
     handler: raw::ib_event_handler,
 }
 
-impl<W: Watch> DeviceWatch<W> {
+impl<W: DeviceEvents> DeviceWatch<W> {
     /// A watch that has not begun.
     pub const fn new(name: &'static CStr) -> Self {
         // SAFETY: All zeroes is a valid `ib_client`: pointers and lists that
@@ -147,7 +148,7 @@ impl<W: Watch> DeviceWatch<W> {
     }
 }
 
-impl<W: Watch> Drop for Watching<W> {
+impl<W: DeviceEvents> Drop for Watching<W> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the client is registered.
         unsafe { raw::ib_unregister_client(self.0.client.get()) };
@@ -158,7 +159,7 @@ impl<W: Watch> Drop for Watching<W> {
 /// # Safety
 ///
 /// Must be called by ib_core only, for a client made by [`DeviceWatch::<W>::new`].
-unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
+unsafe extern "C" fn add<W: DeviceEvents>(dev: *mut raw::ib_device) -> ffi::c_int {
     let handler = KBox::new(
         DeviceHandler {
             // SAFETY: All zeroes is a valid `ib_event_handler`. It is initialised below.
@@ -187,7 +188,7 @@ unsafe extern "C" fn add<W: Watch>(dev: *mut raw::ib_device) -> ffi::c_int {
 /// # Safety
 ///
 /// As for [`add`]; `data` must be the pointer that [`add`] stored.
-unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
+unsafe extern "C" fn remove<W: DeviceEvents>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
     // SAFETY: `ib_core` calls this once for each successful `add()`.
     unsafe {
         W::device_event(Device::from_raw(dev), DeviceEvent::Removed);
@@ -202,7 +203,7 @@ unsafe extern "C" fn remove<W: Watch>(dev: *mut raw::ib_device, data: *mut ffi::
 /// # Safety
 ///
 /// Must be called by ib_core only, for a handler registered by [`add`].
-unsafe extern "C" fn event<W: Watch>(_: *mut raw::ib_event_handler, ev: *mut raw::ib_event) {
+unsafe extern "C" fn event<W: DeviceEvents>(_: *mut raw::ib_event_handler, ev: *mut raw::ib_event) {
     // SAFETY: `ib_core` passes a valid event.
     let ev = unsafe { &*ev };
     // SAFETY: This is called for events of a port only, which have its number in this member of the

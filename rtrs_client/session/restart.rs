@@ -199,9 +199,9 @@ impl Restart {
 }
 
 /// Inspects the answer to the message that begins the session.
-struct InfoWatch(Arc<Restart>, Info);
+struct InfoInspector(Arc<Restart>, Info);
 
-impl Inspector for InfoWatch {
+impl Inspector for InfoInspector {
     fn inspect(self, answer: &mut Answer<'_>, result: Option<i32>) -> i32 {
         let Self(restart, info) = self;
         if result == Some(0) {
@@ -219,9 +219,9 @@ impl Inspector for InfoWatch {
 
 /// Inspects the answer to a message that opens a device, with the number of writes when it was
 /// sent.
-struct OpenWatch(Arc<Restart>, Open, Written);
+struct OpenInspector(Arc<Restart>, Open, Written);
 
-impl Inspector for OpenWatch {
+impl Inspector for OpenInspector {
     fn inspect(self, answer: &mut Answer<'_>, result: Option<i32>) -> i32 {
         let Self(restart, open, written) = self;
         match result {
@@ -232,9 +232,9 @@ impl Inspector for OpenWatch {
 }
 
 /// Waits for the end of a message that closes a device.
-struct CloseWatch(Arc<Restart>, u32);
+struct CloseInspector(Arc<Restart>, u32);
 
-impl Inspector for CloseWatch {
+impl Inspector for CloseInspector {
     fn inspect(self, _: &mut Answer<'_>, result: Option<i32>) -> i32 {
         let Self(restart, id) = self;
         restart.change(|known| known.devices().closed(id));
@@ -330,13 +330,14 @@ impl Session {
         match kind {
             Some(rnbd::Message::Info) if io.loan.count() == INFO_SIZE => {
                 let info = Info::parse(message).ok_or(EINVAL)?;
-                io.loan.inspect_by(InfoWatch(restart, info))
+                io.loan.inspect_by(InfoInspector(restart, info))
             }
             Some(rnbd::Message::Open) if io.loan.count() == OPENED_SIZE => {
                 let open = Open::parse(message).ok_or(EINVAL)?;
-                io.loan.inspect_by(OpenWatch(restart, open, self.written()))
+                io.loan
+                    .inspect_by(OpenInspector(restart, open, self.written()))
             }
-            Some(rnbd::Message::Close(id)) => io.loan.inspect_by(CloseWatch(restart, id)),
+            Some(rnbd::Message::Close(id)) => io.loan.inspect_by(CloseInspector(restart, id)),
             _ => {
                 restart.disable("a message is none of RNBD's");
                 Ok(())
