@@ -322,7 +322,7 @@ impl Path {
     }
 
     /// Whether there is an urgent note for the owner task, besides those of its link. Any context.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn has_urgent_note(&self) -> bool {
         let pending = self.pending.lock();
         pending.command.is_some() || pending.device_gone.is_some()
     }
