@@ -57,7 +57,7 @@ use crate::{
     ops_ref::OpsRef,
     path::Path,
     turns::{
-        Place,
+        LineEntry,
         Taker,
         Turns, //
     }, //
@@ -77,7 +77,7 @@ pub(crate) struct Inbox {
     #[pin]
     work: Work<Inbox>,
     #[pin]
-    place: SpinLockIrq<Place<Inbox>>,
+    line_entry: SpinLockIrq<LineEntry<Inbox>>,
     /// Dropped last. The end of the path is not announced while the user's function runs, even if
     /// it has answered.
     _ops_ref: Arc<OpsRef>,
@@ -112,8 +112,8 @@ impl WorkItem for Inbox {
 }
 
 impl Taker for Inbox {
-    fn place(&self) -> &SpinLockIrq<Place<Self>> {
-        &self.place
+    fn line_entry(&self) -> &SpinLockIrq<LineEntry<Self>> {
+        &self.line_entry
     }
 
     fn call(self: &Arc<Self>) {
@@ -137,7 +137,7 @@ impl Inbox {
                 turns,
                 chunks: Pile::new(),
                 work <- new_work!("rtrs_srv_inbox"),
-                place <- new_spinlock_irq!(Place::new(), "rtrs_srv_place"),
+                line_entry <- new_spinlock_irq!(LineEntry::new(), "rtrs_srv_line_entry"),
                 _ops_ref: ops_ref.clone(),
             }),
             GFP_KERNEL,

@@ -125,7 +125,7 @@ use crate::{
 pub(crate) use self::close::Violation;
 use self::{
     account::{
-        Place,
+        HandshakePlace,
         Shares, //
     },
     connect::Setup, //
@@ -224,7 +224,7 @@ pub(crate) struct Path {
     state: SpinLockIrq<ServerPathState>,
     /// Its place among the handshakes.
     #[pin]
-    handshake: SpinLockIrq<Place>,
+    handshake: SpinLockIrq<HandshakePlace>,
     /// Shares of totals for its connections.
     #[pin]
     shares: SpinLockIrq<Shares>,
@@ -328,7 +328,7 @@ impl Path {
                 registered_ok: Atomic::new(false),
                 registered <- Completion::new(),
                 state <- new_spinlock_irq!(ServerPathState::Handshaking, "rtrs_srv_state"),
-                handshake <- new_spinlock_irq!(Place::new(handshake), "rtrs_srv_handshake"),
+                handshake <- new_spinlock_irq!(HandshakePlace::new(handshake), "rtrs_srv_handshake"),
                 shares <- new_spinlock_irq!(Shares::default(), "rtrs_srv_shares"),
                 leaving: Atomic::new(0),
                 info <- new_spinlock_irq!(

@@ -9,7 +9,7 @@
 //! # Locking
 //!
 //! `Turns::line` (spinlock, interrupts off) guards the line and the state of each taker. The
-//! [`Place`] of a taker is in a spinlock of its own, which is only taken inside, so that it can be
+//! [`LineEntry`] of a taker is in a spinlock of its own, which is only taken inside, so that it can be
 //! reached. A reference that leaves the line is dropped when nothing is locked. Any context.
 //!
 //! A waiting taker has a reference to the object it waits for, and is in its line. This ends when
@@ -34,21 +34,21 @@ use crate::logic::turn::{
 
 /// A user of turns.
 pub(crate) trait Taker: Send + Sync + Sized + 'static {
-    /// Returns the place of the taker.
-    fn place(&self) -> &SpinLockIrq<Place<Self>>;
+    /// Returns its entry in the line.
+    fn line_entry(&self) -> &SpinLockIrq<LineEntry<Self>>;
 
     /// The taker has a turn: makes it begin. Any context.
     fn call(self: &Arc<Self>);
 }
 
 /// The state of one taker, and the taker behind it in the line.
-pub(crate) struct Place<T> {
+pub(crate) struct LineEntry<T> {
     stand: Stand,
     behind: Option<Arc<T>>,
 }
 
-impl<T> Place<T> {
-    /// The place of a taker that has nothing to do.
+impl<T> LineEntry<T> {
+    /// The entry of a taker that has nothing to do.
     pub(crate) const fn new() -> Self {
         Self {
             stand: Stand::Idle,
@@ -159,15 +159,15 @@ impl<T: Taker> Turns<T> {
 
 /// Called with the line locked.
 fn happens<T: Taker>(one: &Arc<T>, event: Event) -> Step {
-    let mut place = one.place().lock();
+    let mut entry = one.line_entry().lock();
 
-    match place.stand.next(event) {
+    match entry.stand.next(event) {
         Some((stand, step)) => {
-            place.stand = stand;
+            entry.stand = stand;
             step
         }
         None => {
-            pr_err_once!("{:?} and {:?}: whose turn is it?\n", place.stand, event);
+            pr_err_once!("{:?} and {:?}: whose turn is it?\n", entry.stand, event);
             Step::None
         }
     }
@@ -177,7 +177,7 @@ fn happens<T: Taker>(one: &Arc<T>, event: Event) -> Step {
 impl<T: Taker> Line<T> {
     fn append(&mut self, one: &Arc<T>) {
         match self.last.replace(one.clone()) {
-            Some(last) => last.place().lock().behind = Some(one.clone()),
+            Some(last) => last.line_entry().lock().behind = Some(one.clone()),
             None => self.first = Some(one.clone()),
         }
     }
@@ -186,7 +186,7 @@ impl<T: Taker> Line<T> {
     fn take_first(&mut self) -> Option<Arc<T>> {
         let first = self.first.take()?;
 
-        self.first = first.place().lock().behind.take();
+        self.first = first.line_entry().lock().behind.take();
         if self.first.is_none() {
             self.last = None;
         }
@@ -195,20 +195,20 @@ impl<T: Taker> Line<T> {
 
     /// Takes out `one`, to which the caller has a reference.
     fn remove(&mut self, one: &Arc<T>) {
-        let behind = one.place().lock().behind.take();
+        let behind = one.line_entry().lock().behind.take();
         let is_last = behind.is_none();
         let mut before: Option<Arc<T>> = None;
         let mut at = self.first.clone();
 
         while let Some(found) = at.filter(|found| !Arc::ptr_eq(found, one)) {
-            at = found.place().lock().behind.clone();
+            at = found.line_entry().lock().behind.clone();
             before = Some(found);
         }
         if is_last {
             self.last = before.clone();
         }
         match &before {
-            Some(before) => before.place().lock().behind = behind,
+            Some(before) => before.line_entry().lock().behind = behind,
             None => self.first = behind,
         }
     }

@@ -33,14 +33,14 @@ use crate::{
 };
 
 /// The place of a path among the handshakes.
-pub(super) struct Place {
+pub(super) struct HandshakePlace {
     /// The handshake is not over.
     open: bool,
     /// The share of the total of handshakes, if the path counts there.
     share: Option<Charge>,
 }
 
-impl Place {
+impl HandshakePlace {
     pub(super) fn new(share: Option<Charge>) -> Self {
         Self { open: true, share }
     }
