@@ -2,8 +2,8 @@
 
 //! The error numbers that the kernel crate has no constants for.
 //!
-//! The constants are [`Error`]s like those of [`kernel::error::code`], which
-//! are re-exported: they can be returned, compared and used as patterns.
+//! The constants are [`Error`]s like those of [`kernel::error::code`], which are re-exported: they
+//! can be returned, compared and used as patterns. Newer kernels have all of them; 7.2 has none.
 //!
 //! C header: [`include/uapi/asm-generic/errno.h`](srctree/include/uapi/asm-generic/errno.h)
 

@@ -297,7 +297,7 @@ unsafe fn total(sgl: *mut raw::scatterlist, nents: u32) -> usize {
 #[cold]
 #[inline(never)]
 fn still_borrowed() {
-    kernel::pr_warn_once!("a request ends whose data is in flight: it is never told\n");
+    kernel::pr_warn_once!("a request ends while its data is in flight: its user is never told\n");
 }
 
 /// The callback that ends a request, called at most once. Nothing uses the request's data any more.

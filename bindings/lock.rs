@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A spinlock that disables interrupts.
+//! A spinlock that disables interrupts. The kernel crate has one since 7.3.
 //!
 //! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 

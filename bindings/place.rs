@@ -172,7 +172,7 @@ impl<T> Place<T> {
 }
 
 /// A place that was given up, and is idle.
-#[must_use = "who knows what the place belongs to has to be told"]
+#[must_use = "the set of the place has to be told, so that the place can be used again"]
 pub struct Left<'a, T> {
     place: &'a Place<T>,
 }

@@ -11,7 +11,8 @@
 //!   tearing down a link and failing requests do not need it.
 //! * `files` (mutex): the session's directory in sysfs, and its users.
 //! * `paths_lock` (mutex): changes of the set of paths; see [`paths`].
-//! * `negotiated_lock` (mutex): the first path to connect sizes the session. Never with the one before.
+//! * `negotiated_lock` (mutex): the first path to connect sizes the session. Never held
+//!   together with `paths_lock`.
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
 //! # Requests

@@ -2,7 +2,7 @@
 
 //! Events for user space about paths, and sessions, that come and go.
 //!
-//! A udev rule can act on it:
+//! A udev rule can act on them:
 //!
 //! ```text
 //! ACTION=="change", SUBSYSTEM=="rtrs-client", ENV{RTRS_EVENT}=="path_down", RUN+="..."

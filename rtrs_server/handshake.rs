@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection request that waits for its decision.
+//! A connection request that is not accepted or rejected yet.
 //!
 //! The connection manager calls the listener with a lock that holds up all other requests on that
 //! device. So that call only looks at the message, and a task decides: one for each request until

@@ -209,7 +209,7 @@ pub(crate) struct Path {
 
     active: RcuHome<KBox<Active>>,
     liveness: Liveness,
-    /// A newcomer with the name of the session asks whether the client lives.
+    /// Another session has asked whether the client lives.
     asked: HbAsked,
     pub(crate) stats: Stats,
     /// Bytes of memory that devices and clients can access, set when the path comes up.

@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Returns the addresses of its paths that have sent their info request, without those that
-    /// close. A connection request alone proves nothing: its address may be forged. Any context.
+    /// close. A connection request alone proves nothing, as its address can be forged. Any context.
     pub(crate) fn comes_from(&self) -> Sources<Addr, KEPT_SOURCES> {
         let mut sources = Sources::new();
 

@@ -167,7 +167,7 @@ fn happens<T: Taker>(one: &Arc<T>, event: Event) -> Step {
             step
         }
         None => {
-            pr_err_once!("{:?} and {:?}: whose turn is it?\n", entry.stand, event);
+            pr_err_once!("turns: {:?} in state {:?}\n", event, entry.stand);
             Step::None
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scatter lists of users in Rust.
+//! Scatter lists for users that are written in Rust.
 
 use kernel::{
     prelude::*,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From nothing to a connected link.
+//! Setting up a link, in four steps.
 //!
 //! 1. The owner starts the service connection ([`Link::start`]). Its events resolve the addresses,
 //!    create the protection domain and the queue pair, and connect. The server's answer has its

@@ -2,9 +2,9 @@
 
 //! A decaying average of latencies to which any number of CPUs add samples.
 //!
-//! A sample counts for more if there was none for long. If a path was slow once, no request may
-//! choose it, so that it is measured by heartbeats alone, some seconds apart. The old latency must
-//! be forgotten after a few of them.
+//! The longer there was no sample, the more the next one counts. After a path was slow once,
+//! requests may avoid it, and only heartbeats measure it, some seconds apart. A few of them must be
+//! enough to forget the old latency.
 
 use crate::atomic::{
     Atomic,

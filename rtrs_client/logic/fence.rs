@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long requests are held back if they may still execute on a path that has ended.
+//! Decides how long requests are held back that may still execute on a path that has ended.
 //!
 //! A request that was in flight is sent again over another path. A server of this project lets the
 //! second copy wait for the first. A server that does not announce this executes both in parallel,

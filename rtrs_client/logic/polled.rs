@@ -6,7 +6,7 @@
 //! for it. But the session sees when a task polls. So each CPU remembers the queue that was last
 //! polled on it. For a short while, requests that are submitted there go out on that queue, since a
 //! task that polls once polls for its next request as well. A wrong guess costs time, not
-//! correctness: queues that are not polled are looked after by the guard.
+//! correctness: the guard checks queues that are not polled.
 
 use crate::atomic::{
     Atomic,

@@ -4,9 +4,9 @@
 //!
 //! Heartbeats are patient: a server may be asleep for seconds, and a session with one path gains
 //! nothing from losing it early. With several paths, the others show the difference: if they are
-//! answered, the server is well, and requests on the silent path should be sent elsewhere. A device
-//! does not always report that. If the server had acknowledged all requests before the cable at its
-//! end was pulled, then no packet is left to repeat, and so none to give up.
+//! answered, the server is well, and requests on the silent path should be sent elsewhere. The
+//! device of a silent path may report no error. If the server had acknowledged all requests before
+//! the cable at its end was pulled, the device has no packet left to repeat, and gives none up.
 //!
 //! All paths of a session are checked once per interval:
 //!

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The heartbeat of a path that is up, and what is looked at with each tick: requests that are not
-//! answered, on any connection or on one of them (see [`unanswered`]), and the end of a trial (see
+//! The heartbeat of a path that is up. Each tick also checks for requests that are not answered, on
+//! any connection or on one of them (see [`unanswered`]), and for the end of a trial (see
 //! [`trial`]).
 //!
 //! # Context
 //!
 //! The tick, which does not run twice at a time for a path. A trial is begun and cancelled by the
-//! owner task, while `tick` does not run; the question whether there is one may be asked in any
-//! context.
+//! owner task, while `tick` does not run. Any context may read whether there is one.
 //!
 //! [`trial`]: crate::logic::trial
 //! [`unanswered`]: crate::logic::unanswered

@@ -24,7 +24,7 @@
 //! A caller that cannot wait for that asks again ([`HbProbe::begin_again`]): connections are
 //! ordered, so the peer's device finds a gap before the second heartbeat and reports it, and the
 //! local device repeats the first heartbeat at once. So one lost packet costs the time until the
-//! second heartbeat, independent of the time-out. If the answer was lost, the second answer has the
+//! second heartbeat, whatever the time-out. If the answer was lost, the second answer has the
 //! same effect: up to [`ANSWERS`] of them may be on their way.
 
 use crate::atomic::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! For how long a session that lost its last path is kept for its client.
+//! Decides how long a session that lost its last path is kept for its client.
 
 use rtrs_core::proto::PathWait;
 

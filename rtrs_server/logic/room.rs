@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The choice of what gives up memory, connections, or a session that is only kept, for a newcomer.
+//! Chooses what makes room for a newcomer: by giving up memory, connections, or a session that is
+//! only kept.
 
 use super::source::Source;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a client comes from, as far as shares are concerned, and which of the clients that have
-//! not finished connecting gives way when there are too many.
+//! The source of a client, to which its resources are counted. When too many clients have not
+//! finished connecting, chooses the one that gives way.
 //!
 //! A host can have as many addresses as it likes, but it cannot choose its network freely. So
 //! addresses of one prefix count as one source.

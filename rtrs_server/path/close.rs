@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a path. Called by the owner task; all of it may sleep. It does not wait for requests
-//! that the user has, or is about to take.
+//! The end of a path. The owner task calls these functions; all of them may sleep. They do not wait
+//! for requests that the user has, or is about to take.
 
 use kernel::sync::{
     atomic::Release,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Decisions of a path's owner task. Called by it alone; see the top of [`super`].
+//! Decisions of a path's owner task. Only that task calls these functions; see [`super`].
 
 use kernel::sync::{
     atomic::{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the last connection to the first request. Called by the owner task; all of it may sleep.
+//! Starts a path: the steps from its last connection to the first request. The owner task calls
+//! these functions; all of them may sleep.
 
 use kernel::{
     prelude::*,

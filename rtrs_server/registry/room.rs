@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room for newcomers: what gives way when a total is exhausted. And rate limits of one source for
-//! path starts and log messages.
+//! Makes room for newcomers when a total is exhausted. Also limits the rates at which a source may
+//! start paths and cause log messages.
 
 use core::num::NonZeroU32;
 use kernel::{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A session without a path: it is kept for a while for a client that comes back, and then ends.
-//! And whether the client of a session lives, for another session that wants its name.
+//! Keeps a session without a path for a while, for a client that comes back, and then ends it. Also
+//! finds out whether the client of a session lives, when another session wants its name.
 //!
 //! # Locking
 //!
