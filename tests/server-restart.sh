@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the server's modules are reloaded, which loses nothing, its machine with a write cache loses power, all under load: IO goes on by itself, all acknowledged data is there
+# desc: the server's modules are reloaded, one path does not come back, a disk does not; its machine with a write cache loses power, all under load: IO goes on by itself, or fails with a reason in the log, all acknowledged data is there
 # topology: pair
 # timeout: 400
-# seconds: 90
+# seconds: 125
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -19,12 +19,17 @@ SESS=$CLT/restart
 # Limit in milliseconds for IO to go on, from when the server is ready and the client has noticed
 # its absence: the longest wait between attempts seen so far, and the time to connect.
 LIMIT=$((15000 * RTRS_TIME_SCALE))
+PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair_addr 1 server)")
+# Sessions with two disks each, of which the second one does not come back: nullb2 for "short", and
+# so on. "short" does not wait for it, "told" waits until it is told otherwise, "tidy" unmaps it.
+# "tidy" has a third disk: when one of two devices of a session goes, the block layer waits for the IO
+# of the other one.
+HALF=(short told tidy)
+SHORT=5
+# Milliseconds that an error may come late.
+SOON=$((3000 * RTRS_TIME_SCALE))
 
-map()
-{
-	map_rnbd restart "$1" "ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" \
-		"ip:$(pair_addr 1)@ip:$(pair_addr 1 server)" >"$TMP/dev"
-}
+map() { map_rnbd restart "$1" "${PATHS[@]}" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 unmap() { unmap_rnbd "$(dev)"; }
 
@@ -144,11 +149,11 @@ server_gone()
 	ms_now >"$TMP/gone"
 }
 
-# trouble WHAT CMD...: CMD makes the server go and come back.
+# trouble WHAT STATE CMD...: CMD makes the server go and come back; the session is in STATE then.
 trouble()
 {
-	local what=$1
-	shift
+	local what=$1 state=$2
+	shift 2
 
 	start_writers
 	sleep 2
@@ -156,7 +161,7 @@ trouble()
 	ms_now >"$TMP/ready"
 	check "$what: IO goes on by itself" goes_on
 	said
-	check "$what: both paths are back" wait_for 60 connected
+	check "$what: the session is $state" wait_for 60 has_words "$SESS/state" "$state"
 	sleep 1
 	stop_writers
 	check "$what: nothing hangs" nothing_hangs
@@ -165,11 +170,27 @@ trouble()
 	said
 }
 
+# reload NAME: the server does so.
 reload()
 {
-	put reload now
-	check "the client sees the server go" server_gone
-	barrier reloaded 120
+	put "$1" now
+	check "$1: the client sees the server go" server_gone
+	get "$1.done" 120 >"$TMP/value"
+}
+
+# The other path has carried all IO since the reload, and opened the device.
+only_one()
+{
+	none_failed
+	has_words "$SESS/state" "degraded 1/2"
+	[ "$(dmesg_since_start | grep -cF "$OPENED")" = 2 ]
+}
+OPENED="restart: the server did not know the session any more: 1 devices opened again"
+
+back()
+{
+	put address now
+	wait_for 60 connected
 }
 
 reconnects() { cat "$SESS"/paths/*/stats/reconnects | awk '{ n += $1 } END { print n }'; }
@@ -190,6 +211,165 @@ power_cut()
 	check "the client knows" wait_for 60 noticed
 }
 
+#
+# A disk that does not come back
+#
+
+# half SESSION N: the number on the server of its Nth disk; half_dev: its device here.
+half()
+{
+	local i
+
+	for ((i = 0; i < ${#HALF[@]}; i++)); do
+		[ "${HALF[i]}" != "$1" ] || echo $((1 + 2 * i + $2))
+	done
+}
+half_dev() { cat "$TMP/dev.$1.$2"; }
+
+map_halves()
+{
+	local s
+
+	for s in "${HALF[@]}"; do
+		map_rnbd "$s" "/dev/nullb$(half "$s" 0)" "${PATHS[@]}" >"$TMP/dev.$s.0"
+		map_rnbd "$s" "/dev/nullb$(half "$s" 1)" >"$TMP/dev.$s.1"
+	done
+	map_rnbd tidy "/dev/nullb$(half tidy 2)" >"$TMP/dev.tidy.2"
+	write "$CLT/short/fast_io_fail_tmo" "$SHORT"
+}
+
+halves_gone()
+{
+	local s
+
+	for s in "${HALF[@]}"; do
+		wait_for 20 has_words "$CLT/$s/state" disconnected
+	done
+	ms_now >"$TMP/gone"
+}
+
+# start_write SESSION N: write a block in the background; $TMP/end.SESSION.N has the status, and when.
+start_write()
+{
+	rm -f "$TMP/end.$1.$2"
+	(
+		rc=0
+		dd if="$TMP/data" of="/dev/$(half_dev "$1" "$2")" bs=4k count=1 oflag=direct conv=notrunc \
+			status=none 2>"$TMP/dd.$1.$2" || rc=$?
+		echo "$rc $(ms_now)" >"$TMP/end.$1.$2"
+	) &
+}
+
+# ended SESSION N STATUS SINCE FROM TO: the write has ended with STATUS, between FROM and TO
+# milliseconds after SINCE.
+ended()
+{
+	local rc ms
+
+	wait_for 60 test -s "$TMP/end.$1.$2"
+	read -r rc ms <"$TMP/end.$1.$2"
+	cat "$TMP/dd.$1.$2"
+	ms=$((ms - $4))
+	echo "$1: the write to disk $2 ended after $ms ms with status $rc"
+	[ "$rc" = "$3" ]
+	[ "$ms" -ge "$5" ]
+	[ "$ms" -lt "$6" ] || late "that is too long"
+}
+
+says() { dmesg_has "$1: /dev/nullb$(half "$1" 1) cannot be opened $2: the server says -2"; }
+
+# The session waits for no longer than it was told to.
+fails_in_time()
+{
+	local n
+
+	for n in 0 1; do
+		ended short "$n" 1 "$(cat "$TMP/gone")" $((SHORT * 1000 - 500)) $((SHORT * 1000 + SOON))
+	done
+	dmesg_has "short: no path for $SHORT s: 2 requests fail"
+}
+
+waited_for() { wait_for 30 says "$1" "yet, IO waits"; }
+
+# The others still wait for the disk, and the log says so.
+still_waiting()
+{
+	waited_for told
+	waited_for tidy
+	not test -e "$TMP/end.told.0"
+	not test -e "$TMP/end.told.1"
+	not test -e "$TMP/end.tidy.0"
+	not test -e "$TMP/end.tidy.2"
+}
+
+fails_when_told()
+{
+	local t0 n
+	t0=$(ms_now)
+
+	write "$CLT/told/fast_io_fail_tmo" 1
+	for n in 0 1; do
+		ended told "$n" 1 "$t0" 0 "$SOON"
+	done
+}
+
+# No request waits for the disk that is unmapped. Its message waits for 5 s, and the server is asked
+# each 2 s.
+goes_on_without()
+{
+	local t0 n
+	t0=$(ms_now)
+
+	unmap_rnbd "$(half_dev tidy 1)"
+	for n in 0 2; do
+		ended tidy "$n" 0 "$t0" 0 $((8000 * RTRS_TIME_SCALE))
+	done
+	dmesg_has "tidy: the server did not know the session any more: 2 devices opened again"
+	not says tidy again
+}
+
+# half_left SESSION: the log says why, the other disk of the session is there again, and requests for
+# the one that is not fail at once.
+half_left()
+{
+	wait_for 30 says "$1" again
+	dmesg_has -E "$1: the server does not know the session any more: [0-9]+ requests fail"
+	wait_for 20 usable "$(half_dev "$1" 0)"
+	start_write "$1" 1
+	ended "$1" 1 1 "$(ms_now)" 0 1000
+}
+
+comes_after_all()
+{
+	put disks now
+	get disks.done >"$TMP/value"
+	write "/sys/block/$(half_dev short 1)/rnbd/remap_device" 1
+	wait_for 10 usable "$(half_dev short 1)"
+}
+
+half_back()
+{
+	local s
+
+	check "half: disks map" map_halves
+	put half now
+	check "half: the client sees the server go" halves_gone
+	for s in "short 0" "short 1" "told 0" "told 1" "tidy 0" "tidy 2"; do
+		# shellcheck disable=SC2086 # two words
+		start_write $s
+	done
+	get half.done 120 >"$TMP/value"
+	check "half: a session that waits a short time fails in that time" fails_in_time
+	check "half: others wait, and the log says for what" still_waiting
+	check "half: one goes on when the disk is unmapped" goes_on_without
+	check "half: one fails when it is told to" fails_when_told
+	for s in short told; do
+		check "half: $s: the log says why, and its other disk is usable" half_left "$s"
+	done
+	check "half: a disk that comes after all is mapped by hand" comes_after_all
+	check "half: all devices unmap" unmap_all_rnbd
+}
+
 # A disk that survives, as it is a file of the host.
 disk_up()
 {
@@ -200,6 +380,50 @@ disk_up()
 	losetup -f --show "$f" >"$TMP/loop"
 }
 disk_down() { [ ! -s "$TMP/loop" ] || losetup -d "$(cat "$TMP/loop")"; }
+
+# null_blks N...: a small disk each.
+null_blks()
+{
+	local n
+
+	for n; do
+		null_blk_up "nullb$n" 16
+	done
+}
+
+null_blks_down()
+{
+	local n
+
+	for ((n = 1; n <= 2 * ${#HALF[@]} + 1; n++)); do
+		null_blk_down "nullb$n"
+	done
+}
+
+# reload_when NAME CMD...: when the client asks for it; CMD runs while nothing is loaded.
+reload_when()
+{
+	local name=$1
+	shift
+
+	get "$name" 120 >/dev/null
+	check "$name: the server modules unload under load" unload_modules
+	must "$name: meanwhile" "$@"
+	must "$name: they load again" eval "load_rtrs rust server && load_rnbd server"
+	put "$name.done" yes
+}
+
+# address add|del: the server's on the second link.
+address() { ip addr "$1" "$(pair_addr 1)/24" dev eth1; }
+
+lose_disks()
+{
+	local s
+
+	for s in "${HALF[@]}"; do
+		null_blk_down "nullb$(half "$s" 1)"
+	done
+}
 
 server_role()
 {
@@ -212,12 +436,17 @@ server_role()
 	if [ "${RTRS_BOOT:-1}" = 1 ]; then
 		must "a memory-backed null_blk" null_blk_up nullb0 80
 		defer null_blk_down nullb0
+		must "small ones" null_blks 1 2 3 4 5 6 7
+		defer null_blks_down
 		barrier listening
-		get reload >/dev/null
-		check "the server modules unload under load" unload_modules
-		sleep 2
-		must "they load again" eval "load_rtrs rust server && load_rnbd server"
-		barrier reloaded 120
+		reload_when reload sleep 2
+		reload_when one-path address del
+		get address 120 >/dev/null
+		must "the address is back" address add
+		reload_when half lose_disks
+		get disks 120 >/dev/null
+		must "a disk comes after all" null_blks "$(half short 1)"
+		put disks.done yes
 	else
 		put booted yes
 	fi
@@ -231,11 +460,15 @@ client_role()
 	head -c $(((WRITERS + 1) * BLOCKS * BLOCK * 1024)) /dev/urandom >"$TMP/data"
 	client_ready
 	must "a device maps" map /dev/nullb0
-	trouble "reload" reload
+	trouble "reload" "connected 2/2" reload reload
 	check "reload: not a request failed" none_failed
+	trouble "one path" "degraded 1/2" reload one-path
+	check "one path: not a request failed, the other path stayed away" only_one
+	check "one path: it comes back with its address" back
 	check "the device unmaps" unmap
+	half_back
 	must "a device that survives maps" map "$(get disk)"
-	trouble "power cut" power_cut
+	trouble "power cut" "connected 2/2" power_cut
 	check "power cut: the log says what may be lost" said_why
 	check "the device unmaps" unmap
 	check "the client modules unload" unload_modules
