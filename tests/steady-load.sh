@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs removed: no IO fails
+# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs removed, and the scheduler changed, also while IO waits for a path: no IO fails
 # topology: single
 # timeout: 240
-# seconds: 65
+# seconds: 85
 # smp: 4
 # append: preempt=full
 # alone: yes
@@ -128,6 +128,127 @@ connects_without_a_cpu()
 	has_words "$SESS/state" "connected 4/4"
 }
 
+#
+# While IO waits for a path
+#
+
+cables() { ip link set drxe0 "$1" && ip link set drxe1 "$1"; }
+
+# waiting CPU...: there is no path, and a write from each CPU waits for one. $TMP/end.CPU has its
+# status in the end.
+waiting()
+{
+	local c
+
+	cables down
+	wait_for 10 has_words "$SESS/state" disconnected
+	rm -f "$TMP"/end.*
+	for c; do
+		(
+			rc=0
+			taskset -c "$c" dd if=/dev/urandom of="/dev/$(dev)" bs=4k count=1 seek="$c" \
+				oflag=direct conv=notrunc status=none || rc=$?
+			echo "$rc" >"$TMP/end.$c"
+		) &
+	done
+	wait_for 5 wait_for_path "$#"
+}
+
+# wait_for_path N: exactly N requests have not ended.
+wait_for_path() { [ "$(awk '{ print $1 + $2 }' "/sys/block/$(dev)/inflight")" = "$1" ]; }
+
+# goes_on CPU...: the paths come back, and the writes succeed.
+goes_on()
+{
+	local c
+
+	wait_for_path "$#"
+	cables up
+	for c; do
+		wait_for 20 test -s "$TMP/end.$c"
+		[ "$(cat "$TMP/end.$c")" = 0 ]
+	done
+	wait_for 20 has_words "$SESS/state" "connected 4/4"
+}
+
+# late_write FILE TEXT: write TEXT to FILE in the background, which ends when no IO waits any more.
+late_write()
+{
+	rm -f "$TMP/written"
+	(
+		rc=0
+		write "$1" "$2" || rc=$?
+		echo "$rc" >"$TMP/written"
+	) &
+	sleep 1
+	not test -s "$TMP/written"
+}
+written()
+{
+	wait_for 10 test -s "$TMP/written"
+	[ "$(cat "$TMP/written")" = 0 ]
+}
+
+# No IO of that CPU waits.
+other_cpu_goes()
+{
+	local t0
+
+	waiting 0 2 3
+	t0=$(ms_now)
+	echo 0 >/sys/devices/system/cpu/cpu1/online
+	echo 1 >/sys/devices/system/cpu/cpu1/online
+	at_most $(($(ms_now) - t0)) $((3000 * RTRS_TIME_SCALE)) "a CPU that goes and comes"
+	goes_on 0 2 3
+}
+
+# The block layer takes a CPU away only when its IO has ended, and has CPU hotplug locked meanwhile:
+# whatever needs that lock for a path would wait for ever.
+own_cpu_goes()
+{
+	waiting 0 1 2
+	late_write /sys/devices/system/cpu/cpu1/online 0
+	goes_on 0 1 2
+	written
+	[ "$(cat /sys/devices/system/cpu/cpu1/online)" = 0 ]
+	fio_verify "$(dev)" 1M
+	echo 1 >/sys/devices/system/cpu/cpu1/online
+	fio_verify "$(dev)" 1M --cpus_allowed=1
+}
+
+scheduler() { sed 's/.*\[\(.*\)\].*/\1/' "/sys/block/$(dev)/queue/scheduler"; }
+
+# Changing it freezes the queue, which takes until no IO waits.
+scheduler_changes()
+{
+	[ "$(scheduler)" != "$1" ]
+	waiting 0 1
+	late_write "/sys/block/$(dev)/queue/scheduler" "$1"
+	goes_on 0 1
+	written
+	[ "$(scheduler)" = "$1" ]
+	fio_verify "$(dev)" 1M
+}
+
+# It takes no longer than IO may wait.
+ends_in_time()
+{
+	local c
+
+	write "$SESS/fast_io_fail_tmo" $((5 * RTRS_TIME_SCALE))
+	waiting 0 1
+	late_write "/sys/block/$(dev)/queue/scheduler" mq-deadline
+	for c in 0 1; do
+		wait_for 10 test -s "$TMP/end.$c"
+		[ "$(cat "$TMP/end.$c")" = 1 ]
+	done
+	written
+	[ "$(scheduler)" = mq-deadline ]
+	cables up
+	wait_for 20 has_words "$SESS/state" "connected 4/4"
+	wait_for 20 usable "$(dev)"
+}
+
 must "the kernel preempts anywhere" preempts_anywhere
 must "first soft RoCE comes up" rxe_up rxe0 10.9.0.1/24 10.9.0.2/24
 defer rxe_down rxe0
@@ -157,6 +278,13 @@ check "CPUs go offline and come back under load" cpus_go
 load_stop
 check "all IO succeeded and verified, and was sent once" over 4
 check "a path connects while a CPU is offline" connects_without_a_cpu
+check "a CPU goes while IO of others waits for a path" other_cpu_goes
+check "a CPU goes while its own IO waits for a path" own_cpu_goes
+modprobe -qa bfq
+for sched in mq-deadline bfq none; do
+	check "the scheduler becomes $sched while IO waits for a path" scheduler_changes "$sched"
+done
 check "no error in the kernel log" no_io_error
+check "IO that waits too long fails, and the scheduler changes" ends_in_time
 check "the device unmaps" unmap_rnbd "$(dev)"
 finish
