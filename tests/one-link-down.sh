@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one of two cables is pulled under verified load, at either end, or the server sleeps: how long IO stalls, none fails, the path comes back
+# desc: one of two cables is pulled under verified load, at either end, or server or client sleeps: how long IO stalls, none fails, the path comes back
 # topology: pair
 # timeout: 360
 
@@ -163,11 +163,49 @@ asleep()
 	check "asleep: no path was lost" no_losses "$before"
 }
 
+# Milliseconds that the client stands still: longer than a path may be silent, and shorter than the
+# server takes to give it up (25 s).
+STILL=$((4000 * (RTRS_TIME_SCALE > 1 ? 2 : 1)))
+
+# The server pauses the client, for which time goes on meanwhile, and no answer has come.
+client_asleep()
+{
+	local before
+	before=$(losses)
+
+	load_start "$(dev)"
+	sleep 2
+	put asleep now
+	get awake 60 >"$TMP/value"
+	check "asleep: both paths carry IO, after the client was" eval "carries 0 && carries 1"
+	load_stop
+	check "asleep: all IO succeeded and verified, of the client too" no_io_failed
+	ktap_log "$TMP/case.log" 2
+	check "asleep: the client stood still" stood_still
+	check "asleep: it has lost no path" no_losses "$before"
+}
+
+stood_still()
+{
+	echo "the longest request took $(load_stall) ms"
+	[ "$(load_stall)" -ge $((STILL - 500)) ]
+}
+
 server_role()
 {
 	must "a slow null_blk" null_blk_up nullb1 64 1 "$SLOW"
 	defer null_blk_down nullb1
-	serve_disk 128 250
+	must "a memory-backed null_blk" null_blk_up nullb0 128
+	defer null_blk_down nullb0
+	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	barrier listening
+	get asleep 250 >"$TMP/value"
+	check "asleep: the client is for $STILL ms" eval \
+		"vm_control pause client && sleep $((STILL / 1000)) && vm_control resume client"
+	put awake yes
+	barrier unmapped 250
+	check "the server lost no path by that" not dmesg_has "heartbeat missed"
+	check "the server modules unload" unload_modules
 }
 
 client_role()
@@ -181,6 +219,7 @@ client_role()
 	pull server server "$LIMIT"
 	# Longer than a path may be silent, shorter than soft RoCE tolerates (see load_rtrs).
 	asleep "$([ "$RTRS_TIME_SCALE" -eq 1 ] && echo 3 || echo 7)"
+	client_asleep
 	# The kernel's default: see pair_up.
 	neighbour_retrans 1 1000
 	pull "client, default neighbour timer" client $((LIMIT + NEIGHBOUR))
