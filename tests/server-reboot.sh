@@ -17,8 +17,6 @@ MIB=48
 # Size of the disk that has the name of disk 4 in the end.
 OTHER_MIB=40
 PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair_addr 1 server)")
-# Seconds that the disks come later than the first request for one.
-LATE=15
 # Milliseconds that a request may take in addition to the server's absence.
 LIMIT=$((20000 * RTRS_TIME_SCALE))
 
@@ -104,8 +102,7 @@ server_second()
 	must "they have other names" rename_disks "" .late
 	must "server modules load" server_modules rust
 	put booted yes
-	must "a client asks for its disk" wait_for 60 dmesg_has "failed to open the block device"
-	sleep "$LATE"
+	get waiting 120 >/dev/null
 	must "they have their names" rename_disks .late ""
 	reload reload rust session_linger=0
 	get cached 180 >/dev/null
@@ -312,6 +309,21 @@ client_reload()
 	get "$1.done" 180 >"$TMP/value"
 }
 
+# The disks come when IO of both sessions waits for them, and the log says so.
+reboot_without_disks()
+{
+	reboot "$1"
+	check "the disks do not come with the server: IO waits for them" waits_for_disks
+	put waiting now
+}
+
+waits_for_disks()
+{
+	wait_for 60 dmesg_has "one: /dev/loop1 cannot be opened yet, IO waits: the server says -2"
+	wait_for 60 dmesg_has "many: /dev/loop2 cannot be opened yet, IO waits: the server says -2"
+	gone
+}
+
 # The server keeps no sessions, and loses all paths.
 forgotten()
 {
@@ -394,7 +406,7 @@ client_role()
 	defer umount_all
 	must "file systems are made" file_systems
 	must "heartbeats are close" listen_closely
-	trouble "power cut" 1 reboot booted
+	trouble "power cut" 1 reboot_without_disks booted
 	trouble "reload" 2 client_reload reload
 	trouble "forgotten" 3 forgotten
 	check "a file system is clean" clean 1
