@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected
+# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected; all are kept without a path, and get in again at once
 # topology: single
 # timeout: 300
-# seconds: 27
+# seconds: 35
 # alone: yes
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
 . "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/peer.sh"
 
 N=${RTRS_SESSIONS:-64}
 DEPTH=32
@@ -155,10 +156,75 @@ device_gone_busy()
 
 all_held() { [ "$(total server_held:1234)" = 16 ]; }
 
+# The server keeps them without connections and memory, and shows none.
+all_kept()
+{
+	wait_for 10 in_use cons 0
+	in_use sessions "$N"
+	in_use sessions_per_source "$N"
+	in_use memory 0
+	[ -z "$(ls /sys/class/rtrs-server)" ]
+}
+
+refusals() { grep . "$Q"/*/refused; }
+
+opened_ms() { awk '{ print $4 }' "$TMP/time"; }
+
+# all_again: the same client, with new sessions of the same names, like one whose modules were loaded
+# again. Each takes the place of the one that is kept; none is refused, and none waits, as it would for
+# a client that may still be there (three seconds).
+all_again()
+{
+	local fresh before t0 one
+	before=$(refusals)
+	fresh=$(opened_ms)
+	dmesg_mark
+
+	t0=$(ms_now)
+	rt open name=s1 path=ip:10.9.0.1
+	one=$(($(ms_now) - t0))
+	echo "the first one took $one ms"
+	[ "$one" -lt 2500 ] || late "that is too long"
+	rt close name=s1
+	open_all
+	echo "in the place of those kept: $(cat "$TMP/time"); fresh ones took $fresh ms"
+	[ "$(refusals)" = "$before" ]
+	dmesg_since_start >"$TMP/dmesg"
+	not grep -E 'rejected|too many|no room|gave way|is in use' "$TMP/dmesg"
+	[ "$(opened_ms)" -lt $((2 * fresh + 5000)) ] || late "that is too long"
+}
+
+# all_silent: as many clients of one address have crashed, which nothing tells the server; all come
+# again at once, and each takes its name after three seconds without an answer.
+all_silent()
+{
+	local i before rc=0 pids=()
+	before=$(refusals)
+
+	for ((i = 1; i <= N; i++)); do
+		peer_attack name-of-silent --from 10.9.0.1 --seed "$i" --patience $((60 * RTRS_TIME_SCALE)) \
+			>"$TMP/silent.$i" 2>&1 &
+		pids+=($!)
+	done
+	for ((i = 1; i <= N; i++)); do
+		wait "${pids[i - 1]}" || {
+			cat "$TMP/silent.$i"
+			rc=1
+		}
+	done
+	sed -n 's/.*chunks after \([0-9]*\) ms.*/\1/p' "$TMP"/silent.* | sort -n >"$TMP/waited"
+	echo "$(wc -l <"$TMP/waited") clients that had crashed waited $(head -n 1 "$TMP/waited") to $(tail -n 1 "$TMP/waited") ms"
+	[ "$rc" = 0 ]
+	[ "$(wc -l <"$TMP/waited")" = "$N" ]
+	[ "$(refusals)" = "$before" ]
+	wait_for 10 in_use cons 0
+}
+
 said() { while read -r line; do note "$line"; done <"$TMP/$1"; }
 
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
+peer_require
 resource_snapshot
 must "a second one comes up" rxe_up rxe1 10.9.1.1/24
 defer rxe_down rxe1
@@ -176,4 +242,20 @@ check "the clients close" close_all
 must "the server opens again" rt serve
 check "a session outlives one of its devices" device_gone "$(total server_downs)"
 check "a device goes while requests are unanswered" device_gone_busy
+check "the modules unload" unload_modules
+must "modules load, with sessions that are kept" load_test "sess_queue_depth=$DEPTH" \
+	"max_chunk_size=$CHUNK" session_linger=600
+must "the server opens once more" rt serve
+check "$N sessions connect" open_all
+check "their client goes" close_all
+check "the server keeps all" all_kept
+check "all get in again, unthrottled" all_again
+ktap_log "$TMP/case.log" 1
+check "IO on all again" io_all
+check "the server ends none of them meanwhile" all_up
+check "the modules unload again" unload_modules
+must "modules load with RNBD" eval \
+	"load_rtrs rust server sess_queue_depth=$DEPTH max_chunk_size=$CHUNK && load_rnbd server"
+check "all get in again that have crashed" all_silent
+ktap_log "$TMP/case.log" 1
 finish
