@@ -60,19 +60,24 @@ start()
 
 alive() { [ -n "${QEMU[$1]:-}" ] && kill -0 "${QEMU[$1]}" 2>/dev/null; }
 
-# answer HOST ID SECONDS: what it says to that, with the status it had.
+# answer HOST ID SECONDS: what it says to that, with the status it had. A line may arrive in parts:
+# when the time of a "read" is over, the variable has what came so far, and the next one gets the
+# rest.
 answer()
 {
-	local host=$1 id rc text end=$((SECONDS + $3))
+	local host=$1 part line='' id rc text end=$((SECONDS + $3))
 	while [ "$SECONDS" -lt "$end" ]; do
-		if read -r -t 2 -u "${FROM[$host]}" id rc text; then
-			[ "$id" = "@$2" ] || continue
+		if IFS= read -r -t 2 -u "${FROM[$host]}" part; then
+			read -r id rc text <<<"$line$part"
+			line=
+			[ "$id" = "@$2" ] || { echo "$host also said: $id $rc" >&2; continue; }
 			base64 -d <<<"$text"
 			return "$rc"
 		fi
+		line+=$part
 		alive "$host" || { echo "$host is gone"; return 1; }
 	done
-	echo "$host did not answer in $3 s"
+	echo "$host did not answer in $3 s${line:+, but began to: ${line:0:40}}"
 	return 1
 }
 
