@@ -147,6 +147,7 @@ packages()
 	build=$("$RTRS_ENV/build.sh" --where "$PLATFORM")
 	tree=$(readlink -f "$PLATFORM/tree")
 
+	ktap settings "$RTRS_REPO/tests/packages/settings.sh"
 	ktap map "$RTRS_REPO/tests/packages/map.sh"
 	ktap dkms "$RTRS_REPO/tests/packages/dkms.sh"
 	ktap users "$RTRS_ENV/enter.sh" "$build/tests/packages/users.sh" "$tree"
