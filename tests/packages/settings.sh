@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # What people read about parameters, files in sysfs and trace events is what the code has: each of
-# them, with its default or its mode. Needs no root.
+# them, with its default or its mode. The same for the version. Needs no root.
 
 set -uo pipefail
 
@@ -137,7 +137,16 @@ events()
 	[ "$n" -gt 0 ] && return "$rc"
 }
 
-printf 'TAP version 13\n1..7\n'
+version()
+{
+	local code changelog
+	code=$(sed -n 's/^RTRS_VERSION := //p' Kbuild)
+	changelog=$(sed -n '1s/^rtrs (\(.*\)) .*/\1/p' debian/changelog)
+	echo "Kbuild $code, changelog $changelog"
+	[ -n "$code" ] && [ "$code" = "$changelog" ]
+}
+
+printf 'TAP version 13\n1..8\n'
 check 'what modinfo says of a parameter has its default' code
 check 'modprobe.d has all parameters, and their defaults' modprobe_d
 check 'rtrs(4) has all parameters, and their defaults' man_page
@@ -145,3 +154,4 @@ check 'Documentation/ABI has all parameters, and their defaults' abi_parameters
 check 'Documentation/ABI has all files, and their modes' sysfs
 check 'what mainline does not have is marked' mainline
 check 'all trace events are documented' events
+check 'Kbuild and changelog have the same version' version
