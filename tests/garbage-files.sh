@@ -38,6 +38,12 @@ state()
 	ls /sys/block
 }
 
+# Each file, in this tree, is in Documentation/ABI with its mode, and the other way round.
+documented()
+{
+	files -printf '%m ' | "$RTRS_LIB/abi.pl" check "$RTRS_REPO"/Documentation/ABI/*
+}
+
 # A reader in small pieces gets the same text. No file is longer than a page: sysfs cuts the text
 # off after 4095 bytes.
 reads()
@@ -196,6 +202,7 @@ rnbd_up force
 must "a device maps over two paths" map
 # IO, so that the statistics have something to reset.
 check "IO" io
+check "every file is documented, with its mode" documented
 check "every file reads, whole and in pieces" reads
 ktap_log "$TMP/case.log" 1
 check "what is read-only cannot be written" nothing_writes_read_only
