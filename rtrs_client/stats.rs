@@ -83,6 +83,11 @@ impl Local {
     }
 }
 
+/// A counter of one CPU that other CPUs change. It has a cache line of its own, so that they do not
+/// take along what that CPU uses.
+#[repr(align(64))]
+struct ForOthers(Atomic<u64>);
+
 /// The time when a link took a request, and the direction of its data.
 pub(crate) struct Stamp {
     at_ns: Atomic<u64>,
@@ -128,7 +133,7 @@ pub(crate) struct Stats {
     local: PerCpu<Local>,
     /// Answers that were expected on a CPU and handled on another one. Changed by the handlers of
     /// completions, which run one at a time for one connection.
-    migrated_from: PerCpu<Atomic<u64>>,
+    migrated_from: PerCpu<ForOthers>,
     /// Latency of requests, and of heartbeats while there are no requests.
     latency: LatencyAvg,
     /// Round trip of the latest heartbeat in nanoseconds; 0 before the first.
@@ -146,7 +151,7 @@ impl Stats {
         Ok(Self {
             counters: Counters::new()?,
             local: PerCpu::new(|_| Local::new())?,
-            migrated_from: PerCpu::new(|_| Atomic::new(0))?,
+            migrated_from: PerCpu::new(|_| ForOthers(Atomic::new(0)))?,
             latency: LatencyAvg::new(),
             heartbeat_ns: Atomic::new(0),
             polls: PollStats::new()?,
@@ -216,7 +221,7 @@ impl Stats {
     pub(crate) fn migrated(&self, expected: u32) {
         self.counters.add(MIGRATED_TO, 1);
         if let Some(from) = self.migrated_from.get(expected) {
-            from.add(1, Relaxed);
+            from.0.add(1, Relaxed);
         }
     }
 
@@ -311,7 +316,7 @@ impl Stats {
     pub(crate) fn reset_migration(&self) {
         self.counters.reset(MIGRATED_TO);
         for (_, from) in self.migrated_from.iter() {
-            from.store(0, Relaxed);
+            from.0.store(0, Relaxed);
         }
     }
 

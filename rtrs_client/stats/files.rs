@@ -38,7 +38,7 @@ fn from(stats: &Stats, cpu: u32) -> u64 {
     stats
         .migrated_from
         .get(cpu)
-        .map_or(0, |count| count.load(Relaxed))
+        .map_or(0, |count| count.0.load(Relaxed))
 }
 
 fn to(stats: &Stats, cpu: u32) -> u64 {
