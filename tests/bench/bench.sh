@@ -108,10 +108,12 @@ main()
 		set_up
 		rows=("${@:2}")
 		[ "$#" -gt 1 ] || rows=(4k:{read,write}:Y)
+		# One after the other: mainline may lose its session in a slow guest.
 		for stack in rust c; do
+			DIRS=()
 			WRITES=yes count "$stack" "${RTRS_BENCH_CPUS:-4}" "${rows[@]}"
+			bench lines --modules "$RTRS_MODULES" "${DIRS[@]}"
 		done
-		bench lines --modules "$RTRS_MODULES" "${DIRS[@]}"
 		;;
 	all)
 		set_up
