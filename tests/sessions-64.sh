@@ -3,8 +3,8 @@
 #
 # desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected; all are kept without a path, and get in again at once
 # topology: single
-# timeout: 300
-# seconds: 35
+# timeout: 400
+# seconds: 75
 # alone: yes
 
 . "$(dirname "$0")/lib/common.sh"

@@ -3,7 +3,7 @@
 #
 # desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs removed, and the scheduler changed, also while IO waits for a path: no IO fails
 # topology: single
-# timeout: 240
+# timeout: 300
 # seconds: 85
 # smp: 4
 # append: preempt=full
