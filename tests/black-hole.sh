@@ -26,14 +26,12 @@ hole()
 {
 	local match
 
-	modprobe -qa sch_ingress cls_u32 act_gact
-	tc qdisc add dev eth1 clsact || return
 	for match in "0x0400 0xfc00" "0x0800 0xf800" "0x1000 0xf000"; do
 		# shellcheck disable=SC2086 # value and mask
 		tc filter add dev eth1 ingress protocol ip u32 match u16 $match at 2 action drop || return
 	done
 }
-no_hole() { tc qdisc delete dev eth1 clsact 2>/dev/null || true; }
+no_hole() { no_drops 1; }
 
 # Small reads on one processor are answered on either path, all the time.
 small_start()
@@ -168,7 +166,7 @@ server_role()
 	must "a memory-backed null_blk" null_blk_up nullb0 128
 	defer null_blk_down nullb0
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
-	defer no_hole
+	must "packets can be dropped" drops_ready 1
 	must "one link has a hole" hole
 	barrier listening
 	barrier flapped 180
@@ -181,6 +179,7 @@ server_role()
 
 client_role()
 {
+	must "packets can be dropped" drops_ready 1
 	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" round-robin

@@ -36,13 +36,12 @@ lose()
 {
 	local end=$((SECONDS + 20 * RTRS_TIME_SCALE))
 
-	tc qdisc add dev eth1 clsact || return
 	tc filter add dev eth1 ingress protocol ip u32 match ip dport 4791 0xffff action drop || return
 	until [ "$(dropped)" -ge "$1" ] || [ "$SECONDS" -ge "$end" ]; do
 		:
 	done
 	echo "$(dropped) packets were lost"
-	tc qdisc delete dev eth1 clsact
+	no_drops 1
 }
 
 wait_on() { [ "$(path_count "$(dir "$1")" 5)" -ge 1 ]; }
@@ -120,7 +119,7 @@ server_role()
 {
 	local n
 
-	modprobe -q -a cls_u32 act_gact sch_ingress
+	must "packets can be dropped" drops_ready 1
 	must "a slow disk" null_blk_up nullb0 16 1 "$SLOW"
 	defer null_blk_down nullb0
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
@@ -141,7 +140,7 @@ client_role()
 {
 	local n
 
-	modprobe -q -a cls_u32 act_gact sch_ingress
+	must "packets can be dropped" drops_ready 1
 	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" round-robin

@@ -55,6 +55,19 @@ pair_up()
 # neighbour. The kernel gives up the neighbour after three times this time, by default 3 s.
 neighbour_retrans() { echo "$2" >"/proc/sys/net/ipv4/neigh/eth$1/retrans_time_ms"; }
 
+# drops_ready LINK: filters can drop packets that arrive over it. Must come before RDMA traffic: to
+# add or delete a queueing discipline, also one for packets that arrive, replaces those for sending
+# by one that refuses all, for a moment. Soft RoCE ends a queue pair over a packet that is refused,
+# also that of the connection manager, which nothing makes again.
+drops_ready()
+{
+	modprobe -q -a sch_ingress cls_u32 act_gact
+	tc qdisc add dev "eth$1" clsact
+}
+
+# no_drops LINK: deletes the filters.
+no_drops() { tc filter delete dev "eth$1" ingress; }
+
 pair_down()
 {
 	local n links
