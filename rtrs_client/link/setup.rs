@@ -329,7 +329,9 @@ impl LinkCore {
             info,
             recv,
         };
-        self.ready.populate(ready);
+        if !self.ready.populate(ready) {
+            return Err(EBUSY);
+        }
         self.ready.as_ref().ok_or(EINVAL)
     }
 
