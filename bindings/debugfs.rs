@@ -85,8 +85,8 @@ impl fmt::Display for Content<'_> {
 ///
 /// Called by debugfs only, for a [`File`] that [`Directory::file`] made.
 unsafe extern "C" fn open(inode: *mut raw::inode, file: *mut raw::file) -> ffi::c_int {
-    // SAFETY: `debugfs` passes a valid inode with the pointer that it got from `Directory::file`, to a
-    // `File` that is part of its owner. debugfs has a reference to the owner for the file that is
+    // SAFETY: `debugfs` passes a valid inode with the pointer that it got from `Directory::file`, to
+    // a `File` that is part of its owner. debugfs has a reference to the owner for the file that is
     // being opened, and the directory is not removed before this returns.
     let this = unsafe { &*(*inode).i_private.cast::<File>() };
     // SAFETY: The owner is valid, as `this` is.

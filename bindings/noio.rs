@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Allocating on the storage path. Allocations are `GFP_KERNEL` everywhere; a scope around them says
-//! that they must not wait for IO.
+//! Allocating on the storage path. Allocations are `GFP_KERNEL` everywhere; a scope around them
+//! says that they must not wait for IO.
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 

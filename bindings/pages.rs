@@ -46,8 +46,8 @@ impl Pages {
     /// Allocates `PAGE_SIZE << order` bytes, preferably on NUMA node `node` (negative or
     /// nonexistent: no preference).
     ///
-    /// Sleeps, but no process is killed for it. `EINVAL` if the page allocator does not support the
-    /// order.
+    /// May sleep; does not invoke the OOM killer. `EINVAL` if the page allocator does not support
+    /// the order.
     pub fn new(order: u32, node: i32) -> Result<Self> {
         if order > raw::RTRS_MAX_PAGE_ORDER {
             return Err(EINVAL);

@@ -83,8 +83,8 @@ impl Local {
     }
 }
 
-/// A counter of one CPU that other CPUs change. It has a cache line of its own, so that they do not
-/// take along what that CPU uses.
+/// A counter of one CPU that other CPUs change. It has a cache line of its own, so that their writes
+/// do not move other data of that CPU.
 #[repr(align(64))]
 struct ForOthers(Atomic<u64>);
 

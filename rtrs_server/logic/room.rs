@@ -65,8 +65,8 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     true
 }
 
-/// Sorts by source, and then by time. The sort of the core library has a panic for an order that is
-/// none, and objtool warns of the code around it.
+/// Sorts by source, and then by time. The sort of the core library can panic if an order is not
+/// total, and objtool warns of the code around that.
 fn sort<T>(crowd: &mut [Stake<T>]) {
     let mut gap = crowd.len() / 2;
 

@@ -44,8 +44,9 @@ use crate::{
 /// kept: a host with 64 sessions keeps them all by default.
 const KEPT_SHARE: u64 = 16;
 
-/// The part of all memory that may belong to paths that gave way and are not gone yet, and of all
-/// sessions that may be such. It is given to newcomers already.
+/// The part of all memory that may belong to paths that gave way and are not gone yet; and the part
+/// of all sessions that may be given up and not released yet, before more are. Newcomers have got
+/// their place already.
 const LEAVING_SHARE: u64 = 4;
 
 /// What may have to give way.

@@ -191,9 +191,9 @@ impl<H: Handler> Building<'_, H> {
         if !described {
             // SAFETY: By the safety requirements of this function, the caller owns the flight, and
             // the queue pair is such a one. The one request is the flight's, which needs its
-            // completion:
-            // `link()` has set `next` and opcode, the rest is set above. Its elements are, too:
-            // `gather()` has filled those of the mapped data, the message's is set above.
+            // completion: `link()` has set `next` and opcode, the rest is set above. Its elements
+            // are the flight's, too: `gather()` has filled those of the mapped data, the message's
+            // is set above.
             return unsafe { Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs) };
         }
         // SAFETY: By the invariant of the flight, its owner may write the work requests.

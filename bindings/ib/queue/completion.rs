@@ -141,7 +141,7 @@ impl PollTracker {
 }
 
 /// The fields that the handler of completions writes, with nearly every completion. They are one
-/// cache line, which no other task writes to.
+/// cache line, to which no other task writes while requests are handled.
 #[repr(align(64))]
 pub(super) struct Handled {
     polls: PollTracker,

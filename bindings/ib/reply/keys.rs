@@ -111,8 +111,8 @@ impl Reply {
             first = &raw mut write.wr;
         }
         let n = 2 + u32::from(keys.invalidate) + u32::from(keys.has_data);
-        // SAFETY: There are `n` work requests: the two that are always there, and those counted. They
-        // are initialised and linked, `next` of the last one is null, and they stay until this
+        // SAFETY: There are `n` work requests: the two that are always there, and those counted.
+        // They are initialised and linked, `next` of the last one is null, and they stay until this
         // returns, as do the elements. Pages and region are of the domain, see above, which keeps
         // both until its last queue pair is gone. The entry of each is the silent one.
         unsafe { self.post_links(qp, [first, last], n, what, failed) }
@@ -146,9 +146,9 @@ impl Reply {
             remote_addr: to.addr,
             rkey: to.rkey,
         };
-        // SAFETY: The three work requests are initialised and linked, `next` of `end()` is null, and
-        // they stay until this returns, as do the elements. The pages are of the domain, see above.
-        // The entry of each is the silent one.
+        // SAFETY: The three work requests are initialised and linked, `next` of `end()` is null,
+        // and they stay until this returns, as do the elements. The pages are of the domain, see
+        // above. The entry of each is the silent one.
         unsafe { self.post_links(qp, [&raw mut write.wr, last], 3, what, failed) }
     }
 
