@@ -556,8 +556,8 @@ impl<H: Handler> Flight<H> {
         let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
         let room = qp.reserve(1, true)?;
         // The answer can come before the acknowledgment of the send, which the device then repeats
-        // with the key. With the fence, irdma, cxgb4 and bnxt_re wait with the invalidation; soft
-        // RoCE always does. A device that does not wait may end the connection, no more.
+        // with the key. With the fence cxgb4 waits with the invalidation; irdma and soft RoCE
+        // always do. A device that does not wait may end the connection, no more.
         let fence = raw::ib_send_flags_IB_SEND_FENCE;
         // SAFETY: By the invariant of the flight, `inval` is accessed here only: this is the
         // handler of its only answer. The work request is linked, and refers to nothing but the
