@@ -4,16 +4,16 @@
 # desc: a path ends under load: its requests wait before they are sent again to mainline's server, but not to the Rust one
 # topology: pair
 # timeout: 240
-# seconds: 75
+# seconds: 100
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
 . "$RTRS_LIB/observe.sh"
 require fio rdma
 
-# Nanoseconds that the disk takes: so many that requests which are in flight when the path is told to
-# end are still in flight when it does.
-SLOW=$((300 * 1000000))
+# Nanoseconds that the disk takes: so many that the first requests of a load are in flight from when
+# they are seen until the path has ended, on a slow machine as well.
+SLOW=$((3000 * 1000000 * RTRS_TIME_SCALE))
 # Milliseconds: the default of the parameter, and the limit for the Rust server.
 FENCE=1000
 SOON=$((FENCE * RTRS_TIME_SCALE / 2))
@@ -26,12 +26,11 @@ dev() { cat "$TMP/dev"; }
 
 busy() { [ "$(path_count "$(dir 1)" 5)" -ge 4 ]; }
 
-# end_path: end a path; write to $TMP/ms how long its requests waited, in milliseconds, and how many
-# there were.
+# end_path: end a path while the first requests of the load are in flight there; write to $TMP/ms how
+# long they waited, in milliseconds, and how many there were.
 end_path()
 {
-	trace_begin "${EVENTS[@]}"
-	wait_for 10 busy
+	wait_for 30 busy
 	write "$(dir 1)/disconnect" 1
 	trace_end "${EVENTS[@]}"
 	grep -v '^#' "$TRACE/trace" | sed -E 's/^.* ([0-9.]+): ([a-z_]+): .*/\1 \2/' >"$TMP/steps"
@@ -59,11 +58,13 @@ towards()
 	barrier "$1-listening"
 	must "$1: a device maps over both links" map
 	write "$CLT/fence/mpath_policy" round-robin
-	load_start "$(dev)"
+	trace_begin "${EVENTS[@]}"
+	load_launch "$(dev)"
 	check "$1: a path ends" end_path
-	check "$1: it comes back" write "$(dir 1)/reconnect" 1
 	load_stop
 	check "$1: no IO failed" no_io_failed
+	# Mainline's server takes it again only when the disk has finished the requests of the old one.
+	check "$1: the path comes back" write "$(dir 1)/reconnect" 1
 	ktap_log "$TMP/case.log" 1
 	check "$1: ${2//_/ }" "$2"
 	check "$1: the device unmaps" unmap_rnbd "$(dev)"

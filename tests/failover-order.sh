@@ -12,9 +12,9 @@
 . "$RTRS_LIB/observe.sh"
 require fio rdma
 
-# Nanoseconds that the disk takes: longer than the queues of a path take to drain, so that some
-# requests in flight are not answered before that.
-SLOW=$((200 * 1000000))
+# Nanoseconds that the disk takes: so many that the first requests of a load are not answered from
+# when they are seen until the queues of the path are drained, on a slow machine as well.
+SLOW=$((3000 * 1000000 * RTRS_TIME_SCALE))
 # Connections of a path: one for each CPU, and the service connection.
 CONS=$(($(nproc) + 1))
 EVENTS=(rtrs_clt/rtrs_clt_close_conns rtrs_clt/rtrs_clt_failover rdma_cma/cm_qp_destroy
@@ -26,12 +26,11 @@ map() { map_rnbd order /dev/nullb0 "$P0" "$P1" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 busy() { [ "$(path_count "$(path_dir order "$P1")" 5)" -ge 8 ]; }
 
-# end_path: end the path as the operator; write the steps of its owner task to $TMP/steps, as "event
-# seconds" a line.
+# end_path: end the path as the operator while the first requests of the load are in flight there;
+# write the steps of its owner task to $TMP/steps, as "event seconds" a line.
 end_path()
 {
-	trace_begin "${EVENTS[@]}"
-	wait_for 20 busy
+	wait_for 30 busy
 	write "$(path_dir order "$P1")/disconnect" 1
 	trace_end "${EVENTS[@]}"
 	# "kworker/u8:3-123 [001] ...1. 56.789012: cm_qp_destroy: cm.id=3 ...". The server ends its
@@ -96,7 +95,8 @@ defer null_blk_down nullb0
 rnbd_up
 must "a device maps over both" map
 write "$CLT/order/mpath_policy" round-robin
-load_start "$(dev)" --numjobs=4 --iodepth=16 --size=12M --offset_increment=12M
+trace_begin "${EVENTS[@]}"
+load_launch "$(dev)" --numjobs=4 --iodepth=16 --size=12M --offset_increment=12M
 check "a path is disconnected under load" end_path
 how_long >"$TMP/case.log"
 ktap_log "$TMP/case.log" 1

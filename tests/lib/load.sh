@@ -12,10 +12,22 @@ SRV=/sys/class/rtrs-server
 # requests write, half read back what was written; each is verified.
 load_start()
 {
-	local dev=$1 before
+	local before
+	before=$(ios "$1")
+
+	load_launch "$@"
+	# Before its first request fio has no signal handler, and the signal of load_stop would be
+	# lost.
+	wait_for 30 load_began "$1" "$before"
+}
+
+# load_launch DEVICE [FIO OPTION...]: as load_start, but does not wait for the first request. The
+# caller waits until it is on its way.
+load_launch()
+{
+	local dev=$1
 	shift
 
-	before=$(ios "$dev")
 	rm -f "$TMP/fio.rc" "$TMP/fio.pid"
 	(
 		fio --name=load --filename="/dev/$dev" --direct=1 --ioengine=libaio --rw=randwrite \
@@ -27,9 +39,6 @@ load_start()
 		echo "$?" >"$TMP/fio.rc"
 	) &
 	LOAD_PID=$!
-	# Before its first request fio has no signal handler, and the signal of load_stop would be
-	# lost.
-	wait_for 30 load_began "$dev" "$before"
 }
 
 # load_began DEVICE BEFORE: the device has completed more than BEFORE requests, or the load has
