@@ -208,6 +208,28 @@ listening()
 	printf '* 1234 * %s\n' TCP IB | diff - "$TMP/listening"
 }
 
+# for_everyone: users without rights see the same connections, with both ports and the queue pair, and
+# the listeners; sysfs shows them the rest.
+for_everyone()
+{
+	local user=(setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all)
+
+	"${user[@]}" rdma resource show cm_id >"$TMP/cm-ids"
+	cat "$TMP/cm-ids"
+	"${user[@]}" cat "$DEBUG/connections" 2>/dev/null && { echo "debugfs is for everyone"; return 1; }
+	# "link rxe0/1 cm-idn 1 lqpn 17 ... comm [rtrs_server] src-addr 10.9.0.1:1234 dst-addr ..."
+	awk '/\[rtrs_server\]/ && !/state LISTEN/ {
+			for (i = 1; i < NF; i++) v[$i] = $(i + 1)
+			split(v["src-addr"], src, ":"); split(v["dst-addr"], dst, ":")
+			print v["lqpn"], "ip:" dst[1], dst[2], "ip:" src[1], src[2], v["ps"]
+		}' "$TMP/cm-ids" | sort >"$TMP/theirs"
+	awk '$10 == "watched" { print $12, $5, $6, $7, $8, $9 }' "$DEBUG/connections" | sort >"$TMP/ours"
+	diff "$TMP/ours" "$TMP/theirs"
+	grep -q 'state LISTEN ps TCP comm \[rtrs_server\] src-addr .*:1234' "$TMP/cm-ids"
+	"${user[@]}" cat /sys/class/rtrs-client/watched/state \
+		"/sys/class/rtrs-client/watched/paths/${PATHS[0]}"/{state_full,hca_name,hca_port,stats/rdma}
+}
+
 # trace_of BS INVALIDATED: trace requests of BS bytes whose chunk's key is invalidated, or which are
 # copied.
 trace_of()
@@ -371,6 +393,7 @@ check "what makes no sense is EINVAL" garbage
 check "requests in flight are counted and listed" inflight
 check "debugfs lists connections" connections
 check "debugfs tells where the server listens" listening
+check "so does rdma resource, to users without rights" for_everyone
 check "rdma resource names the owner" owned_by rtrs_server
 check "tracepoints show every stage of a request" trace_requests
 check "uevents tell of paths and session" told
