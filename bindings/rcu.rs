@@ -15,11 +15,14 @@
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
 use core::{
-    ffi::c_void,
     marker::PhantomData,
     mem::ManuallyDrop, //
 };
 use kernel::{
+    ffi::{
+        c_ulong,
+        c_void, //
+    },
     sync::{
         atomic::{
             Acquire,
@@ -130,9 +133,13 @@ impl<P: ForeignOwnable> RcuCell<P> {
         // ORDERING: Release, to publish what `new` points to; acquire, to see what the publisher of
         // the old pointer wrote.
         let old = self.ptr.xchg(new, Full);
-        // INVARIANT: The cell owns `new`; `old`, which only the cell owned, is no longer in it.
+        // SAFETY: The function has no requirements. It orders itself after what came before.
+        let since = unsafe { raw::get_state_synchronize_rcu() };
+        // INVARIANT: The cell owns `new`; `old`, which only the cell owned, is no longer in it, and
+        // was not when the state was taken.
         Retired {
             ptr: old,
+            since,
             _owns: PhantomData,
         }
     }
@@ -202,15 +209,17 @@ impl<P: ForeignOwnable> Drop for RcuHome<P> {
 /// An owner that was taken out of an [`RcuCell`]. Readers may still be using it.
 ///
 /// [`synchronize`](Self::synchronize) must wait for readers before the value can be used. Dropping
-/// this object waits too, and drops the owner. Sleeps, unless the cell was empty.
+/// this object waits too, and drops the owner. Both sleep, unless the cell was empty, or a grace
+/// period has passed since the value was taken out: one that is kept for some time costs no wait.
 ///
 /// # Invariants
 ///
 /// The pointer is null, or comes from `P::into_foreign`, is in no cell any more
-/// and belongs to this object.
+/// and belongs to this object. `since` is the state of RCU when it was in none any more.
 #[must_use = "dropping it waits for an RCU grace period"]
 pub struct Retired<P: ForeignOwnable> {
     ptr: *mut c_void,
+    since: c_ulong,
     _owns: PhantomData<P>,
 }
 
@@ -218,12 +227,13 @@ pub struct Retired<P: ForeignOwnable> {
 unsafe impl<P: ForeignOwnable + Send> Send for Retired<P> {}
 
 impl<P: ForeignOwnable> Retired<P> {
-    /// Waits for the readers and returns the owner. Sleeps, unless the cell was empty.
+    /// Waits for the readers and returns the owner. Sleeps, unless the cell was empty or a grace
+    /// period has passed.
     pub fn synchronize(self) -> Option<P> {
-        let ptr = ManuallyDrop::new(self).ptr;
-        // SAFETY: The pointer is null or an owner by the type invariant, and as `self` is gone it
-        // is used only once.
-        unsafe { reclaim(ptr) }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: The type invariant has what is required, and as `self` is gone the pointer is
+        // used only once.
+        unsafe { reclaim(this.ptr, this.since) }
     }
 
     /// Whether the cell was empty. Any context.
@@ -234,17 +244,19 @@ impl<P: ForeignOwnable> Retired<P> {
 
 impl<P: ForeignOwnable> Drop for Retired<P> {
     fn drop(&mut self) {
-        // SAFETY: The pointer is null or an owner by the type invariant, and this is its last use.
-        drop(unsafe { reclaim::<P>(self.ptr) });
+        // SAFETY: The type invariant has what is required, and this is the last use of the pointer.
+        drop(unsafe { reclaim::<P>(self.ptr, self.since) });
     }
 }
 
 /// # Safety
 ///
-/// `ptr` must be null or an owner as in the invariant of [`Retired`]. The caller gives it up.
-unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void) -> Option<P> {
+/// `ptr` and `since` must be as in the invariant of [`Retired`]. The caller gives up the owner.
+unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void, since: c_ulong) -> Option<P> {
     if !ptr.is_null() {
-        synchronize();
+        // SAFETY: As for `synchronize()`; it waits for a grace period since then, if none has
+        // passed.
+        unsafe { raw::cond_synchronize_rcu(since) };
     }
     // SAFETY: By the safety requirements of this function, `ptr` is null or comes from
     // `into_foreign`, and is passed on only once; all borrows have ended.

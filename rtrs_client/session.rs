@@ -97,7 +97,10 @@ use rtrs_core::proto::{
 
 use self::{
     events::LinkEvents,
-    paths::PathSet,
+    paths::{
+        OldSet,
+        PathSet, //
+    },
     polled::Polled,
     restart::Restart,
     uevents::Uevents,
@@ -206,7 +209,7 @@ pub(crate) struct Session {
     negotiated: SetOnce<Negotiated>,
     paths: RcuCell<Arc<PathSet>>,
     #[pin]
-    paths_lock: Mutex<()>,
+    paths_lock: Mutex<Option<OldSet>>,
     #[pin]
     recreate_lock: Mutex<()>,
     /// No path is added any more. Set with `paths_lock` held.
@@ -323,7 +326,7 @@ impl Session {
                 polled,
                 negotiated: SetOnce::new(),
                 paths: RcuCell::new(paths),
-                paths_lock <- new_mutex!((), "rtrs_paths"),
+                paths_lock <- new_mutex!(None, "rtrs_paths"),
                 recreate_lock <- new_mutex!((), "rtrs_recreate"),
                 closing: Atomic::new(false),
                 negotiated_lock <- new_mutex!((), "rtrs_negotiated"),
@@ -509,17 +512,7 @@ impl Session {
         let files = self.files.lock().take();
         drop(files);
         self.stop_waiting();
-        while let Some(path) = self.path_set().and_then(|set| set.0.first().cloned()) {
-            let before = self.path_set().map_or(0, |set| set.0.len());
-            self.remove_path(&path);
-            if self.path_set().map_or(0, |set| set.0.len()) == before {
-                // No memory for a smaller set: it is dropped as a whole, after all paths are
-                // removed.
-                self.for_each_path(|path| path.remove());
-                break;
-            }
-        }
-        drop(self.paths.replace(None));
+        let paths = self.end_paths();
         self.stop_guard();
         self.stop_watch();
         self.close_events();
@@ -527,6 +520,8 @@ impl Session {
         if let Some(negotiated) = self.negotiated.as_ref() {
             negotiated.permits.close_and_wait();
         }
+        // A grace period has passed meanwhile, unless the session never connected.
+        drop(paths);
     }
 }
 

@@ -5,7 +5,8 @@
 //! # Locking
 //!
 //! Submitters read the set inside RCU. Changes need `paths_lock`, a mutex below all others of a
-//! session. It is held while the set is exchanged, not while a path connects or ends.
+//! session. It is held while the set is exchanged, not while a path connects or ends, and has the
+//! set before the last path was added, which submitters may still read: adding waits for none.
 
 use kernel::{
     prelude::*,
@@ -17,7 +18,8 @@ use kernel::{
 };
 use rtrs_bindings::{
     errno,
-    ib::SockAddr, //
+    ib::SockAddr,
+    rcu::Retired, //
 };
 use rtrs_core::proto::MAX_PATHS;
 
@@ -32,6 +34,9 @@ use crate::{
 
 /// The set of paths at one time.
 pub(super) struct PathSet(pub(super) KVec<Arc<Path>>);
+
+/// A set that is not the present one any more. Submitters may still be reading it.
+pub(super) type OldSet = Retired<Arc<PathSet>>;
 
 impl Session {
     /// Whether some path takes requests.
@@ -60,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Publishes the set of paths that `change` makes from the present one.
-    fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result {
+    /// Publishes the set of paths that `change` makes from the present one, which it returns.
+    fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result<OldSet> {
         let old = self.path_set().ok_or(EINVAL)?;
         let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
         for path in old.0.iter() {
@@ -69,9 +74,7 @@ impl Session {
         }
         change(&mut new)?;
         let new = Arc::new(PathSet(new), GFP_KERNEL)?;
-        // Waits until no submitter uses the old set.
-        drop(self.paths.replace(Some(new)));
-        Ok(())
+        Ok(self.paths.replace(Some(new)))
     }
 
     /// Adds a path and waits until it is connected. May sleep; ends early when the task is being
@@ -118,11 +121,11 @@ impl Session {
     fn start_path(self: &Arc<Self>, src: Option<SockAddr>, dst: SockAddr) -> Result<Arc<Path>> {
         let path = Path::new(self.clone(), src, dst)?;
         {
-            let _guard = self.paths_lock.lock();
+            let mut before = self.paths_lock.lock();
             if self.closing.load(Relaxed) {
                 return Err(errno::ESHUTDOWN);
             }
-            self.change_paths(|paths| {
+            let old = self.change_paths(|paths| {
                 if paths.len() >= MAX_PATHS {
                     return Err(errno::EUSERS);
                 }
@@ -131,6 +134,7 @@ impl Session {
                 }
                 Ok(paths.push(path.clone(), GFP_KERNEL)?)
             })?;
+            *before = Some(old);
         }
         path.start();
         Ok(path)
@@ -169,7 +173,7 @@ impl Session {
     /// Disconnects a path and removes it. Sleeps until that is done.
     pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
-        let _guard = self.paths_lock.lock();
+        let mut before = self.paths_lock.lock();
         // Fails for lack of memory only. The path stays in the set then, in its last state, until
         // the session is closed.
         let mut found = false;
@@ -179,16 +183,29 @@ impl Session {
             }
             Ok(())
         });
-        if removed == Err(ENOMEM) {
+        // Waits until no submitter uses the old set.
+        if removed.map(drop) == Err(ENOMEM) {
             pr_warn!("{}: no memory to forget a path\n", &**path);
         } else if found {
             self.note_written(path);
         }
+        // It may have the path as well.
+        drop(before.take());
         if !self.has_paths() {
             // No path will come for waiting and later requests.
             self.fail_waiting();
             self.note_failing();
         }
+    }
+
+    /// Ends all paths, at the same time, for a session that is being closed. No path is added, and no
+    /// request waits any more. Sleeps until no work item of a path is left. Submitters may still be
+    /// using the paths: the last references to them are returned.
+    pub(super) fn end_paths(&self) -> (OldSet, Option<OldSet>) {
+        self.for_each_path(Path::begin_remove);
+        self.for_each_path(Path::remove);
+        let mut before = self.paths_lock.lock();
+        (self.paths.replace(None), before.take())
     }
 
     /// No path is added any more. Tasks that wait for a path that is not up stop waiting. May
