@@ -9,6 +9,7 @@
 # alone: yes
 # smp: 4
 # mem: 1536M
+# append: init_on_alloc=1
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"

@@ -64,8 +64,10 @@ guest()
 	done
 	shift
 	mkdir -p "$RESULTS/$name"
+	# Memory is cleared when it is allocated, as Debian's kernel does it unless told otherwise. Tests
+	# do without.
 	step "bench-$name" "guest $name: $*" "$RTRS_ENV/enter.sh" "$VM" run --platform "$PLATFORM" --translate \
-		--name "$name" --smp "$cpus" --timeout 400 "${qemu[@]}" -- \
+		--name "$name" --smp "$cpus" --timeout 400 --append init_on_alloc=1 "${qemu[@]}" -- \
 		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} RTRS_BENCH_SECONDS=${RTRS_BENCH_SECONDS:-} $BENCH/guest.sh $*" ||
 		die "guest $name failed; see $RTRS_LOGS/bench-$name.log"
 }
