@@ -232,14 +232,10 @@ impl Link {
         let new_rkey = self.core.new_rkey.load(Relaxed);
         // A device may have less room; the server waits in that case.
         let posted = recv_count(con, geometry).min(qp.recv_room());
-        for token in 0..posted {
-            let sge = if new_rkey {
-                Some(self.core.recv_sge(con, token)?)
-            } else {
-                None
-            };
-            qp.post_recv(token, sge)?;
-        }
+        qp.post_recv_each(0..posted, |token| match new_rkey {
+            true => self.core.recv_sge(con, token).map(Some),
+            false => Ok(None),
+        })?;
         let counted_on = recv_count(con, geometry).saturating_sub(RECV_BATCH);
         qp.may_withhold(posted.saturating_sub(counted_on));
         Ok(())

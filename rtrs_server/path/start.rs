@@ -142,12 +142,10 @@ impl Path {
             let qp = ep.qp().ok_or(CloseReason::ConnError)?;
             let receives = if ep.index() == 0 { service } else { io };
             qp.may_withhold(receives.spare);
-            for _ in 0..receives.posted {
-                if let Err(e) = qp.post_recv(RECV_EMPTY, None) {
-                    // Dropped by the teardown, in the right order.
-                    owner.staged = Some(active);
-                    return Err(failed(e.into()));
-                }
+            if let Err(e) = qp.post_recv_alike(RECV_EMPTY, receives.posted) {
+                // Dropped by the teardown, in the right order.
+                owner.staged = Some(active);
+                return Err(failed(e.into()));
             }
         }
 

@@ -9,6 +9,7 @@
 
 use core::{
     mem::MaybeUninit,
+    ops::Range,
     ptr::null_mut, //
 };
 
@@ -57,6 +58,23 @@ impl ReceiveQueue {
             batch: [const { MaybeUninit::uninit() }; MAX_BATCH],
             batch_of: None,
         }
+    }
+
+    /// Gives the receive of `token` an element, of the domain of the queue pair, or none.
+    #[inline(always)]
+    fn set(&mut self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
+        self.batch_of = None;
+        let receive = self.receives.get_mut(token as usize);
+        let receive = receive.ok_or(PostError::Invalid)?;
+        // INVARIANT: The element is of the queue pair's domain; the vector does not grow.
+        (receive.wr.sg_list, receive.wr.num_sge) = match sge {
+            Some(sge) => {
+                receive.sge = sge.as_raw();
+                (&raw mut receive.sge, 1)
+            }
+            None => (null_mut(), 0),
+        };
+        Ok(())
     }
 
     /// Links `n` receives of one `token`, at most a full batch. Returns the first.
@@ -154,21 +172,58 @@ impl QueuePair {
             return Err(PostError::Invalid);
         }
         let mut rq = self.rq.lock();
-        rq.batch_of = None;
-        let receive = rq
-            .receives
-            .get_mut(token as usize)
-            .ok_or(PostError::Invalid)?;
-        // INVARIANT: The element is of the queue pair's domain, see above; the vector does not
-        // grow.
-        (receive.wr.sg_list, receive.wr.num_sge) = match sge {
-            Some(sge) => {
-                receive.sge = sge.as_raw();
-                (&raw mut receive.sge, 1)
-            }
-            None => (null_mut(), 0),
-        };
+        rq.set(token, sge)?;
         self.post_receive(&mut rq, token)
+    }
+
+    /// Posts a receive for each of `tokens`, as [`post_recv`](Self::post_recv) with what `sge`
+    /// returns, but many at a time. Any context; `sge` is called with a spinlock held.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](Self::post_recv), and those of `sge`. Some may have been posted.
+    pub fn post_recv_each<'a>(
+        &self,
+        tokens: Range<u32>,
+        sge: impl Fn(u32) -> Result<Option<Sge<'a>>>,
+    ) -> Result {
+        let mut first = tokens.start;
+        while first < tokens.end {
+            // CAST: A small constant.
+            let end = first.saturating_add(MAX_BATCH as u32).min(tokens.end);
+            let mut rq = self.rq.lock();
+            for token in first..end {
+                let sge = sge(token)?;
+                if !sge.as_ref().is_none_or(|sge| self.is_of(sge.domain())) {
+                    return Err(EINVAL);
+                }
+                rq.set(token, sge)?;
+            }
+            // No overflow: `end` is larger.
+            self.post_several(&mut rq, end.wrapping_sub(first), |rq| {
+                self.post_run(rq, first, end.wrapping_sub(1))
+            })?;
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Posts `n` receives of one `token`, as it was last posted, or without data: many at a time.
+    /// Any context.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](Self::post_recv). Some may have been posted.
+    pub fn post_recv_alike(&self, token: u32, n: u32) -> Result<(), PostError> {
+        let mut left = n;
+        while left > 0 {
+            // CAST: A small constant.
+            let n = left.min(MAX_BATCH as u32);
+            self.post_same(token, n)?;
+            // No overflow: `n` is not larger.
+            left = left.wrapping_sub(n);
+        }
+        Ok(())
     }
 
     /// Allows up to `receives` receives to wait to be posted again together with others: the peer
@@ -219,7 +274,7 @@ impl QueuePair {
         };
         // No overflow: at most a batch.
         let n = last.wrapping_sub(first).wrapping_add(1);
-        self.post_several(n, |qp, rq| qp.post_run(rq, first, last))
+        self.post_several(&mut self.rq.lock(), n, |rq| self.post_run(rq, first, last))
     }
 
     /// Posts the waiting receives, and one more, with `token`.
@@ -231,10 +286,16 @@ impl QueuePair {
         self.handled.alike.batch.store(next, Relaxed);
         // No overflow: it is at least 1.
         self.handled.alike.left.store(next.wrapping_sub(1), Relaxed);
-        self.post_several(n, |qp, rq| {
+        self.post_same(token, n)
+    }
+
+    /// Posts `n` receives of one `token`, at most a batch.
+    #[inline(always)]
+    fn post_same(&self, token: u32, n: u32) -> Result<(), PostError> {
+        self.post_several(&mut self.rq.lock(), n, |rq| {
             let first = rq.link_same(token, n)?;
             // SAFETY: The receives are linked, and stay valid while the lock is held.
-            Ok(unsafe { qp.post_linked(first) })
+            Ok(unsafe { self.post_linked(first) })
         })
     }
 
@@ -242,11 +303,10 @@ impl QueuePair {
     #[inline(always)]
     fn post_several(
         &self,
+        rq: &mut ReceiveQueue,
         n: u32,
-        post: impl FnOnce(&Self, &mut ReceiveQueue) -> Result<i32, PostError>,
+        post: impl FnOnce(&mut ReceiveQueue) -> Result<i32, PostError>,
     ) -> Result<(), PostError> {
-        let mut guard = self.rq.lock();
-        let rq = &mut *guard;
         if !rq.open {
             return Err(PostError::Closed);
         }
@@ -254,7 +314,7 @@ impl QueuePair {
         if self.outstanding(rq).saturating_add(n) > self.recv_room {
             return Err(PostError::Full);
         }
-        let ret = post(self, rq)?;
+        let ret = post(rq)?;
         if ret != 0 {
             // Some may have been posted.
             rq.open = false;
