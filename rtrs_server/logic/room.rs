@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Chooses what makes room for a newcomer: by giving up memory, connections, or a session that is
-//! only kept.
+//! Chooses what makes room for a newcomer: by giving up a place among the handshakes, memory,
+//! connections, or a session.
 
 use super::source::Source;
 
@@ -35,6 +35,8 @@ pub struct Need {
     pub late: u64,
     /// A source that has no more than this keeps it.
     pub least: u64,
+    /// Members of its own source that take too long go, too.
+    pub own_late: bool,
 }
 
 /// Marks the members of `crowd` that give way. Returns whether that is enough; if not, none has
@@ -42,9 +44,13 @@ pub struct Need {
 ///
 /// Members that take too long go first, the earliest first. Then it is, again and again, the first
 /// member of the source that has most by then, provided that source still has more than the
-/// newcomer's own will have. So one host cannot keep others out by what it has, nor displace those
-/// that have less, however much it asks for. Members of the newcomer's source never go: clients of
-/// one host that find no room would end each other, and none would get in.
+/// newcomer's own will have; of several such sources, it is the first member of all. So one host
+/// cannot keep others out by what it has, nor displace those that have less, or are slow, each from
+/// an address of its own, however much it asks for.
+///
+/// Members of the newcomer's source do not go: clients of one host that find no room would end each
+/// other, and none would get in. With `own_late` those that take too long do: for that, one that
+/// goes has to be enough for the newcomer.
 ///
 /// Changes the order. The time this takes grows with the number of members, times that of members
 /// that give way.
@@ -98,9 +104,10 @@ fn sum<'a, T: 'a>(members: impl Iterator<Item = &'a Stake<T>>) -> u64 {
 
 /// Returns the index of the member that takes too long for the longest time.
 fn slowest<T>(crowd: &[Stake<T>], need: &Need) -> Option<usize> {
+    let may = |one: &Stake<T>| may_go(one) && (need.own_late || one.source != need.source);
     let members = crowd.iter().enumerate();
     members
-        .filter(|(_, one)| may_go(one) && one.came < need.late && one.source != need.source)
+        .filter(|(_, one)| may(one) && one.came < need.late)
         .min_by_key(|(_, one)| one.came)
         .map(|(index, _)| index)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The source of a client, to which its resources are counted. When too many clients have not
-//! finished connecting, chooses the one that gives way.
+//! The source of a client, to which its resources are counted.
 //!
 //! A host can have as many addresses as it likes, but it cannot choose its network freely. So
 //! addresses of one prefix count as one source.
@@ -77,66 +76,4 @@ fn leading(bits: u32, size: u32) -> u128 {
     let rest = size.saturating_sub(bits);
 
     u128::MAX.checked_shl(rest).unwrap_or(0)
-}
-
-/// Returns which member of `crowd` has to give way to a newcomer from `newcomer`. `key` gives the
-/// source of a member and the time at which it came.
-///
-/// A member that came before `late` takes too long: the first of those gives way. If there is none,
-/// it is the first member of the source that has most of them, provided that source has more than
-/// the newcomer's own; of several such sources, it is the first member of all. So a host that
-/// connects much and quickly cannot displace others that are slow, each from an address of its own.
-///
-/// Changes the order; the result is an index in the new order. The time this takes grows with the
-/// number of members and with that of different sources.
-pub fn gives_way<T>(
-    crowd: &mut [T],
-    newcomer: Source,
-    late: u64,
-    key: impl Fn(&T) -> (Source, u64),
-) -> Option<usize> {
-    let came = |(_, one): &(usize, &T)| key(one).1;
-    if let Some((index, _)) = crowd
-        .iter()
-        .enumerate()
-        .min_by_key(came)
-        .filter(|c| came(c) < late)
-    {
-        return Some(index);
-    }
-    let mut own = 0;
-    // The largest count, when the first of them came, and its index.
-    let mut worst: Option<(usize, u64, usize)> = None;
-    let mut at = 0usize;
-    let mut rest = crowd;
-
-    while let Some(source) = rest.first().map(|one| key(one).0) {
-        // Moves the members of one source to the front, the earliest of them first.
-        let (mut count, mut since) = (0usize, u64::MAX);
-        for index in 0..rest.len() {
-            let Some((_, came)) = rest.get(index).map(&key).filter(|k| k.0 == source) else {
-                continue;
-            };
-            rest.swap(count, index);
-            if came < since {
-                since = came;
-                rest.swap(0, count);
-            }
-            count = count.saturating_add(1);
-        }
-        if source == newcomer {
-            own = count;
-        } else if worst
-            .is_none_or(|(most, first, _)| count > most || count == most && since < first)
-        {
-            worst = Some((count, since, at));
-        }
-        at = at.saturating_add(count);
-        rest = rest
-            .split_at_mut_checked(count)
-            .map_or(&mut [], |(_, rest)| rest);
-    }
-    worst
-        .filter(|(most, ..)| *most > own)
-        .map(|(_, _, index)| index)
 }

@@ -31,10 +31,7 @@ use crate::{
             Need,
             Stake, //
         },
-        source::{
-            gives_way,
-            Source, //
-        },
+        source::Source, //
     },
     path::Path,
     session::Session, //
@@ -103,9 +100,18 @@ impl Registry {
         };
         let has = |path: &Path| u64::from(whole || path.has_place());
         let mut crowd = self.crowd(may_end, has, None)?;
-        let late = now_ns().saturating_add(config::deadline_of_late_ns());
-        let index = gives_way(&mut crowd, source, late, |one| (one.source, one.came));
-        let Some(victim) = index.and_then(|index| crowd.get(index)) else {
+        let need = Need {
+            source,
+            own: 0,
+            missing: 1,
+            late: now_ns().saturating_add(config::deadline_of_late_ns()),
+            least: 0,
+            own_late: true,
+        };
+        if !choose(&mut crowd, &need) {
+            return Ok(false);
+        }
+        let Some(victim) = crowd.iter().find(|one| one.goes) else {
             return Ok(false);
         };
 
@@ -204,6 +210,7 @@ impl Registry {
             missing,
             late: 0,
             least: max / KEPT_SHARE,
+            own_late: false,
         };
         if !choose(&mut crowd, &need) {
             return Ok(None);
@@ -241,6 +248,7 @@ impl Registry {
             missing: missing.saturating_sub(quota.max()),
             late: now_ns().saturating_add(config::deadline_of_late_ns()),
             least: 0,
+            own_late: false,
         };
         if !choose(&mut crowd, &need) {
             return Ok(false);

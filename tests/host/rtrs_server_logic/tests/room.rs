@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What gives up memory, connections, or a session that is only kept.
+//! What gives up a place among the handshakes, memory, connections, or a session.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -38,12 +38,52 @@ fn need(host: u32, missing: u64) -> Need {
         missing,
         late: 0,
         least: 0,
+        own_late: false,
+    }
+}
+
+/// One place among the handshakes, where those that came before `late` take too long.
+fn place(host: u32, late: u64) -> Need {
+    Need {
+        late,
+        own_late: true,
+        ..need(host, 1)
     }
 }
 
 /// What gives way, in the order of hosts and times; `None` if that is not enough.
 fn gone(mut crowd: Vec<Stake<(u32, u64)>>, need: &Need) -> Option<Vec<(u32, u64)>> {
     choose(&mut crowd, need).then(|| crowd.iter().filter(|s| s.goes).map(|s| s.member).collect())
+}
+
+#[test]
+fn a_handshake_of_the_largest_source_gives_way() {
+    let way = |crowd: &[(u32, u64)], newcomer| {
+        let crowd = crowd.iter().map(|c| stake(c.0, c.1, 1)).collect();
+        gone(crowd, &place(newcomer, 0))
+    };
+    assert_eq!(way(&[], 1), None);
+    // Hundreds of sources with one client each: the oldest gives way.
+    assert_eq!(way(&[(1, 30), (2, 10), (3, 20)], 4), Some(vec![(2, 10)]));
+    assert_eq!(
+        way(&[(1, 5), (2, 10), (2, 9), (3, 1)], 4),
+        Some(vec![(2, 9)]),
+        "who has most"
+    );
+    // A source never gives way to one with as many clients.
+    assert_eq!(way(&[(1, 30), (2, 10), (4, 20)], 4), None);
+    assert_eq!(way(&[(4, 30), (4, 10), (1, 20)], 4), None);
+    assert_eq!(way(&[(4, 30), (1, 10), (1, 20)], 4), Some(vec![(1, 10)]));
+}
+
+#[test]
+fn a_handshake_that_takes_long_goes_first() {
+    // One host with two quick clients, and others with one slow client each; any newcomer.
+    let crowd = [(1, 90), (1, 91), (2, 10), (3, 9), (4, 80)];
+    for newcomer in 0..5 {
+        let crowd = crowd.iter().map(|c| stake(c.0, c.1, 1)).collect();
+        assert_eq!(gone(crowd, &place(newcomer, 50)), Some(vec![(3, 9)]));
+    }
 }
 
 #[test]
@@ -141,10 +181,28 @@ fn a_kept_session_of_a_large_source_ends() {
 
 proptest! {
     #[test]
+    fn no_handshake_gives_way_to_a_larger_source(
+        crowd in proptest::collection::vec((0u32..6, any::<u64>()), 0..50), newcomer in 0u32..8,
+    ) {
+        let of = |source| crowd.iter().filter(|c| c.0 == source).count();
+        let most = (0..6).filter(|&s| s != newcomer).map(of).max().unwrap();
+        let stakes = crowd.iter().map(|c| stake(c.0, c.1, 1)).collect();
+        let victims = gone(stakes, &place(newcomer, 0));
+        prop_assert_eq!(victims.is_some(), most > of(newcomer));
+        if let Some(victims) = victims {
+            prop_assert_eq!(victims.len(), 1);
+            let (source, since) = victims[0];
+            prop_assert_eq!(of(source), most);
+            prop_assert!(source != newcomer);
+            prop_assert!(crowd.iter().all(|c| c.0 != source || c.1 >= since));
+        }
+    }
+
+    #[test]
     fn nothing_gives_way_in_vain(
         items in proptest::collection::vec((0u32..5, 0u64..100, 0u64..20, any::<bool>()), 0..40),
         newcomer in 0u32..6, missing in 0u64..200, late in 0u64..50, least in 0u64..30,
-        own in 0u64..60,
+        own in 0u64..60, own_late: bool,
     ) {
         let crowd: Vec<_> = items
             .iter()
@@ -152,7 +210,7 @@ proptest! {
             .collect();
         let of = |host| crowd.iter().filter(|s| s.member.0 == host).map(|s| s.amount).sum::<u64>();
         let mut chosen = crowd.clone();
-        let need = Need { own, late, least, ..need(newcomer, missing) };
+        let need = Need { own, late, least, own_late, ..need(newcomer, missing) };
         let enough = choose(&mut chosen, &need);
         let goes: Vec<_> = chosen.iter().filter(|s| s.goes).collect();
         let freed: u64 = goes.iter().map(|s| s.amount).sum();
@@ -163,7 +221,8 @@ proptest! {
         }
         let floor = (of(newcomer) + own).max(least);
         for s in &goes {
-            prop_assert!(!s.stays && s.amount != 0 && s.member.0 != newcomer);
+            prop_assert!(!s.stays && s.amount != 0);
+            prop_assert!(s.member.0 != newcomer || own_late && s.came < late);
             if s.came >= late {
                 prop_assert!(of(s.member.0) > floor);
                 // So it was even when the last one of that source had to go.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What counts as one source, which client gives way in a crowd, and rates.
+//! What counts as one source, and rates.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rtrs_core::addr::Addr;
 use rtrs_server_logic::logic::{
     quota::{Rate, BURST_SECS},
-    source::{gives_way, Prefixes, Source},
+    source::{Prefixes, Source},
 };
 
 const USUAL: Prefixes = Prefixes { v4: 32, v6: 64 };
@@ -79,56 +79,7 @@ fn places_are_spread() {
     assert!(moved.count() > 900);
 }
 
-#[test]
-fn the_largest_source_gives_way() {
-    let way = |crowd: &[(u32, u64)], newcomer| {
-        let mut crowd = crowd.to_vec();
-        let index = gives_way(&mut crowd, v4(newcomer), 0, |c| (v4(c.0), c.1));
-        index.map(|index| crowd[index])
-    };
-    assert_eq!(way(&[], 1), None);
-    // Hundreds of sources with one client each: the oldest gives way.
-    assert_eq!(way(&[(1, 30), (2, 10), (3, 20)], 4), Some((2, 10)));
-    assert_eq!(
-        way(&[(1, 5), (2, 10), (2, 9), (3, 1)], 4),
-        Some((2, 9)),
-        "who has most"
-    );
-    // A source never gives way to one with as many clients.
-    assert_eq!(way(&[(1, 30), (2, 10), (4, 20)], 4), None);
-    assert_eq!(way(&[(4, 30), (4, 10), (1, 20)], 4), None);
-    assert_eq!(way(&[(4, 30), (1, 10), (1, 20)], 4), Some((1, 10)));
-}
-
-#[test]
-fn who_takes_long_goes_first() {
-    // One host with two quick clients, and others with one slow client each; any newcomer.
-    let crowd = [(1, 90), (1, 91), (2, 10), (3, 9), (4, 80)];
-    for newcomer in 0..5 {
-        let mut crowd = crowd;
-        let index = gives_way(&mut crowd, v4(newcomer), 50, |c| (v4(c.0), c.1));
-        assert_eq!(index.map(|index| crowd[index]), Some((3, 9)));
-    }
-}
-
 proptest! {
-    #[test]
-    fn nobody_gives_way_to_a_larger_one(
-        crowd in proptest::collection::vec((0u32..6, any::<u64>()), 0..50), newcomer in 0u32..8,
-    ) {
-        let of = |source| crowd.iter().filter(|c| c.0 == source).count();
-        let most = (0..6).filter(|&s| s != newcomer).map(of).max().unwrap();
-        let mut sorted = crowd.clone();
-        let index = gives_way(&mut sorted, v4(newcomer), 0, |c| (v4(c.0), c.1));
-        prop_assert_eq!(index.is_some(), most > of(newcomer));
-        if let Some(index) = index {
-            let (source, since) = sorted[index];
-            prop_assert_eq!(of(source), most);
-            prop_assert!(source != newcomer);
-            prop_assert!(crowd.iter().all(|c| c.0 != source || c.1 >= since));
-        }
-    }
-
     #[test]
     fn rates_hold(per_sec in 1u32..2000, gaps in proptest::collection::vec(0u64..SEC, 1..500)) {
         let rate = Rate::new();
