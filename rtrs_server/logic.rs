@@ -18,4 +18,5 @@ pub mod quota;
 pub mod ring;
 pub mod room;
 pub mod source;
+pub mod stage;
 pub mod turn;

@@ -190,8 +190,6 @@ pub(crate) struct Path {
     /// Connections accepted, or just about to be.
     accepted: Atomic<u32>,
     closing: Atomic<bool>,
-    /// The path counts as one that is in its handshake.
-    in_handshake: Atomic<bool>,
     /// It waits for another path of its session, which may have a right to the session's name.
     waits_for_siblings: Atomic<bool>,
     /// The path has no connection any more, and will not get one.
@@ -311,7 +309,6 @@ impl Path {
                 hca: SetOnce::new(),
                 accepted: Atomic::new(0),
                 closing: Atomic::new(false),
-                in_handshake: Atomic::new(true),
                 waits_for_siblings: Atomic::new(false),
                 drained: Atomic::new(false),
                 queue_memory: queues,

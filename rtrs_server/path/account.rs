@@ -4,8 +4,7 @@
 //!
 //! The numbers are atomic and may be read in any context. The place among the handshakes is behind
 //! the spinlock `handshake`. The owner task gives it up when the handshake is over, and the
-//! registry when the path gives way to a newcomer. The first of the two decides whether the path is
-//! started or closed.
+//! registry when the path gives way to a newcomer; see [`Stage`].
 
 use kernel::sync::{
     atomic::{
@@ -28,21 +27,24 @@ use crate::{
         quota::{
             OverQuota,
             Resource, //
-        }, //
+        },
+        stage::Stage, //
     }, //
 };
 
 /// The place of a path among the handshakes.
 pub(super) struct HandshakePlace {
-    /// The handshake is not over.
-    open: bool,
+    stage: Stage,
     /// The share of the total of handshakes, if the path counts there.
     share: Option<Charge>,
 }
 
 impl HandshakePlace {
     pub(super) fn new(share: Option<Charge>) -> Self {
-        Self { open: true, share }
+        Self {
+            stage: Stage::Open,
+            share,
+        }
     }
 }
 
@@ -106,7 +108,19 @@ impl Path {
 
     /// Whether it counts as one that is in its handshake. Any context.
     pub(crate) fn is_in_handshake(&self) -> bool {
-        self.in_handshake.load(Relaxed)
+        self.handshake.lock().stage.is_in_handshake()
+    }
+
+    /// Whether it may be just about to tell the user of its session. Any context.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.handshake.lock().stage.is_starting()
+    }
+
+    /// Whether the user of its session may still come to know that by it. Any context.
+    fn may_tell(&self) -> bool {
+        let place = self.handshake.lock();
+        // With the lock held: if it closes now, the owner finds that when it has started the path.
+        place.stage.may_tell(self.is_closing())
     }
 
     /// Returns the place of the path in the order in which paths came, and give way: the end of its
@@ -181,12 +195,22 @@ impl Path {
         }
     }
 
-    /// The handshake is over: from now on the path does not give way. Any context.
+    /// The handshake is over, and the path is started: from now on it does not give way. Returns
+    /// `false` if it gave way before. Any context.
+    pub(super) fn begin_start(&self) -> bool {
+        let (starts, share) = {
+            let mut place = self.handshake.lock();
+            (place.stage.start(), place.share.take())
+        };
+        drop(share);
+        starts
+    }
+
+    /// The path was started, or is not going to be. Any context.
     pub(super) fn end_handshake(&self) {
-        self.in_handshake.store(false, Relaxed);
         let share = {
             let mut place = self.handshake.lock();
-            place.open = false;
+            place.stage.end();
             place.share.take()
         };
         drop(share);
@@ -198,23 +222,20 @@ impl Path {
     pub(crate) fn give_way(self: &Arc<Self>) {
         let shares = {
             let mut place = self.handshake.lock();
-            if !place.open {
+            if !place.stage.give_way() {
                 return;
             }
-            place.open = false;
             // Before the path is closed: its owner takes what is there, and gives it back late.
             let shares = self.end_shares();
             let queues = shares.queues.as_ref().map_or(0, Charge::count);
             self.leaving.store(queues, Relaxed);
-            // With the lock held: the owner checks this after it has ended the handshake.
             self.close(CloseReason::GaveWay);
             (place.share.take(), shares)
         };
         drop(shares);
         let session = &self.session;
-        // A path beyond its handshake may just tell the user of the session, even if it closes.
-        let others = |p: &Path| !p.is_closing() || !p.is_in_handshake();
-        if !session.is_kept() && session.count(others) == 0 {
+        // Looked at in this order: a path that has told the user does not tell any more.
+        if session.count(Self::may_tell) == 0 && !session.is_kept() {
             session.set_share(None);
         }
     }

@@ -78,8 +78,25 @@ pub(super) const REG_BATCH: u32 = 16;
 const REG_TIMEOUT_MS: u32 = 30_000;
 
 impl Path {
-    /// Makes all objects that IO needs, and tells the user.
+    /// Starts the path, unless it has given way to another client: the user is not told of its
+    /// session then.
     pub(super) fn prepare(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
+        if !self.begin_start() {
+            return Err(CloseReason::GaveWay);
+        }
+        // Looked at only now: a path that closes before it is started does not tell the user.
+        let prepared = if self.is_closing() {
+            Err(CloseReason::ConnError)
+        } else {
+            self.set_up(owner)
+        };
+        // The user has the session by now, or does not get it by this path.
+        self.end_handshake();
+        prepared
+    }
+
+    /// Makes all objects that IO needs, and tells the user.
+    fn set_up(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let refused = |e: Error| {
             pr_warn_caused_by!(
                 self.log_place(),
@@ -89,11 +106,6 @@ impl Path {
             );
             CloseReason::Refused
         };
-        self.end_handshake();
-        if self.is_closing() {
-            // It may have given way to another client: the user is not told of its session then.
-            return Err(CloseReason::ConnError);
-        }
         // Checked before memory is made for it: a client that comes and goes costs most here.
         if !self.session.ctx.registry.may_start(self.source) {
             pr_warn_caused_by!(

@@ -94,10 +94,8 @@ impl Registry {
     /// Ends one handshake that has a place, or all those of a session, which then ends, if `whole`.
     /// Returns whether there was one that had to give way.
     fn end_handshake(&self, source: Source, whole: bool) -> Result<bool> {
-        let may_end = |session: &Session| {
-            // The session does not end if its user may come to know it by another path.
-            !whole || session.count(|p| !p.is_closing() && !p.is_in_handshake()) == 0
-        };
+        // A session does not end if its user has it, or may just be told of it.
+        let may_end = |session: &Session| !whole || !session.is_known();
         let has = |path: &Path| u64::from(whole || path.has_place());
         let mut crowd = self.crowd(may_end, has, None)?;
         let need = Need {

@@ -30,7 +30,10 @@ use rtrs_bindings::workqueue::{
 use rtrs_core::proto::PathWait;
 
 use super::Session;
-use crate::logic::admission::Verdict;
+use crate::{
+    logic::admission::Verdict,
+    path::Path, //
+};
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Session { self.expiry }
@@ -84,6 +87,12 @@ impl Session {
     /// a path was added under the registry's lock, a true result stays true. Any context.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.load(Acquire)
+    }
+
+    /// Whether the user has the session, or may be just about to be told of it. Any context.
+    pub(crate) fn is_known(&self) -> bool {
+        // Looked at in this order: a path that has told the user is not starting any more.
+        self.count(Path::is_starting) != 0 || self.is_kept()
     }
 
     /// Ends the session if it has no path. May sleep for as long as the user likes.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether a path may still give way, and whether the user may come to know the session by it.
+//!
+//! The owner task starts the path, and the registry makes it give way to a newcomer: whichever
+//! comes first decides. A path that is started may tell the user of its session at any time until
+//! that is over; one that gave way, or whose start failed, never does, however long it takes to go.
+
+/// How far a path is. Every change is made with the same lock held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is in its handshake.
+    Open,
+    /// It had to give way in its handshake, and is not gone yet.
+    GaveWay,
+    /// It is being started, and may be just about to tell the user.
+    Starting,
+    /// The user has the session, or does not get it by this path.
+    Over,
+}
+
+impl Stage {
+    /// It has to give way. Returns whether it does: nothing changes unless it is in its handshake.
+    #[must_use]
+    pub fn give_way(&mut self) -> bool {
+        let gives = *self == Self::Open;
+
+        if gives {
+            *self = Self::GaveWay;
+        }
+        gives
+    }
+
+    /// The handshake is over, and the owner starts the path. Returns whether it may: a path that
+    /// gave way is not started.
+    #[must_use]
+    pub fn start(&mut self) -> bool {
+        let starts = *self == Self::Open;
+
+        if starts {
+            *self = Self::Starting;
+        }
+        starts
+    }
+
+    /// The start is over, successful or not, or the path is torn down.
+    pub fn end(&mut self) {
+        *self = Self::Over;
+    }
+
+    /// Whether it counts as one that is in its handshake: until then it holds what those have.
+    pub const fn is_in_handshake(self) -> bool {
+        matches!(self, Self::Open | Self::GaveWay)
+    }
+
+    /// Whether it may be just about to tell the user.
+    pub const fn is_starting(self) -> bool {
+        matches!(self, Self::Starting)
+    }
+
+    /// Whether the user may still come to know the session by it. A path that is `closing` is not
+    /// started any more.
+    pub const fn may_tell(self, closing: bool) -> bool {
+        self.is_starting() || matches!(self, Self::Open) && !closing
+    }
+}
