@@ -194,6 +194,14 @@ impl Quota {
         }
     }
 
+    /// Returns how many units have to be given back before `count` of a total can be taken. They are
+    /// more than `count` if the maximum was lowered below what is in use.
+    pub fn missing(&self, count: u64) -> u64 {
+        self.current()
+            .saturating_add(count)
+            .saturating_sub(self.max())
+    }
+
     /// Units of a total in use.
     pub fn current(&self) -> u64 {
         self.current.load(Relaxed)

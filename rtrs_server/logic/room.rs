@@ -71,6 +71,17 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     true
 }
 
+/// Returns how much of `crowd` the source of the first member that goes could give up in all. What
+/// has given way before has nothing.
+pub fn of_the_same<T>(crowd: &[Stake<T>]) -> u64 {
+    let source = crowd.iter().find(|one| one.goes).map(|one| one.source);
+
+    crowd
+        .iter()
+        .filter(|one| !one.stays && Some(one.source) == source)
+        .fold(0, |sum, one| sum.saturating_add(one.amount))
+}
+
 /// Sorts by source, and then by time. The sort of the core library can panic if an order is not
 /// total, and objtool warns of the code around that.
 fn sort<T>(crowd: &mut [Stake<T>]) {

@@ -28,6 +28,7 @@ use crate::{
         },
         room::{
             choose,
+            of_the_same,
             Need,
             Stake, //
         },
@@ -138,19 +139,17 @@ impl Registry {
     /// none ends.
     fn end_sessions(&self, source: Source) -> Result<bool> {
         let quota = self.limits.quota(Resource::Sessions);
+        let missing = || quota.missing(1);
         // More than one if the maximum was lowered.
-        let missing = quota
-            .current()
-            .saturating_add(1)
-            .saturating_sub(quota.max());
-        if missing == 0 {
+        let count = missing();
+        if count == 0 {
             return Ok(true);
         }
-        let kept = self.kept_of_largest(source, missing, quota.max())?;
+        let kept = self.kept_of_largest(source, count, quota.max())?;
         // The larger of the two groups keeps the newcomer out.
         let handshakes = self.limits.quota(Resource::Handshakes).current();
-        if missing == 1
-            && kept.as_ref().is_none_or(|(_, count)| *count <= handshakes)
+        if count == 1
+            && kept.as_ref().is_none_or(|(_, most)| *most <= handshakes)
             && self.end_handshake(source, true)?
         {
             return Ok(true);
@@ -161,6 +160,10 @@ impl Registry {
 
         // With the lock held, they do not get a path.
         let sessions = self.sessions.lock();
+        // Another newcomer may have made all that room, before those here were chosen.
+        if count > 1 && missing() < count {
+            return Ok(true);
+        }
         // The user may take long to give up a session that does not count any more.
         let leaving = sessions
             .iter()
@@ -181,8 +184,8 @@ impl Registry {
     }
 
     /// Chooses `missing` sessions without a path: the first to have lost its last one, of the
-    /// source that has most sessions; there may be `max` sessions. Returns all sessions, and the
-    /// number of such sessions of the first source that loses one; nothing if there are not enough.
+    /// source that has most sessions; there may be `max` sessions. Returns all sessions, and how many
+    /// the first source that loses one could lose; nothing if there are not enough.
     fn kept_of_largest(
         &self,
         source: Source,
@@ -213,13 +216,8 @@ impl Registry {
         if !choose(&mut crowd, &need) {
             return Ok(None);
         }
-        let Some(first) = crowd.iter().find(|one| one.goes) else {
-            return Ok(None);
-        };
-        let same = crowd.iter().filter(|one| one.source == first.source);
-        // CAST: `usize` has at most 64 bits.
-        let count = same.filter(|one| !one.stays).count() as u64;
-        Ok(Some((crowd, count)))
+        let most = of_the_same(&crowd);
+        Ok(Some((crowd, most)))
     }
 
     /// Ends as many handshakes as have what is missing for `amount` more of `resource`.
@@ -239,11 +237,10 @@ impl Registry {
         };
         let mut crowd = self.crowd(|_| true, has, asking)?;
         let quota = self.limits.quota(resource);
-        let missing = quota.current().saturating_add(amount);
         let need = Need {
             source,
             own: asking.map_or(0, has).saturating_add(amount),
-            missing: missing.saturating_sub(quota.max()),
+            missing: quota.missing(amount),
             late: now_ns().saturating_add(config::deadline_of_late_ns()),
             least: 0,
             own_late: false,

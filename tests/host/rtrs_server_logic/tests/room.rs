@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 use rtrs_core::addr::Addr;
 use rtrs_server_logic::logic::{
-    room::{choose, Need, Stake},
+    room::{choose, of_the_same, Need, Stake},
     source::{Prefixes, Source},
 };
 
@@ -177,6 +177,32 @@ fn a_kept_session_of_a_large_source_ends() {
     let honest = |n: u64| (0..n).map(|came| stake(7, came, 1)).collect();
     assert_eq!(gone(honest(64), &room(9)), None);
     assert_eq!(gone(honest(65), &room(9)), Some(vec![(7, 0)]));
+}
+
+#[test]
+fn only_what_a_source_could_give_up_is_compared() {
+    let mut all = sessions(false);
+    // The first of them gave way before, and still exist; others have got a path meanwhile.
+    let host = |s: &&mut Stake<(u32, u64)>| s.member.0 == 1;
+    all.iter_mut()
+        .filter(host)
+        .take(30)
+        .for_each(|s| s.amount = 0);
+    all.iter_mut()
+        .filter(host)
+        .skip(30)
+        .take(10)
+        .for_each(|s| s.stays = true);
+    assert_eq!(of_the_same(&all), 0, "none goes");
+    let of_host_2 = Need {
+        least: 64,
+        ..need(9, 1)
+    };
+    assert!(choose(&mut all, &of_host_2));
+    assert_eq!(of_the_same(&all), 240);
+    all.iter_mut()
+        .for_each(|s| s.goes = s.member.0 == 1 && s.came == 1020);
+    assert_eq!(of_the_same(&all), 200);
 }
 
 proptest! {

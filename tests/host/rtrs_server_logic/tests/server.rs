@@ -254,10 +254,16 @@ fn quota_story() {
     assert!(quota.take(u64::MAX).is_err());
     assert_eq!(quota.take(0), Ok(()));
     assert_eq!(quota.refused(), 4);
+    assert_eq!((quota.missing(0), quota.missing(3)), (0, 3));
     assert!(quota.set_max(50));
     assert!(quota.take(1).is_err());
+    assert_eq!(quota.missing(1), 51);
     assert!(quota.uncharge(60));
     assert_eq!((quota.current(), quota.max()), (40, 50));
+    assert_eq!(
+        (quota.missing(10), quota.missing(u64::MAX)),
+        (0, u64::MAX - 50)
+    );
     assert_eq!(quota.take(10), Ok(()));
     assert!(!quota.uncharge(51));
     assert_eq!(quota.current(), 0);
