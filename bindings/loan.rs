@@ -193,10 +193,17 @@ impl Loan {
         }
     }
 
-    /// Replaces the length that the user has said by the one that the list has.
-    pub fn correct(&mut self) {
-        // INVARIANT: This is the length of the list; without a list it stays 0.
-        self.len = self.count();
+    /// Replaces the length that the user has said by the one that the list has, if that `suits`.
+    /// Returns whether it does. The list is walked once.
+    pub fn correct(&mut self, suits: impl FnOnce(usize) -> bool) -> bool {
+        let len = self.count();
+        let suits = suits(len);
+
+        if suits {
+            // INVARIANT: This is the length of the list; without a list it stays 0.
+            self.len = len;
+        }
+        suits
     }
 
     /// Whether there is no data.

@@ -77,7 +77,7 @@ impl Link {
         };
         if let Some(room) = &ready.narrower {
             let len = turn.loan.len();
-            if !fits(&turn, room, len) {
+            if !fits(&turn.layout, room, len) {
                 // The data may only be said to be too long. If nothing is changed, they are.
                 let measured = measure(&self.core, &mut turn);
                 if measured.is_err() || turn.loan.len() == len {
@@ -132,8 +132,8 @@ impl Link {
 
 /// Whether a request with `len` bytes of data fits on a path with limits that differ from the
 /// session's.
-fn fits(io: &Io, room: &Room, len: usize) -> bool {
-    Layout::new(room, io.layout.dir(), len, io.layout.usr_len().into()).is_ok()
+fn fits(layout: &Layout, room: &Room, len: usize) -> bool {
+    Layout::new(room, layout.dir(), len, layout.usr_len().into()).is_ok()
 }
 
 /// Sends a read of few data, which the peer writes to the bounce buffer.
@@ -385,19 +385,20 @@ fn measure(link: &LinkCore, io: &mut Io) -> Result {
     if io.measured {
         return Ok(());
     }
-    let len = io.loan.count();
-    if len != io.loan.len() {
-        let room = link.path.session.room().ok_or(EINVAL)?;
-        let (dir, usr_len) = (io.layout.dir(), io.layout.usr_len());
-        let narrower = link.ready.as_ref().and_then(|r| r.narrower.as_ref());
-        let fits = narrower.is_none_or(|room| fits(io, room, len));
-        if !fits || !io.layout.set(room, dir, len, usr_len.into()) {
-            return Err(errno::EMSGSIZE);
-        }
-        io.loan.correct();
+    let room = link.path.session.room().ok_or(EINVAL)?;
+    let narrower = link.ready.as_ref().and_then(|r| r.narrower.as_ref());
+    let (said, layout) = (io.loan.len(), &mut io.layout);
+    let (dir, usr_len) = (layout.dir(), layout.usr_len());
+    io.measured = io.loan.correct(|len| {
+        len == said
+            || narrower.is_none_or(|room| fits(layout, room, len))
+                && layout.set(room, dir, len, usr_len.into())
+    });
+    if io.measured {
+        Ok(())
+    } else {
+        Err(errno::EMSGSIZE)
     }
-    io.measured = true;
-    Ok(())
 }
 
 /// Handles a request that could not be prepared.

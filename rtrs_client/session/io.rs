@@ -213,14 +213,10 @@ fn lay_out(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn lay_out_measured(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> bool {
-    let len = io.loan.count();
+    let layout = &mut io.layout;
 
-    if !io.layout.set(room, dir, len, usr_len) {
-        return false;
-    }
-    io.loan.correct();
-    io.measured = true;
-    true
+    io.measured = io.loan.correct(|len| layout.set(room, dir, len, usr_len));
+    io.measured
 }
 
 impl Session {
