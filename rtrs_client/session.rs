@@ -6,7 +6,7 @@
 //!
 //! In this order; all of the client: `Documentation/architecture.rst`.
 //!
-//! * `recreate_lock` (mutex): paths come up one after the other, and the first that finds that the
+//! * `recreate_lock` (`LongLock`): paths come up one after the other, and the first that finds that the
 //!   server has forgotten the session tells the user. Below the owner task's lock of a path;
 //!   tearing down a link and failing requests do not need it.
 //! * `files` (mutex): the session's directory in sysfs, and its users.
@@ -24,6 +24,7 @@
 mod events;
 mod flush;
 mod io;
+mod long_lock;
 mod paths;
 mod polled;
 mod restart;
@@ -97,6 +98,7 @@ use rtrs_core::proto::{
 
 use self::{
     events::LinkEvents,
+    long_lock::LongLock,
     paths::{
         OldSet,
         PathSet, //
@@ -211,7 +213,7 @@ pub(crate) struct Session {
     #[pin]
     paths_lock: Mutex<Option<OldSet>>,
     #[pin]
-    recreate_lock: Mutex<()>,
+    recreate_lock: LongLock,
     /// No path is added any more. Set with `paths_lock` held.
     closing: Atomic<bool>,
     #[pin]
@@ -327,7 +329,7 @@ impl Session {
                 negotiated: SetOnce::new(),
                 paths: RcuCell::new(paths),
                 paths_lock <- new_mutex!(None, "rtrs_paths"),
-                recreate_lock <- new_mutex!((), "rtrs_recreate"),
+                recreate_lock <- LongLock::new(),
                 closing: Atomic::new(false),
                 negotiated_lock <- new_mutex!((), "rtrs_negotiated"),
                 last_path,

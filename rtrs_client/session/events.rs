@@ -12,14 +12,7 @@
 
 use kernel::{
     prelude::*,
-    sync::{
-        Arc,
-        MutexGuard, //
-    },
-    time::{
-        delay::fsleep,
-        Delta, //
-    },
+    sync::Arc, //
 };
 use rtrs_bindings::{
     lock::{
@@ -33,6 +26,7 @@ use rtrs_bindings::{
 };
 
 use super::{
+    long_lock::LongGuard,
     restore::Outcome,
     Session, //
 };
@@ -51,9 +45,6 @@ use crate::{
 };
 
 pub use crate::logic::link_events::LinkEvent;
-
-/// Interval at which a path that wants to come up looks whether another one is done.
-const TURN_LOOK: Delta = Delta::from_millis(10);
 
 /// A user that receives link events.
 pub trait Events: Send + Sync + 'static {
@@ -166,8 +157,8 @@ impl Session {
     /// If other paths are up, the server knows it. Owner task of the path; sleeps in the user's
     /// callback, for the server's answers, and for other paths. Returns whether the link can be
     /// published. The caller publishes the link, or gives it up, before it drops the guard.
-    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (MutexGuard<'_, ()>, bool) {
-        let turn = self.turn();
+    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (LongGuard<'_>, bool) {
+        let turn = self.recreate_lock.lock();
         let kept = link.core.is_kept();
         let (lost, believes) = {
             let mut state = self.events.state.lock();
@@ -187,17 +178,6 @@ impl Session {
             Outcome::LinkLost => self.events.state.lock().forgotten = true,
         }
         (turn, outcome != Outcome::LinkLost)
-    }
-
-    /// Waits for other paths. A device may be waited for for minutes, and a task that does not run
-    /// for two minutes is reported as hung.
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        loop {
-            if let Some(turn) = self.recreate_lock.try_lock() {
-                return turn;
-            }
-            fsleep(TURN_LOOK);
-        }
     }
 
     fn wake_events(self: &Arc<Self>) {
