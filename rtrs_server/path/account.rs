@@ -142,7 +142,8 @@ impl Path {
         self.info.lock().name.is_some()
     }
 
-    /// Whether it has a place among the handshakes that another path could have. Any context.
+    /// Whether it has a place among the handshakes that another path could have: only a path that
+    /// is in its handshake has one. Any context.
     pub(crate) fn has_place(&self) -> bool {
         self.handshake.lock().share.is_some()
     }

@@ -97,7 +97,13 @@ impl Registry {
     fn end_handshake(&self, source: Source, whole: bool) -> Result<bool> {
         // A session does not end if its user has it, or may just be told of it.
         let may_end = |session: &Session| !whole || !session.is_known();
-        let has = |path: &Path| u64::from(whole || path.has_place());
+        let has = |path: &Path| {
+            u64::from(if whole {
+                path.is_in_handshake()
+            } else {
+                path.has_place()
+            })
+        };
         let mut crowd = self.crowd(may_end, has, None)?;
         let need = Need {
             source,
@@ -228,18 +234,22 @@ impl Registry {
         amount: u64,
         asking: Option<&Path>,
     ) -> Result<bool> {
-        let has = |path: &Path| {
+        let taken = |path: &Path| {
             let (cons, memory) = path.taken();
             match resource {
                 Resource::Cons => cons,
                 _ => memory,
             }
         };
+        let has = |path: &Path| match taken(path) {
+            amount if amount != 0 && path.is_in_handshake() => amount,
+            _ => 0,
+        };
         let mut crowd = self.crowd(|_| true, has, asking)?;
         let quota = self.limits.quota(resource);
         let need = Need {
             source,
-            own: asking.map_or(0, has).saturating_add(amount),
+            own: asking.map_or(0, taken).saturating_add(amount),
             missing: quota.missing(amount),
             late: now_ns().saturating_add(config::deadline_of_late_ns()),
             least: 0,
@@ -260,9 +270,9 @@ impl Registry {
         Ok(true)
     }
 
-    /// The paths in their handshake, except `asking`, that have some of what `has` counts, of
-    /// sessions that their user does not have and that are `of` the right kind. A client that adds
-    /// a path, or comes back, does not give way. May sleep.
+    /// The paths, except `asking`, that have some of what `has` counts, of sessions that their user
+    /// does not have and that are `of` the right kind. What `has` counts is that of a handshake. A
+    /// client that adds a path, or comes back, does not give way. May sleep.
     fn crowd(
         &self,
         of: impl Fn(&Session) -> bool,
@@ -273,7 +283,7 @@ impl Registry {
             for session in sessions.iter().filter(|s| !s.is_kept() && of(s)) {
                 session.each(|path| {
                     let other = asking.is_none_or(|asking| !core::ptr::eq(asking, &**path));
-                    if path.is_in_handshake() && !path.is_closing() && other {
+                    if !path.is_closing() && other {
                         match has(path) {
                             0 => (),
                             amount => note(path, amount),
