@@ -20,6 +20,7 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     ib::{
+        self,
         AnswerError,
         CmEvent,
         Endpoint,
@@ -30,7 +31,6 @@ use rtrs_bindings::{
         PostError,
         QueuePair,
         Success,
-        Violation,
         Wc,
         WcOpcode,
         WcStatus, //
@@ -70,11 +70,11 @@ enum Arrived<'a> {
     Else,
 }
 
-/// The fault of a message.
-struct Bad(&'static str);
+/// What a message or answer of the server violates. Ends the connection.
+struct Violation(&'static str);
 
-impl From<Violation> for Bad {
-    fn from(v: Violation) -> Self {
+impl From<ib::Violation> for Violation {
+    fn from(v: ib::Violation) -> Self {
         Self(v.as_str())
     }
 }
@@ -298,7 +298,7 @@ impl LinkCore {
         match self.received(ep, qp, token, wc) {
             Ok(true) => self.post_again(qp, token),
             Ok(false) => {}
-            Err(Bad(what)) => self.violated(ep.index(), what),
+            Err(Violation(what)) => self.violated(ep.index(), what),
         }
     }
 
@@ -325,11 +325,11 @@ impl LinkCore {
         qp: &QueuePair,
         token: u32,
         wc: &Success,
-    ) -> Result<bool, Bad> {
+    ) -> Result<bool, Violation> {
         let con = ep.index();
         if con == 0 && token == INFO_TOKEN {
             if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
-                return Err(Bad("no answer with chunks"));
+                return Err(Violation("no answer with chunks"));
             }
             let info = (self.number, wc.byte_len());
             self.path.notify(|notes| notes.info = Some(info));
@@ -339,7 +339,7 @@ impl LinkCore {
 
         match (wc.opcode(), wc.imm()) {
             (WcOpcode::RecvRdmaWithImm, Some(imm)) => {
-                match Imm::decode(imm).map_err(|e| Bad(e.as_str()))? {
+                match Imm::decode(imm).map_err(|e| Violation(e.as_str()))? {
                     Imm::Hb if con == 0 => {
                         if let Err(e) = self.liveness.ack(qp, ACK_TOKEN) {
                             self.fail("answering a heartbeat", Error::from(e).to_errno());
@@ -357,7 +357,7 @@ impl LinkCore {
                     } if self.keeps_keys || !self.new_rkey.load(Relaxed) => {
                         self.answered(ep, msg_id, errno.to_kernel(), inval)?;
                     }
-                    _ => return Err(Bad("immediate out of place")),
+                    _ => return Err(Violation("immediate out of place")),
                 }
             }
             (WcOpcode::Recv, Some(imm)) if self.new_rkey.load(Relaxed) => {
@@ -365,42 +365,42 @@ impl LinkCore {
                     msg_id,
                     errno,
                     inval,
-                } = Imm::decode(imm).map_err(|e| Bad(e.as_str()))?
+                } = Imm::decode(imm).map_err(|e| Violation(e.as_str()))?
                 else {
-                    return Err(Bad("immediate out of place"));
+                    return Err(Violation("immediate out of place"));
                 };
                 self.new_key(con, token, msg_id, wc)?;
                 self.answered(ep, msg_id, errno.to_kernel(), inval)?;
             }
             // Comes before its answer; the queue pair has noted it.
             (WcOpcode::Recv, None) if wc.invalidated_rkey().is_some() => {}
-            _ => return Err(Bad("message out of place")),
+            _ => return Err(Violation("message out of place")),
         }
         Ok(true)
     }
 
     /// Takes the chunk's new key from an answer.
     #[inline(always)]
-    fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Bad> {
-        let ready = self.ready.as_ref().ok_or(Bad("too early"))?;
+    fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Violation> {
+        let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
         if wc.byte_len() != RECV_SIZE {
-            return Err(Bad("length of an answer"));
+            return Err(Violation("length of an answer"));
         }
         let mut buf = [0u8; RECV_SIZE];
         ready
             .recv
             .get(usize::from(con))
-            .ok_or(Bad("connection"))?
+            .ok_or(Violation("connection"))?
             .read(token as usize * RECV_SIZE, &mut buf)
-            .map_err(|_| Bad("receive"))?;
-        let rsp = RkeyRsp::parse(&buf).map_err(|e| Bad(e.as_str()))?;
+            .map_err(|_| Violation("receive"))?;
+        let rsp = RkeyRsp::parse(&buf).map_err(|e| Violation(e.as_str()))?;
         if u32::from(rsp.buf_id) != msg_id {
-            return Err(Bad("key of another chunk"));
+            return Err(Violation("key of another chunk"));
         }
         let flight = ready
             .flights
             .get(usize::from(rsp.buf_id))
-            .ok_or(Bad("no such chunk"))?;
+            .ok_or(Violation("no such chunk"))?;
         // Stored before the request is completed and its permit is used again.
         flight.cargo().chunk.rkey.store(rsp.rkey, Relaxed);
         Ok(())
@@ -413,10 +413,10 @@ impl LinkCore {
         msg_id: u32,
         result: i32,
         inval: bool,
-    ) -> Result<(), Bad> {
-        let ready = self.ready.as_ref().ok_or(Bad("too early"))?;
+    ) -> Result<(), Violation> {
+        let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
         let flight = ready.flights.get(msg_id as usize);
-        let flight = flight.ok_or(Bad("no such request"))?;
+        let flight = flight.ok_or(Violation("no such request"))?;
         let con = ep.index();
         trace::response(self, con, msg_id, result, inval);
         match flight.answered(ep, con, result, inval) {
