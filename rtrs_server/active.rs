@@ -9,8 +9,8 @@
 //! # Locking
 //!
 //! `Active::stalled` is a leaf (any context, interrupts off). A chunk has no lock. An answer gives
-//! back the chunk and the session's word with the send queue locked, before the device is told;
-//! nothing is locked in there.
+//! back the chunk and the session's state of it with the send queue locked, before the device is
+//! told; nothing is locked in there.
 
 mod answer;
 
@@ -325,7 +325,7 @@ impl Active {
 
     /// The chunk's operation on another path is over: the one that was parked here runs.
     ///
-    /// Returns `false` if there is none; the caller has to give back the chunk's word then. If
+    /// Returns `false` if there is none; the caller has to give back the chunk's state then. If
     /// something is [stalled](Active::is_stalled) afterwards, then [`Active::make_room`] has to
     /// follow, in a task: this is called with the session's list of paths locked.
     pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> bool {
@@ -348,7 +348,7 @@ impl Active {
         self.chunk(buf_id).is_some_and(|chunk| chunk.is_under_way())
     }
 
-    /// Gives back the chunks' words of operations that will not be executed. Called when no other
+    /// Gives back the chunks' states of operations that will not be executed. Called when no other
     /// task can find this any more. The client has sent these requests over another path, where
     /// they wait.
     pub(crate) fn release_waiting(&self) {

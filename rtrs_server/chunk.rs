@@ -29,13 +29,15 @@
 mod answer;
 mod arrival;
 mod op;
-mod turn;
 
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     },
 };
 
@@ -51,7 +53,12 @@ use rtrs_bindings::{
 use rtrs_core::proto::DataDir;
 
 use crate::logic::{
-    chunk_state::Begin,
+    chunk_state::{
+        Begin,
+        ChunkState,
+        End,
+        Incarnation, //
+    },
     pile::PileLink, //
 };
 
@@ -69,7 +76,6 @@ pub(crate) use self::{
         Deferred,
         Op, //
     },
-    turn::Turn, //
 };
 
 /// The owner of chunks.
@@ -124,11 +130,51 @@ pub(crate) enum Unparked<H: Home> {
     None,
 }
 
+/// The state of one chunk in its session, as one life of one path uses it. Any context.
+pub(crate) struct UsedState {
+    state: Arc<ChunkState>,
+    inc: Incarnation,
+    buf_id: u16,
+}
+
+impl UsedState {
+    /// For chunk `buf_id` and the path's life `inc`.
+    pub(crate) fn new(state: &Arc<ChunkState>, buf_id: u16, inc: Incarnation) -> Self {
+        Self {
+            state: state.clone(),
+            inc,
+            buf_id,
+        }
+    }
+
+    /// The number of the chunk.
+    fn buf_id(&self) -> u16 {
+        self.buf_id
+    }
+
+    /// A request came; see [`ChunkState::try_begin`].
+    pub(crate) fn begin(&self) -> Begin {
+        self.state.try_begin(self.inc)
+    }
+
+    /// A request came; see [`ChunkState::begin_free`].
+    #[inline(always)]
+    pub(crate) fn begin_free(&self) -> bool {
+        self.state.begin_free(self.inc)
+    }
+
+    /// The request is over; see [`ChunkState::end`].
+    #[inline(always)]
+    fn end(&self) -> End {
+        self.state.end(self.inc)
+    }
+}
+
 /// One chunk of a path. The fields that each request uses are in the first two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Chunk<H: Home> {
     op: Berth<Op<H>>,
-    turn: Turn,
+    state: UsedState,
     /// Of its last request, for observers: time of arrival; connection and direction.
     since: Atomic<u64>,
     stamp: Atomic<u32>,
@@ -148,11 +194,11 @@ impl<H: Home> AsRef<PileLink> for Chunk<H> {
 }
 
 impl<H: Home> Chunk<H> {
-    /// Makes a chunk with its operation, for the session's word that `turn` is of. Answers to
+    /// Makes a chunk with its operation, and with its `state` in the session. Answers to
     /// copied requests send from `private`. If the key changes with each request, then answers
     /// carry the new one, which is in `rkeys` for all chunks. May sleep.
     pub(crate) fn new(
-        turn: Turn,
+        state: UsedState,
         dma_pages: DmaPages,
         private: Option<&DmaPages>,
         mr: Option<Mr>,
@@ -164,7 +210,7 @@ impl<H: Home> Chunk<H> {
         let words = [word(false)?, word(true)?];
 
         Ok(Self {
-            turn,
+            state,
             below: PileLink::new(),
             stamp: Atomic::new(0),
             since: Atomic::new(0),
@@ -177,7 +223,7 @@ impl<H: Home> Chunk<H> {
 
     /// Its number.
     pub(crate) fn buf_id(&self) -> u16 {
-        self.turn.buf_id()
+        self.state.buf_id()
     }
 
     /// The chunk's own key, if it changes with each request.
@@ -191,15 +237,15 @@ impl<H: Home> Chunk<H> {
         &self.dma_pages
     }
 
-    /// A request came, see [`Turn::begin`].
+    /// A request came, see [`UsedState::begin`].
     pub(crate) fn begin(&self) -> Begin {
-        self.turn.begin()
+        self.state.begin()
     }
 
-    /// A request came, see [`Turn::begin_free`].
+    /// A request came, see [`UsedState::begin_free`].
     #[inline(always)]
     pub(crate) fn begin_free(&self) -> bool {
-        self.turn.begin_free()
+        self.state.begin_free()
     }
 
     //

@@ -110,7 +110,7 @@ pub struct Session {
     pub(crate) ctx: Arc<Context>,
     uuid: Uuid,
     /// One for each chunk, for all paths; made when the first path comes up.
-    words: SetOnce<KVVec<Arc<ChunkState>>>,
+    chunk_states: SetOnce<KVVec<Arc<ChunkState>>>,
     /// The source of its first connection.
     pub(crate) source: Source,
     /// The name that came with the first info request.
@@ -162,7 +162,7 @@ impl Session {
             pin_init!(Self {
                 ctx: ctx.clone(),
                 uuid,
-                words: SetOnce::new(),
+                chunk_states: SetOnce::new(),
                 source,
                 name: SetOnce::new(),
                 claims: Atomic::new(0),
@@ -294,38 +294,38 @@ impl Session {
     // Chunks
     //
 
-    /// Returns the word of chunk `buf_id`, once the words are there.
-    pub(crate) fn word(&self, buf_id: u16) -> Option<&Arc<ChunkState>> {
-        self.words.as_ref()?.get(usize::from(buf_id))
+    /// Returns the state of chunk `buf_id`, once the states are there.
+    pub(crate) fn chunk_state(&self, buf_id: u16) -> Option<&Arc<ChunkState>> {
+        self.chunk_states.as_ref()?.get(usize::from(buf_id))
     }
 
-    /// Returns the number of chunks it has a word for.
-    fn word_count(&self) -> usize {
-        self.words.as_ref().map_or(0, |words| words.len())
+    /// Returns the number of chunks it has a state of.
+    fn chunk_count(&self) -> usize {
+        self.chunk_states.as_ref().map_or(0, |states| states.len())
     }
 
-    /// Makes the words, unless they are there. May sleep for as long as the user likes.
-    pub(crate) fn make_words(&self) -> Result {
+    /// Makes the states of chunks, unless they are there. May sleep for as long as the user likes.
+    pub(crate) fn make_chunk_states(&self) -> Result {
         // With the lock held no other task makes them.
         let _announced = self.announced.lock();
 
-        if self.words.as_ref().is_some() {
+        if self.chunk_states.as_ref().is_some() {
             return Ok(());
         }
         let depth = self.queue_depth();
-        let mut words = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
+        let mut states = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
-            words.push(Arc::new(ChunkState::new(), GFP_KERNEL)?, GFP_KERNEL)?;
+            states.push(Arc::new(ChunkState::new(), GFP_KERNEL)?, GFP_KERNEL)?;
         }
-        self.words.populate(words);
+        self.chunk_states.populate(states);
         Ok(())
     }
 
     /// The operation of `inc` on the chunk is over. [`Session::after_end`] has to follow, without a
     /// lock held.
-    fn end_word(&self, buf_id: u16, inc: Incarnation) -> End {
-        match self.word(buf_id) {
-            Some(word) => word.end(inc),
+    fn end_use(&self, buf_id: u16, inc: Incarnation) -> End {
+        match self.chunk_state(buf_id) {
+            Some(state) => state.end(inc),
             None => End::NotBusy,
         }
     }
@@ -347,13 +347,13 @@ impl Session {
                 return;
             }
             // That path is gone.
-            end = self.end_word(buf_id, inc);
+            end = self.end_use(buf_id, inc);
         }
     }
 
-    /// Calls `end_word()` and `after_end()`.
+    /// Calls `end_use()` and `after_end()`.
     pub(crate) fn end(&self, buf_id: u16, inc: Incarnation) {
-        let end = self.end_word(buf_id, inc);
+        let end = self.end_use(buf_id, inc);
         self.after_end(buf_id, end);
     }
 
@@ -369,8 +369,8 @@ impl Session {
     /// The path in its life `inc` closes: its request for the chunk, if it is still parked, will
     /// not run.
     pub(crate) fn cancel_parked(&self, buf_id: u16, inc: Incarnation) {
-        if let Some(word) = self.word(buf_id) {
-            word.cancel_parked(inc);
+        if let Some(state) = self.chunk_state(buf_id) {
+            state.cancel_parked(inc);
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) enum Attempt {
     Again,
 }
 
-/// An operation that is answered. Its chunk and the session's word are given back with it.
+/// An operation that is answered. Its chunk and the session's state of it are given back with it.
 pub(crate) struct Answered<'a, H: Home> {
     chunk: &'a Chunk<H>,
     pub(crate) op: KBox<Op<H>>,
@@ -56,7 +56,7 @@ impl<H: Home> Give for Answered<'_, H> {
             op.note_registered();
         }
         self.chunk.rest(op);
-        self.chunk.turn.end()
+        self.chunk.state.end()
     }
 }
 
@@ -68,8 +68,8 @@ impl<H: Home> Chunk<H> {
     /// the data of a read. If the chunk's key does not change, then a client that `keeps_keys` is
     /// not told it.
     ///
-    /// When there is room for the answer, the operation rests and the session's word ends: the
-    /// client needs no more for its next request. [`Session::after_end`] has to follow.
+    /// When there is room for the answer, the operation rests and its use of the session's state
+    /// ends: the client needs no more for its next request. [`Session::after_end`] has to follow.
     /// # Errors
     ///
     /// See [`Reply::post`](rtrs_bindings::ib::Reply::post).

@@ -102,7 +102,7 @@ pub(super) enum Plain {
 #[repr(C)]
 pub(super) struct Marks {
     pub(super) dir: DataDir,
-    /// The session's word for this chunk says that this operation runs; it has to be given back.
+    /// The session's state of this chunk says that this operation runs; it has to be given back.
     pub(super) busy: bool,
     pub(super) stage: Stage,
     pub(super) plain: Plain,
@@ -322,12 +322,12 @@ impl<H: Home> Op<H> {
         self.long_usr = KVec::new();
     }
 
-    /// The session's word says that this operation runs.
+    /// The session's state of the chunk says that this operation runs.
     pub(crate) fn set_busy(&mut self) {
         self.marks.busy = true;
     }
 
-    /// The caller takes over the duty to give back the session's word.
+    /// The caller takes over the duty to give back the session's state of the chunk.
     #[inline(always)]
     pub(super) fn clear_busy(&mut self) {
         self.marks.busy = false;

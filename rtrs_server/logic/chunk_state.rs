@@ -5,15 +5,15 @@
 //! A client that lost a path sends the requests in flight again over another one, under the same
 //! buffer id, while the server may still execute the first copy. Two operations on one chunk at the
 //! same time would mix their data. Even without that, the older of two writes could land last. So a
-//! session has one word per buffer id which says on which path (more exactly: in which life of
-//! which path, its *incarnation*) an operation runs. A request that comes meanwhile over another
-//! path is parked, and runs when the operation is over. Neither is answered before, so the client
-//! cannot use the buffer id for anything else.
+//! session has one state per buffer id, an atomic word, which says on which path (more exactly: in
+//! which life of which path, its *incarnation*) an operation runs. A request that comes meanwhile
+//! over another path is parked, and runs when the operation is over. Neither is answered before, so
+//! the client cannot use the buffer id for anything else.
 //!
 //! There is never more than one parked request: a client sends a request a third time only if it
 //! gave the second path up too, so the latest request replaces the one before.
 //!
-//! Calls for one word come from any CPU and any path, in any context; each decision is one atomic
+//! Calls for one state come from any CPU and any path, in any context; each decision is one atomic
 //! operation.
 
 use core::num::NonZeroU32;
@@ -55,7 +55,7 @@ pub enum End {
     NotBusy,
 }
 
-/// The word of one buffer id.
+/// The state of one buffer id.
 pub struct ChunkState {
     /// Incarnation of the running operation in the low half, of the parked one in the high half;
     /// 0 for none. Nothing is parked unless something runs.

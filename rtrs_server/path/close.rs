@@ -48,7 +48,7 @@ impl Violation {
 
 impl Path {
     /// Takes down everything except operations that the user is still working on. Those only have
-    /// their memory and the session's word for their chunk left.
+    /// their memory and the session's state of their chunk left.
     pub(super) fn tear_down(
         self: &Arc<Self>,
         owner: &mut Owner,

@@ -61,7 +61,7 @@ use crate::{
         Chunk, //
     },
     chunk::{
-        Turn,
+        UsedState,
         Usual, //
     },
     inbox::Inbox,
@@ -192,7 +192,7 @@ impl Path {
             self.hca.populate((domain.device().name(), ep.port()));
         }
 
-        self.session.make_words()?;
+        self.session.make_chunk_states()?;
         let depth = self.geometry().queue_depth();
         let mut mapped = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         // CAST: At most 4 MiB.
@@ -236,9 +236,9 @@ impl Path {
             let own = private.get(usize::from(buf_id));
             let pages = own.map(|own| own.pages().clone());
             let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
-            let word = self.session.word(buf_id).ok_or(EINVAL)?;
-            let turn = Turn::new(word, buf_id, self.incarnation);
-            let chunk = Chunk::new(turn, dma_pages, own, mr, rkeys.as_ref(), op)?;
+            let state = self.session.chunk_state(buf_id).ok_or(EINVAL)?;
+            let state = UsedState::new(state, buf_id, self.incarnation);
+            let chunk = Chunk::new(state, dma_pages, own, mr, rkeys.as_ref(), op)?;
             chunks.push(chunk, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;

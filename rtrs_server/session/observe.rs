@@ -87,17 +87,17 @@ impl Session {
         Ok(all)
     }
 
-    /// Returns the bytes of memory that the session holds: memory of its paths, and its chunks'
-    /// words.
+    /// Returns the bytes of memory that the session holds: memory of its paths, and states of
+    /// its chunks.
     pub(crate) fn memory(&self) -> u64 {
         // CAST: `usize` has at most 64 bits.
-        let word = size_of::<Arc<ChunkState>>() + ChunkState::MEMORY;
-        let words = (self.word_count().saturating_mul(word)) as u64;
+        let state = size_of::<Arc<ChunkState>>() + ChunkState::MEMORY;
+        let states = (self.chunk_count().saturating_mul(state)) as u64;
         let paths = self.paths.lock();
 
         paths
             .iter()
-            .fold(words, |sum, path| sum.saturating_add(path.memory()))
+            .fold(states, |sum, path| sum.saturating_add(path.memory()))
     }
 
     /// The client broke the protocol.

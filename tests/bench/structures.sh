@@ -35,7 +35,7 @@ structures()
 	client	SendQueue
 	client	SqProducer
 	server	Chunk<rtrs_server::path::Path>
-	server	Turn
+	server	UsedState
 	server	ArcInner<rtrs_server::logic::chunk_state::ChunkState>
 	server	Reply
 	server	Op<rtrs_server::path::Path>
