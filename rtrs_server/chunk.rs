@@ -206,8 +206,8 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
     ) -> Result<Self> {
         let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
-        let word = |inval| answer::word(op.buf_id(), 0, inval).ok_or(EINVAL);
-        let words = [word(false)?, word(true)?];
+        let imm = |inval| answer::result_imm(op.buf_id(), 0, inval).ok_or(EINVAL);
+        let imms = [imm(false)?, imm(true)?];
 
         Ok(Self {
             state,
@@ -215,7 +215,7 @@ impl<H: Home> Chunk<H> {
             stamp: Atomic::new(0),
             since: Atomic::new(0),
             mr,
-            reply: Reply::new(&dma_pages, private, body, words)?,
+            reply: Reply::new(&dma_pages, private, body, imms)?,
             dma_pages,
             op: Berth::new::<IDLE>(op),
         })

@@ -4,8 +4,8 @@
 //!
 //! A [`Reply`] holds the data that all answers of one user have in common. An answer may consist
 //! of, in this order: data, by RDMA write; a registration; an invalidation of the peer's key; and
-//! always the answer itself, a word and perhaps a few bytes. Data and a word alone are one message,
-//! and one work request.
+//! always the answer itself, an immediate value and perhaps a few bytes. Data and an immediate value
+//! alone are one message, and one work request.
 //!
 //! # Context
 //!
@@ -48,7 +48,7 @@ use crate::{
 
 pub use self::keys::Keys;
 
-/// Number of bytes that an answer can carry besides its word.
+/// Number of bytes that an answer can carry besides its immediate value.
 pub const REPLY_BODY: usize = 8;
 
 /// The memory of the body of answers.
@@ -112,9 +112,9 @@ pub struct Reply {
     domain: Arc<Domain>,
     /// The source of the data of plain answers: one of those below.
     plain: Memory,
-    /// The words of answers without an error, as they are sent: with nothing invalidated, which
-    /// that of plain answers is, and with a key invalidated.
-    words: [u32; 2],
+    /// The immediate values of answers without an error, as they are sent: with nothing
+    /// invalidated, which that of plain answers is, and with a key invalidated.
+    imms: [u32; 2],
     lkey: u32,
     /// Indexed by [`Source`].
     memory: [Memory; 2],
@@ -133,10 +133,10 @@ pub struct Answer {
     pub data: Option<(Source, u32, Remote)>,
     /// A key of the peer that the answer invalidates.
     pub invalidate: Option<u32>,
-    /// Bytes that are sent with the word, as a message. Without them the word goes with the data,
-    /// or with an empty write.
+    /// Bytes that are sent with the immediate value, as a message. Without them it goes with the
+    /// data, or with an empty write.
     pub body: Option<[u8; REPLY_BODY]>,
-    /// The word.
+    /// The immediate value.
     pub imm: u32,
 }
 
@@ -192,7 +192,7 @@ impl Links {
 impl Reply {
     /// Makes answers with data from the start of `data`, or of other pages. `body` is the
     /// pages and offset of the [`REPLY_BODY`] bytes; the offset must be a multiple of their
-    /// number. Answers without an error have one of the two `words`: the first one if nothing is
+    /// number. Answers without an error have one of the two `imms`: the first one if nothing is
     /// invalidated. Plain answers have data from the other pages if there are any.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Reply {
         data: &DmaPages,
         second: Option<&DmaPages>,
         body: Option<(&DmaPages, usize)>,
-        words: [u32; 2],
+        imms: [u32; 2],
     ) -> Result<Self> {
         let domain = data.domain();
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
@@ -236,7 +236,7 @@ impl Reply {
                 second.map_or_else(|| Ok(Memory::none()), Memory::of)?,
             ],
             plain: Memory::of(second.unwrap_or(data))?,
-            words: words.map(u32::to_be),
+            imms: imms.map(u32::to_be),
             lkey: domain.lkey(),
             body,
             domain: domain.clone(),
@@ -268,8 +268,8 @@ impl Reply {
             length: len,
             lkey: self.lkey,
         };
-        let [word, _] = self.words;
-        let mut end = Self::end(qp, word, to);
+        let [imm, _] = self.imms;
+        let mut end = Self::end(qp, imm, to);
         end.wr.num_sge = i32::from(has_data);
         end.wr.sg_list = &raw mut data;
         // An answer to a write has no data for the device to read; `len` is the length of the write.
@@ -294,8 +294,8 @@ impl Reply {
         }
     }
 
-    /// Posts an answer on `qp` as one message: data, if any, and the word. [Gives](Give) `what`
-    /// away.
+    /// Posts an answer on `qp` as one message: data, if any, and the immediate value.
+    /// [Gives](Give) `what` away.
     ///
     /// # Errors
     ///
@@ -336,8 +336,8 @@ impl Reply {
     }
 
     /// Posts `answer` on `qp`, all of it or nothing, as [`post_message`](Self::post_message) does.
-    /// With `register`, the region is registered with its current key before the word is sent, so
-    /// that the peer can write to it.
+    /// With `register`, the region is registered with its current key before the immediate
+    /// value is sent, so that the peer can write to it.
     ///
     /// # Errors
     ///
@@ -485,8 +485,8 @@ impl Reply {
         }
     }
 
-    /// The work request of the word `imm`, which is big endian: a write to `to`, without elements
-    /// yet.
+    /// The work request of the immediate value `imm`, which is big endian: a write to `to`, without
+    /// elements yet.
     #[inline(always)]
     fn end(qp: &QueuePair, imm: u32, to: Remote) -> raw::ib_rdma_wr {
         raw::ib_rdma_wr {

@@ -96,7 +96,7 @@ impl<H: Home> Chunk<H> {
         let request = op.request();
         let data = data(request, op.is_private(), errno);
         let invalidate = request.inval_rkey();
-        let Some(imm) = word(op.buf_id(), errno, invalidate.is_some()) else {
+        let Some(imm) = result_imm(op.buf_id(), errno, invalidate.is_some()) else {
             return Err(NotPosted::Kept(PostError::Invalid, answered));
         };
         let key_is_told = self.mr().is_some() && !(op.is_private() && keeps_keys);
@@ -229,8 +229,8 @@ fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32,
     ))
 }
 
-/// Returns the word that tells the result of the request of a chunk.
-pub(super) fn word(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
+/// Returns the immediate value that tells the result of the request of a chunk.
+pub(super) fn result_imm(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
     let errno = match errno {
         0 => IoErrno::SUCCESS,
         _ => IoErrno::from_kernel(errno),

@@ -40,7 +40,7 @@ use crate::{
 pub struct Keys<'a> {
     /// Registered with its current key.
     pub register: &'a Mr,
-    /// Bytes that are sent with the word.
+    /// Bytes that are sent with the immediate value.
     pub body: [u8; REPLY_BODY],
     /// There are data, from the first pages.
     pub has_data: bool,
@@ -50,8 +50,8 @@ pub struct Keys<'a> {
 
 impl Reply {
     /// Posts an answer on `qp` as [`post`](Self::post) does: data of `len` bytes to `to`, if there
-    /// are any; the registration; the invalidation, if it is wanted; and the word for that, with
-    /// the bytes. [Gives](Give) `what` away.
+    /// are any; the registration; the invalidation, if it is wanted; and the immediate value for
+    /// that, with the bytes. [Gives](Give) `what` away.
     ///
     /// If it cannot be posted, `failed` gets the error that [`post`](Self::post) would return, and
     /// the result is `None`.
@@ -76,12 +76,12 @@ impl Reply {
         }
         let cqe = qp.silent();
         let mut body = self.write_body(at, keys.body);
-        let [word, inval_word] = self.words;
+        let [imm, inval_imm] = self.imms;
         let mut end = request(
             cqe,
             null_mut(),
             raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
-            if keys.invalidate { inval_word } else { word },
+            if keys.invalidate { inval_imm } else { imm },
             Some(&raw mut body),
         );
         let last = &raw mut end;
@@ -134,8 +134,8 @@ impl Reply {
             return None;
         }
         let cqe = qp.silent();
-        let [_, word] = self.words;
-        let mut end = Self::end(qp, word, Remote { addr: 0, rkey: 0 });
+        let [_, imm] = self.imms;
+        let mut end = Self::end(qp, imm, Remote { addr: 0, rkey: 0 });
         let last = &raw mut end.wr;
         let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
         let mut inval = request(cqe, last, opcode, to.rkey, None);
