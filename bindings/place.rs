@@ -100,13 +100,13 @@ impl<T> Place<T> {
     /// Begins a turn of the party that the value was lent to; `None` if it is not lent.
     #[inline(always)]
     pub fn resume(&self) -> Option<Turn<'_, T>> {
-        self.take(LENT).or_else(|| self.resume_for_nobody())
+        self.take(LENT).or_else(|| self.resume_abandoned())
     }
 
     /// As [`resume`](Self::resume), when the holder has given the place up.
     #[cold]
     #[inline(never)]
-    fn resume_for_nobody(&self) -> Option<Turn<'_, T>> {
+    fn resume_abandoned(&self) -> Option<Turn<'_, T>> {
         // INVARIANT: As in `take()`.
         let taken = self.word.cmpxchg(LENT | GONE, TURN | GONE, Acquire);
         taken.ok().map(|_| Turn {
