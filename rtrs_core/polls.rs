@@ -38,7 +38,7 @@ impl PollStats {
 
     /// Counts a completion of a poll that has found `before` completions before it.
     #[inline(always)]
-    pub fn found(&self, before: u32) {
+    pub fn count(&self, before: u32) {
         // A poll usually finds one completion, which costs one counter.
         if before == 0 {
             return self.counters.add(POLLS, 1);

@@ -83,7 +83,7 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// before all other functions for each completion, also for sends without a token. Context: the
     /// queue's.
     #[inline]
-    fn found(&self, before: u32) {
+    fn cqe_polled(&self, before: u32) {
         let _ = before;
     }
 

@@ -87,8 +87,8 @@ impl Handler for LinkCore {
     type Cargo = LinkIo;
 
     #[inline(always)]
-    fn found(&self, before: u32) {
-        self.path.stats.polls.found(before);
+    fn cqe_polled(&self, before: u32) {
+        self.path.stats.polls.count(before);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {

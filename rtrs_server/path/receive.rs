@@ -99,8 +99,8 @@ impl Handler for Path {
     }
 
     #[inline(always)]
-    fn found(&self, before: u32) {
-        self.stats.polls.found(before);
+    fn cqe_polled(&self, before: u32) {
+        self.stats.polls.count(before);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: Option<u32>, wc: &Wc) {

@@ -218,7 +218,7 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
     let handler = &**ep.handler();
-    handler.found(qp.handled.polls.next(wc));
+    handler.cqe_polled(qp.handled.polls.next(wc));
     let Some(wc) = wc.success() else {
         qp.count_not_received();
         return handler.recv_failed(ep, wc);
@@ -253,7 +253,7 @@ impl QueuePair {
     /// with all requests posted before it. Called by one thread at a time.
     #[inline(always)]
     pub(in super::super) fn sent<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) -> bool {
-        ep.handler().found(self.handled.polls.next(wc));
+        ep.handler().cqe_polled(self.handled.polls.next(wc));
         let ok = wc.status().is_ok();
         if ok {
             // Only signaled requests complete without error, in order.
