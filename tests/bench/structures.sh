@@ -18,9 +18,9 @@ PAGE=$RTRS_REPO/Documentation/performance/structures.rst
 structures()
 {
 	cat <<-'END'
-	client	Places<rtrs_client::request::pending::Io>
+	client	Places<rtrs_client::request::Io>
 	client	TagQueue
-	client	Place<rtrs_client::request::pending::Io>
+	client	Place<rtrs_client::request::Io>
 	client	Io
 	client	Loan
 	client	Flight<rtrs_client::link::LinkCore>
