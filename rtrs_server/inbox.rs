@@ -175,7 +175,7 @@ impl Inbox {
     #[inline(always)]
     fn work_off(&self) -> bool {
         let path: &Path = &self.path;
-        let mut batch = self.chunks.rest();
+        let mut batch = self.chunks.take_left();
         let was_left = !batch.is_empty();
 
         if !was_left {

@@ -44,7 +44,7 @@ pub struct Pile {
     /// The number that came last.
     top: Atomic<u32>,
     /// The part of a [`Batch`] that the worker has left.
-    rest: Atomic<u32>,
+    left: Atomic<u32>,
 }
 
 /// Numbers that were taken from a pile, the first one first. Used by the worker.
@@ -84,7 +84,7 @@ impl Pile {
     pub fn new() -> Self {
         Self {
             top: Atomic::<u32>::new(END),
-            rest: Atomic::<u32>::new(END),
+            left: Atomic::<u32>::new(END),
         }
     }
 
@@ -123,15 +123,15 @@ impl Pile {
 
     /// Leaves the rest of a batch for a later run of the worker, which the caller has to start.
     pub fn leave(&self, batch: Batch) {
-        self.rest.store(batch.next, Relaxed);
+        self.left.store(batch.next, Relaxed);
     }
 
     /// Returns the rest that was left. For the worker.
     #[inline(always)]
-    pub fn rest(&self) -> Batch {
-        let next = self.rest.load(Relaxed);
+    pub fn take_left(&self) -> Batch {
+        let next = self.left.load(Relaxed);
         if next != END {
-            self.rest.store(END, Relaxed);
+            self.left.store(END, Relaxed);
         }
         Batch { next }
     }

@@ -113,10 +113,10 @@ fn same_number_again_after_it_was_popped() {
         };
         // The rest comes first.
         waiting.pile.leave(batch);
-        let mut batch = waiting.pile.rest();
+        let mut batch = waiting.pile.take_left();
         let mut found = Vec::from_iter(waiting.pop(&mut batch));
         assert!(batch.is_empty());
-        assert!(waiting.pile.rest().is_empty());
+        assert!(waiting.pile.take_left().is_empty());
         found.extend(waiting.run());
         again.join().unwrap();
         found.extend(waiting.run());
