@@ -52,7 +52,7 @@ pub struct Writer {
 pub struct Line {
     /// Its address.
     pub address: u64,
-    /// Who writes to it.
+    /// The code that writes to it.
     pub writers: Vec<Writer>,
 }
 
