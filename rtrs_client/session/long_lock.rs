@@ -2,9 +2,9 @@
 
 //! A lock that tasks may wait for as long as a device or a server takes.
 //!
-//! A task that sleeps for two minutes without being open to signals is reported as hung, and the
-//! mutex of the kernel crate sleeps so. Here a task that waits is open to signals, which those of a
-//! work queue never get, and is woken when the lock is free.
+//! A task that sleeps uninterruptibly for two minutes is reported as hung, and the mutex of the
+//! kernel crate sleeps so. Here a task sleeps interruptibly until the lock is free. Those of a work
+//! queue never get a signal.
 
 use kernel::{
     new_condvar, new_mutex,
