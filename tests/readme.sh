@@ -50,14 +50,18 @@ step()
 # installed: the modules are where "make modules_install" places them.
 installed()
 {
-	local lib
+	local lib needed
 	lib=/lib/modules/$(uname -r)
 
 	mkdir -p "$TMP/up" && mount -t tmpfs tmpfs "$TMP/up" && mkdir "$TMP/up/upper" "$TMP/up/work"
 	mount -t overlay overlay "$lib" -o "lowerdir=$lib,upperdir=$TMP/up/upper,workdir=$TMP/up/work"
 	mkdir "$lib/updates"
 	cp "$RTRS_MODULES"/rtrs-{core,client,server}.ko "$RTRS_CPEER"/rnbd-{client,server}.ko "$lib/updates"
-	depmod
+	# To read all modules takes an emulated processor minutes. These are all that are loaded here.
+	modprobe -a --show-depends "${MODPROBE_RDMA[@]}" null_blk |
+		awk '$1 == "insmod" { print $2 }' | sort -u >"$TMP/needed"
+	mapfile -t needed <"$TMP/needed"
+	depmod "$(uname -r)" "${needed[@]}" "$lib"/updates/*.ko
 }
 
 not_installed() { umount "/lib/modules/$(uname -r)" && umount "$TMP/up"; }
