@@ -8,7 +8,7 @@
 # default: no
 # alone: yes
 # smp: 4
-# mem: 1536M
+# mem: 6144M
 # append: init_on_alloc=1
 
 . "$(dirname "$0")/lib/common.sh"
@@ -28,6 +28,7 @@ CPUS=$(nproc)
 MAPS=20
 CROWD=16
 [ -z "${RTRS_LONG:-}" ] || MAPS=100
+# One client may have a quarter of the server's memory: that is why the guests have so much.
 [ -z "${RTRS_LONG:-}" ] || CROWD=64
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
