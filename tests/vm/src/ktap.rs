@@ -85,9 +85,12 @@ pub struct Parser {
     skips: Vec<String>,
     /// The messages of failed cases about being late; `None` for a case without one.
     late: Vec<Option<String>>,
-    /// Whether the last case failed, so that notes are about it.
-    failing: bool,
+    /// If the last case failed, notes are about it: how many of them are still kept.
+    notes_left: Option<u32>,
 }
+
+/// How many notes of a failed case are kept. The first ones say what failed.
+const NOTES: u32 = 12;
 
 /// The text by which a case says that a slow machine may be the reason of its failure.
 const LATE: &str = "late: ";
@@ -103,7 +106,7 @@ impl Parser {
         self.counts
     }
 
-    /// Names of the failed cases so far.
+    /// Names of the failed cases so far, each with its first notes.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
@@ -143,14 +146,23 @@ impl Parser {
         match body.strip_prefix('#') {
             Some(note) => {
                 let note = note.trim_start();
-                if let (true, Some(last), Some(text)) =
-                    (self.failing, self.late.last_mut(), note.strip_prefix(LATE))
-                {
-                    last.get_or_insert(text.to_string());
-                }
+                self.note(note);
                 Event::Note(note.to_string())
             }
             None => Event::Other(line.to_string()),
+        }
+    }
+
+    fn note(&mut self, note: &str) {
+        let Some(left) = self.notes_left.as_mut() else {
+            return;
+        };
+        if let (Some(last), Some(text)) = (self.late.last_mut(), note.strip_prefix(LATE)) {
+            last.get_or_insert(text.to_string());
+        }
+        if *left > 0 {
+            *left -= 1;
+            self.failures.push(format!("  | {note}"));
         }
     }
 
@@ -196,7 +208,7 @@ impl Parser {
     }
 
     fn case(&mut self, depth: usize, outcome: Outcome, name: &str) {
-        self.failing = false;
+        self.notes_left = None;
         let (children, failed_children) = self.close_below(depth + 1);
         self.open_if_needed(depth);
         let level = &mut self.levels[depth];
@@ -219,7 +231,7 @@ impl Parser {
                 self.counts.failed += 1;
                 self.failures.push(name.to_string());
                 self.late.push(None);
-                self.failing = true;
+                self.notes_left = Some(NOTES);
             }
         }
     }
@@ -289,6 +301,14 @@ mod tests {
         let (c, f) = run("ok 1 a # set-up\nnot ok 2 b # set-up\nok 3 c\n");
         assert_eq!((c.setup, c.passed, c.failed), (1, 1, 1));
         assert_eq!((c.total(), f), (2, vec!["b".to_string()]));
+    }
+
+    #[test]
+    fn the_first_notes_of_a_failed_case_are_kept() {
+        let many: String = (0..20).map(|n| format!("# {n}\n")).collect();
+        let (_, f) = run(&format!("ok 1 a\n# fine\nnot ok 2 b\n{many}ok 3 c\n# fine\n"));
+        assert_eq!(f.len(), 13);
+        assert_eq!(f[..3], ["b", "  | 0", "  | 1"]);
     }
 
     #[test]

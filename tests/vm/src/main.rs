@@ -443,7 +443,8 @@ fn execute(job: &Job) -> Result<TestResult> {
         }
     }
     if !result.verdict.good() {
-        for f in &result.failures {
+        // Notes were printed when they came.
+        for f in result.failures.iter().filter(|f| !f.starts_with("  | ")) {
             println!("  {}: ! {f}", job.name);
         }
         println!("  {}: machine: {}", job.name, result.host);

@@ -81,7 +81,7 @@ pub struct TestResult {
     pub verdict: Verdict,
     /// Its cases.
     pub counts: Counts,
-    /// The failures, one line each.
+    /// The failures, each with what is known of it in the lines below.
     pub failures: Vec<String>,
     /// Excerpts of console logs.
     pub excerpts: Vec<String>,
