@@ -53,16 +53,6 @@ void rtrs_helper_completion_init(struct completion *x)
 	init_completion(x);
 }
 
-/* Unlike reinit_completion(), not a plain store that races with complete(). */
-void rtrs_helper_completion_reinit(struct completion *x)
-{
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&x->wait.lock, flags);
-	x->done = 0;
-	raw_spin_unlock_irqrestore(&x->wait.lock, flags);
-}
-
 /*
  * Wakes nr exclusive waiters (0: all of them) and all others. wq_has_sleeper()
  * has the full barrier that orders the caller's stores before the look at the

@@ -40,7 +40,6 @@ void rtrs_helper_spin_assert_held(spinlock_t *lock);
 
 /* Waiting */
 void rtrs_helper_completion_init(struct completion *x);
-void rtrs_helper_completion_reinit(struct completion *x);
 void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr);
 
 /* RCU */

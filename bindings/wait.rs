@@ -30,7 +30,7 @@ use crate::{
 /// The longest finite time-out the scheduler takes.
 const MAX_TIMEOUT: Jiffies = ffi::c_long::MAX as Jiffies - 1;
 
-/// An event that happens once, or once per [`reinit`](Self::reinit).
+/// An event that happens once, or again and again: each [`complete`](Self::complete) ends one wait.
 ///
 /// The completion of the kernel crate has only half of these methods.
 #[pin_data]
@@ -65,12 +65,6 @@ impl Completion {
     pub fn complete_all(&self) {
         // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::complete_all(self.inner.get()) }
-    }
-
-    /// Makes the completion "not done" again. Any context. Tasks that wait keep waiting.
-    pub fn reinit(&self) {
-        // SAFETY: `inner` was initialised in `new`.
-        unsafe { raw::rtrs_helper_completion_reinit(self.inner.get()) }
     }
 
     /// Sleeps until it is done; cannot be interrupted.

@@ -325,7 +325,7 @@ impl Path {
             if chain.is_empty() {
                 return Ok(());
             }
-            self.registered.reinit();
+            // Each chain completes once, also with an error; after that there is no next one.
             chain.post(Some(SEND_REG))?;
             self.registered
                 .wait_timeout(msecs_to_jiffies(REG_TIMEOUT_MS))?;
