@@ -57,16 +57,16 @@ goes_while_connecting()
 
 in_flight() { [ "$(path_count "$(path_dir s "$PATH_A")" 5)" -gt 0 ]; }
 
-# Each request takes so long that both paths have some in flight all the time.
+# The first requests take so long that those of both paths are in flight from when they are seen until
+# the device has gone.
 goes_while_connected()
 {
-	rt_start io name=s tag=w count=300 depth=16 how=timer delay=200
+	rt_start io name=s tag=w count=32 depth=16 how=timer delay=$((3000 * RTRS_TIME_SCALE))
 	wait_for 10 in_flight
-	sleep 0.5
 	remove_device
 	not path_is connected
 	rt_wait
-	[ "$(field w completed)" = 300 ]
+	[ "$(field w completed)" = 32 ]
 	balanced
 	# Requests in flight on the removed device went over the other one.
 	[ "$(path_count "$(path_dir s "$PATH_B")" 6)" -gt 0 ] || {

@@ -73,7 +73,10 @@ late_answers()
 # Late answers do not hold up other requests on the same connections.
 overtaking()
 {
-	rt_start io name=m tag=late how=work delay=$((2000 * RTRS_TIME_SCALE)) count=8 depth=8 len=4096
+	local delay=8000
+	[ "$RTRS_TIME_SCALE" = 1 ] || delay=12000
+
+	rt_start io name=m tag=late how=work delay="$delay" count=8 depth=8 len=4096
 	both m count=100 depth=8 len=4096 &&
 		[ "$(result late)" = "" ] || {
 		echo "was held up"
@@ -285,8 +288,7 @@ last_path_removed()
 {
 	no_way && fail_after d 60 || return
 	rt_start io name=d tag=last count=16 depth=16 expect=-103 dir=read
-	sleep 1
-	! has_result last && waiting_shown d 16 && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
+	wait_for 10 waiting_shown d 16 && ! has_result last && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
 	wait_for 3 has_result last && rt_wait && [ "$(field last completed)" = 16 ] &&
 		[ -z "$(ls /sys/class/rtrs-client/d/paths)" ] && rt close name=d && balanced
 }

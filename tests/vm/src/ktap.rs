@@ -306,7 +306,9 @@ mod tests {
     #[test]
     fn the_first_notes_of_a_failed_case_are_kept() {
         let many: String = (0..20).map(|n| format!("# {n}\n")).collect();
-        let (_, f) = run(&format!("ok 1 a\n# fine\nnot ok 2 b\n{many}ok 3 c\n# fine\n"));
+        let (_, f) = run(&format!(
+            "ok 1 a\n# fine\nnot ok 2 b\n{many}ok 3 c\n# fine\n"
+        ));
         assert_eq!(f.len(), 13);
         assert_eq!(f[..3], ["b", "  | 0", "  | 1"]);
     }
