@@ -12,8 +12,8 @@
 require fio rdma
 
 # Nanoseconds that the disk takes: so many that the first requests of a load are in flight from when
-# they are seen until the path has ended, on a slow machine as well.
-SLOW=$((3000 * 1000000 * RTRS_TIME_SCALE))
+# they are seen until the path has ended, on a slow machine as well. null_blk gives up after 5 s.
+SLOW=$(((RTRS_TIME_SCALE > 1 ? 4000 : 3000) * 1000000))
 # Milliseconds: the default of the parameter, and the limit for the Rust server.
 FENCE=1000
 SOON=$((FENCE * RTRS_TIME_SCALE / 2))

@@ -13,8 +13,9 @@
 require fio rdma
 
 # Nanoseconds that the disk takes: so many that the first requests of a load are not answered from
-# when they are seen until the queues of the path are drained, on a slow machine as well.
-SLOW=$((3000 * 1000000 * RTRS_TIME_SCALE))
+# when they are seen until the queues of the path are drained, on a slow machine as well. null_blk
+# gives up after 5 s.
+SLOW=$(((RTRS_TIME_SCALE > 1 ? 4000 : 3000) * 1000000))
 # Connections of a path: one for each CPU, and the service connection.
 CONS=$(($(nproc) + 1))
 EVENTS=(rtrs_clt/rtrs_clt_close_conns rtrs_clt/rtrs_clt_failover rdma_cma/cm_qp_destroy
