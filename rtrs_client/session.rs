@@ -6,8 +6,8 @@
 //!
 //! In this order; all of the client: `Documentation/architecture.rst`.
 //!
-//! * `recreate_lock` (`LongLock`): paths come up one after the other, and the first that finds that the
-//!   server has forgotten the session tells the user. Below the owner task's lock of a path;
+//! * `recreate_lock` (`LongLock`): paths come up one after the other, and the first that finds that
+//!   the server has forgotten the session tells the user. Below the owner task's lock of a path;
 //!   tearing down a link and failing requests do not need it.
 //! * `files` (mutex): the session's directory in sysfs, and its users.
 //! * `paths_lock` (mutex): changes of the set of paths; see [`paths`].

@@ -7,23 +7,13 @@
 # seconds: 60
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/commands.sh"
 require fio rdma depmod
 
 README=$(dirname "$0")/../README.md
 # Addresses of README: the server's are 10.0.0.1 and 10.1.0.1.
 HOST=2
 is_client || HOST=1
-
-# commands BEGIN END: README's commands between two lines, one per line, without comments.
-commands()
-{
-	sed -n "/^$1/,/^$2/p" "$README" | awk '/^    / {
-		sub(/^ +/, ""); sub(/ +# .*$/, "")
-		line = line $0
-		if (sub(/\\$/, "", line)) next
-		gsub(/ +/, " ", line); print line; line = ""
-	}'
-}
 
 # follow PATTERN [REGEX]: run README's next command, which must match PATTERN; its output must have a
 # line that matches REGEX.
@@ -101,7 +91,7 @@ measure()
 {
 	local next=$NEXT was=("${STEPS[@]}")
 
-	mapfile -t STEPS < <(commands '## What to measure' '## What it costs')
+	mapfile -t STEPS < <(readme_commands "$README" '## What to measure' '## What it costs')
 	NEXT=0
 	step "the state of the session" 'cat /sys/class/rtrs-client/alpha/state*' '^connected 2/2'
 	step "IO per second" 'fio --name=t --filename=/dev/rnbd0 *' 'IOPS='
@@ -113,7 +103,7 @@ measure()
 	STEPS=("${was[@]}") NEXT=$next
 }
 
-mapfile -t STEPS < <(commands 'Without packages' 'Other kernel trees')
+mapfile -t STEPS < <(readme_commands "$README" 'Without packages' 'Other kernel trees')
 defer not_installed
 must "the modules are installed" installed
 must "the hosts have README's addresses" addressed

@@ -5,8 +5,9 @@
 //! # Locking
 //!
 //! Submitters read the set inside RCU. Changes need `paths_lock`, a mutex below all others of a
-//! session. It is held while the set is exchanged, not while a path connects or ends, and has the
-//! set before the last path was added, which submitters may still read: adding waits for none.
+//! session. It is held while the set is exchanged, not while a path connects or ends. It protects
+//! the set that was replaced when the last path was added. Submitters may still read that, so adding
+//! a path keeps it and does not wait for them; the next change does.
 
 use kernel::{
     prelude::*,
@@ -198,9 +199,9 @@ impl Session {
         }
     }
 
-    /// Ends all paths, at the same time, for a session that is being closed. No path is added, and no
-    /// request waits any more. Sleeps until no work item of a path is left. Submitters may still be
-    /// using the paths: the last references to them are returned.
+    /// Ends all paths, at the same time, for a session that is being closed. No path is added, and
+    /// no request waits any more. Sleeps until no work item of a path is left. Submitters may still
+    /// use the paths: returns the last references to them.
     pub(super) fn end_paths(&self) -> (OldSet, Option<OldSet>) {
         self.for_each_path(Path::begin_remove);
         self.for_each_path(Path::remove);

@@ -194,8 +194,8 @@ impl Quota {
         }
     }
 
-    /// Returns how many units have to be given back before `count` of a total can be taken. They are
-    /// more than `count` if the maximum was lowered below what is in use.
+    /// Returns how many units have to be given back before `count` of a total can be taken: more
+    /// than `count` if the maximum was lowered below what is in use.
     pub fn missing(&self, count: u64) -> u64 {
         self.current()
             .saturating_add(count)

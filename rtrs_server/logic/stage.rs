@@ -2,9 +2,9 @@
 
 //! Whether a path may still give way, and whether the user may come to know the session by it.
 //!
-//! The owner task starts the path, and the registry makes it give way to a newcomer: whichever
-//! comes first decides. A path that is started may tell the user of its session at any time until
-//! that is over; one that gave way, or whose start failed, never does, however long it takes to go.
+//! The owner task starts a path, and the registry makes a path give way to a newcomer. The first of
+//! the two decides. The user may be told of the session while the path starts. After that, and after
+//! the path gave way, this path does not tell the user, although it exists until it is torn down.
 
 /// How far a path is. Every change is made with the same lock held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

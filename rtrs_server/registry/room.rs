@@ -190,8 +190,8 @@ impl Registry {
     }
 
     /// Chooses `missing` sessions without a path: the first to have lost its last one, of the
-    /// source that has most sessions; there may be `max` sessions. Returns all sessions, and how many
-    /// the first source that loses one could lose; nothing if there are not enough.
+    /// source that has most sessions; there may be `max` sessions. Returns all sessions, and how
+    /// many the first source that loses one could lose; nothing if there are not enough.
     fn kept_of_largest(
         &self,
         source: Source,

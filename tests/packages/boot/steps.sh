@@ -7,24 +7,14 @@
 # To be sourced, with "repo" and "release" set.
 # shellcheck disable=SC2016,SC2154
 
-# steps: the commands of README, one per line: those in blocks, without comments, and those in a
-# sentence.
+# shellcheck source=../../lib/commands.sh
+. "$repo/tests/lib/commands.sh"
+
+# steps: the commands of README, one per line.
 steps()
 {
-	sed -n '/^## Install on two hosts/,/^Without packages/p' "$repo/README.md" | awk '
-	/^    / {
-		sub(/^ +/, ""); sub(/ +# .*$/, "")
-		line = line $0
-		if (sub(/\\$/, "", line)) next
-		gsub(/ +/, " ", line); print line; line = ""
-		next
-	}
-	{
-		while (match($0, /`(systemctl|rnbd-map|apt-get|modprobe) [^`]*`/)) {
-			print substr($0, RSTART + 1, RLENGTH - 2)
-			$0 = substr($0, RSTART + RLENGTH)
-		}
-	}'
+	readme_commands "$repo/README.md" '## Install on two hosts' 'Without packages' \
+		'systemctl|rnbd-map|apt-get|modprobe'
 }
 
 # readme PATTERN: put the next command into CMD. The test expects one that matches, and uses its own

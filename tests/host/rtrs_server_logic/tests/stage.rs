@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who decides that a path gives way, and by which paths a user may come to know their session.
+//! A path either gives way or starts, and only a path that starts tells the user of its session.
 
 #![cfg(not(loom))]
 
