@@ -216,15 +216,15 @@ confused()
 
 state_since() { sed -n 's/^since: *//p' "$TWO/paths/$1/state_full" | tr -dc 0-9; }
 
-# A server lives but does not answer requests; the timeout is 1 s in place of two minutes.
-# Heartbeats must not be faster to end the path, as the server may be slow to answer them on a busy
-# machine.
+# impatient SESSION [MS]: its server lives but does not answer requests; the timeout is 1 s, or MS
+# milliseconds, in place of two minutes. Heartbeats must not be faster to end the path, as the
+# server may be slow to answer them on a busy machine.
 impatient()
 {
 	write "$1/heartbeat_interval_ms" 200
 	write "$1/heartbeat_limit" 100
 	write "$1/silent_path_ms" 60000
-	write "$1/request_timeout_ms" $((1000 * RTRS_TIME_SCALE))
+	write "$1/request_timeout_ms" $((${2:-1000} * RTRS_TIME_SCALE))
 }
 
 patient()
@@ -235,13 +235,13 @@ patient()
 	write "$1/heartbeat_interval_ms" 5000
 }
 
-# unanswered CASE: requests over the only path get no answer.
+# unanswered CASE [MS]: requests over the only path get no answer; MS is as for impatient().
 unanswered()
 {
 	rogue_start evil 10.9.0.1 --case "$1"
 	rt open name=two "path=ip:10.9.0.3@$EVIL" port="$PEER_PORT" delay=1
 	[ "$(cat "$TWO/request_timeout_ms")" = 120000 ]
-	impatient "$TWO"
+	impatient "$TWO" "${2:-1000}"
 	mark "$1"
 	rt_start io name=two dir=write len=4096 count=64 depth=8 expect=any timeout=300
 }
@@ -286,8 +286,9 @@ all_but_one() { [ "$(awk '{ print $5 }' "$TWO/paths/ip:10.9.0.3@$EVIL/stats/rdma
 # One request is lost among others that are answered.
 loses_one()
 {
-	unanswered loses-one
-	wait_for $((10 * RTRS_TIME_SCALE)) said loses-one "two .* 1 requests wait for an answer, the oldest for"
+	# Long enough for other requests to be sent after the report.
+	unanswered loses-one 5000
+	wait_for $((20 * RTRS_TIME_SCALE)) said loses-one "two .* 1 requests wait for an answer, the oldest for"
 	all_but_one
 	rt io name=two tag=more dir=write len=4096 count=512 depth=4
 	all_but_one
