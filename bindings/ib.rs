@@ -114,6 +114,7 @@ pub use self::{
     reply::{
         Answer,
         Give,
+        Invalidation,
         Keys,
         NotPosted,
         Reply,

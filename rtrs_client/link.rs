@@ -42,6 +42,7 @@ use rtrs_bindings::{
 };
 use rtrs_core::{
     proto::{
+        Capabilities,
         ChunkImm,
         Geometry,
         Liveness,
@@ -129,8 +130,8 @@ pub(crate) struct LinkCore {
     cons: Cons,
     accepted: SetOnce<Accepted>,
     new_rkey: Atomic<bool>,
-    /// The server was told that it need not send unchanged keys.
-    keeps_keys: bool,
+    /// What the server was told that this side can do.
+    capabilities: Capabilities,
     ready: SetOnce<Ready>,
     /// Pieces of data that are sent from where they are, without registration.
     direct_segments: Atomic<u32>,
@@ -179,7 +180,7 @@ impl LinkCore {
                 cons,
                 accepted: SetOnce::new(),
                 new_rkey: Atomic::new(false),
-                keeps_keys: params::keep_keys(),
+                capabilities: params::capabilities(),
                 ready: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),

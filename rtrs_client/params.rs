@@ -7,6 +7,7 @@ use core::ops::RangeInclusive;
 use rtrs_bindings::param::module_params;
 use rtrs_core::proto::{
     heartbeat,
+    Capabilities,
     PathWait, //
 };
 
@@ -75,6 +76,9 @@ module_params! {
     /// Servers need not send keys that have not changed.
     static KEEP_KEYS: bool = "keep_keys", true,
         "tell servers of new links that an answer without a key leaves it as it was (default: Y)";
+    /// Servers may answer a read by the message that invalidates its key.
+    static INVAL_ANSWERS: bool = "inval_answers", true,
+        "tell servers of new links that the message that invalidates the key of a read may be the answer (default: Y)";
     /// Acknowledged writes survive a power loss of the server.
     static WRITE_CACHE_SURVIVES: bool = "write_cache_survives", false,
         "what servers have in volatile write caches survives their restart: go on with such devices as well (default: N)";
@@ -187,9 +191,13 @@ pub(crate) fn max_queue_depth() -> u32 {
     MAX_QUEUE_DEPTH.get().unsigned_abs()
 }
 
-/// Whether servers of new links need not send keys that have not changed.
-pub(crate) fn keep_keys() -> bool {
-    KEEP_KEYS.get()
+/// What servers of new links may do: not send keys that have not changed; answer a read by the
+/// message that invalidates its key.
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities {
+        keeps_keys: KEEP_KEYS.get(),
+        inval_answers: INVAL_ANSWERS.get(),
+    }
 }
 
 /// Whether devices keep the contents of a volatile write cache over a restart of their server.

@@ -25,6 +25,7 @@ pub mod request;
 pub use self::{
     conn::{
         reject_errno,
+        Capabilities,
         ConnAccept,
         ConnReject,
         ConnReq,

@@ -87,6 +87,7 @@ use rtrs_core::{
             Heartbeat,
             Liveness, //
         },
+        Capabilities,
         ConnReq,
         Geometry,
         PathWait,
@@ -172,8 +173,8 @@ pub(crate) struct Path {
     pub(crate) incarnation: Incarnation,
     pub(crate) recon_cnt: u16,
     cid_num: u16,
-    /// The client keeps a key if an answer carries none.
-    pub(crate) keeps_keys: bool,
+    /// What its client can do.
+    pub(crate) client: Capabilities,
     /// How long requests wait at the client.
     path_wait: PathWait,
     /// The client is the source.
@@ -300,7 +301,7 @@ impl Path {
                 incarnation: session.next_incarnation(),
                 recon_cnt: req.recon_cnt,
                 cid_num: req.cid_num,
-                keeps_keys: req.keeps_keys,
+                client: req.capabilities,
                 path_wait: req.path_wait,
                 addrs: *addrs,
                 source: config::source_of(addrs.src),

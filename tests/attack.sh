@@ -35,7 +35,7 @@ TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 
 # Cases that the server does not count: they break no rule, or are refused like any connect request
 # may be, or the device refuses them and tells the server only that the connection failed.
-RULES='honest|same-|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
+RULES='honest|same-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
 REFUSED='unknown-session|cid-taken|cons-change|name-'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly'
 UNCOUNTED="^($RULES|$REFUSED|$DEVICE)"

@@ -58,11 +58,26 @@ evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
 # Bytes of data of a request: more than are copied.
 LEN=5000
 
+# An answer that is an invalidation always says success: these reads find other data than there
+# should be. All of them end nevertheless.
+reads_by_inval()
+{
+	io m dir=read len="$LEN" count=96 depth=12 expect=any timeout=120 ||
+		{ [ "$(field m completed)" = 96 ] && [ "$(field m unexpected)" = 0 ]; }
+}
+
+# by_inval: the rogue has answered some.
+by_inval() { [ "$(field m corrupt)" -gt 0 ]; }
+
 # all_io CASE
 all_io()
 {
 	local writes=0
 
+	[[ $1 != inval-answer* ]] || {
+		reads_by_inval
+		return
+	}
 	# The answer may name a request in flight: the client cannot tell.
 	[ "$1" != unasked-answer ] || writes=any
 	io m dir=write len="$LEN" count=96 depth=12 expect=$writes timeout=120 &&
@@ -561,6 +576,14 @@ check "the key of another chunk" turns other-chunk "key of another chunk"
 check "a key that is wrong" turns wrong-key "error completion|send"
 check "an invalidation that never was" stays inval-claimed
 check "another key invalidated" turns inval-other "error completion|disconnected|receive"
+check "reads answered by the invalidation of their key" stays inval-answer
+check "there were such answers" by_inval
+check "so, and again" turns inval-answer-twice "second answer|not in flight"
+check "so, of another key" turns inval-answer-key "error completion|disconnected|receive"
+check "so, on another connection" turns inval-answer-other-con "answer on another connection|not in flight"
+check "so, of a request there cannot be" turns inval-answer-far-id "no such chunk"
+check "so, with half a key" turns inval-answer-half "length of an answer"
+check "so, by another type of message" turns inval-answer-type "unexpected message type"
 check "more read back than asked for" turns data-more "error completion|disconnected|receive"
 check "read back to before the buffer" turns data-before "error completion|disconnected|receive"
 check "read back with a wrong key" turns data-key "error completion|disconnected|receive"
@@ -595,5 +618,14 @@ check "there were many of them" [ "$(fuzz_paths)" -ge $((FUZZ_SECS / 4)) ]
 check "all sessions recover once it serves" fuzz_recovers
 check "they close" fuzz_close
 check "the first session closes" close_all
+check "modules unload" unload_rtrs
+
+PARAMS+=(inval_answers=N)
+client_params "${PARAMS[@]}"
+must "modules load again" load_test
+must "a server serves" rogue_start good 10.9.0.2 --case serve
+must "all IO goes over one path" all_good
+check "answered by an invalidation, which this client has not offered" turns inval-answer "message out of place"
+check "the session closes" close_all
 check "modules unload" unload_rtrs
 finish

@@ -46,7 +46,10 @@ use crate::{
     raw, //
 };
 
-pub use self::keys::Keys;
+pub use self::keys::{
+    Invalidation,
+    Keys, //
+};
 
 /// Number of bytes that an answer can carry besides its immediate value.
 pub const REPLY_BODY: usize = 8;

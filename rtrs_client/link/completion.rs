@@ -117,12 +117,13 @@ impl Handler for LinkCore {
         let Some(imm) = wc.written() else {
             return match wc.only_invalidates() {
                 // It comes before its answer; the queue pair has noted it.
-                true => self.post_again(qp, token),
+                true if wc.byte_len() == 0 => self.post_again(qp, token),
+                true => self.received_inval(ep, qp, token, wc),
                 false => self.received_more(ep, qp, token, wc),
             };
         };
         // The chunk's new key may have to come with the answer.
-        if self.keeps_keys || !self.new_rkey.load(Relaxed) {
+        if self.capabilities.keeps_keys || !self.new_rkey.load(Relaxed) {
             // The usual case: an answer that completes its request. The receive buffer was not
             // used.
             if let Some(msg_id) = success_of(imm) {
@@ -134,9 +135,11 @@ impl Handler for LinkCore {
                     Arrived::Noted => return self.post_again(qp, token),
                     Arrived::Else => {}
                 }
-            } else if let Some((ready, landing)) = self.returned(ep, con, imm) {
-                self.post_again(qp, token);
-                return self.over(ready, con, landing);
+            } else if let Some(msg_id) = returned_of(imm) {
+                if let Some((ready, landing)) = self.returned(ep, con, msg_id) {
+                    self.post_again(qp, token);
+                    return self.over(ready, con, landing);
+                }
             }
         }
         self.received_else(ep, qp, token, wc);
@@ -224,16 +227,15 @@ impl LinkCore {
         self.fail("invalidating a key", Error::from(e).to_errno());
     }
 
-    /// Handles an answer with the value `imm` that says success, and that the key was invalidated.
+    /// Handles an answer to request `msg_id` that says success, and that the key was invalidated.
     /// Returns the landing of the request, if nothing else is outstanding.
     #[inline(always)]
     fn returned<'a>(
         &'a self,
         ep: &Endpoint<Self>,
         con: u16,
-        imm: u32,
+        msg_id: u32,
     ) -> Option<(&'a Ready, Landing<'a, Self>)> {
-        let msg_id = returned_of(imm)?;
         let ready = self.ready.as_ref()?;
         let landing = ready.flights.get(msg_id as usize)?.returned(ep, con)?;
         trace::response(self, con, msg_id, 0, true);
@@ -259,13 +261,13 @@ impl LinkCore {
             return Arrived::Else;
         };
         // A fault is found once more, and reported.
-        if self.new_key(con, token, msg_id, wc).is_err() {
+        if self.new_key(con, token, Some(msg_id), wc).is_err() {
             return Arrived::Else;
         }
         if plain.is_some() {
             return self.succeeded(ep, qp, con, msg_id);
         }
-        match self.returned(ep, con, imm) {
+        match self.returned(ep, con, msg_id) {
             Some((ready, landing)) => Arrived::Over(ready, landing),
             None => Arrived::Else,
         }
@@ -283,6 +285,28 @@ impl LinkCore {
             Arrived::Noted => self.post_again(qp, token),
             Arrived::Else => self.received_else(ep, qp, token, wc),
         }
+    }
+
+    /// Handles a message that invalidates a key and has data: it may be the answer to a request.
+    #[inline(never)]
+    fn received_inval(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+        let con = ep.index();
+        if self.takes_inval_answers() {
+            // A fault is found once more, and reported. The queue pair has noted the key.
+            if let Ok(msg_id) = self.new_key(con, token, None, wc) {
+                if let Some((ready, landing)) = self.returned(ep, con, msg_id) {
+                    self.post_again(qp, token);
+                    return self.over(ready, con, landing);
+                }
+            }
+        }
+        self.received_else(ep, qp, token, wc);
+    }
+
+    /// Whether a message that invalidates a key may be an answer.
+    #[inline(always)]
+    fn takes_inval_answers(&self) -> bool {
+        self.capabilities.inval_answers && self.new_rkey.load(Relaxed)
     }
 
     /// Handles a receive on the service connection.
@@ -354,7 +378,7 @@ impl LinkCore {
                         msg_id,
                         errno,
                         inval,
-                    } if self.keeps_keys || !self.new_rkey.load(Relaxed) => {
+                    } if self.capabilities.keeps_keys || !self.new_rkey.load(Relaxed) => {
                         self.answered(ep, msg_id, errno.to_kernel(), inval)?;
                     }
                     _ => return Err(Violation("immediate out of place")),
@@ -369,19 +393,34 @@ impl LinkCore {
                 else {
                     return Err(Violation("immediate out of place"));
                 };
-                self.new_key(con, token, msg_id, wc)?;
+                self.new_key(con, token, Some(msg_id), wc)?;
                 self.answered(ep, msg_id, errno.to_kernel(), inval)?;
             }
-            // Comes before its answer; the queue pair has noted it.
-            (WcOpcode::Recv, None) if wc.invalidated_rkey().is_some() => {}
+            (WcOpcode::Recv, None) if wc.only_invalidates() => {
+                // Without data it comes before its answer. The queue pair has noted the key.
+                if wc.byte_len() != 0 {
+                    if !self.takes_inval_answers() {
+                        return Err(Violation("message out of place"));
+                    }
+                    let msg_id = self.new_key(con, token, None, wc)?;
+                    self.answered(ep, msg_id, 0, true)?;
+                }
+            }
             _ => return Err(Violation("message out of place")),
         }
         Ok(true)
     }
 
-    /// Takes the chunk's new key from an answer.
+    /// Takes the chunk's new key from an answer to request `msg_id`, or to the one that it names
+    /// itself. Returns the number of the request.
     #[inline(always)]
-    fn new_key(&self, con: u16, token: u32, msg_id: u32, wc: &Success) -> Result<(), Violation> {
+    fn new_key(
+        &self,
+        con: u16,
+        token: u32,
+        msg_id: Option<u32>,
+        wc: &Success,
+    ) -> Result<u32, Violation> {
         let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
         if wc.byte_len() != RECV_SIZE {
             return Err(Violation("length of an answer"));
@@ -394,7 +433,7 @@ impl LinkCore {
             .read(token as usize * RECV_SIZE, &mut buf)
             .map_err(|_| Violation("receive"))?;
         let rsp = RkeyRsp::parse(&buf).map_err(|e| Violation(e.as_str()))?;
-        if u32::from(rsp.buf_id) != msg_id {
+        if msg_id.is_some_and(|msg_id| u32::from(rsp.buf_id) != msg_id) {
             return Err(Violation("key of another chunk"));
         }
         let flight = ready
@@ -403,7 +442,7 @@ impl LinkCore {
             .ok_or(Violation("no such chunk"))?;
         // Stored before the request is completed and its permit is used again.
         flight.cargo().chunk.rkey.store(rsp.rkey, Relaxed);
-        Ok(())
+        Ok(rsp.buf_id.into())
     }
 
     /// Handles the answer to request `msg_id`.

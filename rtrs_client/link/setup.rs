@@ -410,7 +410,7 @@ impl LinkCore {
             path_uuid: *path.uuid.as_bytes(),
             session_uuid: *path.session.uuid.as_bytes(),
             first_conn: creation == Creation::Ask,
-            keeps_keys: self.keeps_keys,
+            capabilities: self.capabilities,
             path_wait: path.session.fail_after().to_path_wait(),
         };
         ep.connect(ConnParam {

@@ -31,10 +31,36 @@ fn check_head(theirs: [u8; 4]) -> Result<(), ProtoError> {
     Ok(())
 }
 
-/// Bit of the capabilities byte of a connection request: the client takes an answer without a key
-/// to mean that the chunk's key is unchanged. Not known to mainline, which neither sets nor reads
-/// it.
-const CAP_KEEPS_KEYS: u8 = 1 << 0;
+/// What a client can do beyond mainline's, which neither sets nor reads these bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// An answer need not carry a key: without one the chunk's key is unchanged. Mainline's client
+    /// would lose a receive.
+    pub keeps_keys: bool,
+    /// The message that invalidates the key of a read may be the answer: it brings the chunk's key,
+    /// and says success. Mainline's client would wait for another message.
+    pub inval_answers: bool,
+}
+
+impl Capabilities {
+    const KEEPS_KEYS: u8 = 1 << 0;
+    const INVAL_ANSWERS: u8 = 1 << 1;
+
+    /// Converts from the byte of the message. Other bits are ignored.
+    fn from_byte([bits]: [u8; 1]) -> Self {
+        Self {
+            keeps_keys: bits & Self::KEEPS_KEYS != 0,
+            inval_answers: bits & Self::INVAL_ANSWERS != 0,
+        }
+    }
+
+    /// The byte of the message.
+    fn to_byte(self) -> [u8; 1] {
+        let bit = |set, bit| if set { bit } else { 0 };
+
+        [bit(self.keeps_keys, Self::KEEPS_KEYS) | bit(self.inval_answers, Self::INVAL_ANSWERS)]
+    }
+}
 
 /// How long requests of a session wait at the client while the session has no path.
 ///
@@ -91,9 +117,8 @@ pub struct ConnReq {
     pub session_uuid: [u8; 16],
     /// The server may create the session if it does not know it.
     pub first_conn: bool,
-    /// An answer need not carry a key: without one the chunk's key is unchanged. Never set by
-    /// mainline, which would lose a receive.
-    pub keeps_keys: bool,
+    /// None for mainline.
+    pub capabilities: Capabilities,
     /// Only sent by connection 0; [`PathWait::Unsaid`] on the others, which use the field
     /// otherwise.
     pub path_wait: PathWait,
@@ -140,7 +165,7 @@ impl ConnReq {
             path_uuid: req::PATH_UUID.get(msg),
             session_uuid: req::SESSION_UUID.get(msg),
             first_conn: u8::from_le_bytes(req::FIRST_CONN.get(msg)) & 1 != 0,
-            keeps_keys: u8::from_le_bytes(req::CAPABILITIES.get(msg)) & CAP_KEEPS_KEYS != 0,
+            capabilities: Capabilities::from_byte(req::CAPABILITIES.get(msg)),
             path_wait,
         };
         this.check()?;
@@ -159,8 +184,7 @@ impl ConnReq {
         req::PATH_UUID.set(&mut msg, self.path_uuid);
         req::SESSION_UUID.set(&mut msg, self.session_uuid);
         req::FIRST_CONN.set(&mut msg, [u8::from(self.first_conn)]);
-        let capabilities = if self.keeps_keys { CAP_KEEPS_KEYS } else { 0 };
-        req::CAPABILITIES.set(&mut msg, [capabilities]);
+        req::CAPABILITIES.set(&mut msg, self.capabilities.to_byte());
         if self.cid == 0 {
             req::PATH_WAIT.set(&mut msg, self.path_wait.to_secs().to_le_bytes());
         }

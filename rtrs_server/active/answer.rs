@@ -93,7 +93,7 @@ impl Active {
         op: KBox<Op>,
         errno: i32,
     ) {
-        match chunk.answer(qp, op, errno, path.keeps_keys, Attempt::First) {
+        match chunk.answer(qp, op, errno, path.client.keeps_keys, Attempt::First) {
             Ok(end) => path.session.after_end(chunk.buf_id(), end),
             Err(e) => self.not_answered(path, chunk, e, errno),
         }
@@ -224,7 +224,7 @@ impl Active {
             },
             Deferred::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
-                match chunk.answer(qp, op, errno, path.keeps_keys, Attempt::Again) {
+                match chunk.answer(qp, op, errno, path.client.keeps_keys, Attempt::Again) {
                     Ok(end) => path.session.after_end(buf_id, end),
                     Err(NotPosted::Kept(PostError::Full, answered)) => return Some(answered.op),
                     Err(e) => lost(path, buf_id, e),

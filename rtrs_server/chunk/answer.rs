@@ -7,7 +7,9 @@ use kernel::prelude::*;
 use rtrs_bindings::ib::{
     Answer,
     Give,
+    Invalidation,
     Keys,
+    Mr,
     NotPosted,
     PostError,
     QueuePair,
@@ -22,6 +24,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    op::AnswerKind,
     Chunk,
     Home,
     Op, //
@@ -145,17 +148,41 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let kind = op.request().kind();
-        let (len, addr, rkey) = op.request().wanted();
-        let to = Remote { addr, rkey };
         let Some(mr) = &self.mr else {
+            let (len, addr, rkey) = op.request().wanted();
             let answered = Answered {
                 chunk: self,
                 op,
                 registered: false,
             };
+            let to = Remote { addr, rkey };
             return self.reply.post_invalidating(qp, len, to, answered, failed);
         };
+        // Each kind has code of its own, in which nothing is asked about the others.
+        match op.answer_kind() {
+            AnswerKind::Inval => {
+                self.answer_registering(qp, mr, true, Invalidation::Answer, op, failed)
+            }
+            AnswerKind::Write => {
+                self.answer_registering(qp, mr, false, Invalidation::None, op, failed)
+            }
+            _ => self.answer_registering(qp, mr, true, Invalidation::Ahead, op, failed),
+        }
+    }
+
+    /// Posts an answer that registers the chunk's key, `mr`.
+    #[inline(always)]
+    fn answer_registering<'a>(
+        &'a self,
+        qp: &QueuePair,
+        mr: &Mr,
+        has_data: bool,
+        invalidation: Invalidation,
+        op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let (len, addr, rkey) = op.request().wanted();
+        let to = Remote { addr, rkey };
         let answered = Answered {
             chunk: self,
             op,
@@ -169,8 +196,8 @@ impl<H: Home> Chunk<H> {
         let keys = Keys {
             register: mr,
             body: RkeyRsp { buf_id, rkey }.to_bytes(),
-            has_data: kind.has_data_back(),
-            invalidate: kind.wants_inval(),
+            has_data,
+            invalidation,
         };
 
         self.reply

@@ -5,6 +5,7 @@
 use kernel::sync::atomic::Relaxed;
 
 use rtrs_core::proto::{
+    Capabilities,
     Geometry,
     Kind,
     ProtoError,
@@ -13,8 +14,8 @@ use rtrs_core::proto::{
 
 use super::{
     op::{
+        AnswerKind,
         Marks,
-        Plain,
         Stage,
         USR_ROOM, //
     },
@@ -87,9 +88,9 @@ const _: () = assert!(
 
 impl Usual {
     /// For a path of these limits. With `copy_max`, data up to that many bytes are in private pages
-    /// (0 for none); without it, all data are in chunks. A client that `keeps_keys` is not told a
-    /// key that does not change.
-    pub(crate) fn new(geometry: &Geometry, copy_max: Option<u32>, keeps_keys: bool) -> Self {
+    /// (0 for none); without it, all data are in chunks. The `client` is not told a key that does
+    /// not change if it keeps keys.
+    pub(crate) fn new(geometry: &Geometry, copy_max: Option<u32>, client: Capabilities) -> Self {
         // CAST: The value is 320.
         let off = match Request::fits_usual(geometry, USR_ROOM as u32) {
             // CAST: The value is 24. The smallest chunk is larger.
@@ -107,12 +108,12 @@ impl Usual {
                     (Some(_), Kind::Write) => Stage::Empty,
                     (Some(_), _) => Stage::Private,
                 },
-                plain: match kind {
-                    Kind::ReadInval if copy_max.is_none() => Plain::Keys,
-                    Kind::ReadInval => Plain::Not,
-                    _ if copy_max.is_some() && !keeps_keys => Plain::Not,
-                    kind if kind.has_data_back() => Plain::Data,
-                    _ => Plain::Empty,
+                answer: match kind {
+                    Kind::ReadInval if copy_max.is_none() => AnswerKind::Read,
+                    Kind::ReadInval => AnswerKind::Other,
+                    _ if copy_max.is_some() && !client.keeps_keys => AnswerKind::Other,
+                    kind if kind.has_data_back() => AnswerKind::Data,
+                    _ => AnswerKind::Empty,
                 },
             },
             // CAST: A small number.
@@ -121,7 +122,13 @@ impl Usual {
         let said_keyed = |kind: Kind| Said {
             marks: Marks {
                 stage: Stage::Chunk,
-                plain: Plain::Keys,
+                answer: match kind {
+                    Kind::Write => AnswerKind::Write,
+                    Kind::ReadInval if client.inval_answers => AnswerKind::Inval,
+                    Kind::ReadInval => AnswerKind::Read,
+                    // There are no data, or a client that wants its key kept has so many of them.
+                    Kind::Read | Kind::ReadNothing => AnswerKind::Other,
+                },
                 ..said(kind).marks
             },
             ..said(kind)

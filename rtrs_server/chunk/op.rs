@@ -82,19 +82,22 @@ impl Stage {
     }
 }
 
-/// Whether the answer, if there is no error, is [plain](super::Chunk::answer_plain).
+/// The answer to a request, if there is no error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Plain {
-    /// It is, and has no data.
+pub(super) enum AnswerKind {
+    /// [Plain](super::Chunk::answer_plain), without data.
     Empty = 0,
-    /// It is, and has the data of a read.
+    /// Plain, with the data of a read.
     Data = 1,
-    /// It is not, see [`Keys`](Self::Keys).
-    Not = 2,
-    /// It is not, but [changes keys](super::Chunk::answer_keys): the chunk's key if it has one, and
-    /// that of the destination if the client wants that.
-    Keys = 3,
+    /// None of the others.
+    Other = 2,
+    /// It [changes keys](super::Chunk::answer_keys): the chunk's, after a write.
+    Write = 3,
+    /// It changes keys: that of the destination of a read, and the chunk's if it has one.
+    Read = 4,
+    /// The same, and the message that invalidates the key of the destination is the answer.
+    Inval = 5,
 }
 
 /// Properties of a request that are set with one store.
@@ -105,7 +108,7 @@ pub(super) struct Marks {
     /// The session's state of this chunk says that this operation runs; it has to be given back.
     pub(super) busy: bool,
     pub(super) stage: Stage,
-    pub(super) plain: Plain,
+    pub(super) answer: AnswerKind,
 }
 
 impl Marks {
@@ -114,7 +117,7 @@ impl Marks {
         dir: DataDir::Read,
         busy: false,
         stage: Stage::Unread,
-        plain: Plain::Not,
+        answer: AnswerKind::Other,
     };
 }
 
@@ -242,17 +245,29 @@ impl<H: Home> Op<H> {
     /// is no error; `None` if it is not plain.
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<bool> {
-        match self.marks.plain {
-            Plain::Not | Plain::Keys => None,
+        match self.marks.answer {
             // CAST: The discriminant, which is 0 or 1: no branch.
-            plain => Some(plain as u8 & 1 != 0),
+            plain @ (AnswerKind::Empty | AnswerKind::Data) => Some(plain as u8 & 1 != 0),
+            _ => None,
         }
     }
 
     /// Whether the answer [changes keys](super::Chunk::answer_keys) if there is no error.
     #[inline(always)]
     pub(crate) fn changes_keys(&self) -> bool {
-        self.marks.plain == Plain::Keys
+        use AnswerKind::{
+            Inval,
+            Read,
+            Write, //
+        };
+
+        matches!(self.marks.answer, Write | Read | Inval)
+    }
+
+    /// The kind of its answer, if there is no error.
+    #[inline(always)]
+    pub(super) fn answer_kind(&self) -> AnswerKind {
+        self.marks.answer
     }
 
     /// A request arrived for the chunk.

@@ -258,7 +258,7 @@ impl Path {
         // CAST: `usize` has at most 64 bits.
         self.memory.store(bytes as u64, Relaxed);
         let copied = always_invalidate.then_some(copy_max);
-        let usual = Usual::new(self.geometry(), copied, self.keeps_keys);
+        let usual = Usual::new(self.geometry(), copied, self.client);
         Active::new(
             self.geometry(),
             eps,

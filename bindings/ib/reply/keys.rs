@@ -36,22 +36,34 @@ use crate::{
     raw,
 };
 
+/// How an answer invalidates the peer's key of the place of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// The key stays valid.
+    None,
+    /// By a message without data, which comes before the answer.
+    Ahead,
+    /// The answer is the message that invalidates the key. It has no immediate value.
+    Answer,
+}
+
 /// The keys that an answer changes, and what goes with it.
 pub struct Keys<'a> {
     /// Registered with its current key.
     pub register: &'a Mr,
-    /// Bytes that are sent with the immediate value.
+    /// Bytes that are sent with the answer.
     pub body: [u8; REPLY_BODY],
     /// There are data, from the first pages.
     pub has_data: bool,
-    /// The key of the place of the data is invalidated.
-    pub invalidate: bool,
+    /// What is done with the key of the place of the data.
+    pub invalidation: Invalidation,
 }
 
 impl Reply {
     /// Posts an answer on `qp` as [`post`](Self::post) does: data of `len` bytes to `to`, if there
     /// are any; the registration; the invalidation, if it is wanted; and the immediate value for
-    /// that, with the bytes. [Gives](Give) `what` away.
+    /// that, with the bytes, unless the [invalidation is the answer](Invalidation::Answer).
+    /// [Gives](Give) `what` away.
     ///
     /// If it cannot be posted, `failed` gets the error that [`post`](Self::post) would return, and
     /// the result is `None`.
@@ -77,17 +89,17 @@ impl Reply {
         let cqe = qp.silent();
         let mut body = self.write_body(at, keys.body);
         let [imm, inval_imm] = self.imms;
-        let mut end = request(
-            cqe,
-            null_mut(),
-            raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM,
-            if keys.invalidate { inval_imm } else { imm },
-            Some(&raw mut body),
-        );
+        let (opcode, ex) = match keys.invalidation {
+            Invalidation::None => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, imm),
+            Invalidation::Ahead => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, inval_imm),
+            Invalidation::Answer => (raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, to.rkey),
+        };
+        let mut end = request(cqe, null_mut(), opcode, ex, Some(&raw mut body));
         let last = &raw mut end;
         let mut next = last;
+        let is_ahead = keys.invalidation == Invalidation::Ahead;
         let mut inval = MaybeUninit::uninit();
-        if keys.invalidate {
+        if is_ahead {
             let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
             next = inval.write(request(cqe, next, opcode, to.rkey, None));
         }
@@ -110,7 +122,7 @@ impl Reply {
             });
             first = &raw mut write.wr;
         }
-        let n = 2 + u32::from(keys.invalidate) + u32::from(keys.has_data);
+        let n = 2 + u32::from(is_ahead) + u32::from(keys.has_data);
         // SAFETY: There are `n` work requests: the two that are always there, and those counted.
         // They are initialised and linked, `next` of the last one is null, and they stay until this
         // returns, as do the elements. Pages and region are of the domain, see above, which keeps

@@ -15,7 +15,7 @@ use rand::{rngs::StdRng, Rng, RngCore, SeedableRng};
 
 use crate::{
     client::{Con, Identity, Outcome, Session},
-    proto::{errno::ECONNRESET, Imm, PathWait, CM_REJ_CONSUMER_DEFINED},
+    proto::{errno::ECONNRESET, Capabilities, Imm, PathWait, CM_REJ_CONSUMER_DEFINED},
     report::Report,
     verbs::{Remote, Send},
 };
@@ -119,7 +119,7 @@ impl Attack<'_> {
             attempt: 1,
             first: true,
             cons: CONS,
-            keeps_keys: false,
+            capabilities: Capabilities::default(),
             path_wait: PathWait::Unsaid,
             from: self.job.from,
         };

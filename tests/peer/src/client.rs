@@ -13,8 +13,8 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use crate::{
     proto::{
-        reject_errno, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, PathWait, ProtoError,
-        ReadDest, ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
+        reject_errno, Capabilities, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, PathWait,
+        ProtoError, ReadDest, ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
     },
     verbs::{Channel, Completion, Domain, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
@@ -204,8 +204,8 @@ pub struct Identity {
     pub first: bool,
     /// Number of connections.
     pub cons: u16,
-    /// Whether answers may leave the key out.
-    pub keeps_keys: bool,
+    /// What the client says that it can do.
+    pub capabilities: Capabilities,
     /// How long the client claims to wait for a path.
     pub path_wait: PathWait,
     /// Source address, if it matters.
@@ -222,7 +222,7 @@ impl Identity {
             path_uuid: self.path,
             session_uuid: self.session,
             first_conn: self.first,
-            keeps_keys: self.keeps_keys,
+            capabilities: self.capabilities,
             path_wait: self.path_wait,
         }
         .to_bytes()
@@ -259,6 +259,8 @@ pub struct Session {
     pub new_rkey: bool,
     /// Whether answers may leave the key out.
     pub keeps_keys: bool,
+    /// Whether reads ask for the invalidation of their key.
+    pub need_inval: bool,
     /// Addresses and keys of the chunks.
     pub chunks: Vec<RemoteBuf>,
     /// Time to wait for the server.
@@ -309,7 +311,8 @@ impl Session {
         Ok(Self {
             geometry: Geometry::from_accept(&accept).map_err(proto)?,
             new_rkey: accept.new_rkey,
-            keeps_keys: who.keeps_keys,
+            keeps_keys: who.capabilities.keeps_keys,
+            need_inval: false,
             chunks: Vec::new(),
             patience,
             failed: Vec::new(),
@@ -482,7 +485,7 @@ impl Session {
         let size = usr.len();
         let dest = ReadDest {
             desc: self.read_desc(len as u32)?,
-            need_inval: false,
+            need_inval: self.need_inval,
         };
         let msg = [usr, &ReadMsg::with_data(size as u16, &dest)].concat();
         let imm = self.imm(u32::from(named), (len + size) as u32);

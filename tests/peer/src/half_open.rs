@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::{
     client::Identity,
-    proto::{reject_errno, PathWait, CM_REJ_CONSUMER_DEFINED},
+    proto::{reject_errno, Capabilities, PathWait, CM_REJ_CONSUMER_DEFINED},
     verbs::{Channel, Domain, Event, EventKind, Id, QueueSize},
 };
 
@@ -191,7 +191,7 @@ fn work(job: &Job, first: u64, tally: &mut Tally) -> Result<Vec<Link>> {
             attempt: 1,
             first: true,
             cons: job.cons,
-            keeps_keys: false,
+            capabilities: Capabilities::default(),
             path_wait: PathWait::Unsaid,
             from: None,
         };

@@ -4,6 +4,7 @@
 //! it, and to do its IO over another path.
 
 mod answer;
+mod named;
 mod plan;
 
 use std::{
@@ -20,7 +21,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use answer::{read_desc, Request};
-pub use plan::NAMED;
+pub use named::NAMED;
 use plan::{InfoHow, Memory, Plan, Say};
 
 use crate::{

@@ -18,7 +18,7 @@ fn conn_req() -> ConnReq {
         path_uuid: core::array::from_fn(|i| 0x10 + i as u8),
         session_uuid: core::array::from_fn(|i| 0x20 + i as u8),
         first_conn: true,
-        keeps_keys: false,
+        capabilities: Capabilities::default(),
         path_wait: PathWait::Unsaid,
     }
 }
@@ -68,17 +68,21 @@ fn conn_req_bytes() {
         "padding is accepted"
     );
 
-    let able = ConnReq {
-        keeps_keys: true,
-        ..conn_req()
-    };
-    let mut buf = able.to_bytes();
-    want[45] = 1;
-    assert_eq!(buf, want);
-    assert_eq!(ConnReq::parse(&buf), Ok(able));
-    // Capabilities that are not defined yet.
-    buf[45] = 0xfe;
-    assert_eq!(ConnReq::parse(&buf), Ok(conn_req()));
+    for (byte, keeps_keys, inval_answers) in [(1, true, false), (2, false, true), (3, true, true)] {
+        let able = ConnReq {
+            capabilities: Capabilities {
+                keeps_keys,
+                inval_answers,
+            },
+            ..conn_req()
+        };
+        let mut buf = able.to_bytes();
+        want[45] = byte;
+        assert_eq!(buf, want);
+        // Capabilities that are not defined yet.
+        buf[45] |= 0xfc;
+        assert_eq!(ConnReq::parse(&buf), Ok(able));
+    }
 }
 
 #[test]

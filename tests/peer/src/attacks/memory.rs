@@ -20,6 +20,9 @@ use crate::{
 /// The server's parameter `copy_max`.
 const COPY_MAX: usize = 4096;
 
+/// Long enough for a message to be refused by a device.
+const LONG: Duration = Duration::from_secs(3);
+
 pub(super) const CASES: &[Case] = &[
     case("write-behind", "writes behind a chunk", |a| {
         a.write_to(|s| {
@@ -100,9 +103,47 @@ pub(super) const CASES: &[Case] = &[
         "is told places from which it cannot know others",
         places,
     ),
+    case(
+        "inval-answer",
+        "would take an invalidation for the answer, and wants none",
+        |a| {
+            let mut who = a.identity();
+            who.capabilities.inval_answers = true;
+            let mut s = a.start_as(&who)?;
+            let chunk = s.chunk(9)?;
+            s.send_info_request(1, 9, 2 * COPY_MAX)?;
+            let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+            let told = s.chunk(9)?.rkey != chunk.rkey;
+            if answer.errno != 0 || told != s.new_rkey {
+                bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
+            }
+            a.alive(&mut s)
+        },
+    ),
+    case(
+        "inval-answer-key",
+        "would, and wants a key invalidated that cannot be",
+        |a| {
+            let mut who = a.identity();
+            who.capabilities.inval_answers = true;
+            let mut s = a.start_as(&who)?;
+            // Its own device refuses: the memory is not of the kind whose keys a peer can invalidate.
+            s.need_inval = true;
+            s.send_info_request(1, 9, 2 * COPY_MAX)?;
+            if let Some(answer) = s.answer(1, LONG)? {
+                bail!("{answer:?}");
+            }
+            if s.failed.is_empty() {
+                bail!("the device took an invalidation");
+            }
+            a.report.got(s.failed.join(", "));
+            s.disconnect();
+            Ok(())
+        },
+    ),
     case("same-no-key", "needs no key that has not changed", |a| {
         let mut who = a.identity();
-        who.keeps_keys = true;
+        who.capabilities.keeps_keys = true;
         let mut s = a.start_as(&who)?;
         let chunk = s.chunk(9)?;
         for cid in [1, 2, 1] {

@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::{
-    plan::{Answer, DataTo, InvalKey, Say},
+    plan::{Answer, DataTo, Say},
     Rogue, READ_ERRNO, TX_SIZE,
 };
 use crate::{
@@ -71,12 +71,7 @@ impl Rogue<'_> {
             Say::Msg(con, len) => self.post(uuid, cid + con, Send::Msg, &vec![0; *len]),
             Say::Inval(con, key) => {
                 let right = request.and_then(|r| r.read).map_or(0, |d| d.rkey);
-                let key = match key {
-                    InvalKey::Right => right,
-                    InvalKey::Xor(bits) => right ^ bits,
-                    InvalKey::Raw(key) => *key,
-                };
-                self.post(uuid, cid + con, Send::MsgInv(key), &[])
+                self.post(uuid, cid + con, Send::MsgInv(key.of(right)), &[])
             }
             Say::Data(to) => match request.and_then(|r| r.read) {
                 Some(desc) => self.data(uuid, cid, desc, *to),
@@ -148,6 +143,11 @@ impl Rogue<'_> {
         for mutation in &answer.body {
             mutation.apply(&mut msg);
         }
-        self.post(uuid, cid + answer.con, Send::MsgImm(imm), &msg)
+        let read = request.and_then(|r| r.read);
+        let op = match (answer.by_inval, read) {
+            (Some(key), Some(desc)) => Send::MsgInv(key.of(desc.rkey)),
+            _ => Send::MsgImm(imm),
+        };
+        self.post(uuid, cid + answer.con, op, &msg)
     }
 }
