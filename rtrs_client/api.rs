@@ -3,7 +3,7 @@
 //! The API for block drivers in Rust.
 //!
 //! ```ignore
-//! let session = Session::open(Config { name: "disks", .. }, &["ip:10.0.0.1"], None)?;
+//! let session = Session::open(Config::new("disks", 1234), &["ip:10.0.0.1"], None)?;
 //! let permit = session.permit(Connection::Io, Wait::Yes).ok_or(EAGAIN)?;
 //! session.submit(&permit, DataDir::Write, message, request)?;
 //! ```
@@ -66,6 +66,19 @@ pub struct Config<'a> {
     pub max_reconnect_attempts: i32,
     /// Queues without completion interrupts: see [`Connection::Polled`] and [`Session::poll`].
     pub poll_queues: u16,
+}
+
+impl<'a> Config<'a> {
+    /// A session that connects again for ever, and is not polled.
+    pub fn new(name: &'a str, port: u16) -> Self {
+        Self {
+            name,
+            port,
+            reconnect_delay_sec: 30,
+            max_reconnect_attempts: -1,
+            poll_queues: 0,
+        }
+    }
 }
 
 /// Whether to wait for a permit.
