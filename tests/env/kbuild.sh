@@ -103,11 +103,13 @@ flags_for_users()
 	# include /usr/src/rtrs-headers-\$(KERNELRELEASE)/rtrs.mk
 	# ccflags-y += \$(rtrs-ccflags)
 	# RUSTFLAGS_<object> += \$(rtrs-rustflags)
+	# \$(obj)/<object>: \$(rtrs-metadata)
 	rtrs-headers := \$(patsubst %/,%,\$(dir \$(lastword \$(MAKEFILE_LIST))))
 	KBUILD_EXTRA_SYMBOLS += \$(rtrs-headers)/Module.symvers
 	rtrs-ccflags := -I\$(rtrs-headers)/include
 	rtrs-rustflags := -L \$(rtrs-headers)/rust --extern rtrs_bindings --extern rtrs_core
 	rtrs-rustflags += --extern rtrs_client --extern rtrs_server
+	rtrs-metadata := \$(wildcard \$(rtrs-headers)/rust/*.rmeta)
 	EOF
 }
 
@@ -120,11 +122,12 @@ headers_install()
 	dir=$(value INSTALL_HDR_PATH)
 	dir=${dir:-/usr/src/rtrs-headers-$(release)}
 	install -d "$dir/include" "$dir/rust"
-	install -m 644 "$RTRS_REPO/rtrs_core/rtrs.h" "$dir/include/"
-	install -m 644 "$RTRS_REPO/Module.symvers" "$dir/"
+	# What is the same stays as it is: users are built again only if it is not.
+	install -C -m 644 "$RTRS_REPO/rtrs_core/rtrs.h" "$dir/include/"
+	install -C -m 644 "$RTRS_REPO/Module.symvers" "$dir/"
 	for crate in bindings/librtrs_bindings rtrs_core/librtrs_core rtrs_client/librtrs_client \
 		rtrs_server/librtrs_server; do
-		install -m 644 "$RTRS_REPO/$crate.rmeta" "$dir/rust/"
+		install -C -m 644 "$RTRS_REPO/$crate.rmeta" "$dir/rust/"
 	done
 	flags_for_users "$version" >"$dir/rtrs.mk"
 	printf '  INSTALL %s\n' "$dir"
