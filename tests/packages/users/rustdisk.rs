@@ -3,8 +3,8 @@
 //! A disk whose requests a server of RTRS answers.
 //!
 //! The block layer for Rust of Linux 7.3 gives access to neither the sector nor the pages of a
-//! request, and ends it with success only. So the message is the same each time and there are no
-//! data; the example shows a driver out of tree that is built against installed metadata.
+//! request, and ends it with success only. So each message is the sector 0 and there are no data;
+//! the example shows a driver out of tree that is built against installed metadata.
 
 use kernel::{
     block::mq::{
@@ -16,12 +16,10 @@ use kernel::{
         Operations,
         TagSet, //
     },
-    new_spinlock,
     prelude::*,
     sync::{
         aref::ARef,
-        Arc,
-        SpinLock, //
+        Arc, //
     },
 };
 use rtrs_bindings::pr_warn_ratelimited;
@@ -30,7 +28,6 @@ use rtrs_client::api::{
     Connection,
     DataDir,
     Message,
-    Permit,
     Piece,
     Request,
     Session,
@@ -47,7 +44,7 @@ module! {
 }
 
 struct RustDisk {
-    _disk: GenDisk<Disk>,
+    _disk: GenDisk<RustDisk>,
 }
 
 // SAFETY: A disk is not tied to the thread that has made it. The kernel crate does not declare
@@ -57,15 +54,8 @@ unsafe impl Send for RustDisk {}
 // SAFETY: A reference allows no operation: the disk is made in `init()` and dropped on exit.
 unsafe impl Sync for RustDisk {}
 
-struct Disk;
-
 /// A request of the block layer in flight: it holds the request until the completion.
-#[pin_data]
-struct Io {
-    permit: Permit,
-    #[pin]
-    rq: SpinLock<Option<ARef<mq::Request<Disk>>>>,
-}
+struct Io(ARef<mq::Request<RustDisk>>);
 
 impl Request for Io {
     fn data(&self) -> Option<&SgBuffer> {
@@ -77,25 +67,22 @@ impl Request for Io {
         if result != 0 {
             pr_warn_ratelimited!("request failed: {result}\n");
         }
-        let rq = this.rq.lock().take();
-        if let Some(rq) = rq {
-            mq::Request::complete(rq);
-        }
+        let rq = this.0.clone();
+        // The block layer takes a request back only by its last reference.
+        drop(this);
+        mq::Request::complete(rq);
     }
 }
 
 #[vtable]
-impl Operations for Disk {
+impl Operations for RustDisk {
     type QueueData = KBox<Session>;
 
     fn queue_rq(session: &Session, rq: ARef<mq::Request<Self>>, _is_last: bool) -> Result {
-        let permit = session.permit(Connection::Io, Wait::No).ok_or(EBUSY)?;
-        let io = Arc::pin_init(
-            pin_init!(Io { permit, rq <- new_spinlock!(Some(rq)) }),
-            GFP_ATOMIC,
-        )?;
-        let pieces = [Piece::new(b"request")];
-        session.submit(&io.permit, DataDir::Read, Message::new(&pieces), io.clone())
+        let permit = session.permit(Connection::Io, Wait::No).ok_or(ENOMEM)?;
+        let io = Arc::new(Io(rq), GFP_ATOMIC)?;
+        let pieces = [Piece::new(&[0; 8])];
+        session.submit(&permit, DataDir::Read, Message::new(&pieces), io)
     }
 
     fn commit_rqs(_session: &Session) {}
@@ -109,19 +96,13 @@ impl Operations for Disk {
 
 impl kernel::Module for RustDisk {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let config = Config {
-            name: "rustdisk",
-            port: 1300,
-            reconnect_delay_sec: 30,
-            max_reconnect_attempts: -1,
-            poll_queues: 0,
-        };
-        let session = KBox::new(Session::open(config, &["ip:10.9.0.1"], None)?, GFP_KERNEL)?;
+        let session = Session::open(Config::new("rustdisk", 1300), &["ip:10.9.0.1"], None)?;
         let tags = Arc::pin_init(TagSet::new(1, 64, 1), GFP_KERNEL)?;
-        let disk =
-            GenDiskBuilder::new()
-                .capacity_sectors(2048)
-                .build(fmt!("rustdisk"), tags, session)?;
+        let disk = GenDiskBuilder::new().capacity_sectors(2048).build(
+            fmt!("rustdisk"),
+            tags,
+            KBox::new(session, GFP_KERNEL)?,
+        )?;
         Ok(Self { _disk: disk })
     }
 }
