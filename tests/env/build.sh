@@ -4,9 +4,10 @@
 # Run a kbuild target for the modules without being told a kernel tree.
 #
 # Usage: build.sh [VAR=VALUE...] TARGET...
-#        build.sh --tests PLATFORM	build modules and test module for the tests, out of
+#        build.sh --tests PLATFORM	build modules and test modules for the tests, out of
 #					tree, for a kernel of kernel.sh --guest or of
-#					debug-kernel.sh; print where
+#					debug-kernel.sh, and tests/packages/users against what
+#					they install; print where
 #        build.sh --where PLATFORM	only print where
 
 set -euo pipefail
@@ -83,7 +84,7 @@ take_sources()
 
 	mkdir -p "$dir"
 	"$RTRS_ENV/enter.sh" rsync -a --delete "$@" \
-		--filter=':- .gitignore' --exclude=/.git --exclude=/results --exclude=/stale \
+		--filter=':- .gitignore' --exclude=/.git --exclude=/results --exclude=/stale --exclude=/users --exclude=/headers \
 		--exclude=/.lock --exclude=/.repo --exclude=/tests/vm --exclude=/tests/host \
 		"$RTRS_REPO/" "$dir/"
 }
@@ -109,11 +110,19 @@ stale_sources()
 	edited Kbuild '/^obj-m :=/s/ rtrs-server\.o//'
 }
 
+# Drivers that are users out of tree: they see what headers_install installs, and nothing else.
+users_sources()
+{
+	mkdir -p "$1/users"
+	"$RTRS_ENV/enter.sh" rsync -a --delete --exclude-from="$RTRS_REPO/.gitignore" \
+		"$RTRS_REPO/tests/packages/users/" "$1/users/"
+}
+
 # Tests build in a copy, so that the tree keeps what "make" left there, and kernels do not interfere
 # with each other. The flags never change: other flags would recompile everything.
 build_for_tests()
 {
-	local platform=$1 name copy args=() make stale=
+	local platform=$1 name copy args=() tree make stale=
 	name=$(basename "$platform")
 
 	copy=$(tests_dir "$platform")
@@ -125,7 +134,9 @@ build_for_tests()
 	flock 8
 	printf '%s\n' "$RTRS_REPO" >"$copy/.repo"
 	take_sources "$copy"
-	make="make -C $(readlink -f "$platform/tree") -j$(nproc) W=1 CLIPPY=1 ${args[*]}"
+	users_sources "$copy"
+	tree=$(readlink -f "$platform/tree")
+	make="make -C $tree -j$(nproc) W=1 CLIPPY=1 ${args[*]}"
 	# One crate after the other uses only one processor, so both build at once.
 	if [ "${RTRS_STALE:-yes}" = yes ]; then
 		stale_sources
@@ -134,7 +145,9 @@ build_for_tests()
 	step "build-$name" "building the modules for $name" \
 		"$RTRS_ENV/enter.sh" bash -c "
 			${stale:-true} & stale=\$!
-			$make M=$copy RTRS_TESTS=1 modules && wait \$stale || {
+			$make M=$copy RTRS_TESTS=1 modules &&
+			$copy/tests/env/kbuild.sh $tree INSTALL_HDR_PATH=$copy/headers headers_install &&
+			$make M=$copy/users RTRS_HEADERS=$copy/headers modules && wait \$stale || {
 				rc=\$?; ${stale:+tail -n 20 $STALE/log;} exit \$rc; }" ||
 		die "the modules do not build; see $RTRS_LOGS/build-$name.log"
 	printf '%s\n' "$copy"

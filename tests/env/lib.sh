@@ -281,7 +281,7 @@ keep_modules()
 {
 	mkdir -p "$2/stale"
 	# shellcheck disable=SC2016 # for the inner shell
-	flock "$1/.lock" sh -c 'cp "$1"/*.ko "$2/" && { ! ls "$1"/stale/*.ko || cp "$1"/stale/*.ko "$2/stale/"; }' sh "$1" "$2" >/dev/null 2>&1 ||
+	flock "$1/.lock" sh -c 'cp "$1"/*.ko "$1"/users/*.ko "$2/" && { ! ls "$1"/stale/*.ko || cp "$1"/stale/*.ko "$2/stale/"; }' sh "$1" "$2" >/dev/null 2>&1 ||
 		die "there are no modules in $1; build them first"
 }
 

@@ -9,7 +9,7 @@
 //!
 //! | command | |
 //! |---|---|
-//! | `serve port= refuse=1 depth= chunk= ai=` | opens a server; with `refuse` clients are turned away |
+//! | `serve port= refuse=1 depth= chunk= ai= disk=` | opens a server; with `refuse` clients are turned away, with `disk` it is a disk of so many sectors |
 //! | `unserve port=` | closes it |
 //! | `release port=` | answers the requests that the server holds |
 //! | `open name= path= path= port= delay= attempts=` | opens a session |
@@ -45,6 +45,7 @@ use rtrs_server::api::ServerConfig;
 
 use crate::{
     args::Args,
+    disk::Disk,
     plan::Plan,
     planted, probes,
     run::{
@@ -297,7 +298,7 @@ impl Control {
     }
 
     fn serve(&self, args: &Args<'_>) -> Result<CString> {
-        args.only(&["port", "tag", "refuse", "depth", "chunk", "ai"])?;
+        args.only(&["port", "tag", "refuse", "depth", "chunk", "ai", "disk"])?;
         let number = |key| {
             args.get(key)
                 .map(|_| args.number::<u32>(key, 0))
@@ -311,7 +312,8 @@ impl Control {
             chunk_size: number("chunk")?,
             always_invalidate: ai,
         };
-        let serving = Serving::new(&config, args.flag("refuse")?, self.seen.clone())?;
+        let disk = number("disk")?.map(Disk::new).transpose()?;
+        let serving = Serving::new(&config, args.flag("refuse")?, disk, self.seen.clone())?;
         let pushed = self.servers.lock().push(serving, GFP_KERNEL);
         pushed?;
         CString::try_from_fmt(fmt!("serve"))

@@ -12,6 +12,7 @@
 //! | [`pattern`] | contents that both sides know |
 //! | [`order`] | the user message: the order to the server |
 //! | [`store`] | the server's side: checks received bytes, makes the bytes to send |
+//! | [`disk`] | the server's side of a disk: keeps what is written |
 //! | [`answers`] | answers now, later, and from other contexts |
 //! | [`plan`] | the parameters of a run of requests |
 //! | [`run`] | a run of requests, and its statistics |
@@ -27,6 +28,7 @@ use kernel::{
 mod answers;
 mod args;
 mod control;
+mod disk;
 mod order;
 mod pattern;
 mod plan;

@@ -28,6 +28,7 @@ use rtrs_server::api::{
 
 use crate::{
     answers::Answers,
+    disk::Disk,
     order::{
         Order,
         CORRUPT, //
@@ -79,12 +80,13 @@ impl Count {
     }
 }
 
-/// The service. It stores nothing: the content of each write is known in advance.
+/// The service. Unless it is a disk it stores nothing: the content of each write is known in advance.
 struct Store {
     answers: Arc<Answers>,
     seen: Arc<Seen>,
     /// Whether clients are turned away.
     refuse: bool,
+    disk: Option<Pin<KBox<Disk>>>,
 }
 
 impl Store {
@@ -136,6 +138,14 @@ impl Service for Store {
             DataDir::Write => self.seen.writes.up(),
             DataDir::Read => self.seen.reads.up(),
         }
+        if let Some(disk) = &self.disk {
+            let result = disk.execute(&op);
+            if result.is_err() {
+                self.seen.corrupt.up();
+            }
+            op.respond(result);
+            return;
+        }
         match self.execute(&op) {
             Ok(order) => self.answers.answer(op, &order),
             Err(e) => {
@@ -159,7 +169,12 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Starts to listen. Sleeps.
-    pub(crate) fn new(config: &ServerConfig, refuse: bool, seen: Arc<Seen>) -> Result<Self> {
+    pub(crate) fn new(
+        config: &ServerConfig,
+        refuse: bool,
+        disk: Option<Pin<KBox<Disk>>>,
+        seen: Arc<Seen>,
+    ) -> Result<Self> {
         let queue = OwnedQueue::new(c"rtrs_test", Options::UNBOUND.max_active(512))?;
         let answers = Answers::new(queue.handle())?;
         let store = Arc::new(
@@ -167,6 +182,7 @@ impl Serving {
                 answers: answers.clone(),
                 seen,
                 refuse,
+                disk,
             },
             GFP_KERNEL,
         )?;
