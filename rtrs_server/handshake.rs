@@ -25,9 +25,9 @@ use rtrs_bindings::{
     ratelimit::pr_info_caused_by,
     workqueue::{
         impl_has_work,
+        impl_work_item,
         new_work,
-        Work,
-        WorkItem, //
+        Work, //
     },
 };
 use rtrs_core::{
@@ -79,25 +79,8 @@ impl_has_work! {
     impl HasWork<Self> for Handshake { self.work }
 }
 
-impl WorkItem for Handshake {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let refusal = match this.admit() {
-            // Continues in the path's own work item.
-            Ok(path) => match path.expect_connection(this.clone()) {
-                Ok(()) => return,
-                Err(refusal) => refusal,
-            },
-            Err(refusal) => refusal,
-        };
-        if let Some(pending) = this.pending.take() {
-            let addrs = addrs(&pending.peer(), &pending.local());
-            pending.reject(&reject_message(refusal.errno()));
-            log_refused(&this.ctx, &addrs, &this.req, refusal);
-        }
-        this.ctx.drop_pending();
-    }
+impl_work_item! {
+    impl WorkItem<0> for Handshake { Self::decide }
 }
 
 impl Decide for Handshake {
@@ -107,6 +90,24 @@ impl Decide for Handshake {
 }
 
 impl Handshake {
+    /// Gives the request to its path, or refuses it. Work item; may sleep.
+    fn decide(self: &Arc<Self>) {
+        let refusal = match self.admit() {
+            // Continues in the path's own work item.
+            Ok(path) => match path.expect_connection(self.clone()) {
+                Ok(()) => return,
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        if let Some(pending) = self.pending.take() {
+            let addrs = addrs(&pending.peer(), &pending.local());
+            pending.reject(&reject_message(refusal.errno()));
+            log_refused(&self.ctx, &addrs, &self.req, refusal);
+        }
+        self.ctx.drop_pending();
+    }
+
     /// Finds or makes the path. May sleep.
     fn admit(&self) -> Result<Arc<Path>, Refusal> {
         let (addrs, queues) = self

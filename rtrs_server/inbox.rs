@@ -36,11 +36,11 @@ use rtrs_bindings::{
     },
     workqueue::{
         impl_has_work,
+        impl_work_item,
         new_work,
         Queue,
         Work,
-        WorkExt,
-        WorkItem, //
+        WorkExt, //
     },
 };
 
@@ -87,28 +87,8 @@ impl_has_work! {
     impl HasWork<Self> for Inbox { self.work }
 }
 
-impl WorkItem for Inbox {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        if let Some(turns) = &this.turns {
-            turns.begun(&this);
-        }
-        let more = this.work_off();
-        match &this.turns {
-            Some(turns) => {
-                turns.ended(&this, more);
-                // `release_waiting()` may have found the inbox working, and then leaves it to this
-                // task to take it out of the line. If the path ends after this check,
-                // `release_waiting()` runs after `ended()`.
-                if this.path.is_closing() {
-                    turns.left(&this);
-                }
-            }
-            None if more => Self::start(this.as_arc_borrow()),
-            None => (),
-        }
-    }
+impl_work_item! {
+    impl WorkItem<0> for Inbox { Self::serve }
 }
 
 impl Taker for Inbox {
@@ -167,6 +147,29 @@ impl Inbox {
     pub(crate) fn release_waiting(self: &Arc<Self>) {
         if let Some(turns) = &self.turns {
             turns.left(self);
+        }
+    }
+
+    /// Hands requests to the user for one turn, or until its budget is used up. Work item; sleeps
+    /// for as long as the user likes.
+    #[inline(always)]
+    fn serve(self: &Arc<Self>) {
+        if let Some(turns) = &self.turns {
+            turns.begun(self);
+        }
+        let more = self.work_off();
+        match &self.turns {
+            Some(turns) => {
+                turns.ended(self, more);
+                // `release_waiting()` may have found the inbox working, and then leaves it to this
+                // task to take it out of the line. If the path ends after this check,
+                // `release_waiting()` runs after `ended()`.
+                if self.path.is_closing() {
+                    turns.left(self);
+                }
+            }
+            None if more => Self::start(self.as_arc_borrow()),
+            None => (),
         }
     }
 

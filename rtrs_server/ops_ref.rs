@@ -18,11 +18,11 @@ use rtrs_bindings::{
     },
     workqueue::{
         impl_has_work,
+        impl_work_item,
         new_work,
         Queue,
         Work,
-        WorkExt,
-        WorkItem, //
+        WorkExt, //
     },
 };
 
@@ -49,7 +49,7 @@ impl OpsRef {
             }),
             GFP_KERNEL,
         )?;
-        let queue = path.session.queue().clone();
+        let queue = path.session.ctx.queue.clone();
         let ops_ref = Self {
             end,
             queue,
@@ -79,11 +79,14 @@ impl_has_work! {
     impl HasWork<Self> for OpsReleased { self.work }
 }
 
-impl WorkItem for OpsReleased {
-    type Pointer = Arc<Self>;
+impl_work_item! {
+    impl WorkItem<0> for OpsReleased { Self::tell }
+}
 
-    fn run(this: Arc<Self>) {
-        let path = this.path.lock().take();
+impl OpsReleased {
+    /// Tells the path. Work item.
+    fn tell(&self) {
+        let path = self.path.lock().take();
         if let Some(path) = path {
             path.ops_ended();
         }

@@ -43,13 +43,13 @@ use crate::{
     },
     workqueue::{
         impl_has_delayed_work,
+        impl_work_item,
         DelayedOn,
         DelayedWork,
         DelayedWorkExt,
         Options,
         OwnedQueue,
-        Queue,
-        WorkItem, //
+        Queue, //
     },
 };
 
@@ -111,14 +111,17 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Shared { self.work }
 }
 
-impl WorkItem for Shared {
-    type Pointer = Arc<Self>;
+impl_work_item! {
+    impl WorkItem<0> for Shared { Self::destroy_some }
+}
 
-    fn run(this: Arc<Self>) {
-        let (over, left) = this.waiting.lock().take(Farewell::may_go);
+impl Shared {
+    /// Destroys the ids that need not wait any longer. Work item; sleeps.
+    fn destroy_some(self: &Arc<Self>) {
+        let (over, left) = self.waiting.lock().take(Farewell::may_go);
         destroy(over);
         if left {
-            this.work.enqueue(&this, msecs_to_jiffies(INTERVAL_MS));
+            self.work.enqueue(self, msecs_to_jiffies(INTERVAL_MS));
         }
     }
 }
