@@ -268,6 +268,7 @@ const SELF: u32 = 1;
 const GONE: u32 = 2;
 
 impl<T> Node<T> {
+    /// For a directory that owns `data`, and that `user` counts. No file has removed itself yet.
     pub(crate) fn new(data: Arc<T>, user: User) -> impl PinInit<Self> {
         pin_init!(Self {
             data,
@@ -277,10 +278,12 @@ impl<T> Node<T> {
         })
     }
 
+    /// Returns the data that the functions of the files get. Any context.
     pub(crate) fn data(&self) -> &Arc<T> {
         &self.data
     }
 
+    /// Counts once more for the code that waits until all directories are gone. Any context.
     pub(crate) fn user(&self) -> User {
         self.user.clone()
     }

@@ -163,6 +163,8 @@ impl WaitQueue {
         unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 1) }
     }
 
+    /// Returns the C queue, for functions of the kernel that wait on it. It is initialised, and
+    /// valid as long as `self`.
     pub(crate) fn as_raw(&self) -> *mut raw::wait_queue_head {
         self.inner.get()
     }

@@ -332,6 +332,8 @@ impl Link {
             .map_or(0, |qp| qp.poll(budget))
     }
 
+    /// Returns the end of connection `con`; `None` if the link has no such connection, or not yet.
+    /// Any context.
     #[inline(always)]
     pub(crate) fn endpoint(&self, con: u16) -> Option<&Endpoint<LinkCore>> {
         self.endpoints

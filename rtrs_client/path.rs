@@ -167,7 +167,8 @@ struct Owner {
 pub(crate) struct Path {
     pub(crate) session: Arc<Session>,
     pub(crate) uuid: Uuid,
-    src: Option<SockAddr>,
+    /// The source address that was asked for; without one the route decides.
+    pub(crate) src: Option<SockAddr>,
     pub(crate) dst: SockAddr,
     active: RcuCell<KBox<Link>>,
     /// End of its trial, during which it is a last resort, in monotonic nanoseconds; 0 if it is not
@@ -280,10 +281,6 @@ impl Path {
             }),
             GFP_KERNEL,
         )
-    }
-
-    pub(crate) fn src(&self) -> Option<&SockAddr> {
-        self.src.as_ref()
     }
 
     /// The source address in use, or the requested one; `None` if there is none yet.

@@ -186,7 +186,7 @@ pub(crate) struct Session {
     event_queue: Queue,
     /// The RDMA consumer, for connections.
     pub(crate) rdma: Consumer,
-    options: Options,
+    pub(crate) options: Options,
     pub(crate) uuid: Uuid,
     /// Connections of each path.
     pub(crate) cons: Cons,
@@ -349,6 +349,7 @@ impl Session {
         )
     }
 
+    /// Returns the name that it was opened with, by which the server knows it, too. Any context.
     pub(crate) fn name(&self) -> &SessionName {
         &self.options.name
     }
@@ -365,26 +366,22 @@ impl Session {
         self.negotiated.as_ref().map(|negotiated| &negotiated.room)
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.options.port
-    }
-
-    pub(crate) fn reconnect_delay_sec(&self) -> u8 {
-        self.options.reconnect_delay_sec
-    }
-
+    /// Returns the maximum of attempts to reconnect in a row, -1 for no limit. Any context.
     pub(crate) fn max_reconnect_attempts(&self) -> i32 {
         self.max_reconnect_attempts.load(Relaxed)
     }
 
+    /// Sets that maximum. Each path looks at it with its next event. Any context.
     pub(crate) fn set_max_reconnect_attempts(&self, attempts: i32) {
         self.max_reconnect_attempts.store(attempts, Relaxed);
     }
 
+    /// Returns the policy that chooses the path of a request. Any context.
     pub(crate) fn policy(&self) -> Policy {
         Policy::from_number(self.policy.load(Relaxed)).unwrap_or(Policy::MinInflight)
     }
 
+    /// Sets the policy for later requests. Any context.
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.number(), Relaxed);
     }

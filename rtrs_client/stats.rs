@@ -303,16 +303,20 @@ impl Stats {
         }
     }
 
+    /// Resets requests, bytes and failovers. The number of requests in flight is not counted here.
     pub(crate) fn reset_rdma(&self) {
         self.reset_range(REQUESTS..BYTES + 2);
         self.counters.reset(FAILOVER);
     }
 
+    /// Resets the numbers of reconnects that succeeded and that failed.
     pub(crate) fn reset_reconnects(&self) {
         self.connects.store(0, Relaxed);
         self.failures.store(0, Relaxed);
     }
 
+    /// Resets both counts of requests that were completed on another CPU than the one that submitted
+    /// them.
     pub(crate) fn reset_migration(&self) {
         self.counters.reset(MIGRATED_TO);
         for (_, from) in self.migrated_from.iter() {
@@ -320,6 +324,7 @@ impl Stats {
         }
     }
 
+    /// Resets the distribution of lengths of scatter lists.
     pub(crate) fn reset_sg(&self) {
         self.reset_range(SG..SG + hist::SG_BINS);
     }

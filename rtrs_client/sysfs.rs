@@ -258,7 +258,7 @@ fn show_add_path(_: &Session, out: &mut Output<'_>) -> Result {
 }
 
 fn store_add_path(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> Result {
-    let (src, dst) = sockaddr::parse_pair(buf, session.port())?;
+    let (src, dst) = sockaddr::parse_pair(buf, session.options.port)?;
     session.add_path(src, dst).map(drop)
 }
 

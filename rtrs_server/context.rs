@@ -116,6 +116,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Returns queue depth, chunk and header sizes, which are the same for all its clients. Any
+    /// context.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.config.geometry
     }

@@ -262,7 +262,7 @@ impl_has_work! {
 
 impl DelayedOn<OWNER_TASK> for Path {
     fn queue(&self) -> &Queue {
-        self.session.queue()
+        &self.session.ctx.queue
     }
 }
 
@@ -374,6 +374,7 @@ impl Path {
             .enqueue(self, msecs_to_jiffies(config::handshake_timeout_ms()));
     }
 
+    /// Returns queue depth, chunk and header sizes, as its server has them. Any context.
     pub(crate) fn geometry(&self) -> &Geometry {
         self.session.geometry()
     }
@@ -422,6 +423,7 @@ impl Path {
         self.hca.as_ref()
     }
 
+    /// Returns the state that the owner task has entered last. Any context.
     pub(crate) fn state(&self) -> ServerPathState {
         *self.state.lock()
     }

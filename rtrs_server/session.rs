@@ -47,8 +47,7 @@ use rtrs_bindings::{
     uuid::Uuid,
     workqueue::{
         new_delayed_work,
-        DelayedWork,
-        Queue, //
+        DelayedWork, //
     },
 };
 use rtrs_core::{
@@ -264,18 +263,17 @@ impl Session {
         self.sources.lock().meet(sources)
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.ctx.queue
-    }
-
+    /// Returns queue depth, chunk and header sizes, as its server has them. Any context.
     pub(crate) fn geometry(&self) -> &Geometry {
         self.ctx.geometry()
     }
 
+    /// Returns the value of the C user, null before it has set one. Any context.
     pub(crate) fn private(&self) -> *mut c_void {
         self.private.load(Acquire)
     }
 
+    /// Sets the value of the C user. It is not looked at here. Any context.
     pub(crate) fn set_private(&self, private: *mut c_void) {
         self.private.store(private, Release);
     }

@@ -143,6 +143,7 @@ impl Stats {
         }
     }
 
+    /// Resets all but the number of requests in flight, and violations.
     pub(crate) fn reset_all(&self) {
         self.reset_rdma();
         self.polls.reset();

@@ -148,7 +148,7 @@ impl Link {
             Some(_) => RESOLVE_ADDR_AGAIN_MS,
             None => RESOLVE_ADDR_FIRST_MS,
         };
-        ep.resolve_addr(path.src(), &path.dst, timeout)
+        ep.resolve_addr(path.src.as_ref(), &path.dst, timeout)
     }
 
     /// The service connection is up: starts the others. May sleep.

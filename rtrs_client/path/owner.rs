@@ -399,7 +399,7 @@ impl Path {
             Action::ArmTimer { attempt, .. } => {
                 let ms = backoff::delay_ms(
                     attempt,
-                    u32::from(self.session.reconnect_delay_sec()),
+                    u32::from(self.session.options.reconnect_delay_sec),
                     time::random_u32(),
                 );
                 // CAST: The wait is far below 2^32 milliseconds.

@@ -95,14 +95,18 @@ fn show_cpus(out: &mut Output<'_>, count: impl Fn(u32) -> u64) -> Result {
 
 /// Each shows one file.
 impl Stats {
+    /// For each CPU, the requests submitted there that were completed on another one.
     pub(crate) fn show_migration_from(&self, out: &mut Output<'_>) -> Result {
         show_cpus(out, |cpu| from(self, cpu))
     }
 
+    /// For each CPU, the requests completed there that were submitted on another one.
     pub(crate) fn show_migration_to(&self, out: &mut Output<'_>) -> Result {
         show_cpus(out, |cpu| to(self, cpu))
     }
 
+    /// The fields of the C implementation: reads, their bytes, writes, their bytes, `inflight`, and
+    /// requests that were sent again over another path.
     pub(crate) fn show_rdma(&self, inflight: u64, out: &mut Output<'_>) -> Result {
         let sum = |index| self.counters.sum(index);
         Ok(writeln!(
@@ -117,6 +121,7 @@ impl Stats {
         )?)
     }
 
+    /// Reconnects that succeeded, and that failed.
     pub(crate) fn show_reconnects(&self, out: &mut Output<'_>) -> Result {
         let (connects, failures) = self.reconnects();
         Ok(writeln!(out, "{connects} {failures}")?)
@@ -157,6 +162,7 @@ impl Stats {
         Ok(())
     }
 
+    /// Latencies, one row for each power of two of milliseconds.
     pub(crate) fn show_ms(&self, out: &mut Output<'_>) -> Result {
         let table = MsTable {
             rows: &rows::<MS_ROWS>(self, ms_row_of),
@@ -165,6 +171,7 @@ impl Stats {
         Ok(write!(out, "{table}")?)
     }
 
+    /// The same latencies, one row for each power of two of microseconds.
     pub(crate) fn show_us(&self, out: &mut Output<'_>) -> Result {
         let table = UsTable {
             rows: &rows::<US_ROWS>(self, us_row_of),
