@@ -19,17 +19,11 @@ use rtrs_bindings::{
     compat::this_module,
     debugfs::File, //
 };
-use rtrs_core::{
-    addr::Addr,
-    table::{
-        ConnectionHead,
-        ConnectionRow,
-        DebugFiles,
-        ParkedRow,
-        PathCells,
-        RequestHead,
-        RequestRow, //
-    },
+use rtrs_core::table::{
+    addr_text,
+    DebugFiles,
+    PathCells,
+    Table, //
 };
 
 use crate::{
@@ -61,67 +55,46 @@ fn for_each_path(mut f: impl FnMut(&Session, &Arc<Path>) -> Result) -> fmt::Resu
     result.map_err(|_| fmt::Error)
 }
 
-fn addr_text(addr: Option<Addr>) -> Result<CString> {
-    Ok(match addr {
-        Some(addr) => CString::try_from_fmt(fmt!("{addr}"))?,
-        None => CString::try_from_fmt(fmt!("-"))?,
-    })
-}
-
 fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{ConnectionHead}")?;
+    let mut table = Table::of_connections(f);
     for_each_path(|session, path| {
         let (via, device) = (path.via(), path.device_name());
-        let (src, dst) = (addr_text(path.src_addr())?, addr_text(path.dst_addr())?);
+        let src = addr_text(path.src_addr().as_ref())?;
+        let dst = addr_text(path.dst_addr().as_ref())?;
         let cells = PathCells {
             device: device.as_ref().map_or("-", |name| name.as_str()),
             port: via.as_ref().map_or(0, |via| via.port),
-            src: src.to_str()?,
-            dst: dst.to_str()?,
+            src: &src,
+            dst: &dst,
             session: session.name().as_str(),
             state: path.status(|s| s.machine.state()).as_str(),
         };
         // From here on the code must not sleep.
         let guard = rcu::read_lock();
-        let Some(link) = path.link(&guard) else {
-            return Ok(write!(f, "{}", ConnectionRow(&cells, None))?);
-        };
-        let mut result = Ok(());
-        link.for_each_connection(|con| {
-            if result.is_ok() {
-                result = write!(f, "{}", ConnectionRow(&cells, Some(con)));
+        table.connections(&cells, |f| {
+            if let Some(link) = path.link(&guard) {
+                link.for_each_connection(f);
             }
-        });
-        Ok(result?)
-    })
+            Ok(())
+        })
+    })?;
+    table.end()
 }
 
 fn requests(f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{RequestHead}")?;
+    let mut table = Table::of_requests(f);
     for session in client::sessions().map_err(|_| fmt::Error)?.iter() {
-        match session.parked() {
-            0 => {}
-            parked => write!(f, "{}", ParkedRow(session.name().as_str(), parked))?,
-        }
+        table.parked(session.name().as_str(), session.parked());
     }
     for_each_path(|session, path| {
         let path_name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
-        let path_name = path_name.to_str()?;
         let guard = rcu::read_lock();
-        let Some(link) = path.link(&guard) else {
-            return Ok(());
-        };
-        let mut result = Ok(());
-        link.for_each_flying(|request| {
-            let row = RequestRow {
-                session: session.name().as_str(),
-                path: path_name,
-                request,
-            };
-            if result.is_ok() {
-                result = write!(f, "{row}");
-            }
-        });
-        Ok(result?)
-    })
+        if let Some(link) = path.link(&guard) {
+            table.requests(session.name().as_str(), path_name.to_str()?, |f| {
+                link.for_each_flying(f)
+            });
+        }
+        Ok(())
+    })?;
+    table.end()
 }

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Human-readable tables in debugfs.
+//! Human-readable tables in debugfs, which client and server have in common.
+//!
+//! A module walks its own sessions and paths, and passes what it finds to a [`Table`].
+//!
+//! # Context
+//!
+//! Rows are written in any context; the rest may sleep.
 
 use core::fmt;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    str::CString, //
+};
 use rtrs_bindings::{
     debugfs::{
         Directory,
@@ -19,7 +28,10 @@ use rtrs_bindings::{
     },
 };
 
-use crate::proto::DataDir;
+use crate::{
+    addr::Addr,
+    proto::DataDir, //
+};
 
 /// A module's directory in debugfs, with its tables. Dropping it waits for tasks that are reading
 /// them.
@@ -43,8 +55,93 @@ impl DebugFiles {
     }
 }
 
+/// A table that is being written. After a line that could not be written, all others are left out.
+pub struct Table<'a, 'f> {
+    out: &'a mut fmt::Formatter<'f>,
+    result: fmt::Result,
+}
+
+impl<'a, 'f> Table<'a, 'f> {
+    /// Begins a table of connections.
+    pub fn of_connections(out: &'a mut fmt::Formatter<'f>) -> Self {
+        Self::new(out, ConnectionHead)
+    }
+
+    /// Begins a table of requests.
+    pub fn of_requests(out: &'a mut fmt::Formatter<'f>) -> Self {
+        Self::new(out, RequestHead)
+    }
+
+    fn new(out: &'a mut fmt::Formatter<'f>, head: impl fmt::Display) -> Self {
+        let result = write!(out, "{head}");
+        Self { out, result }
+    }
+
+    fn add(&mut self, line: impl fmt::Display) {
+        if self.result.is_ok() {
+            self.result = write!(self.out, "{line}");
+        }
+    }
+
+    /// A row for an address on which the server listens.
+    pub fn listening(&mut self, addr: &SockAddr) {
+        self.add(ListenRow(addr));
+    }
+
+    /// A row for each connection of a path, with which `each` calls the function that it gets. If
+    /// there is none, the row is for the path.
+    ///
+    /// # Errors
+    ///
+    /// Those of `each`.
+    pub fn connections(
+        &mut self,
+        cells: &PathCells<'_>,
+        each: impl FnOnce(&mut dyn FnMut(Connection)) -> Result,
+    ) -> Result {
+        let mut any = false;
+
+        each(&mut |con| {
+            any = true;
+            self.add(ConnectionRow(cells, Some(con)));
+        })?;
+        if !any {
+            self.add(ConnectionRow(cells, None));
+        }
+        Ok(())
+    }
+
+    /// A row for the requests of a session that wait for a path, if there are any.
+    pub fn parked(&mut self, session: &str, count: u32) {
+        if count != 0 {
+            self.add(ParkedRow(session, count));
+        }
+    }
+
+    /// A row for each request of a path, with which `each` calls the function that it gets.
+    pub fn requests(
+        &mut self,
+        session: &str,
+        path: &str,
+        each: impl FnOnce(&mut dyn FnMut(Flying)),
+    ) {
+        each(&mut |request| {
+            self.add(RequestRow {
+                session,
+                path,
+                request,
+            })
+        });
+    }
+
+    /// The table is complete. Returns the error of the first line that could not be written.
+    pub fn end(self) -> fmt::Result {
+        self.result
+    }
+}
+
 /// Heading of a table of [`ConnectionRow`]s.
-pub struct ConnectionHead;
+struct ConnectionHead;
 
 impl fmt::Display for ConnectionHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,14 +174,26 @@ pub struct PathCells<'a> {
     pub device: &'a str,
     /// Port of the device.
     pub port: u32,
-    /// Addresses.
-    pub src: &'a str,
-    /// Addresses.
-    pub dst: &'a str,
+    /// The client's address, as [`addr_text`] returns it.
+    pub src: &'a CStr,
+    /// The server's address, likewise.
+    pub dst: &'a CStr,
     /// The session's name.
     pub session: &'a str,
     /// The path's state.
     pub state: &'a str,
+}
+
+/// The text for an address, or for one that is not known. May sleep.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub fn addr_text(addr: Option<&Addr>) -> Result<CString> {
+    Ok(match addr {
+        Some(addr) => CString::try_from_fmt(fmt!("{addr}"))?,
+        None => CString::try_from_fmt(fmt!("-"))?,
+    })
 }
 
 /// The displayed name of the connection manager's port space of an address.
@@ -153,7 +262,7 @@ impl Connection {
 }
 
 /// A row for a connection, or for a path without connections.
-pub struct ConnectionRow<'a>(pub &'a PathCells<'a>, pub Option<Connection>);
+struct ConnectionRow<'a>(&'a PathCells<'a>, Option<Connection>);
 
 impl fmt::Display for ConnectionRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,6 +274,7 @@ impl fmt::Display for ConnectionRow<'_> {
             session,
             state,
         } = self.0;
+        let [src, dst] = [src, dst].map(|addr| addr.to_str().unwrap_or("?"));
 
         match &self.1 {
             None => writeln!(
@@ -193,7 +303,7 @@ impl fmt::Display for ConnectionRow<'_> {
 }
 
 /// A row in the same table for an address on which the server listens.
-pub struct ListenRow<'a>(pub &'a SockAddr);
+struct ListenRow<'a>(&'a SockAddr);
 
 impl fmt::Display for ListenRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,7 +331,7 @@ impl fmt::Display for ListenRow<'_> {
 }
 
 /// Heading of a table of [`RequestRow`]s.
-pub struct RequestHead;
+struct RequestHead;
 
 impl fmt::Display for RequestHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,7 +358,7 @@ pub struct Flying {
 }
 
 /// A row for a session, with the number of its requests that wait for a path.
-pub struct ParkedRow<'a>(pub &'a str, pub u32);
+struct ParkedRow<'a>(&'a str, u32);
 
 impl fmt::Display for ParkedRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,13 +371,10 @@ impl fmt::Display for ParkedRow<'_> {
 }
 
 /// A row for a request, with the names of its session and path.
-pub struct RequestRow<'a> {
-    /// The session's name.
-    pub session: &'a str,
-    /// The path's name.
-    pub path: &'a str,
-    /// The request.
-    pub request: Flying,
+struct RequestRow<'a> {
+    session: &'a str,
+    path: &'a str,
+    request: Flying,
 }
 
 impl fmt::Display for RequestRow<'_> {

@@ -10,7 +10,6 @@
 use kernel::{
     fmt,
     prelude::*,
-    str::CString,
     sync::Arc, //
 };
 use rtrs_bindings::{
@@ -18,13 +17,10 @@ use rtrs_bindings::{
     debugfs::File, //
 };
 use rtrs_core::table::{
-    ConnectionHead,
-    ConnectionRow,
+    addr_text,
     DebugFiles,
-    ListenRow,
     PathCells,
-    RequestHead,
-    RequestRow, //
+    Table, //
 };
 
 use crate::{
@@ -53,64 +49,36 @@ fn for_each_path(mut f: impl FnMut(&Arc<Path>) -> Result) -> fmt::Result {
 }
 
 fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{ConnectionHead}")?;
-    let mut result = Ok(());
+    let mut table = Table::of_connections(f);
     registry::get()
         .map_err(|_| fmt::Error)?
-        .each_listening(|addr| {
-            if result.is_ok() {
-                result = write!(f, "{}", ListenRow(addr));
-            }
-        });
-    result?;
+        .each_listening(|addr| table.listening(addr));
     for_each_path(|path| {
-        let src = match &path.addrs.src {
-            Some(src) => CString::try_from_fmt(fmt!("{}", src))?,
-            None => CString::try_from_fmt(fmt!("-"))?,
-        };
-        let dst = CString::try_from_fmt(fmt!("{}", path.addrs.dst))?;
+        let src = addr_text(path.addrs.src.as_ref())?;
+        let dst = addr_text(Some(&path.addrs.dst))?;
         let hca = path.hca();
         let cells = PathCells {
             device: hca.map_or("-", |(name, _)| name.as_str()),
             port: hca.map_or(0, |(_, port)| *port),
-            src: src.to_str()?,
-            dst: dst.to_str()?,
+            src: &src,
+            dst: &dst,
             session: match path.session.name() {
                 "" => "-",
                 name => name,
             },
             state: path.state().as_str(),
         };
-        let mut result = Ok(());
-        let mut any = false;
-        path.for_each_connection(|con| {
-            any = true;
-            if result.is_ok() {
-                result = write!(f, "{}", ConnectionRow(&cells, Some(con)));
-            }
-        })?;
-        if !any {
-            result = write!(f, "{}", ConnectionRow(&cells, None));
-        }
-        Ok(result?)
-    })
+        table.connections(&cells, |f| path.for_each_connection(f))
+    })?;
+    table.end()
 }
 
 fn requests(f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{RequestHead}")?;
+    let mut table = Table::of_requests(f);
     for_each_path(|path| {
-        let name = path.cname.to_str()?;
-        let mut result = Ok(());
-        path.for_each_request(|request| {
-            let row = RequestRow {
-                session: path.session.name(),
-                path: name,
-                request,
-            };
-            if result.is_ok() {
-                result = write!(f, "{row}");
-            }
-        });
-        Ok(result?)
-    })
+        let session = path.session.name();
+        table.requests(session, path.cname.to_str()?, |f| path.for_each_request(f));
+        Ok(())
+    })?;
+    table.end()
 }
