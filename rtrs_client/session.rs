@@ -10,9 +10,8 @@
 //!   the server has forgotten the session tells the user. Below the owner task's lock of a path;
 //!   tearing down a link and failing requests do not need it.
 //! * `files` (mutex): the session's directory in sysfs, and its users.
-//! * `paths_lock` (mutex): changes of the set of paths; see [`paths`].
-//! * `negotiated_lock` (mutex): the first path to connect sizes the session. Never held
-//!   together with `paths_lock`.
+//! * `paths.lock` (mutex): changes of the set of paths; see [`paths`].
+//! * `negotiated.lock` (mutex): the first path to connect sizes the session; see [`negotiated`].
 //! * Readers of the set of paths, which are the submitters, are inside RCU.
 //!
 //! # Requests
@@ -21,10 +20,12 @@
 //! posted, and to its link until it is complete. A request in flight on a link that ends is handed
 //! to [`Session::reissue`] by the path's owner task, after nothing can complete it any more.
 
+mod epochs;
 mod events;
 mod flush;
 mod io;
 mod long_lock;
+mod negotiated;
 mod paths;
 mod polled;
 mod restart;
@@ -34,10 +35,6 @@ mod uevents;
 mod wait;
 mod watch;
 
-pub use self::events::{
-    Events,
-    LinkEvent, //
-};
 pub(crate) use self::io::{
     complete,
     Ready, //
@@ -46,6 +43,13 @@ pub(crate) use self::settings::{
     Settings,
     Tunable, //
 };
+pub use self::{
+    events::{
+        Events,
+        LinkEvent, //
+    },
+    negotiated::Limits,
+};
 
 use kernel::{
     cpu::nr_cpu_ids,
@@ -53,26 +57,12 @@ use kernel::{
     prelude::*,
     sync::{
         Arc,
-        Mutex,
-        SetOnce, //
+        Mutex, //
     },
 };
 use rtrs_bindings::{
     class::Class,
-    errno,
-    ib::{
-        Consumer,
-        DmaDirection,
-        DmaPages,
-        Domain, //
-    },
-    pages::{
-        Pages,
-        Part, //
-    },
-    percpu,
-    ratelimit::pr_err_ratelimited,
-    rcu::RcuCell,
+    ib::Consumer,
     uuid::Uuid,
     workqueue::{
         impl_has_delayed_work,
@@ -87,49 +77,26 @@ use rtrs_bindings::{
     },
 };
 use rtrs_core::proto::{
-    DataDir,
-    Geometry,
-    Layout,
-    Room,
     SessionName,
-    MAX_CONS_PER_PATH,
-    MAX_SEGMENTS, //
+    MAX_CONS_PER_PATH, //
 };
 
 use self::{
+    epochs::Epochs,
     events::LinkEvents,
     long_lock::LongLock,
-    paths::{
-        OldSet,
-        PathSet, //
-    },
+    negotiated::Negotiation,
+    paths::Paths,
     polled::Polled,
     restart::Restart,
     uevents::Uevents,
-    wait::{
-        Mark,
-        Waiting, //
-    },
+    wait::Waiting, //
 };
 use crate::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    logic::{
-        epoch::Epoch,
-        policy::Policy,
-        unanswered::InARow, //
-    },
+    logic::unanswered::InARow,
     params::FailAfter,
-    path::Path,
-    request::{
-        Cons,
-        Io,
-        MessageSlot,
-        Permits, //
-    },
-    sysfs::SessionFiles,
+    request::Cons,
+    sysfs::SessionFiles, //
 };
 
 /// Options of a session.
@@ -152,74 +119,30 @@ pub(crate) struct Options {
     pub(crate) may_be_rnbd: bool,
 }
 
-/// Limits for the user of a session.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Permits.
-    pub queue_depth: u16,
-    /// Bytes of data in a request.
-    pub max_io_size: u32,
-    /// Segments of a request's scatter list.
-    pub max_segments: u32,
-    /// Bytes of the user message and the transport's own header, which has 4 for a
-    /// write, 8 for a read without data and 24 for one with data.
-    pub max_hdr_size: u32,
-}
-
-/// State with the size of the queue depth; made when the first server has told it.
-struct Negotiated {
-    geometry: Geometry,
-    room: Room,
-    permits: Arc<Permits>,
-    /// Which requests wait for a path; changed with the lock of `Waiting` held.
-    marks: KVVec<Mark>,
-    /// User messages and the protocol's, by permit. Every path maps them.
-    messages: KVec<Arc<Pages>>,
-}
-
 /// A session.
 #[pin_data]
 pub(crate) struct Session {
     /// The queue of the owner tasks.
     pub(crate) queue: Queue,
-    /// For calls to the user, which may take long.
-    event_queue: Queue,
     /// The RDMA consumer, for connections.
     pub(crate) rdma: Consumer,
     pub(crate) options: Options,
     pub(crate) uuid: Uuid,
     /// Connections of each path.
     pub(crate) cons: Cons,
-    max_reconnect_attempts: Atomic<i32>,
-    policy: Atomic<u32>,
-    /// Changes when the server has forgotten the session: older requests are not sent after that
-    /// unless they were translated. See [`Epoch`](crate::logic::epoch::Epoch) for this and the
-    /// next.
-    epoch: Atomic<u32>,
-    /// The mark of new requests: the same, unless all of them have to be translated.
-    epoch_of_new: Atomic<u32>,
-    /// Requests older than this one cannot be translated.
-    oldest: Atomic<u32>,
+    /// Marks of requests, by which those for an earlier life of the server are known.
+    epochs: Epochs,
     restart: Option<Arc<Restart>>,
-    /// Writes that were answered on paths that are gone. Changed with `paths_lock` held.
-    written_by_gone: Atomic<u64>,
-    /// How fast failures are noticed.
     pub(crate) settings: Settings,
     /// Number of links in a row that were given up without an answer.
     pub(crate) unanswered: InARow,
     polled: Polled,
-    negotiated: SetOnce<Negotiated>,
-    paths: RcuCell<Arc<PathSet>>,
     #[pin]
-    paths_lock: Mutex<Option<OldSet>>,
+    negotiated: Negotiation,
+    #[pin]
+    paths: Paths,
     #[pin]
     recreate_lock: LongLock,
-    /// No path is added any more. Set with `paths_lock` held.
-    closing: Atomic<bool>,
-    #[pin]
-    negotiated_lock: Mutex<()>,
-    /// The path used last, by CPU, from which round-robin continues.
-    last_path: percpu::PerCpu<Atomic<u32>>,
     #[pin]
     events: LinkEvents,
     #[pin]
@@ -298,11 +221,10 @@ impl Session {
             u16::try_from(cons.saturating_sub(1))?,
             u16::try_from(poll_cons)?,
         );
-        let max_reconnect_attempts = options.max_reconnect_attempts;
+        let settings = Settings::new(options.max_reconnect_attempts);
         let fail_after = options.fail_after;
-        let user = options.events.take();
-        let paths = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
-        let last_path = percpu::PerCpu::new(|_| Atomic::new(0))?;
+        let events = LinkEvents::new(event_queue, options.events.take());
+        let paths = Paths::new()?;
         let uevents = Uevents::new(uevents)?;
         let restart = options
             .may_be_rnbd
@@ -311,29 +233,19 @@ impl Session {
         Arc::pin_init(
             pin_init!(Self {
                 queue,
-                event_queue,
                 rdma,
                 options,
                 uuid: Uuid::random(),
                 cons,
-                max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
-                policy: Atomic::new(Policy::MinInflight.number()),
-                epoch: Atomic::new(Epoch::FIRST.to_word()),
-                epoch_of_new: Atomic::new(Epoch::FIRST.to_word()),
-                oldest: Atomic::new(Epoch::FIRST.to_word()),
+                epochs: Epochs::new(),
                 restart,
-                written_by_gone: Atomic::new(0),
-                settings: Settings::from_params(),
+                settings,
                 unanswered: InARow::new(),
                 polled,
-                negotiated: SetOnce::new(),
-                paths: RcuCell::new(paths),
-                paths_lock <- new_mutex!(None, "rtrs_paths"),
+                negotiated <- Negotiation::new(),
+                paths <- paths,
                 recreate_lock <- LongLock::new(),
-                closing: Atomic::new(false),
-                negotiated_lock <- new_mutex!((), "rtrs_negotiated"),
-                last_path,
-                events <- LinkEvents::new(user),
+                events <- events,
                 uevents <- uevents,
                 waiting <- Waiting::new(fail_after),
                 event_work <- new_work!("rtrs_session_events"),
@@ -352,111 +264,6 @@ impl Session {
     /// Returns the name that it was opened with, by which the server knows it, too. Any context.
     pub(crate) fn name(&self) -> &SessionName {
         &self.options.name
-    }
-
-    /// The permits, once a server has told the queue depth.
-    pub(crate) fn permits(&self) -> Option<&Arc<Permits>> {
-        self.negotiated
-            .as_ref()
-            .map(|negotiated| &negotiated.permits)
-    }
-
-    /// Limits of requests, once a server has told them.
-    pub(crate) fn room(&self) -> Option<&Room> {
-        self.negotiated.as_ref().map(|negotiated| &negotiated.room)
-    }
-
-    /// Returns the maximum of attempts to reconnect in a row, -1 for no limit. Any context.
-    pub(crate) fn max_reconnect_attempts(&self) -> i32 {
-        self.max_reconnect_attempts.load(Relaxed)
-    }
-
-    /// Sets that maximum. Each path looks at it with its next event. Any context.
-    pub(crate) fn set_max_reconnect_attempts(&self, attempts: i32) {
-        self.max_reconnect_attempts.store(attempts, Relaxed);
-    }
-
-    /// Returns the policy that chooses the path of a request. Any context.
-    pub(crate) fn policy(&self) -> Policy {
-        Policy::from_number(self.policy.load(Relaxed)).unwrap_or(Policy::MinInflight)
-    }
-
-    /// Sets the policy for later requests. Any context.
-    pub(crate) fn set_policy(&self, policy: Policy) {
-        self.policy.store(policy.number(), Relaxed);
-    }
-
-    /// The limits, once a server has told them.
-    pub(crate) fn limits(&self) -> Option<Limits> {
-        let negotiated = self.negotiated.as_ref()?;
-        Some(Limits {
-            queue_depth: negotiated.geometry.queue_depth(),
-            max_io_size: negotiated.room.data(),
-            max_segments: MAX_SEGMENTS,
-            max_hdr_size: negotiated.room.header(),
-        })
-    }
-
-    /// Sizes the session for a server with these limits, which were told on `path`, or checks that
-    /// they fit the session. May sleep.
-    pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
-        let _guard = self.negotiated_lock.lock();
-        if let Some(negotiated) = self.negotiated.as_ref() {
-            return geometry
-                .check_session_depth(negotiated.geometry.queue_depth())
-                .map_err(|e| {
-                    pr_err_ratelimited!("{}: {}\n", path, e.as_str());
-                    errno::EPROTO
-                });
-        }
-        let depth = geometry.queue_depth();
-        let mut marks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for _ in 0..depth {
-            marks.push(Mark::new(), GFP_KERNEL)?;
-        }
-        let regions = MessageSlot::regions(depth);
-        let mut messages = KVec::with_capacity(regions, GFP_KERNEL)?;
-        for _ in 0..regions {
-            let pages = Pages::new(Pages::order_of(MessageSlot::REGION_SIZE), NO_NODE)?;
-            messages.push(Arc::new(pages, GFP_KERNEL)?, GFP_KERNEL)?;
-        }
-        let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
-        // Not of a request yet.
-        let layout = Layout::new(&room, DataDir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
-        let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
-        for id in 0..depth {
-            let (region, offset) = MessageSlot::of(id);
-            let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
-            requests.push(Io::new(id, layout, message), GFP_KERNEL)?;
-        }
-        self.negotiated.populate(Negotiated {
-            geometry: *geometry,
-            room,
-            permits: Arc::pin_init(Permits::new(requests, NO_NODE)?, GFP_KERNEL)?,
-            marks,
-            messages,
-        });
-        Ok(())
-    }
-
-    /// Maps the message store for a path's device. May sleep.
-    pub(crate) fn map_messages(&self, domain: &Arc<Domain>) -> Result<KVec<DmaPages>> {
-        let negotiated = self.negotiated.as_ref().ok_or(EINVAL)?;
-        let mut mapped = KVec::with_capacity(negotiated.messages.len(), GFP_KERNEL)?;
-        for pages in negotiated.messages.iter() {
-            mapped.push(
-                domain.map(pages.clone(), DmaDirection::ToDevice)?,
-                GFP_KERNEL,
-            )?;
-        }
-        Ok(mapped)
-    }
-
-    /// Permits of the session, 0 before it has any.
-    fn depth(&self) -> u16 {
-        self.negotiated
-            .as_ref()
-            .map_or(0, |negotiated| negotiated.geometry.queue_depth())
     }
 
     fn with_files<R>(&self, f: impl FnOnce(Option<&SessionFiles>) -> R) -> R {
@@ -516,13 +323,10 @@ impl Session {
         self.stop_watch();
         self.close_events();
         self.end_restart();
-        if let Some(negotiated) = self.negotiated.as_ref() {
+        if let Some(negotiated) = self.negotiated.get() {
             negotiated.permits.close_and_wait();
         }
         // A grace period has passed meanwhile, unless the session never connected.
         drop(paths);
     }
 }
-
-/// No preferred NUMA node.
-const NO_NODE: i32 = -1;

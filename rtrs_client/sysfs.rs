@@ -201,7 +201,11 @@ fn text(buf: &[u8]) -> Result<&str> {
 }
 
 fn show_attempts(session: &Session, out: &mut Output<'_>) -> Result {
-    Ok(writeln!(out, "{}", session.max_reconnect_attempts())?)
+    Ok(writeln!(
+        out,
+        "{}",
+        session.settings.max_reconnect_attempts()
+    )?)
 }
 
 fn store_attempts(session: &Session, buf: &[u8]) -> Result {
@@ -209,7 +213,7 @@ fn store_attempts(session: &Session, buf: &[u8]) -> Result {
     if !ATTEMPTS.contains(&attempts) {
         return Err(EINVAL);
     }
-    session.set_max_reconnect_attempts(attempts);
+    session.settings.set_max_reconnect_attempts(attempts);
     Ok(())
 }
 
@@ -240,12 +244,12 @@ fn store_silent_path(session: &Arc<Session>, buf: &[u8], _: RemoveSelf<'_>) -> R
 }
 
 fn show_policy(session: &Session, out: &mut Output<'_>) -> Result {
-    Ok(writeln!(out, "{}", session.policy())?)
+    Ok(writeln!(out, "{}", session.settings.policy())?)
 }
 
 fn store_policy(session: &Session, buf: &[u8]) -> Result {
     let policy = Policy::parse(buf).map_err(|_| EINVAL)?;
-    session.set_policy(policy);
+    session.settings.set_policy(policy);
     Ok(())
 }
 

@@ -260,7 +260,7 @@ impl Path {
             Event::Start | Event::UserReconnect | Event::UserDisconnect | Event::Remove
         );
         while let Some(event) = next.take() {
-            let max = self.session.max_reconnect_attempts();
+            let max = self.session.settings.max_reconnect_attempts();
             // No other task changes the machine.
             let before = self.status(|s| s.machine);
             let after = before.next(event, max);

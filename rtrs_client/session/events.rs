@@ -19,10 +19,12 @@ use rtrs_bindings::{
         new_spinlock_irq,
         SpinLockIrq, //
     },
-    noio,
-    time,
+    noio, time,
     try_lock::TryLock,
-    workqueue::WorkExt, //
+    workqueue::{
+        Queue,
+        WorkExt, //
+    },
 };
 
 use super::{
@@ -31,7 +33,6 @@ use super::{
     Session, //
 };
 use crate::{
-    atomic::Relaxed,
     link::Link,
     logic::{
         creation::{
@@ -65,6 +66,8 @@ struct State {
 /// State of link events.
 #[pin_data]
 pub(super) struct LinkEvents {
+    /// For calls to the user, which may take long.
+    queue: Queue,
     /// The user. It belongs to the work item until the session is closed, and is not used after
     /// that.
     user: TryLock<Option<Arc<dyn Events>>>,
@@ -73,8 +76,9 @@ pub(super) struct LinkEvents {
 }
 
 impl LinkEvents {
-    pub(super) fn new(user: Option<Arc<dyn Events>>) -> impl PinInit<Self> {
+    pub(super) fn new(queue: Queue, user: Option<Arc<dyn Events>>) -> impl PinInit<Self> {
         pin_init!(Self {
+            queue,
             user: TryLock::new(user),
             state <- new_spinlock_irq!(State::default(), "rtrs_link_events"),
         })
@@ -113,7 +117,7 @@ impl Session {
 
     /// Requests are failed from now on. Not noted if the session is being closed.
     pub(super) fn note_failing(self: &Arc<Self>) {
-        if self.closing.load(Relaxed) {
+        if self.is_closing() {
             return;
         }
         self.events.state.lock().told.fail();
@@ -182,7 +186,7 @@ impl Session {
 
     fn wake_events(self: &Arc<Self>) {
         if !self.events.state.lock().told.is_closed() {
-            self.event_work.enqueue(&self.event_queue, self);
+            self.event_work.enqueue(&self.events.queue, self);
         }
     }
 

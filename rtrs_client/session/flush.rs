@@ -157,25 +157,25 @@ impl Session {
     /// path is being removed the number may be too small: then too little counts as flushed. Any
     /// context.
     pub(super) fn written(&self) -> Written {
-        let mut sum: Written = self.written_by_gone.load(Acquire);
+        let mut sum: Written = self.paths.written_by_gone.load(Acquire);
         self.for_each_path(|path| sum = sum.wrapping_add(path.stats.writes_answered()));
         sum
     }
 
     /// The same, exactly, when no write is counted any more; `None` if the number does not matter,
-    /// because caches survive. May sleep; must not be called with `paths_lock` held.
+    /// because caches survive. May sleep; must not be called with `paths.lock` held.
     pub(super) fn written_at_the_end(&self) -> Option<Written> {
         if params::write_cache_survives() {
             return None;
         }
-        let _guard = self.paths_lock.lock();
+        let _guard = self.paths.lock.lock();
         Some(self.written())
     }
 
-    /// A path with its counters is removed. `paths_lock` is held.
+    /// A path with its counters is removed. `paths.lock` is held.
     pub(super) fn note_written(&self, path: &Path) {
-        let gone = self.written_by_gone.load(Relaxed);
+        let gone = self.paths.written_by_gone.load(Relaxed);
         let sum = gone.wrapping_add(path.stats.writes_answered());
-        self.written_by_gone.store(sum, Release);
+        self.paths.written_by_gone.store(sum, Release);
     }
 }

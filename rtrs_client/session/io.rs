@@ -10,7 +10,6 @@ use kernel::{
     cpu::CpuId,
     prelude::*,
     sync::{
-        atomic::Acquire,
         rcu,
         Arc, //
     },
@@ -25,8 +24,8 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    paths::PathSet,
     restart::Translated,
-    PathSet,
     Session, //
 };
 use crate::{
@@ -161,8 +160,8 @@ impl Ready {
         if !fill_in(&self.room, &mut turn, dir, message) {
             return shared.not_sent(unsent(turn, Unsent::Request(errno::EMSGSIZE)));
         }
-        // Before the epoch, see `next_epoch()`.
-        turn.epoch = session.epoch_of_new.load(Acquire);
+        // Before the request is sent, see `Epochs::begin()`.
+        turn.epoch = session.epochs.of_new();
         let sent = match session.cons.polled() {
             0 => session.issue(id, turn),
             _ => shared.issue_new(turn),
@@ -222,7 +221,7 @@ fn lay_out_measured(room: &Room, io: &mut Io, dir: DataDir, usr_len: usize) -> b
 impl Session {
     /// Returns the handle for requests, once a server has told the size of the session.
     pub(crate) fn ready(self: &Arc<Self>) -> Option<Ready> {
-        let negotiated = self.negotiated.as_ref()?;
+        let negotiated = self.negotiated.get()?;
         Some(Ready {
             session: self.clone(),
             permits: negotiated.permits.clone(),
@@ -315,10 +314,10 @@ impl Session {
         let guard = rcu::read_lock();
         // Checked here, see `lost()`: no path that this section finds came after the session was
         // lost.
-        if turn.epoch != self.epoch.load(Relaxed) {
+        if !self.epochs.is_present(turn.epoch) {
             return Err(unsent(turn, Unsent::Forgotten));
         }
-        let Some(set) = self.paths.read(&guard) else {
+        let Some(set) = self.paths.set.read(&guard) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
         // With one path there is no choice, so the request needs none of the state of a choice.
@@ -354,8 +353,8 @@ impl Session {
         guard: &rcu::Guard,
     ) -> Result<(), Turn<'t>> {
         // The CPU may change: it only matters that CPUs are spread over paths.
-        let last = self.last_path.this();
-        let mut choice = Choice::new(self.policy(), last.load(Relaxed) as usize);
+        let last = self.paths.last.this();
+        let mut choice = Choice::new(self.settings.policy(), last.load(Relaxed) as usize);
         let mut failure = Unsent::NoPath;
         while let Some(i) = choice.next(&Candidates { set, io: &turn }) {
             let Some(link) = set.0.get(i).and_then(|path| path.link(guard)) else {
@@ -402,23 +401,19 @@ impl Session {
 
     /// Takes the turn of a request that waits for a path, which ends its wait.
     pub(super) fn resume_turn(&self, id: u16) -> Option<Turn<'_>> {
-        self.negotiated
-            .as_ref()?
-            .permits
-            .at(usize::from(id))?
-            .resume()
+        self.negotiated.get()?.permits.at(usize::from(id))?.resume()
     }
 
     /// A request is complete. Softirq, or the owner task of a path.
     pub(crate) fn complete(&self, turn: Turn<'_>, result: i32) {
-        if let Some(negotiated) = self.negotiated.as_ref() {
+        if let Some(negotiated) = self.negotiated.get() {
             complete(&negotiated.permits, turn, result);
         }
     }
 
     /// Gives the place back to the permit's holder, if there is one.
     fn finish(&self, turn: Turn<'_>) {
-        if let (Some(left), Some(negotiated)) = (turn.finish(), self.negotiated.as_ref()) {
+        if let (Some(left), Some(negotiated)) = (turn.finish(), self.negotiated.get()) {
             negotiated.permits.put_left(left);
         }
     }

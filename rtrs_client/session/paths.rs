@@ -4,29 +4,38 @@
 //!
 //! # Locking
 //!
-//! Submitters read the set inside RCU. Changes need `paths_lock`, a mutex below all others of a
+//! Submitters read the set inside RCU. Changes need [`Paths::lock`], a mutex below all others of a
 //! session. It is held while the set is exchanged, not while a path connects or ends. It protects
 //! the set that was replaced when the last path was added. Submitters may still read that, so adding
 //! a path keeps it and does not wait for them; the next change does.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     str::CString,
     sync::{
         rcu,
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 use rtrs_bindings::{
     errno,
     ib::SockAddr,
-    rcu::Retired, //
+    percpu::PerCpu,
+    rcu::{
+        RcuCell,
+        Retired, //
+    },
 };
 use rtrs_core::proto::MAX_PATHS;
 
 use super::Session;
 use crate::{
-    atomic::Relaxed,
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
     path::{
         Path,
         PathName, //
@@ -39,11 +48,47 @@ pub(super) struct PathSet(pub(super) KVec<Arc<Path>>);
 /// A set that is not the present one any more. Submitters may still be reading it.
 pub(super) type OldSet = Retired<Arc<PathSet>>;
 
+/// The paths of a session.
+#[pin_data]
+pub(super) struct Paths {
+    pub(super) set: RcuCell<Arc<PathSet>>,
+    /// The path used last, by CPU, from which round-robin continues.
+    pub(super) last: PerCpu<Atomic<u32>>,
+    /// No path is added any more. Set with `lock` held.
+    closing: Atomic<bool>,
+    /// Writes that were answered on paths that are gone. Changed with `lock` held.
+    pub(super) written_by_gone: Atomic<u64>,
+    /// For changes, with the set that was replaced when the last path was added.
+    #[pin]
+    pub(super) lock: Mutex<Option<OldSet>>,
+}
+
+impl Paths {
+    /// Without paths. May sleep.
+    pub(super) fn new() -> Result<impl PinInit<Self>> {
+        let set = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
+        let last = PerCpu::new(|_| Atomic::new(0))?;
+        Ok(pin_init!(Self {
+            set: RcuCell::new(set),
+            last,
+            closing: Atomic::new(false),
+            written_by_gone: Atomic::new(0),
+            lock <- new_mutex!(None, "rtrs_paths"),
+        }))
+    }
+}
+
 impl Session {
+    /// Whether it is being closed, so that no path is added any more. Any context.
+    pub(super) fn is_closing(&self) -> bool {
+        self.paths.closing.load(Relaxed)
+    }
+
     /// Whether some path takes requests.
     pub(crate) fn is_connected(&self) -> bool {
         let guard = rcu::read_lock();
         self.paths
+            .set
             .read(&guard)
             .is_some_and(|set| set.0.iter().any(|path| path.is_connected()))
     }
@@ -51,12 +96,13 @@ impl Session {
     /// Whether there are paths, connected or not.
     pub(crate) fn has_paths(&self) -> bool {
         let guard = rcu::read_lock();
-        self.paths.read(&guard).is_some_and(|set| !set.0.is_empty())
+        let set = self.paths.set.read(&guard);
+        set.is_some_and(|set| !set.0.is_empty())
     }
 
     /// Returns the present paths. Does not sleep or allocate.
     pub(super) fn path_set(&self) -> Option<Arc<PathSet>> {
-        self.paths.get()
+        self.paths.set.get()
     }
 
     /// Calls `f` with each path.
@@ -75,7 +121,7 @@ impl Session {
         }
         change(&mut new)?;
         let new = Arc::new(PathSet(new), GFP_KERNEL)?;
-        Ok(self.paths.replace(Some(new)))
+        Ok(self.paths.set.replace(Some(new)))
     }
 
     /// Adds a path and waits until it is connected. May sleep; ends early when the task is being
@@ -122,8 +168,8 @@ impl Session {
     fn start_path(self: &Arc<Self>, src: Option<SockAddr>, dst: SockAddr) -> Result<Arc<Path>> {
         let path = Path::new(self.clone(), src, dst)?;
         {
-            let mut before = self.paths_lock.lock();
-            if self.closing.load(Relaxed) {
+            let mut before = self.paths.lock.lock();
+            if self.is_closing() {
                 return Err(errno::ESHUTDOWN);
             }
             let old = self.change_paths(|paths| {
@@ -151,7 +197,7 @@ impl Session {
             });
         if added.is_err() {
             self.remove_path(path);
-            if self.closing.load(Relaxed) {
+            if self.is_closing() {
                 return Err(errno::ESHUTDOWN);
             }
         }
@@ -174,7 +220,7 @@ impl Session {
     /// Disconnects a path and removes it. Sleeps until that is done.
     pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
-        let mut before = self.paths_lock.lock();
+        let mut before = self.paths.lock.lock();
         // Fails for lack of memory only. The path stays in the set then, in its last state, until
         // the session is closed.
         let mut found = false;
@@ -205,16 +251,16 @@ impl Session {
     pub(super) fn end_paths(&self) -> (OldSet, Option<OldSet>) {
         self.for_each_path(Path::begin_remove);
         self.for_each_path(Path::remove);
-        let mut before = self.paths_lock.lock();
-        (self.paths.replace(None), before.take())
+        let mut before = self.paths.lock.lock();
+        (self.paths.set.replace(None), before.take())
     }
 
     /// No path is added any more. Tasks that wait for a path that is not up stop waiting. May
     /// sleep.
     pub(crate) fn stop_adding(&self) {
         {
-            let _guard = self.paths_lock.lock();
-            self.closing.store(true, Relaxed);
+            let _guard = self.paths.lock.lock();
+            self.paths.closing.store(true, Relaxed);
         }
         self.for_each_path(|path| {
             if !path.is_connected() {

@@ -83,7 +83,7 @@ impl Session {
     /// number of completions.
     pub(crate) fn poll(&self, queue: u16) -> u32 {
         let guard = rcu::read_lock();
-        let Some(set) = self.paths.read(&guard) else {
+        let Some(set) = self.paths.set.read(&guard) else {
             return 0;
         };
         let links = set.0.iter().filter_map(|path| path.link(&guard));
@@ -125,7 +125,7 @@ impl Session {
 
     fn polled_inflight(&self) -> u64 {
         let guard = rcu::read_lock();
-        self.paths.read(&guard).map_or(0, |set| {
+        self.paths.set.read(&guard).map_or(0, |set| {
             let links = set.0.iter().filter_map(|path| path.link(&guard));
             links.map(|link| link.polled_inflight()).sum()
         })

@@ -43,7 +43,6 @@ use super::Session;
 use crate::{
     atomic::{
         Atomic,
-        Full,
         Relaxed, //
     },
     logic::{
@@ -347,7 +346,7 @@ impl Session {
 
     /// Returns a permit to keep, if there are enough.
     pub(super) fn spare_permit(&self) -> Option<u16> {
-        let permits = &self.negotiated.as_ref()?.permits;
+        let permits = &self.negotiated.get()?.permits;
         if permits.len() < 2 {
             return None;
         }
@@ -361,7 +360,7 @@ impl Session {
 
     /// Gives back the permit that was kept: the session ends.
     pub(super) fn end_restart(&self) {
-        let (Some(restart), Some(negotiated)) = (self.restart.as_ref(), self.negotiated.as_ref())
+        let (Some(restart), Some(negotiated)) = (self.restart.as_ref(), self.negotiated.get())
         else {
             return;
         };
@@ -384,9 +383,9 @@ impl Session {
             return Translated::Lost(turn);
         };
         // Read before everything else, see `restored()`.
-        let present = Epoch::from_word(self.epoch.load(Acquire));
+        let present = self.epochs.present();
         let made = Epoch::from_word(turn.epoch);
-        let oldest = Epoch::from_word(self.oldest.load(Acquire));
+        let oldest = self.epochs.oldest();
         if !made.is_since(oldest, present) {
             return Translated::Lost(turn);
         }
@@ -432,7 +431,7 @@ impl Session {
             devices.is_shifted()
         });
         restart.shifted.store(shifted, Release);
-        self.next_epoch(shifted);
+        self.epochs.begin(shifted);
         rcu::synchronize();
     }
 
@@ -448,20 +447,7 @@ impl Session {
             restart.change(|known| known.devices().forget_all(written));
             restart.shifted.store(false, Release);
         }
-        // Set before the epoch: a task that sees the new epoch sees this.
-        let next = Epoch::from_word(self.epoch.load(Relaxed)).following(false);
-        self.oldest.store(next.to_word(), Relaxed);
-        self.next_epoch(false);
-    }
-
-    /// Starts a new epoch. A task reads the epoch before the state that belongs to it, and again
-    /// before a request is posted, so it does not send a message of another epoch.
-    fn next_epoch(&self, shifted: bool) {
-        let next = Epoch::from_word(self.epoch.load(Relaxed)).following(shifted);
-        // In this order: a request with an old mark is translated, but one marked too early would
-        // be lost.
-        self.epoch.xchg(next.to_word(), Full);
-        self.epoch_of_new.store(next.of_new().to_word(), Release);
+        self.epochs.begin_anew();
     }
 }
 

@@ -147,8 +147,8 @@ impl Session {
             }
             (.., Some(id)) => self.try_restore(restart, link, id),
         };
-        if let (Some(id), Some(negotiated)) = (permit, self.negotiated.as_ref()) {
-            let spare = match !usable || self.closing.load(Relaxed) {
+        if let (Some(id), Some(negotiated)) = (permit, self.negotiated.get()) {
+            let spare = match !usable || self.is_closing() {
                 true => Some(id),
                 false => restart.with(|known| known.keep_permit(id)),
             };
@@ -243,7 +243,7 @@ impl Attempt<'_> {
         let mut urgent = false;
         self.session
             .for_each_path(|path| urgent |= path.has_urgent_note());
-        !urgent && !self.link.core.has_failed() && !self.session.closing.load(Relaxed)
+        !urgent && !self.link.core.has_failed() && !self.session.is_closing()
     }
 
     /// Sleeps; returns whether to continue.
@@ -425,7 +425,7 @@ impl Attempt<'_> {
 impl Session {
     /// Sends a message of this module on a link that is not published, with the kept permit `id`.
     fn call_on(&self, link: &Link, id: u16, message: Message<'_>, mut loan: Loan) -> Result {
-        let negotiated = self.negotiated.as_ref().ok_or(EINVAL)?;
+        let negotiated = self.negotiated.get().ok_or(EINVAL)?;
         let place = negotiated.permits.at(usize::from(id)).ok_or(EINVAL)?;
         let Some(mut turn) = place.begin() else {
             // An earlier request of the permit is still on its link. Cannot happen, as links are

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How fast the failure of a path is noticed.
+//! What an operator may change while a session is open: how paths are chosen, how fast their failure
+//! is noticed, and how often they reconnect. The time that requests wait for a path is with those
+//! that wait, see [`wait`](super::wait).
 //!
 //! # Context
 //!
@@ -15,7 +17,8 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    params,
+    logic::policy::Policy,
+    params, //
 };
 
 /// A number with bounds that the operator may change at any time.
@@ -53,6 +56,8 @@ impl Tunable {
 
 /// The settings of a session.
 pub(crate) struct Settings {
+    policy: Atomic<u32>,
+    max_reconnect_attempts: Atomic<i32>,
     /// Milliseconds between heartbeats; applies from the next heartbeat on.
     pub(crate) heartbeat_interval_ms: Tunable,
     /// Heartbeat intervals without a sign of life after which a path is dead.
@@ -70,9 +75,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// With the values of the module parameters.
-    pub(super) fn from_params() -> Self {
+    /// With the values of the module parameters, and this maximum of attempts to reconnect.
+    pub(super) fn new(max_reconnect_attempts: i32) -> Self {
         Self {
+            policy: Atomic::new(Policy::MinInflight.number()),
+            max_reconnect_attempts: Atomic::new(max_reconnect_attempts),
             heartbeat_interval_ms: Tunable::new(
                 params::heartbeat_interval_ms(),
                 &params::INTERVAL_MS,
@@ -82,5 +89,25 @@ impl Settings {
             request_timeout_ms: Tunable::new(params::request_timeout_ms(), &params::REQUEST_MS),
             ack_timeout: Tunable::new(params::ack_timeout(), &params::ACK_TIMEOUT_EXPONENT),
         }
+    }
+
+    /// Returns the policy that chooses the path of a request.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy::from_number(self.policy.load(Relaxed)).unwrap_or(Policy::MinInflight)
+    }
+
+    /// Sets the policy for later requests.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy.number(), Relaxed);
+    }
+
+    /// Returns the maximum of attempts to reconnect in a row, -1 for no limit.
+    pub(crate) fn max_reconnect_attempts(&self) -> i32 {
+        self.max_reconnect_attempts.load(Relaxed)
+    }
+
+    /// Sets that maximum. Each path looks at it with its next event.
+    pub(crate) fn set_max_reconnect_attempts(&self, attempts: i32) {
+        self.max_reconnect_attempts.store(attempts, Relaxed);
     }
 }

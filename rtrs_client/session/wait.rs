@@ -293,7 +293,7 @@ impl Session {
     }
 
     fn mark(&self, id: u16) -> Option<&Mark> {
-        self.negotiated.as_ref()?.marks.get(usize::from(id))
+        self.negotiated.get()?.marks.get(usize::from(id))
     }
 
     /// Takes request `id` if it is parked and one of `which`. The caller owns it then.
