@@ -11,12 +11,9 @@
 //! # Locking
 //!
 //! * `owner` (mutex): the owner task, for as long as it runs.
-//! * `setup` (mutex): connections while they are being accepted. The connection manager's handler
-//!   mutexes nest inside. Event handlers of a connection therefore never take it, and connections
-//!   are never dropped with it held.
-//! * `handshake` (spinlock, interrupts off): `shares` and the closing of the path nest inside. May
-//!   be taken with the session's list of paths locked.
-//! * `state`, `info`, `expected`, `shares` (spinlocks, interrupts off): leaves.
+//! * `status`, `info` (spinlocks, interrupts off): leaves.
+//! * Connections while they are being accepted: see [`connect`]. Resources that quotas count: see
+//!   [`account`].
 //! * `active` (RCU): the objects of a path while it carries IO; see [`crate::active`].
 
 mod account;
@@ -99,7 +96,6 @@ use crate::{
     active::Active,
     chunk::Home,
     config,
-    handshake::Handshake,
     limits::Charge,
     logic::{
         admission::{
@@ -112,7 +108,6 @@ use crate::{
             CloseReason,
             ServerPathState, //
         },
-        ring::Ring,
         source::Source, //
     },
     op::Op,
@@ -125,19 +120,31 @@ use crate::{
 
 pub(crate) use self::close::Violation;
 use self::{
-    account::{
-        HandshakePlace,
-        Shares, //
-    },
-    connect::Setup, //
+    account::Account,
+    connect::Connections, //
 };
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Connection requests that wait for their turn.
-type Expected = Ring<KVVec<Option<Arc<Handshake>>>>;
+/// The state, as all see it.
+struct Status {
+    state: ServerPathState,
+    /// Time of the last change, in nanoseconds of the monotonic clock.
+    since: u64,
+}
+
+impl Status {
+    /// It enters `state` now.
+    fn new(state: ServerPathState) -> Self {
+        Self {
+            state,
+            since: now_ns(),
+        }
+    }
+}
 
 /// The info request.
+#[derive(Default)]
 struct Info {
     /// The memory that receives it.
     dma_pages: Option<DmaPages>,
@@ -165,6 +172,23 @@ struct Owner {
     retry: Option<u32>,
 }
 
+impl Owner {
+    /// Of a path that was just made.
+    fn new() -> Self {
+        Self {
+            claimed: false,
+            asked_for_name: None,
+            dir: None,
+            told: false,
+            staged: None,
+            heartbeat: Heartbeat::new(),
+            received: HbCounts::default(),
+            next_tick: 0,
+            retry: None,
+        }
+    }
+}
+
 /// One life of a path: a client that comes back gets a new one.
 #[pin_data]
 pub(crate) struct Path {
@@ -188,18 +212,9 @@ pub(crate) struct Path {
 
     /// Device and port, set when the path comes up.
     hca: SetOnce<(DeviceName, u32)>,
-    /// Connections accepted, or just about to be.
-    accepted: Atomic<u32>,
     closing: Atomic<bool>,
-    /// It waits for another path of its session, which may have a right to the session's name.
-    waits_for_siblings: Atomic<bool>,
     /// The path has no connection any more, and will not get one.
     drained: Atomic<bool>,
-    /// Bytes that are counted for the queues of all its connections.
-    queue_memory: u64,
-    /// Bytes that were taken from the quota for its chunks. Changed with the registry locked, and
-    /// by the end of the last operation.
-    chunk_memory: Atomic<u64>,
     reason: SetOnce<CloseReason>,
     /// Operations exist, in the path or with the user.
     ops_out: Atomic<bool>,
@@ -213,33 +228,22 @@ pub(crate) struct Path {
     pub(crate) stats: Stats,
     /// Bytes of memory that devices and clients can access, set when the path comes up.
     memory: Atomic<u64>,
-    /// Time of the last change of the state, in nanoseconds of the monotonic clock.
-    since: Atomic<u64>,
     registered_ok: Atomic<bool>,
 
     #[pin]
     registered: Completion,
     #[pin]
-    state: SpinLockIrq<ServerPathState>,
-    /// Its place among the handshakes.
+    status: SpinLockIrq<Status>,
     #[pin]
-    handshake: SpinLockIrq<HandshakePlace>,
-    /// Shares of totals for its connections.
-    #[pin]
-    shares: SpinLockIrq<Shares>,
-    /// Bytes of the queues that it has when it gives way, and that do not count any more.
-    leaving: Atomic<u64>,
+    account: Account,
     #[pin]
     info: SpinLockIrq<Info>,
     #[pin]
-    setup: Mutex<Setup>,
+    conns: Connections,
     #[pin]
     owner: Mutex<Owner>,
     #[pin]
     owner_work: DelayedWork<Path, OWNER_TASK>,
-    /// Connection requests, in the order of arrival; with room for the announced connections.
-    #[pin]
-    expected: SpinLockIrq<Expected>,
     #[pin]
     connect_work: Work<Path, CONNECT>,
     #[pin]
@@ -274,8 +278,8 @@ impl_work_item! {
 }
 
 impl Path {
-    /// Makes a path without connections. Its queues will take `queues` bytes, and its handshake is
-    /// counted by `handshake`. May sleep.
+    /// Makes a path without connections. Its queues will take `queues` bytes, and `handshake`
+    /// counts its handshake. May sleep.
     pub(crate) fn new(
         session: &Arc<Session>,
         req: &ConnReq,
@@ -283,16 +287,9 @@ impl Path {
         queues: u64,
         handshake: Option<Charge>,
     ) -> Result<Arc<Self>> {
-        let mut eps = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
-        for _ in 0..req.cid_num {
-            eps.push(None, GFP_KERNEL)?;
-        }
-        let mut expected = KVVec::with_capacity(usize::from(req.cid_num), GFP_KERNEL)?;
-        for _ in 0..req.cid_num {
-            expected.push(None, GFP_KERNEL)?;
-        }
         let timeout = u64::from(config::handshake_timeout_ms());
         let deadline = now_ns().saturating_add(timeout * NS_PER_MS);
+        let conns = Connections::new(req.cid_num)?;
 
         Arc::pin_init(
             try_pin_init!(Self {
@@ -308,12 +305,8 @@ impl Path {
                 cname: CString::try_from_fmt(fmt!("{}", *addrs))?,
                 deadline,
                 hca: SetOnce::new(),
-                accepted: Atomic::new(0),
                 closing: Atomic::new(false),
-                waits_for_siblings: Atomic::new(false),
                 drained: Atomic::new(false),
-                queue_memory: queues,
-                chunk_memory: Atomic::new(0),
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
@@ -322,45 +315,17 @@ impl Path {
                 asked: HbAsked::new(),
                 stats: Stats::new()?,
                 memory: Atomic::new(0),
-                since: Atomic::new(now_ns()),
                 registered_ok: Atomic::new(false),
                 registered <- Completion::new(),
-                state <- new_spinlock_irq!(ServerPathState::Handshaking, "rtrs_srv_state"),
-                handshake <- new_spinlock_irq!(HandshakePlace::new(handshake), "rtrs_srv_handshake"),
-                shares <- new_spinlock_irq!(Shares::default(), "rtrs_srv_shares"),
-                leaving: Atomic::new(0),
-                info <- new_spinlock_irq!(
-                    Info {
-                        dma_pages: None,
-                        name: None,
-                    },
-                    "rtrs_srv_info"
+                status <- new_spinlock_irq!(
+                    Status::new(ServerPathState::Handshaking),
+                    "rtrs_srv_state"
                 ),
-                setup <- new_mutex!(
-                    Setup {
-                        closed: false,
-                        domain: None,
-                        eps,
-                        recvs: Default::default(),
-                    },
-                    "rtrs_srv_setup"
-                ),
-                owner <- new_mutex!(
-                    Owner {
-                        claimed: false,
-                        asked_for_name: None,
-                        dir: None,
-                        told: false,
-                        staged: None,
-                        heartbeat: Heartbeat::new(),
-                        received: HbCounts::default(),
-                        next_tick: 0,
-                        retry: None,
-                    },
-                    "rtrs_srv_owner"
-                ),
+                account <- Account::new(queues, handshake),
+                info <- new_spinlock_irq!(Info::default(), "rtrs_srv_info"),
+                conns <- conns,
+                owner <- new_mutex!(Owner::new(), "rtrs_srv_owner"),
                 owner_work <- new_delayed_work!("rtrs_srv_path"),
-                expected <- new_spinlock_irq!(Ring::new(expected), "rtrs_srv_expected"),
                 connect_work <- new_work!("rtrs_srv_connect"),
                 room_work <- new_work!("rtrs_srv_room"),
             }),
@@ -390,11 +355,6 @@ impl Path {
         join(known, req.recon_cnt, req.cid_num)
     }
 
-    /// The number of connections that were accepted.
-    pub(crate) fn cons(&self) -> u32 {
-        self.accepted.load(Relaxed)
-    }
-
     /// The number of connections that its client has announced, while it can have any. Any context.
     pub(crate) fn announced(&self) -> u16 {
         if self.drained.load(Relaxed) {
@@ -415,7 +375,7 @@ impl Path {
 
     /// Nanoseconds since the state changed. Any context.
     pub(crate) fn state_age(&self) -> u64 {
-        now_ns().saturating_sub(self.since.load(Relaxed))
+        now_ns().saturating_sub(self.status.lock().since)
     }
 
     /// Device and port.
@@ -425,7 +385,7 @@ impl Path {
 
     /// Returns the state that the owner task has entered last. Any context.
     pub(crate) fn state(&self) -> ServerPathState {
-        *self.state.lock()
+        self.status.lock().state
     }
 
     /// Whether connections can be added.
@@ -500,7 +460,7 @@ impl Path {
 
     /// All operations are gone.
     pub(crate) fn ops_ended(self: &Arc<Self>) {
-        self.chunk_memory.store(0, Relaxed);
+        self.end_chunk_memory();
         self.ops_out.store(false, Release);
         self.kick();
     }

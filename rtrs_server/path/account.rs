@@ -2,16 +2,30 @@
 
 //! The resources of a path that quotas count.
 //!
-//! The numbers are atomic and may be read in any context. The place among the handshakes is behind
-//! the spinlock `handshake`. The owner task gives it up when the handshake is over, and the
-//! registry when the path gives way to a newcomer; see [`Stage`].
+//! The numbers are atomic and may be read in any context. The owner task gives up the place among
+//! the handshakes when the handshake is over, and the registry when the path gives way to a
+//! newcomer; see [`Stage`].
+//!
+//! # Locking
+//!
+//! * `handshake` (spinlock, interrupts off): the place. `shares` and the closing of the path nest
+//!   inside. May be taken with the session's list of paths locked.
+//! * `shares` (spinlock, interrupts off): a leaf.
 
-use kernel::sync::{
-    atomic::{
-        Acquire,
-        Relaxed, //
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     },
-    Arc, //
+};
+use rtrs_bindings::lock::{
+    new_spinlock_irq,
+    SpinLockIrq, //
 };
 
 use super::Path;
@@ -33,19 +47,10 @@ use crate::{
 };
 
 /// The place of a path among the handshakes.
-pub(super) struct HandshakePlace {
+struct HandshakePlace {
     stage: Stage,
     /// The share of the total of handshakes, if the path counts there.
     share: Option<Charge>,
-}
-
-impl HandshakePlace {
-    pub(super) fn new(share: Option<Charge>) -> Self {
-        Self {
-            stage: Stage::Open,
-            share,
-        }
-    }
 }
 
 /// Shares of totals for the connections of a path.
@@ -67,6 +72,43 @@ impl Shares {
         if let Some(share) = &mut self.queues {
             share.fewer(queues);
         }
+    }
+}
+
+/// What is counted of a path.
+#[pin_data]
+pub(super) struct Account {
+    /// Bytes that are counted for the queues of all its connections.
+    queue_memory: u64,
+    /// Bytes that were taken from the quota for its chunks. Changed with the registry locked, and
+    /// by the end of the last operation.
+    chunk_memory: Atomic<u64>,
+    /// Bytes of the queues that it has when it gives way, and that do not count any more.
+    leaving: Atomic<u64>,
+    /// It waits for another path of its session, which may have a right to the session's name.
+    waits_for_siblings: Atomic<bool>,
+    #[pin]
+    handshake: SpinLockIrq<HandshakePlace>,
+    #[pin]
+    shares: SpinLockIrq<Shares>,
+}
+
+impl Account {
+    /// Of a path without connections. Its queues will take `queues` bytes, and `share` counts its
+    /// handshake.
+    pub(super) fn new(queues: u64, share: Option<Charge>) -> impl PinInit<Self> {
+        let place = HandshakePlace {
+            stage: Stage::Open,
+            share,
+        };
+        pin_init!(Self {
+            queue_memory: queues,
+            chunk_memory: Atomic::new(0),
+            leaving: Atomic::new(0),
+            waits_for_siblings: Atomic::new(false),
+            handshake <- new_spinlock_irq!(place, "rtrs_srv_handshake"),
+            shares <- new_spinlock_irq!(Shares::default(), "rtrs_srv_shares"),
+        })
     }
 }
 
@@ -96,29 +138,40 @@ impl Path {
         let queues = if self.drained.load(Relaxed) {
             0
         } else {
-            self.queue_memory
+            self.account.queue_memory
         };
-        queues.saturating_add(self.chunk_memory.load(Relaxed))
+        queues.saturating_add(self.account.chunk_memory.load(Relaxed))
     }
 
     /// Notes bytes that were taken from the quota for its chunks. The registry is locked.
     pub(crate) fn set_chunk_memory(&self, bytes: u64) {
-        self.chunk_memory.store(bytes, Relaxed);
+        self.account.chunk_memory.store(bytes, Relaxed);
+    }
+
+    /// The chunks are gone, with their last operation. Any context.
+    pub(super) fn end_chunk_memory(&self) {
+        self.account.chunk_memory.store(0, Relaxed);
+    }
+
+    /// Notes whether it waits for another path of its session, which may have a right to the
+    /// session's name. Owner task.
+    pub(super) fn set_waits_for_siblings(&self, waits: bool) {
+        self.account.waits_for_siblings.store(waits, Relaxed);
     }
 
     /// Whether it counts as one that is in its handshake. Any context.
     pub(crate) fn is_in_handshake(&self) -> bool {
-        self.handshake.lock().stage.is_in_handshake()
+        self.account.handshake.lock().stage.is_in_handshake()
     }
 
     /// Whether it may be just about to tell the user of its session. Any context.
     pub(crate) fn is_starting(&self) -> bool {
-        self.handshake.lock().stage.is_starting()
+        self.account.handshake.lock().stage.is_starting()
     }
 
     /// Whether the user of its session may still come to know that by it. Any context.
     fn may_tell(&self) -> bool {
-        let place = self.handshake.lock();
+        let place = self.account.handshake.lock();
         // With the lock held: if it closes now, the owner finds that when it has started the path.
         place.stage.may_tell(self.is_closing())
     }
@@ -130,7 +183,7 @@ impl Path {
     pub(crate) fn came(&self) -> u64 {
         if !self.has_asked() {
             self.deadline
-        } else if self.waits_for_siblings.load(Relaxed) {
+        } else if self.account.waits_for_siblings.load(Relaxed) {
             self.deadline.saturating_add(SIBLINGS_NS)
         } else {
             u64::MAX
@@ -145,13 +198,13 @@ impl Path {
     /// Whether it has a place among the handshakes that another path could have: only a path that
     /// is in its handshake has one. Any context.
     pub(crate) fn has_place(&self) -> bool {
-        self.handshake.lock().share.is_some()
+        self.account.handshake.lock().share.is_some()
     }
 
     /// Counts one more connection, and `queues` bytes of queues. Any context.
     pub(super) fn take_shares(&self, queues: u64) -> Result<(), Refusal> {
         let limits = &self.session.ctx.registry.limits;
-        let mut shares = self.shares.lock();
+        let mut shares = self.account.shares.lock();
 
         if shares.closed {
             return Err(Refusal::RESET);
@@ -164,7 +217,7 @@ impl Path {
 
     /// Gives back what [`Path::take_shares`] took. Any context.
     pub(super) fn one_less(&self, queues: u64) {
-        self.shares.lock().one_less(queues);
+        self.account.shares.lock().one_less(queues);
     }
 
     /// Returns the shares of its connections; no more are taken. Any context.
@@ -174,13 +227,13 @@ impl Path {
             ..Shares::default()
         };
 
-        core::mem::replace(&mut *self.shares.lock(), closed)
+        core::mem::replace(&mut *self.account.shares.lock(), closed)
     }
 
     /// Returns the connections that it has, and the bytes of their queues, as far as they count in
     /// the totals. Any context.
     pub(crate) fn taken(&self) -> (u64, u64) {
-        let shares = self.shares.lock();
+        let shares = self.account.shares.lock();
         let count = |share: &Option<Charge>| share.as_ref().map_or(0, Charge::count);
 
         (count(&shares.cons), count(&shares.queues))
@@ -192,7 +245,7 @@ impl Path {
         if self.drained.load(Acquire) {
             0
         } else {
-            self.leaving.load(Relaxed)
+            self.account.leaving.load(Relaxed)
         }
     }
 
@@ -200,7 +253,7 @@ impl Path {
     /// `false` if it gave way before. Any context.
     pub(super) fn begin_start(&self) -> bool {
         let (starts, share) = {
-            let mut place = self.handshake.lock();
+            let mut place = self.account.handshake.lock();
             (place.stage.start(), place.share.take())
         };
         drop(share);
@@ -210,7 +263,7 @@ impl Path {
     /// The path was started, or is not going to be. Any context.
     pub(super) fn end_handshake(&self) {
         let share = {
-            let mut place = self.handshake.lock();
+            let mut place = self.account.handshake.lock();
             place.stage.end();
             place.share.take()
         };
@@ -222,14 +275,14 @@ impl Path {
     /// this returns. The registry is locked.
     pub(crate) fn give_way(self: &Arc<Self>) {
         let shares = {
-            let mut place = self.handshake.lock();
+            let mut place = self.account.handshake.lock();
             if !place.stage.give_way() {
                 return;
             }
             // Before the path is closed: its owner takes what is there, and gives it back late.
             let shares = self.end_shares();
             let queues = shares.queues.as_ref().map_or(0, Charge::count);
-            self.leaving.store(queues, Relaxed);
+            self.account.leaving.store(queues, Relaxed);
             self.close(CloseReason::GaveWay);
             (place.share.take(), shares)
         };

@@ -63,7 +63,7 @@ impl Path {
         // 2. No connection comes any more. Existing ones stop posting, and their clients are told;
         // outstanding work requests are flushed during the next steps.
         let (eps, domain) = {
-            let mut setup = self.setup.lock();
+            let mut setup = self.conns.setup.lock();
             setup.closed = true;
             (core::mem::take(&mut setup.eps), setup.domain.take())
         };

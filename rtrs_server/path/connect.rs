@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Connections of a path, one by one, and the table that has them during the handshake.
+//!
+//! # Locking
+//!
+//! * `setup` (mutex): the table. The connection manager's handler mutexes nest inside. Event
+//!   handlers of a connection therefore never take it, and connections are never dropped with it
+//!   held.
+//! * `expected` (spinlock, interrupts off): a leaf.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Acquire,
-            Full, //
+            Atomic,
+            Full,
+            Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 
@@ -25,6 +36,10 @@ use rtrs_bindings::{
         PollContext,
         QueueConfig,
         QueuePair, //
+    },
+    lock::{
+        new_spinlock_irq,
+        SpinLockIrq, //
     },
     pages::Pages,
     workqueue::WorkExt,
@@ -68,7 +83,8 @@ use crate::{
         quota::{
             queue_memory,
             Resource, //
-        }, //
+        },
+        ring::Ring, //
     },
     OWNER, //
 };
@@ -95,6 +111,42 @@ pub(super) struct Setup {
     pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
     /// Receives to post on the service connection, and on each other one.
     pub(super) recvs: (Receives, Receives),
+}
+
+/// The connections of a path, until it is started.
+#[pin_data]
+pub(super) struct Connections {
+    /// The number that was accepted, or is just about to be.
+    accepted: Atomic<u32>,
+    /// Connection requests, in the order of arrival; with room for the announced connections.
+    #[pin]
+    expected: SpinLockIrq<Ring<KVVec<Option<Arc<Handshake>>>>>,
+    #[pin]
+    pub(super) setup: Mutex<Setup>,
+}
+
+impl Connections {
+    /// None of `announced` connections is there yet. May sleep.
+    pub(super) fn new(announced: u16) -> Result<impl PinInit<Self>> {
+        let announced = usize::from(announced);
+        let mut eps = KVVec::with_capacity(announced, GFP_KERNEL)?;
+        let mut expected = KVVec::with_capacity(announced, GFP_KERNEL)?;
+        for _ in 0..announced {
+            eps.push(None, GFP_KERNEL)?;
+            expected.push(None, GFP_KERNEL)?;
+        }
+        let setup = Setup {
+            closed: false,
+            domain: None,
+            eps,
+            recvs: Default::default(),
+        };
+        Ok(pin_init!(Self {
+            accepted: Atomic::new(0),
+            expected <- new_spinlock_irq!(Ring::new(expected), "rtrs_srv_expected"),
+            setup <- new_mutex!(setup, "rtrs_srv_setup"),
+        }))
+    }
 }
 
 /// Receives of a connection.
@@ -147,6 +199,16 @@ pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> 
 }
 
 impl Path {
+    /// The number of connections that were accepted. Any context.
+    pub(crate) fn cons(&self) -> u32 {
+        self.conns.accepted.load(Relaxed)
+    }
+
+    /// Whether all connections were accepted. Any context.
+    pub(super) fn has_all_cons(&self) -> bool {
+        self.conns.accepted.load(Acquire) >= u32::from(self.cid_num)
+    }
+
     /// Queues a connection that belongs to this path, until its turn. May sleep.
     ///
     /// # Errors
@@ -156,7 +218,7 @@ impl Path {
         self: &Arc<Self>,
         handshake: Arc<Handshake>,
     ) -> Result<(), Refusal> {
-        let pushed = self.expected.lock().push(handshake);
+        let pushed = self.conns.expected.lock().push(handshake);
 
         pushed.map_err(|_| Refusal::RESET)?;
         self.connect_soon();
@@ -171,11 +233,11 @@ impl Path {
     /// Accepts or rejects the first waiting connection. The next one waits until other paths had
     /// their turn.
     pub(super) fn connect_next(self: &Arc<Self>) {
-        let next = self.expected.lock().pop();
+        let next = self.conns.expected.lock().pop();
         let Some(handshake) = next else { return };
 
         handshake.connect(self);
-        if !self.expected.lock().is_empty() {
+        if !self.conns.expected.lock().is_empty() {
             self.connect_soon();
         }
     }
@@ -189,7 +251,7 @@ impl Path {
         let result = self.try_connect(req, pending);
 
         // A path without any connection would get no further event.
-        if result.is_err() && self.accepted.load(Acquire) == 0 {
+        if result.is_err() && self.conns.accepted.load(Acquire) == 0 {
             self.close(CloseReason::Refused);
         }
         result
@@ -203,7 +265,7 @@ impl Path {
         let mut tries = MAX_TRIES;
 
         let (mut setup, size) = loop {
-            let mut setup = self.setup.lock();
+            let mut setup = self.conns.setup.lock();
             let refusal = match self.check(&mut setup, req.cid, &pending) {
                 Ok(size) => break (setup, size),
                 Err(refusal) => refusal,
@@ -341,7 +403,7 @@ impl Path {
 
     fn accept(&self, ep: &Locked<'_, Self>, message: &[u8]) -> Result {
         // Counted before: the client's first message may arrive before `accept()` returns.
-        self.accepted.fetch_add(1, Full);
+        self.conns.accepted.fetch_add(1, Full);
         let accepted = ep.accept(ConnParam {
             private_data: message,
             retry_count: RETRY,
@@ -350,7 +412,7 @@ impl Path {
             rnr_retry_count: RETRY,
         });
         if accepted.is_err() {
-            self.accepted.fetch_sub(1, Full);
+            self.conns.accepted.fetch_sub(1, Full);
         }
         accepted
     }

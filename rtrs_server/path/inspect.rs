@@ -25,7 +25,7 @@ impl Path {
             }
         });
         // Connections of a handshake, which is over when there is an `Active`.
-        for ep in self.setup.lock().eps.iter().flatten() {
+        for ep in self.conns.setup.lock().eps.iter().flatten() {
             if let Some(con) = Connection::accepted(ep, 0) {
                 f(con);
             }

@@ -5,7 +5,6 @@
 use kernel::sync::{
     atomic::{
         Acquire,
-        Relaxed,
         Release, //
     },
     Arc, //
@@ -28,6 +27,7 @@ use rtrs_core::proto::{
 use super::{
     Owner,
     Path,
+    Status,
     Violation,
     NS_PER_MS, //
 };
@@ -86,7 +86,7 @@ impl Path {
         // Read before the connections are counted: an honest client asks after the last one. Not in
         // the condition below: the lock would be held for the code that follows, which may sleep.
         let name = self.info.lock().name;
-        let all = self.accepted.load(Acquire) >= u32::from(self.cid_num);
+        let all = self.has_all_cons();
         if state == ServerPathState::Handshaking && all {
             return Some(Event::AllAccepted);
         }
@@ -122,7 +122,7 @@ impl Path {
             let early = now.saturating_sub(asked) < SIBLINGS_NS;
             let claim = self.session.ctx.registry.claim(self, name, early);
             let siblings = claim == Claim::WaitForSiblings;
-            self.waits_for_siblings.store(siblings, Relaxed);
+            self.set_waits_for_siblings(siblings);
             match claim {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait => owner.retry = Some(RETRY_MS),
@@ -183,14 +183,15 @@ impl Path {
 
     fn apply(self: &Arc<Self>, owner: &mut Owner, event: Event) {
         let (before, transition) = {
-            let mut state = self.state.lock();
-            let before = *state;
+            let mut status = self.status.lock();
+            let before = status.state;
             let transition = before.next(event);
-            *state = transition.state;
+            if before != transition.state {
+                *status = Status::new(transition.state);
+            }
             (before, transition)
         };
         if before != transition.state {
-            self.since.store(now_ns(), Relaxed);
             trace::path_state(self, before, transition.state);
         }
 

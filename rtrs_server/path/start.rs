@@ -149,7 +149,7 @@ impl Path {
             CloseReason::ConnError
         };
         let active = owner.staged.take().ok_or(CloseReason::ConnError)?;
-        let (service, io) = self.setup.lock().recvs;
+        let (service, io) = self.conns.setup.lock().recvs;
         for ep in active.endpoints() {
             let qp = ep.qp().ok_or(CloseReason::ConnError)?;
             let receives = if ep.index() == 0 { service } else { io };
@@ -274,7 +274,7 @@ impl Path {
     #[expect(clippy::type_complexity)]
     fn take_endpoints(&self) -> Result<(Arc<Domain>, KVVec<Pin<KBox<Endpoint<Self>>>>)> {
         let mut eps = KVVec::with_capacity(usize::from(self.cid_num), GFP_KERNEL)?;
-        let mut setup = self.setup.lock();
+        let mut setup = self.conns.setup.lock();
 
         if setup.closed || setup.eps.iter().any(Option::is_none) {
             return Err(EINVAL);
