@@ -83,8 +83,8 @@ impl Local {
     }
 }
 
-/// A counter of one CPU that other CPUs change. It has a cache line of its own, so that their writes
-/// do not move other data of that CPU.
+/// A counter of one CPU that other CPUs change. It has a cache line of its own, so that their
+/// writes do not move other data of that CPU.
 #[repr(align(64))]
 struct ForOthers(Atomic<u64>);
 
@@ -315,8 +315,8 @@ impl Stats {
         self.failures.store(0, Relaxed);
     }
 
-    /// Resets both counts of requests that were completed on another CPU than the one that submitted
-    /// them.
+    /// Resets both counts of requests that were completed on another CPU than they were submitted
+    /// on.
     pub(crate) fn reset_migration(&self) {
         self.counters.reset(MIGRATED_TO);
         for (_, from) in self.migrated_from.iter() {

@@ -183,6 +183,14 @@ fn c_state(state: State) -> i32 {
     }
 }
 
+/// Calls `f` with the names of session and path, for a path that may have no directory yet: its
+/// name is made for the event. Without memory there is no event. May sleep.
+fn with_names(path: &Path, f: impl FnOnce(&CStr, &CStr)) {
+    if let Ok(name) = CString::try_from_fmt(fmt!("{}", PathName(path))) {
+        f(path.session.name().as_cstr(), &name);
+    }
+}
+
 /// A change of a path's link.
 #[derive(Clone, Copy)]
 pub(crate) enum LinkChange {
@@ -213,20 +221,18 @@ pub(crate) fn link_change(path: &Path, change: LinkChange, machine: &PathMachine
     if !enabled {
         return;
     }
-    // Without memory there is no event.
-    let Ok(name) = CString::try_from_fmt(fmt!("{}", PathName(path))) else {
-        return;
-    };
     let (success, fail) = path.stats.reconnects();
-    fire(
-        path.session.name().as_cstr(),
-        &name,
-        c_state(machine.state()),
-        i32::try_from(machine.attempts()).unwrap_or(i32::MAX),
-        max,
-        fail,
-        success,
-    )
+    with_names(path, |sess, name| {
+        fire(
+            sess,
+            name,
+            c_state(machine.state()),
+            i32::try_from(machine.attempts()).unwrap_or(i32::MAX),
+            max,
+            fail,
+            success,
+        )
+    });
 }
 
 /// The state of a path changes. May sleep.
@@ -235,16 +241,7 @@ pub(crate) fn path_state(path: &Path, old: State, new: State) {
         return;
     }
     let (error, why) = path.status(|s| s.last_error).unwrap_or((0, "none"));
-    // Without memory there is no event.
-    let Ok(name) = CString::try_from_fmt(fmt!("{}", PathName(path))) else {
-        return;
-    };
-    rtrs_clt_path_state::fire(
-        path.session.name().as_cstr(),
-        &name,
-        old.as_str(),
-        new.as_str(),
-        error,
-        why,
-    );
+    with_names(path, |sess, name| {
+        rtrs_clt_path_state::fire(sess, name, old.as_str(), new.as_str(), error, why)
+    });
 }

@@ -27,9 +27,9 @@ pub struct LinkState {
     closed: bool,
     /// Paths that are connected.
     up: u32,
-    /// Requests fail, because no path is up or the server has forgotten the session. The user must
-    /// be told, even if that is over by now.
-    failing: bool,
+    /// Requests failed, because no path was up or the server had forgotten the session. The user
+    /// must be told, even if that is over by now.
+    failed: bool,
     /// The user knows that there is a path.
     told_up: bool,
 }
@@ -40,7 +40,7 @@ impl LinkState {
         self.opened = true;
         self.told_up = true;
         // The return of a path needs no event: no request was sent yet.
-        self.failing &= self.up == 0;
+        self.failed &= self.up == 0;
     }
 
     /// The user has shown that it has the session. Returns whether that is new.
@@ -65,7 +65,7 @@ impl LinkState {
 
     /// Requests fail from now on.
     pub fn fail(&mut self) {
-        self.failing = true;
+        self.failed = true;
     }
 
     /// Whether requests may have been made.
@@ -85,18 +85,18 @@ impl LinkState {
 
     /// Whether the user expects the state that it has made at the server to exist.
     pub const fn is_believed(&self) -> bool {
-        self.told_up && !self.failing
+        self.told_up && !self.failed
     }
 
     /// Returns the next event for the user, which counts as sent.
     pub fn tell(&mut self) -> Option<LinkEvent> {
         if !self.opened || !self.handed || self.closed {
             None
-        } else if self.told_up && self.failing {
+        } else if self.told_up && self.failed {
             self.told_up = false;
             Some(LinkEvent::Disconnected)
         } else if !self.told_up && self.up > 0 {
-            self.failing = false;
+            self.failed = false;
             self.told_up = true;
             Some(LinkEvent::Reconnected)
         } else {
