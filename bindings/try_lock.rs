@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A lock that is only tried.
+//! A lock that cannot be waited for.
 //!
-//! [`TryLock`] is for a value that has one user at a time for other reasons: two at a time are a bug,
-//! or caused by a misbehaving peer, and the second one gets nothing instead of waiting.
+//! [`TryLock`] is for a value that has one user at a time for other reasons: two at a time are a
+//! bug, or caused by a misbehaving peer, and the second one gets nothing instead of waiting.
 
 use core::{
     cell::UnsafeCell,

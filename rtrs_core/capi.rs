@@ -2,9 +2,8 @@
 
 //! The C API of rtrs-core: addresses as text.
 //!
-//! Declared in `rtrs.h`, described in `Documentation/api-c.rst`. May be called
-//! from process context; an interface name in an address is looked up, which
-//! does not sleep.
+//! Declared in `rtrs.h`, described in `Documentation/api-c.rst`. May be called from process
+//! context; an interface name in an address is looked up, which does not sleep.
 
 use core::{
     ffi::{

@@ -3,7 +3,7 @@
 //! The C API of `rtrs.h`: a user of the server like any other.
 //!
 //! Except for the declarations in `trace.rs`, this is the only file of the crate that contains
-//! `unsafe`: C callers pass pointers, and only their promises say that these are valid. The
+//! `unsafe`: C callers pass pointers, and the compiler cannot check that these are valid. The
 //! contexts from which functions may be called are as for [`crate::api`].
 
 use core::ffi::{

@@ -9,8 +9,9 @@
 //! # Locking
 //!
 //! `Turns::line` (spinlock, interrupts off) guards the line and the state of each taker. The
-//! [`LineEntry`] of a taker is in a spinlock of its own, which is only taken inside, so that it can
-//! be reached. A reference that leaves the line is dropped when nothing is locked. Any context.
+//! [`LineEntry`] of a taker is in a spinlock of its own. That one is only taken with the other
+//! held, and is there to make the entry accessible through a shared reference. A reference that
+//! leaves the line is dropped when nothing is locked. Any context.
 //!
 //! A waiting taker has a reference to the object it waits for, and is in its line. This ends when
 //! its turn comes or when it leaves; one of the two always happens.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mark of a request, which says for which life of the server its message is.
+//! The mark of a request, which says for which life of the server its message was made.
 //!
 //! ```text
 //!    31      30      29                            0

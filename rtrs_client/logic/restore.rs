@@ -18,8 +18,8 @@
 //! later than the module that exports it: minutes later, if it is below LVM or multipath. The errno
 //! tells such cases from others ([`may_come`]). For these the client waits as long as requests do
 //! (`fast_io_fail_tmo`), as giving up is worse: all requests of the session fail, and RNBD, which
-//! is told, tries once and leaves the device offline. It tries for [`DEVICE_MS`] whatever the errno
-//! and that time.
+//! is told, tries once and leaves the device offline. It tries for [`DEVICE_MS`] in any case,
+//! whatever the errno is, and however short that time.
 
 use rtrs_core::proto::errno::{
     EBUSY,

@@ -6,7 +6,8 @@
 //! nothing from losing it early. With several paths, the others show the difference: if they are
 //! answered, the server is well, and requests on the silent path should be sent elsewhere. The
 //! device of a silent path may report no error. If the server had acknowledged all requests before
-//! the cable at its end was pulled, the device has no packet left to repeat, and gives none up.
+//! the cable at its end was pulled, the device has no packet left to send again, and reports none
+//! as lost.
 //!
 //! All paths of a session are checked once per interval:
 //!

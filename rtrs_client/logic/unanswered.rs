@@ -28,9 +28,9 @@
 //! the others are slow.
 //!
 //! A disk that is slow for all requests of one connection looks the same, unless the local device
-//! says that a request has not arrived: no disk is the reason for that. So the time-out is enough
-//! in that case, and [`FACTOR`] times as long is needed in any other. The client cannot probe the
-//! connection: requests are the only messages that the server answers there.
+//! says that a request has not arrived: a disk cannot be the reason for that. So the time-out is
+//! enough in that case, and [`FACTOR`] times as long is needed in any other. The client cannot
+//! probe the connection: requests are the only messages that the server answers there.
 //!
 //! Links that are given up for this reason are counted like the others, but on their own, and only
 //! an answer on the same connection, over any path, ends the row.

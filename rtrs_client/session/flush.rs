@@ -2,11 +2,11 @@
 
 //! Flushes of RNBD's devices: which data are known to survive a power loss of the server.
 //!
-//! A single write is not noted: completed writes are counted for the latency statistics. A flush of
-//! a device with a volatile cache notes how many writes, of all devices, were complete before it.
-//! If the count is the same when the server is found to have forgotten the session, then no data
-//! are lost: incomplete writes are sent again. Otherwise the session is not continued, and the next
-//! flush of the device fails, which tells the user of the data.
+//! Writes are not tracked one by one: they are counted when they complete, for the latency
+//! statistics. A flush of a device with a volatile cache notes how many writes, of all devices,
+//! were complete before it. If the count is the same when the server is found to have forgotten the
+//! session, then no data are lost: incomplete writes are sent again. Otherwise the session is not
+//! continued, and the next flush of the device fails, which tells the user of the data.
 
 use kernel::{
     prelude::*,

@@ -2,9 +2,9 @@
 
 //! A lock that tasks may wait for as long as a device or a server takes.
 //!
-//! A task that sleeps uninterruptibly for two minutes is reported as hung, and the mutex of the
-//! kernel crate sleeps so. Here a task sleeps interruptibly until the lock is free. Those of a work
-//! queue never get a signal.
+//! The kernel reports a task as hung that sleeps uninterruptibly for two minutes, as tasks do that
+//! wait for the kernel crate's mutex. A task that waits for this lock sleeps interruptibly. Only
+//! tasks of work queues take it, and these never get a signal.
 
 use kernel::{
     new_condvar, new_mutex,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that RNBD has open in a session, which are opened again when the server has forgotten
-//! it.
+//! Knows which devices RNBD has open in a session, so that they can be opened again when the server
+//! has forgotten the session.
 //!
 //! The design: `Documentation/restart.rst`. RNBD's messages of the service connection are inspected
 //! on their way out and in ([`Session::observe`]). Those of the other connections are inspected

@@ -4,7 +4,7 @@
 //!
 //! # Context
 //!
-//! The owner task of the path that has found this, with `recreate_lock` held. No path is up, and
+//! The owner task of the path that found this out, with `recreate_lock` held. No path is up, and
 //! the link is not published, so no other requests are sent. It ends early when the link fails, or
 //! when there is an urgent note for one of the session's paths.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Chooses what makes room for a newcomer: by giving up a place among the handshakes, memory,
-//! connections, or a session.
+//! Chooses which paths or sessions have to make room for a newcomer that needs a place among the
+//! handshakes, memory, connections, or a place among the sessions.
 
 use super::source::Source;
 

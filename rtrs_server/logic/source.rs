@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The source of a client, to which its resources are counted.
+//! The source of a client, for which its resources are counted.
 //!
 //! A host can have as many addresses as it likes, but it cannot choose its network freely. So
 //! addresses of one prefix count as one source.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a path may still give way, and whether the user may come to know the session by it.
+//! Decides whether a path may still give way, and whether the user may still learn of the session
+//! from it.
 //!
 //! The owner task starts a path, and the registry makes a path give way to a newcomer. The first of
-//! the two decides. The user may be told of the session while the path starts. After that, and after
-//! the path gave way, this path does not tell the user, although it exists until it is torn down.
+//! the two decides. The user may be told of the session while the path starts. After that, and
+//! after the path gave way, this path does not tell the user, although it exists until it is torn
+//! down.
 
 /// How far a path is. Every change is made with the same lock held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Keeps a session without a path for a while, for a client that comes back, and then ends it. Also
-//! finds out whether the client of a session lives, when another session wants its name.
+//! finds out whether the client of a session is alive, when another session wants its name.
 //!
 //! # Locking
 //!

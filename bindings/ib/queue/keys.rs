@@ -4,7 +4,7 @@
 //!
 //! # Context
 //!
-//! Posting: any. Completions are handled one after the other, as those of [`super::completion`].
+//! Posting: any. Completions are handled one after the other, like those of [`super::completion`].
 
 use kernel::prelude::*;
 

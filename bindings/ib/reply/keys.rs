@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers to requests that were carried out, and that change keys: the kinds that are usual. All
-//! others are posted by [`Reply::post`].
+//! The usual answers: the request was carried out, and keys change. [`Reply::post`] posts all
+//! others.
 //!
-//! They are built from their end: each work request is written once, with the address of the next
+//! They are built from the end: each work request is written once, with the address of the next
 //! one, and only if it is posted.
 //!
 //! # Context
