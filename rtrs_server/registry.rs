@@ -257,7 +257,6 @@ impl Registry {
         made: &Made,
     ) -> Result<Step, Refusal> {
         let uuid = Uuid::from_bytes(req.session_uuid);
-        let source = config::source_of(addrs.src);
         // Declared before the lock, and so dropped after it: it may be the last reference by then.
         let old;
         let mut sessions = self.sessions.lock();
@@ -293,30 +292,7 @@ impl Registry {
             }
         }
 
-        let others = session.count(|p| !p.is_closing());
-        self.allows(Resource::PathsPerSession, others.saturating_add(1))?;
-        self.allows(Resource::ConsPerPath, usize::from(req.cid_num))?;
-        if session.count(|p| !p.is_closing() && &p.addrs == addrs) != 0 {
-            return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
-        }
-        if known.is_none() {
-            let count = sessions.iter().filter(|s| s.source == source).count();
-            self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
-        }
-        let taken = Taken::by(&sessions, source);
-        self.allows(
-            Resource::HandshakesPerSource,
-            taken.handshakes.saturating_add(1),
-        )?;
-        // Counts all announced connections, and not the existing ones: a client can have as many as
-        // it has announced.
-        self.allows(
-            Resource::ConsPerSource,
-            taken.cons.saturating_add(usize::from(req.cid_num)),
-        )?;
-        self.limits
-            .quota(Resource::MemoryPerSource)
-            .allows(taken.memory.saturating_add(memory))?;
+        self.allows_path(&sessions, known.is_none(), &session, req, addrs, memory)?;
 
         // Left in `made`, so that it is freed without the lock if it is refused from here on.
         let new = made.path.as_ref();
@@ -338,6 +314,45 @@ impl Registry {
         }
         path.start_deadline();
         Ok(Step::Done(path.clone()))
+    }
+
+    /// Whether `session`, and the source of the path, may have one path more, of `memory` bytes. The
+    /// session is not in `sessions` yet if it `is_new`.
+    fn allows_path(
+        &self,
+        sessions: &[Arc<Session>],
+        is_new: bool,
+        session: &Session,
+        req: &ConnReq,
+        addrs: &AddrPair,
+        memory: u64,
+    ) -> Result<(), Refusal> {
+        let source = config::source_of(addrs.src);
+        let others = session.count(|p| !p.is_closing());
+        self.allows(Resource::PathsPerSession, others.saturating_add(1))?;
+        self.allows(Resource::ConsPerPath, usize::from(req.cid_num))?;
+        if session.count(|p| !p.is_closing() && &p.addrs == addrs) != 0 {
+            return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
+        }
+        if is_new {
+            let count = sessions.iter().filter(|s| s.source == source).count();
+            self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
+        }
+        let taken = Taken::by(sessions, source);
+        self.allows(
+            Resource::HandshakesPerSource,
+            taken.handshakes.saturating_add(1),
+        )?;
+        // Counts all announced connections, and not the existing ones: a client can have as many as
+        // it has announced.
+        self.allows(
+            Resource::ConsPerSource,
+            taken.cons.saturating_add(usize::from(req.cid_num)),
+        )?;
+        self.limits
+            .quota(Resource::MemoryPerSource)
+            .allows(taken.memory.saturating_add(memory))?;
+        Ok(())
     }
 
     fn allows(&self, resource: Resource, count: usize) -> Result<(), OverQuota> {
