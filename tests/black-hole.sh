@@ -188,6 +188,8 @@ client_role()
 	write "$SESS/mpath_policy" round-robin
 	# Soft RoCE does not give up on lost packets, and its heartbeats are small enough to pass.
 	write "$SESS/heartbeat_interval_ms" $((500 * RTRS_TIME_SCALE))
+	# Small requests are answered: a path that carries them is not silent, on a slow machine neither.
+	write "$SESS/silent_path_ms" $((8000 * RTRS_TIME_SCALE))
 	# Small requests must be answered that often.
 	write "$SESS/request_timeout_ms" $((3000 * RTRS_TIME_SCALE))
 	small_start

@@ -24,7 +24,12 @@ WORDS=(0 1 1 1 2 -1 100 off 5 rr RR MI ML round-robin min-inflight min-latency $
 # Quotas that only new connections of a session meet.
 QUOTAS=(/sys/module/rtrs_server/quotas/{paths_per_session,cons_per_path})
 
-map_keep() { map_rnbd keep /dev/nullb0 "$P0" "$P1" >"$TMP/keep"; }
+# The shells may take all processors for a while: that does not count as silence.
+map_keep()
+{
+	map_rnbd keep /dev/nullb0 "$P0" "$P1" >"$TMP/keep"
+	write "$CLT/keep/silent_path_ms" 30000
+}
 map_hammer() { map_rnbd hammer /dev/nullb1 "$P0" "$P1" >"$TMP/hammer"; }
 
 # hammer_shell I: write to the files of the session, on both sides, and to the other files of the
@@ -126,7 +131,7 @@ recovers()
 	done
 	write "$CLT/hammer/add_path" "$P0"
 	# It was connected, but may fail again on a slow machine.
-	wait_for 10 has_words "$CLT/hammer/state" "connected 1/1"
+	wait_for 20 has_words "$CLT/hammer/state" "connected 1/1"
 	wait_for 20 usable "$(cat "$TMP/hammer")"
 	# After the blocks that the load still writes.
 	fio_verify "$(cat "$TMP/hammer")" 1M --offset=68M

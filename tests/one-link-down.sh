@@ -20,6 +20,10 @@ SLOW=$((200 * 1000000))
 # Time that a queue pair of soft RoCE may wait for a neighbour by default, see pair_up. Until then
 # requests of the path are not sent again.
 NEIGHBOUR=$((3000 * RTRS_TIME_SCALE))
+# Milliseconds that a path may be silent: the usual time while a cable is pulled or a side sleeps,
+# and otherwise so long that a slow machine cannot take a good path for a silent one.
+SILENT=$((800 * RTRS_TIME_SCALE))
+PATIENT=$((8000 * RTRS_TIME_SCALE))
 SESS=$CLT/cables
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
@@ -27,6 +31,7 @@ path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" ser
 map() { map_rnbd cables "/dev/$1" "$(path 0)" "$(path 1)" >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 
+silent_after() { write "$SESS/silent_path_ms" "$1"; }
 state_is() { has_words "$SESS/state" "$1"; }
 
 # carries N: does path N get IO?
@@ -36,7 +41,7 @@ carries()
 	d=$(path_dir cables "$(path "$1")")
 	before=$(path_ios "$d")
 
-	wait_for 5 eval "[ \$(path_ios '$d') -gt $((before + 20)) ]"
+	wait_for 20 eval "[ \$(path_ios '$d') -gt $((before + 20)) ]"
 }
 
 # used_again N: path N carries IO after its cable was put back.
@@ -119,10 +124,13 @@ pull()
 	load_start "$(dev)"
 	sleep 3
 	check "$name: both paths carry IO" eval "carries 0 && carries 1"
+	# From now on only the path that stays can be heard, and so cannot be taken for silent.
+	silent_after "$SILENT"
 	check "$name: the cable is pulled" vm_control link "$guest" 1 down
 	check "$name: the session knows" known
 	ktap_log "$TMP/case.log" 1
 	[ "$guest" != server ] || check "$name: silence told it" was_silent
+	silent_after "$PATIENT"
 	sleep 4
 	check "$name: the other path carries IO" carries 0
 	check "$name: the cable is put back" vm_control link "$guest" 1 up
@@ -155,8 +163,10 @@ asleep()
 
 	load_start "$(dev)"
 	sleep 2
+	silent_after "$SILENT"
 	check "asleep: the server is for $1 s" eval "vm_control pause server && sleep $1 && vm_control resume server"
 	check "asleep: both paths carry IO" eval "carries 0 && carries 1"
+	silent_after "$PATIENT"
 	load_stop
 	check "asleep: all IO succeeded and verified" no_io_failed
 	ktap_log "$TMP/case.log" 2
@@ -175,9 +185,11 @@ client_asleep()
 
 	load_start "$(dev)"
 	sleep 2
+	silent_after "$SILENT"
 	put asleep now
 	get awake 60 >"$TMP/value"
 	check "asleep: both paths carry IO, after the client was" eval "carries 0 && carries 1"
+	silent_after "$PATIENT"
 	load_stop
 	check "asleep: all IO succeeded and verified, of the client too" no_io_failed
 	ktap_log "$TMP/case.log" 2
@@ -213,6 +225,7 @@ client_role()
 	client_ready
 	must "a device maps over both links" map nullb0
 	write "$SESS/mpath_policy" round-robin
+	silent_after "$PATIENT"
 	usual_stall
 	pull client client "$LIMIT"
 	# Here no event tells the client; only answers are missing.

@@ -26,7 +26,12 @@ PATHS=(
 	ip:10.9.5.2@ip:10.9.5.2
 )
 
-map() { map_rnbd steady /dev/nullb0 "${PATHS[0]}" >"$TMP/dev"; }
+# No path is silent here for a fault of its own, but on a slow machine it may seem so.
+map()
+{
+	map_rnbd steady /dev/nullb0 "${PATHS[0]}" >"$TMP/dev"
+	write "$SESS/silent_path_ms" 30000
+}
 dev() { cat "$TMP/dev"; }
 
 preempts_anywhere()
@@ -72,9 +77,15 @@ under()
 	write "$SESS/mpath_policy" "$1"
 	counts >"$TMP/before"
 	sleep "$SECS"
+	wait_for 10 spread "$want"
 	load_runs
+}
+
+# spread WANT: each path has had WANT requests, and all of them 200.
+spread()
+{
 	counts >"$TMP/after"
-	join "$TMP/before" "$TMP/after" | awk -v want="$want" '
+	join "$TMP/before" "$TMP/after" | awk -v want="$1" '
 		{ n = $3 - $2; print $1, n; sum += n; if (n < want) unused = 1 }
 		END { exit unused || sum < 200 }'
 }
@@ -151,7 +162,7 @@ waiting()
 			echo "$rc" >"$TMP/end.$c"
 		) &
 	done
-	wait_for 5 wait_for_path "$#"
+	wait_for 20 wait_for_path "$#"
 }
 
 # wait_for_path N: exactly N requests have not ended.
@@ -235,11 +246,11 @@ ends_in_time()
 {
 	local c
 
-	write "$SESS/fast_io_fail_tmo" $((5 * RTRS_TIME_SCALE))
+	write "$SESS/fast_io_fail_tmo" $((10 * RTRS_TIME_SCALE))
 	waiting 0 1
 	late_write "/sys/block/$(dev)/queue/scheduler" mq-deadline
 	for c in 0 1; do
-		wait_for 10 test -s "$TMP/end.$c"
+		wait_for 20 test -s "$TMP/end.$c"
 		[ "$(cat "$TMP/end.$c")" = 1 ]
 	done
 	written
