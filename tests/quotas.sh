@@ -73,13 +73,20 @@ shown()
 	expect_error "Permission denied" write "$Q/sessions/current" 1
 }
 
-# one_more RESOURCE ERRNO TEXT COMMAND...: with the maximum set to what is in use, the command goes
-# over the quota; both sides log that.
+# only_one: one path is there, and what was refused before it has given back all.
+only_one()
+{
+	in_use cons "$CONS" && in_use memory "$MEMORY" && in_use sessions 1 && in_use handshakes 0
+}
+
+# one_more RESOURCE ERRNO TEXT COMMAND...: one path is there. With the maximum set to what is in use,
+# the command goes over the quota; both sides log that.
 one_more()
 {
 	local resource=$1 errno=$2 text=$3 old refused
 	shift 3
 
+	wait_for 20 only_one
 	old=$(quota "$resource" max)
 	refused=$(quota "$resource" refused)
 	write "$Q/$resource/max" "$(quota "$resource" current)"
@@ -104,7 +111,7 @@ sessions()
 	in_use cons_per_source "$CONS"
 	in_use memory "$MEMORY"
 	in_use memory_per_source "$MEMORY"
-	in_use handshakes 0
+	wait_for 20 in_use handshakes 0
 	read -r -a words <<<"$(open1 b)"
 	one_more sessions "$EUSERS" sessions "${words[@]}"
 	one_more sessions_per_source "$EUSERS" "sessions per source address" "${words[@]}"
@@ -112,15 +119,15 @@ sessions()
 	one_more memory "$ENOMEM" "bytes of memory" "${words[@]}"
 	one_more memory_per_source "$ENOMEM" "bytes of memory per source address" "${words[@]}"
 	one_more cons "$EUSERS" connections "${words[@]}"
-	in_use sessions 1
+	wait_for 20 only_one
 	rt open name=b path=ip:10.9.0.1
 	in_use sessions 2
 	in_use sessions_per_source 2
-	wait_for 5 in_use memory_per_source $((2 * MEMORY))
-	wait_for 5 in_use cons_per_source $((2 * CONS))
-	in_use memory $((2 * MEMORY))
+	wait_for 20 in_use memory_per_source $((2 * MEMORY))
+	wait_for 20 in_use cons_per_source $((2 * CONS))
+	wait_for 20 in_use memory $((2 * MEMORY))
 	rt close name=b
-	wait_for 5 in_use cons "$CONS"
+	wait_for 20 in_use cons "$CONS"
 }
 
 cons_per_path()
@@ -142,7 +149,7 @@ paths()
 	write /sys/class/rtrs-client/a/add_path ip:10.9.1.1
 	in_use paths_per_session 2
 	# The refused paths may not be freed yet.
-	wait_for 5 in_use memory $((2 * MEMORY))
+	wait_for 20 in_use memory $((2 * MEMORY))
 }
 
 # The first path takes all memory, so that a second one gets none.
@@ -213,6 +220,7 @@ server_mrs()
 {
 	rdma resource show mr | grep -c 'comm \[rtrs_server\]'
 }
+server_has_mrs() { [ "$(server_mrs)" = "$1" ]; }
 
 # try_server PORT DEPTH CHUNK KEYS: the server at PORT offers these sizes; KEYS is the number of
 # keys for chunks.
@@ -220,13 +228,13 @@ try_server()
 {
 	rt open name=s path=ip:10.9.0.1 port="$1"
 	limits s "$2" "$3"
-	[ "$(server_mrs)" = "$4" ] || {
+	wait_for 10 server_has_mrs "$4" || {
 		rdma resource show mr
 		return 1
 	}
 	io s count=32 depth=8 len=4096
 	rt close name=s
-	wait_for 5 all_back
+	wait_for 20 all_back
 }
 
 listeners()
@@ -268,12 +276,12 @@ kept_name()
 {
 	rt open name=kept path=ip:10.9.0.2@ip:10.9.0.1
 	rt close name=kept
-	wait_for 5 not test -e /sys/class/rtrs-server/kept
+	wait_for 20 not test -e /sys/class/rtrs-server/kept
 	in_use sessions 1
 	# A client from another address does not end the session; the one from the same address
 	# does.
 	not rt open name=kept path=ip:10.9.0.1
-	wait_for 5 in_use memory 0
+	wait_for 20 in_use memory 0
 	rt open name=kept path=ip:10.9.0.2@ip:10.9.0.1
 	rt close name=kept
 }
@@ -295,9 +303,9 @@ check "paths per session" paths
 check "a session is used meanwhile" io a count=50 depth=8 len=4096
 check "strangers do not keep a known client away" known_client
 rt close name=a
-check "all was given back" wait_for 5 all_back
+check "all was given back" wait_for 20 all_back
 check "memory for one path of two" memory_of_a_path
-check "all was given back again" wait_for 5 all_back
+check "all was given back again" wait_for 20 all_back
 check "handshakes" crowd handshakes 1
 check "handshakes of a source" crowd handshakes_per_source 2
 check "a name at another server" same_name

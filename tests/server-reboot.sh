@@ -86,6 +86,22 @@ reload()
 	put "$name.done" "$(ms_now)"
 }
 
+# forgets N: tell the client when no session is left. Mainline's server keeps none without a path,
+# and does not count them.
+forgets()
+{
+	get "forget$1" 240 >/dev/null
+	must "no session is left, time $1" wait_for 20 no_session
+	put "forget$1.done" yes
+}
+no_session()
+{
+	local f=/sys/module/rtrs_server/quotas/sessions/current
+
+	[ ! -e /sys/class/rtrs-server/one ] && [ ! -e /sys/class/rtrs-server/many ] || return
+	[ ! -e $f ] || [ "$(cat $f)" = 0 ]
+}
+
 server_first()
 {
 	must "disks" disks_up
@@ -105,12 +121,15 @@ server_second()
 	get waiting 120 >/dev/null
 	must "they have their names" rename_disks .late ""
 	reload reload rust session_linger=0
+	forgets 1
 	get cached 180 >/dev/null
 	must "disk 1 has a cache" eval "echo 'write back' >/sys/block/loop1/queue/write_cache"
 	put cached.done yes
+	forgets 2
 	# Mainline's server does not always survive the end of a session under load, least of all
 	# with always_invalidate. So this boot ends by power cut, too.
 	reload mainline c always_invalidate=N
+	[ -z "${RTRS_C_FORGETS:-}" ] || forgets 3
 	barrier never2 300
 }
 
@@ -292,7 +311,7 @@ trouble()
 	check "$what: no IO failed, all verifies" all_fine
 	check "$what: it took no longer than that" stalled "$AWAY"
 	sed -n '/^a request took/s/^/# /p' "$TMP/case.log"
-	check "$what: devices were opened again" eval "reopened one 1 $n && reopened many 2 $n"
+	check "$what: devices were opened again" eval "wait_for 20 reopened one 1 $n && wait_for 20 reopened many 2 $n"
 }
 
 reboot()
@@ -324,16 +343,17 @@ waits_for_disks()
 	gone
 }
 
-# The server keeps no sessions, and loses all paths.
+# forgotten N: the server keeps no sessions, and loses all paths, for the Nth time.
 forgotten()
 {
-	local p
+	local n=$1 p
 
 	for p in "$CLT"/*/paths/ip:*; do
 		echo 1 >"$p/disconnect"
 	done
 	check "there is no path" gone
-	sleep 1
+	put "forget$n" now
+	get "forget$n.done" >"$TMP/value"
 	for p in "$CLT"/*/paths/ip:*; do
 		echo 1 >"$p/reconnect"
 	done
@@ -355,7 +375,7 @@ cache()
 flushed_is_safe()
 {
 	wait_for 60 connected
-	reopened one 1 4
+	wait_for 20 reopened one 1 4
 	not dmesg_has "one: the server does not know the session any more"
 }
 
@@ -408,15 +428,15 @@ client_role()
 	must "heartbeats are close" listen_closely
 	trouble "power cut" 1 reboot_without_disks booted
 	trouble "reload" 2 client_reload reload
-	trouble "forgotten" 3 forgotten
+	trouble "forgotten" 3 forgotten 1
 	check "a file system is clean" clean 1
 	must "its disk gets a cache" cache
-	forgotten
+	forgotten 2
 	check "a cache that was flushed is no reason for an error" flushed_is_safe
 	LOADED="2 4"
 	trouble "reload with mainline's" 5 client_reload mainline
 	# Mainline's server does not always survive that.
-	[ -z "${RTRS_C_FORGETS:-}" ] || trouble "forgotten by mainline's" 6 forgotten
+	[ -z "${RTRS_C_FORGETS:-}" ] || trouble "forgotten by mainline's" 6 forgotten 3
 	check "the other file system is clean" clean 2
 	# The write is acknowledged, but not flushed.
 	check "something is in the cache" usable "$(dev 1)"

@@ -82,6 +82,9 @@ stop_writers()
 	echo $(($(ms_now) - t0)) >"$TMP/stopped"
 }
 
+# more_acked N: wait until more than a few blocks are acknowledged beside the first N.
+more_acked() { wait_for 60 eval "[ \$(cat $TMP/acked.* | wc -l) -gt $(($1 + 15)) ]"; }
+
 # goes_on: was a block acknowledged that was written after the server was ready again? Prints how
 # long that took.
 goes_on()
@@ -157,13 +160,15 @@ trouble()
 	shift 2
 
 	start_writers
+	# For fio to start, too.
 	sleep 2
+	check "$what: blocks are acknowledged before" more_acked 0
 	"$@"
 	ms_now >"$TMP/ready"
 	check "$what: IO goes on by itself" goes_on
 	said
 	check "$what: the session is $state" wait_for 60 has_words "$SESS/state" "$state"
-	sleep 1
+	check "$what: blocks are acknowledged afterwards" more_acked "$(cat "$TMP"/acked.* | wc -l)"
 	stop_writers
 	check "$what: nothing hangs" nothing_hangs
 	said
@@ -176,6 +181,7 @@ reload()
 {
 	put "$1" now
 	check "$1: the client sees the server go" server_gone
+	put "$1.seen" yes
 	get "$1.done" 120 >"$TMP/value"
 }
 
@@ -358,6 +364,7 @@ half_back()
 		# shellcheck disable=SC2086 # two words
 		start_write $s
 	done
+	put half.seen yes
 	get half.done 120 >"$TMP/value"
 	check "half: a session that waits a short time fails in that time" fails_in_time
 	check "half: others wait, and the log says for what" still_waiting
@@ -400,7 +407,8 @@ null_blks_down()
 	done
 }
 
-# reload_when NAME CMD...: when the client asks for it; CMD runs while nothing is loaded.
+# reload_when NAME CMD...: when the client asks for it; CMD runs while nothing is loaded, which lasts
+# until the client has noticed.
 reload_when()
 {
 	local name=$1
@@ -409,6 +417,7 @@ reload_when()
 	get "$name" 120 >/dev/null
 	check "$name: the server modules unload under load" unload_modules
 	must "$name: meanwhile" "$@"
+	get "$name.seen" 90 >/dev/null
 	must "$name: they load again" eval "load_rtrs rust server && load_rnbd server"
 	put "$name.done" yes
 }
