@@ -15,8 +15,9 @@ A=10.9.1
 B=10.9.2
 COUNT=24
 
-# Seconds within which an operation ends that waits for nothing.
-SOON=$((5 * RTRS_TIME_SCALE))
+# Seconds within which an operation ends that waits for nothing. The user sleeps until it is woken, so
+# one that waits for it does not end.
+SOON=$((20 * RTRS_TIME_SCALE))
 
 load() { load_test "always_invalidate=$1"; }
 asleep() { [ "$(total server_asleep:1234)" -ge "$1" ]; }
@@ -61,7 +62,7 @@ path_ends()
 
 	qps=$(server_objects qp)
 	in_time write "$(path client "$A")/disconnect" 1
-	in_time wait_for 5 queues_gone $((qps / 2))
+	in_time wait_for 15 queues_gone $((qps / 2))
 }
 
 # The path reconnects while the user that took its requests sleeps.

@@ -14,11 +14,8 @@ PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 FILES="rdma reconnects cpu_migration cpu_migration_from cpu_migration_to sg_entries rdma_lat
 	rdma_lat_us wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_client
-# Pattern for the seconds since a path was connected just now, and nanoseconds that the slow disk
-# takes.
-SOON=0
-SLOW=2000000000
-[ "$RTRS_TIME_SCALE" = 1 ] || SOON='[0-9]' SLOW=8000000000
+# Nanoseconds that the slow disk takes.
+SLOW=$((4000000000 * (RTRS_TIME_SCALE > 1 ? 3 : 1)))
 
 p0=$SESS/paths/${PATHS[0]}
 p1=$SESS/paths/${PATHS[1]}
@@ -180,11 +177,11 @@ bad_resets()
 # Under load: requests are in flight, and resets do not lose count of them.
 inflight()
 {
-	local fio n max=0 i
+	local fio n max=0
 
 	io randrw 1000000 --time_based --runtime=4 &
 	fio=$!
-	for ((i = 0; i < 40; i++)); do
+	while kill -0 "$fio" 2>/dev/null; do
 		n=$(nth "$p0/stats/rdma" 5)
 		[ "$n" -le "$max" ] || max=$n
 		[ "$n" -le 512 ]
@@ -202,11 +199,19 @@ states()
 	matches "$SESS/state" "connected 1/1 "
 }
 
+# The path has been connected for no longer than this takes.
 reconnect()
 {
+	local t0 since
+
+	t0=$(ms_now)
 	write "$p0/reconnect" 1
 	matches "$p0/stats/reconnects" "1 0 "
-	matches "$p0/state_full" "state: connected since: $SOON attempts: 0 link: 2 .*"
+	matches "$p0/state_full" "state: connected since: [0-9]+ attempts: 0 link: 2 .*"
+	since=$(awk '/^since:/ { print $2 }' "$p0/state_full")
+	t0=$((($(ms_now) - t0) / 1000))
+	echo "connected for $since s, at most $t0 s"
+	[ "$since" -le "$t0" ]
 	echo 0 >"$p0/stats/reconnects"
 	matches "$p0/stats/reconnects" "0 0 "
 }
@@ -232,7 +237,7 @@ failover()
 	write "$p1/stats/rdma" 0
 	slow_reads &
 	fio=$!
-	wait_for 5 has_requests
+	wait_for 20 has_requests
 	n=$(nth "$p1/stats/rdma" 5)
 	write "$p1/reconnect" 1
 	wait "$fio"
@@ -405,7 +410,7 @@ lose_all()
 
 	slow_reads &
 	fio=$!
-	wait_for 5 has_requests
+	wait_for 20 has_requests
 	write "/sys/class/rtrs-server/stats/paths/${PATHS[0]}/disconnect" 1
 	write "/sys/class/rtrs-server/stats/paths/${PATHS[1]}/disconnect" 1
 	wait "$fio"

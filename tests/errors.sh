@@ -94,15 +94,18 @@ permits()
 	}
 }
 
+# were_short: a request that did not wait got no permit at first.
+were_short() { io m tag=nowait wait=no count=4 depth=4 && [ "$(field nowait retried)" -gt 0 ]; }
+
 # All permits are taken. A request that does not wait gets none; one that waits gets a permit in the
-# end.
+# end. The command may take the permits only after other requests were through.
 shortage()
 {
-	rt_start permits name=m tag=permits hold=$((1500 * RTRS_TIME_SCALE))
+	rt_start permits name=m tag=permits hold=$((4000 * RTRS_TIME_SCALE))
 	sleep 0.5
 	rt_start io name=m tag=wait count=4 depth=4
-	io m tag=nowait wait=no count=4 depth=4 && rt_wait || return
-	[ "$(field nowait retried)" -gt 0 ] && [ "$(field wait retried)" = 0 ] || {
+	wait_for 10 were_short && rt_wait || return
+	[ "$(field wait retried)" = 0 ] || {
 		cat "$RT/result"
 		return 1
 	}
@@ -251,16 +254,25 @@ no_way()
 # already, counted from when the path was lost.
 waits_for_ever()
 {
+	local secs=5 t0
+	[ "$RTRS_TIME_SCALE" = 1 ] || secs=15
+
 	no_way && fail_after d 1 && fail_after d off || return
 	[ "$(cat /sys/class/rtrs-client/d/fast_io_fail_tmo)" = off ] || return
 	rt_start io name=d tag=ever count=16 depth=16 expect=-103
-	sleep 2
+	sleep "$secs"
 	[ "$(ls /sys/class/rtrs-client/d/paths)" ] && ! has_result ever || {
 		result ever
 		return 1
 	}
-	fail_after d 2 && wait_for 2 has_result ever && rt_wait && [ "$(field ever completed)" = 16 ] && rt close name=d &&
-		balanced
+	t0=$(ms_now)
+	fail_after d "$secs" && wait_for 30 has_result ever || return
+	t0=$(($(ms_now) - t0))
+	[ "$t0" -lt $((secs * 1000 - 500)) ] || {
+		late "that took $t0 ms"
+		return 1
+	}
+	rt_wait && [ "$(field ever completed)" = 16 ] && rt close name=d && balanced
 }
 
 # failing 0|1: would a request fail at once? rtrs_clt_query() tells RNBD the same.
@@ -289,7 +301,7 @@ last_path_removed()
 	no_way && fail_after d 60 || return
 	rt_start io name=d tag=last count=16 depth=16 expect=-103 dir=read
 	wait_for 10 waiting_shown d 16 && ! has_result last && write "$(echo /sys/class/rtrs-client/d/paths/*/remove_path)" 1 || return
-	wait_for 3 has_result last && rt_wait && [ "$(field last completed)" = 16 ] &&
+	wait_for 20 has_result last && rt_wait && [ "$(field last completed)" = 16 ] &&
 		[ -z "$(ls /sys/class/rtrs-client/d/paths)" ] && rt close name=d && balanced
 }
 
@@ -304,10 +316,10 @@ user_is_told()
 	rt open name=d path=ip:10.9.0.1 && fail_after d 1 || return
 	path=$(echo /sys/class/rtrs-client/d/paths/*)
 	lost=$(total client_disconnected) back=$(total client_reconnected)
-	write "$path/disconnect" 1 && io d count=4 depth=4 expect=-103 && wait_for 5 lost $((lost + 1)) &&
-		back "$back" && write "$path/reconnect" 1 && wait_for 5 back $((back + 1)) &&
+	write "$path/disconnect" 1 && io d count=4 depth=4 expect=-103 && wait_for 20 lost $((lost + 1)) &&
+		back "$back" && write "$path/reconnect" 1 && wait_for 20 back $((back + 1)) &&
 		lost $((lost + 1)) && io d count=4 depth=4 || return
-	write "$path/remove_path" 1 && wait_for 5 lost $((lost + 2)) && fail_after d 0 &&
+	write "$path/remove_path" 1 && wait_for 20 lost $((lost + 2)) && fail_after d 0 &&
 		rt close name=d || return
 	rt open name=d path=ip:10.9.0.1 && fail_after d 0 && rt close name=d &&
 		lost $((lost + 2)) && back $((back + 1))

@@ -187,6 +187,11 @@ reconnects()
 	pressure
 }
 
+waits_to_be_written()
+{
+	[ "$(group_stat files file_dirty stat)" -gt 0 ] || [ "$(group_stat files file_writeback stat)" -gt 0 ]
+}
+
 # cable: while it is out neither task's data are written or read.
 cable()
 {
@@ -194,7 +199,7 @@ cable()
 	wait_for 20 not connected
 	sleep 6
 	pressure
-	[ "$(group_stat files file_dirty stat)" -gt 0 ] || [ "$(group_stat files file_writeback stat)" -gt 0 ]
+	wait_for 20 waits_to_be_written
 	vm_control link client 0 up
 	wait_for 30 connected
 	progress

@@ -19,8 +19,8 @@ PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 FILES="rdma wc_completion reset_all"
 DEBUG=/sys/kernel/debug/rtrs_server
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
-# Nanoseconds that the slow disk takes for a request.
-SLOW=$((2000000000 * (RTRS_TIME_SCALE > 1 ? 4 : 1)))
+# Nanoseconds that the slow disk takes for a request: what is read meanwhile takes shells and awks.
+SLOW=$((4000000000 * (RTRS_TIME_SCALE > 1 ? 3 : 1)))
 
 p0=$SESS/paths/${PATHS[0]}
 p1=$SESS/paths/${PATHS[1]}
@@ -160,7 +160,7 @@ inflight()
 
 	slow_io 8
 	fio=$!
-	wait_for 5 in_flight 8
+	wait_for 20 in_flight 8
 	# All of it at once, before the disk is done; the checks can wait.
 	echo 1 >"$p0/stats/reset_all"
 	echo "$(<"$DEBUG/requests")" >"$TMP/requests"
@@ -277,9 +277,9 @@ come_and_go()
 {
 	write "$CLT/add_path" "${PATHS[1]}"
 	write "$CLT/paths/${PATHS[1]}/remove_path" 1
-	wait_for 5 not test -e "$p1"
+	wait_for 20 not test -e "$p1"
 	write "$CLT/paths/${PATHS[0]}/disconnect" 1
-	wait_for 5 not test -e "$SESS"
+	wait_for 20 not test -e "$SESS"
 	write "$CLT/paths/${PATHS[0]}/reconnect" 1
 }
 

@@ -68,7 +68,7 @@ shows()
 disconnect_path()
 {
 	write "$SESS/paths/ip:$(pair_addr 0 client)@ip:$(pair_addr 0 server)/disconnect" 1
-	wait_for 5 path_count 1
+	wait_for 20 path_count 1
 }
 
 # come_back: mainline's client waits half a minute before it reconnects by itself. With RTRS_LONG
@@ -116,7 +116,7 @@ server_role()
 	check "the client comes back" wait_for 90 path_count 2
 	barrier back
 	barrier unmapped 120
-	check "the session goes with its last path" wait_for 5 gone
+	check "the session goes with its last path" wait_for 20 gone
 	barrier remap
 	barrier mapped2
 	check "two paths again" path_count 2
