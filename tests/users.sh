@@ -4,7 +4,7 @@
 # desc: block drivers out of tree, in C and in Rust, that are built against what is installed
 # topology: single
 # timeout: 240
-# seconds: 30
+# seconds: 65
 
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/testmod.sh"
