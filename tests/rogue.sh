@@ -4,6 +4,7 @@
 # desc: servers that misbehave once they are connected lose the path, with a reason, but no IO
 # topology: single
 # timeout: 1200
+# seconds: 150
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -15,7 +16,6 @@ require rdma
 # reads fail with EIO. All IO has to end that way, whatever the rogue does.
 EVIL=ip:10.9.0.1
 GOOD=ip:10.9.0.2
-SEED=${RTRS_SEED:-$([ -n "${RTRS_LONG:-}" ] && random_seed || echo 1)}
 
 SESSION=/sys/class/rtrs-client/m
 TWO=/sys/class/rtrs-client/two
@@ -387,125 +387,6 @@ elsewhere()
 	return "$rc"
 }
 
-#
-# Random ones
-#
-
-FUZZ=(f1 f2 f3 f4 f5 f6)
-FUZZ_SECS=20
-[ "$RTRS_TIME_SCALE" = 1 ] || FUZZ_SECS=80
-[ -z "${RTRS_LONG:-}" ] || FUZZ_SECS=600
-
-fuzz_open()
-{
-	local s
-
-	: >"$TMP/honest.now"
-	rogue_start evil 10.9.0.1 --seed "$SEED" --honest "$TMP/honest.now" --verbose
-	for s in "${FUZZ[@]}"; do
-		rt open "name=$s" "path=$EVIL" port="$PEER_PORT" delay=0
-		write "/sys/class/rtrs-client/$s/fast_io_fail_tmo" 1
-	done
-}
-
-# again SESSION: reconnect by hand a path whose server turned out to be another one.
-again()
-{
-	local path
-	path=$(echo "/sys/class/rtrs-client/$1"/paths/*)
-
-	if grep -q -E '^state: (incompatible|given-up)' "$path/state_full"; then
-		# The attempt may fail: that server may misbehave, too.
-		write "$path/reconnect" 1 2>/dev/null || true
-	else
-		sleep 0.2
-	fi
-	return 0
-}
-
-# Read and write until the time is over. The server decides how a request ends; each must end, and
-# only once.
-fuzz_io()
-{
-	local s=$1 end=$((SECONDS + FUZZ_SECS)) n=0 dir
-
-	while [ "$SECONDS" -lt "$end" ]; do
-		for dir in read write; do
-			rt io "name=$s" "dir=$dir" "tag=$s.$dir" len="$((n % 4 < 2 ? 4096 : LEN))" count=48 depth=12 expect=any timeout=60 \
-				2>/dev/null || true
-			n=$((n + 1))
-			# A server may answer reads with success although the data it wrote are
-			# wrong.
-			case $dir:$(result "$s.$dir") in
-			*:ok* | read:"error -74 "*) ;;
-			*) echo "$dir: $(result "$s.$dir")" >>"$TMP/fuzz.wrong" ;;
-			esac
-		done
-		again "$s"
-	done
-	echo "$s: $n runs" >>"$TMP/fuzz.runs"
-}
-
-fuzz()
-{
-	local s pids=()
-
-	rm -f "$TMP/honest.now" "$TMP/fuzz.wrong"
-	for s in "${FUZZ[@]}"; do
-		fuzz_io "$s" &
-		pids+=($!)
-	done
-	wait "${pids[@]}"
-	cat "$TMP/fuzz.runs"
-	[ "$(wc -l <"$TMP/fuzz.runs")" -eq "${#FUZZ[@]}" ]
-	[ ! -e "$TMP/fuzz.wrong" ] || {
-		sort "$TMP/fuzz.wrong" | uniq -c
-		return 1
-	}
-	balanced
-}
-
-fuzz_paths() { grep -c '"plan"' "$TMP/evil.json"; }
-
-all_connected()
-{
-	local s
-
-	for s in "${FUZZ[@]}"; do
-		[ "$(cat "/sys/class/rtrs-client/$s"/paths/*/state)" = connected ] || return
-	done
-}
-
-fuzz_recovers()
-{
-	local s
-
-	: >"$TMP/honest.now"
-	for s in "${FUZZ[@]}"; do
-		again "$s"
-	done
-	# Connecting takes up to 30 s, and some paths may just have begun.
-	wait_for 60 all_connected || {
-		grep . /sys/class/rtrs-client/f*/paths/*/state_full
-		echo "the server said last:"
-		tail -n 3 "$TMP/evil.json"
-		return 1
-	}
-	for s in "${FUZZ[@]}"; do
-		io "$s" dir=write len=4096 count=32 depth=8
-	done
-}
-
-fuzz_close()
-{
-	local s
-
-	for s in "${FUZZ[@]}"; do
-		rt close "name=$s"
-	done
-	rogue_stop evil
-}
-
 all_good()
 {
 	rt open name=m "path=$GOOD" port="$PEER_PORT" delay=60
@@ -609,14 +490,6 @@ check "an administrative request is no excuse for silence" mute_admin
 check "a server that forgets is found out on all paths" forgets
 check "one that is only confused loses none" confused
 check "events of paths are no longer wanted" trace_paths 0
-note "seed $SEED"
-must "sessions to a random server" fuzz_open
-check "random servers: every request ends (seed $SEED)" fuzz
-note "$(fuzz_paths) paths met a random server"
-# A server that falls silent is noticed after half a minute.
-check "there were many of them" [ "$(fuzz_paths)" -ge $((FUZZ_SECS / 4)) ]
-check "all sessions recover once it serves" fuzz_recovers
-check "they close" fuzz_close
 check "the first session closes" close_all
 check "modules unload" unload_rtrs
 
