@@ -137,11 +137,7 @@ defer rxe_down rxe0
 peer_require
 resource_snapshot
 defer unload_rtrs
-# attack.sh and interop.sh cover what servers may do with keys that are kept.
-PARAMS=(keep_keys=N)
-# An attempt that gets no answer takes 30 s by default.
-[ -n "${RTRS_LONG:-}" ] || PARAMS+=("connect_timeout_ms=$((8000 * RTRS_TIME_SCALE))")
-client_params "${PARAMS[@]}"
+rogue_params
 must "modules load" load_test
 defer rogue_stop evil
 note "seed $SEED"

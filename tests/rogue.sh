@@ -406,11 +406,7 @@ defer rxe_down rxe0
 peer_require
 resource_snapshot
 defer unload_rtrs
-# attack.sh and interop.sh cover what servers may do with keys that are kept.
-PARAMS=(keep_keys=N)
-# An attempt that gets no answer takes 30 s by default.
-[ -n "${RTRS_LONG:-}" ] || PARAMS+=("connect_timeout_ms=$((8000 * RTRS_TIME_SCALE))")
-client_params "${PARAMS[@]}"
+rogue_params
 must "modules load" load_test
 must "a server serves" rogue_start good 10.9.0.2 --case serve
 defer rogue_stop good
@@ -493,8 +489,7 @@ check "events of paths are no longer wanted" trace_paths 0
 check "the first session closes" close_all
 check "modules unload" unload_rtrs
 
-PARAMS+=(inval_answers=N)
-client_params "${PARAMS[@]}"
+rogue_params inval_answers=N
 must "modules load again" load_test
 must "a server serves" rogue_start good 10.9.0.2 --case serve
 must "all IO goes over one path" all_good

@@ -48,6 +48,17 @@ peer_done()
 	return "$rc"
 }
 
+# rogue_params [PARAM=VALUE...]: parameters of a client that meets rogue servers.
+rogue_params()
+{
+	# attack.sh and interop.sh cover what servers may do with keys that are kept.
+	local params=(keep_keys=N)
+
+	# An attempt that gets no answer takes 30 s by default.
+	[ -n "${RTRS_LONG:-}" ] || params+=("connect_timeout_ms=$((8000 * RTRS_TIME_SCALE))")
+	client_params "${params[@]}" "$@"
+}
+
 # rogue_start NAME ADDRESS [OPTION...]: start a server in the background that serves until it
 # misbehaves; rogue_stop NAME ends it.
 rogue_start()
