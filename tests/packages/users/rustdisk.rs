@@ -89,7 +89,7 @@ impl Operations for RustDisk {
 
     fn complete(rq: ARef<mq::Request<Self>>) {
         if mq::Request::end_ok(rq).is_err() {
-            pr_warn!("somebody else has the request, too\n");
+            pr_warn!("the request is still referenced\n");
         }
     }
 }

@@ -127,7 +127,8 @@ pub(super) const CASES: &[Case] = &[
             let mut who = a.identity();
             who.capabilities.inval_answers = true;
             let mut s = a.start_as(&who)?;
-            // Its own device refuses: the memory is not of the kind whose keys a peer can invalidate.
+            // The attacker's device rejects the invalidation: a peer cannot invalidate the key of
+            // memory that was registered by a user space program.
             s.need_inval = true;
             s.send_info_request(1, 9, 2 * COPY_MAX)?;
             if let Some(answer) = s.answer(1, LONG)? {
