@@ -16,6 +16,7 @@
 //! | [`try_lock`], [`place`], [`berth`] | values and boxes with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, one object per tag, allocation scopes |
 //! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
+//! | `kunit` | suites of KUnit, with `CONFIG_KUNIT` |
 //! | [`compat`] | differences between kernels |
 
 pub mod attribute;
@@ -27,6 +28,8 @@ pub mod debugfs;
 pub mod errno;
 pub mod ib;
 pub mod kobject;
+#[cfg(CONFIG_KUNIT)]
+pub mod kunit;
 pub mod loan;
 pub mod lock;
 pub mod noio;
