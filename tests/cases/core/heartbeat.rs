@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Heartbeats: which path is dead, and when.
+
+use rtrs_core::proto::heartbeat::*;
+
+const NONE: HbRx = HbRx {
+    service: false,
+    io: false,
+};
+
+const IO: HbRx = HbRx {
+    service: false,
+    io: true,
+};
+
+const SERVICE: HbRx = HbRx {
+    service: true,
+    io: false,
+};
+
+/// Runs ticks with the same reception until the path is dead; returns the number of ticks.
+fn ticks_to_death(hb: &mut Heartbeat, probe: &HbProbe, rx: HbRx, limit: u32) -> Option<u32> {
+    (1..1000).find(|&now| match hb.tick(rx, probe.outstanding(), limit) {
+        HbAction::SendHb => {
+            assert!(probe.begin(now.into()));
+            false
+        }
+        HbAction::Nothing => false,
+        HbAction::Dead => true,
+    })
+}
+
+fn silent_peer_dies_in_bounded_time() {
+    for limit in 0..20u32 {
+        let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+        // One tick to send the probe, then `limit` silent intervals.
+        assert_eq!(
+            ticks_to_death(&mut hb, &probe, NONE, limit),
+            Some(limit.max(1) + 1)
+        );
+    }
+}
+
+fn io_cannot_mask_a_dead_service_connection_for_ever() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+    assert_eq!(
+        ticks_to_death(&mut hb, &probe, IO, 5),
+        Some(5 * SERVICE_FACTOR + 1)
+    );
+}
+
+fn living_peer_is_probed_every_interval() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+    for now in 1..100 {
+        assert_eq!(hb.tick(SERVICE, probe.outstanding(), 1), HbAction::SendHb);
+        assert!(probe.begin(now * 1000));
+        assert_eq!(probe.ack(now * 1000 + 7), Some(7));
+    }
+    assert_eq!(hb.missed(), 0);
+}
+
+fn unsolicited_answers_are_ignored() {
+    let probe = HbProbe::new();
+    assert_eq!(probe.ack(5), None);
+    assert!(probe.begin(0));
+    assert!(probe.outstanding());
+    assert!(!probe.begin(5), "one at a time");
+    assert_eq!(probe.ack(10), Some(9));
+    assert_eq!(probe.ack(11), None);
+    assert!(probe.begin(20));
+    probe.take_back(Asked::First);
+    assert_eq!(probe.ack(21), None);
+    assert!(probe.begin(30));
+    assert_eq!(probe.ack(29), Some(0), "clocks may disagree a little");
+}
+
+fn answers_are_bounded() {
+    let live = Liveness::new();
+
+    (0..ANSWERS).for_each(|_| assert!(live.begin_ack()));
+    for _ in 0..10 {
+        assert!(!live.begin_ack());
+    }
+    live.end_ack();
+    assert!(live.begin_ack());
+    assert!(!live.begin_ack());
+}
+
+fn a_heartbeat_may_be_asked_again() {
+    let probe = HbProbe::new();
+    // The same as a first question, if none is in flight.
+    assert_eq!(probe.begin_again(10), Asked::First);
+    assert_eq!(probe.ack(15), Some(5));
+    for _ in 0..3 {
+        assert!(probe.begin(20));
+        for n in 0..10 {
+            let asked = if n < REPEATS.into() {
+                Asked::Again
+            } else {
+                Asked::No
+            };
+            assert_eq!(probe.begin_again(30 + n), asked);
+            assert!(probe.outstanding() && !probe.begin(40));
+        }
+        // It is not known which question the answer is for, nor how long it took.
+        assert_eq!(probe.ack(50), None);
+        assert!(!probe.outstanding());
+        for _ in 0..REPEATS {
+            assert_eq!(probe.ack(51), None, "answers to the others");
+        }
+    }
+    assert!(probe.begin(60));
+    assert_eq!(probe.ack(67), Some(7));
+    assert!(ANSWERS > REPEATS, "each of them is answered");
+}
+
+fn a_late_answer_to_a_repeat_tells_no_latency() {
+    let probe = HbProbe::new();
+
+    assert!(probe.begin(10));
+    assert_eq!(probe.begin_again(20), Asked::Again);
+    assert_eq!(probe.ack(30), None);
+    assert!(probe.begin(40));
+    assert_eq!(probe.ack(41), None, "to the repeat");
+    assert!(!probe.outstanding(), "the peer lives");
+    assert_eq!(probe.ack(60), None, "to what counts as answered");
+    assert!(probe.begin(70));
+    assert_eq!(probe.ack(75), Some(5));
+}
+
+fn a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+
+    assert!(probe.begin(10));
+    for _ in 0..10 {
+        let asked = probe.begin_again(20);
+        assert_eq!(asked, Asked::Again);
+        probe.take_back(asked);
+        assert!(probe.outstanding());
+    }
+    // A silent peer is then found.
+    assert_eq!(ticks_to_death(&mut hb, &probe, NONE, 3), Some(3));
+    assert_eq!(probe.ack(30), None);
+    assert!(probe.begin(40));
+    assert_eq!(probe.ack(45), Some(5), "no repeat is owed");
+}
+
+fn what_was_received_counts_once() {
+    let (live, mut hb) = (Liveness::new(), Heartbeat::new());
+
+    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::SendHb);
+    assert!(live.probe().begin(1));
+    // IO alone keeps the path, and so does anything on the service connection.
+    for cid in [1, 7, 0, 1, 0] {
+        live.received(cid);
+        assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
+        assert_eq!(hb.missed(), 0);
+    }
+    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
+    assert_eq!(hb.missed(), 1);
+    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Dead);
+}
+
+fn who_looks_more_often_takes_nothing_away() {
+    let (live, mut hb) = (Liveness::new(), Heartbeat::new());
+
+    assert!(!live.heard());
+    assert!(live.probe().begin(1));
+    live.received(3);
+    assert!(live.heard());
+    assert!(!live.heard());
+    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Nothing);
+    live.received(0);
+    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Nothing);
+    assert!(live.heard());
+    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Dead);
+}
+
+fn counts_tell_where_something_came() {
+    let counts = |service, io| HbCounts { service, io };
+    let mut last = HbCounts::default();
+    let rx = |service, io| HbRx { service, io };
+
+    assert_eq!(last.take(counts(0, 0)), rx(false, false));
+    assert_eq!(last.take(counts(1, 0)), rx(true, false));
+    assert_eq!(last.take(counts(1, 0)), rx(false, false));
+    assert_eq!(last.take(counts(1, 7)), rx(false, true));
+    assert_eq!(last.take(counts(2, 8)), rx(true, true));
+    assert_eq!(last.take(counts(2, 8)), rx(false, false));
+    assert_eq!(counts(2, 8).total(), 10);
+}
+
+fn only_later_messages_answer() {
+    let asked = HbAsked::new();
+
+    assert!(!asked.was_heard(0));
+    assert!(asked.was_heard(1));
+    asked.ask(5);
+    assert!(!asked.was_heard(5));
+    assert!(asked.was_heard(6));
+    // The answer counts before the other question, but is reported after it.
+    asked.ask(3);
+    assert!(!asked.was_heard(4));
+    assert!(!asked.was_heard(5));
+    assert!(asked.was_heard(6));
+}
+
+cases!(
+    rtrs_core_heartbeat:
+    silent_peer_dies_in_bounded_time,
+    io_cannot_mask_a_dead_service_connection_for_ever,
+    living_peer_is_probed_every_interval,
+    unsolicited_answers_are_ignored,
+    answers_are_bounded,
+    a_heartbeat_may_be_asked_again,
+    a_late_answer_to_a_repeat_tells_no_latency,
+    a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way,
+    what_was_received_counts_once,
+    who_looks_more_often_takes_nothing_away,
+    counts_tell_where_something_came,
+    only_later_messages_answer,
+);

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which session has to give its name to another one, and whether a client lives.
+
+use rtrs_server::logic::admission::{
+    held, Held, Holder, Question, Verdict, GAP_NS, PATIENCE_NS, REPEAT_NS,
+};
+
+/// All possible holders of a name.
+fn holders() -> impl Iterator<Item = Holder> {
+    (0u16..1024).map(|bits| Holder {
+        same_server: bits & 1 != 0,
+        kept: bits & 2 != 0,
+        deserted: bits & 4 != 0,
+        claimed: bits & 8 != 0,
+        live: bits & 16 != 0,
+        same_source: bits & 32 != 0,
+        ending: bits & 64 != 0,
+        silent: bits & 128 != 0,
+        draining: bits & 256 != 0,
+        early: bits & 512 != 0,
+    })
+}
+
+fn who_gives_up_a_name() {
+    for holder in holders() {
+        let fate = held(holder);
+        // A session is ended only by a client from the same source, and only when it is silent.
+        if matches!(fate, Held::End | Held::EndLater) {
+            assert!(holder.same_source && holder.same_server, "{holder:?}");
+            assert!(holder.silent, "{holder:?}");
+        }
+        // A session is probed only when needed.
+        if fate == Held::Ask {
+            assert!(holder.same_source && holder.same_server, "{holder:?}");
+            assert!(!holder.silent, "{holder:?}");
+        }
+        // A session that the user still has yields its name only to the same source.
+        if holder.kept && holder.same_server && !holder.same_source {
+            let keeps = matches!(fate, Held::Refuse | Held::Wait | Held::WaitForSiblings);
+            assert!(keeps, "{holder:?}");
+        }
+        // A name is never used twice at the same time.
+        if holder.claimed {
+            assert!(!matches!(fate, Held::Free | Held::EndLater), "{holder:?}");
+        }
+        if holder.claimed && holder.live && !holder.same_source {
+            // A path may know its session's other addresses in a moment.
+            let wanted = match holder.early && holder.same_server {
+                true => Held::WaitForSiblings,
+                false => Held::Refuse,
+            };
+            assert_eq!(fate, wanted, "{holder:?}");
+        }
+        // To wait for other paths makes no difference to a session that has such a path.
+        if holder.same_source {
+            let late = Holder {
+                early: !holder.early,
+                ..holder
+            };
+            if holder.same_server {
+                assert_eq!(fate, held(late), "{holder:?}");
+            }
+        }
+        // A user never hears of a new session before it has heard of the end of the old one.
+        if holder.ending && holder.same_server {
+            assert!(!matches!(fate, Held::Free | Held::EndLater), "{holder:?}");
+        }
+        // Requests of a client that is gone do not delay it when it is back.
+        let told = !holder.ending || !holder.same_server;
+        if holder.same_source && holder.silent && !holder.claimed && !holder.deserted && told {
+            let known = holder.kept && holder.same_server;
+            let wanted = match (known, holder.draining) {
+                (false, _) => Held::Free,
+                (true, false) => Held::EndLater,
+                // But the end of its connections is waited for: that takes a moment.
+                (true, true) => Held::Wait,
+            };
+            assert_eq!(fate, wanted, "{holder:?}");
+        }
+    }
+}
+
+/// The client has left.
+const GONE: Holder = Holder {
+    same_server: true,
+    kept: false,
+    ending: false,
+    deserted: true,
+    claimed: false,
+    live: false,
+    same_source: false,
+    silent: true,
+    draining: false,
+    early: false,
+};
+
+fn a_name_that_is_kept() {
+    let kept = Holder { kept: true, ..GONE };
+    assert_eq!(held(kept), Held::Refuse);
+    let back = Holder {
+        same_source: true,
+        ..kept
+    };
+    assert_eq!(held(back), Held::End);
+    // The session has lost its last path, and the client may be about to return.
+    let lost = Holder {
+        silent: false,
+        ..back
+    };
+    assert_eq!(held(lost), Held::Ask);
+    let elsewhere = Holder {
+        same_server: false,
+        ..kept
+    };
+    assert_eq!(held(elsewhere), Held::Free);
+}
+
+/// Polls every 10 ms from `now` until there is a verdict; returns it, its time, and the times at
+/// which the question was sent.
+fn listen(
+    question: &mut Question,
+    mut now: u64,
+    heard_at: Option<u64>,
+) -> (Verdict, u64, [Option<u64>; 3]) {
+    let mut sent = [None; 3];
+    loop {
+        let heard = heard_at.is_some_and(|at| at <= now);
+        match question.poll(now, heard) {
+            Verdict::Ask | Verdict::AskAgain => match sent.iter_mut().find(|at| at.is_none()) {
+                Some(free) => *free = Some(now),
+                None => fail!("asked too often"),
+            },
+            Verdict::Wait => {}
+            verdict => return (verdict, now, sent),
+        }
+        now += POLL_NS;
+    }
+}
+
+const POLL_NS: u64 = 10_000_000;
+
+fn a_holder_that_lives_is_believed() {
+    let mut question = Question::new();
+    // Messages before the question do not count.
+    assert_eq!(question.poll(100, true), Verdict::Ask);
+    // An answer in the last moment counts.
+    let last = 100 + PATIENCE_NS - POLL_NS;
+    let (verdict, now, _) = listen(&mut question, 100, Some(last));
+    assert_eq!((verdict, now), (Verdict::Lives, last));
+    // The next client asks again.
+    assert_eq!(question.poll(now, true), Verdict::Ask);
+    let (verdict, end, _) = listen(&mut question, now, Some(now + PATIENCE_NS));
+    assert_eq!((verdict, end), (Verdict::Lives, now + PATIENCE_NS));
+}
+
+fn a_holder_that_is_silent_is_given_up() {
+    let mut question = Question::new();
+    let (verdict, now, sent) = listen(&mut question, 0, None);
+    assert_eq!((verdict, now), (Verdict::Silent, PATIENCE_NS));
+    // One message may be lost.
+    assert_eq!(sent, [0, REPEAT_NS, 2 * REPEAT_NS].map(Some));
+    assert_eq!(question.poll(now, false), Verdict::Ask);
+}
+
+/// A machine that stands still hears nothing.
+fn who_does_not_listen_learns_nothing() {
+    for gap in [
+        GAP_NS + 1,
+        PATIENCE_NS,
+        2 * PATIENCE_NS - POLL_NS,
+        100 * PATIENCE_NS,
+    ] {
+        for before in [0, PATIENCE_NS / 2] {
+            let mut question = Question::new();
+            let mut now = 0;
+            while now <= before {
+                let _ = question.poll(now, false);
+                now += POLL_NS;
+            }
+            now += gap - POLL_NS;
+            assert_eq!(question.poll(now, false), Verdict::Ask, "{gap} {before}");
+            let (verdict, end, _) = listen(&mut question, now, None);
+            assert_eq!((verdict, end), (Verdict::Silent, now + PATIENCE_NS));
+        }
+    }
+    // What has come meanwhile is an answer nevertheless.
+    let mut question = Question::new();
+    assert_eq!(question.poll(0, false), Verdict::Ask);
+    assert_eq!(question.poll(PATIENCE_NS, true), Verdict::Lives);
+    // A short pause is none.
+    let mut question = Question::new();
+    let polls = (0..4).map(|n| question.poll(n * GAP_NS, false));
+    assert_eq!(polls.last(), Some(Verdict::Silent));
+}
+
+/// Messages since an old question may be old as well.
+fn an_old_question_is_put_again() {
+    for heard in [false, true] {
+        let mut question = Question::new();
+        assert_eq!(question.poll(100, true), Verdict::Ask);
+        assert_eq!(question.poll(100 + 2 * PATIENCE_NS, heard), Verdict::Ask);
+        assert_eq!(question.poll(101 + 2 * PATIENCE_NS, false), Verdict::Wait);
+    }
+}
+
+fn a_name_whose_session_is_ending() {
+    let ending = Holder {
+        ending: true,
+        ..GONE
+    };
+    // The source makes no difference: the user has not finished with the session.
+    assert_eq!(held(ending), Held::Wait);
+    let back = Holder {
+        same_source: true,
+        ..ending
+    };
+    assert_eq!(held(back), Held::Wait);
+    let told = Holder {
+        ending: false,
+        ..ending
+    };
+    assert_eq!(held(told), Held::Free);
+    // The other server's user never knew the session.
+    let elsewhere = Holder {
+        same_server: false,
+        ..ending
+    };
+    assert_eq!(held(elsewhere), Held::Free);
+    // The client came back meanwhile, and has the name again.
+    let again = Holder {
+        claimed: true,
+        live: true,
+        deserted: false,
+        ..ending
+    };
+    assert_eq!(held(again), Held::Refuse);
+}
+
+cases!(
+    rtrs_server_names:
+    who_gives_up_a_name,
+    a_name_that_is_kept,
+    a_holder_that_lives_is_believed,
+    a_holder_that_is_silent_is_given_up,
+    who_does_not_listen_learns_nothing,
+    an_old_question_is_put_again,
+    a_name_whose_session_is_ending,
+);

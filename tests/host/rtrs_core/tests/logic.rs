@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The cases that KUnit runs as well, and what else is tested of the same subjects: with random
+//! input, and with types that the kernel does not have.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+#[macro_use]
+#[path = "../../shim/cases.rs"]
+mod shim;
+
+#[path = "../../../cases/core/mod.rs"]
+mod cases;
+
+mod logic {
+    mod addr;
+    mod geometry;
+    mod heartbeat;
+    mod imm;
+    mod messages;
+}
