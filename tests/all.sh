@@ -18,7 +18,7 @@ set -euo pipefail
 
 # The tests for kernels other than the first one.
 SERIES_TESTS=(smoke interop io-matrix reconnect)
-CORE_TESTS=(smoke errors path-storm attack)
+CORE_TESTS=(smoke errors path-storm attack kunit)
 QUICK_TESTS=(smoke reconnect interop)
 RT_TESTS=(smoke io-matrix steady-load reconnect)
 ARM64_TESTS=(smoke io-matrix interop)
