@@ -28,6 +28,25 @@ impl kernel::Module for KunitModule {
     }
 }
 
+/// Atomics, under the name that code also compiled on the host uses.
+mod atomic {
+    pub(crate) use kernel::sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Relaxed,
+        Release, //
+    };
+}
+
+/// Parts of `rtrs_bindings` that are private there, compiled once more.
+#[path = "../../bindings/ib"]
+pub mod parts {
+    #[path = "flight/word.rs"]
+    pub mod flight;
+    pub mod withheld;
+}
+
 macro_rules! cases {
     ($($suite:tt)+) => {
         ::rtrs_bindings::kunit::suite!($($suite)+);

@@ -13,10 +13,20 @@ mod shim;
 #[path = "../../../cases/core/mod.rs"]
 mod cases;
 
+/// What is private in `rtrs_bindings`.
+mod parts {
+    pub(crate) use rtrs_core::{
+        flight,
+        withheld, //
+    };
+}
+
 mod logic {
     mod addr;
+    mod flight;
     mod geometry;
     mod heartbeat;
     mod imm;
     mod messages;
+    mod withheld;
 }

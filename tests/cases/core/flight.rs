@@ -2,11 +2,7 @@
 
 //! The life of a flight, step by step.
 
-#![cfg(not(loom))]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
-
-use proptest::prelude::*;
-use rtrs_core::flight::*;
+use crate::parts::flight::*;
 
 /// Puts a word in flight.
 fn fly(word: &Word, lane: u16, needs: Needs) -> Flown {
@@ -14,7 +10,6 @@ fn fly(word: &Word, lane: u16, needs: Needs) -> Flown {
     word.fly(lane, needs)
 }
 
-#[test]
 fn answer_alone() {
     let word = Word::new();
     for result in [0, -5, -511, -4095] {
@@ -37,7 +32,6 @@ fn answer_alone() {
     }
 }
 
-#[test]
 fn landed_by_the_answer() {
     let word = Word::new();
     assert_eq!(word.succeeded(3), Succeeded::Unclear, "nothing flies");
@@ -61,13 +55,12 @@ fn landed_by_the_answer() {
     assert!(word.build());
 }
 
-#[test]
 fn answered_before_the_send_is_complete() {
     let word = Word::new();
     fly(&word, 3, Needs::answer().and_sent());
     assert_eq!(word.succeeded(2), Succeeded::Unclear, "on another lane");
     assert_eq!(word.succeeded(3), Succeeded::Sending);
-    let left = word.peek().unwrap();
+    let left = must!(word.peek());
     assert_eq!((left.lane, left.result), (3, 0));
     assert!(left.needs.has_sent() && !left.needs.has_answer());
     assert_eq!(word.succeeded(3), Succeeded::Unclear, "a second answer");
@@ -77,7 +70,6 @@ fn answered_before_the_send_is_complete() {
     assert!(word.build());
 }
 
-#[test]
 fn answered_before_the_key_is_invalidated() {
     let word = Word::new();
     let (sent, invalidated) = (Own::Sent, Own::Invalidated);
@@ -95,7 +87,7 @@ fn answered_before_the_key_is_invalidated() {
         }
         assert_eq!(word.succeeded(2), Succeeded::Unclear, "on another lane");
         assert_eq!(word.succeeded(3), Succeeded::Keyed);
-        let left = word.peek().unwrap();
+        let left = must!(word.peek());
         assert_eq!((left.lane, left.result), (3, 0));
         assert!(left.needs.has_invalidated() && !left.needs.has_answer());
         assert_eq!(left.needs.has_sent(), after[0].is_some());
@@ -105,18 +97,17 @@ fn answered_before_the_key_is_invalidated() {
         if let Some(own) = after[0] {
             assert_eq!(word.completed(own), None);
         }
-        assert_eq!(word.completed(after[1].unwrap()), Some(0));
+        assert_eq!(word.completed(must!(after[1])), Some(0));
         word.land();
         assert!(word.build());
         word.cancel();
     }
 }
 
-#[test]
 fn landed_by_the_answer_with_proof() {
     let word = Word::new();
     let needs = Needs::answer().and_invalidated();
-    let unasked = || panic!("the answer does not fit");
+    let unasked = || fail!("the answer does not fit");
     assert!(!word.land_returned(2, unasked), "nothing flies");
     fly(&word, 2, needs);
     assert!(!word.land_returned(1, unasked), "on another lane");
@@ -136,7 +127,6 @@ fn landed_by_the_answer_with_proof() {
     }
 }
 
-#[test]
 fn any_order_of_answer_and_send() {
     let word = Word::new();
     let needs = Needs::answer().and_sent();
@@ -156,7 +146,6 @@ fn any_order_of_answer_and_send() {
     assert!(word.build());
 }
 
-#[test]
 fn the_key_comes_back_with_the_answer_or_not_at_all() {
     let word = Word::new();
     let needs = Needs::answer().and_invalidated();
@@ -174,15 +163,13 @@ fn the_key_comes_back_with_the_answer_or_not_at_all() {
     word.land();
 }
 
-#[test]
 fn nobody_is_asked_for_proof_that_is_not_needed() {
     let word = Word::new();
     fly(&word, 0, Needs::answer().and_sent());
-    let asked = || panic!("no key is out");
+    let asked = || fail!("no key is out");
     assert!(word.answered(0, 0, asked).is_ok());
 }
 
-#[test]
 fn taken_back_unless_something_has_happened() {
     let word = Word::new();
     assert_eq!(word.answered(0, 0, || false), Err(Violation::NotInFlight));
@@ -197,12 +184,11 @@ fn taken_back_unless_something_has_happened() {
     assert!(word.collect().is_some());
 }
 
-#[test]
 fn collected() {
     let word = Word::new();
     assert_eq!(word.collect(), None);
     fly(&word, 9, Needs::answer().and_sent());
-    let found = word.collect().unwrap();
+    let found = must!(word.collect());
     assert_eq!((found.lane, found.result), (9, 0));
     assert!(found.needs.has_answer());
     assert_eq!(word.collect(), None);
@@ -211,133 +197,21 @@ fn collected() {
 
     fly(&word, 9, Needs::answer().and_sent());
     assert!(word.answered(9, -5, || false).is_ok());
-    let found = word.collect().unwrap();
+    let found = must!(word.collect());
     assert!(!found.needs.has_answer());
     assert_eq!(found.result, -5, "it was answered, and is not sent again");
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Fly(u16, bool, bool),
-    Answer(u16, i32, bool),
-    Own(bool),
-    TakeBack,
-    Collect,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        3 => (0u16..2, any::<bool>(), any::<bool>()).prop_map(|(l, s, i)| Step::Fly(l, s, i)),
-        3 => (0u16..2, -20i32..1, any::<bool>()).prop_map(|(l, r, p)| Step::Answer(l, r, p)),
-        4 => any::<bool>().prop_map(Step::Own),
-        1 => Just(Step::TakeBack),
-        1 => Just(Step::Collect),
-    ];
-    proptest::collection::vec(step, 0..200)
-}
-
-/// A plain model of a flight.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Model {
-    lane: u16,
-    answer: bool,
-    sent: bool,
-    invalidated: bool,
-    result: i32,
-    touched: bool,
-}
-
-impl Model {
-    fn is_over(&self) -> bool {
-        !self.answer && !self.sent && !self.invalidated
-    }
-}
-
-proptest! {
-    // Against a plain model: the missing ends, and the owner of the flight.
-    #[test]
-    fn exactly_one_end_per_flight(steps in steps()) {
-        let word = Word::new();
-        let mut model: Option<Model> = None;
-        let mut flown = None;
-        for step in steps {
-            match step {
-                Step::Fly(lane, sent, invalidated) => {
-                    let free = word.build();
-                    prop_assert_eq!(free, model.is_none());
-                    if free {
-                        let mut needs = Needs::answer();
-                        if sent { needs = needs.and_sent(); }
-                        if invalidated { needs = needs.and_invalidated(); }
-                        flown = Some(word.fly(lane, needs));
-                        model = Some(Model {
-                            lane, answer: true, sent, invalidated, result: 0, touched: false,
-                        });
-                    }
-                }
-                Step::Answer(lane, result, proof) => {
-                    let got = word.answered(lane, result, || proof);
-                    match &mut model {
-                        None => prop_assert_eq!(got, Err(Violation::NotInFlight)),
-                        Some(m) if m.lane != lane => {
-                            prop_assert_eq!(got, Err(Violation::WrongLane));
-                        }
-                        Some(m) if !m.answer => prop_assert_eq!(got, Err(Violation::Duplicate)),
-                        Some(m) => {
-                            m.answer = false;
-                            m.touched = true;
-                            m.result = result;
-                            m.invalidated &= !proof;
-                            if m.is_over() {
-                                prop_assert_eq!(got, Ok(Answered::Over(result)));
-                                model = None;
-                                word.land();
-                            } else {
-                                let Ok(Answered::Needs(needs)) = got else {
-                                    panic!("{got:?}");
-                                };
-                                prop_assert!(!needs.has_answer());
-                                prop_assert_eq!(needs.has_sent(), m.sent);
-                                prop_assert_eq!(needs.has_invalidated(), m.invalidated);
-                            }
-                        }
-                    }
-                }
-                Step::Own(sent) => {
-                    let got = word.completed(if sent { Own::Sent } else { Own::Invalidated });
-                    let mut over = None;
-                    if let Some(m) = &mut model {
-                        let need = if sent { &mut m.sent } else { &mut m.invalidated };
-                        if core::mem::take(need) {
-                            m.touched = true;
-                            over = m.is_over().then_some(m.result);
-                        }
-                    }
-                    prop_assert_eq!(got, over);
-                    if over.is_some() {
-                        model = None;
-                        word.land();
-                    }
-                }
-                Step::TakeBack => {
-                    let Some(flown) = flown else { continue };
-                    let back = word.take_back(flown);
-                    prop_assert_eq!(back, model.is_some_and(|m| !m.touched));
-                    if back {
-                        model = None;
-                        word.cancel();
-                    }
-                }
-                Step::Collect => {
-                    let found = word.collect();
-                    prop_assert_eq!(
-                        found.map(|f| (f.lane, f.needs.has_answer(), f.result)),
-                        model.map(|m| (m.lane, m.answer, m.result)));
-                    if model.take().is_some() {
-                        word.land();
-                    }
-                }
-            }
-        }
-    }
-}
+cases!(
+    rtrs_bindings_flight:
+    answer_alone,
+    landed_by_the_answer,
+    answered_before_the_send_is_complete,
+    answered_before_the_key_is_invalidated,
+    landed_by_the_answer_with_proof,
+    any_order_of_answer_and_send,
+    the_key_comes_back_with_the_answer_or_not_at_all,
+    nobody_is_asked_for_proof_that_is_not_needed,
+    taken_back_unless_something_has_happened,
+    collected,
+);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a flight, step by step.
+
+use proptest::prelude::*;
+use rtrs_core::flight::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Fly(u16, bool, bool),
+    Answer(u16, i32, bool),
+    Own(bool),
+    TakeBack,
+    Collect,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0u16..2, any::<bool>(), any::<bool>()).prop_map(|(l, s, i)| Step::Fly(l, s, i)),
+        3 => (0u16..2, -20i32..1, any::<bool>()).prop_map(|(l, r, p)| Step::Answer(l, r, p)),
+        4 => any::<bool>().prop_map(Step::Own),
+        1 => Just(Step::TakeBack),
+        1 => Just(Step::Collect),
+    ];
+    proptest::collection::vec(step, 0..200)
+}
+
+/// A plain model of a flight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Model {
+    lane: u16,
+    answer: bool,
+    sent: bool,
+    invalidated: bool,
+    result: i32,
+    touched: bool,
+}
+
+impl Model {
+    fn is_over(&self) -> bool {
+        !self.answer && !self.sent && !self.invalidated
+    }
+}
+
+proptest! {
+    // Against a plain model: the missing ends, and the owner of the flight.
+    #[test]
+    fn exactly_one_end_per_flight(steps in steps()) {
+        let word = Word::new();
+        let mut model: Option<Model> = None;
+        let mut flown = None;
+        for step in steps {
+            match step {
+                Step::Fly(lane, sent, invalidated) => {
+                    let free = word.build();
+                    prop_assert_eq!(free, model.is_none());
+                    if free {
+                        let mut needs = Needs::answer();
+                        if sent { needs = needs.and_sent(); }
+                        if invalidated { needs = needs.and_invalidated(); }
+                        flown = Some(word.fly(lane, needs));
+                        model = Some(Model {
+                            lane, answer: true, sent, invalidated, result: 0, touched: false,
+                        });
+                    }
+                }
+                Step::Answer(lane, result, proof) => {
+                    let got = word.answered(lane, result, || proof);
+                    match &mut model {
+                        None => prop_assert_eq!(got, Err(Violation::NotInFlight)),
+                        Some(m) if m.lane != lane => {
+                            prop_assert_eq!(got, Err(Violation::WrongLane));
+                        }
+                        Some(m) if !m.answer => prop_assert_eq!(got, Err(Violation::Duplicate)),
+                        Some(m) => {
+                            m.answer = false;
+                            m.touched = true;
+                            m.result = result;
+                            m.invalidated &= !proof;
+                            if m.is_over() {
+                                prop_assert_eq!(got, Ok(Answered::Over(result)));
+                                model = None;
+                                word.land();
+                            } else {
+                                let Ok(Answered::Needs(needs)) = got else {
+                                    panic!("{got:?}");
+                                };
+                                prop_assert!(!needs.has_answer());
+                                prop_assert_eq!(needs.has_sent(), m.sent);
+                                prop_assert_eq!(needs.has_invalidated(), m.invalidated);
+                            }
+                        }
+                    }
+                }
+                Step::Own(sent) => {
+                    let got = word.completed(if sent { Own::Sent } else { Own::Invalidated });
+                    let mut over = None;
+                    if let Some(m) = &mut model {
+                        let need = if sent { &mut m.sent } else { &mut m.invalidated };
+                        if core::mem::take(need) {
+                            m.touched = true;
+                            over = m.is_over().then_some(m.result);
+                        }
+                    }
+                    prop_assert_eq!(got, over);
+                    if over.is_some() {
+                        model = None;
+                        word.land();
+                    }
+                }
+                Step::TakeBack => {
+                    let Some(flown) = flown else { continue };
+                    let back = word.take_back(flown);
+                    prop_assert_eq!(back, model.is_some_and(|m| !m.touched));
+                    if back {
+                        model = None;
+                        word.cancel();
+                    }
+                }
+                Step::Collect => {
+                    let found = word.collect();
+                    prop_assert_eq!(
+                        found.map(|f| (f.lane, f.needs.has_answer(), f.result)),
+                        model.map(|m| (m.lane, m.answer, m.result)));
+                    if model.take().is_some() {
+                        word.land();
+                    }
+                }
+            }
+        }
+    }
+}
