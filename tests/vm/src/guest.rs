@@ -30,7 +30,7 @@ pub struct Machine {
     pub mem: String,
     /// Further kernel arguments.
     pub append: String,
-    /// Further QEMU arguments.
+    /// Further QEMU arguments; `{guest}` in one stands for the guest's name.
     pub qemu_args: Vec<String>,
     /// The repository, shared read-only.
     pub repo: PathBuf,
@@ -123,7 +123,7 @@ impl Guest {
         let qemu = self.machine.platform.arch.qemu();
         let mut cmd = Command::new(qemu);
         cmd.args(self.args(&initrd))
-            .args(&self.machine.qemu_args)
+            .args(extra_args(&self.machine.qemu_args, &self.role.name))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
@@ -397,6 +397,14 @@ impl Drop for Guest {
     }
 }
 
+/// What the caller adds for QEMU. Two guests have the same arguments, but each needs a file of its
+/// own for what QEMU writes.
+fn extra_args(args: &[String], guest: &str) -> Vec<String> {
+    args.iter()
+        .map(|arg| arg.replace("{guest}", guest))
+        .collect()
+}
+
 /// Quotes for a POSIX shell.
 pub fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -411,6 +419,15 @@ fn clean(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_guest_has_files_of_its_own() {
+        let args = ["-plugin", "p.so,out=/r/{guest}/counts"].map(String::from);
+        assert_eq!(
+            extra_args(&args, "client"),
+            ["-plugin", "p.so,out=/r/client/counts"]
+        );
+    }
 
     #[test]
     fn quoting_survives_a_shell() {

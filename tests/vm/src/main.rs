@@ -92,7 +92,7 @@ struct Common {
     /// Time limit in seconds, in place of the test's own
     #[arg(long)]
     timeout: Option<u64>,
-    /// Further argument for QEMU (may be given several times)
+    /// Further argument for QEMU (may be given several times); {guest} stands for the guest's name
     #[arg(long = "qemu-arg", allow_hyphen_values = true)]
     qemu_args: Vec<String>,
     /// Translate also where the processor could do it, as QEMU's plugins need
