@@ -11,41 +11,9 @@
 # For each window one line in the file "rows" of the result, in the order of the windows.
 
 . "$(dirname "$0")/../lib/common.sh"
+# shellcheck source=count.sh
+. "$(dirname "$0")/count.sh"
 require fio rdma
-
-OUT=$(dirname "$RTRS_SYNC")
-MARK=$RTRS_BENCH_BIN/rtrs-mark
-DEPTH=16
-
-# requests BLOCKSIZE short|long: numbers of requests; the difference of the two runs cancels the
-# set-up.
-requests()
-{
-	case $1:$2 in
-	4k:short) echo 1000 ;;
-	session:short) echo 2 ;;
-	session:long) echo 10 ;;
-	4k:long) echo $((1000 + ${RTRS_BENCH_IOS:-8000})) ;;
-	*:short) echo 250 ;;
-	*:long) echo $((250 + ${RTRS_BENCH_IOS:-8000} / 4)) ;;
-	esac
-}
-
-# io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests are shared among one job per CPU.
-io()
-{
-	local bs=$1 rw=$2 n=$3 cpus
-	shift 3
-	cpus=$(nproc)
-
-	fio --name=bench --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --iodepth=$DEPTH \
-		--bs="$bs" --rw="rand$rw" --size=512M --norandommap --randrepeat=1 --thread \
-		--numjobs="$cpus" --cpus_allowed="0-$((cpus - 1))" --cpus_allowed_policy=split \
-		--number_ios=$((n / cpus)) --group_reporting "$@" >"$TMP/fio" 2>&1 || {
-		cat "$TMP/fio"
-		return 1
-	}
-}
 
 # sessions N: connect and disconnect N times, one after the other.
 sessions()
@@ -118,32 +86,6 @@ nvme_down()
 	rmdir "$NVMET/ports/1" "$NVMET/subsystems/bench/namespaces/1" "$NVMET/subsystems/bench"
 }
 
-# first BLOCKSIZE: number of requests that run before counting starts.
-first()
-{
-	case $1 in
-	session) echo 2 ;;
-	*) echo $((500 / $(nproc) * $(nproc))) ;;
-	esac
-}
-
-# count STACK BLOCKSIZE RW AI
-count()
-{
-	local stack=$1 bs=$2 rw=$3 ai=$4 len n
-
-	# A first run makes everything that is made at first use.
-	requested "$bs" "$rw" "$(first "$bs")"
-	for len in short long; do
-		n=$(requests "$bs" "$len")
-		[ "$bs" = session ] || n=$((n / $(nproc) * $(nproc)))
-		"$MARK" open
-		requested "$bs" "$rw" "$n"
-		"$MARK" close
-		echo "$stack $bs $rw $ai $(nproc) $n $ai" >>"$OUT/rows"
-	done
-}
-
 # measure STACK BLOCKSIZE RW AI: measure by the clock, for a fixed time.
 measure()
 {
@@ -161,19 +103,7 @@ up()
 	nvme) nvme_up ;;
 	*) rtrs_up "$@" ;;
 	esac
-	cat /proc/kallsyms >"$OUT/symbols-$2"
-	sections >"$OUT/sections-$2"
-}
-
-# Where the code of the modules is, for lines of source.
-sections()
-{
-	local file
-
-	for file in /sys/module/rtrs_{core,client,server}/sections/.text*; do
-		[ -e "$file" ] || continue
-		printf '%s %s %s\n' "$(basename "${file%/sections/*}")" "${file##*/}" "$(<"$file")"
-	done
+	addresses "$OUT" "$2"
 }
 
 down()
