@@ -8,9 +8,11 @@
 #					of instruction, ours and mainline's side by side
 #        bench.sh lines [ROW...]	4k requests, or other rows: cache lines of ours that more than one
 #					vCPU writes to, and what does; with 4 CPUs by default
+#        bench.sh mixed [ROW...]	our client with mainline's server, and so on, in two guests: is a row
+#					that is half ours worse than mainline's alone?
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
-#        bench.sh compare JSON JSON	are two runs of "all" within 2 %?
+#        bench.sh compare JSON JSON	are two runs of "all" close enough?
 #        bench.sh where			print where cargo builds it
 #
 # RTRS_BENCH_CPUS="1 2 4"  RTRS_BENCH_ROUNDS=3  RTRS_BENCH_IOS=8000  RTRS_BENCH_SECONDS=4: for less,
@@ -40,7 +42,7 @@ set_up()
 {
 	need_root
 	in_use
-	need_memory 5000 "a benchmark"
+	need_memory 6000 "a benchmark"
 	PLATFORM=$("$RTRS_ENV/kernel.sh" --guest)
 	"$RTRS_ENV/c-peer.sh" "$PLATFORM" >/dev/null
 	VM=$("$RTRS_ENV/vm.sh")
@@ -52,14 +54,15 @@ set_up()
 	keep_modules "$(RTRS_STALE=no "$RTRS_ENV/build.sh" --tests "$PLATFORM")" "$RTRS_MODULES"
 }
 
-# guest NAME CPUS QEMU-ARGS... -- count|measure STACK ROW...
+# guest NAME CPUS ARGS... -- SCRIPT...: ARGS are for rtrs-vm; SCRIPT is one of those beside this
+# one, with its arguments.
 guest()
 {
-	local name=$1 cpus=$2 qemu=()
+	local name=$1 cpus=$2 args=()
 	shift 2
 
 	while [ "$1" != -- ]; do
-		qemu+=(--qemu-arg "$1")
+		args+=("$1")
 		shift
 	done
 	shift
@@ -67,8 +70,8 @@ guest()
 	# Memory is cleared when it is allocated, as Debian's kernel does it unless told otherwise. Tests
 	# do without.
 	step "bench-$name" "guest $name: $*" "$RTRS_ENV/enter.sh" "$VM" run --platform "$PLATFORM" --translate \
-		--name "$name" --smp "$cpus" --timeout 400 --append init_on_alloc=1 "${qemu[@]}" -- \
-		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} RTRS_BENCH_SECONDS=${RTRS_BENCH_SECONDS:-} $BENCH/guest.sh $*" ||
+		--name "$name" --smp "$cpus" --timeout 600 --append init_on_alloc=1 "${args[@]}" -- \
+		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} RTRS_BENCH_SECONDS=${RTRS_BENCH_SECONDS:-} $BENCH/$*" ||
 		die "guest $name failed; see $RTRS_LOGS/bench-$name.log"
 }
 
@@ -78,9 +81,28 @@ count()
 	local stack=$1 cpus=$2 name=count-$1-$2
 	shift 2
 
-	guest "$name" "$cpus" -plugin "$BIN/librtrs_tcg.so,out=$RESULTS/$name/counts${WRITES:+,writes=$RESULTS/$name/writes}" \
-		-- count "$stack" "$@"
+	guest "$name" "$cpus" --qemu-arg -plugin \
+		--qemu-arg "$BIN/librtrs_tcg.so,out=$RESULTS/$name/counts${WRITES:+,writes=$RESULTS/$name/writes}" \
+		-- guest.sh count "$stack" "$@"
 	DIRS+=("$RESULTS/$name")
+}
+
+# mixed ROW...: each client with each server, in two guests.
+mixed()
+{
+	local client server name
+
+	for client in c rust; do
+		for server in c rust; do
+			name=mixed-$client-$server
+			guest "$name" 1 --pair --links 1 --qemu-arg -plugin \
+				--qemu-arg "$BIN/librtrs_tcg.so,out=$RESULTS/$name/{guest}/counts" \
+				-- mixed.sh "$client" "$server" "$@"
+			MIXED+=("$RESULTS/$name")
+			say "packets that came again, at the client and at the server:" \
+				"$(cat "$RESULTS/$name/client/again" "$RESULTS/$name/server/again" | xargs)"
+		done
+	done
 }
 
 bench() { "$RTRS_ENV/enter.sh" "$BIN/rtrs-bench" "$@"; }
@@ -89,6 +111,7 @@ main()
 {
 	local rows=() times=() stack cpus round
 	DIRS=()
+	MIXED=()
 
 	case ${1:-} in
 	quick)
@@ -117,6 +140,13 @@ main()
 			bench lines --modules "$RTRS_MODULES" "${DIRS[@]}"
 		done
 		;;
+	mixed)
+		set_up
+		rows=("${@:2}")
+		[ "$#" -gt 1 ] || rows=({4k,64k}:{read,write}:{Y,N})
+		mixed "${rows[@]}"
+		bench mixed "${MIXED[@]}"
+		;;
 	all)
 		set_up
 		for cpus in ${RTRS_BENCH_CPUS:-1 2 4}; do
@@ -126,18 +156,19 @@ main()
 			done
 			count nvme "$cpus" {4k,64k}:{read,write}:-
 		done
+		mixed {4k,64k}:{read,write}:{Y,N}
 		# The stacks take turns, so that other load on the host affects all of them.
 		for ((round = 1; round <= ${RTRS_BENCH_ROUNDS:-3}; round++)); do
 			for stack in rust c nvme; do
 				rows=({4k,64k}:{read,write}:Y)
 				[ "$stack" != nvme ] || rows=({4k,64k}:{read,write}:-)
-				guest "measure-$stack-$round" 2 -- measure "$stack" "${rows[@]}"
+				guest "measure-$stack-$round" 2 -- guest.sh measure "$stack" "${rows[@]}"
 				times+=(--time "$RESULTS/measure-$stack-$round")
 			done
 		done
 		bench count --json "$RESULTS/rows.json" --kernel "$(basename "$PLATFORM")" \
 			--commit "$(git -c safe.directory='*' -C "$RTRS_REPO" describe --always --dirty)" \
-			"${times[@]}" "${DIRS[@]}"
+			"${times[@]}" "${MIXED[@]/#/--mixed=}" "${DIRS[@]}"
 		;;
 	page)
 		set_up_tool

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::mixed::{self, Mixed};
 use crate::plot::Bars;
 use crate::row::{Name, Row};
 use crate::table;
@@ -24,6 +25,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Times by the clock.
     pub times: Vec<Time>,
+    /// Rows of two guests.
+    pub mixed: Vec<Mixed>,
 }
 
 /// The stacks in the order of the bars; "nvme" always has "-" for always_invalidate.
@@ -31,6 +34,12 @@ const STACKS: [&str; 3] = ["rust", "c", "nvme"];
 const STACK_NAMES: [&str; 3] = ["RTRS in Rust", "RTRS in C", "NVMe over RDMA"];
 
 impl Report {
+    /// All rows, those of two guests as sums.
+    pub fn all(&self) -> Vec<Row> {
+        let sums = self.mixed.iter().map(Mixed::sum);
+        self.rows.iter().cloned().chain(sums).collect()
+    }
+
     fn find(&self, stack: &str, size: &str, direction: &str, ai: &str, cpus: u32) -> Option<&Row> {
         let name = Name {
             cpus,
@@ -124,12 +133,16 @@ impl Report {
         let text = format!(
             ".. SPDX-License-Identifier: GPL-2.0\n.. Made by \"make bench-page\".\n\n\
              Kernel {}, commit {}. Per request::\n\n{}\nEvents per request::\n\n{}\n\
+             Two guests, one vCPU each: the client of one implementation, the server of another, per \
+             request, both together::\n\n{}\nEvents per request, both together::\n\n{}\n\
              By the clock, median and spread of several guests, one stack after the other in turn. \
              An emulated machine: noisy, good for orders of magnitude only::\n\n{}",
             self.kernel,
             self.commit,
             literal(table::rows(&self.rows)),
             literal(table::events(&self.rows)),
+            literal(mixed::table(&self.mixed)),
+            literal(mixed::events(&self.mixed)),
             literal(table::times(&self.times)),
         );
         fs::write(dir.join("tables.rst"), text).context("cannot write the tables")

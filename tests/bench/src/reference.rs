@@ -95,22 +95,16 @@ mod tests {
     use crate::row::Name;
 
     fn row(transport: f64) -> Row {
+        let name = Name {
+            cpus: 1,
+            size: "4k".into(),
+            direction: "read".into(),
+            invalidate: "Y".into(),
+            stack: "rust".into(),
+        };
         Row {
-            name: Name {
-                cpus: 1,
-                size: "4k".into(),
-                direction: "read".into(),
-                invalidate: "Y".into(),
-                stack: "rust".into(),
-            },
-            kernel: 0.0,
             transport,
-            helpers: 0.0,
-            modules: Default::default(),
-            kinds: Default::default(),
-            events: Default::default(),
-            functions: Vec::new(),
-            others: Vec::new(),
+            ..Row::new(name)
         }
     }
 

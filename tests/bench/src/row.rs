@@ -24,7 +24,7 @@ pub const TRANSPORT: [&str; 5] = [
 
 /// Functions of soft RoCE that are entered once per event. Work requests that are sent have no such
 /// function.
-const EVENTS: [(&str, &str); 5] = [
+pub const EVENTS: [(&str, &str); 5] = [
     ("doorbells, send", "rxe_post_send"),
     ("doorbells, receive", "rxe_post_recv"),
     ("work requests, receive", "post_one_recv"),
@@ -43,7 +43,8 @@ pub struct Name {
     pub direction: String,
     /// always_invalidate: "Y", "N", or "-".
     pub invalidate: String,
-    /// "rust", "c" or "nvme".
+    /// "rust", "c" or "nvme"; of two guests, that of the client and that of the server, as
+    /// "rust/c".
     pub stack: String,
 }
 
@@ -99,6 +100,43 @@ pub struct Row {
 }
 
 impl Row {
+    /// A row in which nothing was counted yet.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            kernel: 0.0,
+            transport: 0.0,
+            helpers: 0.0,
+            modules: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            events: BTreeMap::new(),
+            functions: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    /// Adds what another guest did for the same request.
+    pub fn add(&mut self, other: &Self) {
+        fn add<K: Clone + Ord>(to: &mut BTreeMap<K, f64>, from: &BTreeMap<K, f64>) {
+            for (key, n) in from {
+                *to.entry(key.clone()).or_default() += n;
+            }
+        }
+        self.kernel += other.kernel;
+        self.transport += other.transport;
+        self.helpers += other.helpers;
+        add(&mut self.modules, &other.modules);
+        add(&mut self.kinds, &other.kinds);
+        add(&mut self.events, &other.events);
+        self.functions.extend(other.functions.iter().cloned());
+        self.others.extend(other.others.iter().cloned());
+    }
+
+    /// How often an event happened.
+    pub fn event(&self, what: &str) -> f64 {
+        self.events.get(what).copied().unwrap_or(0.0)
+    }
+
     /// Adds the rest of the kernel to the functions.
     pub fn add_others(&mut self) {
         self.functions.append(&mut self.others);
@@ -109,8 +147,13 @@ impl Row {
 
 /// Reads the rows of a guest from the plugin's output and the files of guest.sh.
 pub fn read(dir: &Path) -> Result<Vec<Row>> {
+    read_guest(dir, dir)
+}
+
+/// The rows of `dir`, as the guest counted them whose files are in `guest`.
+pub fn read_guest(dir: &Path, guest: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for_each(dir, |name, insns, symbols| {
+    for_each(dir, guest, |name, insns, symbols| {
         rows.push(row(name, insns, symbols))
     })?;
     Ok(rows)
@@ -120,7 +163,7 @@ pub fn read(dir: &Path) -> Result<Vec<Row>> {
 /// per request of row `row`.
 pub fn annotate(dir: &Path, row: &str, function: &str) -> Result<String> {
     let mut text = String::new();
-    for_each(dir, |name, insns, symbols| {
+    for_each(dir, dir, |name, insns, symbols| {
         if name.text() != row {
             return;
         }
@@ -203,9 +246,13 @@ pub fn pairs(dir: &Path) -> Result<Vec<Pair>> {
     Ok(pairs)
 }
 
-fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> Result<()> {
+fn for_each(
+    dir: &Path,
+    guest: &Path,
+    mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols),
+) -> Result<()> {
     let pairs = pairs(dir)?;
-    let counts = Counts::read(&dir.join("counts"))?;
+    let counts = Counts::read(&guest.join("counts"))?;
     ensure!(
         2 * pairs.len() == counts.windows.len(),
         "{} windows, {} rows",
@@ -217,24 +264,14 @@ fn for_each(dir: &Path, mut f: impl FnMut(Name, &[(&Insn, f64)], &Symbols)) -> R
         f(
             pair.name,
             &insns,
-            &Symbols::read(&dir.join(format!("symbols-{}", pair.suffix)))?,
+            &Symbols::read(&guest.join(format!("symbols-{}", pair.suffix)))?,
         );
     }
     Ok(())
 }
 
 fn row(name: Name, insns: &[(&Insn, f64)], symbols: &Symbols) -> Row {
-    let mut row = Row {
-        name,
-        kernel: 0.0,
-        transport: 0.0,
-        helpers: 0.0,
-        modules: BTreeMap::new(),
-        kinds: BTreeMap::new(),
-        events: BTreeMap::new(),
-        functions: Vec::new(),
-        others: Vec::new(),
-    };
+    let mut row = Row::new(name);
     let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
     let mut others: BTreeMap<u64, Function> = BTreeMap::new();
     for &(insn, n) in insns {
