@@ -4,7 +4,7 @@
 # desc: the server's modules are reloaded, one path does not come back, a disk does not; its machine with a write cache loses power, all under load: IO goes on by itself, or fails with a reason in the log, all acknowledged data is there
 # topology: pair
 # timeout: 400
-# seconds: 125
+# seconds: 135
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -22,9 +22,11 @@ LIMIT=$((15000 * RTRS_TIME_SCALE))
 PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair_addr 1 server)")
 # Sessions with two disks each, of which the second one does not come back: nullb2 for "short", and
 # so on. "short" does not wait for it, "told" waits until it is told otherwise, "tidy" unmaps it.
+# "left" has unmapped it long before, while RNBD had been told that all paths were lost: then RNBD does
+# not close it, and the client has to find out that it is not to be opened again.
 # "tidy" has a third disk: when one of two devices of a session goes, the block layer waits for the IO
 # of the other one.
-HALF=(short told tidy)
+HALF=(short told left tidy)
 # Seconds that "short" waits: the server is back by then, and has not been asked for the disk for long.
 SHORT=$((10 * RTRS_TIME_SCALE))
 # Milliseconds that an error may come late.
@@ -242,6 +244,39 @@ map_halves()
 		map_rnbd "$s" "/dev/nullb$(half "$s" 1)" >"$TMP/dev.$s.1"
 	done
 	map_rnbd tidy "/dev/nullb$(half tidy 2)" >"$TMP/dev.tidy.2"
+}
+
+# my_addresses add|del: those of all paths.
+my_addresses()
+{
+	ip addr "$1" "$(pair_addr 0)/24" dev eth0
+	ip addr "$1" "$(pair_addr 1)/24" dev eth1
+}
+
+rnbd_state() { [ "$(cat "/sys/block/$(half_dev left 0)/rnbd/state")" = "$1" ]; }
+
+# The server keeps the sessions meanwhile.
+unmap_unnoticed()
+{
+	local s t0 rc=0
+
+	write "$CLT/left/fast_io_fail_tmo" 1
+	my_addresses del
+	t0=$(ms_now)
+	# As soon as a request has failed RNBD is told.
+	start_write left 0
+	ended left 0 1 "$t0" "$LIMIT" || rc=1
+	wait_for 10 rnbd_state closed || rc=1
+	unmap_rnbd "$(half_dev left 1)" || rc=1
+	my_addresses add
+	[ "$rc" = 0 ]
+	wait_for 60 has_words "$CLT/left/state" "connected 2/2"
+	wait_for 10 rnbd_state open
+	not dmesg_has "left: the server does not know the session any more"
+	write "$CLT/left/fast_io_fail_tmo" 180
+	for s in "${HALF[@]}"; do
+		wait_for 60 has_words "$CLT/$s/state" "connected 2/2"
+	done
 	write "$CLT/short/fast_io_fail_tmo" "$SHORT"
 }
 
@@ -334,6 +369,15 @@ goes_on_without()
 	not says tidy again
 }
 
+# RNBD has only one device in the session.
+goes_on_alone()
+{
+	ended left 0 0 "$(cat "$TMP/ready")" "$LIMIT"
+	dmesg_has "left: the server did not know the session any more: 1 devices opened again"
+	not says left yet
+	not says left again
+}
+
 # half_left SESSION: the log says why, the other disk of the session is there again, and requests for
 # the one that is not wait for nothing: they fail in half the time that "short" would wait.
 half_left()
@@ -358,14 +402,17 @@ half_back()
 	local s
 
 	check "half: disks map" map_halves
+	check "half: one is unmapped while no path is there" unmap_unnoticed
 	put half now
 	check "half: the client sees the server go" halves_gone
-	for s in "short 0" "short 1" "told 0" "told 1" "tidy 0" "tidy 2"; do
+	for s in "short 0" "short 1" "told 0" "told 1" "left 0" "tidy 0" "tidy 2"; do
 		# shellcheck disable=SC2086 # two words
 		start_write $s
 	done
 	put half.seen yes
 	get half.done 120 >"$TMP/value"
+	ms_now >"$TMP/ready"
+	check "half: no session waits for what RNBD has unmapped" goes_on_alone
 	check "half: a session that waits a short time fails in that time" fails_in_time
 	check "half: others wait, and the log says for what" still_waiting
 	check "half: one goes on when the disk is unmapped" goes_on_without
@@ -445,7 +492,7 @@ server_role()
 	if [ "${RTRS_BOOT:-1}" = 1 ]; then
 		must "a memory-backed null_blk" null_blk_up nullb0 80
 		defer null_blk_down nullb0
-		must "small ones" null_blks 1 2 3 4 5 6 7
+		must "small ones" null_blks 1 2 3 4 5 6 7 8 9
 		defer null_blks_down
 		barrier listening
 		reload_when reload sleep 2

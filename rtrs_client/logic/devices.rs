@@ -11,6 +11,10 @@
 //! loses power. The number of writes of the session at the device's last flush shows whether there
 //! can be such data. If there were any when the server lost the session, the device *owes* an
 //! error: its next flush fails, even if RNBD has opened it again since.
+//!
+//! A device that RNBD unmaps after it was told that the session is lost is not closed: RNBD sends
+//! no message. But when RNBD is told that the session is back it opens all devices that it still
+//! has. So all devices that were open before the loss are *offline* then, until RNBD opens them.
 
 use super::rnbd::{
     Difference,
@@ -38,6 +42,9 @@ enum State {
     /// again.
     Remembered,
     Open,
+    /// RNBD was told that the session is back, and has not opened the device since. Maybe it never
+    /// will. The server may still have it open.
+    Offline,
     /// RNBD has asked for it to be closed.
     Closing,
 }
@@ -55,6 +62,8 @@ pub struct Device {
     /// Number of writes at its last flush, if all earlier ones were flushed.
     clean_at: Option<Written>,
     owes: bool,
+    /// RNBD was told that the session is lost, and has not opened the device since.
+    doubted: bool,
 }
 
 impl Device {
@@ -68,6 +77,7 @@ impl Device {
         next_id: NO_ID,
         clean_at: None,
         owes: false,
+        doubted: false,
     };
 
     /// Returns the message that opened it.
@@ -95,7 +105,19 @@ impl Device {
     }
 
     fn is_there(&self) -> bool {
-        matches!(self.state, State::Open | State::Closing)
+        matches!(self.state, State::Open | State::Offline | State::Closing)
+    }
+
+    /// It is not open any more.
+    fn leave(&mut self) {
+        if self.has_volatile_cache() {
+            self.state = State::Remembered;
+            self.user_id = NO_ID;
+            self.server_id = NO_ID;
+            self.next_id = NO_ID;
+        } else {
+            *self = Self::FREE;
+        }
     }
 }
 
@@ -153,7 +175,8 @@ impl Devices<'_> {
             .or_else(|| self.0.iter().position(remembered))
             .or_else(|| self.0.iter().position(|d| d.state == State::Free))
             // Entries of devices that are not open are reused first.
-            .or_else(|| self.0.iter().position(|d| !d.is_there()));
+            .or_else(|| self.0.iter().position(|d| !d.is_there()))
+            .or_else(|| self.0.iter().position(|d| d.state == State::Offline));
         let place = i.and_then(|i| self.0.get_mut(i)).ok_or(Full)?;
         let same = place.state != State::Free && place.open.name() == open.name();
         *place = Device {
@@ -166,6 +189,7 @@ impl Devices<'_> {
             // Opening a device again does not make it clean.
             clean_at: if same { place.clean_at } else { Some(written) },
             owes: same && place.owes,
+            doubted: false,
         };
         Ok(user_id)
     }
@@ -214,17 +238,25 @@ impl Devices<'_> {
     /// A close is over, with any result; ignored if RNBD has opened the device again meanwhile.
     pub fn closed(&mut self, user_id: u32) {
         if let Some(device) = self.by_user_id(user_id) {
-            if device.state != State::Closing {
-                return;
+            if device.state == State::Closing {
+                device.leave();
             }
-            if device.has_volatile_cache() {
-                device.state = State::Remembered;
-                device.user_id = NO_ID;
-                device.server_id = NO_ID;
-                device.next_id = NO_ID;
-            } else {
-                *device = Device::FREE;
-            }
+        }
+    }
+
+    /// RNBD is about to be told that the session is lost: until it opens a device again it sends no
+    /// message when it unmaps that.
+    pub fn doubt_all(&mut self) {
+        for device in self.0.iter_mut().filter(|d| d.is_open()) {
+            device.doubted = true;
+        }
+    }
+
+    /// RNBD is about to be told that the session is back: it opens all devices that it still has,
+    /// except those that it has opened meanwhile.
+    pub fn wait_for_doubted(&mut self) {
+        for device in self.0.iter_mut().filter(|d| d.is_open() && d.doubted) {
+            device.state = State::Offline;
         }
     }
 
@@ -278,8 +310,12 @@ impl Devices<'_> {
         for device in self.0.iter_mut() {
             device.server_id = device.next_id;
             let dirty = written.is_some_and(|written| device.is_dirty(written));
-            if matches!(device.state, State::Remembered | State::Closing) && dirty {
+            if !matches!(device.state, State::Free | State::Open) && dirty {
                 device.owes = true;
+            }
+            // If RNBD still has it, it uses no number before it has opened it.
+            if device.state == State::Offline && device.server_id == NO_ID {
+                device.leave();
             }
         }
     }

@@ -213,6 +213,7 @@ impl Session {
             let Some(event) = self.events.state.lock().told.tell() else {
                 return;
             };
+            self.before_event(event);
             // The callback may allocate, and memory reclaim may wait for this work item.
             noio::scope(|| user.link_event(event));
         }

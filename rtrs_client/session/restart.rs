@@ -55,6 +55,7 @@ use crate::{
             NO_ID, //
         },
         epoch::Epoch,
+        link_events::LinkEvent,
         rnbd::{
             self,
             Info,
@@ -433,6 +434,17 @@ impl Session {
         restart.shifted.store(shifted, Release);
         self.epochs.begin(shifted);
         rcu::synchronize();
+    }
+
+    /// The user is about to be told of `event`. Devices that it unmaps between a loss of the
+    /// session and its end are not closed.
+    pub(super) fn before_event(&self, event: LinkEvent) {
+        if let Some(restart) = self.restart.as_ref() {
+            restart.with(|known| match event {
+                LinkEvent::Disconnected => known.devices().doubt_all(),
+                LinkEvent::Reconnected => known.devices().wait_for_doubted(),
+            });
+        }
     }
 
     /// The user was told that the session and its open devices were lost. No path is up.

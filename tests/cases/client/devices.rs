@@ -225,6 +225,131 @@ fn a_device_that_may_have_lost_something_fails_one_flush() {
     assert_eq!(devices.flush(0), Flush::Matters);
 }
 
+/// RNBD is told that the session is lost, and is back, and opens the devices again that it has.
+fn told(devices: &mut Devices<'_>, shifted: bool, has: &[(u8, Opened)]) {
+    devices.doubt_all();
+    devices.wait_for_doubted();
+    for (name, opened) in has {
+        must!(devices.opened(&open(*name), opened, shifted, 0));
+    }
+}
+
+fn one_that_was_unmapped_while_offline_is_not_opened_again() {
+    let mut table = [Device::FREE; 8];
+    let mut devices = Devices(&mut table);
+    for id in 0..3 {
+        let opened = opened(u32::from(id), 1);
+        must!(devices.opened(&open(b'a' + id), &opened, false, 0));
+    }
+    told(
+        &mut devices,
+        false,
+        &[(b'b', opened(1, 1)), (b'c', opened(2, 1))],
+    );
+    assert_eq!(devices.count(), 2);
+    // The server has it open as before.
+    assert_eq!(ids(&devices)[..4], [0, 1, 2, NO_ID]);
+    restart(&mut devices);
+    assert_eq!(devices.count(), 2);
+    assert_eq!(ids(&devices)[..4], [NO_ID, 0, 1, NO_ID]);
+    assert!(devices.is_shifted());
+    // Nothing is left of it: its number and its place are free.
+    assert_eq!(devices.opened(&open(b'd'), &opened(2, 1), true, 0), Ok(0));
+    assert_eq!(ids(&devices)[..4], [2, 0, 1, NO_ID]);
+}
+
+fn the_last_one_that_was_unmapped_while_offline_leaves_its_number() {
+    let mut table = [Device::FREE; 2];
+    let mut devices = Devices(&mut table);
+    for id in 0..2 {
+        let opened = opened(u32::from(id), 1);
+        must!(devices.opened(&open(b'a' + id), &opened, false, 0));
+    }
+    told(&mut devices, false, &[(b'a', opened(0, 1))]);
+    restart(&mut devices);
+    assert!(!devices.is_shifted());
+    assert_eq!(ids(&devices)[..2], [0, NO_ID]);
+    assert_eq!(devices.opened(&open(b'c'), &opened(1, 1), false, 0), Ok(1));
+}
+
+fn one_that_is_opened_between_both_events_is_open() {
+    let mut table = [Device::FREE; 4];
+    let mut devices = Devices(&mut table);
+    must!(devices.opened(&open(b'a'), &opened(0, 1), false, 0));
+    devices.doubt_all();
+    // Until RNBD is told that the session is back, nothing changes.
+    assert_eq!(devices.count(), 1);
+    must!(devices.opened(&open(b'b'), &opened(1, 1), false, 0));
+    devices.wait_for_doubted();
+    assert_eq!(devices.count(), 1);
+    assert_eq!(devices.next(0).map(Device::user_id), Some(1));
+    // It is open for good, until the next loss.
+    devices.wait_for_doubted();
+    assert_eq!(devices.count(), 1);
+}
+
+fn a_number_stays_with_a_device_that_is_opened_after_it_was_offline() {
+    let mut table = [Device::FREE; 8];
+    let mut devices = Devices(&mut table);
+    for id in 0..3 {
+        let opened = opened(u32::from(id), 1);
+        must!(devices.opened(&open(b'a' + id), &opened, false, 0));
+    }
+    devices.closing(0);
+    devices.closed(0);
+    restart(&mut devices);
+    assert_eq!(ids(&devices)[..3], [NO_ID, 0, 1]);
+    told(&mut devices, true, &[(b'c', opened(1, 1))]);
+    // Requests that were in flight may be sent again: the server has kept the session.
+    assert_eq!(ids(&devices)[..3], [NO_ID, 0, 1]);
+    assert_eq!(devices.opened(&open(b'b'), &opened(0, 1), true, 0), Ok(1));
+    assert_eq!(devices.count(), 2);
+    // One that is offline can still be closed.
+    told(&mut devices, true, &[(b'c', opened(1, 1))]);
+    devices.closing(1);
+    devices.closed(1);
+    assert_eq!(ids(&devices)[..3], [NO_ID, NO_ID, 1]);
+}
+
+fn one_that_was_unmapped_while_offline_holds_up_no_other_by_its_cache() {
+    let mut table = [Device::FREE; 4];
+    let mut devices = Devices(&mut table);
+    must!(devices.opened(&open(b'a'), &volatile(0), false, 0));
+    must!(devices.opened(&open(b'b'), &opened(1, 1), false, 0));
+    assert!(devices.dirty(1).is_some());
+    told(&mut devices, false, &[(b'b', opened(1, 1))]);
+    assert!(devices.dirty(1).is_none());
+    devices.begin_again();
+    must!(devices.opened_again(1, &opened(0, 1)));
+    devices.go_over(Some(1));
+    // It is not forgotten that it may have lost data.
+    assert_eq!(devices.opened(&open(b'a'), &volatile(1), true, 1), Ok(0));
+    assert_eq!(devices.flush(0), Flush::Fails);
+    assert_eq!(devices.flush(0), Flush::Matters);
+}
+
+fn those_that_are_offline_make_room() {
+    let mut table = [Device::FREE; 2];
+    let mut devices = Devices(&mut table);
+    for (id, name) in (b'a'..=b'z').enumerate() {
+        let opened = opened(id as u32, 1);
+        assert_eq!(
+            devices.opened(&open(name), &opened, false, 0),
+            Ok(id as u32)
+        );
+        told(&mut devices, false, &[]);
+    }
+    assert_eq!(devices.count(), 0);
+    for (id, name) in [(30, b'A'), (31, b'B')] {
+        let opened = opened(id, 1);
+        assert_eq!(devices.opened(&open(name), &opened, false, 0), Ok(id));
+    }
+    assert_eq!(
+        devices.opened(&open(b'C'), &opened(32, 1), false, 0),
+        Err(Full)
+    );
+}
+
 cases!(
     rtrs_client_devices:
     numbers_move_up_when_one_in_the_middle_is_closed,
@@ -236,4 +361,10 @@ cases!(
     what_was_closed_is_not_clean_by_that,
     what_is_only_read_is_clean,
     a_device_that_may_have_lost_something_fails_one_flush,
+    one_that_was_unmapped_while_offline_is_not_opened_again,
+    the_last_one_that_was_unmapped_while_offline_leaves_its_number,
+    one_that_is_opened_between_both_events_is_open,
+    a_number_stays_with_a_device_that_is_opened_after_it_was_offline,
+    one_that_was_unmapped_while_offline_holds_up_no_other_by_its_cache,
+    those_that_are_offline_make_room,
 );

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 enum Step {
+    /// All paths are lost and come back; devices whose bit is set are unmapped in between.
+    Outage(u16),
     Open(u8, u8),
     Close(u8),
     Restart(Vec<u8>),
@@ -20,6 +22,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (b'a'..=b'j', any::<u8>()).prop_map(|(name, salt)| Step::Open(name, salt)),
         2 => (b'a'..=b'j').prop_map(Step::Close),
         1 => proptest::collection::vec(any::<u8>(), 16).prop_map(Step::Restart),
+        1 => any::<u16>().prop_map(Step::Outage),
     ];
     proptest::collection::vec(step, 0..200)
 }
@@ -32,8 +35,9 @@ fn number(disks: &BTreeMap<u32, u8>, salt: u8) -> u32 {
 }
 
 proptest! {
-    /// For any sequence of opening and closing, restarts of the server, and numbers that it gives:
-    /// RNBD's requests for a device reach the disk with its name.
+    /// For any sequence of opening and closing, outages, restarts of the server, and numbers that it
+    /// gives: RNBD's requests for a device reach the disk with its name, and a server that was
+    /// restarted has the devices that RNBD has.
     #[test]
     fn each_number_of_the_users_stays_with_its_disk(steps in steps()) {
         let mut table = [Device::FREE; 32];
@@ -44,6 +48,17 @@ proptest! {
         let mut shifted = false;
         for step in steps {
             match step {
+                Step::Outage(unmapped) => {
+                    devices.doubt_all();
+                    rnbd.retain(|name, _| unmapped & 1 << (name - b'a') == 0);
+                    devices.wait_for_doubted();
+                    prop_assert_eq!(devices.count(), 0);
+                    for (name, user_id) in &rnbd {
+                        let id = *server.iter().find(|(_, n)| *n == name).unwrap().0;
+                        let told = devices.opened(&open(*name), &opened(id, *name), shifted, 0);
+                        prop_assert_eq!(told, Ok(*user_id));
+                    }
+                }
                 Step::Open(name, salt) => {
                     let there = server.iter().find(|(_, n)| **n == name).map(|(id, _)| *id);
                     let id = there.unwrap_or_else(|| number(&server, salt));
