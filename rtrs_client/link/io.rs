@@ -483,6 +483,11 @@ fn not_posted<'t>(
     building.cancel(&mut turn.loan);
     core.path.stats.not_issued(&turn);
     if matches!(e, PostError::Refused(e) if e != ENOMEM.to_errno()) {
+        // Until the owner task takes the link away, it may refuse a request that it has refused
+        // before. That says nothing about the request.
+        if core.has_failed() {
+            return Err(unsent(turn, Unsent::NoPath));
+        }
         core.fail("posting a request", e_to_errno(e));
     }
     Err(unsent(turn, e.into()))
