@@ -34,8 +34,8 @@ fn post(qp: &QueuePair, imm: Imm, token: Option<u32>) -> Result<(), PostError> {
         .post(token)
 }
 
-/// Filters out errors that do not matter: a full queue is a sign of traffic, and a closed queue is
-/// already being handled.
+/// Filters out errors that do not matter: the rules of [`Heartbeat`](crate::proto::heartbeat::Heartbeat)
+/// count a full queue as a heartbeat without an answer, and a closed queue is already being handled.
 fn serious(e: PostError) -> Result<(), PostError> {
     match e {
         PostError::Full | PostError::Closed => Ok(()),

@@ -8,7 +8,9 @@
 //!   service connection is probed even while IO flows on others.
 //! * An interval in which nothing at all was received is a miss. After `limit` misses in a row the
 //!   path is dead: that is `limit` intervals after an unanswered heartbeat, and at most `limit + 1`
-//!   intervals after the last message received.
+//!   intervals after the last message received. A heartbeat for which the send queue has no room
+//!   counts as one that is not answered. Otherwise a peer could fill the queue, and vanish. A peer
+//!   that lives, and is late in taking what it was sent, sends heartbeats of its own.
 //! * An interval in which something was received, but nothing on the service connection, counts as
 //!   a miss of the service connection only, which may be silent [`SERVICE_FACTOR`] times as long.
 //!   So IO cannot mask a dead service connection for ever. A server of the C implementation does
@@ -137,6 +139,17 @@ impl Default for HbAsked {
     }
 }
 
+/// What has become of the last heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It was answered, or there was none.
+    Answered,
+    /// There was no room for it in the send queue.
+    Unsent,
+    /// It is on its way.
+    Outstanding,
+}
+
 /// The counters on which the decision is based. Owned by the code that runs the ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -155,25 +168,26 @@ impl Heartbeat {
 
     /// Decides at the end of an interval.
     ///
-    /// `outstanding` is [`HbProbe::outstanding`]; `limit` may change between ticks, 0 counts as 1.
-    pub fn tick(&mut self, rx: HbRx, outstanding: bool, limit: u32) -> HbAction {
+    /// `probe` is [`HbProbe::state`]; `limit` may change between ticks, 0 counts as 1.
+    pub fn tick(&mut self, rx: HbRx, probe: Probe, limit: u32) -> HbAction {
         let limit = limit.max(1);
+        // If the peer was not asked, silence is not a miss.
+        let asked = probe != Probe::Answered;
 
         if rx.service {
             self.service_silent = 0;
-        } else if outstanding {
+        } else if asked {
             self.service_silent = self.service_silent.saturating_add(1);
         }
         if rx.service || rx.io {
             self.silent = 0;
-        } else if outstanding {
-            // Without a probe on its way, silence is not a miss.
+        } else if asked {
             self.silent = self.silent.saturating_add(1);
         }
 
         if self.silent >= limit || self.service_silent >= limit.saturating_mul(SERVICE_FACTOR) {
             HbAction::Dead
-        } else if outstanding {
+        } else if probe == Probe::Outstanding {
             HbAction::Nothing
         } else {
             HbAction::SendHb
@@ -191,6 +205,8 @@ impl Heartbeat {
 pub struct HbProbe {
     /// Send time in nanoseconds, 0 if none is on its way, or [`ASKED_AGAIN`].
     sent_ns: Atomic<u64>,
+    /// Whether there was no room for the last one: 1, or 0.
+    unsent: Atomic<u32>,
     /// How many times the heartbeat on its way was repeated.
     repeats: Atomic<u32>,
     /// Number of answers to repeats that may still come after the heartbeat on its way was
@@ -214,6 +230,7 @@ impl HbProbe {
     pub fn new() -> Self {
         Self {
             sent_ns: Atomic::<u64>::new(0),
+            unsent: Atomic::<u32>::new(0),
             repeats: Atomic::<u32>::new(0),
             owed: Atomic::<u32>::new(0),
         }
@@ -225,6 +242,7 @@ impl HbProbe {
     pub fn begin(&self, now_ns: u64) -> bool {
         let begun = self.sent_ns.cmpxchg(0, now_ns.max(1), Full).is_ok();
         if begun {
+            self.unsent.store(0, Relaxed);
             self.repeats.store(0, Relaxed);
         }
         begun
@@ -258,11 +276,25 @@ impl HbProbe {
     pub fn take_back(&self, asked: Asked) {
         match asked {
             Asked::No => (),
-            Asked::First => self.sent_ns.store(0, Relaxed),
+            Asked::First => {
+                self.unsent.store(1, Relaxed);
+                self.sent_ns.store(0, Relaxed);
+            }
             Asked::Again => {
                 let repeats = self.repeats.load(Relaxed);
                 self.repeats.store(repeats.saturating_sub(1), Relaxed);
             }
+        }
+    }
+
+    /// What has become of the last heartbeat.
+    pub fn state(&self) -> Probe {
+        if self.outstanding() {
+            Probe::Outstanding
+        } else if self.unsent.load(Relaxed) != 0 {
+            Probe::Unsent
+        } else {
+            Probe::Answered
         }
     }
 
@@ -375,7 +407,7 @@ impl Liveness {
 
     /// Decides at the end of an interval in which `rx` was received, see [`Heartbeat::tick`].
     pub fn tick(&self, heartbeat: &mut Heartbeat, rx: HbRx, limit: u32) -> HbAction {
-        heartbeat.tick(rx, self.probe.outstanding(), limit)
+        heartbeat.tick(rx, self.probe.state(), limit)
     }
 
     /// The heartbeat on its way.

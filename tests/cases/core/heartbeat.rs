@@ -21,7 +21,7 @@ const SERVICE: HbRx = HbRx {
 
 /// Runs ticks with the same reception until the path is dead; returns the number of ticks.
 fn ticks_to_death(hb: &mut Heartbeat, probe: &HbProbe, rx: HbRx, limit: u32) -> Option<u32> {
-    (1..1000).find(|&now| match hb.tick(rx, probe.outstanding(), limit) {
+    (1..1000).find(|&now| match hb.tick(rx, probe.state(), limit) {
         HbAction::SendHb => {
             assert!(probe.begin(now.into()));
             false
@@ -53,7 +53,7 @@ fn io_cannot_mask_a_dead_service_connection_for_ever() {
 fn living_peer_is_probed_every_interval() {
     let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
     for now in 1..100 {
-        assert_eq!(hb.tick(SERVICE, probe.outstanding(), 1), HbAction::SendHb);
+        assert_eq!(hb.tick(SERVICE, probe.state(), 1), HbAction::SendHb);
         assert!(probe.begin(now * 1000));
         assert_eq!(probe.ack(now * 1000 + 7), Some(7));
     }
@@ -146,6 +146,27 @@ fn a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way() {
     assert_eq!(probe.ack(45), Some(5), "no repeat is owed");
 }
 
+fn a_heartbeat_without_room_counts_as_not_answered() {
+    let (mut hb, probe) = (Heartbeat::new(), HbProbe::new());
+    assert_eq!(hb.tick(NONE, probe.state(), 3), HbAction::SendHb);
+
+    // Each tick tries again, and a peer that is heard is not dead.
+    for rx in [SERVICE, NONE, NONE, SERVICE, NONE, NONE] {
+        assert!(probe.begin(10));
+        probe.take_back(Asked::First);
+        assert!(!probe.outstanding());
+        assert_eq!(hb.tick(rx, probe.state(), 3), HbAction::SendHb);
+    }
+    // One that is not heard is.
+    assert_eq!(hb.tick(NONE, probe.state(), 3), HbAction::Dead);
+
+    // When there is room again, all is as before.
+    assert!(probe.begin(20));
+    assert_eq!(probe.state(), Probe::Outstanding);
+    assert_eq!(probe.ack(25), Some(5));
+    assert_eq!(probe.state(), Probe::Answered);
+}
+
 fn what_was_received_counts_once() {
     let (live, mut hb) = (Liveness::new(), Heartbeat::new());
 
@@ -216,6 +237,7 @@ cases!(
     a_heartbeat_may_be_asked_again,
     a_late_answer_to_a_repeat_tells_no_latency,
     a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way,
+    a_heartbeat_without_room_counts_as_not_answered,
     what_was_received_counts_once,
     who_looks_more_often_takes_nothing_away,
     counts_tell_where_something_came,

@@ -30,7 +30,7 @@ proptest! {
             silent = if rx.service || rx.io { 0 } else { silent + waiting };
             service_silent = if rx.service { 0 } else { service_silent + waiting };
             let dead = silent >= limit || service_silent >= limit * SERVICE_FACTOR;
-            let action = hb.tick(rx, probe.outstanding(), limit);
+            let action = hb.tick(rx, probe.state(), limit);
             prop_assert_eq!(action == HbAction::Dead, dead);
             match action {
                 HbAction::Dead => return Ok(()),
