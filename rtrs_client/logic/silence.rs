@@ -70,12 +70,17 @@ impl Silence {
         }
     }
 
-    /// The server does not know the session, according to another path.
-    pub fn doubt(&mut self) {
+    /// The server does not know the session, according to another path. Returns whether that is
+    /// new: paths that are refused again and again must not begin the count again.
+    pub fn doubt(&mut self) -> bool {
+        if self.doubted {
+            return false;
+        }
         *self = Self {
             doubted: true,
             ..Self::new()
         };
+        true
     }
 
     /// Evaluates an interval that is over.

@@ -35,16 +35,23 @@ impl Path {
         Some((seen, known.1))
     }
 
-    /// The server does not know the session, according to another path.
-    pub(crate) fn doubt(&self) {
+    /// The server does not know the session, according to another path. Returns whether the path is
+    /// doubted from now on.
+    pub(crate) fn doubt(&self) -> bool {
         let guard = rcu::read_lock();
-        if let Some(link) = self.link(&guard) {
-            let mut known = self.silence.lock();
+        let Some(link) = self.link(&guard) else {
+            return false;
+        };
+        let mut known = self.silence.lock();
+        if known.0 != link.core.number {
+            *known = (link.core.number, Silence::new());
+        }
+        let doubted = known.1.doubt();
+        if doubted {
             // Messages received before do not count.
             link.core.liveness.heard();
-            known.0 = link.core.number;
-            known.1.doubt();
         }
+        doubted
     }
 
     /// Asks for a sign of life.

@@ -38,13 +38,19 @@ impl Session {
     /// The server has told `path` that it does not know the session: the other paths have to show
     /// that they are alive. Any context.
     pub(crate) fn doubt_others(self: &Arc<Self>, path: &Path) {
+        let mut doubted = false;
+
         self.for_each_path(|other| {
             if !core::ptr::eq(&**other, path) {
-                other.doubt();
+                doubted |= other.doubt();
                 other.ask();
             }
         });
-        self.restart_watch();
+        // Only for a path that was not doubted: each of several others may be refused in every
+        // interval, and none of these would ever be over.
+        if doubted {
+            self.restart_watch();
+        }
     }
 
     /// Returns the time until the next look.

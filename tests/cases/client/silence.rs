@@ -77,7 +77,7 @@ fn a_doubted_path_has_to_show_that_it_lives() {
     };
     for before in [&[][..], &[HEARD; 5], &[SILENT; 20]] {
         let mut path = after(before);
-        path.doubt();
+        assert!(path.doubt());
         for n in 1..=LOST {
             assert!(path.is_doubted() && !path.is_heard() && !path.is_lost(true));
             path.interval(IDLE);
@@ -86,11 +86,21 @@ fn a_doubted_path_has_to_show_that_it_lives() {
         // The first sign of life ends the doubt.
         path.interval(HEARD);
         assert!(!path.is_doubted() && !path.is_lost(true));
-        path.doubt();
+        assert!(path.doubt());
         (0..20).for_each(|_| path.interval(excused));
         assert!(path.is_doubted() && !path.is_lost(true));
     }
-    assert!(!after(&[SILENT; 20]).is_lost(false), "nobody doubts it");
+    assert!(!after(&[SILENT; 20]).is_lost(false), "it is not doubted");
+}
+
+#[test]
+fn doubt_that_is_repeated_does_not_begin_the_count_again() {
+    let mut path = after(&[HEARD; 5]);
+    for n in 0..LOST {
+        assert_eq!(path.doubt(), n == 0);
+        path.interval(IDLE);
+    }
+    assert!(path.is_lost(false));
 }
 
 fn one_answer_is_not_enough() {
