@@ -7,7 +7,8 @@
 //! Submitters read the set inside RCU. Changes need [`Paths::lock`], a mutex below all others of a
 //! session. It is held while the set is exchanged, not while a path connects or ends. It protects
 //! the set that was replaced when the last path was added. Submitters may still read that, so adding
-//! a path keeps it and does not wait for them; the next change does.
+//! a path keeps it and does not wait for them; the next change does. Allocations with it held must
+//! not wait for IO: a path that comes back needs the lock to let IO go on.
 
 use kernel::{
     new_mutex,
@@ -22,6 +23,7 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     ib::SockAddr,
+    noio,
     percpu::PerCpu,
     rcu::{
         RcuCell,
@@ -167,7 +169,7 @@ impl Session {
     /// Adds a new path to the set, and starts to connect it. May sleep.
     fn start_path(self: &Arc<Self>, src: Option<SockAddr>, dst: SockAddr) -> Result<Arc<Path>> {
         let path = Path::new(self.clone(), src, dst)?;
-        {
+        noio::scope(|| {
             let mut before = self.paths.lock.lock();
             if self.is_closing() {
                 return Err(errno::ESHUTDOWN);
@@ -182,7 +184,8 @@ impl Session {
                 Ok(paths.push(path.clone(), GFP_KERNEL)?)
             })?;
             *before = Some(old);
-        }
+            Ok(())
+        })?;
         path.start();
         Ok(path)
     }
@@ -220,6 +223,16 @@ impl Session {
     /// Disconnects a path and removes it. Sleeps until that is done.
     pub(crate) fn remove_path(self: &Arc<Self>, path: &Arc<Path>) {
         path.remove();
+        noio::scope(|| self.forget_path(path));
+        if !self.has_paths() {
+            // No path will come for waiting and later requests.
+            self.fail_waiting();
+            self.note_failing();
+        }
+    }
+
+    /// Takes a path that has ended out of the set. May sleep.
+    fn forget_path(self: &Arc<Self>, path: &Arc<Path>) {
         let mut before = self.paths.lock.lock();
         // Fails for lack of memory only. The path stays in the set then, in its last state, until
         // the session is closed.
@@ -238,11 +251,6 @@ impl Session {
         }
         // It may have the path as well.
         drop(before.take());
-        if !self.has_paths() {
-            // No path will come for waiting and later requests.
-            self.fail_waiting();
-            self.note_failing();
-        }
     }
 
     /// Ends all paths, at the same time, for a session that is being closed. No path is added, and
