@@ -294,12 +294,14 @@ impl Path {
                     self.session.path_down();
                 }
             }
-            next = self.act(owner, action);
             if commanded {
-                // Set after the action has begun: the waiting task sees the new state.
+                // The waiting task sees the new state. The action may take long: a session that
+                // ends commands all of its paths before it waits for one.
                 self.status.lock().reply = Some(reply);
                 commanded = false;
+                self.changed.wake_all();
             }
+            next = self.act(owner, action);
             self.changed.wake_all();
         }
     }
