@@ -40,10 +40,15 @@ use rtrs_bindings::{
 use crate::{
     session::{
         Options,
+        Queues,
         Session, //
     },
     MODULE_NAME,
 };
+
+/// The most owner tasks that run at a time: as many as a queue can have (`WQ_MAX_ACTIVE`), since the
+/// kernel shares them out among the memory nodes.
+const MAX_OWNERS: u16 = 2048;
 
 /// The module's state.
 #[pin_data]
@@ -52,7 +57,10 @@ struct Client {
     // their last users.
     #[pin]
     sessions: Mutex<KVec<Arc<Session>>>,
+    /// For timers, and for requests that wait: items that wait for no server.
     queue: OwnedQueue,
+    /// For owner tasks. One may wait for its server, or for a disk of that, as long as requests do.
+    owner_queue: OwnedQueue,
     /// For the users' callbacks. Owner tasks wait for these at times.
     event_queue: OwnedQueue,
     /// For work that may wait for memory, and so for requests.
@@ -83,6 +91,7 @@ pub(crate) fn init() -> Result<ClientGuard> {
         try_pin_init!(Client {
             sessions <- new_mutex!(KVec::new(), "rtrs_clt_sessions"),
             queue: OwnedQueue::new(c"rtrs_client", mem_reclaim)?,
+            owner_queue: OwnedQueue::new(c"rtrs_client_own", mem_reclaim.max_active(MAX_OWNERS))?,
             event_queue: OwnedQueue::new(c"rtrs_client_ev", mem_reclaim)?,
             slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
             rdma: OwnedConsumer::new(MODULE_NAME)?,
@@ -150,9 +159,12 @@ pub(crate) fn open(
 ) -> Result<Arc<Session>> {
     let client = get()?;
     let session = Session::new(
-        client.queue.handle(),
-        client.event_queue.handle(),
-        client.slow_queue.handle(),
+        Queues {
+            short: client.queue.handle(),
+            owners: client.owner_queue.handle(),
+            events: client.event_queue.handle(),
+            slow: client.slow_queue.handle(),
+        },
         client.rdma.handle(),
         options,
     )?;

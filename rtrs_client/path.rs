@@ -391,7 +391,7 @@ impl Path {
     }
 
     fn wake_owner(self: &Arc<Self>) {
-        self.work.enqueue(&self.session.queue, self);
+        self.work.enqueue(&self.session.owners, self);
     }
 
     /// Makes the path's directory, when its name is known.

@@ -122,8 +122,10 @@ pub(crate) struct Options {
 /// A session.
 #[pin_data]
 pub(crate) struct Session {
-    /// The queue of the owner tasks.
+    /// The queue of timers and of requests that wait.
     pub(crate) queue: Queue,
+    /// The queue of the owner tasks.
+    pub(crate) owners: Queue,
     /// The RDMA consumer, for connections.
     pub(crate) rdma: Consumer,
     pub(crate) options: Options,
@@ -203,12 +205,22 @@ impl<const ID: u64> DelayedOn<ID> for Session {
     }
 }
 
+/// The queues of a session's work.
+pub(crate) struct Queues {
+    /// For items that wait for no server.
+    pub(crate) short: Queue,
+    /// For owner tasks.
+    pub(crate) owners: Queue,
+    /// For callbacks of the user.
+    pub(crate) events: Queue,
+    /// For items that may wait for memory.
+    pub(crate) slow: Queue,
+}
+
 impl Session {
     /// A session without paths.
     pub(crate) fn new(
-        queue: Queue,
-        event_queue: Queue,
-        uevents: Queue,
+        queues: Queues,
         rdma: Consumer,
         mut options: Options,
     ) -> Result<Arc<Self>> {
@@ -223,16 +235,17 @@ impl Session {
         );
         let settings = Settings::new(options.max_reconnect_attempts);
         let fail_after = options.fail_after;
-        let events = LinkEvents::new(event_queue, options.events.take());
+        let events = LinkEvents::new(queues.events, options.events.take());
         let paths = Paths::new()?;
-        let uevents = Uevents::new(uevents)?;
+        let uevents = Uevents::new(queues.slow)?;
         let restart = options
             .may_be_rnbd
             .then(|| Restart::new(options.name))
             .transpose()?;
         Arc::pin_init(
             pin_init!(Self {
-                queue,
+                queue: queues.short,
+                owners: queues.owners,
                 rdma,
                 options,
                 uuid: Uuid::random(),
