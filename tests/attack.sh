@@ -17,8 +17,9 @@ DEPTH=100
 # Cases in which the mode of keys plays no role run in one mode only.
 HANDSHAKE='private-data|bad-|cid-|cons|one-con|unknown|info-|name-|leave-early|half-open'
 
-# This case takes the 30 s that a handshake may take; half-open.sh covers more of it.
-SLOW='^half-open$'
+# These cases take the 30 s that a handshake may take, and the 30 s that a client may be silent;
+# half-open.sh covers more of the former.
+SLOW='^(half-open|silent-full)$'
 [ -z "${RTRS_LONG:-}" ] || SLOW='^$'
 
 # Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
@@ -34,11 +35,13 @@ cases()
 TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 
 # Cases that the server does not count: they break no rule, or are refused like any connect request
-# may be, or the device refuses them and tells the server only that the connection failed.
+# may be, or the device refuses them and tells the server only that the connection failed, or the
+# client just does nothing.
 RULES='honest|same-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
 REFUSED='unknown-session|cid-taken|cons-change|name-'
+SILENT='silent-'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly'
-UNCOUNTED="^($RULES|$REFUSED|$DEVICE)"
+UNCOUNTED="^($RULES|$REFUSED|$DEVICE|$SILENT)"
 
 # reason CASE: the server's message for the case, an extended regular expression; empty for a case
 # that breaks no rule. The log is limited to ten of each line in five seconds. The reasons for
@@ -72,6 +75,7 @@ reason()
 	*-descs) echo 'bad number of descriptors' ;;
 	same-chunk-twice) echo 'request for a chunk in use' ;;
 	send-nothing-* | send-value-* | invalidate*) echo 'message on a connection for writes' ;;
+	silent-full) echo 'closing \(heartbeat missed\)|disconnected: heartbeat missed' ;;
 	hb-*-io) echo 'heartbeat on an IO connection' ;;
 	wrong-key | write-* | *-key) echo 'memory that is not the client.s|the device refused an access' ;;
 	# Only the device sees these, and it reports few details.

@@ -333,7 +333,7 @@ const SLOW_INFLIGHT: &str = "/sys/block/nullb1/inflight";
 
 /// Types of RNBD's messages.
 const RNBD_OPEN: u16 = 2;
-const RNBD_IO: u16 = 4;
+pub(super) const RNBD_IO: u16 = 4;
 
 /// Makes the message to RNBD for a read of `len` bytes of the slow disk, which this opens.
 fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
