@@ -58,6 +58,8 @@ const POLL: Duration = Duration::from_millis(40);
 struct Track {
     guest: Guest,
     ktap: Parser,
+    /// When the case that runs began: when the one before it was reported.
+    case_began: Instant,
     /// It is down because a test asked for that.
     down_by_request: bool,
     status: Option<i32>,
@@ -89,6 +91,7 @@ pub fn run(job: &Job) -> Result<TestResult> {
         tracks.push(Track {
             guest,
             ktap: Parser::new(),
+            case_began: Instant::now(),
             down_by_request: false,
             status: None,
             finished: None,
@@ -206,7 +209,14 @@ fn show(job: &Job, t: &mut Track, line: &str) {
                 Outcome::Skip => "skip",
                 Outcome::SetUp => "..  ",
             };
-            println!("  {who}: {:indent$}{word} {name}", "", indent = 2 * depth);
+            let took = t.case_began.elapsed();
+            t.case_began = Instant::now();
+            println!(
+                "  {who}: {:indent$}{word} {name}{}",
+                "",
+                seconds(took),
+                indent = 2 * depth
+            );
         }
         Event::Note(text) => {
             // The helpers' own totals add nothing.
@@ -218,6 +228,14 @@ fn show(job: &Job, t: &mut Track, line: &str) {
         Event::Other(text) => println!("  {who}: | {text}"),
         Event::Structure => {}
     }
+}
+
+/// The time of a case, for the end of its line, if it is long enough to matter.
+fn seconds(took: Duration) -> String {
+    if took < Duration::from_secs(1) {
+        return String::new();
+    }
+    format!(" ({:.0} s)", took.as_secs_f64())
 }
 
 /// Serves requests of tests: files NAME.req in sync/control, answered in
