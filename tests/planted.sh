@@ -40,13 +40,14 @@ leftovers()
 	return "$rc"
 }
 
-# Mainline's server does not clear chunks before it uses them.
+# Mainline's server does not clear chunks before it uses them. Not all of them need be of the memory
+# that was filled.
 given_away()
 {
 	peer_attack leftovers --seed 1 >"$TMP/said" || true
 	cat "$TMP/said"
 	grep -q '"depth":512' "$TMP/said"
-	grep -q 'PLANTED' "$TMP/said"
+	grep -Eq '"planted":[1-9]' "$TMP/said"
 	not grep -q '"leaked":0' "$TMP/said"
 }
 

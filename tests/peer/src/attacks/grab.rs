@@ -50,6 +50,9 @@ fn crowd(a: &mut Attack<'_>) -> Result<()> {
     Ok(())
 }
 
+/// What planted.sh fills free memory with.
+const PLANTED: &[u8] = b"PLANTED";
+
 /// Asks for much data when the server's user returns little, for every chunk: the rest must be
 /// zeroes.
 fn leftovers(a: &mut Attack<'_>) -> Result<()> {
@@ -58,7 +61,7 @@ fn leftovers(a: &mut Attack<'_>) -> Result<()> {
     s.start(&who.question())?;
     let depth = s.geometry.queue_depth();
     let len = s.geometry.max_io_size() as usize;
-    let mut leaked = 0;
+    let (mut leaked, mut planted) = (0, 0);
 
     for buf_id in 0..depth {
         s.fill(len, 0xa5)?;
@@ -76,11 +79,13 @@ fn leftovers(a: &mut Attack<'_>) -> Result<()> {
             a.report.got(format!("chunk {buf_id} has {text:?}"));
         }
         leaked += found;
+        planted += u32::from(rest.windows(PLANTED.len()).any(|bytes| bytes == PLANTED));
     }
     a.report
         .sent(format!("requests for {len} bytes of {depth} chunks"));
     a.report.fact("depth", depth);
     a.report.fact("leaked", leaked);
+    a.report.fact("planted", planted);
     if leaked != 0 {
         a.report.wrong(format!("{leaked} bytes of somebody else"));
     }
