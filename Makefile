@@ -125,7 +125,7 @@ help:
 	@echo '  bench             what a request costs: ours, mainline, and NVMe over RDMA'
 	@echo '  bench-quick       what ours cost, against tests/bench/reference'
 	@echo '  bench-profile     the same by function, and by kind of instruction'
-	@echo '  bench-lines       which cache lines of ours more than one CPU writes to, and who does'
+	@echo '  bench-lines       which cache lines of ours more than one CPU writes to, and which code does'
 	@echo '  bench-page        plots and tables of what "bench" measured, for the documentation'
 	@echo '  structures        fields and cache lines of our structures, for the documentation'
 	@echo '  RTRS_CACHE=DIR    where all that is kept (default /var/cache/rtrs-rs)'

@@ -164,7 +164,7 @@ void rtrs_clt_put_permit(struct rtrs_clt_sess *sess, struct rtrs_permit *permit)
  * @permit: a permit of that session
  * @vec: pieces of the user message, which is copied
  * @nr: number of pieces
- * @len: ignored, as @sg describes the data
+ * @len: length of the data; a wrong one is found and corrected, which takes time
  * @sg: the data; list and pages stay untouched until conf_fn is called
  * @sg_cnt: entries of @sg
  *

@@ -3,7 +3,7 @@
 #
 # The cost of block IO, in instructions that emulated guests count.
 #
-# Usage: bench.sh quick	[COMMIT]	4k requests of our modules, against tests/bench/reference
+# Usage: bench.sh quick	4k requests of our modules, against tests/bench/reference
 #        bench.sh profile [ROW...]	4k requests, or other rows (see guest.sh), by function and kind
 #					of instruction, ours and mainline's side by side
 #        bench.sh lines [ROW...]	4k requests, or other rows: cache lines of ours that more than one
