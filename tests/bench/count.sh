@@ -26,6 +26,16 @@ requests()
 	esac
 }
 
+# What the data of the requests are in. A write costs the more, the more pieces its pages are in: in
+# huge pages all data of a request are in one piece, in each run.
+huge_pages()
+{
+	local n=$((2 * $(nproc)))
+
+	echo "$n" >/proc/sys/vm/nr_hugepages
+	[ "$(cat /proc/sys/vm/nr_hugepages)" -eq "$n" ]
+}
+
 # io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests are shared among one job per CPU.
 io()
 {
@@ -34,7 +44,7 @@ io()
 	cpus=$(nproc)
 
 	fio --name=bench --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --iodepth=$DEPTH \
-		--bs="$bs" --rw="rand$rw" --size=512M --norandommap --randrepeat=1 --thread \
+		--mem=mmaphuge --bs="$bs" --rw="rand$rw" --size=512M --norandommap --randrepeat=1 --thread \
 		--numjobs="$cpus" --cpus_allowed="0-$((cpus - 1))" --cpus_allowed_policy=split \
 		--number_ios=$((n / cpus)) --group_reporting "$@" >"$TMP/fio" 2>&1 || {
 		cat "$TMP/fio"

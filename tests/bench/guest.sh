@@ -121,6 +121,7 @@ main()
 
 	must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24
 	defer rxe_down rxe0
+	must "huge pages for the data" huge_pages
 	must "a null_blk" null_blk_up nullb0 1024 0
 	defer null_blk_down nullb0
 	: >"$OUT/rows"

@@ -105,6 +105,7 @@ main()
 		must "a null_blk" null_blk_up nullb0 1024 0
 		defer null_blk_down nullb0
 	else
+		must "huge pages for the data" huge_pages
 		MARK_SERVER=$(pair_addr 0 server):$PORT
 		: >"$OUT/rows"
 	fi
