@@ -52,7 +52,10 @@ use crate::{
     inbox::Inbox,
     logic::{
         chunk_state::Begin,
-        ring::Ring, //
+        lines::{
+            Line,
+            Lines, //
+        },
     },
     op::Op,
     path::{
@@ -65,17 +68,9 @@ use crate::{
 /// A chunk of a path.
 pub(crate) type Chunk = chunk::Chunk<Path>;
 
-/// An operation that waits for room in a send queue.
-#[derive(Clone, Copy)]
-struct Stalled {
-    /// Its chunk.
-    buf_id: u16,
-    /// The connection that has the queue in which it needs room.
-    cid: u16,
-}
-
-/// Stalled operations, in the order in which they began to wait.
-type Waiting = Ring<KVVec<Option<Stalled>>>;
+/// Stalled operations, by the numbers of their chunks: a line for each connection with those that
+/// wait for room in its send queue.
+type Stalled = Lines<KVVec<Line>, KVVec<Option<u16>>>;
 
 /// A request came for a chunk that already has an unanswered request.
 #[cold]
@@ -99,12 +94,9 @@ pub(crate) struct Active {
     copy_max: u32,
     /// Operations that are stalled or just being tried again.
     stalled_len: Atomic<u32>,
-    /// Counts retired sends while something is stalled.
-    progress: Atomic<u32>,
     /// Keys of groups of chunks, if keys do not change.
     groups: KVec<Mr>,
-    /// Stalled operations; there is room for all.
-    stalled: Pin<KBox<SpinLockIrq<Waiting>>>,
+    stalled: Pin<KBox<SpinLockIrq<Stalled>>>,
 }
 
 impl Active {
@@ -118,7 +110,8 @@ impl Active {
         usual: Usual,
         copy_max: u32,
     ) -> Result<KBox<Self>> {
-        let room = Ring::new(KVVec::from_elem(None, chunks.len(), GFP_KERNEL)?);
+        let lines = KVVec::from_elem(Line::EMPTY, eps.len(), GFP_KERNEL)?;
+        let stalled = Lines::new(lines, KVVec::from_elem(None, chunks.len(), GFP_KERNEL)?);
 
         Ok(KBox::new(
             Self {
@@ -129,9 +122,11 @@ impl Active {
                 usual,
                 copy_max,
                 stalled_len: Atomic::new(0),
-                progress: Atomic::new(0),
                 groups,
-                stalled: KBox::pin_init(new_spinlock_irq!(room, "rtrs_srv_stalled"), GFP_KERNEL)?,
+                stalled: KBox::pin_init(
+                    new_spinlock_irq!(stalled, "rtrs_srv_stalled"),
+                    GFP_KERNEL,
+                )?,
             },
             GFP_KERNEL,
         )?)
@@ -239,9 +234,8 @@ impl Active {
             return;
         };
         if let Err(op) = self.not_invalidated(path, chunk, e) {
-            let buf_id = op.buf_id();
-            self.stall(chunk, op, Deferred::Invalidate, Stalled { buf_id, cid });
-            self.make_room(path);
+            self.stall(chunk, op, Deferred::Invalidate, cid);
+            self.make_room(path, cid);
         }
     }
 
@@ -291,8 +285,8 @@ impl Active {
                 None => return,
             },
         };
-        if !self.open(path, chunk, op) && self.is_stalled() {
-            self.make_room(path);
+        if let Some(cid) = self.open(path, chunk, op) {
+            self.make_room(path, cid);
         }
     }
 
@@ -326,7 +320,7 @@ impl Active {
     /// The chunk's operation on another path is over: the one that was parked here runs.
     ///
     /// Returns `false` if there is none; the caller has to give back the chunk's state then. If
-    /// something is [stalled](Active::is_stalled) afterwards, then [`Active::make_room`] has to
+    /// something is [stalled](Active::is_stalled) afterwards, then [`Active::make_all_room`] has to
     /// follow, in a task: this is called with the session's list of paths locked.
     pub(crate) fn unpark(&self, path: &Arc<Path>, buf_id: u16) -> bool {
         let Some(chunk) = self.chunk(buf_id) else {
@@ -361,9 +355,9 @@ impl Active {
     }
 
     /// Makes sure that the client cannot change the data that the user gets, if that is the mode:
-    /// small data are copied, for other data the chunk's key is invalidated. Returns whether the
-    /// operation was delivered to the user at once.
-    fn open(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
+    /// small data are copied, for other data the chunk's key is invalidated. If the operation is
+    /// stalled, returns the connection for which [`Active::make_room`] has to follow.
+    fn open(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
         op.set_busy();
         let copies = chunk.mr().is_some();
         let most = match copies {
@@ -382,7 +376,7 @@ impl Active {
                         }
                         let cid = op.cid();
                         self.deliver(chunk, op, cid);
-                        return true;
+                        return None;
                     }
                 }
             }
@@ -391,23 +385,24 @@ impl Active {
     }
 
     /// Continues with a request that cannot be copied at once.
-    fn open_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> bool {
+    fn open_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
         // It is parsed again later.
         op.forget_request();
         let arrival = op.arrival();
         chunk.wants_something(arrival.cid);
         let Some(mr) = chunk.mr() else {
             self.deliver(chunk, op, arrival.cid);
-            return true;
+            return None;
         };
-        let (buf_id, cid) = (op.buf_id(), op.invalidate_on());
+        let cid = op.invalidate_on();
 
         if let Err(e) = self.post_inval(chunk, mr, cid, op) {
             if let Err(op) = self.not_invalidated(path, chunk, e) {
-                self.stall(chunk, op, Deferred::Invalidate, Stalled { buf_id, cid });
+                self.stall(chunk, op, Deferred::Invalidate, cid);
+                return Some(cid);
             }
         }
-        false
+        None
     }
 
     /// Posts the invalidation on connection `cid`.

@@ -10,6 +10,7 @@
 
 pub mod admission;
 pub mod chunk_state;
+pub mod lines;
 pub mod linger;
 pub mod listen;
 pub mod path_state;

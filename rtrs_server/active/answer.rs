@@ -8,7 +8,6 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Full,
             Relaxed, //
         },
@@ -28,8 +27,7 @@ use rtrs_bindings::{
 
 use super::{
     Active,
-    Chunk,
-    Stalled, //
+    Chunk, //
 };
 use crate::{
     chunk::{
@@ -108,45 +106,37 @@ impl Active {
             NotPosted::Kept(PostError::Full, answered) => {
                 let op = answered.op;
                 let cid = op.cid();
-                self.stall(chunk, op, Deferred::Answer(errno), Stalled { buf_id, cid });
-                // The room may have come between the attempt and the entry in the list, and nothing
+                self.stall(chunk, op, Deferred::Answer(errno), cid);
+                // The room may have come between the attempt and the entry in the line, and nothing
                 // may be left on the queue that would announce more.
-                self.make_room(path);
+                self.make_room(path, cid);
             }
             e => lost(path, buf_id, e),
         }
     }
 
-    /// Makes an operation wait for room.
+    /// Makes an operation wait for room in the send queue of connection `cid`.
     ///
     /// [`Active::make_room`] has to follow: there may be room already, and nothing may be left on
     /// the queue that would announce it.
-    pub(super) fn stall(
-        &self,
-        chunk: &Chunk,
-        mut op: KBox<Op>,
-        deferred: Deferred,
-        stalled: Stalled,
-    ) {
+    pub(super) fn stall(&self, chunk: &Chunk, mut op: KBox<Op>, deferred: Deferred, cid: u16) {
+        let buf_id = chunk.buf_id();
+
         op.set_deferred(deferred);
         chunk.stall(op);
         self.stalled_len.fetch_add(1, Full);
-        self.push_stalled(stalled);
+        // Does not fail: each connection has a line. The chunk is in none, as the caller had its
+        // operation.
+        let _ = self.stalled.lock().push(cid, buf_id);
     }
 
-    fn push_stalled(&self, stalled: Stalled) {
-        // There is room for every chunk, and no chunk is in the list twice.
-        let _ = self.stalled.lock().push(stalled);
-    }
-
-    /// A send was retired, so there may be room in its queue.
-    pub(crate) fn retired(&self, path: &Arc<Path>) {
+    /// A send was retired, so there may be room in the queue of `ep`.
+    pub(crate) fn retired(&self, ep: &Endpoint<Path>) {
         // ORDERING: A task that stalls an operation counts it before it tries again. Either it sees
         // the room, or this function sees the count.
         smp_mb();
         if self.is_stalled() {
-            self.progress.fetch_add(1, Full);
-            self.make_room(path);
+            self.make_room(ep.handler(), ep.index());
         }
     }
 
@@ -155,56 +145,51 @@ impl Active {
         self.stalled_len.load(Relaxed) != 0
     }
 
-    /// Continues stalled operations as far as there is room. On each connection the operation that
-    /// waits longest is first, and a full connection does not hold up the others. Must be called
-    /// without a lock held.
-    pub(crate) fn make_room(&self, path: &Arc<Path>) {
-        if !self.is_stalled() {
-            return;
+    /// Continues operations that wait for room in the send queue of connection `cid`, the one that
+    /// waits longest first, until one does not fit. Must be called without a lock held.
+    ///
+    /// Other connections are not looked at, so a client that does not receive on one pays for that
+    /// one. No room is overlooked. It comes with a retired send, which is followed by this function
+    /// or finds nothing stalled, see [`Active::retired`]. Here the lock decides. If an attempt is
+    /// under way, then it may not have seen the room, and is repeated should it fail. If no attempt
+    /// is, then this function makes one, or nothing waits yet: an operation that comes later is
+    /// attempted later, and that attempt sees the room.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn make_room(&self, path: &Arc<Path>, cid: u16) {
+        let mut next = self.stalled.lock().attend(cid);
+
+        while let Some(buf_id) = next {
+            next = if self.unstall(path, buf_id, cid) {
+                self.stalled_len.fetch_sub(1, Full);
+                self.stalled.lock().succeeded(cid)
+            } else {
+                let again = self.stalled.lock().failed(cid, buf_id);
+                again.then_some(buf_id)
+            };
         }
-        loop {
-            let progress = self.progress.load(Acquire);
-            // Connections without room, by the number of their bit. Higher numbers have no bit, and
-            // are tried each time.
-            let mut full = 0u64;
-            // Each operation is taken out and put back, so the order stays.
-            for _ in 0..self.stalled_len.load(Relaxed) {
-                let next = self.stalled.lock().pop();
-                let Some(next) = next else { break };
-                let bit = 1u64.checked_shl(next.cid.into()).unwrap_or(0);
-                if full & bit != 0 {
-                    self.push_stalled(next);
-                } else if !self.unstall(path, next) {
-                    full |= bit;
-                }
-            }
-            // If a send was retired after the attempt, then its own call of this function may not
-            // have found the operation that was put back.
-            smp_mb();
-            if self.progress.load(Relaxed) == progress {
-                return;
-            }
+    }
+
+    /// The same for all connections.
+    pub(crate) fn make_all_room(&self, path: &Arc<Path>) {
+        for ep in self.eps.iter() {
+            self.make_room(path, ep.index());
         }
     }
 
     /// Tries a stalled operation again. Returns `false` if there is still no room: it is back in
-    /// the list then.
-    fn unstall(&self, path: &Arc<Path>, stalled: Stalled) -> bool {
-        let full = match self.chunk(stalled.buf_id) {
-            Some(chunk) => self.go_on(path, chunk, stalled.cid).map(|op| (chunk, op)),
-            None => None,
+    /// its chunk then.
+    fn unstall(&self, path: &Arc<Path>, buf_id: u16, cid: u16) -> bool {
+        let Some(chunk) = self.chunk(buf_id) else {
+            return true;
         };
 
-        match full {
-            Some((chunk, op)) => {
+        match self.go_on(path, chunk, cid) {
+            Some(op) => {
                 chunk.stall(op);
-                self.push_stalled(stalled);
                 false
             }
-            None => {
-                self.stalled_len.fetch_sub(1, Full);
-                true
-            }
+            None => true,
         }
     }
 

@@ -125,7 +125,7 @@ impl Handler for Path {
         let guard = rcu::read_lock();
 
         if let Some(active) = self.active.read(&guard) {
-            active.retired(ep.handler());
+            active.retired(ep);
         }
     }
 
@@ -135,7 +135,7 @@ impl Handler for Path {
 
         if let Some(active) = self.active.read(&guard) {
             active.invalidated(self, token);
-            active.retired(ep.handler());
+            active.retired(ep);
         }
     }
 
@@ -327,7 +327,7 @@ impl Path {
         let guard = rcu::read_lock();
 
         if let Some(active) = self.active.read(&guard) {
-            active.make_room(self);
+            active.make_all_room(self);
         }
     }
 
