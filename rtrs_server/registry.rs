@@ -406,7 +406,7 @@ impl Registry {
         if let Some(addr) = path.addrs.src {
             from.note(addr);
         }
-        let (mut wait, mut siblings) = (false, false);
+        let mut claim = Claim::Granted;
 
         for other in sessions.iter() {
             if Arc::ptr_eq(other, mine) || other.name() != name.as_str() {
@@ -427,7 +427,7 @@ impl Registry {
             };
             let fate = match held(holder) {
                 Held::Ask => match other.asked_for_life(now_ns()) {
-                    Verdict::Ask | Verdict::AskAgain | Verdict::Wait => Held::Wait,
+                    Verdict::Ask | Verdict::AskAgain | Verdict::Wait => Held::Ask,
                     Verdict::Lives => Held::Refuse,
                     Verdict::Silent => held(Holder {
                         silent: true,
@@ -436,28 +436,26 @@ impl Registry {
                 },
                 fate => fate,
             };
-            match fate {
-                Held::Free => (),
-                Held::Wait | Held::Ask => wait = true,
-                Held::WaitForSiblings => siblings = true,
+            claim = claim.max(match fate {
+                Held::Free => Claim::Granted,
+                Held::Wait => Claim::Wait,
+                Held::Ask => Claim::WaitForAnswer,
+                Held::WaitForSiblings => Claim::WaitForSiblings,
                 Held::End => {
                     other.close_all(CloseReason::TakeOver);
                     other.give_up();
-                    wait = true;
+                    Claim::Wait
                 }
-                Held::EndLater => other.give_up(),
+                Held::EndLater => {
+                    other.give_up();
+                    Claim::Granted
+                }
                 Held::Refuse => return Claim::Refused,
-            }
+            });
         }
-        // The longer wait, if there are both.
-        if siblings {
-            Claim::WaitForSiblings
-        } else if wait {
-            Claim::Wait
-        } else if mine.claim(name) {
-            Claim::Granted
-        } else {
-            Claim::Refused
+        match claim {
+            Claim::Granted if !mine.claim(name) => Claim::Refused,
+            claim => claim,
         }
     }
 

@@ -139,6 +139,9 @@ pub const fn held(holder: Holder) -> Held {
     }
 }
 
+/// Interval, in milliseconds, at which a path checks whether an object in its way is gone.
+pub const RETRY_MS: u32 = 10;
+
 /// How long a path waits for others of its session, in nanoseconds.
 pub const SIBLINGS_NS: u64 = 1_000_000_000;
 
@@ -290,15 +293,32 @@ impl<A: Copy + PartialEq, const N: usize> Default for Sources<A, N> {
     }
 }
 
-/// The answer to a session that asks for a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The answer to a session that asks for a name. If several hold it, the latest of these counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// The session has the name.
     Granted,
     /// The old owner of the name is about to go.
     Wait,
+    /// The client of the old owner is asked whether it lives.
+    WaitForAnswer,
     /// Another path of the session may have a right to the name.
     WaitForSiblings,
     /// Another session has it, or this session has another name.
     Refused,
+}
+
+impl Claim {
+    /// After how many milliseconds the session asks again. `None` if it does not have to.
+    ///
+    /// Each time it looks at the names of all sessions. The old owner is gone in a moment. The two
+    /// other waits take seconds, and a client can cause them without a right to the name.
+    pub const fn retry_ms(self) -> Option<u32> {
+        match self {
+            Self::Wait => Some(RETRY_MS),
+            Self::WaitForAnswer => Some(100),
+            Self::WaitForSiblings => Some(200),
+            Self::Granted | Self::Refused => None,
+        }
+    }
 }

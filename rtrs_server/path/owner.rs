@@ -35,6 +35,7 @@ use crate::{
     logic::{
         admission::{
             Claim,
+            RETRY_MS,
             SIBLINGS_NS, //
         },
         path_state::{
@@ -46,13 +47,6 @@ use crate::{
     },
     trace, //
 };
-
-/// Interval, in milliseconds, at which the owner checks whether the object in the way is gone.
-const RETRY_MS: u32 = 10;
-
-/// The same for a path that waits for others of its session: a look at the names of all sessions,
-/// which a client can cause without having a right to the name.
-const SIBLINGS_RETRY_MS: u32 = 200;
 
 impl Path {
     /// The owner task.
@@ -125,8 +119,9 @@ impl Path {
             self.set_waits_for_siblings(siblings);
             match claim {
                 Claim::Granted => owner.claimed = true,
-                Claim::Wait => owner.retry = Some(RETRY_MS),
-                Claim::WaitForSiblings => owner.retry = Some(SIBLINGS_RETRY_MS),
+                Claim::Wait | Claim::WaitForAnswer | Claim::WaitForSiblings => {
+                    owner.retry = claim.retry_ms();
+                }
                 Claim::Refused => {
                     pr_warn_caused_by!(
                         self.log_place(),

@@ -3,7 +3,7 @@
 //! Which session has to give its name to another one, and whether a client lives.
 
 use rtrs_server::logic::admission::{
-    held, Held, Holder, Question, Verdict, GAP_NS, PATIENCE_NS, REPEAT_NS,
+    held, Claim, Held, Holder, Question, Verdict, GAP_NS, PATIENCE_NS, REPEAT_NS, RETRY_MS,
 };
 
 /// All possible holders of a name.
@@ -237,6 +237,36 @@ fn a_name_whose_session_is_ending() {
     assert_eq!(held(again), Held::Refuse);
 }
 
+fn the_longest_wait_counts() {
+    assert_eq!(Claim::Granted.max(Claim::Wait), Claim::Wait);
+    for (less, more) in [
+        (Claim::Wait, Claim::WaitForAnswer),
+        (Claim::WaitForAnswer, Claim::WaitForSiblings),
+    ] {
+        assert_eq!(less.max(more), more);
+        assert!(less.retry_ms() < more.retry_ms());
+    }
+    assert_eq!(Claim::Granted.retry_ms(), None);
+    assert_eq!(Claim::Refused.retry_ms(), None);
+}
+
+fn a_question_is_polled_seldom_and_often_enough() {
+    let every = must!(Claim::WaitForAnswer.retry_ms());
+    // A look at all names each time.
+    assert!(every >= 10 * RETRY_MS);
+    let every = u64::from(every) * 1_000_000;
+    // A gap puts the question anew.
+    assert!(every < GAP_NS / 2);
+    let (mut question, mut now, mut polls) = (Question::new(), 0, 1);
+    while question.poll(now, false) != Verdict::Silent {
+        now += every;
+        polls += 1;
+    }
+    // The newcomer gets in.
+    assert!(now <= PATIENCE_NS + PATIENCE_NS / 20);
+    assert!(polls <= 31);
+}
+
 cases!(
     rtrs_server_names:
     who_gives_up_a_name,
@@ -246,4 +276,6 @@ cases!(
     who_does_not_listen_learns_nothing,
     an_old_question_is_put_again,
     a_name_whose_session_is_ending,
+    the_longest_wait_counts,
+    a_question_is_polled_seldom_and_often_enough,
 );
