@@ -45,14 +45,25 @@ impl KeyByte {
         self.key
     }
 
-    /// Changes the byte to a different one. `random` is called for one change in seven.
+    /// Changes the byte to a different one; each of the 255 others is as likely. `random` is called
+    /// for one change in seven, and rarely once more.
     #[inline]
-    pub fn change(&mut self, random: impl FnOnce() -> u64) -> u8 {
-        // A step of 0 would not change the byte: it becomes 1.
-        let step = self.byte(random).max(1);
+    pub fn change(&mut self, mut random: impl FnMut() -> u64) -> u8 {
+        let step = match self.byte(&mut random) {
+            // It would not change the byte.
+            0 => Self::step(random()),
+            step => step,
+        };
 
         self.key = self.key.wrapping_add(step);
         self.key
+    }
+
+    /// A step from 1 to 255. No loop that ends by chance, and a division only here.
+    #[cold]
+    fn step(random: u64) -> u8 {
+        // CAST: At most 255. No overflow, for the same reason.
+        (random % 255) as u8 + 1
     }
 
     #[inline]

@@ -160,8 +160,8 @@ impl Mr {
         unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) }
     }
 
-    /// Gives the region a key different from its last one, for its next registration: a peer can
-    /// neither use the old key nor guess the new one. Any context but NMI.
+    /// Gives the region a key different from its last one, for its next registration: a peer cannot
+    /// use the old key, and the new one is any of 255, each as likely. Any context but NMI.
     ///
     /// # Errors
     ///

@@ -53,11 +53,11 @@ fn a_key_changes_each_time() {
 #[test]
 fn one_number_makes_seven_keys() {
     let mut asked = 0;
-    let mut key = KeyByte::new(0);
+    let mut key = KeyByte::new(0x8877_6655_4433_2211);
     for _ in 0..7 * 10 + 6 {
         key.change(|| {
             asked += 1;
-            0x7766_5544_3322_1100
+            0x8877_6655_4433_2211
         });
     }
     assert_eq!(asked, 10);
@@ -68,13 +68,26 @@ fn the_next_key_is_any_other() {
     let mut next = numbers(7);
     let mut key = KeyByte::new(next());
     let mut steps = [0u32; 256];
-    for _ in 0..256 * 200 {
+    for _ in 0..255 * 1000 {
         let old = key.get();
         let step = key.change(&mut next).wrapping_sub(old);
         steps[usize::from(step)] += 1;
     }
     assert_eq!(steps[0], 0);
-    // One step stands for two.
-    assert!((300..500).contains(&steps[1]), "{}", steps[1]);
-    assert!(steps[2..].iter().all(|n| (120..280).contains(n)));
+    // 1000 each, give or take six times the deviation that chance explains.
+    assert!(
+        steps[1..].iter().all(|n| (810..1190).contains(n)),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn a_byte_that_changes_nothing_is_drawn_again() {
+    // All bytes of the stock are 0, so each change draws again.
+    for again in [0, 1, 253, 254, 255, 256, u64::MAX] {
+        let mut key = KeyByte::new(0);
+        let old = key.get();
+        let step = key.change(|| again).wrapping_sub(old);
+        assert_eq!(u64::from(step), again % 255 + 1);
+    }
 }
