@@ -43,7 +43,8 @@ pub struct QpSize {
 /// Number of work requests that a queue needs for draining it.
 const DRAIN: u32 = 1;
 
-/// Number of work requests reserved on a service connection for heartbeats and their answers.
+/// Number of work requests by which the queues of a service connection are larger for heartbeats and
+/// their answers. They are not kept for those: other messages may take them.
 const HEARTBEATS: u32 = 2 * ANSWERS;
 
 /// Number of receives that are posted at a time. A queue has this many more than its peer relies

@@ -285,7 +285,7 @@ impl Active {
                 None => return,
             },
         };
-        if let Some(cid) = self.open(path, chunk, op) {
+        if let Some(cid) = self.protect(path, chunk, op) {
             self.make_room(path, cid);
         }
     }
@@ -329,7 +329,7 @@ impl Active {
 
         match chunk.unpark() {
             Unparked::Op(op) => {
-                self.open(path, chunk, op);
+                self.protect(path, chunk, op);
                 true
             }
             Unparked::Called => true,
@@ -357,7 +357,7 @@ impl Active {
     /// Makes sure that the client cannot change the data that the user gets, if that is the mode:
     /// small data are copied, for other data the chunk's key is invalidated. If the operation is
     /// stalled, returns the connection for which [`Active::make_room`] has to follow.
-    fn open(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
+    fn protect(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
         op.set_busy();
         let copies = chunk.mr().is_some();
         let most = match copies {
@@ -381,11 +381,11 @@ impl Active {
                 }
             }
         }
-        self.open_later(path, chunk, op)
+        self.protect_later(path, chunk, op)
     }
 
     /// Continues with a request that cannot be copied at once.
-    fn open_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
+    fn protect_later(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
         // It is parsed again later.
         op.forget_request();
         let arrival = op.arrival();

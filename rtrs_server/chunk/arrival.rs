@@ -105,7 +105,7 @@ impl Usual {
                 busy: true,
                 stage: match (copy_max, kind) {
                     (None, _) => Stage::Chunk,
-                    (Some(_), Kind::Write) => Stage::Empty,
+                    (Some(_), Kind::Write) => Stage::Uncopied,
                     (Some(_), _) => Stage::Private,
                 },
                 answer: match kind {

@@ -63,7 +63,7 @@ pub(super) enum Stage {
     /// The chunk, after the message is read.
     Unread = 2,
     /// Private pages, after the data of a write are copied there.
-    Empty = 3,
+    Uncopied = 3,
 }
 
 impl Stage {
@@ -299,14 +299,14 @@ impl<H: Home> Op<H> {
     pub(crate) fn make_private(&mut self) {
         self.marks.stage = match self.request.dir() {
             DataDir::Read => Stage::Private,
-            DataDir::Write => Stage::Empty,
+            DataDir::Write => Stage::Uncopied,
         };
     }
 
     /// Whether the data of a write still have to be copied to the private pages.
     #[inline(always)]
     pub(crate) fn lacks_data(&self) -> bool {
-        self.marks.stage == Stage::Empty
+        self.marks.stage == Stage::Uncopied
     }
 
     /// Copies the data of a write to the private pages, if the user works on those. Does not sleep.
@@ -316,7 +316,7 @@ impl<H: Home> Op<H> {
     /// `EINVAL` if there are too few pages.
     #[inline(always)]
     pub(crate) fn take_data(&mut self) -> Result {
-        if self.marks.stage == Stage::Empty {
+        if self.marks.stage == Stage::Uncopied {
             let [chunk, private] = &self.pages;
             private.copy_from(chunk, self.request.data_range().len())?;
             self.marks.stage = Stage::Private;

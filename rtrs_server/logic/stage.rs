@@ -50,7 +50,8 @@ impl Stage {
         *self = Self::Over;
     }
 
-    /// Whether it counts as one that is in its handshake: until then it holds what those have.
+    /// Whether it counts among the handshakes of its source. A path that gave way does so until it is
+    /// torn down: its connections are still there.
     pub const fn is_in_handshake(self) -> bool {
         matches!(self, Self::Open | Self::GaveWay)
     }

@@ -176,11 +176,11 @@ impl Path {
         place.stage.may_tell(self.is_closing())
     }
 
-    /// Returns the place of the path in the order in which paths came, and give way: the end of its
-    /// handshake time. Once the client has asked for its chunks, it waits for the server, and the
-    /// path is the last to give way. A path that waits for others of its client gets
-    /// [`SIBLINGS_NS`] more. Any context.
-    pub(crate) fn came(&self) -> u64 {
+    /// Returns the place of the path in the order in which paths give way: the end of its handshake
+    /// time, so the first that came is the first to go. Once the client has asked for its chunks, it
+    /// waits for the server, and the path is the last to give way. A path that waits for others of
+    /// its client gets [`SIBLINGS_NS`] more. Any context.
+    pub(crate) fn rank(&self) -> u64 {
         if !self.has_asked() {
             self.deadline
         } else if self.account.waits_for_siblings.load(Relaxed) {

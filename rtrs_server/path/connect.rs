@@ -407,8 +407,9 @@ impl Path {
         let accepted = ep.accept(ConnParam {
             private_data: message,
             retry_count: RETRY,
-            // A client that has no receive posted makes the server wait for as long as it likes;
-            // the heartbeat ends that.
+            // A client that has no receive posted makes the server wait for as long as it likes. On
+            // the service connection the heartbeat ends that. On an IO connection nothing does, but
+            // only answers to this client wait there.
             rnr_retry_count: RETRY,
         });
         if accepted.is_err() {

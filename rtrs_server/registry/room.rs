@@ -301,7 +301,7 @@ impl Registry {
         each(&self.sessions.lock(), &mut |path, amount| {
             let stake = Stake {
                 source: path.source,
-                came: path.came(),
+                came: path.rank(),
                 amount,
                 stays: false,
                 goes: false,

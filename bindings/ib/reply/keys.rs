@@ -113,7 +113,7 @@ impl Reply {
         let mut data = MaybeUninit::uninit();
         let mut write = MaybeUninit::uninit();
         if keys.has_data {
-            let data = data.write(self.all_of(len));
+            let data = data.write(self.hand_over(len));
             let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
             let write = write.write(raw::ib_rdma_wr {
                 wr: request(cqe, first, opcode, 0, Some(data)),
@@ -151,7 +151,7 @@ impl Reply {
         let last = &raw mut end.wr;
         let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
         let mut inval = request(cqe, last, opcode, to.rkey, None);
-        let mut data = self.all_of(len);
+        let mut data = self.hand_over(len);
         let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
         let mut write = raw::ib_rdma_wr {
             wr: request(cqe, &raw mut inval, opcode, 0, Some(&raw mut data)),
@@ -166,7 +166,7 @@ impl Reply {
 
     /// Hands the first `len` bytes of the first pages to the device, and returns their element.
     #[inline(always)]
-    fn all_of(&self, len: u32) -> raw::ib_sge {
+    fn hand_over(&self, len: u32) -> raw::ib_sge {
         let [memory, _] = &self.memory;
         if memory.needs_sync {
             self.sync(memory.dma, len as usize, memory.dir);
