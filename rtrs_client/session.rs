@@ -219,11 +219,7 @@ pub(crate) struct Queues {
 
 impl Session {
     /// A session without paths.
-    pub(crate) fn new(
-        queues: Queues,
-        rdma: Consumer,
-        mut options: Options,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(queues: Queues, rdma: Consumer, mut options: Options) -> Result<Arc<Self>> {
         let max = u32::from(MAX_CONS_PER_PATH);
         let cons = nr_cpu_ids().saturating_add(1).min(max);
         // At most one for each CPU that polls, and as many as fit.
