@@ -20,6 +20,10 @@ use super::{
     wr::Remote,
 };
 use crate::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
     raw,
     time::random_u64,
     try_lock::TryLock, //
@@ -55,11 +59,13 @@ impl Access {
 /// # Invariants
 ///
 /// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. Only the holder
-/// of `key` changes its key.
+/// of `key` looks at the key in `raw`, and changes it and `rkey`.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// The address that the peer uses for the start of the described memory; it is random.
     iova: u64,
+    /// The key in `raw`, for tasks that may look at it while another one changes it.
+    rkey: Atomic<u32>,
     /// The part of the key that consumers choose.
     key: TryLock<KeyByte>,
     domain: Arc<Domain>,
@@ -67,7 +73,8 @@ pub struct Mr {
 
 // SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: `key` has one holder at a time.
+// SAFETY: The key in `raw` is looked at by the holder of `key` alone, and there is one at a time.
+// Nothing else in there changes.
 unsafe impl Sync for Mr {}
 
 impl Mr {
@@ -119,10 +126,13 @@ impl Mr {
         let key = KeyByte::new(random_u64());
         // SAFETY: The region is valid, not registered, and not shared yet.
         unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key.get()) };
+        // SAFETY: As above.
+        let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) };
         // INVARIANT: The region was just allocated in the PD, and describes `iova`.
         Ok(Self {
             raw,
             iova,
+            rkey: Atomic::new(rkey),
             key: TryLock::new(key),
             domain: domain.clone(),
         })
@@ -156,8 +166,7 @@ impl Mr {
     /// The current key.
     #[inline]
     pub fn rkey(&self) -> u32 {
-        // SAFETY: The region is valid.
-        unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) }
+        self.rkey.load(Relaxed)
     }
 
     /// Gives the region a key different from its last one, for its next registration: a peer cannot
@@ -169,10 +178,13 @@ impl Mr {
     #[inline]
     pub fn next_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
-        let key = key.change(random_u64);
-        // SAFETY: The region is valid; no other thread changes its key, as `key` is held.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), key) };
-        Ok(self.rkey())
+        let byte = key.change(random_u64);
+        // SAFETY: The region is valid; no other thread looks at its key, as `key` is held.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), byte) };
+        // SAFETY: As above.
+        let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) };
+        self.rkey.store(rkey, Relaxed);
+        Ok(rkey)
     }
 
     /// The address and key with which the peer writes to the region.
