@@ -5,6 +5,7 @@
 # topology: single
 # timeout: 120
 # seconds: 30
+# default: no
 
 . "$(dirname "$0")/lib/common.sh"
 
