@@ -22,7 +22,8 @@ mod atomic {
     pub(crate) use kernel::sync::atomic::{
         Atomic,
         Full,
-        Relaxed, //
+        Relaxed,
+        Release, //
     };
 }
 

@@ -32,7 +32,8 @@
 use crate::atomic::{
     Atomic,
     Full,
-    Relaxed, //
+    Relaxed,
+    Release, //
 };
 
 /// How many times longer the service connection may be silent than the whole path.
@@ -278,7 +279,8 @@ impl HbProbe {
             Asked::No => (),
             Asked::First => {
                 self.unsent.store(1, Relaxed);
-                self.sent_ns.store(0, Relaxed);
+                // ORDERING: The task that begins the next heartbeat clears `unsent` after this.
+                self.sent_ns.store(0, Release);
             }
             Asked::Again => {
                 let repeats = self.repeats.load(Relaxed);
