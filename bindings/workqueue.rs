@@ -89,6 +89,10 @@ macro_rules! impl_work_item {
 }
 pub use impl_work_item;
 
+/// The most items of a queue that the kernel lets run at a time, for [`Options::max_active`].
+// CAST: A small number.
+pub const MAX_ACTIVE: u16 = raw::wq_consts_WQ_MAX_ACTIVE as u16;
+
 /// The kind of queue to make; see [`OwnedQueue::new`].
 #[derive(Clone, Copy)]
 pub struct Options {

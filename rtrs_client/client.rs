@@ -32,6 +32,7 @@ use rtrs_bindings::{
     ratelimit::pr_err_ratelimited,
     rcu::RcuCell,
     workqueue::{
+        self,
         Options as QueueOptions,
         OwnedQueue, //
     },
@@ -46,10 +47,6 @@ use crate::{
     MODULE_NAME,
 };
 
-/// The most owner tasks that run at a time: as many as a queue can have (`WQ_MAX_ACTIVE`), since the
-/// kernel shares them out among the memory nodes.
-const MAX_OWNERS: u16 = 2048;
-
 /// The module's state.
 #[pin_data]
 struct Client {
@@ -60,6 +57,7 @@ struct Client {
     /// For timers, and for requests that wait: items that wait for no server.
     queue: OwnedQueue,
     /// For owner tasks. One may wait for its server, or for a disk of that, as long as requests do.
+    /// As many run as a queue can have, since the kernel shares them out among the memory nodes.
     owner_queue: OwnedQueue,
     /// For the users' callbacks. Owner tasks wait for these at times.
     event_queue: OwnedQueue,
@@ -91,7 +89,10 @@ pub(crate) fn init() -> Result<ClientGuard> {
         try_pin_init!(Client {
             sessions <- new_mutex!(KVec::new(), "rtrs_clt_sessions"),
             queue: OwnedQueue::new(c"rtrs_client", mem_reclaim)?,
-            owner_queue: OwnedQueue::new(c"rtrs_client_own", mem_reclaim.max_active(MAX_OWNERS))?,
+            owner_queue: OwnedQueue::new(
+                c"rtrs_client_own",
+                mem_reclaim.max_active(workqueue::MAX_ACTIVE),
+            )?,
             event_queue: OwnedQueue::new(c"rtrs_client_ev", mem_reclaim)?,
             slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
             rdma: OwnedConsumer::new(MODULE_NAME)?,

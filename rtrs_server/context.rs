@@ -29,6 +29,7 @@ use rtrs_bindings::{
         WaitQueue, //
     },
     workqueue::{
+        self,
         Options,
         OwnedQueue,
         Queue, //
@@ -65,12 +66,11 @@ use crate::{
 const MAX_PENDING: u32 = 4096;
 
 /// Owner tasks that run at a time. Some may wait for a user that sleeps in `link_up()` or
-/// `link_down()`, so this is the most a queue can have (`WQ_MAX_ACTIVE`).
-const OWNERS_AT_A_TIME: u16 = 2048;
+/// `link_down()`, so this is the most a queue can have.
+const OWNERS_AT_A_TIME: u16 = workqueue::MAX_ACTIVE;
 
-/// Service connections on which users may sleep at a time (`WQ_MAX_ACTIVE`), and of those of one
-/// source.
-const SLOW_AT_A_TIME: u16 = 2048;
+/// Service connections on which users may sleep at a time, and of those of one source.
+const SLOW_AT_A_TIME: u16 = workqueue::MAX_ACTIVE;
 const SLOW_PER_SOURCE: u32 = 32;
 
 /// Sources with separate counts of service connections. Two sources may share one count.

@@ -69,7 +69,7 @@ server_role()
 	# A row is two windows.
 	"$MARK" serve "$(pair_addr 0):$PORT" "$((2 * $3))" &
 	marks=$!
-	must "windows can be marked" wait_for 5 listens
+	must "windows can be marked" wait_for 20 listens
 	barrier "listening-$2"
 	wait "$marks" || rc=$?
 	must "windows are marked" [ "$rc" -eq 0 ]

@@ -266,7 +266,7 @@ mod tests {
         assert!(!judge(&[]).1);
         assert!(!judge(&[mixed("c/c", 1.0, 1.0, 1.0)]).1);
         assert!(!judge(&[mixed("rust/c", 1.0, 1.0, 1.0)]).1);
-        // No function is entered whose name has changed.
+        // Events of a function whose name has changed are not counted.
         let rows = [mixed("c/c", 1.0, 1.0, 0.0), mixed("rust/c", 1.0, 1.0, 0.0)];
         assert!(!judge(&rows).1);
     }

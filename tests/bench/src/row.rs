@@ -150,7 +150,7 @@ pub fn read(dir: &Path) -> Result<Vec<Row>> {
     read_guest(dir, dir)
 }
 
-/// The rows of `dir`, as the guest counted them whose files are in `guest`.
+/// The rows of `dir`, with the counts of the guest whose files are in `guest`.
 pub fn read_guest(dir: &Path, guest: &Path) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for_each(dir, guest, |name, insns, symbols| {

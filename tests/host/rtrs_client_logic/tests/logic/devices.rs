@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// All paths are lost and come back; devices whose bit is set are unmapped in between.
+    /// All paths are lost and come back. A device whose bit is set is unmapped meanwhile.
     Outage(u16),
     Open(u8, u8),
     Close(u8),
