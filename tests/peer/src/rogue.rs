@@ -102,6 +102,8 @@ struct Path {
     chunks: Rc<Mr>,
     info: Rc<Mr>,
     requests: usize,
+    /// Where the data of the last read went, by chunk.
+    last: HashMap<u16, SgDesc>,
     mute: bool,
     /// When it ends, if nothing ends it before.
     end: Option<Instant>,
@@ -273,6 +275,7 @@ impl Rogue<'_> {
                 chunks: domain.memory(usize::from(DEPTH) * CHUNK as usize)?,
                 info: domain.memory(InfoReq::SIZE)?,
                 requests: 0,
+                last: HashMap::new(),
                 mute: false,
                 // The client would wait for a missing answer for as long as it gets heartbeats.
                 end: self.job.case.is_none().then(|| Instant::now() + LIFE),
@@ -484,9 +487,15 @@ impl Rogue<'_> {
                 };
                 let all = all.clone();
                 let at = usize::from(target.buf_id) * CHUNK as usize + target.off as usize;
+                let read = read_desc(&path.chunks, at)?;
+                let last = match read {
+                    Some(desc) => path.last.insert(target.buf_id, desc),
+                    None => path.last.remove(&target.buf_id),
+                };
                 let request = Request {
                     buf_id: target.buf_id,
-                    read: read_desc(&path.chunks, at)?,
+                    read,
+                    last,
                 };
                 for say in &all {
                     self.say(uuid, cid, Some(&request), say)?;

@@ -20,6 +20,18 @@ pub(super) struct Request {
     pub(super) buf_id: u16,
     /// Destination of the data.
     pub(super) read: Option<SgDesc>,
+    /// The same of the last request of the chunk.
+    pub(super) last: Option<SgDesc>,
+}
+
+impl Request {
+    /// The place from which `to` counts.
+    fn dest(&self, to: DataTo) -> Option<SgDesc> {
+        match to {
+            DataTo::Last => self.last,
+            DataTo::Len(_) | DataTo::Off(_) | DataTo::Key(_) => self.read,
+        }
+    }
 }
 
 /// Returns the destination of the data, if the message at `at` bytes is a read with data.
@@ -73,7 +85,7 @@ impl Rogue<'_> {
                 let right = request.and_then(|r| r.read).map_or(0, |d| d.rkey);
                 self.post(uuid, cid + con, Send::MsgInv(key.of(right)), &[])
             }
-            Say::Data(to) => match request.and_then(|r| r.read) {
+            Say::Data(to) => match request.and_then(|r| r.dest(*to)) {
                 Some(desc) => self.data(uuid, cid, desc, *to),
                 None => Ok(()),
             },
@@ -99,6 +111,7 @@ impl Rogue<'_> {
             DataTo::Len(more) => len = len.saturating_add_signed(more),
             DataTo::Off(off) => at.addr = at.addr.wrapping_add_signed(off),
             DataTo::Key(bits) => at.rkey ^= bits,
+            DataTo::Last => {}
         }
         let len = (len as usize).min(TX_SIZE / 2);
         self.post(uuid, cid, Send::Write(at), &vec![0; len])

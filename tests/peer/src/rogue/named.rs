@@ -257,7 +257,7 @@ pub const NAMED: &[Named] = &[
         later(vec![Say::Data(DataTo::Key(1 << 16)), Say::Right])
     }),
     named("data-late", "reads back after the answer", || {
-        later(vec![Say::Right, Say::Data(DataTo::Len(0))])
+        later(vec![Say::Data(DataTo::Last), Say::Right])
     }),
     named("leave-busy", "leaves with requests in flight", || {
         later(vec![Say::Leave(0)])

@@ -137,6 +137,9 @@ pub enum DataTo {
     Off(i64),
     /// With some bits of the key changed.
     Key(u32),
+    /// The destination in the last request of the same chunk, which is complete, or else the client
+    /// would not use the chunk again.
+    Last,
 }
 
 impl Plan {
