@@ -134,7 +134,10 @@ stays()
 	all_io "$case" || rc=1
 	[ "$(cat "$(evil_path)/state")" = connected ] || rc=1
 	not said "$case" "$CLIENT_REPORTS" || rc=1
-	[ "$rc" = 0 ] || since_mark "$case"
+	[ "$rc" = 0 ] || {
+		since_mark "$case"
+		cat "$TMP/evil.json"
+	}
 	clean_up
 	return "$rc"
 }
@@ -398,6 +401,7 @@ close_all()
 	clean_up
 	balanced
 	rt close name=m
+	[ ! -d "$SESSION" ]
 	rogue_stop good
 }
 

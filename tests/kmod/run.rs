@@ -328,8 +328,8 @@ fn drive(
     }
 }
 
-/// Ends a run early. Requests in flight may still use the session. They must not hold the last
-/// reference, as dropping it sleeps.
+/// Ends a run early. Requests in flight end no later than the session, which this run does not keep.
+/// Those of a chain may use it: they must not hold the last reference, as dropping it sleeps.
 fn abandon(run: &Run, slots: &[Arc<Slot>], session: Option<Arc<Session>>) {
     run.stopped.store(true, Relaxed);
     let quiet = run
@@ -338,8 +338,11 @@ fn abandon(run: &Run, slots: &[Arc<Slot>], session: Option<Arc<Session>>) {
             slots.iter().all(|slot| slot.state() != State::Busy)
         });
     if quiet.is_err() {
-        pr_err!("requests are lost, and with them a session\n");
-        core::mem::forget(session);
+        pr_err!("requests get no answer\n");
+        if run.plan.chain {
+            pr_err!("a session is lost with them\n");
+            core::mem::forget(session);
+        }
     }
 }
 

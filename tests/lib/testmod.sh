@@ -123,6 +123,8 @@ io()
 		cat "$TMP/result"
 		# EPROTO, EBADMSG: see tests/kmod/README.md.
 		! grep -qE '^error -(71|74) ' "$TMP/result" || echo "answers or data were wrong"
+		# Where a request is that got no answer.
+		cat /sys/kernel/debug/rtrs_client/{requests,connections} || true
 		return 1
 	}
 }

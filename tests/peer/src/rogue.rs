@@ -125,6 +125,10 @@ struct Rogue<'a> {
     made: u64,
     up: u64,
     answered: u64,
+    /// Messages for which there was no room.
+    lost: u64,
+    /// Messages to send, or receives, that ended with an error.
+    failed: u64,
 }
 
 /// Runs the server until its time is over or it is told to end.
@@ -152,6 +156,8 @@ pub fn run(job: &Job<'_>) -> Result<bool> {
         made: 0,
         up: 0,
         answered: 0,
+        lost: 0,
+        failed: 0,
     };
     let channel = Channel::new()?;
     let listener = Id::new(&channel)?;
@@ -184,7 +190,7 @@ impl Rogue<'_> {
     fn tell(&self) {
         let all = json!({
             "ok": true, "role": "rogue", "seed": self.job.seed, "paths": self.made,
-            "up": self.up, "answered": self.answered,
+            "up": self.up, "answered": self.answered, "lost": self.lost, "failed": self.failed,
         });
         println!("{all}");
     }
@@ -351,6 +357,7 @@ impl Rogue<'_> {
             let Some(done) = con.id.poll()? else {
                 return Ok(());
             };
+            self.failed += u64::from(!done.is_ok() && !done.is_flush());
             if done.is_send() || !done.is_ok() {
                 continue;
             }
@@ -394,13 +401,14 @@ impl Rogue<'_> {
         let end = Instant::now() + Duration::from_millis(50);
         loop {
             let slice = (!data.is_empty()).then(|| tx.slice(at, data.len()));
-            if con.id.post_send(op, slice).is_ok() || con.gone || con.stuck.get() {
+            if con.id.post_send(op, slice).is_ok() {
                 return Ok(());
             }
-            if Instant::now() >= end {
+            if con.gone || con.stuck.get() || Instant::now() >= end {
                 // A completion queue that has overflowed never has room again. Other paths must not
                 // wait for each of hundreds of messages.
                 con.stuck.set(true);
+                self.lost += 1;
                 return Ok(());
             }
             // Completions make room; receives among them are given up.
