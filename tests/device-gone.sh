@@ -8,6 +8,7 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/load.sh"
+. "$RTRS_LIB/peer.sh"
 require rdma
 
 A=10.9.1
@@ -82,8 +83,39 @@ comes_back()
 	both s count=64 depth=16
 }
 
+# Requests to connect wait for their turn, more than are looked at together.
+crowd_is() { [ "$(cat /sys/module/rtrs_server/quotas/handshakes/current)" -ge "$1" ]; }
+
+# The interface goes, and with it the device, while many clients are connecting: some requests wait
+# when the removal is announced. The removal waits until all of them are gone.
+goes_while_asked()
+{
+	local crowd t0
+
+	"$RTRS_PEER" half-open --addr "$A.1" --port 1234 --count 400 --workers 100 \
+		>"$TMP/crowd" 2>&1 &
+	crowd=$!
+	wait_for 20 crowd_is 8 || {
+		cat "$TMP/crowd"
+		return 1
+	}
+	t0=$SECONDS
+	(
+		ip link delete drxeA
+		: >"$TMP/deleted"
+	) &
+	wait_for $((20 * RTRS_TIME_SCALE)) test -e "$TMP/deleted"
+	echo "the interface went in $((SECONDS - t0)) s"
+	not rdma_active rxeA
+	wait "$crowd" || true
+	cat "$TMP/crowd"
+	wait_for 10 not crowd_is 1
+	rxe_up rxeA "$A.1/24" "$A.2/24"
+}
+
 must "one device" rxe_up rxeA "$A.1/24" "$A.2/24"
 defer rxe_down rxeA
+peer_require
 must "another device" rxe_up rxeB "$B.1/24" "$B.2/24"
 defer rxe_down rxeB
 resource_snapshot
@@ -96,5 +128,7 @@ check "it comes back, and its path" comes_back
 check "a device goes, and an attempt to connect with it" goes_while_connecting
 check "the other path does not notice" both s count=64 depth=16
 check "it comes back again" comes_back
+check "an interface goes with its device, and requests to connect with it" goes_while_asked
+check "the other path does not notice" both s count=64 depth=16
 check "modules unload" unload_modules
 finish

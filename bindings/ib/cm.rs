@@ -21,7 +21,10 @@ use kernel::{
 };
 
 use super::{
-    consumer::Consumer,
+    consumer::{
+        Consumer,
+        Farewell, //
+    },
     device::{
         Device,
         Name, //
@@ -251,8 +254,8 @@ impl CmId {
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
-    /// Whether datagrams can be sent. True without a device, or if the state is not known. Any
-    /// context.
+    /// Whether datagrams can be sent. True without a device, or if the state is not known. Does not
+    /// sleep; process context.
     pub(super) fn port_is_active(&self) -> bool {
         self.device()
             .is_none_or(|device| device.port_is_active(self.port()))
@@ -355,26 +358,23 @@ impl RejectMessage {
     }
 }
 
-/// Handles events of an id that waits for a decision: ignores them, so that the owner finds the id.
-///
-/// # Safety
-///
-/// None: the function ignores its arguments.
-unsafe extern "C" fn pending_event(
-    _id: *mut raw::rdma_cm_id,
-    _ev: *mut raw::rdma_cm_event,
-) -> ffi::c_int {
-    0
-}
-
 /// A connection request that waits for its decision. Dropping it refuses the request without a
 /// message; may sleep.
 ///
 /// Dropping it, and [`PendingConnection::reject`], wait for the lock that is held while the
 /// listener is called. Therefore the listener never gets one: it is taken out of a [`PendingSlot`]
 /// by the task that the listener has [left](Decision::Later) the request to.
+///
+/// Events of the id are ignored, so that the owner finds it; the removal of its device, which is
+/// announced only once and waits for the id, is kept for the endpoint.
+///
+/// # Invariants
+///
+/// `place` watches `id`.
 pub struct PendingConnection {
+    // Dropped first: there are no events after that.
     id: CmId,
+    place: KBox<Farewell>,
 }
 
 impl PendingConnection {
@@ -404,8 +404,9 @@ impl PendingConnection {
             .with_handler_lock(|| message.send(self.id.as_nonnull()));
     }
 
-    pub(super) fn into_id(self) -> CmId {
-        self.id
+    /// Returns the id, and the entry that watches it and must stay until it has another handler.
+    pub(super) fn into_parts(self) -> (CmId, KBox<Farewell>) {
+        (self.id, self.place)
     }
 }
 
@@ -440,30 +441,30 @@ impl PendingSlot {
         self.pending.lock().is_none()
     }
 
-    /// Takes a request over from the connection manager, unless the slot has one already. Returns
-    /// whether it did.
+    /// Takes a request over from the connection manager, unless the slot has one already, or there
+    /// is no memory. Returns whether it did. May sleep.
     ///
     /// # Safety
     ///
     /// Must be called by the handler of a connect request, with its id. If this returns true the
     /// handler must return 0, as the connection manager destroys the id otherwise.
     unsafe fn fill(&self, id: NonNull<raw::rdma_cm_id>) -> bool {
+        let Ok(place) = Farewell::new() else {
+            return false;
+        };
         let mut pending = self.pending.lock();
         if pending.is_some() {
             return false;
         }
         // SAFETY: The id is valid, and this runs in its handler, which is serialised with its
-        // events. `pending_event` needs no context.
-        unsafe {
-            raw::rtrs_helper_cm_set_context(
-                id.as_ptr(),
-                core::ptr::null_mut(),
-                Some(pending_event),
-            );
-        }
+        // events. The entry stays with the id.
+        unsafe { place.watch(id) };
         // INVARIANT: By the safety requirements of this function, the connection manager leaves the
-        // id to this slot.
-        *pending = Some(PendingConnection { id: CmId(id) });
+        // id to this slot. `place` watches it.
+        *pending = Some(PendingConnection {
+            id: CmId(id),
+            place,
+        });
         true
     }
 }

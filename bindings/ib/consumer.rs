@@ -16,6 +16,7 @@
 //! `waiting` (spinlock) is never held while an id is destroyed, as that waits for its event
 //! handler.
 
+use core::ptr::NonNull;
 use kernel::{
     ffi,
     prelude::*,
@@ -97,8 +98,8 @@ struct Waiting {
     count: u32,
 }
 
-/// The list entry of an id that waits. Allocated with its endpoint, so that destroying the endpoint
-/// needs no memory.
+/// The list entry of an id that waits. Allocated with its endpoint, or with its request to connect,
+/// so that destroying the endpoint needs no memory.
 pub(super) struct Farewell {
     // Dropped first: there are no events after that.
     id: Option<CmId>,
@@ -118,11 +119,24 @@ impl_work_item! {
 impl Shared {
     /// Destroys the ids that need not wait any longer. Work item; sleeps.
     fn destroy_some(self: &Arc<Self>) {
-        let (over, left) = self.waiting.lock().take(Farewell::may_go);
-        destroy(over);
-        if left {
+        // Ports are looked at without the lock, which disables interrupts.
+        let mut all = self.waiting.lock().take();
+        let (mut over, mut left) = (None, None);
+        while let Some(mut place) = all {
+            all = place.next.take();
+            let list = match place.may_go() {
+                true => &mut over,
+                false => &mut left,
+            };
+            place.next = list.take();
+            *list = Some(place);
+        }
+        if left.is_some() {
+            let refused = self.waiting.lock().add_all(left);
+            destroy(refused);
             self.work.enqueue(self, msecs_to_jiffies(INTERVAL_MS));
         }
+        destroy(over);
     }
 }
 
@@ -182,7 +196,7 @@ impl Drop for Emptied {
     fn drop(&mut self) {
         // No id is added any more.
         self.0.work.cancel_sync();
-        let (all, _) = self.0.waiting.lock().take(|_| true);
+        let all = self.0.waiting.lock().take();
         destroy(all);
     }
 }
@@ -200,11 +214,10 @@ impl Consumer {
         if id.port_is_active() {
             return;
         }
-        let context = core::ptr::from_ref(&place.removed).cast_mut().cast();
         id.with_handler_lock(|| {
-            // SAFETY: No handler of the id runs. The context is in a box that stays until its id is
-            // destroyed.
-            unsafe { raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event)) };
+            // SAFETY: No handler of the id runs. The entry has the id from now on, and destroys it
+            // first.
+            unsafe { place.watch(id.as_nonnull()) };
             // The removal is announced only once.
             place.removed.store(removed.load(Relaxed), Relaxed);
         });
@@ -237,21 +250,23 @@ impl Waiting {
         None
     }
 
-    /// Takes out the ids for which `test` is true. Also returns whether others are left.
-    fn take(&mut self, test: impl Fn(&Farewell) -> bool) -> (Option<KBox<Farewell>>, bool) {
-        let (mut rest, mut taken) = (self.first.take(), None);
-        self.count = 0;
-        while let Some(mut place) = rest {
-            rest = place.next.take();
-            if test(&place) {
-                place.next = taken;
-                taken = Some(place);
-            } else {
-                // There was room for all.
-                let _ = self.add(place);
+    /// Adds the ids of a list. Returns those for which there is no room.
+    fn add_all(&mut self, mut list: Option<KBox<Farewell>>) -> Option<KBox<Farewell>> {
+        let mut refused = None;
+        while let Some(mut place) = list {
+            list = place.next.take();
+            if let Some(mut place) = self.add(place) {
+                place.next = refused;
+                refused = Some(place);
             }
         }
-        (taken, self.first.is_some())
+        refused
+    }
+
+    /// Takes all ids out.
+    fn take(&mut self) -> Option<KBox<Farewell>> {
+        self.count = 0;
+        self.first.take()
     }
 }
 
@@ -266,8 +281,27 @@ impl Farewell {
         Ok(KBox::new(place, GFP_KERNEL)?)
     }
 
+    /// Makes `id` report to this entry that its device is being removed, and nothing else to
+    /// anything.
+    ///
+    /// # Safety
+    ///
+    /// `id` must be valid, and no other task may be running its handler or change that. The entry
+    /// must not be freed before the id is destroyed or has another handler.
+    pub(super) unsafe fn watch(&self, id: NonNull<raw::rdma_cm_id>) {
+        let context = core::ptr::from_ref(&self.removed).cast_mut().cast();
+        // SAFETY: By the safety requirements of this function. The entry is in a box, so that
+        // `removed` stays where it is.
+        unsafe { raw::rtrs_helper_cm_set_context(id.as_ptr(), context, Some(event)) };
+    }
+
+    /// Whether the device of the [watched](Self::watch) id is being removed. Any context.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Relaxed)
+    }
+
     fn may_go(&self) -> bool {
-        self.removed.load(Relaxed) || self.id.as_ref().is_none_or(CmId::port_is_active)
+        self.is_removed() || self.id.as_ref().is_none_or(CmId::port_is_active)
     }
 }
 

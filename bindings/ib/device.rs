@@ -185,7 +185,8 @@ impl Device {
         Transport::from_raw(unsafe { raw::rtrs_helper_ib_port_flags(self.as_raw(), port) })
     }
 
-    /// Whether a port can send and receive. True if the state is not known. Any context.
+    /// Whether a port can send and receive. True if the state is not known. Does not sleep; process
+    /// context, as the locks taken do not disable interrupts.
     pub(super) fn port_is_active(&self, port: u32) -> bool {
         // SAFETY: The device is valid; the helper handles a port that does not exist as an error.
         unsafe { raw::rtrs_helper_ib_port_is_active(self.as_raw(), port) }

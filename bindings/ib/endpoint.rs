@@ -155,8 +155,12 @@ pub struct Endpoint<H: Handler> {
 }
 
 impl<H: Handler> Endpoint<H> {
-    fn alloc(handler: Arc<H>, index: u16, consumer: &Consumer) -> Result<Pin<KBox<Self>>> {
-        let place = Some(Farewell::new()?);
+    fn alloc(
+        handler: Arc<H>,
+        index: u16,
+        place: Option<KBox<Farewell>>,
+        consumer: &Consumer,
+    ) -> Result<Pin<KBox<Self>>> {
         let consumer = consumer.clone();
         KBox::pin_init(
             pin_init!(Self {
@@ -191,7 +195,7 @@ impl<H: Handler> Endpoint<H> {
         ps: PortSpace,
         consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>> {
-        let this = Self::alloc(handler, index, consumer)?;
+        let this = Self::alloc(handler, index, Some(Farewell::new()?), consumer)?;
         // SAFETY: The endpoint is pinned, and lives until the id, which it owns, is destroyed.
         let id = unsafe {
             CmId::new(
@@ -212,11 +216,13 @@ impl<H: Handler> Endpoint<H> {
         pending: PendingConnection,
         consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>, (PendingConnection, Error)> {
-        let this = match Self::alloc(handler, index, consumer) {
+        let mut this = match Self::alloc(handler, index, None, consumer) {
             Ok(this) => this,
             Err(e) => return Err((pending, e)),
         };
-        let id = pending.into_id();
+        let (id, place) = pending.into_parts();
+        // SAFETY: No pinned field is moved, and no other task has the endpoint.
+        unsafe { this.as_mut().get_unchecked_mut() }.place = Some(place);
         let context = this.as_ref().context();
         id.with_handler_lock(|| {
             // SAFETY: No handler of the id runs; the endpoint is pinned, and lives until the id,
@@ -224,6 +230,9 @@ impl<H: Handler> Endpoint<H> {
             unsafe {
                 raw::rtrs_helper_cm_set_context(id.as_raw(), context, Some(event::<H>));
             }
+            // The removal is announced only once.
+            let removed = this.place.as_ref().is_some_and(|place| place.is_removed());
+            this.removed.store(removed, Relaxed);
         });
         this.id.populate(ManuallyDrop::new(id));
         // The request came with the address, and waits for an answer.
