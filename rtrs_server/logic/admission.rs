@@ -142,6 +142,9 @@ pub const fn held(holder: Holder) -> Held {
 /// Interval, in milliseconds, at which a path checks whether an object in its way is gone.
 pub const RETRY_MS: u32 = 10;
 
+/// How long an object in the way of a path is expected to take until it is gone, in nanoseconds.
+const MOMENT_NS: u64 = 1_000_000_000;
+
 /// How long a path waits for others of its session, in nanoseconds.
 pub const SIBLINGS_NS: u64 = 1_000_000_000;
 
@@ -309,13 +312,16 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// After how many milliseconds the session asks again. `None` if it does not have to.
+    /// After how many milliseconds the session asks again, if it first asked `waited_ns`
+    /// nanoseconds ago. `None` if it does not have to.
     ///
-    /// Each time it looks at the names of all sessions. The old owner is gone in a moment. The two
-    /// other waits take seconds, and a client can cause them without a right to the name.
-    pub const fn retry_ms(self) -> Option<u32> {
+    /// Each time it looks at the names of all sessions. The old owner is mostly gone in a moment,
+    /// but its user may take as long as it likes. The two other waits take seconds. A client can
+    /// cause all of them without a right to the name.
+    pub const fn retry_ms(self, waited_ns: u64) -> Option<u32> {
         match self {
-            Self::Wait => Some(RETRY_MS),
+            Self::Wait if waited_ns < MOMENT_NS => Some(RETRY_MS),
+            Self::Wait => Some(100),
             Self::WaitForAnswer => Some(100),
             Self::WaitForSiblings => Some(200),
             Self::Granted | Self::Refused => None,

@@ -113,14 +113,15 @@ impl Path {
         if !owner.claimed {
             let now = now_ns();
             let asked = *owner.asked_for_name.get_or_insert(now);
-            let early = now.saturating_sub(asked) < SIBLINGS_NS;
+            let waited = now.saturating_sub(asked);
+            let early = waited < SIBLINGS_NS;
             let claim = self.session.ctx.registry.claim(self, name, early);
             let siblings = claim == Claim::WaitForSiblings;
             self.set_waits_for_siblings(siblings);
             match claim {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait | Claim::WaitForAnswer | Claim::WaitForSiblings => {
-                    owner.retry = claim.retry_ms();
+                    owner.retry = claim.retry_ms(waited);
                 }
                 Claim::Refused => {
                     pr_warn_caused_by!(

@@ -115,7 +115,13 @@ impl Path {
             );
             return Err(CloseReason::Refused);
         }
-        let active = self.make_active().map_err(refused)?;
+        let active = self.make_active().map_err(|e| {
+            // Without operations no end of the last one says so.
+            if !self.ops_out.load(Acquire) {
+                self.end_chunk_memory();
+            }
+            refused(e)
+        })?;
         let dir = self
             .session
             .path_up(self.addrs.src, self.path_wait, |session_dir| {

@@ -244,14 +244,25 @@ fn the_longest_wait_counts() {
         (Claim::WaitForAnswer, Claim::WaitForSiblings),
     ] {
         assert_eq!(less.max(more), more);
-        assert!(less.retry_ms() < more.retry_ms());
+        assert!(less.retry_ms(0) < more.retry_ms(0));
     }
-    assert_eq!(Claim::Granted.retry_ms(), None);
-    assert_eq!(Claim::Refused.retry_ms(), None);
+    assert_eq!(Claim::Granted.retry_ms(0), None);
+    assert_eq!(Claim::Refused.retry_ms(0), None);
+}
+
+fn a_wait_that_lasts_is_polled_seldom() {
+    let at_first = must!(Claim::Wait.retry_ms(0));
+    assert_eq!(at_first, RETRY_MS);
+    // A user may take until the end of the handshake, and longer.
+    for waited_ns in [PATIENCE_NS, u64::MAX] {
+        for claim in [Claim::Wait, Claim::WaitForAnswer, Claim::WaitForSiblings] {
+            assert!(must!(claim.retry_ms(waited_ns)) >= 10 * at_first);
+        }
+    }
 }
 
 fn a_question_is_polled_seldom_and_often_enough() {
-    let every = must!(Claim::WaitForAnswer.retry_ms());
+    let every = must!(Claim::WaitForAnswer.retry_ms(0));
     // A look at all names each time.
     assert!(every >= 10 * RETRY_MS);
     let every = u64::from(every) * 1_000_000;
@@ -271,6 +282,7 @@ cases!(
     rtrs_server_names:
     who_gives_up_a_name,
     a_name_that_is_kept,
+    a_wait_that_lasts_is_polled_seldom,
     a_holder_that_lives_is_believed,
     a_holder_that_is_silent_is_given_up,
     who_does_not_listen_learns_nothing,
