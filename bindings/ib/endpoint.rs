@@ -96,8 +96,8 @@ pub trait Handler: Send + Sync + Sized + 'static {
     }
 
     /// An [invalidation](QueuePair::invalidate) with `token` completed: the key is not valid any
-    /// more. And there is room in the send queue again, as after `send_retired()`, which is not
-    /// called for it. Context: the queue's.
+    /// more. Called after `send_retired()` if there is room in the send queue again. Context: the
+    /// queue's.
     #[inline]
     fn key_invalid(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32) {
         let _ = (ep, qp, token);

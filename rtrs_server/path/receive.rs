@@ -130,12 +130,11 @@ impl Handler for Path {
     }
 
     #[inline(always)]
-    fn key_invalid(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: u32) {
+    fn key_invalid(&self, _ep: &Endpoint<Self>, _qp: &QueuePair, token: u32) {
         let guard = rcu::read_lock();
 
         if let Some(active) = self.active.read(&guard) {
             active.invalidated(self, token);
-            active.retired(ep);
         }
     }
 

@@ -253,13 +253,27 @@ impl QueuePair {
     /// with all requests posted before it. Called by one thread at a time.
     #[inline(always)]
     pub(in super::super) fn sent<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) -> bool {
-        ep.handler().cqe_polled(self.handled.polls.next(wc));
+        self.count_polled(ep, wc);
         let ok = wc.status().is_ok();
         if ok {
             // Only signaled requests complete without error, in order.
             self.ledger.retire();
         }
         ok
+    }
+
+    /// Notes that `wc` is handled. Called by one thread at a time.
+    #[inline(always)]
+    pub(super) fn count_polled<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) {
+        ep.handler().cqe_polled(self.handled.polls.next(wc));
+    }
+
+    /// Retires a signaled request that was successful, with all posted before it. Called by one
+    /// thread at a time.
+    #[inline(never)]
+    pub(super) fn retired<H: Handler>(&self, ep: &Endpoint<H>) {
+        self.ledger.retire();
+        ep.handler().send_retired(ep, self);
     }
 
     /// The token of a receive that has completed.

@@ -17,6 +17,7 @@ use super::{
         wc::Wc,
     },
     completion::CqeTable,
+    room::Room,
     PostError,
     QueuePair, //
 };
@@ -33,19 +34,31 @@ pub(super) unsafe extern "C" fn key_done<H: Handler>(cq: *mut raw::ib_cq, wc: *m
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
-    if !qp.sent(ep, wc) {
+    qp.count_polled(ep, wc);
+    if !wc.status().is_ok() {
         return ep.handler().send_done(ep, qp, None, wc);
     }
-    let Some(token) = qp.key_cqes.as_ref().and_then(|cqes| cqes.token_of(cqe)) else {
+    let Some(entry) = qp.key_cqes.as_ref().and_then(|cqes| cqes.token_of(cqe)) else {
         return;
     };
-    ep.handler().key_invalid(ep, qp, token);
+    if entry & NOTED != 0 {
+        qp.retired(ep);
+    }
+    ep.handler().key_invalid(ep, qp, entry / ENTRIES);
 }
+
+/// Entries of a token. Every invalidation is signaled, but few have a note in the ledger: the
+/// completions of all others retire nothing, like requests that are not signaled. The entry tells
+/// which it is.
+const ENTRIES: u32 = 2;
+/// The bit of the entry with a note.
+const NOTED: u32 = 1;
 
 impl QueuePair {
     /// Sets the number of tokens of [invalidations](Self::invalidate). Works only once. May sleep.
     pub fn set_key_tokens(&self, tokens: u32) -> Result {
-        let cqes = CqeTable::new(tokens, self.callbacks.key)?;
+        let entries = tokens.checked_mul(ENTRIES).ok_or(EINVAL)?;
+        let cqes = CqeTable::new(entries, self.callbacks.key)?;
         if self.key_cqes.populate(cqes) {
             Ok(())
         } else {
@@ -63,22 +76,44 @@ impl QueuePair {
     #[inline(always)]
     pub fn invalidate(&self, rkey: u32, token: u32) -> Result<(), PostError> {
         let cqes = self.key_cqes.as_ref().ok_or(PostError::Invalid)?;
-        let cqe = cqes.get(token).ok_or(PostError::Invalid)?;
+        // Both entries, or none: there are twice as many as tokens.
+        let entry = token.wrapping_mul(ENTRIES);
+        let noted = cqes.get(entry | NOTED).ok_or(PostError::Invalid)?;
         let mut wr = raw::ib_send_wr {
             next: core::ptr::null_mut(),
-            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe: cqe },
+            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 {
+                wr_cqe: noted.wrapping_sub(NOTED as usize),
+            },
             sg_list: core::ptr::null_mut(),
             num_sge: 0,
             opcode: raw::ib_wr_opcode_IB_WR_LOCAL_INV,
-            send_flags: 0,
+            send_flags: raw::ib_send_flags_IB_SEND_SIGNALED,
             ex: raw::ib_send_wr__bindgen_ty_2 {
                 invalidate_rkey: rkey,
             },
         };
-        let wr = &raw mut wr;
-        let room = self.reserve(1, true)?;
+        let room = self.reserve_signaled(&mut wr, noted)?;
         // SAFETY: The request is initialised, and stays until this returns. It names no memory, and
         // its entry is the queue pair's.
-        unsafe { room.post(wr, wr, cqe) }.map_err(PostError::from)
+        unsafe { room.post_signaled(&raw mut wr) }.map_err(PostError::from)
+    }
+
+    /// Locks the send queue, with room for one request `wr`, which is signaled. It gets the entry
+    /// `noted` if its completion retires it.
+    #[inline(always)]
+    fn reserve_signaled(
+        &self,
+        wr: &mut raw::ib_send_wr,
+        noted: *mut raw::ib_cqe,
+    ) -> Result<Room<'_>, PostError> {
+        let mut sq = self.sq.lock();
+        let mut signaled = 0;
+        if sq.posted.take(1, false).is_none() {
+            signaled = self.look(&mut sq, 1, false)?;
+            if signaled != 0 {
+                wr.__bindgen_anon_1.wr_cqe = noted;
+            }
+        }
+        Ok(Room::new(self, sq, 1, signaled))
     }
 }

@@ -127,6 +127,22 @@ impl<'q> Room<'q> {
         unsafe { self.hand_over(first) }
     }
 
+    /// Posts the one request that was reserved, with its entry and flags: it is signaled, whether
+    /// that is needed or not.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post), and `wr` must be signaled.
+    #[inline(always)]
+    pub(super) unsafe fn post_signaled(self, wr: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
+        // SAFETY: By the safety requirements of this function.
+        unsafe { self.hand_over(wr) }
+    }
+
     /// # Safety
     ///
     /// As for [`post`](Self::post); the last request must be signaled if the reservation requires
