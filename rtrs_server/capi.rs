@@ -14,8 +14,7 @@ use core::ffi::{
 };
 use kernel::{
     error::to_result,
-    prelude::*,
-    sync::Arc, //
+    prelude::*, //
 };
 
 use crate::{
@@ -27,6 +26,7 @@ use crate::{
         Session, //
     },
     chunk::Home,
+    context::User,
     op::Op,
     path::Path, //
 };
@@ -56,7 +56,7 @@ struct Ops {
 }
 
 /// A C user.
-struct CUser {
+pub(crate) struct CUser {
     ops: Ops,
 }
 
@@ -79,6 +79,7 @@ impl Service for CUser {
         self.link(session, LINK_EV_DISCONNECTED);
     }
 
+    #[inline(always)]
     fn request(&self, session: &Session, op: Operation) {
         let Some(op) = op.into_op() else { return };
         let (data, data_len) = (op.memory().as_ptr(), op.request().data_range().len());
@@ -140,8 +141,7 @@ unsafe extern "C" fn rtrs_srv_open(ops: *const Ops, port: u16) -> *mut Server {
     let ops = unsafe { *ops };
 
     let open = || {
-        let user = Arc::new(CUser { ops }, GFP_KERNEL)?;
-        let server = Server::open(user, &ServerConfig::new(port))?;
+        let server = Server::open_for(User::C(CUser { ops }), &ServerConfig::new(port))?;
         Ok(KBox::new(server, GFP_KERNEL)?)
     };
     match open() {

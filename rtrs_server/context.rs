@@ -42,6 +42,7 @@ use rtrs_core::proto::{
 
 use crate::{
     api::Service,
+    capi::CUser,
     config::{
         Config,
         ServerConfig, //
@@ -53,11 +54,13 @@ use crate::{
         quota::Resource,
         source::Source, //
     },
+    op::Operation,
     registry::{
         self,
         Listening,
         Registry, //
     },
+    session::Session,
     turns::Turns,
     OWNER, //
 };
@@ -82,11 +85,45 @@ const IO_AT_A_TIME: u16 = 2048;
 /// Connection requests, of different paths, that are handled at a time.
 const HANDSHAKES_AT_A_TIME: u16 = 32;
 
+/// The user of a server.
+pub(crate) enum User {
+    /// Its functions are called without a detour.
+    C(CUser),
+    // Not an `Arc`: where the contents of an `Arc` are depends on their type.
+    Rust(KBox<dyn Service>),
+}
+
+impl User {
+    /// See [`Service::link_up`].
+    pub(crate) fn link_up(&self, session: &Session) -> Result {
+        match self {
+            Self::C(user) => user.link_up(session),
+            Self::Rust(user) => user.link_up(session),
+        }
+    }
+
+    /// See [`Service::link_down`].
+    pub(crate) fn link_down(&self, session: &Session) {
+        match self {
+            Self::C(user) => user.link_down(session),
+            Self::Rust(user) => user.link_down(session),
+        }
+    }
+
+    /// See [`Service::request`].
+    #[inline(always)]
+    pub(crate) fn request(&self, session: &Session, op: Operation) {
+        match self {
+            Self::C(user) => user.request(session, op),
+            Self::Rust(user) => user.request(session, op),
+        }
+    }
+}
+
 /// State that the clients of one server share.
 #[pin_data]
 pub(crate) struct Context {
-    // Not an `Arc`: where the contents of an `Arc` are depends on their type.
-    pub(crate) service: KBox<dyn Service>,
+    pub(crate) user: User,
     pub(crate) config: Config,
     pub(crate) queue: Queue,
     /// The queue for connection requests. It is separate so that connecting clients do not keep
@@ -206,7 +243,15 @@ impl Server {
     /// connection manager reports that so for an address of every device. Any other error of the
     /// connection manager. `ENOMEM`.
     pub fn open(service: Arc<impl Service>, config: &ServerConfig) -> Result<Self> {
-        let service: KBox<dyn Service> = KBox::new(service, GFP_KERNEL)?;
+        Self::open_for(User::Rust(KBox::new(service, GFP_KERNEL)?), config)
+    }
+
+    /// The same on behalf of `user`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub(crate) fn open_for(user: User, config: &ServerConfig) -> Result<Self> {
         let port = config.port;
         let config = Config::new(config)?;
         let owned = OwnedQueue::new(
@@ -243,7 +288,7 @@ impl Server {
         let rdma = owned_rdma.handle();
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
-                service,
+                user,
                 config,
                 queue,
                 handshake_queue,

@@ -497,7 +497,7 @@ impl Session {
 
     fn tell_up(&self, announced: &mut Announced) -> Result {
         if !announced.up {
-            self.ctx.service.link_up(self)?;
+            self.ctx.user.link_up(self)?;
             announced.up = true;
             self.kept.store(true, Release);
         }

@@ -348,7 +348,7 @@ impl Path {
         self.started(&op);
         let session = &self.session;
         let operation = Operation::new(op);
-        session.ctx.service.request(session, operation);
+        session.ctx.user.request(session, operation);
     }
 
     /// The user is about to be called.

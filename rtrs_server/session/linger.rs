@@ -107,7 +107,7 @@ impl Session {
                 return;
             }
             if announced.up {
-                self.ctx.service.link_down(self);
+                self.ctx.user.link_down(self);
                 self.set_private(core::ptr::null_mut());
                 announced.up = false;
             }
