@@ -240,6 +240,13 @@ impl Queue {
     }
 }
 
+/// Drops the reference of an item that is pending already.
+#[cold]
+#[inline(never)]
+fn let_go<T>(owner: Arc<T>) {
+    drop(owner);
+}
+
 /// Operations that [`kernel::workqueue::Work`] lacks.
 pub trait WorkExt<T, const ID: u64> {
     /// Queues this item of `owner`, unless it is pending already: then nothing
@@ -271,7 +278,13 @@ where
     }
 
     fn enqueue_owned(&self, queue: &Queue, owner: Arc<T>) -> bool {
-        queue.get().enqueue(owner).is_ok()
+        match queue.get().enqueue(owner) {
+            Ok(()) => true,
+            Err(owner) => {
+                let_go(owner);
+                false
+            }
+        }
     }
 
     fn cancel_sync(&self) -> bool {

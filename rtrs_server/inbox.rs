@@ -134,11 +134,17 @@ impl Inbox {
 
     #[inline(never)]
     fn start(this: ArcBorrow<'_, Self>) {
-        match &this.turns {
-            Some(turns) => turns.wanted(&this.into()),
-            None => {
-                this.work.enqueue_owned(&this.queue, this.into());
-            }
+        if this.turns.is_some() {
+            return Self::want_turn(this);
+        }
+        this.work.enqueue_owned(&this.queue, this.into());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn want_turn(this: ArcBorrow<'_, Self>) {
+        if let Some(turns) = &this.turns {
+            turns.wanted(&this.into());
         }
     }
 
