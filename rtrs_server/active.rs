@@ -209,8 +209,7 @@ impl Active {
 
     /// Continues with a request that is [`Read::Keyed`]: it is read, and waits for the
     /// invalidation.
-    // The parts of the arrival are passed by value: a whole one is passed in memory.
-    #[inline(never)]
+    #[inline(always)]
     fn keyed(&self, chunk: &Chunk, mut op: KBox<Op>, cid: u16, off: u32, byte_len: u32) {
         let arrival = Arrival { cid, off, byte_len };
         let Some(mr) = chunk.mr() else {

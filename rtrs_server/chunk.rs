@@ -50,7 +50,10 @@ use rtrs_bindings::{
         REPLY_BODY, //
     },
 };
-use rtrs_core::proto::DataDir;
+use rtrs_core::proto::{
+    DataDir,
+    RkeyRsp, //
+};
 
 use crate::logic::{
     chunk_state::{
@@ -196,7 +199,7 @@ impl<H: Home> AsRef<PileLink> for Chunk<H> {
 impl<H: Home> Chunk<H> {
     /// Makes a chunk with its operation, and with its `state` in the session. Answers to
     /// copied requests send from `private`. If the key changes with each request, then answers
-    /// carry the new one, which is in `rkeys` for all chunks. May sleep.
+    /// carry the current one, which is in `rkeys` for all chunks. May sleep.
     pub(crate) fn new(
         state: UsedState,
         dma_pages: DmaPages,
@@ -205,7 +208,15 @@ impl<H: Home> Chunk<H> {
         rkeys: Option<&DmaPages>,
         op: KBox<Op<H>>,
     ) -> Result<Self> {
-        let body = rkeys.map(|rkeys| (rkeys, usize::from(op.buf_id()) * REPLY_BODY));
+        let body = rkeys.zip(mr.as_ref()).map(|(rkeys, mr)| {
+            let buf_id = op.buf_id();
+            let rkey = mr.rkey();
+            (
+                rkeys,
+                usize::from(buf_id) * REPLY_BODY,
+                RkeyRsp { buf_id, rkey }.to_bytes(),
+            )
+        });
         let imm = |inval| answer::result_imm(op.buf_id(), 0, inval).ok_or(EINVAL);
         let imms = [imm(false)?, imm(true)?];
 

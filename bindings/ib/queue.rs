@@ -37,7 +37,7 @@ pub use self::completion::QpEvent;
 pub(super) use self::room::{
     Refused,
     Room,
-    RoomForOne, //
+    RoomFor, //
 };
 use self::{
     completion::{
@@ -497,8 +497,9 @@ impl QueuePair {
         Ok(Room::new(self, sq, n, signaled))
     }
 
-    /// As [`reserve`](Self::reserve) for one request `wr`, which has no flags. It gets the flag if
-    /// it must be signaled, so that nothing has to be kept until it is posted.
+    /// As [`reserve`](Self::reserve) for `n` requests, the last one of which is `last` and has no
+    /// flags. It gets the flag if it must be signaled, so that nothing has to be kept until it is
+    /// posted.
     ///
     /// # Errors
     ///
@@ -506,13 +507,14 @@ impl QueuePair {
     #[inline(always)]
     pub(super) fn reserve_for(
         &self,
-        wr: &mut raw::ib_send_wr,
-    ) -> Result<RoomForOne<'_>, PostError> {
+        n: u32,
+        last: &mut raw::ib_send_wr,
+    ) -> Result<RoomFor<'_>, PostError> {
         let mut sq = self.sq.lock();
-        if sq.posted.take(1, false).is_none() && self.look(&mut sq, 1, false)? != 0 {
-            wr.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
+        if sq.posted.take(n, false).is_none() && self.look(&mut sq, n, false)? != 0 {
+            last.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
         }
-        Ok(RoomForOne::new(self, sq))
+        Ok(RoomFor::new(self, sq, n))
     }
 
     /// Whether `domain` is the domain of the queue pair, so that its memory stays for as long as

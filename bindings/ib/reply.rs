@@ -59,11 +59,20 @@ pub const REPLY_BODY: usize = 8;
 /// # Invariants
 ///
 /// `at` is aligned, and points into pages of the domain, to which there are no Rust references.
+/// `element` is the same memory.
 struct Body {
     at: NonNull<u64>,
-    dma: u64,
+    element: raw::ib_sge,
     dir: DmaDirection,
     needs_sync: bool,
+}
+
+impl Body {
+    /// The element of the bytes that are there. The driver only reads it.
+    #[inline(always)]
+    fn element(&self) -> *mut raw::ib_sge {
+        (&raw const self.element).cast_mut()
+    }
 }
 
 /// The memory that the data of an answer comes from.
@@ -194,9 +203,10 @@ impl Links {
 
 impl Reply {
     /// Makes answers with data from the start of `data`, or of other pages. `body` is the
-    /// pages and offset of the [`REPLY_BODY`] bytes; the offset must be a multiple of their
-    /// number. Answers without an error have one of the two `imms`: the first one if nothing is
-    /// invalidated. Plain answers have data from the other pages if there are any.
+    /// pages and offset of the [`REPLY_BODY`] bytes, and those that are there first; the offset must
+    /// be a multiple of their number. Answers without an error have one of the two `imms`: the first
+    /// one if nothing is invalidated. Answers that do not [register](Self::post_registering) a
+    /// region have data from the other pages if there are any.
     ///
     /// # Errors
     ///
@@ -204,15 +214,16 @@ impl Reply {
     pub fn new(
         data: &DmaPages,
         second: Option<&DmaPages>,
-        body: Option<(&DmaPages, usize)>,
+        body: Option<(&DmaPages, usize, [u8; REPLY_BODY])>,
         imms: [u32; 2],
     ) -> Result<Self> {
         let domain = data.domain();
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
             return Err(EINVAL);
         }
+        let (lkey, mut first) = (domain.lkey(), None);
         let body = match body {
-            Some((dma_pages, offset)) => {
+            Some((dma_pages, offset, bytes)) => {
                 let end = offset.checked_add(REPLY_BODY).ok_or(EINVAL)?;
                 if !Arc::ptr_eq(dma_pages.domain(), domain)
                     || end > dma_pages.len()
@@ -221,11 +232,17 @@ impl Reply {
                     return Err(EINVAL);
                 }
                 let at = dma_pages.pages().as_ptr().wrapping_add(offset).cast();
+                first = Some(bytes);
                 // INVARIANT: Pages are aligned, and so is the offset.
                 Some(Body {
                     at: NonNull::new(at).ok_or(EINVAL)?,
-                    // CAST: `usize` has at most 64 bits.
-                    dma: dma_pages.dma() + offset as u64,
+                    element: raw::ib_sge {
+                        // CAST: `usize` has at most 64 bits.
+                        addr: dma_pages.dma() + offset as u64,
+                        // CAST: The constant is 8.
+                        length: REPLY_BODY as u32,
+                        lkey,
+                    },
                     dir: dma_pages.direction(),
                     needs_sync: dma_pages.needs_sync(),
                 })
@@ -233,17 +250,21 @@ impl Reply {
             None => None,
         };
         // INVARIANT: Checked above.
-        Ok(Self {
+        let this = Self {
             memory: [
                 Memory::of(data)?,
                 second.map_or_else(|| Ok(Memory::none()), Memory::of)?,
             ],
             plain: Memory::of(second.unwrap_or(data))?,
             imms: imms.map(u32::to_be),
-            lkey: domain.lkey(),
+            lkey,
             body,
             domain: domain.clone(),
-        })
+        };
+        if let (Some(body), Some(bytes)) = (&this.body, first) {
+            this.write_body(body, bytes);
+        }
+        Ok(this)
     }
 
     /// Posts a plain answer on `qp`: one message, with `len` bytes of data to `to` if `has_data`.
@@ -279,7 +300,7 @@ impl Reply {
         if memory.needs_sync && has_data {
             self.sync(memory.dma, len as usize, memory.dir);
         }
-        let room = match qp.reserve_for(&mut end.wr) {
+        let room = match qp.reserve_for(1, &mut end.wr) {
             Ok(room) => room,
             Err(e) => {
                 failed(NotPosted::Kept(e, what));
@@ -287,8 +308,9 @@ impl Reply {
             }
         };
         let given = what.give();
+        let wr = &raw mut end.wr;
         // SAFETY: As in `post_message()`; `end()` has set its completion entry.
-        match unsafe { room.post(&raw mut end.wr) } {
+        match unsafe { room.post(wr, wr) } {
             Ok(()) => Some(given),
             Err(refused) => {
                 failed(NotPosted::Given(refused.into(), given));
@@ -454,23 +476,18 @@ impl Reply {
     /// Writes `bytes` to the body, and returns its element.
     fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
         let body = self.body.as_ref().ok_or(PostError::Invalid)?;
-        Ok(self.write_body(body, bytes))
+        self.write_body(body, bytes);
+        Ok(body.element)
     }
 
-    /// Writes `bytes` to `body`, which is the one of this reply, and returns its element.
+    /// Writes `bytes` to `body`, which is the one of this reply.
     #[inline(always)]
-    fn write_body(&self, body: &Body, bytes: [u8; REPLY_BODY]) -> raw::ib_sge {
+    fn write_body(&self, body: &Body, bytes: [u8; REPLY_BODY]) {
         // SAFETY: By the invariants the memory is valid and aligned, and it is written only here.
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
         at.store(u64::from_ne_bytes(bytes), Relaxed);
         if body.needs_sync {
-            self.sync(body.dma, REPLY_BODY, body.dir);
-        }
-        raw::ib_sge {
-            addr: body.dma,
-            // CAST: The constant is 8.
-            length: REPLY_BODY as u32,
-            lkey: self.lkey,
+            self.sync(body.element.addr, REPLY_BODY, body.dir);
         }
     }
 

@@ -9,7 +9,6 @@ use rtrs_bindings::ib::{
     Give,
     Invalidation,
     Keys,
-    Mr,
     NotPosted,
     PostError,
     QueuePair,
@@ -87,11 +86,7 @@ impl<H: Home> Chunk<H> {
         attempt: Attempt,
     ) -> Result<End, NotAnswered<'a, H>> {
         op.forget_message();
-        let answered = Answered {
-            chunk: self,
-            op,
-            registered: false,
-        };
+        let answered = self.answered(op);
         let op = &answered.op;
         if !op.is_read() {
             return Err(NotPosted::Kept(PostError::Invalid, answered));
@@ -129,18 +124,23 @@ impl<H: Home> Chunk<H> {
     ) -> Option<End> {
         let (len, addr, rkey) = op.request().wanted();
         let to = Remote { addr, rkey };
-        let answered = Answered {
+
+        self.reply
+            .post_plain(qp, has_data, len, to, self.answered(op), failed)
+    }
+
+    /// An operation the answer of which does not register the chunk's key.
+    #[inline(always)]
+    fn answered(&self, op: KBox<Op<H>>) -> Answered<'_, H> {
+        Answered {
             chunk: self,
             op,
             registered: false,
-        };
-
-        self.reply
-            .post_plain(qp, has_data, len, to, answered, failed)
+        }
     }
 
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer changes keys as [`Op::changes_keys`] says.
+    /// its answer [has keys](Op::has_keys).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,
@@ -148,36 +148,71 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Some(mr) = &self.mr else {
-            let (len, addr, rkey) = op.request().wanted();
-            let answered = Answered {
-                chunk: self,
-                op,
-                registered: false,
-            };
-            let to = Remote { addr, rkey };
-            return self.reply.post_invalidating(qp, len, to, answered, failed);
-        };
+        let buf_id = self.buf_id();
+
         // Each kind has code of its own, in which nothing is asked about the others.
         match op.answer_kind() {
-            AnswerKind::Inval => {
-                self.answer_registering(qp, mr, true, Invalidation::Answer, op, failed)
+            AnswerKind::Tell => self.reply.post_telling(qp, self.answered(op), failed),
+            AnswerKind::TellRead => self.answer_invalidating(qp, true, op, failed),
+            AnswerKind::KeepRead => self.answer_invalidating(qp, false, op, failed),
+            kind => {
+                let mr = self.mr.as_ref();
+                let Some((mr, rkey)) = mr.and_then(|mr| Some((mr, mr.next_rkey().ok()?))) else {
+                    failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+                    return None;
+                };
+                let ahead = Keys {
+                    register: mr,
+                    body: RkeyRsp { buf_id, rkey }.to_bytes(),
+                    has_data: true,
+                    invalidation: Invalidation::Ahead,
+                };
+                match kind {
+                    AnswerKind::Inval => {
+                        let invalidation = Invalidation::Answer;
+                        let keys = Keys {
+                            invalidation,
+                            ..ahead
+                        };
+                        self.answer_registering(qp, keys, op, failed)
+                    }
+                    AnswerKind::Write => {
+                        let keys = Keys {
+                            has_data: false,
+                            invalidation: Invalidation::None,
+                            ..ahead
+                        };
+                        self.answer_registering(qp, keys, op, failed)
+                    }
+                    _ => self.answer_registering(qp, ahead, op, failed),
+                }
             }
-            AnswerKind::Write => {
-                self.answer_registering(qp, mr, false, Invalidation::None, op, failed)
-            }
-            _ => self.answer_registering(qp, mr, true, Invalidation::Ahead, op, failed),
         }
     }
 
-    /// Posts an answer that registers the chunk's key, `mr`.
+    /// Posts an answer that invalidates the client's key only. If it `tells`, it has the chunk's,
+    /// which stays as it is.
+    #[inline(always)]
+    fn answer_invalidating<'a>(
+        &'a self,
+        qp: &QueuePair,
+        tells: bool,
+        op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let (len, addr, rkey) = op.request().wanted();
+        let to = Remote { addr, rkey };
+
+        self.reply
+            .post_invalidating(qp, tells, len, to, self.answered(op), failed)
+    }
+
+    /// Posts an answer that registers the chunk's key.
     #[inline(always)]
     fn answer_registering<'a>(
         &'a self,
         qp: &QueuePair,
-        mr: &Mr,
-        has_data: bool,
-        invalidation: Invalidation,
+        keys: Keys<'_>,
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
@@ -187,17 +222,6 @@ impl<H: Home> Chunk<H> {
             chunk: self,
             op,
             registered: true,
-        };
-        let Ok(rkey) = mr.next_rkey() else {
-            failed(NotPosted::Kept(PostError::Invalid, answered));
-            return None;
-        };
-        let buf_id = self.buf_id();
-        let keys = Keys {
-            register: mr,
-            body: RkeyRsp { buf_id, rkey }.to_bytes(),
-            has_data,
-            invalidation,
         };
 
         self.reply

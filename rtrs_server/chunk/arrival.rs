@@ -99,6 +99,7 @@ impl Usual {
                 .saturating_sub(Request::MAX_MSG as u32 - 1),
             false => 0,
         };
+        let is_told = copy_max.is_some() && !client.keeps_keys;
         let said = |kind: Kind| Said {
             marks: Marks {
                 dir: kind.dir(),
@@ -108,12 +109,14 @@ impl Usual {
                     (Some(_), Kind::Write) => Stage::Uncopied,
                     (Some(_), _) => Stage::Private,
                 },
-                answer: match kind {
-                    Kind::ReadInval if copy_max.is_none() => AnswerKind::Read,
-                    Kind::ReadInval => AnswerKind::Other,
-                    _ if copy_max.is_some() && !client.keeps_keys => AnswerKind::Other,
-                    kind if kind.has_data_back() => AnswerKind::Data,
-                    _ => AnswerKind::Empty,
+                answer: match (kind, is_told) {
+                    (Kind::ReadInval, true) => AnswerKind::TellRead,
+                    (Kind::ReadInval, false) => AnswerKind::KeepRead,
+                    // A client that wants its own key kept keeps those of chunks as well.
+                    (Kind::Read, true) => AnswerKind::Other,
+                    (Kind::Write | Kind::ReadNothing, true) => AnswerKind::Tell,
+                    (kind, false) if kind.has_data_back() => AnswerKind::Data,
+                    (_, false) => AnswerKind::Empty,
                 },
             },
             // CAST: A small number.

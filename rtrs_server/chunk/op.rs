@@ -94,10 +94,16 @@ pub(super) enum AnswerKind {
     Other = 2,
     /// It [changes keys](super::Chunk::answer_keys): the chunk's, after a write.
     Write = 3,
-    /// It changes keys: that of the destination of a read, and the chunk's if it has one.
+    /// It changes keys: that of the destination of a read, and the chunk's.
     Read = 4,
     /// The same, and the message that invalidates the key of the destination is the answer.
     Inval = 5,
+    /// It tells the chunk's key, which stays as it is, and has no data.
+    Tell = 6,
+    /// The same with the data of a read; the key of their destination is invalidated.
+    TellRead = 7,
+    /// The same without the chunk's key.
+    KeepRead = 8,
 }
 
 /// Properties of a request that are set with one store.
@@ -252,16 +258,12 @@ impl<H: Home> Op<H> {
         }
     }
 
-    /// Whether the answer [changes keys](super::Chunk::answer_keys) if there is no error.
+    /// Whether the answer is one of those that [change or tell keys](super::Chunk::answer_keys) if
+    /// there is no error.
     #[inline(always)]
-    pub(crate) fn changes_keys(&self) -> bool {
-        use AnswerKind::{
-            Inval,
-            Read,
-            Write, //
-        };
-
-        matches!(self.marks.answer, Write | Read | Inval)
+    pub(crate) fn has_keys(&self) -> bool {
+        // CAST: The discriminant.
+        self.marks.answer as u8 > AnswerKind::Other as u8
     }
 
     /// The kind of its answer, if there is no error.

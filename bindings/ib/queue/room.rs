@@ -175,17 +175,18 @@ impl<'q> Room<'q> {
     }
 }
 
-/// Room for one request that has been told already whether it is signaled.
-pub(in crate::ib) struct RoomForOne<'q>(Room<'q>);
+/// Room for requests of which the last one has been told already whether it is signaled.
+pub(in crate::ib) struct RoomFor<'q>(Room<'q>);
 
-impl<'q> RoomForOne<'q> {
-    /// Room on a locked queue with one reserved request, which has the flag if it must be signaled.
+impl<'q> RoomFor<'q> {
+    /// Room on a locked queue with `count` reserved requests, the last one of which has the flag if
+    /// it must be signaled.
     #[inline(always)]
-    pub(super) fn new(qp: &'q QueuePair, sq: SpinLockIrqGuard<'q, SendQueue>) -> Self {
-        Self(Room::new(qp, sq, 1, 0))
+    pub(super) fn new(qp: &'q QueuePair, sq: SpinLockIrqGuard<'q, SendQueue>, count: u32) -> Self {
+        Self(Room::new(qp, sq, count, 0))
     }
 
-    /// Posts the request.
+    /// Posts the requests from `first` to `last`, exactly as many as were reserved.
     ///
     /// # Errors
     ///
@@ -193,23 +194,24 @@ impl<'q> RoomForOne<'q> {
     ///
     /// # Safety
     ///
-    /// As for [`Room::post`]; `wr` must be the request that this was [reserved
+    /// As for [`Room::post`]; `last` must be the request that this was [reserved
     /// for](QueuePair::reserve_for), with its completion entry and the flags that it has got.
     #[inline(always)]
     pub(in crate::ib) unsafe fn post(
         mut self,
-        wr: *mut raw::ib_send_wr,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
     ) -> Result<(), Refused<'q>> {
         let mut bad = core::ptr::null();
         // SAFETY: As in `Room::hand_over()`.
-        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.0.qp.qp.as_ptr(), wr, &mut bad) };
+        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.0.qp.qp.as_ptr(), first, &mut bad) };
         if ret == 0 {
             drop(self);
             return Ok(());
         }
-        // SAFETY: By the safety requirements of this function, `wr` is initialised.
-        self.0.signaled = u32::from(unsafe { (*wr).send_flags } != 0);
-        let nothing_posted = bad.is_null() || core::ptr::eq(bad, wr);
+        // SAFETY: By the safety requirements of this function, `last` is initialised.
+        self.0.signaled = u32::from(unsafe { (*last).send_flags } != 0);
+        let nothing_posted = bad.is_null() || core::ptr::eq(bad, first);
         Err(self.0.refused(ret, nothing_posted))
     }
 }

@@ -17,6 +17,7 @@ use core::{
 
 use super::{
     Give,
+    Memory,
     NotPosted,
     Reply,
     REPLY_BODY, //
@@ -87,14 +88,14 @@ impl Reply {
             return None;
         }
         let cqe = qp.silent();
-        let mut body = self.write_body(at, keys.body);
+        self.write_body(at, keys.body);
         let [imm, inval_imm] = self.imms;
         let (opcode, ex) = match keys.invalidation {
             Invalidation::None => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, imm),
             Invalidation::Ahead => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, inval_imm),
             Invalidation::Answer => (raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, to.rkey),
         };
-        let mut end = request(cqe, null_mut(), opcode, ex, Some(&raw mut body));
+        let mut end = request(cqe, null_mut(), opcode, ex, Some(at.element()));
         let last = &raw mut end;
         let mut next = last;
         let is_ahead = keys.invalidation == Invalidation::Ahead;
@@ -113,7 +114,7 @@ impl Reply {
         let mut data = MaybeUninit::uninit();
         let mut write = MaybeUninit::uninit();
         if keys.has_data {
-            let data = data.write(self.hand_over(len));
+            let data = data.write(self.hand_over(memory, len));
             let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
             let write = write.write(raw::ib_rdma_wr {
                 wr: request(cqe, first, opcode, 0, Some(data)),
@@ -130,17 +131,20 @@ impl Reply {
         unsafe { self.post_links(qp, [first, last], n, what, failed) }
     }
 
-    /// The same without a registration, and always with data and an invalidation.
+    /// The same without a registration, and always with data and an invalidation. Data come from
+    /// the other pages if there are any. If it `tells`, the immediate value is sent with the bytes
+    /// of the last answer that had others.
     #[inline(always)]
     pub fn post_invalidating<G: Give>(
         &self,
         qp: &QueuePair,
+        tells: bool,
         len: u32,
         to: Remote,
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
-        let [memory, _] = &self.memory;
+        let memory = &self.plain;
         if !qp.is_of(&self.domain) || len > memory.len {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
@@ -148,10 +152,19 @@ impl Reply {
         let cqe = qp.silent();
         let [_, imm] = self.imms;
         let mut end = Self::end(qp, imm, Remote { addr: 0, rkey: 0 });
+        if tells {
+            let Some(body) = &self.body else {
+                failed(NotPosted::Kept(PostError::Invalid, what));
+                return None;
+            };
+            end.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+            end.wr.num_sge = 1;
+            end.wr.sg_list = body.element();
+        }
         let last = &raw mut end.wr;
         let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
         let mut inval = request(cqe, last, opcode, to.rkey, None);
-        let mut data = self.hand_over(len);
+        let mut data = self.hand_over(memory, len);
         let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
         let mut write = raw::ib_rdma_wr {
             wr: request(cqe, &raw mut inval, opcode, 0, Some(&raw mut data)),
@@ -164,10 +177,35 @@ impl Reply {
         unsafe { self.post_links(qp, [&raw mut write.wr, last], 3, what, failed) }
     }
 
-    /// Hands the first `len` bytes of the first pages to the device, and returns their element.
+    /// Posts an answer of the immediate value alone, with the bytes of the last answer that had
+    /// others. [Gives](Give) `what` away; errors as for [`post_registering`](Self::post_registering).
     #[inline(always)]
-    fn hand_over(&self, len: u32) -> raw::ib_sge {
-        let [memory, _] = &self.memory;
+    pub fn post_telling<G: Give>(
+        &self,
+        qp: &QueuePair,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        let Some(body) = &self.body else {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        };
+        if !qp.is_of(&self.domain) {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        }
+        let [imm, _] = self.imms;
+        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+        let mut end = request(qp.silent(), null_mut(), opcode, imm, Some(body.element()));
+        let last = &raw mut end;
+        // SAFETY: The work request is initialised, `next` is null, and it stays until this returns,
+        // as does the element. The body is of the domain, see above. The entry is the silent one.
+        unsafe { self.post_links(qp, [last, last], 1, what, failed) }
+    }
+
+    /// Hands the first `len` bytes of `memory` to the device, and returns their element.
+    #[inline(always)]
+    fn hand_over(&self, memory: &Memory, len: u32) -> raw::ib_sge {
         if memory.needs_sync {
             self.sync(memory.dma, len as usize, memory.dir);
         }
@@ -194,7 +232,10 @@ impl Reply {
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
-        let room = match qp.reserve(n, false) {
+        let [first, last] = ends;
+        // SAFETY: By the safety requirements of this function, the last one is initialised, and
+        // nothing else refers to it.
+        let room = match qp.reserve_for(n, unsafe { &mut *last }) {
             Ok(room) => room,
             Err(e) => {
                 failed(NotPosted::Kept(e, what));
@@ -202,9 +243,8 @@ impl Reply {
             }
         };
         let given = what.give();
-        let [first, last] = ends;
-        // SAFETY: By the safety requirements of this function; `n` were reserved.
-        match unsafe { room.post(first, last, qp.silent()) } {
+        // SAFETY: By the safety requirements of this function; the room is for these.
+        match unsafe { room.post(first, last) } {
             Ok(()) => Some(given),
             Err(refused) => {
                 failed(NotPosted::Given(refused.into(), given));
