@@ -74,7 +74,7 @@ impl CqeTable {
     pub(super) fn new(n: u32, done: Done) -> Result<Self> {
         let mut cqes = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
         for _ in 0..n {
-            cqes.push(raw::ib_cqe { done: Some(done) }, GFP_KERNEL)?;
+            cqes.push_within_capacity(raw::ib_cqe { done: Some(done) })?;
         }
         Ok(Self(cqes))
     }

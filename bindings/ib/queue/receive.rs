@@ -149,7 +149,7 @@ impl Receive {
                 },
                 sge: raw::ib_sge::default(),
             };
-            receives.push(receive, GFP_KERNEL)?;
+            receives.push_within_capacity(receive)?;
         }
         let mut next = null_mut();
         for receive in receives.iter_mut().rev() {
