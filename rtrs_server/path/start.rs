@@ -74,7 +74,7 @@ use crate::{
 /// Registrations posted at a time.
 pub(super) const REG_BATCH: u32 = 16;
 
-/// Time in milliseconds that a batch of registrations, which are local to the device, may take.
+/// Time in milliseconds that registrations, which are local to the device, may take.
 const REG_TIMEOUT_MS: u32 = 30_000;
 
 impl Path {
@@ -313,7 +313,9 @@ impl Path {
         Ok(groups)
     }
 
-    /// Registers all keys, in batches: there may be more than the queue can hold.
+    /// Registers all keys. There may be more than the queue can hold, so this waits now and then,
+    /// but not for each batch: where many paths start at once, most of their time would go by between
+    /// the end of a batch and the turn of the task that waits for it.
     fn register(&self, active: &Active) -> Result {
         let qp = active
             .endpoints()
@@ -321,17 +323,24 @@ impl Path {
             .and_then(|ep| ep.qp())
             .ok_or(EINVAL)?;
         let own = active.chunks().iter().filter_map(|chunk| chunk.mr());
-        let mut mrs = Iterator::chain(own, active.groups());
+        let mut mrs = Iterator::chain(own, active.groups()).peekable();
+        // Half of the queue, as other messages may take some of it.
+        let most = (qp.send_room() / 2).max(REG_BATCH);
+        let mut posted = 0u32;
 
-        loop {
+        while mrs.peek().is_some() {
             let mut chain = Chain::<{ REG_BATCH as usize }>::new(qp);
             for mr in mrs.by_ref().take(REG_BATCH as usize) {
                 chain.reg_mr(mr, Access::REMOTE_WRITE);
             }
-            if chain.is_empty() {
-                return Ok(());
+            posted = posted.saturating_add(REG_BATCH);
+            if mrs.peek().is_some() && posted.saturating_add(REG_BATCH) <= most {
+                // If one fails, so do those that follow, and with them the chain that is waited for.
+                chain.post(None)?;
+                continue;
             }
-            // Each chain completes once, also with an error; after that there is no next one.
+            posted = 0;
+            // The chain completes once, also with an error; after that there is no next one.
             chain.post(Some(SEND_REG))?;
             self.registered
                 .wait_timeout(msecs_to_jiffies(REG_TIMEOUT_MS))?;
@@ -339,6 +348,7 @@ impl Path {
                 return Err(EIO);
             }
         }
+        Ok(())
     }
 
     /// Makes the info answer, which says where the chunks are.
