@@ -71,6 +71,10 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// key. If not then such receives are not noted.
     const KEYS_ARE_INVALIDATED: bool = true;
 
+    /// Size in bytes of the pages in which a [`Flight`](super::Flight) describes data to its memory
+    /// region. Not every device has every size: [`Flights::new`](super::Flights::new) checks it.
+    const PAGE_SIZE: u32 = 4096;
+
     /// An event of the connection. May sleep; must not drop the endpoint.
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>);
 

@@ -80,7 +80,10 @@ use super::{
         Endpoint,
         Handler, //
     },
-    mr::Access,
+    mr::{
+        self,
+        Access, //
+    },
     queue::{
         PostError,
         QueuePair, //
@@ -262,8 +265,8 @@ impl<H: Handler> Flights<H> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for too little room for messages, or memory of another domain; `ENOMEM`, or an
-    /// error of the driver.
+    /// `EINVAL` for too little room for messages, or memory of another domain; `EOPNOTSUPP` if the
+    /// device does not support [`Handler::PAGE_SIZE`]; `ENOMEM`, or an error of the driver.
     pub fn new(
         domain: &Arc<Domain>,
         n: u16,
@@ -273,6 +276,9 @@ impl<H: Handler> Flights<H> {
         bounce: Option<&Bounce>,
         cargo: impl Fn(u16) -> Result<H::Cargo>,
     ) -> Result<Self> {
+        if !mr::has_page_size(domain, H::PAGE_SIZE) {
+            return Err(crate::errno::EOPNOTSUPP);
+        }
         if bounce.is_some_and(|bounce| !bounce.is_of(domain)) {
             return Err(EINVAL);
         }

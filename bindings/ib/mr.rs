@@ -117,8 +117,8 @@ impl Mr {
             .ok_or(EINVAL)?;
         let raw = domain.alloc_mr(pages)?;
         // SAFETY: `list` has `count` entries with DMA addresses of this device, as the pages are
-        // of its domain; `ib_map_mr_sg()` reads nothing else of them. The region was just
-        // allocated, so it is not registered.
+        // of its domain; `ib_map_mr_sg()` reads nothing else of them. The device has this page
+        // size. The region was just allocated, so it is not registered.
         let iova = unsafe {
             let base = hidden::address(random_u64(), page_size);
             map_list(raw, list.as_mut_ptr(), count, page_size, base)
@@ -204,19 +204,25 @@ impl Mr {
     }
 }
 
+/// Whether regions of `domain` can be described in pages of `size` bytes. With a size that a device
+/// does not have, a driver may register other memory than that of the list.
+pub(super) fn has_page_size(domain: &Domain, size: u32) -> bool {
+    size.is_power_of_two() && domain.device().attrs().page_sizes & u64::from(size) != 0
+}
+
 /// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns its
 /// resulting address: `base`, a multiple of `page_size` that is not 0, plus the offset in the first
 /// page. Any context; for pages that are larger than the CPU's the driver may sleep.
 ///
 /// # Errors
 ///
-/// `EINVAL` when the list does not fit or has gaps within pages, or for a page size that is not a
-/// power of two.
+/// `EINVAL` when the list does not fit or has gaps within pages.
 ///
 /// # Safety
 ///
-/// `sgl` must have `nents` entries with DMA addresses of the device of `mr`. `mr` must be valid,
-/// and neither registered nor about to be; the caller must be allowed to change it.
+/// `sgl` must have `nents` entries with DMA addresses of the device of `mr`, which must have this
+/// page size. `mr` must be valid, and neither registered nor about to be; the caller must be
+/// allowed to change it.
 #[inline(always)]
 pub(super) unsafe fn map_list(
     mr: NonNull<raw::ib_mr>,
@@ -225,10 +231,6 @@ pub(super) unsafe fn map_list(
     page_size: u32,
     base: u64,
 ) -> Result<u64> {
-    // Drivers make a mask of the page size.
-    if !page_size.is_power_of_two() {
-        return Err(EINVAL);
-    }
     let n = i32::try_from(nents).map_err(|_| EINVAL)?;
     // SAFETY: By the safety requirements of this function, list and region are valid.
     let mapped =

@@ -39,6 +39,7 @@ use rtrs_bindings::{
     time,
 };
 use rtrs_core::proto::{
+    geometry::SEGMENT_SIZE,
     returned_of,
     success_of,
     Imm,
@@ -85,6 +86,8 @@ impl Handler for LinkCore {
     }
 
     type Cargo = LinkIo;
+
+    const PAGE_SIZE: u32 = SEGMENT_SIZE;
 
     #[inline(always)]
     fn cqe_polled(&self, before: u32) {

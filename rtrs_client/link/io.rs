@@ -25,7 +25,6 @@ use rtrs_bindings::{
     time,
 };
 use rtrs_core::proto::{
-    geometry::SEGMENT_SIZE,
     DataDir,
     Layout,
     ReadDest,
@@ -284,7 +283,7 @@ fn issue_registered_write<'t>(
     turn: Turn<'t>,
     now: u64,
 ) -> Result<(), Turn<'t>> {
-    match building.describe(SEGMENT_SIZE, Access::LOCAL_READ) {
+    match building.describe(Access::LOCAL_READ) {
         Ok((_, len)) => end_write(core, ep, building, turn, len, now),
         Err(e) => not_mapped(core, ep, building, turn, e, now),
     }
@@ -448,7 +447,7 @@ fn send<'t, const ONE: bool>(
 #[inline(always)]
 fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<(Remote, u64)> {
     building.borrow(&mut io.loan, DmaDirection::FromDevice)?;
-    building.describe(SEGMENT_SIZE, Access::REMOTE_WRITE)
+    building.describe(Access::REMOTE_WRITE)
 }
 
 /// The message of a read of `len` bytes.

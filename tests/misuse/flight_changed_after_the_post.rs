@@ -7,8 +7,8 @@ use rtrs_bindings::ib::{Access, Building, Endpoint, Handler, Remote};
 
 /// Posts it.
 pub fn post<H: Handler>(mut building: Building<'_, H>, ep: &Endpoint<H>, to: Remote) {
-    let _ = building.describe(4096, Access::REMOTE_WRITE);
+    let _ = building.describe(Access::REMOTE_WRITE);
     let _ = building.post(ep, to, 0);
     #[cfg(misuse)]
-    let _ = building.describe(65536, Access::REMOTE_WRITE);
+    let _ = building.describe(Access::REMOTE_WRITE);
 }

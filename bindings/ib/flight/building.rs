@@ -253,19 +253,19 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(flight.bounce_remote)
     }
 
-    /// Describes the data to the flight's memory region, in pages of `page_size` bytes, with a new
+    /// Describes the data to the flight's memory region, in [pages](Handler::PAGE_SIZE), with a new
     /// key. Posting the flight registers the region for `access`. Also returns the number of bytes.
     ///
     /// # Errors
     ///
     /// `EINVAL` when the list does not fit or has gaps within pages, or there is no list.
     #[inline(always)]
-    pub fn describe(&mut self, page_size: u32, access: Access) -> Result<(Remote, u64)> {
+    pub fn describe(&mut self, access: Access) -> Result<(Remote, u64)> {
         if self.what != What::Mapped {
             return Err(EINVAL);
         }
         // SAFETY: This `Building` owns the flight, and has mapped the data.
-        let described = unsafe { Self::register(self.flight, page_size, access) }?;
+        let described = unsafe { Self::register(self.flight, access) }?;
         self.what = What::Described;
         Ok(described)
     }
@@ -276,20 +276,16 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// The caller must own the flight, and have mapped the data.
     #[inline(always)]
-    unsafe fn register(
-        flight: &Flight<H>,
-        page_size: u32,
-        access: Access,
-    ) -> Result<(Remote, u64)> {
+    unsafe fn register(flight: &Flight<H>, access: Access) -> Result<(Remote, u64)> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let mr = flight.mr;
         // Not hidden: the only peer that can use the address is told it anyway.
-        let base = u64::from(page_size);
-        // SAFETY: The list is mapped for the device of the region. By the invariant of the flight,
-        // the region is neither registered nor about to be, and the owner of the flight may change
-        // it.
-        data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, page_size, base) }?;
+        let base = u64::from(H::PAGE_SIZE);
+        // SAFETY: The list is mapped for the device of the region, which has this page size, as
+        // `Flights::new()` has checked. By the invariant of the flight, the region is neither
+        // registered nor about to be, and the owner of the flight may change it.
+        data.iova = unsafe { mr::map_list(mr, data.sgl, data.mapped, H::PAGE_SIZE, base) }?;
         // SAFETY: The region is valid.
         let len = unsafe { raw::rtrs_helper_ib_mr_length(mr.as_ptr()) };
         // CAST: A caller that compares it sees if it was cut; the region is not larger.
