@@ -33,7 +33,6 @@ use kernel::{
 use rtrs_bindings::{
     errno,
     ib::{
-        Bounce,
         DmaPages,
         Endpoint,
         Flights, //
@@ -112,10 +111,9 @@ struct Ready {
     narrower: Option<Room>,
     /// The session's.
     permits: Arc<Permits>,
-    /// By permit. The session's message store is mapped for them.
+    /// By permit. The session's message store is mapped for them. They have the buffers for data
+    /// that are copied.
     flights: Flights<LinkCore>,
-    /// Buffers for data that are copied.
-    bounce: Option<Bounce>,
     /// The answer with the chunks, and behind it the request for them.
     info: DmaPages,
     /// Receive buffers, by connection; empty unless the server sends new keys.

@@ -91,13 +91,13 @@ impl Bounce {
         })
     }
 
-    /// The memory regions that must be registered, for the peer to write to, before the first use.
-    pub fn mrs(&self) -> &[Mr] {
+    /// The memory regions of the places.
+    pub(super) fn mrs(&self) -> &[Mr] {
         &self.mrs
     }
 
     /// Size of a place in bytes.
-    pub fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         self.room
     }
 

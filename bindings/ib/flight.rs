@@ -82,7 +82,8 @@ use super::{
     },
     mr::{
         self,
-        Access, //
+        Access,
+        Mr, //
     },
     queue::{
         PostError,
@@ -210,16 +211,14 @@ unsafe impl<H: Handler> Send for Flight<H> {}
 // SAFETY: See above.
 unsafe impl<H: Handler> Sync for Flight<H> {}
 
-/// The memory that the domain keeps alive.
-struct Memory<H: Handler> {
-    flights: KVVec<Flight<H>>,
-    /// The pages of the messages. The domain keeps them, too, and the bounce buffers.
-    _pages: KVec<Arc<crate::pages::Pages>>,
-}
+/// The memory that the domain keeps alive, as it does the pages of messages and bounce buffers.
+struct Memory<H: Handler>(KVVec<Flight<H>>);
 
 impl<H: Handler> Keep for Memory<H> {}
 
 /// Flights of one domain, by number. A clone has the same flights.
+///
+/// Messages and bounce buffers belong to the flights, so that no two flights have the same.
 ///
 /// # Invariants
 ///
@@ -227,6 +226,8 @@ impl<H: Handler> Keep for Memory<H> {}
 pub struct Flights<H: Handler> {
     flights: NonNull<[Flight<H>]>,
     _memory: Arc<Memory<H>>,
+    // Not in `Memory`: it holds references to the domain.
+    bounce: Option<Arc<Bounce>>,
     domain: Arc<Domain>,
 }
 
@@ -241,6 +242,7 @@ impl<H: Handler> Clone for Flights<H> {
         Self {
             flights: self.flights,
             _memory: self._memory.clone(),
+            bounce: self.bounce.clone(),
             domain: self.domain.clone(),
         }
     }
@@ -263,6 +265,9 @@ impl<H: Handler> Flights<H> {
     /// `bounce` can transfer data by copying. `cargo` makes the user's data of each flight. May
     /// sleep.
     ///
+    /// The pages of the messages may be shared: with flights of other domains, or with a user who
+    /// writes a part of the message. If two write to the same bytes at a time, a mixture is sent.
+    ///
     /// # Errors
     ///
     /// `EINVAL` for too little room for messages, or memory of another domain; `EOPNOTSUPP` if the
@@ -271,19 +276,18 @@ impl<H: Handler> Flights<H> {
         domain: &Arc<Domain>,
         n: u16,
         pages: u32,
-        messages: &[DmaPages],
+        messages: KVec<DmaPages>,
         message_room: u32,
-        bounce: Option<&Bounce>,
+        bounce: Option<Bounce>,
         cargo: impl Fn(u16) -> Result<H::Cargo>,
     ) -> Result<Self> {
         if !mr::has_page_size(domain, H::PAGE_SIZE) {
             return Err(crate::errno::EOPNOTSUPP);
         }
-        if bounce.is_some_and(|bounce| !bounce.is_of(domain)) {
+        if bounce.as_ref().is_some_and(|bounce| !bounce.is_of(domain)) {
             return Err(EINVAL);
         }
         let mut flights = KVVec::with_capacity(usize::from(n), GFP_KERNEL)?;
-        let mut kept = KVec::with_capacity(messages.len(), GFP_KERNEL)?;
         let room = message_room as usize;
         let mut places = messages.iter().flat_map(|dma_pages| {
             let per_mapped = dma_pages.len().checked_div(room).unwrap_or(0);
@@ -306,7 +310,8 @@ impl<H: Handler> Flights<H> {
                 cargo(index)?,
             );
             flight.needs_sync = dma_pages.needs_sync();
-            if let Some((bounce, place)) = bounce.and_then(|b| Some((b, b.place(index)?))) {
+            if let Some((bounce, place)) = bounce.as_ref().and_then(|b| Some((b, b.place(index)?)))
+            {
                 flight.bounce_room = bounce.room();
                 flight.bounce = place.at.as_ptr();
                 flight.bounce_dma = place.dma;
@@ -315,24 +320,25 @@ impl<H: Handler> Flights<H> {
             }
             flights.push(flight, GFP_KERNEL)?;
         }
-        for dma_pages in messages {
-            kept.push(dma_pages.pages().clone(), GFP_KERNEL)?;
-        }
-        let mut memory = Memory {
-            flights,
-            _pages: kept,
-        };
-        for flight in memory.flights.iter_mut() {
+        for flight in flights.iter_mut() {
             flight.link();
         }
-        let memory = Arc::new(memory, GFP_KERNEL)?;
+        let bounce = bounce.map(|b| Arc::new(b, GFP_KERNEL)).transpose()?;
+        let memory = Arc::new(Memory(flights), GFP_KERNEL)?;
         domain.keep(memory.clone())?;
         // INVARIANT: The flights are those of `memory`, which is not changed any more.
         Ok(Self {
-            flights: NonNull::from(&*memory.flights),
+            flights: NonNull::from(&*memory.0),
             _memory: memory,
+            bounce,
             domain: domain.clone(),
         })
+    }
+
+    /// The memory regions of the bounce buffers, which must be registered, for the peer to write to,
+    /// before the first use.
+    pub fn mrs(&self) -> &[Mr] {
+        self.bounce.as_deref().map_or(&[], Bounce::mrs)
     }
 
     /// Takes the flights that are still in flight when no queue pair of the domain is left: no work

@@ -180,7 +180,7 @@ impl Link {
         qp.post_recv(INFO_TOKEN, Some(dma_pages.sge(0, rsp_size)?))?;
         // Posted before the request for the chunks, so that they are done when its answer comes.
         let mut chain = Chain::<BOUNCE_MRS>::new(qp);
-        for mr in ready.bounce.iter().flat_map(Bounce::mrs) {
+        for mr in ready.flights.mrs() {
             chain.reg_mr(mr, Access::REMOTE_WRITE);
         }
         if !chain.is_empty() {
@@ -316,12 +316,11 @@ impl LinkCore {
                 domain,
                 depth,
                 pages,
-                &messages,
+                messages,
                 MessageSlot::SIZE,
-                bounce.as_ref(),
+                bounce,
                 link_io,
             )?,
-            bounce,
             info,
             recv,
         };

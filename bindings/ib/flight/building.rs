@@ -319,12 +319,13 @@ impl<'f, H: Handler> Building<'f, H> {
             return Err(refused(EINVAL));
         }
         self.message_len = end;
-        // SAFETY: The message is inside the flight's part of pages that are mapped for the device,
-        // and to which there are no references.
+        // SAFETY: The message is inside the flight's part of `Pages`, as checked above. They are
+        // copied to as in `Pages::write()`: there are no references to them, but they may be
+        // shared.
         // CAST: `usize` has at least 32 bits.
         unsafe {
             let to = flight.message.as_ptr().add(at as usize);
-            to.cast::<[u8; N]>().write_unaligned(bytes);
+            raw::rtrs_helper_copy(to.cast(), bytes.as_ptr().cast(), N);
         }
         if flight.needs_sync {
             // CAST: `usize` has at least 32 bits.
