@@ -53,7 +53,8 @@ impl DmaDirection {
     }
 }
 
-/// Pages that the domain keeps mapped until it is dropped.
+/// Pages that the domain keeps mapped until it is dropped, or for good if a memory region cannot be
+/// deregistered then.
 struct Mapped {
     pages: Arc<Pages>,
     dma: u64,
@@ -242,7 +243,8 @@ impl Domain {
 impl PinnedDrop for Domain {
     fn drop(self: Pin<&mut Self>) {
         let dev = self.device.as_raw();
-        let owned = self.owned.lock();
+        let mut owned = self.owned.lock();
+        let mut left = false;
         for mr in owned.mrs.iter() {
             // SAFETY: The region was allocated in `alloc_mr()`. No queue pair of this domain is
             // left, so no work request can refer to it, and no `Mr` is left: they hold references
@@ -250,11 +252,16 @@ impl PinnedDrop for Domain {
             let ret = unsafe { raw::ib_dereg_mr_user(mr.as_ptr(), core::ptr::null_mut()) };
             if ret != 0 {
                 pr_warn!("memory region not deregistered: {}\n", ret);
+                left = true;
             }
+        }
+        if left {
+            // The device may still know the pages by that region: they stay mapped, and are lost.
+            core::mem::forget(core::mem::take(&mut owned.mapped));
         }
         for m in owned.mapped.iter() {
             // SAFETY: The pages were mapped in `map()` with these arguments. No queue pair of this
-            // domain is left, as above, and no memory region.
+            // domain is left, as above, and all memory regions were deregistered.
             unsafe {
                 raw::rtrs_helper_ib_dma_unmap_single(dev, m.dma, m.pages.len(), m.dir.as_raw());
             }

@@ -406,10 +406,16 @@ impl<H: Handler> Endpoint<H> {
         }
     }
 
-    /// Disconnects, and waits until the connection is quiet: when this returns, no event and no
-    /// completion is being handled or will be, and the device does not access memory on its behalf.
-    /// Only [`Handler::qp_event`], for asynchronous events of the queue pair, may still be called
-    /// until the endpoint is dropped. Does not wait if another caller drains already.
+    /// Disconnects, and waits until the connection is quiet: when this returns, no event is being
+    /// handled or will be, nothing is posted any more, and what was posted has completed. Only
+    /// [`Handler::qp_event`], for asynchronous events of the queue pair, may still be called until
+    /// the endpoint is dropped. Does not wait if another caller drains already.
+    ///
+    /// If the device refuses to change the state of the queue pair, this returns earlier. Then the
+    /// device may access memory until the queue pair is [destroyed](Self::destroy_qp), and
+    /// completions may be handled until the endpoint is dropped. No memory is given back because of
+    /// a drain: pages stay as long as the domain, and a [`Flight`](super::Flight) that has not
+    /// ended is collected when the domain has no queue pair.
     ///
     /// The remaining steps are to [destroy the queue pair](Self::destroy_qp), and to drop the
     /// endpoint. Unlike this function, both may take long. Sleeps; must not be called from a
@@ -425,7 +431,8 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// Drains, and destroys the queue pair: when this returns, no packet of the connection is on
-    /// its way out of this host. May take long: a device may have packets that wait for a link.
+    /// its way out of this host, and the device does not access memory on its behalf. May take
+    /// long: a device may have packets that wait for a link.
     ///
     /// Dropping the endpoint then destroys the completion queue and the id, which may take as long.
     /// A caller that wants to send the requests in flight elsewhere need not wait for it. Sleeps;

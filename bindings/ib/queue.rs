@@ -539,7 +539,8 @@ impl QueuePair {
 
     /// Closes the gate, and waits until every posted request has completed and its callback has
     /// returned; the QP does not access memory any more then. Does not wait if another caller does
-    /// so already. Sleeps; must not be called from a callback.
+    /// so already, or if the device refuses to change the state of the QP: so no memory may be
+    /// freed because of this. Sleeps; must not be called from a callback.
     pub(super) fn drain(&self) {
         self.close_gate();
         if self.drained.xchg(true, Full) {
@@ -555,7 +556,8 @@ impl QueuePair {
         }
     }
 
-    /// Drains, and destroys the QP. Sleeps.
+    /// Drains, and destroys the QP, which does not access memory any more then. Completions that it
+    /// has left may be handled until [`free_cq`](Self::free_cq): only if the drain failed. Sleeps.
     ///
     /// # Safety
     ///
@@ -563,7 +565,10 @@ impl QueuePair {
     /// closed, so that nothing uses the QP afterwards.
     pub(super) unsafe fn destroy_qp(&self) {
         self.drain();
-        // SAFETY: The QP is drained; `id` is valid and owns it.
+        // SAFETY: `id` is valid and owns the QP. Nothing is posted on it, as the gate is closed. If
+        // the drain failed then there are outstanding requests, which end with the QP: the domain
+        // has their memory, and `self` their entries. Their completions are handled before
+        // `free_cq()` has returned, or never, and do not use the QP.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         self.domain.remove_queue_pair();
     }
@@ -577,7 +582,8 @@ impl QueuePair {
     ///
     /// [`destroy_qp`]: QueuePair::destroy_qp
     pub(super) unsafe fn free_cq(&self) {
-        // SAFETY: The only QP of the CQ is gone. Waits for running callbacks.
+        // SAFETY: The only QP of the CQ is gone. Waits for running callbacks; there are none after
+        // that.
         unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }
 }
