@@ -66,6 +66,8 @@ struct Owned {
     mapped: KVec<Mapped>,
     mrs: KVec<NonNull<raw::ib_mr>>,
     kept: KVec<Arc<dyn Keep>>,
+    /// Number of queue pairs that were ever counted.
+    serial: u16,
 }
 
 /// Special value of the number of queue pairs: there will never be one again.
@@ -126,6 +128,7 @@ impl Domain {
                     mapped: KVec::new(),
                     mrs: KVec::new(),
                     kept: KVec::new(),
+                    serial: 0,
                 },
                 lock_name!("rtrs_domain"),
                 static_lock_class!(),
@@ -196,17 +199,22 @@ impl Domain {
         Ok(())
     }
 
-    /// Counts a queue pair that is about to be created.
+    /// Counts a queue pair that is about to be created. Returns a number that no other queue pair
+    /// of the domain has had. May sleep.
     ///
     /// # Errors
     ///
-    /// `ECONNABORTED` if the domain [has ended](Self::has_ended).
-    pub(super) fn add_queue_pair(&self) -> Result {
+    /// `ECONNABORTED` if the domain [has ended](Self::has_ended), `ENOSPC` after 65535 queue pairs.
+    pub(super) fn add_queue_pair(&self) -> Result<u16> {
+        let mut owned = self.owned.lock();
+        let serial = owned.serial.checked_add(1).ok_or(ENOSPC)?;
+        owned.serial = serial;
+        drop(owned);
         loop {
             let n = self.queue_pairs.load(Relaxed);
             let more = n.checked_add(1).ok_or(crate::errno::ECONNABORTED)?;
             if self.queue_pairs.cmpxchg(n, more, Full).is_ok() {
-                return Ok(());
+                return Ok(serial);
             }
         }
     }

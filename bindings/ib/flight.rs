@@ -26,6 +26,7 @@
 //!
 //! Any, unless documented otherwise.
 
+mod answer;
 mod building;
 mod data;
 mod landing;
@@ -37,6 +38,10 @@ mod posting;
 mod word;
 
 pub use self::{
+    answer::{
+        AnswerError,
+        Outcome, //
+    },
     building::{
         Building,
         Claim,
@@ -63,11 +68,8 @@ use kernel::{
     sync::Arc, //
 };
 
-use self::word::{
-    Answered,
-    Succeeded,
-    Word, //
-};
+pub(super) use self::word::Lane;
+use self::word::Word;
 use super::{
     bounce::Bounce,
     domain::{
@@ -76,26 +78,16 @@ use super::{
         Domain,
         Keep, //
     },
-    endpoint::{
-        Endpoint,
-        Handler, //
-    },
+    endpoint::Handler,
     mr::{
         self,
         Access,
         Mr, //
     },
-    queue::{
-        PostError,
-        QueuePair, //
-    },
     wr::Remote, //
 };
 use crate::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
+    atomic::Atomic,
     raw, //
 };
 
@@ -164,8 +156,8 @@ struct WorkRequests {
 /// # Invariants
 ///
 /// Only the owner of the flight, see [`Word`], accesses `data` and `wrs`: a [`Building`] or a
-/// [`Landing`], of which there is at most one at a time. `wrs.inval` is accessed by the handler of
-/// the completions of the lane that the flight is on.
+/// [`Landing`], of which there is at most one at a time. `wrs.inval` is accessed by the caller
+/// whose answer has counted, of which there is one for each time that the flight is posted.
 ///
 /// While the word is neither InFlight nor Landing, no work request of the flight is outstanding,
 /// its region is not registered, and its data is not mapped, except for data that a [`Building`]
@@ -335,8 +327,8 @@ impl<H: Handler> Flights<H> {
         })
     }
 
-    /// The memory regions of the bounce buffers, which must be registered, for the peer to write to,
-    /// before the first use.
+    /// The memory regions of the bounce buffers, which must be registered, for the peer to write
+    /// to, before the first use.
     pub fn mrs(&self) -> &[Mr] {
         self.bounce.as_deref().map_or(&[], Bounce::mrs)
     }
@@ -484,122 +476,4 @@ impl<H: Handler> Flight<H> {
     pub fn claim(&self) -> Option<Claim<'_, H>> {
         self.word.build().then(|| Claim::new(self))
     }
-
-    /// Handles the peer's answer, which came over `qp` of `ep`, which is `lane`, and says success,
-    /// but not that the peer has invalidated the key. A key that was registered is invalidated.
-    /// Called by the handler of the queue pair's completions.
-    #[inline(always)]
-    pub fn succeeded(&self, ep: &Endpoint<H>, qp: &QueuePair, lane: u16) -> Outcome<'_, H> {
-        match self.word.succeeded(lane) {
-            Succeeded::Over => {
-                qp.count_landed();
-                Outcome::Over(Landing::new(self, 0))
-            }
-            Succeeded::Sending => Outcome::Noted,
-            Succeeded::Keyed => match self.invalidate(ep) {
-                Ok(()) => Outcome::Noted,
-                Err(e) => Outcome::NotInvalidated(e),
-            },
-            Succeeded::Unclear => Outcome::Unclear,
-        }
-    }
-
-    /// Handles such an answer if the peer claims that it has invalidated the key, and has done so:
-    /// see [`answered`](Self::answered). Returns the landing if the flight waits for nothing else;
-    /// otherwise nothing has changed.
-    #[inline(always)]
-    pub fn returned(&self, ep: &Endpoint<H>, lane: u16) -> Option<Landing<'_, H>> {
-        let qp = ep.qp_in(self.domain)?;
-        if !self.word.land_returned(lane, || self.is_returned(qp)) {
-            return None;
-        }
-        qp.count_landed();
-        Some(Landing::new(self, 0))
-    }
-
-    /// Whether the last invalidation that `qp` has received was of the key of the flight, after the
-    /// flight began.
-    #[inline(always)]
-    fn is_returned(&self, qp: &QueuePair) -> bool {
-        let (rkey, at) = qp.invalidated();
-        rkey == self.rkey.load(Relaxed) && at > self.began.load(Relaxed)
-    }
-
-    /// Handles any answer of the peer, with `result` 0 or a negative errno. `returned` is the
-    /// peer's claim that it has invalidated the key. It is believed only if the queue pair's last
-    /// invalidation was of this key, after the flight began; otherwise this invalidates the key.
-    ///
-    /// Returns the landing if the flight waits for nothing else.
-    ///
-    /// # Errors
-    ///
-    /// See [`AnswerError`].
-    pub fn answered(
-        &self,
-        ep: &Endpoint<H>,
-        lane: u16,
-        result: i32,
-        returned: bool,
-    ) -> Result<Option<Landing<'_, H>>, AnswerError> {
-        let qp = ep.qp().filter(|qp| qp.is_of(self.domain()));
-        let qp = qp.ok_or(AnswerError::Post(PostError::Closed))?;
-        let proven = || returned && self.is_returned(qp);
-        match self.word.answered(lane, result, proven) {
-            Ok(Answered::Over(result)) => {
-                qp.count_landed();
-                Ok(Some(Landing::new(self, result)))
-            }
-            Ok(Answered::Needs(needs)) => {
-                if needs.has_invalidated() {
-                    self.invalidate(ep).map_err(AnswerError::Post)?;
-                }
-                Ok(None)
-            }
-            Err(violation) => Err(AnswerError::Violation(violation)),
-        }
-    }
-
-    /// Posts the invalidation of the key, which completes to this flight. Called by the handler of
-    /// the only answer that counts.
-    #[inline(never)]
-    fn invalidate(&self, ep: &Endpoint<H>) -> Result<(), PostError> {
-        let qp = ep.qp_in(self.domain).ok_or(PostError::Closed)?;
-        let wrs = self.wrs.get();
-        let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
-        let room = qp.reserve(1, true)?;
-        // The answer can come before the acknowledgment of the send, which the device then repeats
-        // with the key. With the fence cxgb4 waits with the invalidation; irdma and soft RoCE
-        // always do. A device that does not wait may end the connection, no more.
-        let fence = raw::ib_send_flags_IB_SEND_FENCE;
-        // SAFETY: By the invariant of the flight, `inval` is accessed here only: this is the
-        // handler of its only answer. The work request is linked, and refers to nothing but the
-        // key.
-        unsafe {
-            let wr = &raw mut (*wrs).inval;
-            (*wr).ex.invalidate_rkey = self.rkey.load(Relaxed);
-            room.post_with(wr, wr, cqe, fence).map_err(PostError::from)
-        }
-    }
-}
-
-/// The effect of an answer that says success.
-pub enum Outcome<'f, H: Handler> {
-    /// It was the last event of the flight.
-    Over(Landing<'f, H>),
-    /// The flight waits for its own completions.
-    Noted,
-    /// The key could not be invalidated, see [`AnswerError::Post`].
-    NotInvalidated(PostError),
-    /// Nothing has changed: the caller must call [`Flight::answered`].
-    Unclear,
-}
-
-/// The reason why an answer failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerError {
-    /// There is no such request; nothing has changed.
-    Violation(Violation),
-    /// The key could not be invalidated: the request stays in flight, and the connection must be
-    /// ended.
-    Post(PostError),
 }

@@ -56,6 +56,7 @@ use super::{
         Endpoint,
         Handler, //
     },
+    flight::Lane,
     sendq::{
         SqLedger,
         SqProducer, //
@@ -222,6 +223,8 @@ pub struct QueuePair {
     max_sges: u32,
     recv_room: u32,
     qp_num: u32,
+    /// No other queue pair of the domain has or had the same.
+    lane: Lane,
     context: PollContext,
     /// A caller is handling completions of a [`PollContext::Direct`] queue.
     polling: Atomic<bool>,
@@ -248,7 +251,7 @@ impl QueuePair {
     /// result, until `free_cq()` of the result has returned.
     pub(super) unsafe fn new<H: Handler>(
         id: NonNull<raw::rdma_cm_id>,
-        ep: *const Endpoint<H>,
+        ep: &Endpoint<H>,
         domain: &Arc<Domain>,
         cfg: &QueueConfig,
         owner: &'static CStr,
@@ -258,7 +261,8 @@ impl QueuePair {
         unsafe {
             Self::create(
                 id,
-                ep.cast_mut().cast(),
+                core::ptr::from_ref(ep).cast_mut().cast(),
+                ep.index(),
                 Callbacks::of::<H>(),
                 domain,
                 cfg,
@@ -272,11 +276,13 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As for [`QueuePair::new`]; `context` is the endpoint, and `callbacks` are those of its type.
+    /// As for [`QueuePair::new`]; `context` is the endpoint, with `index`, and `callbacks` are
+    /// those of its type.
     #[inline(never)]
     unsafe fn create(
         id: NonNull<raw::rdma_cm_id>,
         context: *mut ffi::c_void,
+        index: u16,
         callbacks: Callbacks,
         domain: &Arc<Domain>,
         cfg: &QueueConfig,
@@ -292,7 +298,7 @@ impl QueuePair {
         }
         let max_sges = cfg.send_sges.min(attrs.max_send_sge).max(1);
 
-        domain.add_queue_pair()?;
+        let lane = Lane::new(index, domain.add_queue_pair()?);
         let uncount = kernel::types::ScopeGuard::new(|| domain.remove_queue_pair());
         let send_cqes = SetOnce::new();
         if cfg.send_tokens != 0 {
@@ -377,6 +383,7 @@ impl QueuePair {
                 max_sges,
                 recv_room: cfg.recv_wrs,
                 qp_num,
+                lane,
                 context: cfg.poll,
                 polling: Atomic::new(false),
                 drained: Atomic::new(false),
@@ -423,6 +430,12 @@ impl QueuePair {
     /// The queue pair's number, as `rdma resource` shows it.
     pub fn number(&self) -> u32 {
         self.qp_num
+    }
+
+    /// The lane of flights that are posted here.
+    #[inline(always)]
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// The most scatter/gather elements of a send work request.

@@ -130,7 +130,7 @@ impl Handler for LinkCore {
             // The usual case: an answer that completes its request. The receive buffer was not
             // used.
             if let Some(msg_id) = success_of(imm) {
-                match self.succeeded(ep, qp, con, msg_id) {
+                match self.succeeded(qp, con, msg_id) {
                     Arrived::Over(ready, landing) => {
                         self.post_again(qp, token);
                         return self.over(ready, con, landing);
@@ -139,7 +139,7 @@ impl Handler for LinkCore {
                     Arrived::Else => {}
                 }
             } else if let Some(msg_id) = returned_of(imm) {
-                if let Some((ready, landing)) = self.returned(ep, con, msg_id) {
+                if let Some((ready, landing)) = self.returned(qp, con, msg_id) {
                     self.post_again(qp, token);
                     return self.over(ready, con, landing);
                 }
@@ -192,20 +192,14 @@ impl LinkCore {
 
     /// Handles an answer to request `msg_id` that says success, if its effect is known at once.
     #[inline(always)]
-    fn succeeded<'a>(
-        &'a self,
-        ep: &Endpoint<Self>,
-        qp: &QueuePair,
-        con: u16,
-        msg_id: u32,
-    ) -> Arrived<'a> {
+    fn succeeded<'a>(&'a self, qp: &QueuePair, con: u16, msg_id: u32) -> Arrived<'a> {
         let Some(ready) = self.ready.as_ref() else {
             return Arrived::Else;
         };
         let Some(flight) = ready.flights.get(msg_id as usize) else {
             return Arrived::Else;
         };
-        match flight.succeeded(ep, qp, con) {
+        match flight.succeeded(qp) {
             Outcome::Over(landing) => {
                 trace::response(self, con, msg_id, 0, false);
                 Arrived::Over(ready, landing)
@@ -235,12 +229,12 @@ impl LinkCore {
     #[inline(always)]
     fn returned<'a>(
         &'a self,
-        ep: &Endpoint<Self>,
+        qp: &QueuePair,
         con: u16,
         msg_id: u32,
     ) -> Option<(&'a Ready, Landing<'a, Self>)> {
         let ready = self.ready.as_ref()?;
-        let landing = ready.flights.get(msg_id as usize)?.returned(ep, con)?;
+        let landing = ready.flights.get(msg_id as usize)?.returned(qp)?;
         trace::response(self, con, msg_id, 0, true);
         Some((ready, landing))
     }
@@ -249,7 +243,6 @@ impl LinkCore {
     #[inline(always)]
     fn arrived_with_key<'a>(
         &'a self,
-        ep: &Endpoint<Self>,
         qp: &QueuePair,
         con: u16,
         token: u32,
@@ -268,9 +261,9 @@ impl LinkCore {
             return Arrived::Else;
         }
         if plain.is_some() {
-            return self.succeeded(ep, qp, con, msg_id);
+            return self.succeeded(qp, con, msg_id);
         }
-        match self.returned(ep, con, msg_id) {
+        match self.returned(qp, con, msg_id) {
             Some((ready, landing)) => Arrived::Over(ready, landing),
             None => Arrived::Else,
         }
@@ -280,7 +273,7 @@ impl LinkCore {
     #[inline(never)]
     fn received_more(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
         let con = ep.index();
-        match self.arrived_with_key(ep, qp, con, token, wc) {
+        match self.arrived_with_key(qp, con, token, wc) {
             Arrived::Over(ready, landing) => {
                 self.post_again(qp, token);
                 self.over(ready, con, landing);
@@ -297,7 +290,7 @@ impl LinkCore {
         if self.takes_inval_answers() {
             // A fault is found once more, and reported. The queue pair has noted the key.
             if let Ok(msg_id) = self.new_key(con, token, None, wc) {
-                if let Some((ready, landing)) = self.returned(ep, con, msg_id) {
+                if let Some((ready, landing)) = self.returned(qp, con, msg_id) {
                     self.post_again(qp, token);
                     return self.over(ready, con, landing);
                 }
@@ -382,7 +375,7 @@ impl LinkCore {
                         errno,
                         inval,
                     } if self.capabilities.keeps_keys || !self.new_rkey.load(Relaxed) => {
-                        self.answered(ep, msg_id, errno.to_kernel(), inval)?;
+                        self.answered(qp, con, msg_id, errno.to_kernel(), inval)?;
                     }
                     _ => return Err(Violation("immediate out of place")),
                 }
@@ -397,7 +390,7 @@ impl LinkCore {
                     return Err(Violation("immediate out of place"));
                 };
                 self.new_key(con, token, Some(msg_id), wc)?;
-                self.answered(ep, msg_id, errno.to_kernel(), inval)?;
+                self.answered(qp, con, msg_id, errno.to_kernel(), inval)?;
             }
             (WcOpcode::Recv, None) if wc.only_invalidates() => {
                 // Without data it comes before its answer. The queue pair has noted the key.
@@ -406,7 +399,7 @@ impl LinkCore {
                         return Err(Violation("message out of place"));
                     }
                     let msg_id = self.new_key(con, token, None, wc)?;
-                    self.answered(ep, msg_id, 0, true)?;
+                    self.answered(qp, con, msg_id, 0, true)?;
                 }
             }
             _ => return Err(Violation("message out of place")),
@@ -451,7 +444,8 @@ impl LinkCore {
     /// Handles the answer to request `msg_id`.
     fn answered(
         &self,
-        ep: &Endpoint<Self>,
+        qp: &QueuePair,
+        con: u16,
         msg_id: u32,
         result: i32,
         inval: bool,
@@ -459,9 +453,8 @@ impl LinkCore {
         let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
         let flight = ready.flights.get(msg_id as usize);
         let flight = flight.ok_or(Violation("no such request"))?;
-        let con = ep.index();
         trace::response(self, con, msg_id, result, inval);
-        match flight.answered(ep, con, result, inval) {
+        match flight.answered(qp, result, inval) {
             Ok(Some(landing)) => self.over(ready, con, landing),
             Ok(None) => {}
             Err(AnswerError::Violation(v)) => return Err(v.into()),

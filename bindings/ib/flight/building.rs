@@ -334,8 +334,8 @@ impl<'f, H: Handler> Building<'f, H> {
         Ok(())
     }
 
-    /// Posts the flight on `ep`, with the index of `ep` as its lane: first the registration, if the
-    /// data was [described](Self::describe) to the region; then data that goes out, and the
+    /// Posts the flight on `ep`, the queue pair of which is its lane: first the registration, if
+    /// the data was [described](Self::describe) to the region; then data that goes out, and the
     /// message, to the peer's memory at `to`, with the immediate value `imm`. The flight may be
     /// over before this returns.
     ///

@@ -86,7 +86,6 @@ impl<H: Handler> Building<'_, H> {
         let Some(qp) = ep.qp_in(flight.domain) else {
             return Err(PostError::Closed);
         };
-        let lane = ep.index();
         // SAFETY: By the safety requirements of this function, the caller owns the flight and its
         // data.
         unsafe { (*flight.data.get()).what = what };
@@ -96,9 +95,9 @@ impl<H: Handler> Building<'_, H> {
             return unsafe {
                 match dir {
                     DmaDirection::FromDevice => {
-                        Self::post_read(flight, message_len, qp, lane, to, imm, what)
+                        Self::post_read(flight, message_len, qp, to, imm, what)
                     }
-                    _ => Self::post_mapped(flight, message_len, qp, lane, to, imm, what),
+                    _ => Self::post_mapped(flight, message_len, qp, to, imm, what),
                 }
             };
         }
@@ -129,7 +128,7 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
         // checked above. The one request is set by `write_at()`, and is on the stack, as are its
         // elements; they name the flight's memory.
-        unsafe { Self::send(flight, qp, wr, wr, 1, &flight.failed, lane, needs) }
+        unsafe { Self::send(flight, qp, wr, wr, 1, &flight.failed, needs) }
     }
 
     /// As `try_post()`, for mapped data that goes out.
@@ -143,7 +142,6 @@ impl<H: Handler> Building<'_, H> {
         flight: &Flight<H>,
         message_len: u32,
         qp: &QueuePair,
-        lane: u16,
         to: Remote,
         imm: u32,
         what: What,
@@ -194,7 +192,7 @@ impl<H: Handler> Building<'_, H> {
             // completion: `link()` has set `next` and opcode, the rest is set above. Its elements
             // are the flight's, too: `gather()` has filled those of the mapped data, the message's
             // is set above.
-            return unsafe { Self::send(flight, qp, last, last, 1, &flight.sent, lane, needs) };
+            return unsafe { Self::send(flight, qp, last, last, 1, &flight.sent, needs) };
         }
         // SAFETY: By the invariant of the flight, its owner may write the work requests.
         let first = unsafe {
@@ -207,7 +205,7 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: As above for the write; its first element names the region of the flight.
         // `link()` has linked the registration to it, with an entry of the flight, opcode and
         // region.
-        unsafe { Self::send(flight, qp, first, last, 2, &flight.sent, lane, needs) }
+        unsafe { Self::send(flight, qp, first, last, 2, &flight.sent, needs) }
     }
 
     /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
@@ -222,7 +220,6 @@ impl<H: Handler> Building<'_, H> {
         flight: &Flight<H>,
         message_len: u32,
         qp: &QueuePair,
-        lane: u16,
         to: Remote,
         imm: u32,
         what: What,
@@ -235,7 +232,7 @@ impl<H: Handler> Building<'_, H> {
             // SAFETY: By the safety requirements of this function, the caller owns the flight, and
             // the queue pair is such a one. The one request is set by `write_at()`, and is on the
             // stack, as is its element, which names the flight's message.
-            return unsafe { Self::send(flight, qp, last, last, 1, &flight.failed, lane, needs) };
+            return unsafe { Self::send(flight, qp, last, last, 1, &flight.failed, needs) };
         }
         let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
         let mut reg = raw::ib_reg_wr {
@@ -257,7 +254,7 @@ impl<H: Handler> Building<'_, H> {
         let needs = needs.and_invalidated();
         // SAFETY: As above for the write. The registration is on the stack, too, initialised,
         // linked to the write, of the flight's region, and with an entry of the flight.
-        unsafe { Self::send(flight, qp, first, last, 2, &flight.failed, lane, needs) }
+        unsafe { Self::send(flight, qp, first, last, 2, &flight.failed, needs) }
     }
 
     /// The first `len` bytes of the room for the message.
@@ -291,7 +288,6 @@ impl<H: Handler> Building<'_, H> {
         last: *mut raw::ib_send_wr,
         n: u32,
         cqe: &raw::ib_cqe,
-        lane: u16,
         needs: Needs,
     ) -> Result<(), PostError> {
         let room = qp.reserve(n, needs.has_sent())?;
@@ -301,7 +297,7 @@ impl<H: Handler> Building<'_, H> {
             flight.began.store(qp.received(), Relaxed);
         }
         room.count_flight();
-        let flown = flight.word.fly(lane, needs);
+        let flown = flight.word.fly(qp.lane(), needs);
         let cqe = core::ptr::from_ref(cqe).cast_mut();
         // SAFETY: By the safety requirements of this function, the requests are linked, and
         // initialised as far as they have to be. They stay valid: those on the stack until this

@@ -72,6 +72,31 @@ impl Needs {
     }
 }
 
+/// The way by which a flight goes: a number for its user, and one that no other lane has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane(u64);
+
+impl Lane {
+    /// A lane with number `index`. `serial` must be that of no other lane.
+    #[inline]
+    pub const fn new(index: u16, serial: u16) -> Self {
+        // CAST: Widening.
+        Self((index as u64) << INDEX_SHIFT | (serial as u64) << SERIAL_SHIFT)
+    }
+
+    /// The lane of a word.
+    const fn of(word: u64) -> Self {
+        Self(word >> INDEX_SHIFT << INDEX_SHIFT)
+    }
+
+    /// The number for the user.
+    #[inline]
+    pub const fn index(self) -> u16 {
+        // CAST: Cut to the field.
+        (self.0 >> INDEX_SHIFT) as u16
+    }
+}
+
 /// A completion of the flight's own work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
@@ -128,7 +153,7 @@ impl Violation {
 /// The state of a flight that was in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// The lane that it was sent over.
+    /// The number of the lane that it was sent over.
     pub lane: u16,
     /// The events that it still needs.
     pub needs: Needs,
@@ -140,7 +165,7 @@ pub struct InFlight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flown(u64);
 
-// The word: 0..=2 needs, 3..=4 phase, 8..=19 errno, 32..=47 lane.
+// The word: 0..=2 needs, 3..=4 phase, 8..=19 errno, 32..=63 lane: index and serial.
 const PHASE: u64 = 3 << 3;
 const IDLE: u64 = 0 << 3;
 const BUILDING: u64 = 1 << 3;
@@ -148,12 +173,8 @@ const IN_FLIGHT: u64 = 2 << 3;
 const LANDING: u64 = 3 << 3;
 const ERRNO_SHIFT: u32 = 8;
 const ERRNO_MASK: u64 = 0xfff;
-const LANE_SHIFT: u32 = 32;
-
-const fn lane(word: u64) -> u16 {
-    // CAST: Cut to the field.
-    (word >> LANE_SHIFT) as u16
-}
+const INDEX_SHIFT: u32 = 32;
+const SERIAL_SHIFT: u32 = 48;
 
 const fn result(word: u64) -> i32 {
     // CAST: The value has 12 bits.
@@ -173,7 +194,7 @@ fn with_result(word: u64, result: i32) -> u64 {
 
 fn in_flight(word: u64) -> Option<InFlight> {
     (word & PHASE == IN_FLIGHT).then(|| InFlight {
-        lane: lane(word),
+        lane: Lane::of(word).index(),
         needs: Needs(word & Needs::ALL),
         result: result(word),
     })
@@ -203,8 +224,8 @@ impl Word {
 
     /// Building to InFlight. Called by the owner, before anything is posted.
     #[inline(always)]
-    pub fn fly(&self, lane: u16, needs: Needs) -> Flown {
-        let word = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | needs.0;
+    pub fn fly(&self, lane: Lane, needs: Needs) -> Flown {
+        let word = lane.0 | IN_FLIGHT | needs.0;
         self.0.store(word, Release);
         Flown(word)
     }
@@ -222,8 +243,8 @@ impl Word {
     /// Handles the peer's answer over `lane`, which says success and does not claim that a key was
     /// invalidated. No load comes before: the values that the word must have follow from the lane.
     #[inline(always)]
-    pub fn succeeded(&self, lane: u16) -> Succeeded {
-        let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | Needs::ANSWER;
+    pub fn succeeded(&self, lane: Lane) -> Succeeded {
+        let flown = lane.0 | IN_FLIGHT | Needs::ANSWER;
         // ORDERING: Full, so that the owner that lands the flight sees all earlier accesses to it.
         let Err(old) = self.0.cmpxchg(flown, LANDING, Full) else {
             return Succeeded::Over;
@@ -246,9 +267,9 @@ impl Word {
     /// Landing, and the caller owns the flight. Otherwise returns `false` without a change.
     /// `returned` is called only after the answer was matched to the flight.
     #[inline(always)]
-    pub fn land_returned(&self, lane: u16, returned: impl FnOnce() -> bool) -> bool {
+    pub fn land_returned(&self, lane: Lane, returned: impl FnOnce() -> bool) -> bool {
         let needs = Needs::ANSWER | Needs::INVALIDATED;
-        let flown = u64::from(lane) << LANE_SHIFT | IN_FLIGHT | needs;
+        let flown = lane.0 | IN_FLIGHT | needs;
         // Acquire pairs with `fly()`: the proof is for this flight, not for an earlier one.
         if self.0.load(Acquire) != flown || !returned() {
             return false;
@@ -266,7 +287,7 @@ impl Word {
     /// [`Violation`].
     pub fn answered(
         &self,
-        over: u16,
+        over: Lane,
         result: i32,
         returned: impl Fn() -> bool,
     ) -> Result<Answered, Violation> {
@@ -275,7 +296,7 @@ impl Word {
             if old & PHASE != IN_FLIGHT {
                 return Err(Violation::NotInFlight);
             }
-            if lane(old) != over {
+            if Lane::of(old) != over {
                 return Err(Violation::WrongLane);
             }
             if old & Needs::ANSWER == 0 {

@@ -16,7 +16,8 @@ use rtrs_core::flight::*;
 mod explore;
 use explore::explore;
 
-const LANE: u16 = 4;
+const LANE: Lane = Lane::new(4, 1);
+const OTHER: Lane = Lane::new(4, 2);
 
 /// A flight with memory that only its owner may touch: loom reports a second owner, and an owner
 /// that does not see the accesses of the one before.
@@ -48,7 +49,7 @@ impl Flight {
         u32::from(over)
     }
 
-    fn answered(&self, lane: u16, returned: bool) -> u32 {
+    fn answered(&self, lane: Lane, returned: bool) -> u32 {
         // Like the handler of completions does it: what the answer claims says which way it goes.
         if returned {
             if self.word.land_returned(lane, || true) {
@@ -149,7 +150,7 @@ fn next_flight_sees_the_end_of_the_one_before() {
         let flight = Flight::new();
         flight.fly(Needs::answer().and_sent());
         // A rogue answer hits the flight that is in the lane, or none: never one of another lane.
-        let rogue = run(&flight, |f| f.answered(LANE + 1, false));
+        let rogue = run(&flight, |f| f.answered(OTHER, false));
         let threads = [
             run(&flight, |f| f.answered(LANE, false)),
             run(&flight, |f| f.completed(Own::Sent)),

@@ -7,17 +7,22 @@ use rtrs_core::flight::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Fly(u16, bool, bool),
-    Answer(u16, i32, bool),
+    Fly(Lane, bool, bool),
+    Answer(Lane, i32, bool),
     Own(bool),
     TakeBack,
     Collect,
 }
 
+// Lanes with the same number are different, too.
+fn lanes() -> impl Strategy<Value = Lane> {
+    (0u16..2, 0u16..2).prop_map(|(index, serial)| Lane::new(index, serial))
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        3 => (0u16..2, any::<bool>(), any::<bool>()).prop_map(|(l, s, i)| Step::Fly(l, s, i)),
-        3 => (0u16..2, -20i32..1, any::<bool>()).prop_map(|(l, r, p)| Step::Answer(l, r, p)),
+        3 => (lanes(), any::<bool>(), any::<bool>()).prop_map(|(l, s, i)| Step::Fly(l, s, i)),
+        3 => (lanes(), -20i32..1, any::<bool>()).prop_map(|(l, r, p)| Step::Answer(l, r, p)),
         4 => any::<bool>().prop_map(Step::Own),
         1 => Just(Step::TakeBack),
         1 => Just(Step::Collect),
@@ -28,7 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// A plain model of a flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Model {
-    lane: u16,
+    lane: Lane,
     answer: bool,
     sent: bool,
     invalidated: bool,
@@ -121,7 +126,7 @@ proptest! {
                     let found = word.collect();
                     prop_assert_eq!(
                         found.map(|f| (f.lane, f.needs.has_answer(), f.result)),
-                        model.map(|m| (m.lane, m.answer, m.result)));
+                        model.map(|m| (m.lane.index(), m.answer, m.result)));
                     if model.take().is_some() {
                         word.land();
                     }
