@@ -17,7 +17,7 @@ dev() { cat "$TMP/dev"; }
 of_path() { cat "$SESS"/paths/*/"$1"; }
 name_is() { [ "$(of_path hca_name)" = "$1" ]; }
 
-tells() { of_path state_full | grep -qF "$1"; }
+tells() { of_path state_full | has -F "$1"; }
 
 renamed()
 {

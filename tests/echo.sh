@@ -32,7 +32,7 @@ resource_snapshot
 must "the core loads" load_one "$RTRS_MODULES" rtrs-core
 defer unload_modules
 check "what was said comes back" echo_comes_back
-check "its ends can be seen" eval 'rdma resource show qp | grep -q rtrs_echo'
+check "its ends can be seen" eval 'rdma resource show qp | has rtrs_echo'
 check "it unloads" unload_one rtrs-echo
 check "an address that is nobody's is refused" nobody_there
 check "what is no address is refused" no_address

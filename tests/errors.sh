@@ -194,7 +194,7 @@ server_gone_running()
 	for tag in w r c; do
 		[ "$(field "$tag" -103)" -gt 0 ] &&
 			[ "$(field "$tag" requests)" = "$(field "$tag" completed)" ] &&
-			! result "$tag" | grep -q -E ' -([0-9]|[0-9]{2}|10[0-24-9]|1[1-9][0-9]|[2-9][0-9]{2}):' || {
+			! result "$tag" | has -E ' -([0-9]|[0-9]{2}|10[0-24-9]|1[1-9][0-9]|[2-9][0-9]{2}):' || {
 			result "$tag"
 			return 1
 		}

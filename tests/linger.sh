@@ -64,7 +64,7 @@ forgotten()
 }
 sessions_are() { [ "$(cat /sys/module/rtrs_server/quotas/sessions/current)" = "$1" ]; }
 
-says() { dmesg | grep -q "$1"; }
+says() { dmesg | has "$1"; }
 
 another_is_refused()
 {

@@ -40,7 +40,7 @@ stop_array() { [ ! -e "$MD" ] || mdadm --stop "$MD"; }
 # legs UU|_U: the array has these legs.
 legs()
 {
-	grep -A 1 '^md0 ' /proc/mdstat | grep -qF "[$1]" || {
+	grep -A 1 '^md0 ' /proc/mdstat | has -F "[$1]" || {
 		cat /proc/mdstat
 		return 1
 	}

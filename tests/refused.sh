@@ -59,7 +59,7 @@ refused()
 many_chunks()
 {
 	refused many-chunks 5 "Protocol error"
-	dmesg | grep -q "the server offers 65535 requests at a time, max_queue_depth is 16384"
+	dmesg | has "the server offers 65535 requests at a time, max_queue_depth is 16384"
 }
 
 #

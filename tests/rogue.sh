@@ -51,7 +51,7 @@ trace_paths()
 }
 
 # said CASE TEXT: the client reported TEXT, an extended regular expression.
-said() { since_mark "$1" | grep -q -E -- "$2"; }
+said() { since_mark "$1" | has -E -- "$2"; }
 
 evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
 

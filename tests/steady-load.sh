@@ -43,7 +43,7 @@ preempts_anywhere()
 	else
 		# On this kernel the preemption model cannot be chosen.
 		uname -v
-		uname -v | grep -q ' PREEMPT '
+		uname -v | has ' PREEMPT '
 	fi
 }
 

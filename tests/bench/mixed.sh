@@ -58,7 +58,7 @@ client_down()
 # rows_with AI ROW...
 rows_with() { printf '%s\n' "${@:2}" | grep ":$1\$"; }
 
-listens() { ss -Hltn "sport = :$PORT" | grep -q .; }
+listens() { [ -n "$(ss -Hltn "sport = :$PORT")" ]; }
 
 # server_role STACK AI ROWS
 server_role()

@@ -157,7 +157,7 @@ report_case()
 		note "$(printf '%.300s' "$*"): exit status $rc"
 		[ ! -s "$TMP/where" ] || note "failed at $(cat "$TMP/where")"
 		# This line may be far from the end, and it decides whether the failure is final.
-		tail -n 40 "$log" | grep -q '^late: ' || grep -m 1 '^late: ' "$log" | sed 's/^/# /'
+		tail -n 40 "$log" | has '^late: ' || grep -m 1 '^late: ' "$log" | sed 's/^/# /'
 		ktap_log "$log"
 	fi
 }

@@ -97,7 +97,7 @@ load_rnbd()
 }
 
 # client_has_queues: also true for a session that is still being closed.
-client_has_queues() { rdma resource show qp 2>/dev/null | grep -qF '[rtrs_client]'; }
+client_has_queues() { rdma resource show qp 2>/dev/null | has -F '[rtrs_client]'; }
 
 unload_rnbd()
 {
@@ -175,7 +175,7 @@ rxe_down()
 
 rdma_active()
 {
-	rdma link show "$1/1" 2>/dev/null | grep -q 'state ACTIVE'
+	rdma link show "$1/1" 2>/dev/null | has 'state ACTIVE'
 }
 
 # Objects by kind, device and holder. The CQ pool of ib_core keeps its CQs for the life of the

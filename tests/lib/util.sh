@@ -25,6 +25,16 @@ wait_for()
 	done
 }
 
+# has ARGUMENT...: "grep -q" that reads all of its input. With pipefail, a program that still writes
+# when grep has found what it wants fails, and the pipeline with it.
+has()
+{
+	local count
+
+	# shellcheck disable=SC2034 # The status is that of grep.
+	count=$(grep -c "$@")
+}
+
 # ms_now: the clock in milliseconds, without starting a process.
 ms_now()
 {

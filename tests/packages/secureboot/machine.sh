@@ -133,7 +133,7 @@ screen() { tail -c +"$SEEN" "$dir/$1.console" | sed 's/\x1b\[[0-9;]*[A-Za-z]//g'
 asked()
 {
 	local end=$((SECONDS + LIMIT))
-	until screen "$1" | grep -qF "$2"; do
+	until [[ $(screen "$1") == *"$2"* ]]; do
 		alive && [ "$SECONDS" -lt "$end" ] || { echo "no \"$2\" on the screen:"; screen "$1" | tail -n 30; return 1; }
 		sleep 0.5
 	done
