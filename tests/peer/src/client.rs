@@ -146,7 +146,12 @@ impl Con {
     pub fn is_gone(&mut self) -> Result<bool> {
         while !self.gone {
             match self.id.channel().next(Duration::ZERO)? {
-                Some(event) if event.kind == EventKind::Disconnected => self.gone = true,
+                // A server that ends a connection before it knows that it is up rejects it.
+                Some(event)
+                    if matches!(event.kind, EventKind::Disconnected | EventKind::Rejected) =>
+                {
+                    self.gone = true;
+                }
                 Some(_) => {}
                 None => break,
             }
