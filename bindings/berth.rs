@@ -144,22 +144,24 @@ impl<T> Berth<T> {
     ///
     /// # Errors
     ///
-    /// Returns the box if it was called for. The call then counts as answered.
+    /// Returns the box if it was called for. The call then counts as answered, and what the caller
+    /// did before it is visible.
     pub fn park<const TAG: u8>(&self, value: KBox<T>) -> Result<(), KBox<T>> {
         let word = Self::word_of::<TAG>(value);
         // INVARIANT: As in `put()`.
         if self.word.cmpxchg(AWAY, word, Release).is_ok() {
             return Ok(());
         }
-        self.word.store(AWAY, Relaxed);
+        // Acquire pairs with the compare-exchange of the call.
+        self.word.xchg(AWAY, Acquire);
         // SAFETY: The word was made above and was not stored, so the box is still this call's.
         Err(unsafe { Self::box_of(word, usize::from(TAG)) })
     }
 
     /// Calls for the box. Returns `false` if the box is not away, or was called for already.
     pub fn call(&self) -> bool {
-        // Relaxed is enough: the caller hands over nothing but the word.
-        self.word.cmpxchg(AWAY, CALLED, Relaxed).is_ok()
+        // Release: the task that has the box goes on after what the caller did.
+        self.word.cmpxchg(AWAY, CALLED, Release).is_ok()
     }
 
     /// The tag of the box; `None` while it is away.

@@ -110,3 +110,26 @@ fn parked_or_called() {
         assert_eq!(ran.load(Ordering::Relaxed), 1);
     });
 }
+
+/// The task that is called for the box sees what the caller did before.
+#[test]
+fn what_came_before_the_call() {
+    loom::model(|| {
+        let berth = berth::<IDLE>();
+        let value = berth.take::<IDLE>().expect("there");
+        let done = Arc::new(UnsafeCell::new(0));
+        let caller = {
+            let (berth, done) = (berth.clone(), done.clone());
+            thread::spawn(move || {
+                // SAFETY: Loom checks that nothing reads it meanwhile.
+                done.with_mut(|done| unsafe { *done = 1 });
+                berth.call()
+            })
+        };
+        if berth.park::<PARKED>(value).is_err() {
+            // SAFETY: Loom checks that nothing writes it meanwhile.
+            done.with(|done| assert_eq!(unsafe { *done }, 1));
+        }
+        caller.join().expect("no panic");
+    });
+}
