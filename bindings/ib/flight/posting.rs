@@ -278,8 +278,6 @@ impl<H: Handler> Building<'_, H> {
     /// stack of the caller, or belong to the flight, which then must need the completion of the
     /// last one. They must name memory of the flight only, or data that is mapped for it. `cqe`,
     /// and entries of other requests, must be those of the flight.
-    // All arguments are different, and known where this is inlined.
-    #[expect(clippy::too_many_arguments)]
     #[inline(always)]
     unsafe fn send(
         flight: &Flight<H>,
