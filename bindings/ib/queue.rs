@@ -417,11 +417,6 @@ impl QueuePair {
         }
     }
 
-    /// The most outstanding send work requests.
-    pub fn send_room(&self) -> u32 {
-        self.ledger.depth()
-    }
-
     /// The most outstanding receives.
     pub fn recv_room(&self) -> u32 {
         self.recv_room

@@ -325,7 +325,7 @@ impl Path {
         let own = active.chunks().iter().filter_map(|chunk| chunk.mr());
         let mut mrs = Iterator::chain(own, active.groups()).peekable();
         // Half of the queue, as other messages may take some of it.
-        let most = (qp.send_room() / 2).max(REG_BATCH);
+        let most = (qp.send_depth() / 2).max(REG_BATCH);
         let mut posted = 0u32;
 
         while mrs.peek().is_some() {
