@@ -122,8 +122,7 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let (len, addr, rkey) = op.request().wanted();
-        let to = Remote { addr, rkey };
+        let (len, to) = destination(&op);
 
         self.reply
             .post_plain(qp, has_data, len, to, self.answered(op), failed)
@@ -161,30 +160,20 @@ impl<H: Home> Chunk<H> {
                     failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
                     return None;
                 };
-                let ahead = Keys {
+                let keys = |has_data, invalidation| Keys {
                     register: mr,
                     body: RkeyRsp { buf_id, rkey }.to_bytes(),
-                    has_data: true,
-                    invalidation: Invalidation::Ahead,
+                    has_data,
+                    invalidation,
                 };
                 match kind {
                     AnswerKind::Inval => {
-                        let invalidation = Invalidation::Answer;
-                        let keys = Keys {
-                            invalidation,
-                            ..ahead
-                        };
-                        self.answer_registering(qp, keys, op, failed)
+                        self.answer_registering(qp, keys(true, Invalidation::Answer), op, failed)
                     }
                     AnswerKind::Write => {
-                        let keys = Keys {
-                            has_data: false,
-                            invalidation: Invalidation::None,
-                            ..ahead
-                        };
-                        self.answer_registering(qp, keys, op, failed)
+                        self.answer_registering(qp, keys(false, Invalidation::None), op, failed)
                     }
-                    _ => self.answer_registering(qp, ahead, op, failed),
+                    _ => self.answer_registering(qp, keys(true, Invalidation::Ahead), op, failed),
                 }
             }
         }
@@ -200,8 +189,7 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let (len, addr, rkey) = op.request().wanted();
-        let to = Remote { addr, rkey };
+        let (len, to) = destination(&op);
 
         self.reply
             .post_invalidating(qp, tells, len, to, self.answered(op), failed)
@@ -216,8 +204,7 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let (len, addr, rkey) = op.request().wanted();
-        let to = Remote { addr, rkey };
+        let (len, to) = destination(&op);
         let answered = Answered {
             chunk: self,
             op,
@@ -259,6 +246,14 @@ impl<H: Home> Chunk<H> {
 
         self.reply.post(qp, register, &answer, answered)
     }
+}
+
+/// Returns the length and destination of the data that the client wants.
+#[inline(always)]
+fn destination<H: Home>(op: &Op<H>) -> (u32, Remote) {
+    let (len, addr, rkey) = op.request().wanted();
+
+    (len, Remote { addr, rkey })
 }
 
 /// Returns the data that go to the client, with their source and destination.
