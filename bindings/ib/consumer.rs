@@ -13,8 +13,8 @@
 //!
 //! # Locking
 //!
-//! `waiting` (spinlock) is never held while an id is destroyed, as that waits for its event
-//! handler.
+//! `waiting` (spinlock, interrupts off) is never held while an id is destroyed, as that waits for
+//! its event handler, nor while the state of a port is read, which takes locks of the device.
 
 use core::ptr::NonNull;
 use kernel::{
@@ -281,17 +281,18 @@ impl Farewell {
         Ok(KBox::new(place, GFP_KERNEL)?)
     }
 
-    /// Makes `id` report to this entry that its device is being removed, and nothing else to
-    /// anything.
+    /// Makes the handler of `id` note here that its device is being removed. Other events are
+    /// ignored.
     ///
     /// # Safety
     ///
     /// `id` must be valid, and no other task may be running its handler or change that. The entry
-    /// must not be freed before the id is destroyed or has another handler.
+    /// must be in a box, which must not be dropped before the id is destroyed or has another
+    /// handler.
     pub(super) unsafe fn watch(&self, id: NonNull<raw::rdma_cm_id>) {
         let context = core::ptr::from_ref(&self.removed).cast_mut().cast();
-        // SAFETY: By the safety requirements of this function. The entry is in a box, so that
-        // `removed` stays where it is.
+        // SAFETY: By the safety requirements of this function the id is valid, and its handler does
+        // not run. `removed` stays where it is for as long as `event()` may be called for the id.
         unsafe { raw::rtrs_helper_cm_set_context(id.as_ptr(), context, Some(event)) };
     }
 

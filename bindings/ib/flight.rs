@@ -156,8 +156,8 @@ struct WorkRequests {
 /// # Invariants
 ///
 /// Only the owner of the flight, see [`Word`], accesses `data` and `wrs`: a [`Building`] or a
-/// [`Landing`], of which there is at most one at a time. `wrs.inval` is accessed by the caller
-/// whose answer has counted, of which there is one for each time that the flight is posted.
+/// [`Landing`], of which there is at most one at a time. `wrs.inval` is accessed only for
+/// the answer that the word has accepted: each post accepts one.
 ///
 /// While the word is neither InFlight nor Landing, no work request of the flight is outstanding,
 /// its region is not registered, and its data is not mapped, except for data that a [`Building`]
@@ -257,8 +257,8 @@ impl<H: Handler> Flights<H> {
     /// `bounce` can transfer data by copying. `cargo` makes the user's data of each flight. May
     /// sleep.
     ///
-    /// The pages of the messages may be shared: with flights of other domains, or with a user who
-    /// writes a part of the message. If two write to the same bytes at a time, a mixture is sent.
+    /// The pages of the messages may be shared: with flights of other domains, or with a user
+    /// that writes a part of the message. If two write to the same bytes at a time, a mixture is sent.
     ///
     /// # Errors
     ///

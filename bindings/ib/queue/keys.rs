@@ -77,7 +77,7 @@ impl QueuePair {
     pub fn invalidate(&self, rkey: u32, token: u32) -> Result<(), PostError> {
         let cqes = self.key_cqes.as_ref().ok_or(PostError::Invalid)?;
         // Both entries, or none: there are twice as many as tokens.
-        let entry = token.wrapping_mul(ENTRIES);
+        let entry = token.checked_mul(ENTRIES).ok_or(PostError::Invalid)?;
         let noted = cqes.get(entry | NOTED).ok_or(PostError::Invalid)?;
         let mut wr = raw::ib_send_wr {
             next: core::ptr::null_mut(),
@@ -93,8 +93,8 @@ impl QueuePair {
             },
         };
         let room = self.reserve_signaled(&mut wr, noted)?;
-        // SAFETY: The request is initialised, and stays until this returns. It names no memory, and
-        // its entry is the queue pair's.
+        // SAFETY: The request is the one that was reserved. It is initialised and signaled, and stays
+        // until this returns. It names no memory, and its entry is the queue pair's.
         unsafe { room.post_signaled(&raw mut wr) }.map_err(PostError::from)
     }
 

@@ -220,9 +220,9 @@ impl Reply {
     ///
     /// # Safety
     ///
-    /// They must be initialised and linked in this order, `next` of the last one must be null, and
-    /// they must stay until this returns. Their memory must be of the domain of `qp`, and their
-    /// entry the silent one.
+    /// They must be initialised and linked in this order, without flags; `next` of the last one must
+    /// be null, and they must stay until this returns, without a reference to them. Their memory
+    /// must be of the domain of `qp`, and their entry the silent one.
     #[inline(always)]
     unsafe fn post_links<G: Give>(
         &self,
@@ -234,7 +234,7 @@ impl Reply {
     ) -> Option<G::Given> {
         let [first, last] = ends;
         // SAFETY: By the safety requirements of this function, the last one is initialised, and
-        // nothing else refers to it.
+        // there is no other reference to it.
         let room = match qp.reserve_for(n, unsafe { &mut *last }) {
             Ok(room) => room,
             Err(e) => {
