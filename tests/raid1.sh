@@ -105,7 +105,7 @@ back()
 }
 
 # Both legs have the same content.
-same()
+same_content()
 {
 	mdadm --stop "$MD"
 	mdadm --assemble "$MD" "$(leg far)" "$(leg near)"
@@ -145,7 +145,7 @@ client_role()
 	check "fast_io_fail_tmo=60: it comes back, and IO goes on" back
 	load_stop
 	check "fast_io_fail_tmo=60: all IO succeeded and verified" load_is_fine
-	check "both legs are the same" same
+	check "both legs are the same" same_content
 	check "the array stops" mdadm --stop "$MD"
 	check "the legs unmap" unmap_legs
 	check "the client modules unload" unload_modules

@@ -37,13 +37,13 @@ only()
 
 map() { map_rnbd "$NAME" /dev/nullb0 "path=$OTHER@$ADDR" access_mode=rw >"$TMP/dev"; }
 
-# has DIR FILE REGEX: the file begins with what is looked for.
-has() { matches "$1/$2" "$3 .*"; }
+# begins DIR FILE REGEX: the file begins with what is looked for.
+begins() { matches "$1/$2" "$3 .*"; }
 
 client_session()
 {
 	only "$CLT" "$NAME"
-	has "$CLT/$NAME" mpath_policy "$S \([A-Z]{2}: $D\)"
+	begins "$CLT/$NAME" mpath_policy "$S \([A-Z]{2}: $D\)"
 	only "$CLT/$NAME/paths" "$OTHER@$ADDR"
 }
 
@@ -51,14 +51,14 @@ client_path()
 {
 	local path="$CLT/$NAME/paths/$OTHER@$ADDR"
 
-	has "$path" src_addr "$OTHER"
-	has "$path" dst_addr "$ADDR"
-	has "$path" hca_name rxe0
-	has "$path" hca_port 1
+	begins "$path" src_addr "$OTHER"
+	begins "$path" dst_addr "$ADDR"
+	begins "$path" hca_name rxe0
+	begins "$path" hca_port 1
 	# Any other word is a path that is down.
-	has "$path" state connected
-	has "$path" stats/rdma "$D $D $D $D $D $D"
-	has "$path" stats/reconnects "$D $D"
+	begins "$path" state connected
+	begins "$path" stats/rdma "$D $D $D $D $D $D"
+	begins "$path" stats/reconnects "$D $D"
 }
 
 client_device()
@@ -67,11 +67,11 @@ client_device()
 	device=$(readlink -f "/sys/class/rnbd-client/ctl/devices/$(ls /sys/class/rnbd-client/ctl/devices)")
 
 	same "the device" "$(basename "$device")" "$(dev)"
-	has "$device" rnbd/session "$NAME"
-	has "$device" rnbd/mapping_path /dev/nullb0
-	has "$device" rnbd/access_mode rw
-	has "$device" rnbd/state open
-	has "$device" stat " *($D +){6}$D"
+	begins "$device" rnbd/session "$NAME"
+	begins "$device" rnbd/mapping_path /dev/nullb0
+	begins "$device" rnbd/access_mode rw
+	begins "$device" rnbd/state open
+	begins "$device" stat " *($D +){6}$D"
 }
 
 # One that has no state is never said to be down.
@@ -81,12 +81,12 @@ server_session()
 
 	only "$SRV" "$NAME"
 	only "$SRV/$NAME/paths" "$OTHER@$ADDR"
-	has "$path" src_addr "$OTHER"
-	has "$path" dst_addr "$ADDR"
-	has "$path" hca_name rxe0
-	has "$path" hca_port 1
-	[ ! -e "$path/state" ] || has "$path" state connected
-	has "$path" stats/rdma "$D $D $D $D"
+	begins "$path" src_addr "$OTHER"
+	begins "$path" dst_addr "$ADDR"
+	begins "$path" hca_name rxe0
+	begins "$path" hca_port 1
+	[ ! -e "$path/state" ] || begins "$path" state connected
+	begins "$path" stats/rdma "$D $D $D $D"
 }
 
 server_device_files()
@@ -95,8 +95,8 @@ server_device_files()
 	device=$(server_device)
 
 	same "the disk" "$(basename "$(readlink -f "$device/block_dev")")" nullb0
-	has "$device/sessions/$NAME" mapping_path /dev/nullb0
-	has "$device/sessions/$NAME" access_mode rw
+	begins "$device/sessions/$NAME" mapping_path /dev/nullb0
+	begins "$device/sessions/$NAME" access_mode rw
 }
 
 # The traffic of reads is the second number of the statistics, that of writes the fourth.

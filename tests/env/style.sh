@@ -37,6 +37,42 @@ checkpatch()
 		--no-tree --strict --no-summary --quiet --ignore "$ignored" -f "$@"
 }
 
+# redefined TEST: functions of the library that TEST uses, directly or through other files of it,
+# and gives another meaning. The library would call those of the test.
+redefined()
+{
+	local todo=("$1") seen=() f file
+
+	while [ "${#todo[@]}" -gt 0 ]; do
+		file=${todo[0]}
+		todo=("${todo[@]:1}")
+		while read -r f; do
+			f=tests/lib/$f
+			[[ " ${seen[*]} " != *" $f "* ]] || continue
+			seen+=("$f")
+			todo+=("$f")
+		done < <(sed -nE 's#^\. .*(/lib|RTRS_LIB)/([a-z]+\.sh)".*#\2#p' "$file")
+	done
+	[ "${#seen[@]}" -gt 0 ] || return 0
+	comm -12 <(functions "$1") <(functions "${seen[@]}")
+}
+
+functions() { sed -nE 's/^([a-z_0-9]+)\(\).*/\1/p' "$@" | sort -u; }
+
+no_function_twice()
+{
+	local file names status=0
+
+	for file in tests/*.sh; do
+		names=$(redefined "$file")
+		[ -z "$names" ] || {
+			echo "$file defines functions of tests/lib anew: ${names//$'\n'/ }" >&2
+			status=1
+		}
+	done
+	return "$status"
+}
+
 main()
 {
 	local files
@@ -54,7 +90,10 @@ main()
 	case $1 in
 	rustfmt) "$RTRS_ENV/enter.sh" rustfmt "${files[@]}" ;;
 	rustfmtcheck) "$RTRS_ENV/enter.sh" rustfmt --check --color never "${files[@]}" ;;
-	shellcheck) "$RTRS_ENV/enter.sh" shellcheck -x "${files[@]}" ;;
+	shellcheck)
+		"$RTRS_ENV/enter.sh" shellcheck -x "${files[@]}"
+		no_function_twice
+		;;
 	checkpatch)
 		local f trace=() other=()
 		for f in "${files[@]}"; do
