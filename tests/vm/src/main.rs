@@ -270,7 +270,7 @@ impl Bench {
 }
 
 /// Variables by which the user of the runner changes all tests.
-const KNOBS: [&str; 13] = [
+const KNOBS: [&str; 14] = [
     "RTRS_LONG",
     "RTRS_CORE",
     "RTRS_SEED",
@@ -284,6 +284,7 @@ const KNOBS: [&str; 13] = [
     "RTRS_ACK_TIMEOUT",
     "RTRS_C_FORGETS",
     "RTRS_DEMO_FIO_SECONDS",
+    "RTRS_RNBD_TOOL",
 ];
 
 fn knobs() -> impl Iterator<Item = (String, String)> {
