@@ -7,15 +7,7 @@
 //! the example shows a driver out of tree that is built against installed metadata.
 
 use kernel::{
-    block::mq::{
-        self,
-        gen_disk::{
-            GenDisk,
-            GenDiskBuilder, //
-        },
-        Operations,
-        TagSet, //
-    },
+    block::mq,
     prelude::*,
     sync::{
         aref::ARef,
@@ -23,17 +15,7 @@ use kernel::{
     },
 };
 use rtrs_bindings::pr_warn_ratelimited;
-use rtrs_client::api::{
-    Config,
-    Connection,
-    DataDir,
-    Message,
-    Piece,
-    Request,
-    Session,
-    SgBuffer,
-    Wait, //
-};
+use rtrs_client::api::*;
 
 module! {
     type: RustDisk,
@@ -44,7 +26,7 @@ module! {
 }
 
 struct RustDisk {
-    _disk: GenDisk<RustDisk>,
+    _disk: mq::gen_disk::GenDisk<RustDisk>,
 }
 
 // SAFETY: A disk is not tied to the thread that has made it. The kernel crate does not declare
@@ -75,7 +57,7 @@ impl Request for Io {
 }
 
 #[vtable]
-impl Operations for RustDisk {
+impl mq::Operations for RustDisk {
     type QueueData = KBox<Session>;
 
     fn queue_rq(session: &Session, rq: ARef<mq::Request<Self>>, _is_last: bool) -> Result {
@@ -97,12 +79,10 @@ impl Operations for RustDisk {
 impl kernel::Module for RustDisk {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let session = Session::open(Config::new("rustdisk", 1300), &["ip:10.9.0.1"], None)?;
-        let tags = Arc::pin_init(TagSet::new(1, 64, 1), GFP_KERNEL)?;
-        let disk = GenDiskBuilder::new().capacity_sectors(2048).build(
-            fmt!("rustdisk"),
-            tags,
-            KBox::new(session, GFP_KERNEL)?,
-        )?;
+        let tags = Arc::pin_init(mq::TagSet::new(1, 64, 1), GFP_KERNEL)?;
+        let disk = mq::gen_disk::GenDiskBuilder::new()
+            .capacity_sectors(2048)
+            .build(fmt!("rustdisk"), tags, KBox::new(session, GFP_KERNEL)?)?;
         Ok(Self { _disk: disk })
     }
 }
