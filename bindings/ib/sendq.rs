@@ -248,12 +248,23 @@ impl SqProducer {
     /// nothing and returns `None`.
     #[inline(always)]
     pub fn take(&mut self, count: u32, signal: bool) -> Option<Ticket> {
-        if signal || count == 0 || count > self.free {
+        if signal || count == 0 {
             return None;
         }
-        // No overflow: see above.
-        self.free = self.free.wrapping_sub(count);
+        // Stored in any case: then this is one instruction.
+        let (free, short) = self.free.overflowing_sub(count);
+        self.free = free;
+        if short {
+            self.untake(count);
+            return None;
+        }
         Some(Ticket { count, signal })
+    }
+
+    /// Takes back `count` that were more than there are.
+    #[cold]
+    fn untake(&mut self, count: u32) {
+        self.free = self.free.wrapping_add(count);
     }
 
     /// Makes all further reservations look at the ledger.

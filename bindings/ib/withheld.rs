@@ -52,13 +52,18 @@ impl Withheld {
     /// does nothing and returns `false`: [`add`](Self::add) has to follow.
     #[inline(always)]
     pub fn join(&self, token: u32) -> bool {
-        let left = self.left.load(Relaxed);
-        if left == 0 || token != self.behind.load(Relaxed) {
+        if token != self.behind.load(Relaxed) {
             return false;
         }
-        // No overflow: there are as many receives in memory. It is not 0.
-        self.behind.store(token.wrapping_add(1), Relaxed);
-        self.left.store(left.wrapping_sub(1), Relaxed);
+        // Stored in any case: then this is one instruction. If none is left, `add()` sets it anew.
+        let (left, none_left) = self.left.load(Relaxed).overflowing_sub(1);
+        self.left.store(left, Relaxed);
+        if none_left {
+            return false;
+        }
+        // No overflow: there are as many receives in memory.
+        self.behind
+            .store(self.behind.load(Relaxed).wrapping_add(1), Relaxed);
         true
     }
 

@@ -33,11 +33,11 @@ use crate::{
     raw, //
 };
 
-/// Makes an RDMA write with immediate, but for the completion entry and the flags, which posting
-/// sets.
+/// Makes an RDMA write with immediate, which completes at `cqe` if it fails.
 #[inline(always)]
 fn write_at(
     place: &mut MaybeUninit<raw::ib_rdma_wr>,
+    cqe: &raw::ib_cqe,
     sg_list: *mut raw::ib_sge,
     num_sge: i32,
     to: Remote,
@@ -48,9 +48,11 @@ fn write_at(
     unsafe {
         let wr = &raw mut (*at).wr;
         (*wr).next = null_mut();
+        (*wr).__bindgen_anon_1.wr_cqe = core::ptr::from_ref(cqe).cast_mut();
         (*wr).sg_list = sg_list;
         (*wr).num_sge = num_sge;
         (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        (*wr).send_flags = 0;
         (*wr).ex.imm_data = imm.to_be();
         (*at).remote_addr = to.addr;
         (*at).rkey = to.rkey;
@@ -123,12 +125,12 @@ impl<H: Handler> Building<'_, H> {
             }
         };
         let mut write = MaybeUninit::uninit();
-        let wr = write_at(&mut write, sg_list, num_sge, to, imm);
+        let wr = write_at(&mut write, &flight.failed, sg_list, num_sge, to, imm);
         let needs = Needs::answer();
         // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
         // checked above. The one request is set by `write_at()`, and is on the stack, as are its
         // elements; they name the flight's memory.
-        unsafe { Self::send(flight, qp, wr, wr, 1, &flight.failed, needs) }
+        unsafe { Self::send(flight, qp, wr, wr, 1, needs) }
     }
 
     /// As `try_post()`, for mapped data that goes out.
@@ -151,7 +153,7 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: By the invariant of the flight, its owner may access the data.
         let data = unsafe { &*flight.data.get() };
         let rkey = flight.rkey.load(Relaxed);
-        let needs = Needs::answer().and_sent();
+        let needs = Needs::answer();
         let before = match what {
             What::Described => 1,
             // CAST: `usize` has at least 32 bits.
@@ -192,7 +194,7 @@ impl<H: Handler> Building<'_, H> {
             // completion: `link()` has set `next` and opcode, the rest is set above. Its elements
             // are the flight's, too: `gather()` has filled those of the mapped data, the message's
             // is set above.
-            return unsafe { Self::send(flight, qp, last, last, 1, &flight.sent, needs) };
+            return unsafe { Self::send_signaled(flight, qp, last, last, 1, needs) };
         }
         // SAFETY: By the invariant of the flight, its owner may write the work requests.
         let first = unsafe {
@@ -205,7 +207,7 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: As above for the write; its first element names the region of the flight.
         // `link()` has linked the registration to it, with an entry of the flight, opcode and
         // region.
-        unsafe { Self::send(flight, qp, first, last, 2, &flight.sent, needs) }
+        unsafe { Self::send_signaled(flight, qp, first, last, 2, needs) }
     }
 
     /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
@@ -226,13 +228,13 @@ impl<H: Handler> Building<'_, H> {
     ) -> Result<(), PostError> {
         let mut message = Self::message_of(flight, message_len);
         let mut write = MaybeUninit::uninit();
-        let last = write_at(&mut write, &raw mut message, 1, to, imm);
+        let last = write_at(&mut write, &flight.failed, &raw mut message, 1, to, imm);
         let needs = Needs::answer();
         if what != What::Described {
             // SAFETY: By the safety requirements of this function, the caller owns the flight, and
             // the queue pair is such a one. The one request is set by `write_at()`, and is on the
             // stack, as is its element, which names the flight's message.
-            return unsafe { Self::send(flight, qp, last, last, 1, &flight.failed, needs) };
+            return unsafe { Self::send(flight, qp, last, last, 1, needs) };
         }
         let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
         let mut reg = raw::ib_reg_wr {
@@ -254,7 +256,7 @@ impl<H: Handler> Building<'_, H> {
         let needs = needs.and_invalidated();
         // SAFETY: As above for the write. The registration is on the stack, too, initialised,
         // linked to the write, of the flight's region, and with an entry of the flight.
-        unsafe { Self::send(flight, qp, first, last, 2, &flight.failed, needs) }
+        unsafe { Self::send(flight, qp, first, last, 2, needs) }
     }
 
     /// The first `len` bytes of the room for the message.
@@ -267,17 +269,16 @@ impl<H: Handler> Building<'_, H> {
         }
     }
 
-    /// Posts the `n` requests of the flight from `first` to `last`, which completes at `cqe`.
-    /// Unless nothing was posted, the caller does not own the flight any more.
+    /// Posts the `n` requests of the flight from `first` to `last`, which complete only if they
+    /// fail. Unless nothing was posted, the caller does not own the flight any more.
     ///
     /// # Safety
     ///
     /// The caller must own the flight. `qp` must have the flight's domain, and be of an endpoint
-    /// with this handler. There must be `n` requests, linked, and initialised but for entry and
-    /// flags of the last one. They and their elements must stay valid until this returns: be on the
-    /// stack of the caller, or belong to the flight, which then must need the completion of the
-    /// last one. They must name memory of the flight only, or data that is mapped for it. `cqe`,
-    /// and entries of other requests, must be those of the flight.
+    /// with this handler. There must be `n` requests, initialised and linked, on the stack of the
+    /// caller, as their elements; there must be no reference to them, and `last` must not have
+    /// flags. They must name memory of the flight only, or data that is mapped for it. Their entries
+    /// must be those of the flight.
     #[inline(always)]
     unsafe fn send(
         flight: &Flight<H>,
@@ -285,29 +286,61 @@ impl<H: Handler> Building<'_, H> {
         first: *mut raw::ib_send_wr,
         last: *mut raw::ib_send_wr,
         n: u32,
-        cqe: &raw::ib_cqe,
         needs: Needs,
     ) -> Result<(), PostError> {
-        let room = qp.reserve(n, needs.has_sent())?;
-        // Done with the queue locked: a peer may answer a request that it has not got yet, and the
-        // key must not be invalidated before it was registered.
-        if needs.has_invalidated() {
-            flight.began.store(qp.received(), Relaxed);
-        }
+        // SAFETY: By the safety requirements of this function, it is initialised, and there is no
+        // other reference to it.
+        let room = qp.reserve_for(n, unsafe { &mut *last })?;
         room.count_flight();
-        let flown = flight.word.fly(qp.lane(), needs);
-        let cqe = core::ptr::from_ref(cqe).cast_mut();
-        // SAFETY: By the safety requirements of this function, the requests are linked, and
-        // initialised as far as they have to be. They stay valid: those on the stack until this
-        // returns; those of the flight may be used again before that, but only after the last one
-        // has completed, when the driver has read all of them, except for `next`, which never
-        // changes. Their memory belongs to the domain, which is that of the queue pair: message and
-        // region permanently, the data until the flight is over. Their entries are the flight's,
-        // for endpoints with this handler, as `post()` got one.
+        let flown = Self::fly(flight, qp, needs);
+        // SAFETY: By the safety requirements of this function, the requests are initialised and
+        // linked, and stay valid until this returns. Their memory belongs to the domain, which is
+        // that of the queue pair: message and region permanently, the data until the flight is
+        // over. Their entries are the flight's, for endpoints with this handler.
+        match unsafe { room.post(first, last) } {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(Self::not_flown(flight, flown, refused)),
+        }
+    }
+
+    /// As `send()`, for requests that belong to the flight, and of which the last one completes in
+    /// any case, at the entry for that.
+    ///
+    /// # Safety
+    ///
+    /// As for `send()`, but for the place of the requests and elements, and for entry and flags of
+    /// `last`, which need not be initialised.
+    #[inline(always)]
+    unsafe fn send_signaled(
+        flight: &Flight<H>,
+        qp: &QueuePair,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        n: u32,
+        needs: Needs,
+    ) -> Result<(), PostError> {
+        let room = qp.reserve(n, true)?;
+        room.count_flight();
+        let flown = Self::fly(flight, qp, needs.and_sent());
+        let cqe = core::ptr::from_ref(&flight.sent).cast_mut();
+        // SAFETY: As in `send()`. The requests stay valid: they may be used again before this
+        // returns, but only after the last one has completed, when the driver has read all of them,
+        // except for `next`, which never changes.
         match unsafe { room.post(first, last, cqe) } {
             Ok(()) => Ok(()),
             Err(refused) => Err(Self::not_flown(flight, flown, refused)),
         }
+    }
+
+    /// The flight is about to be posted on `qp`, the send queue of which is locked: a peer may
+    /// answer a request that it has not got yet, and the key must not be invalidated before it was
+    /// registered.
+    #[inline(always)]
+    fn fly(flight: &Flight<H>, qp: &QueuePair, needs: Needs) -> Flown {
+        if needs.has_invalidated() {
+            flight.began.store(qp.received(), Relaxed);
+        }
+        flight.word.fly(qp.lane(), needs)
     }
 
     /// Handles a device that has refused the flight, or a part of it; the queue is still locked.

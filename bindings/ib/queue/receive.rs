@@ -257,12 +257,13 @@ impl QueuePair {
     /// As for [`post_recv`](Self::post_recv).
     #[inline(always)]
     pub fn post_recv_like(&self, token: u32) -> Result<(), PostError> {
-        match self.handled.alike.left.load(Relaxed).checked_sub(1) {
-            Some(left) => {
-                self.handled.alike.left.store(left, Relaxed);
-                Ok(())
-            }
-            None => self.post_alike(token),
+        let counter = &self.handled.alike.left;
+        // Stored in any case: then this is one instruction. If none is left, it is set anew.
+        let (left, none_left) = counter.load(Relaxed).overflowing_sub(1);
+        counter.store(left, Relaxed);
+        match none_left {
+            false => Ok(()),
+            true => self.post_alike(token),
         }
     }
 

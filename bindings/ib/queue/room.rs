@@ -186,6 +186,12 @@ impl<'q> RoomFor<'q> {
         Self(Room::new(qp, sq, count, 0))
     }
 
+    /// As [`Room::count_flight`].
+    #[inline(always)]
+    pub(in crate::ib) fn count_flight(&self) {
+        self.0.count_flight();
+    }
+
     /// Posts the requests from `first` to `last`, exactly as many as were reserved.
     ///
     /// # Errors
