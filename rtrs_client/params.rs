@@ -69,6 +69,10 @@ module_params! {
             512..=65536 if bytes.count_ones() == 1 => Ok(()),
             _ => Err("has to be 0, or a power of two of 512..65536"),
         };
+    /// Bytes up to which a message is copied to its work request.
+    static INLINE_MAX: int = "inline_max", 128,
+        "bytes up to which a request without data of a write goes to the device in its work request, if there is room in those of the device: 0..256 (default: 128)",
+        |bytes| within(bytes, &(0..=256), "has to be 0..256");
     /// Most requests at a time that a server may offer.
     static MAX_QUEUE_DEPTH: int = "max_queue_depth", 16384,
         "requests at a time that a server may offer a session, each of which takes memory here: 1..65535 (default: 16384)",
@@ -184,6 +188,12 @@ pub(crate) fn copy_fence_ms() -> u32 {
 /// copied.
 pub(crate) fn copy_max() -> Option<u32> {
     Some(COPY_MAX.get().unsigned_abs()).filter(|&bytes| bytes != 0)
+}
+
+/// Bytes up to which the message of a new link's request is copied to its work request, if the
+/// device has room for that; 0 if none is.
+pub(crate) fn inline_max() -> u32 {
+    INLINE_MAX.get().unsigned_abs()
 }
 
 /// Most requests at a time that a server may offer.

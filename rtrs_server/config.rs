@@ -52,6 +52,13 @@ module_params! {
             0..=65536 => Ok(()),
             _ => Err("must be 0 to 65536"),
         };
+    /// Bytes up to which an answer without data is copied to its work request.
+    static INLINE_MAX: int = "inline_max", 128,
+        "Bytes up to which an answer without data goes to the device in its work request, if there is room in those of the device: 0 to 256 (default: 128)",
+        |bytes| match bytes {
+            0..=256 => Ok(()),
+            _ => Err("must be 0 to 256"),
+        };
     /// Bytes of a chunk.
     static MAX_CHUNK_SIZE: int = "max_chunk_size", 131072,
         "Bytes of a chunk, which holds data and header of a request: a power of two of at least 8192 (default: 131072)",
@@ -166,6 +173,12 @@ module_params! {
 pub(crate) fn ack_timeout() -> Option<u8> {
     // CAST: The value has 5 bits.
     Some(ACK_TIMEOUT.get() as u8).filter(|n| *n != 0)
+}
+
+/// Bytes up to which an answer without data is copied to its work request, if the device has room
+/// for that; 0 if none is.
+pub(crate) fn inline_max() -> u32 {
+    INLINE_MAX.get().unsigned_abs()
 }
 
 /// Time that a client has for the handshake of a path, in milliseconds.

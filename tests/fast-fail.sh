@@ -158,7 +158,7 @@ bad_params()
 	load_one "$RTRS_MODULES" rtrs-core
 	for p in heartbeat_interval_ms=99 heartbeat_interval_ms=60001 heartbeat_limit=0 \
 		heartbeat_limit=101 silent_path_ms=99 silent_path_ms=60001 ack_timeout=32 ack_timeout=-1 \
-		request_timeout_ms=-1 request_timeout_ms=3600001 copy_fence_ms=-1 copy_fence_ms=60001 max_queue_depth=0 max_queue_depth=65536 \
+		request_timeout_ms=-1 request_timeout_ms=3600001 copy_fence_ms=-1 copy_fence_ms=60001 inline_max=-1 inline_max=257 max_queue_depth=0 max_queue_depth=65536 \
 		fast_io_fail_tmo=86401 fast_io_fail_tmo=-1; do
 		expect_error "Invalid parameters" load_one "$RTRS_MODULES" rtrs-client "$p"
 		dmesg_has "$p: has to be"

@@ -7,6 +7,7 @@
 # seconds: 27
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/observe.sh"
 . "$RTRS_LIB/testmod.sh"
 
 # Bytes that the transport needs for itself: in a write, in a read without data, and in one with
@@ -111,6 +112,28 @@ admin()
 		is_over con=admin dir=write msg=$((HDR - OWN_W + 1)) len=0
 }
 
+# The number of requests whose work is looked at.
+READS=256
+
+# looked_up MESSAGE: write to $TMP/looked_up how often soft RoCE looked up memory that it sent from,
+# for READS reads with a message of that many bytes.
+looked_up()
+{
+	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
+	grep -qw function "$TRACE/available_tracers" || skip "this kernel does not trace functions"
+	echo copy_data >"$TRACE/set_ftrace_filter"
+	echo function >"$TRACE/current_tracer"
+	echo >"$TRACE/trace"
+	io m dir=read len=512 msg="$1" count="$READS" depth=1
+	grep -c 'copy_data <-' "$TRACE/trace" >"$TMP/looked_up"
+	echo nop >"$TRACE/current_tracer"
+	echo "$READS reads with a message of $1 bytes: $(cat "$TMP/looked_up")"
+}
+
+# Then only the answer is sent from memory.
+in_work_request() { looked_up "$1" && [ "$(cat "$TMP/looked_up")" -lt $((READS * 5 / 4)) ]; }
+not_in_work_request() { looked_up "$1" && [ "$(cat "$TMP/looked_up")" -ge $((READS * 2)) ]; }
+
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
 resource_snapshot
@@ -122,6 +145,11 @@ for ai in Y N; do
 	check "$ai: every length from 0 to 66" every 0 66
 	# The server keeps 320 bytes with the request.
 	check "$ai: every length from 315 to 325" every 315 325
+	# Work requests of soft RoCE have room for 128 bytes.
+	check "$ai: every length from 100 to 130" every 100 130
+	check "$ai: a short message is in its work request" in_work_request 32
+	check "$ai: a longer one as well" in_work_request $((128 - OWN_R))
+	check "$ai: one that does not fit is not" not_in_work_request $((128 - OWN_R + 1))
 	check "$ai: lengths with data" lengths 0 1 31 32 33 1024 2048 4000
 	check "$ai: the limit" the_limit
 	check "$ai: beyond the limit" beyond
@@ -132,4 +160,12 @@ for ai in Y N; do
 	check "$ai: modules unload" unload_modules
 	check "$ai: nothing is left behind" resource_compare
 done
+
+client_params inline_max=0
+must "not in work requests: modules load" load_test sess_queue_depth=64 inline_max=0
+must "a session opens" open_session
+check "no message is in its work request" not_in_work_request 32
+check "lengths with data" lengths 0 1 32 104 105 4000
+check "every request was completed once" balanced
+check "modules unload" unload_modules
 finish

@@ -11,6 +11,7 @@
 //! * Completions of one queue run one after the other, in softirq or a work
 //!   item, as chosen; the ledger's consumer side belongs to them.
 
+mod close;
 mod completion;
 mod direct;
 mod keys;
@@ -65,7 +66,6 @@ use super::{
 use crate::{
     atomic::{
         Atomic,
-        Full,
         Relaxed, //
     },
     errno,
@@ -75,6 +75,9 @@ use crate::{
     },
     raw, //
 };
+
+/// The flag of a work request the data of which are copied to it when it is posted.
+pub(super) const INLINE: i32 = raw::ib_send_flags_IB_SEND_INLINE;
 
 /// The context in which completions are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,10 @@ pub struct QueueConfig {
     pub recv_wrs: u32,
     /// Scatter/gather elements of a send work request.
     pub send_sges: u32,
+    /// Messages of flights, and bodies of answers, of up to so many bytes are copied to the work
+    /// request, from where the device takes them without a look at their memory. Fewer, or none, if
+    /// the device does not have that much room anyway: work requests are not made larger for it.
+    pub inline_max: u32,
     /// Completion vector, modulo the number that the device has.
     pub comp_vector: u32,
     /// The context in which completions are handled.
@@ -221,6 +228,8 @@ pub struct QueuePair {
     /// Number of flights that were posted, modulo 2^32. Written with `sq` locked.
     flown: Atomic<u32>,
     max_sges: u32,
+    /// The most bytes that a work request takes inline.
+    inline_max: u32,
     recv_room: u32,
     qp_num: u32,
     /// No other queue pair of the domain has or had the same.
@@ -381,6 +390,8 @@ impl QueuePair {
                 ledger,
                 flown: Atomic::new(0),
                 max_sges,
+                // The driver has said how much there is.
+                inline_max: attr.cap.max_inline_data.min(cfg.inline_max),
                 recv_room: cfg.recv_wrs,
                 qp_num,
                 lane,
@@ -436,6 +447,13 @@ impl QueuePair {
     /// The most scatter/gather elements of a send work request.
     pub fn max_sges(&self) -> usize {
         self.max_sges as usize
+    }
+
+    /// Whether a work request takes `len` bytes inline: with [`INLINE`] as a flag, and an address
+    /// of the processor.
+    #[inline(always)]
+    pub(super) fn takes_inline(&self, len: u32) -> bool {
+        len <= self.inline_max
     }
 
     /// The domain of the queue pair.
@@ -511,9 +529,9 @@ impl QueuePair {
         Ok(Room::new(self, sq, n, signaled))
     }
 
-    /// As [`reserve`](Self::reserve) for `n` requests, the last one of which is `last` and has no
-    /// flags. It gets the flag if it must be signaled, so that nothing has to be kept until it is
-    /// posted.
+    /// As [`reserve`](Self::reserve) for `n` requests, the last one of which is `last` and is not
+    /// signaled yet. It gets the flag if it must be signaled, so that nothing has to be kept until
+    /// it is posted.
     ///
     /// # Errors
     ///
@@ -526,7 +544,7 @@ impl QueuePair {
     ) -> Result<RoomFor<'_>, PostError> {
         let mut sq = self.sq.lock();
         if sq.posted.take(n, false).is_none() && self.look(&mut sq, n, false)? != 0 {
-            last.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
+            last.send_flags |= raw::ib_send_flags_IB_SEND_SIGNALED;
         }
         Ok(RoomFor::new(self, sq, n))
     }
@@ -536,62 +554,5 @@ impl QueuePair {
     #[inline(always)]
     pub(super) fn is_of(&self, domain: &Domain) -> bool {
         core::ptr::eq(domain, &*self.domain)
-    }
-
-    /// Closes the gate: when this returns, nothing is being posted any more, and nothing will be.
-    /// Any context.
-    pub(super) fn close_gate(&self) {
-        self.sq.lock().close();
-        self.rq.lock().open = false;
-    }
-
-    /// Closes the gate, and waits until every posted request has completed and its callback has
-    /// returned; the QP does not access memory any more then. Does not wait if another caller does
-    /// so already, or if the device refuses to change the state of the QP: so no memory may be
-    /// freed because of this. Sleeps; must not be called from a callback.
-    pub(super) fn drain(&self) {
-        self.close_gate();
-        if self.drained.xchg(true, Full) {
-            return;
-        }
-        // SAFETY: The QP is valid, and nothing is posted any more. The drain's own requests use the
-        // entries that `new()` added; this is the only drain.
-        unsafe {
-            match self.context {
-                PollContext::Direct => self.drain_direct(),
-                _ => raw::ib_drain_qp(self.qp.as_ptr()),
-            }
-        }
-    }
-
-    /// Drains, and destroys the QP, which does not access memory any more then. Completions that it
-    /// has left may be handled until [`free_cq`](Self::free_cq): only if the drain failed. Sleeps.
-    ///
-    /// # Safety
-    ///
-    /// Must be called only once, not from a callback, by the owner of `self`. The gate stays
-    /// closed, so that nothing uses the QP afterwards.
-    pub(super) unsafe fn destroy_qp(&self) {
-        self.drain();
-        // SAFETY: `id` is valid and owns the QP. Nothing is posted on it, as the gate is closed. If
-        // the drain failed then there are outstanding requests, which end with the QP: the domain
-        // has their memory, and `self` their entries. Their completions are handled before
-        // `free_cq()` has returned, or never, and do not use the QP.
-        unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
-        self.domain.remove_queue_pair();
-    }
-
-    /// Frees the CQ. Sleeps.
-    ///
-    /// # Safety
-    ///
-    /// Must be called only once, after [`destroy_qp`], by the owner of `self`, which may only be
-    /// dropped afterwards.
-    ///
-    /// [`destroy_qp`]: QueuePair::destroy_qp
-    pub(super) unsafe fn free_cq(&self) {
-        // SAFETY: The only QP of the CQ is gone. Waits for running callbacks; there are none after
-        // that.
-        unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
     }
 }

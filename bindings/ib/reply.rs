@@ -13,9 +13,12 @@
 
 mod keys;
 
-use core::ptr::{
-    null_mut,
-    NonNull, //
+use core::{
+    mem::MaybeUninit,
+    ptr::{
+        null_mut,
+        NonNull, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -34,7 +37,8 @@ use super::{
     },
     queue::{
         PostError,
-        QueuePair, //
+        QueuePair,
+        INLINE, //
     },
     wr::Remote, //
 };
@@ -68,10 +72,23 @@ struct Body {
 }
 
 impl Body {
-    /// The element of the bytes that are there. The driver only reads it.
+    /// The element of the bytes that are there, for a work request on `qp`, and its flags. The
+    /// driver only reads it, while it is posted. `own` is a place for an element.
     #[inline(always)]
-    fn element(&self) -> *mut raw::ib_sge {
-        (&raw const self.element).cast_mut()
+    fn element(
+        &self,
+        qp: &QueuePair,
+        own: &mut MaybeUninit<raw::ib_sge>,
+    ) -> (*mut raw::ib_sge, i32) {
+        if !qp.takes_inline(self.element.length) {
+            return ((&raw const self.element).cast_mut(), 0);
+        }
+        let element = own.write(raw::ib_sge {
+            // CAST: `usize` has at most 64 bits.
+            addr: self.at.as_ptr().expose_provenance() as u64,
+            ..self.element
+        });
+        (element, INLINE)
     }
 }
 

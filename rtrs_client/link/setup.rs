@@ -362,6 +362,7 @@ impl LinkCore {
             send_wrs: size.send_wr.saturating_sub(1),
             recv_wrs: size.recv_wr.saturating_sub(1),
             send_sges: size.send_sge,
+            inline_max: params::inline_max(),
             // Drivers do not tell which CPU the interrupt of a vector goes to (the core has no call
             // for it any more). By default they spread vectors over CPUs in order.
             comp_vector: self.cpu_of(con).unwrap_or(0),

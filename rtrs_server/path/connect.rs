@@ -71,6 +71,7 @@ use super::{
 use crate::{
     config::{
         ack_timeout,
+        inline_max,
         Config, //
     },
     handshake::{
@@ -424,6 +425,7 @@ impl Path {
             send_wrs: size.send_wr.saturating_sub(1),
             recv_wrs: size.recv_wr.saturating_sub(1),
             send_sges: size.send_sge,
+            inline_max: inline_max(),
             comp_vector: self.session.ctx.next_vector(),
             poll: PollContext::Workqueue,
             send_tokens: SEND_TOKENS,

@@ -135,6 +135,7 @@ impl Side {
             send_wrs: 1,
             recv_wrs: 1,
             send_sges: 1,
+            inline_max: 0,
             comp_vector: 0,
             poll: PollContext::Softirq,
             send_tokens: 1,

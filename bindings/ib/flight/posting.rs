@@ -26,20 +26,21 @@ use crate::{
         queue::{
             PostError,
             QueuePair,
-            Refused, //
+            Refused,
+            INLINE, //
         },
         wr::Remote, //
     },
     raw, //
 };
 
-/// Makes an RDMA write with immediate, which completes at `cqe` if it fails.
+/// Makes an RDMA write with immediate, which completes at `cqe` if it fails, with the flags of its
+/// elements.
 #[inline(always)]
 fn write_at(
     place: &mut MaybeUninit<raw::ib_rdma_wr>,
     cqe: &raw::ib_cqe,
-    sg_list: *mut raw::ib_sge,
-    num_sge: i32,
+    (sg_list, num_sge, flags): (*mut raw::ib_sge, i32, i32),
     to: Remote,
     imm: u32,
 ) -> *mut raw::ib_send_wr {
@@ -52,7 +53,7 @@ fn write_at(
         (*wr).sg_list = sg_list;
         (*wr).num_sge = num_sge;
         (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-        (*wr).send_flags = 0;
+        (*wr).send_flags = flags;
         (*wr).ex.imm_data = imm.to_be();
         (*at).remote_addr = to.addr;
         (*at).rkey = to.rkey;
@@ -103,29 +104,35 @@ impl<H: Handler> Building<'_, H> {
                 }
             };
         }
-        let message = Self::message_of(flight, message_len);
         // The answer alone ends this flight, also an answer that the peer sends before it has
         // received anything. The next request may then write to the work requests of the flight
         // while the driver still reads them: so this one is on the stack.
         let mut sges = MaybeUninit::<[raw::ib_sge; 2]>::uninit();
         let sg_list = sges.as_mut_ptr().cast::<raw::ib_sge>();
         // SAFETY: There is room for two elements.
-        let num_sge = unsafe {
+        let (num_sge, flags) = unsafe {
             if what == What::Along {
                 sg_list.write(raw::ib_sge {
                     addr: flight.bounce_dma,
                     length: along,
                     lkey: flight.lkey,
                 });
-                sg_list.add(1).write(message);
-                2
+                sg_list.add(1).write(Self::message_of(flight, message_len));
+                (2, 0)
             } else {
+                let (message, flags) = Self::message_alone(flight, qp, message_len);
                 sg_list.write(message);
-                1
+                (1, flags)
             }
         };
         let mut write = MaybeUninit::uninit();
-        let wr = write_at(&mut write, &flight.failed, sg_list, num_sge, to, imm);
+        let wr = write_at(
+            &mut write,
+            &flight.failed,
+            (sg_list, num_sge, flags),
+            to,
+            imm,
+        );
         let needs = Needs::answer();
         // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
         // checked above. The one request is set by `write_at()`, and is on the stack, as are its
@@ -226,9 +233,10 @@ impl<H: Handler> Building<'_, H> {
         imm: u32,
         what: What,
     ) -> Result<(), PostError> {
-        let mut message = Self::message_of(flight, message_len);
+        let (mut message, flags) = Self::message_alone(flight, qp, message_len);
         let mut write = MaybeUninit::uninit();
-        let last = write_at(&mut write, &flight.failed, &raw mut message, 1, to, imm);
+        let data = (&raw mut message, 1, flags);
+        let last = write_at(&mut write, &flight.failed, data, to, imm);
         let needs = Needs::answer();
         if what != What::Described {
             // SAFETY: By the safety requirements of this function, the caller owns the flight, and
@@ -269,6 +277,18 @@ impl<H: Handler> Building<'_, H> {
         }
     }
 
+    /// The same for a request on `qp` that has nothing else, and its flags.
+    #[inline(always)]
+    fn message_alone(flight: &Flight<H>, qp: &QueuePair, len: u32) -> (raw::ib_sge, i32) {
+        let message = Self::message_of(flight, len);
+        if !qp.takes_inline(len) {
+            return (message, 0);
+        }
+        // CAST: `usize` has at most 64 bits.
+        let addr = flight.message.as_ptr().expose_provenance() as u64;
+        (raw::ib_sge { addr, ..message }, INLINE)
+    }
+
     /// Posts the `n` requests of the flight from `first` to `last`, which complete only if they
     /// fail. Unless nothing was posted, the caller does not own the flight any more.
     ///
@@ -276,9 +296,9 @@ impl<H: Handler> Building<'_, H> {
     ///
     /// The caller must own the flight. `qp` must have the flight's domain, and be of an endpoint
     /// with this handler. There must be `n` requests, initialised and linked, on the stack of the
-    /// caller, as their elements; there must be no reference to them, and `last` must not have
-    /// flags. They must name memory of the flight only, or data that is mapped for it. Their entries
-    /// must be those of the flight.
+    /// caller, as their elements; there must be no reference to them, and `last` must not be
+    /// signaled. They must name memory of the flight only, or data that is mapped for it. Their
+    /// entries must be those of the flight.
     #[inline(always)]
     unsafe fn send(
         flight: &Flight<H>,

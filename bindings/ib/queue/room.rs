@@ -216,7 +216,8 @@ impl<'q> RoomFor<'q> {
             return Ok(());
         }
         // SAFETY: By the safety requirements of this function, `last` is initialised.
-        self.0.signaled = u32::from(unsafe { (*last).send_flags } != 0);
+        let flags = unsafe { (*last).send_flags };
+        self.0.signaled = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
         let nothing_posted = bad.is_null() || core::ptr::eq(bad, first);
         Err(self.0.refused(ret, nothing_posted))
     }

@@ -95,7 +95,10 @@ impl Reply {
             Invalidation::Ahead => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, inval_imm),
             Invalidation::Answer => (raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, to.rkey),
         };
-        let mut end = request(cqe, null_mut(), opcode, ex, Some(at.element()));
+        let mut own = MaybeUninit::uninit();
+        let (element, flags) = at.element(qp, &mut own);
+        let mut end = request(cqe, null_mut(), opcode, ex, Some(element));
+        end.send_flags = flags;
         let last = &raw mut end;
         let mut next = last;
         let is_ahead = keys.invalidation == Invalidation::Ahead;
@@ -152,6 +155,7 @@ impl Reply {
         let cqe = qp.silent();
         let [_, imm] = self.imms;
         let mut end = Self::end(qp, imm, Remote { addr: 0, rkey: 0 });
+        let mut own = MaybeUninit::uninit();
         if tells {
             let Some(body) = &self.body else {
                 failed(NotPosted::Kept(PostError::Invalid, what));
@@ -159,7 +163,7 @@ impl Reply {
             };
             end.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
             end.wr.num_sge = 1;
-            end.wr.sg_list = body.element();
+            (end.wr.sg_list, end.wr.send_flags) = body.element(qp, &mut own);
         }
         let last = &raw mut end.wr;
         let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
@@ -196,7 +200,10 @@ impl Reply {
         }
         let [imm, _] = self.imms;
         let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
-        let mut end = request(qp.silent(), null_mut(), opcode, imm, Some(body.element()));
+        let mut own = MaybeUninit::uninit();
+        let (element, flags) = body.element(qp, &mut own);
+        let mut end = request(qp.silent(), null_mut(), opcode, imm, Some(element));
+        end.send_flags = flags;
         let last = &raw mut end;
         // SAFETY: The work request is initialised, `next` is null, and it stays until this returns,
         // as does the element. The body is of the domain, see above. The entry is the silent one.
@@ -220,9 +227,9 @@ impl Reply {
     ///
     /// # Safety
     ///
-    /// They must be initialised and linked in this order, without flags; `next` of the last one must
-    /// be null, and they must stay until this returns, without a reference to them. Their memory
-    /// must be of the domain of `qp`, and their entry the silent one.
+    /// They must be initialised and linked in this order, and not signaled; `next` of the last one
+    /// must be null, and they must stay until this returns, without a reference to them. Their
+    /// memory must be of the domain of `qp`, and their entry the silent one.
     #[inline(always)]
     unsafe fn post_links<G: Give>(
         &self,

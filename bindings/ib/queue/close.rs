@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a queue pair.
+//!
+//! # Context
+//!
+//! A task that may sleep, unless documented otherwise.
+
+use super::{
+    PollContext,
+    QueuePair, //
+};
+use crate::{
+    atomic::Full,
+    raw, //
+};
+
+impl QueuePair {
+    /// Closes the gate: when this returns, nothing is being posted any more, and nothing will be.
+    /// Any context.
+    pub(in crate::ib) fn close_gate(&self) {
+        self.sq.lock().close();
+        self.rq.lock().open = false;
+    }
+
+    /// Closes the gate, and waits until every posted request has completed and its callback has
+    /// returned; the QP does not access memory any more then. Does not wait if another caller does
+    /// so already, or if the device refuses to change the state of the QP: so no memory may be
+    /// freed because of this. Sleeps; must not be called from a callback.
+    pub(in crate::ib) fn drain(&self) {
+        self.close_gate();
+        if self.drained.xchg(true, Full) {
+            return;
+        }
+        // SAFETY: The QP is valid, and nothing is posted any more. The drain's own requests use the
+        // entries that `new()` added; this is the only drain.
+        unsafe {
+            match self.context {
+                PollContext::Direct => self.drain_direct(),
+                _ => raw::ib_drain_qp(self.qp.as_ptr()),
+            }
+        }
+    }
+
+    /// Drains, and destroys the QP, which does not access memory any more then. Completions that it
+    /// has left may be handled until [`free_cq`](Self::free_cq): only if the drain failed. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// Must be called only once, not from a callback, by the owner of `self`. The gate stays
+    /// closed, so that nothing uses the QP afterwards.
+    pub(in crate::ib) unsafe fn destroy_qp(&self) {
+        self.drain();
+        // SAFETY: `id` is valid and owns the QP. Nothing is posted on it, as the gate is closed. If
+        // the drain failed then there are outstanding requests, which end with the QP: the domain
+        // has their memory, and `self` their entries. Their completions are handled before
+        // `free_cq()` has returned, or never, and do not use the QP.
+        unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
+        self.domain.remove_queue_pair();
+    }
+
+    /// Frees the CQ. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// Must be called only once, after [`destroy_qp`], by the owner of `self`, which may only be
+    /// dropped afterwards.
+    ///
+    /// [`destroy_qp`]: QueuePair::destroy_qp
+    pub(in crate::ib) unsafe fn free_cq(&self) {
+        // SAFETY: The only QP of the CQ is gone. Waits for running callbacks; there are none after
+        // that.
+        unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
+    }
+}
