@@ -220,6 +220,8 @@ pub(crate) struct Path {
     ops_out: Atomic<bool>,
     /// It has, or is about to get, its directory in sysfs.
     has_dir: Atomic<bool>,
+    /// The client was sent its chunks: heartbeats may follow.
+    has_told: Atomic<bool>,
 
     active: RcuHome<KBox<Active>>,
     liveness: Liveness,
@@ -310,6 +312,7 @@ impl Path {
                 reason: SetOnce::new(),
                 ops_out: Atomic::new(false),
                 has_dir: Atomic::new(false),
+                has_told: Atomic::new(false),
                 active: RcuHome::empty(),
                 liveness: Liveness::new(),
                 asked: HbAsked::new(),

@@ -431,6 +431,7 @@ check "a chunk of nearly 4 GiB" never info-len-max "Protocol error" "answer with
 check "a chunk at the end of all addresses" never info-wrap "Protocol error" "answer with chunks: descriptor wraps around"
 check "chunks told along with a value" never info-value "Protocol error" "violation by the server: no answer with chunks"
 check "a value in place of the chunks" never info-by-value "Protocol error" "violation by the server: no answer with chunks"
+check "a heartbeat before the chunks" stays info-after-hb
 check "chunks told on another connection" never info-other-con "Connection timed out" "no answer in time"
 check "wrong keys" turns info-key "error completion|send"
 check "chunks told twice" turns info-twice "error completion|receive|violation"

@@ -347,13 +347,15 @@ impl LinkCore {
         wc: &Success,
     ) -> Result<bool, Violation> {
         let con = ep.index();
-        if con == 0 && token == INFO_TOKEN {
+        // A server may ask for a sign of life before it has sent its chunks. The receive is posted
+        // again then, with the same buffer.
+        if con == 0 && token == INFO_TOKEN && !is_heartbeat(wc) {
             if wc.opcode() != WcOpcode::Recv || wc.imm().is_some() {
                 return Err(Violation("no answer with chunks"));
             }
             let info = (self.number, wc.byte_len());
             self.path.notify(|notes| notes.info = Some(info));
-            // The info buffer is posted only once.
+            // There is one such answer.
             return Ok(false);
         }
 
@@ -533,4 +535,11 @@ impl LinkCore {
 #[inline(never)]
 fn not_ours(landing: Landing<'_, LinkCore>) {
     drop(landing);
+}
+
+/// Whether a message is a heartbeat, or the answer to one.
+fn is_heartbeat(wc: &Success) -> bool {
+    let imm = wc.written().map(Imm::decode);
+
+    matches!(imm, Some(Ok(Imm::Hb | Imm::HbAck)))
 }

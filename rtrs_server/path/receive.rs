@@ -12,7 +12,10 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Release,
+        atomic::{
+            Acquire,
+            Release, //
+        },
         rcu,
         Arc, //
     },
@@ -466,6 +469,10 @@ impl Path {
         self: &Arc<Self>,
         post: impl Fn(&Liveness, &QueuePair) -> Result<(), PostError>,
     ) {
+        // Mainline's client takes the first message for its chunks.
+        if !self.has_told.load(Acquire) {
+            return;
+        }
         let guard = rcu::read_lock();
         let qp = self
             .active

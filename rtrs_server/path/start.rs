@@ -174,6 +174,7 @@ impl Path {
         answer
             .and_then(|(dma_pages, len)| self.send_info(&dma_pages, len))
             .map_err(failed)?;
+        self.has_told.store(true, Release);
         self.session.path_connected(self);
         owner.told = true;
         owner.next_tick = now_ns().saturating_add(u64::from(DEFAULT_INTERVAL_MS) * NS_PER_MS);

@@ -444,6 +444,10 @@ impl Rogue<'_> {
             InfoHow::OnlyValue(imm) => {
                 self.post(uuid, 0, Send::WriteImm(Remote::default(), imm), &[])?;
             }
+            InfoHow::AfterValue(imm) => {
+                self.post(uuid, 0, Send::WriteImm(Remote::default(), imm), &[])?;
+                self.post(uuid, 0, Send::Msg, &msg)?;
+            }
             InfoHow::ThenLeave(cid) => {
                 self.post(uuid, 0, Send::Msg, &msg)?;
                 self.leave(uuid, cid);

@@ -132,6 +132,11 @@ pub const NAMED: &[Named] = &[
         "sends a value in place of the chunks",
         || how(InfoHow::OnlyValue(1 << 28)),
     ),
+    named(
+        "info-after-hb",
+        "sends a heartbeat before it tells the chunks",
+        || how(InfoHow::AfterValue(8 << 28)),
+    ),
     named("info-leave", "tells the chunks and leaves", || {
         how(InfoHow::ThenLeave(1))
     }),

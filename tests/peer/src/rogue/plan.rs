@@ -58,6 +58,8 @@ pub enum InfoHow {
     WithValue(u32),
     /// By a value alone.
     OnlyValue(u32),
+    /// After a value.
+    AfterValue(u32),
     /// Once, and then the connection with this number ends.
     ThenLeave(u16),
 }
@@ -182,6 +184,7 @@ pub fn plan(seed: u64, index: u64) -> Plan {
                 InfoHow::OtherCon,
                 InfoHow::WithValue(value),
                 InfoHow::OnlyValue(value),
+                InfoHow::AfterValue(value),
                 InfoHow::ThenLeave(0),
                 InfoHow::ThenLeave(1),
             ];
