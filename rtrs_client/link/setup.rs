@@ -78,7 +78,10 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    logic::creation::Creation,
+    logic::{
+        creation::Creation,
+        path_state::Failure, //
+    },
     params,
     path::Path,
     request::MessageSlot,
@@ -480,7 +483,8 @@ impl LinkCore {
                 self.refused(errno);
                 return;
             }
-            CmEvent::Failed(e) => return self.fail("no connection", e),
+            // No answer of the server, or none that is understood: never final.
+            CmEvent::Failed(e) => return self.fail_as(Failure::Again, "no connection", e),
             CmEvent::Disconnected => {
                 return self.fail("disconnected by the server", errno::ECONNRESET.to_errno());
             }
