@@ -323,10 +323,11 @@ impl Session {
     /// Ends the session: removes the paths, and waits for permits that are still held. May sleep.
     pub(crate) fn close(self: &Arc<Self>) {
         self.stop_adding();
+        // Before anything that waits for memory, which may wait for these requests.
+        self.stop_waiting();
         // Waits for writers of the files, so that no path is added after this.
         let files = self.files.lock().take();
         drop(files);
-        self.stop_waiting();
         let paths = self.end_paths();
         self.stop_guard();
         self.stop_watch();
