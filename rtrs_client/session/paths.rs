@@ -42,6 +42,7 @@ use crate::{
         Path,
         PathName, //
     },
+    sysfs::SessionFiles, //
 };
 
 /// The set of paths at one time.
@@ -196,7 +197,10 @@ impl Session {
             .wait_connected()
             .and_then(|()| self.check_addresses(path))
             .and_then(|()| {
-                self.with_files(|files| files.map_or(Ok(()), |f| path.publish_files(f)))
+                self.with_files(|files| match files {
+                    Some(files) => self.publish_path(path, files),
+                    None => Ok(()),
+                })
             });
         if added.is_err() {
             self.remove_path(path);
@@ -208,16 +212,28 @@ impl Session {
     }
 
     /// Checks a path that is now connected: a source address that was left open is known now. Fails
-    /// if an older path has the same addresses, or had them first and has the name.
+    /// if an older path has the same addresses.
     fn check_addresses(&self, path: &Arc<Path>) -> Result {
         let set = self.path_set().ok_or(errno::ECONNABORTED)?;
-        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
         let mut older = set.0.iter().take_while(|p| !Arc::ptr_eq(p, path));
-        if older.any(|p| p.same_addresses(path) || p.cached_name() == &*name) {
+        if older.any(|p| p.same_addresses(path)) {
             Err(EEXIST)
         } else {
             Ok(())
         }
+    }
+
+    /// Shows a path, unless another one has its name: it had these addresses first, or was added at
+    /// the same time with the source address that this one got. The session's files are locked, so
+    /// no other path gets a name meanwhile.
+    fn publish_path(&self, path: &Arc<Path>, files: &SessionFiles) -> Result {
+        let set = self.path_set().ok_or(errno::ECONNABORTED)?;
+        let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
+        let mut others = set.0.iter().filter(|p| !Arc::ptr_eq(p, path));
+        if others.any(|p| p.cached_name() == &*name) {
+            return Err(EEXIST);
+        }
+        path.publish_files(files)
     }
 
     /// Disconnects a path and removes it. Sleeps until that is done.
