@@ -68,6 +68,9 @@ impl Session {
         let over = || self.ctx.is_closing() || self.is_given_up();
         if secs == 0 || !self.is_kept() || over() {
             self.expire();
+            // A timer of an earlier outage would keep this session, and with it the queues of the
+            // server, until it fires.
+            self.expire_soon();
             return;
         }
         self.expiry
