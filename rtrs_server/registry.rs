@@ -422,6 +422,7 @@ impl Registry {
                 claimed: other.is_claimed(),
                 live,
                 same_source: other.was_from_any(&from) || other.has_path_from(&from),
+                given_up: other.is_given_up(),
                 early,
                 silent: !live && (other.has_left() || other.is_given_up()),
             };

@@ -69,6 +69,8 @@ pub struct Holder {
     pub live: bool,
     /// It has, or had, a path from an address that a path of the session that asks comes from.
     pub same_source: bool,
+    /// It has given its name to another session before, and has had no path since.
+    pub given_up: bool,
     /// The path that asks has not waited for others of its session yet, see [`SIBLINGS_NS`].
     pub early: bool,
     /// Its client has left, or was asked and did not answer.
@@ -103,14 +105,14 @@ pub enum Held {
 /// when it is asked. No other client can end a session by using its name, not even while that
 /// session waits for its client, which would find its handles gone. A user is not told of a new
 /// session while it is being told of the end of the old one of that name. Requests of the old
-/// session that a user still has are not waited for. Another server's user has names of its own,
-/// but they share one directory.
+/// session that a user still has are not waited for, and it keeps the name from no client any more.
+/// Another server's user has names of its own, but they share one directory.
 ///
 /// The paths of a client arrive in any order, and the old session may have had fewer. So a path
 /// from an address that the old session does not know waits a moment for one from an address that
 /// it does.
 pub const fn held(holder: Holder) -> Held {
-    let mine = holder.same_server && holder.same_source;
+    let mine = holder.same_server && (holder.same_source || holder.given_up);
     let refuse = match holder.same_server && holder.early {
         true => Held::WaitForSiblings,
         false => Held::Refuse,

@@ -8,7 +8,7 @@ use rtrs_server::logic::admission::{
 
 /// All possible holders of a name.
 fn holders() -> impl Iterator<Item = Holder> {
-    (0u16..1024).map(|bits| Holder {
+    (0u16..2048).map(|bits| Holder {
         same_server: bits & 1 != 0,
         kept: bits & 2 != 0,
         deserted: bits & 4 != 0,
@@ -19,24 +19,27 @@ fn holders() -> impl Iterator<Item = Holder> {
         silent: bits & 128 != 0,
         draining: bits & 256 != 0,
         early: bits & 512 != 0,
+        given_up: bits & 1024 != 0,
     })
 }
 
 fn who_gives_up_a_name() {
     for holder in holders() {
         let fate = held(holder);
-        // A session is ended only by a client from the same source, and only when it is silent.
+        let same_source = holder.same_source || holder.given_up;
+        // A session is ended only by a client from the same source, and only when it is silent. One
+        // that was ended by such a client once is open to all.
         if matches!(fate, Held::End | Held::EndLater) {
-            assert!(holder.same_source && holder.same_server, "{holder:?}");
+            assert!(same_source && holder.same_server, "{holder:?}");
             assert!(holder.silent, "{holder:?}");
         }
         // A session is probed only when needed.
         if fate == Held::Ask {
-            assert!(holder.same_source && holder.same_server, "{holder:?}");
+            assert!(same_source && holder.same_server, "{holder:?}");
             assert!(!holder.silent, "{holder:?}");
         }
         // A session that the user still has yields its name only to the same source.
-        if holder.kept && holder.same_server && !holder.same_source {
+        if holder.kept && holder.same_server && !same_source {
             let keeps = matches!(fate, Held::Refuse | Held::Wait | Held::WaitForSiblings);
             assert!(keeps, "{holder:?}");
         }
@@ -44,7 +47,7 @@ fn who_gives_up_a_name() {
         if holder.claimed {
             assert!(!matches!(fate, Held::Free | Held::EndLater), "{holder:?}");
         }
-        if holder.claimed && holder.live && !holder.same_source {
+        if holder.claimed && holder.live && !(same_source && holder.same_server) {
             // A path may know its session's other addresses in a moment.
             let wanted = match holder.early && holder.same_server {
                 true => Held::WaitForSiblings,
@@ -53,7 +56,7 @@ fn who_gives_up_a_name() {
             assert_eq!(fate, wanted, "{holder:?}");
         }
         // To wait for other paths makes no difference to a session that has such a path.
-        if holder.same_source {
+        if same_source {
             let late = Holder {
                 early: !holder.early,
                 ..holder
@@ -68,7 +71,7 @@ fn who_gives_up_a_name() {
         }
         // Requests of a client that is gone do not delay it when it is back.
         let told = !holder.ending || !holder.same_server;
-        if holder.same_source && holder.silent && !holder.claimed && !holder.deserted && told {
+        if same_source && holder.silent && !holder.claimed && !holder.deserted && told {
             let known = holder.kept && holder.same_server;
             let wanted = match (known, holder.draining) {
                 (false, _) => Held::Free,
@@ -93,6 +96,7 @@ const GONE: Holder = Holder {
     silent: true,
     draining: false,
     early: false,
+    given_up: false,
 };
 
 fn a_name_that_is_kept() {
@@ -109,6 +113,14 @@ fn a_name_that_is_kept() {
         ..back
     };
     assert_eq!(held(lost), Held::Ask);
+    // Its requests still execute, but it was given up for another session, which comes back from
+    // an address that this one did not know.
+    let given_up = Holder {
+        given_up: true,
+        deserted: false,
+        ..kept
+    };
+    assert_eq!(held(given_up), Held::EndLater);
     let elsewhere = Holder {
         same_server: false,
         ..kept
