@@ -3,8 +3,8 @@
 #
 # desc: rnbd-map maps the rows of a table through RNBD, once, and unmaps them
 # topology: single
-# timeout: 120
-# seconds: 25
+# timeout: 240
+# seconds: 35
 
 . "$(dirname "$0")/lib/common.sh"
 require rdma
@@ -42,6 +42,17 @@ absent()
 	[ "$rc" = 1 ] && [ "$(grep -c '^rnbd-map: third/dev/absent is not mapped: .' "$TMP/err")" = 1 ]
 }
 
+# with_a_path_missing OPTION...: rnbd-map says so, and fails.
+with_a_path_missing()
+{
+	local rc=0
+	"$MAP" "$@" 2>"$TMP/err" || rc=$?
+	cat "$TMP/err"
+	[ "$rc" = 1 ] && grep '^rnbd-map: parts/dev/nullb0 is mapped without ip:10.8.0.9: .' "$TMP/err"
+}
+paths_are() { [ "$(cat /sys/class/rtrs-client/parts/paths/*/dst_addr | sort | paste -s -d ' ')" = "$*" ] || { grep . /sys/class/rtrs-client/parts/paths/*/dst_addr; return 1; }; }
+address_comes() { ip addr add 10.8.0.9/32 dev drxe0; }
+
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
 must "a memory-backed null_blk" null_blk_up nullb0 64
@@ -67,4 +78,22 @@ sed -i '$s/$/ nofail/' "$RNBD_MAPPINGS"
 check "with nofail that is no failure" "$MAP"
 check "all are unmapped" "$MAP" --unmap
 check "none is left" test "$(listed | grep -c unmapped)" = 3
+
+# One path of two cannot be reached, and the first one at that.
+echo 'parts dev/nullb0 ip:10.8.0.9,ip:10.9.0.1' >"$RNBD_MAPPINGS"
+check "without a path a disk is mapped all the same" with_a_path_missing --left "$TMP/left"
+check "over the other one" paths_are ip:10.9.0.1
+check "it is a disk" is_disk "$(device parts/dev/nullb0)"
+check "the path is still missing" with_a_path_missing --again "$TMP/left"
+must "its address comes" address_comes
+check "then the path is added" "$MAP" --again "$TMP/left"
+check "and there are both" paths_are ip:10.8.0.9 ip:10.9.0.1
+check "nothing is left to be done" test ! -s "$TMP/left"
+check "it is unmapped" "$MAP" --unmap
+# The server has seen the session when the second path turns out to be missing.
+must "the address goes again" ip addr del 10.8.0.9/32 dev drxe0
+echo 'parts dev/nullb0 ip:10.9.0.1,ip:10.8.0.9' >"$RNBD_MAPPINGS"
+check "the same if the second path is missing" with_a_path_missing
+check "it is mapped over the first one" paths_are ip:10.9.0.1
+check "and unmapped" "$MAP" --unmap
 finish

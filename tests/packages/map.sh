@@ -33,8 +33,9 @@ mapped()
 	: >"$dir/sys/block/rnbd$1/rnbd/unmap_device"
 }
 
-# The kernel's answers to rows, as bash reports them: some servers are silent, one does not have the
-# disk. Only sleeping moves the clock on.
+# The kernel's answers to rows, as bash reports them: some servers are silent, as is one path of
+# others; one does not have the disk, and one was mapped by another run meanwhile. Only sleeping moves
+# the clock on.
 cat >"$dir/answers" <<'EOF'
 unset SECONDS
 SECONDS=0
@@ -43,8 +44,13 @@ printf()
 {
 	local why=
 	builtin printf "$@"
-	[ /dev/stdout -ef "${CTL:-}" ] || return 0
+	[ /dev/stdout -ef "${CTL:-}" ] || [ /dev/stdout -ef "${SYSFS:-}/class/rtrs-client/half/add_path" ] || return 0
 	case $2 in
+	sessname=half*ip:10.1.0.1*) why='Cannot assign requested address' ;;
+	sessname=half*) mkdir "$SYSFS/class/rtrs-client/half"; : >"$SYSFS/class/rtrs-client/half/add_path" ;;
+	ip:10.1.0.1) [ -e "$TOLD.repaired" ] || why='Connection timed out' ;;
+	ip:10.2.0.1) why='File exists' ;;
+	sessname=twice*) why='File exists'; [ ! -e "$TOLD.twice" ] || cp "$TOLD.twice" "$SYSFS/block/rnbd2/rnbd/session" ;;
 	sessname=silent*) why='Connection timed out' ;;
 	sessname=down*) why='No route to host' ;;
 	*' device_path=absent '*) why='No such file or directory' ;;
@@ -62,6 +68,12 @@ attempts()
 	echo "$?" >"$dir/rc"
 	sed 's,^sessname=\([^ ]*\) .*device_path=\([^ ]*\) .*,\1/\2,' "$dir/told" | paste -s -d ' '
 }
+# over: the same, with the paths of each row.
+over()
+{
+	attempts "$@" >/dev/null
+	sed 's,^sessname=\([^ ]*\) \(.*\) device_path=\([^ ]*\) .*,\1/\3 \2,; s,path=,,g' "$dir/told" | paste -s -d ';'
+}
 
 # Nothing makes links here. What rnbd-map waits for is recorded.
 mkdir -p "$dir/bin"
@@ -73,7 +85,7 @@ table() { printf '%s\n' "$@" >"$RNBD_MAPPINGS"; }
 unmapped() { cat "$dir/sys/block/rnbd$1/rnbd/unmap_device"; }
 
 mkdir -p "$(dirname "$ctl")"
-printf 'TAP version 13\n1..35\n'
+printf 'TAP version 13\n1..57\n'
 
 table '# nothing' '' 'disks disk1 ip:10.0.0.1,ip:10.1.0.2@ip:10.1.0.1'
 same 'a row with two paths, one with a source' \
@@ -100,7 +112,8 @@ same 'a name that is not in the table' 2 "$(rc)"
 
 # shellcheck disable=SC2016 # that it is not expanded is the point
 for row in 'disks $(touch${IFS}pwned) ip:10.0.0.1' 'di;sks disk1 ip:10.0.0.1' 'disks ../sda ip:10.0.0.1' \
-	'disks disk1 ip:10.0.0.1,force' 'disks disk1 ip:10.0.0.1 port=70000x' 'disks disk1'; do
+	'disks disk1 ip:10.0.0.1,force' 'disks disk1 ip:10.0.0.1 port=65536' 'disks disk1 ip:10.0.0.1 port=08' \
+	'disks disk1 ip:10.0.0.1,ip:10.0.0.2,ip:10.0.0.3,ip:10.0.0.4,ip:10.0.0.5,ip:10.0.0.6,ip:10.0.0.7' 'disks disk1'; do
 	table "$row"
 	same "refused: $row" ' 1' "$(run) $(rc)"
 done
@@ -108,6 +121,11 @@ table 'disks disk1' 'disks disk2x ip:10.0.0.1'
 same 'a bad row does not keep the others from being mapped' \
 	'sessname=disks path=ip:10.0.0.1 device_path=disk2x access_mode=rw' "$(run)"
 same 'but is told' 1 "$(grep -c 'line 1:' "$dir/err")"
+table 'a-b c ip:10.0.0.1' 'a b-c ip:10.0.0.2'
+same 'two rows with one link: the first is mapped' 'sessname=a-b path=ip:10.0.0.1 device_path=c access_mode=rw' "$(run)"
+same 'the second is refused' '1 1' "$(rc) $(grep -c 'line 2: the link a-b-c is that of line 1' "$dir/err")"
+table 'disks disk1x ip:10.0.0.1' 'disks disk1x ip:10.0.0.1 ro'
+same 'the same disk twice is refused, too' 'sessname=disks path=ip:10.0.0.1 device_path=disk1x access_mode=rw 1' "$(run) $(rc)"
 
 table 'silent1 disk1 ip:10.0.0.1' 'silent1 disk2 ip:10.0.0.1' 'silent1 disk3 ip:10.0.0.1' \
 	'down1 disk1 ip:10.0.0.2' 'down1 disk2 ip:10.0.0.2' 'good absent ip:10.0.0.3' 'good disk4 ip:10.0.0.3'
@@ -121,7 +139,10 @@ same 'with the reason of its session' 1 "$(grep -c 'silent1/disk3 is not mapped:
 same 'the next round tries it again' 'silent1/disk1 silent1/disk1 silent1/disk1' \
 	"$(attempts --wait 10 silent1/disk1 silent1/disk2)"
 table 'silent1 disk1 ip:10.0.0.1' 'silent1 disk2 ip:10.0.0.1,ip:10.1.0.1' 'silent1 disk3 ip:10.0.0.1 ro'
-same 'other paths may get there' 'silent1/disk1 silent1/disk2' "$(attempts)"
+same 'other paths may get there, one by one' \
+	'silent1/disk1 ip:10.0.0.1;silent1/disk2 ip:10.0.0.1 ip:10.1.0.1;silent1/disk2 ip:10.0.0.1;silent1/disk2 ip:10.1.0.1' "$(over)"
+mkdir -p "$dir/sys/class/rtrs-client/silent1"
+same 'but not if the session is there' 'silent1/disk1 silent1/disk2' "$(attempts)"
 table 'silent1 disk1 ip:10.0.0.1 nofail' 'good disk4 ip:10.0.0.3'
 same 'rows with nofail are not waited for' 'silent1/disk1 good/disk4' "$(attempts --wait 60)"
 same 'and that succeeds' 0 "$(rc)"
@@ -141,3 +162,40 @@ echo good/disk5 >"$left"
 same 'a server that is back' 'good/disk5' "$(attempts --again "$left")"
 same 'nothing is left' '' "$(cat "$left")"
 same 'and nothing is mapped again' ' 0' "$(attempts --again "$left") $(rc)"
+
+# RNBD opens it for another run.
+mapped 2 twice disk1
+mv "$dir/sys/block/rnbd2/rnbd/session" "$dir/told.twice"
+table 'twice disk1 ip:10.0.0.1' 'twice disk2 ip:10.0.0.1'
+same 'what another run maps meanwhile is mapped' 'twice/disk1 twice/disk2 1' "$(attempts) $(rc)"
+same 'what it does not map is not' 'rnbd-map: twice/disk2 is not mapped: File exists' "$(cat "$dir/err")"
+
+# Of three paths the first one is not there, and the session has the third one already.
+table 'half disk1 ip:10.1.0.1,ip:10.0.0.1,ip:10.2.0.1'
+same 'a path that cannot be reached does not keep the others from being used' \
+	"half/disk1 ip:10.1.0.1 ip:10.0.0.1 ip:10.2.0.1;half/disk1 ip:10.1.0.1;half/disk1 ip:10.0.0.1;ip:10.2.0.1 1" \
+	"$(over --left "$left") $(rc)"
+same 'but is told' 'rnbd-map: half/disk1 is mapped without ip:10.1.0.1: Cannot assign requested address' "$(cat "$dir/err")"
+same 'and is noted' 'half/disk1 ip:10.1.0.1' "$(cat "$left")"
+mapped 3 half disk1
+same 'what is mapped is left alone' ' 0' "$(attempts) $(rc)"
+echo half/disk1 ip:10.1.0.1 >"$left"
+same 'only the path is tried again' 'ip:10.1.0.1 1' "$(attempts --again "$left") $(rc)"
+same 'which is told' 'rnbd-map: half/disk1 is mapped without ip:10.1.0.1: Connection timed out' "$(cat "$dir/err")"
+: >"$dir/told.repaired"
+same 'and added when it is there' 'ip:10.1.0.1 0' "$(attempts --again "$left") $(rc)"
+same 'nothing is left' '' "$(cat "$left")"
+rm -r "$dir/sys/block/rnbd3" "$dir/told.repaired"
+echo half/disk1 ip:10.1.0.1 >"$left"
+same 'a disk that was unmapped meanwhile stays unmapped' ' 0' "$(attempts --again "$left")$(cat "$left") $(rc)"
+echo half/disk1 ip:10.3.0.1 >"$left"
+same 'a path that is not in the table any more is forgotten' ' 0' "$(attempts --again "$left")$(cat "$left") $(rc)"
+rm -r "$dir/sys/class/rtrs-client/half"
+table 'half disk1 ip:10.1.0.1,ip:10.0.0.1 nofail'
+same 'with nofail that is no failure' 'half/disk1 half/disk1 half/disk1 0' "$(attempts --wait 60) $(rc)"
+
+table 'good disk4 ip:10.0.0.3' 'good disk5'
+same 'a wrong row is noted as well' '# 1' "$(attempts --left "$left" >/dev/null; cat "$left") $(rc)"
+same 'so that each further run fails' ' # 1' "$(attempts --again "$left") $(cat "$left") $(rc)"
+table 'good disk4 ip:10.0.0.3' 'good disk5 ip:10.0.0.3'
+same 'until it is mended' ' 0' "$(attempts --again "$left")$(cat "$left") $(rc)"
