@@ -61,7 +61,7 @@ printf '%s\n' "$*" >>"$STUBS/told"
 EOF
 stub dpkg-query <<'EOF'
 case ${!#} in
-linux-headers-* | linux-source-*) echo 'ii 1-1' ;;
+linux-headers-* | linux-source-*) printf '%s1-1\n' "$(cat "$STUBS/state" 2>/dev/null || echo 'ii ')" ;;
 *) exit 1 ;;
 esac
 EOF
@@ -69,7 +69,7 @@ stub df <<'EOF'
 printf 'Avail\n9000\n'
 EOF
 
-printf 'TAP version 13\n1..8\n'
+printf 'TAP version 13\n1..17\n'
 : >"$dir/status"
 same 'added, and built for both kernels' "add -m rtrs -v 1;$(build 7.3.4-a);$(build 7.3.5-b)" "$(run)"
 same 'and that succeeds' 0 "$(rc)"
@@ -81,6 +81,26 @@ same 'what is only built for two kernels is not added again' "$(build 7.3.4-a);$
 status installed 7.3.4-a
 same 'one kernel of two' "$(build 7.3.5-b)" "$(run)"
 same 'a kernel by name' "$(build 7.3.5-b)" "$(run 7.3.5-b)"
+# Desired, present, and error.
+for state in 'hi ' 'iU ' 'iF ' 'it '; do
+	printf '%s' "$state" >"$dir/state"
+	same "packages in the state '$state' have their files" "$(build 7.3.5-b)" "$(run)"
+done
+for state in 'rc ' 'un ' 'iHR'; do
+	printf '%s' "$state" >"$dir/state"
+	same "packages in the state '$state' do not" 1 "$(run >/dev/null; grep -c 'linux-headers-7.3.5-b is not installed' "$dir/err")"
+done
+rm "$dir/state"
+# The tree of a build that is going on.
+mkdir "$dir/rtrs/kernel/7.3.5-b.new"
+exec 8>"$dir/rtrs/kernel/.lock"
+flock 8
+run >"$dir/second" &
+sleep 1
+same 'another run waits for the first one' '7.3.5-b.new ' "$(cd "$dir/rtrs/kernel" && echo *) $(cat "$dir/told")"
+flock -u 8
+wait
+same 'and goes on then' "$(build 7.3.5-b)" "$(cat "$dir/second")"
 rm "$dir/src/linux-headers-7.3.5-b/.config"
 same 'without headers that is one line' ' 1 1' \
 	"$(run) $(rc) $(grep -c '^rtrs-dkms: not built for 7.3.5-b: linux-headers-7.3.5-b is not installed' "$dir/err")"
