@@ -68,6 +68,7 @@ reboots()
 	check 'it has booted without a failed unit' settled client
 	check 'the file system is mounted, and the data are there' data_there
 	check 'both paths are connected again' state 'connected 2/2'
+	check 'udev knows what is on the disk' found_by_uuid
 }
 
 # The state after a power cut, but in a known order.
@@ -96,12 +97,13 @@ prebuilt()
 	# shellcheck disable=SC2016 # README has it expanded
 	must 'README: the packages' in_images 'apt-get install ./debs/rtrs-common_\*.deb ./debs/rtrs-modules-$(uname -r)_\*.deb'
 	must "both boot $release" boot_both "$release"
-	check 'nothing is loaded or started on the server that nobody asked for' untouched server
+	check 'on the server nothing is loaded or started by the installation' untouched server
 	check 'nor on the client' untouched client
 	to_mount
 	reboots
 	client_first
 	must 'README: the disk is taken away' unmapped
+	check 'an interface that is made anew has soft RoCE again' made_anew server
 	check 'all commands of README were known' all_known
 	must 'both go down' both down
 	must 'purged' purged

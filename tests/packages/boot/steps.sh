@@ -81,6 +81,24 @@ settled()
 		[ "$(systemctl is-system-running)" = running ] || { journalctl -b --no-pager -p warning | tail -n 30; exit 1; }'
 }
 
+# found_by_uuid: the disk has the link that a line UUID= in fstab needs.
+found_by_uuid()
+{
+	on client 'dev=$(readlink -f /dev/disk/by-rnbd/alpha-disk1); uuid=$(blkid -p -o value -s UUID "$dev")
+		ls -l /dev/disk/by-uuid
+		[ -n "$uuid" ] && [ "$(readlink -f "/dev/disk/by-uuid/$uuid")" = "$dev" ] && udevadm info "$dev" | grep ID_FS_TYPE=ext4'
+}
+
+# made_anew HOST: the name of the interface is one that systemd has to escape.
+made_anew()
+{
+	on "$1" "ip link add br-lan type bridge && systemctl enable --now \"rtrs-rxe@\$(systemd-escape br-lan)\" &&
+		rdma link | grep rxe_br-lan && ip link delete br-lan && $(poll 30 '! rdma link | grep rxe_br-lan')" &&
+		on "$1" "$(poll 30 '[ "$(systemctl show -P ActiveState "rtrs-rxe@$(systemd-escape br-lan)")" = inactive ]')" &&
+		on "$1" "ip link add br-lan type bridge; $(poll 30 'rdma link | grep rxe_br-lan')" && settled "$1" &&
+		on "$1" 'systemctl disable --now "rtrs-rxe@$(systemd-escape br-lan)" && ip link delete br-lan'
+}
+
 write_data() { on client 'head -c 64M /dev/urandom >/mnt/data && sha256sum /mnt/data >/mnt/sum && sync'; }
 # Twice the interval of rnbd-map's timer.
 mounted() { on client "$(poll 300 'mountpoint -q /mnt')" 360; }
