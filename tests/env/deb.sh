@@ -41,7 +41,7 @@ build()
 
 main()
 {
-	local out=$RTRS_REPO/debs tree work arg sign=()
+	local out=$RTRS_REPO/debs tree work arg version sign=()
 
 	need_root
 	if [ "${1:-}" = --build ]; then
@@ -58,6 +58,10 @@ main()
 		esac
 	done
 	export RTRS_BIND=${RTRS_BIND:-}
+	# One of the two signs nothing.
+	[ "${#sign[@]}" != 1 ] || die "KEY= and CERT= are only of use together; ${sign[0]} was given"
+	[ "${RTRS_FLAVOUR:-}" != arm64 ] && [ "${ARCH:-amd64}" != arm64 ] ||
+		die "packages are built for amd64 only; make modules_install is for arm64"
 	tree=$("$RTRS_ENV/kernel.sh")
 	# Not the cache's lock: other users need not wait for this.
 	mkdir -p "$RTRS_CACHE/deb"
@@ -72,6 +76,9 @@ main()
 	step deb "building packages for $(basename "$tree")" \
 		"$RTRS_ENV/over.sh" "$LAYER" "$RTRS_ENV/deb.sh" --build "$work" "$tree" "$(basename "$tree")" "${sign[@]}" ||
 		die "the packages do not build, or lintian finds errors; see $RTRS_LOGS/deb.log"
+	# What installs debs/NAME_*.deb must find one version. Those for other kernels stay.
+	version=$(basename "$(echo "$work"/rtrs-common_*.deb)" _all.deb)
+	find "$out" -maxdepth 1 -name 'rtrs-*.deb' ! -name "rtrs-*_${version#*_}_*.deb" -delete
 	cp "$work"/*.deb "$out/"
 	rm -rf "$work"
 	printf '%s\n' "$out"
