@@ -341,7 +341,7 @@ main()
 	section "RDMA devices and network" devices
 	section "processors" nproc
 	section "results" true
-	if check "the scratch device maps" map && check "nobody uses it" unused; then
+	if check "the scratch device maps" map && check "it is not in use" unused; then
 		[ "${#PATHS[@]}" = 1 ] || check "all paths connect" add_paths
 		check "data is what was written" verified 64M
 		[ "${#PATHS[@]}" = 1 ] || check "each path alone carries IO" each_path
