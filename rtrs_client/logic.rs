@@ -22,4 +22,5 @@ pub mod restore;
 pub mod rnbd;
 pub mod silence;
 pub mod trial;
+pub mod turn;
 pub mod unanswered;

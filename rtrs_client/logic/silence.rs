@@ -31,6 +31,12 @@
 //! That only justifies a question, as the refusal may have come from another server. A doubted path
 //! that is silent is lost in the same time, whether or not requests wait there, and whether or not
 //! others are heard. A doubted path that is heard is not doubted any more.
+//!
+//! A path is *questioned* when another one connects and the server does not say that it had kept
+//! the session (see [`turn`](super::turn)): only a message that comes after the question is an
+//! answer. A questioned path is lost like one on which requests wait. The path that connects is not
+//! up yet, but is asked as well, and counts as another one that is heard. So a server that is
+//! asleep costs no path.
 
 /// Silent intervals in a row after which a path is lost.
 pub const LOST: u32 = 4;
@@ -57,7 +63,10 @@ pub struct Seen {
 pub struct Silence {
     silent: u32,
     heard: u32,
+    /// It was heard in the present interval, and that was noted before the end of the interval.
+    lately: bool,
     doubted: bool,
+    questioned: bool,
 }
 
 impl Silence {
@@ -66,7 +75,9 @@ impl Silence {
         Self {
             silent: 0,
             heard: 0,
+            lately: false,
             doubted: false,
+            questioned: false,
         }
     }
 
@@ -78,27 +89,44 @@ impl Silence {
         }
         *self = Self {
             doubted: true,
+            questioned: self.questioned,
             ..Self::new()
         };
         true
     }
 
+    /// It is asked now, and `heard` says whether it was before, in the present interval.
+    pub fn question(&mut self, heard: bool) {
+        self.lately |= heard;
+        self.questioned = true;
+    }
+
+    /// It was heard, in the present interval.
+    pub fn hear(&mut self) {
+        self.lately = true;
+        self.questioned = false;
+    }
+
     /// Evaluates an interval that is over.
     pub fn interval(&mut self, seen: Seen) {
-        let owes = (seen.waits || self.doubted) && !seen.excused;
+        let owes = (seen.waits || self.is_asked()) && !seen.excused;
+        let heard = seen.heard || self.lately;
 
         *self = Self {
-            silent: if owes && !seen.heard {
+            silent: if owes && !heard {
                 self.silent.saturating_add(1)
             } else {
                 0
             },
-            heard: if seen.heard {
+            heard: if heard {
                 self.heard.saturating_add(1)
             } else {
                 0
             },
-            doubted: self.doubted && !seen.heard,
+            lately: false,
+            doubted: self.doubted && !heard,
+            // What was noted before may have come before the question.
+            questioned: self.questioned && !seen.heard,
         };
     }
 
@@ -115,6 +143,21 @@ impl Silence {
     /// Whether the server may not know the session that the path belongs to.
     pub const fn is_doubted(&self) -> bool {
         self.doubted
+    }
+
+    /// Whether it has to answer, though no request may wait there.
+    pub const fn is_asked(&self) -> bool {
+        self.doubted || self.questioned
+    }
+
+    /// Whether it was heard since the last [`question`](Self::question).
+    pub const fn has_answered(&self) -> bool {
+        !self.questioned
+    }
+
+    /// Whether it was noted as heard in the present interval.
+    pub const fn is_heard_lately(&self) -> bool {
+        self.lately
     }
 
     /// Whether the path is lost, given whether another one [is heard](Self::is_heard).

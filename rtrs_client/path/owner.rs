@@ -233,10 +233,9 @@ impl Path {
         let Some(l) = owner.link.take() else { return };
         let session = self.session.clone();
         let (_turn, usable) = session.take_turn(&l);
-        if !usable {
+        if let Err(why) = usable {
             owner.link = Some(l);
-            let errno = errno::ECONNABORTED.to_errno();
-            return self.failed(owner, link, errno, "opening devices again");
+            return self.failed(owner, link, errno::ECONNABORTED.to_errno(), why);
         }
         match Watched::new(&l).and_then(|watched| Ok((watched, KBox::new(l, GFP_KERNEL)?))) {
             Ok((watched, l)) => {

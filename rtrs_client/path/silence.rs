@@ -4,7 +4,8 @@
 //!
 //! # Context
 //!
-//! The session's watch, which does not run twice at a time.
+//! The session's watch, which does not run twice at a time; and, as stated, the task that has the
+//! session's `recreate_lock`.
 
 use kernel::sync::rcu;
 use rtrs_bindings::errno;
@@ -15,6 +16,14 @@ use crate::logic::silence::{
     Silence, //
 };
 
+/// The state of the link with this number; a link that is new has none yet.
+fn of_link(known: &mut (u32, Silence), number: u32) -> &mut Silence {
+    if known.0 != number {
+        *known = (number, Silence::new());
+    }
+    &mut known.1
+}
+
 impl Path {
     /// Ends an interval. Returns what was seen in it and what is known now; `None` if the path does
     /// not take requests.
@@ -22,17 +31,17 @@ impl Path {
         let guard = rcu::read_lock();
         let link = self.link(&guard)?;
         let core = &link.core;
-        let seen = Seen {
-            heard: core.liveness.heard(),
-            waits: link.inflight() > 0,
-            excused: link.may_be_mute(),
-        };
+        let (waits, excused) = (link.inflight() > 0, link.may_be_mute());
         let mut known = self.silence.lock();
-        if known.0 != core.number {
-            *known = (core.number, Silence::new());
-        }
-        known.1.interval(seen);
-        Some((seen, known.1))
+        let silence = of_link(&mut known, core.number);
+        let seen = Seen {
+            // With the lock: what comes before a question is no answer to it.
+            heard: core.liveness.heard(),
+            waits,
+            excused,
+        };
+        silence.interval(seen);
+        Some((seen, *silence))
     }
 
     /// The server does not know the session, according to another path. Returns whether the path is
@@ -43,15 +52,47 @@ impl Path {
             return false;
         };
         let mut known = self.silence.lock();
-        if known.0 != link.core.number {
-            *known = (link.core.number, Silence::new());
+        let silence = of_link(&mut known, link.core.number);
+        if silence.is_doubted() {
+            return false;
         }
-        let doubted = known.1.doubt();
-        if doubted {
-            // Messages received before do not count.
-            link.core.liveness.heard();
+        // Messages received before count for an earlier question only.
+        if link.core.liveness.heard() {
+            silence.hear();
         }
-        doubted
+        silence.doubt()
+    }
+
+    /// Another path is about to come up: this one has to show that the server still has it. Only
+    /// messages count that are received from now on. Returns whether the path is up. Task that has
+    /// the session's `recreate_lock`.
+    pub(crate) fn question(&self) -> bool {
+        let guard = rcu::read_lock();
+        let Some(link) = self.link(&guard) else {
+            return false;
+        };
+        {
+            let mut known = self.silence.lock();
+            let heard = link.core.liveness.heard();
+            of_link(&mut known, link.core.number).question(heard);
+        }
+        link.ask();
+        true
+    }
+
+    /// Whether the path is up, and was heard since it was [questioned](Self::question). Task that
+    /// has the session's `recreate_lock`: no link has come since.
+    pub(crate) fn has_answered(&self) -> bool {
+        let guard = rcu::read_lock();
+        let Some(link) = self.link(&guard) else {
+            return false;
+        };
+        let mut known = self.silence.lock();
+        let silence = of_link(&mut known, link.core.number);
+        if link.core.liveness.heard() {
+            silence.hear();
+        }
+        silence.has_answered()
     }
 
     /// Asks for a sign of life.

@@ -12,7 +12,11 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
 };
 use rtrs_bindings::{
     lock::{
@@ -39,7 +43,12 @@ use crate::{
             Creation,
             Creator, //
         },
-        link_events::LinkState, //
+        link_events::LinkState,
+        silence::{
+            Seen,
+            Silence, //
+        },
+        turn, //
     },
     params::FailAfter,
     path::Path, //
@@ -61,7 +70,15 @@ struct State {
     /// The server has said that it does not know the session, which was not handled yet.
     forgotten: bool,
     creator: Creator,
+    /// Whether the path is heard that waits for an answer of another one.
+    newcomer: Silence,
 }
+
+/// The reason for which a link is given up.
+type Why = &'static str;
+
+/// Interval, in milliseconds, at which a path that waits for an answer of another one is looked at.
+const LOOK_MS: i64 = 20;
 
 /// State of link events.
 #[pin_data]
@@ -148,40 +165,118 @@ impl Session {
 
     /// The server has accepted a path, and has `kept` the session or not. If not, it has a session
     /// from now on and will report it as kept, even if this path never comes up. So it is noted
-    /// here. Any context.
+    /// here, also while other paths are believed to be up. Any context.
     pub(crate) fn accepted(&self, kept: bool) {
         let mut state = self.events.state.lock();
 
-        if !kept && state.told.is_opened() && !state.told.is_up() {
+        if !kept && state.told.is_opened() {
             state.forgotten = true;
         }
     }
 
     /// A path is about to come up over `link`, which knows whether the server had kept the session.
-    /// If other paths are up, the server knows it. Owner task of the path; sleeps in the user's
-    /// callback, for the server's answers, and for other paths. Returns whether the link can be
-    /// published. The caller publishes the link, or gives it up, before it drops the guard.
-    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (LongGuard<'_>, bool) {
+    /// If another path shows that it is up, the server knows it. Owner task of the path; sleeps in
+    /// the user's callback, for the server's answers, and for other paths. Returns whether the link
+    /// can be published, or why not. The caller publishes it, or gives it up, before it drops the
+    /// guard.
+    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (LongGuard<'_>, Result<(), Why>) {
         let turn = self.recreate_lock.lock();
-        let kept = link.core.is_kept();
-        let (lost, believes) = {
-            let mut state = self.events.state.lock();
-            let forgotten = core::mem::take(&mut state.forgotten);
-            let lost = state.told.is_opened() && !state.told.is_up() && (forgotten || !kept);
-            (lost, state.told.is_believed())
-        };
-        let outcome = match (lost, believes) {
-            (false, _) => return (turn, true),
-            (true, true) => self.restore(link),
+        let forgotten = core::mem::take(&mut self.events.state.lock().forgotten);
+        let outcome = match self.decide(link, forgotten) {
+            turn::State::Known => return (turn, Ok(())),
+            turn::State::Forgotten if self.is_believed() => self.restore(link),
             // Requests are failing already, and the user will set up everything again.
-            (true, false) => Outcome::Lost,
+            turn::State::Forgotten => Outcome::Lost,
+            _ => {
+                // The next path decides.
+                self.events.state.lock().forgotten |= forgotten;
+                return (turn, Err("waiting for another path"));
+            }
         };
-        match outcome {
-            Outcome::Restored => {}
-            Outcome::Lost => self.lost(),
-            Outcome::LinkLost => self.events.state.lock().forgotten = true,
+        let result = match outcome {
+            Outcome::Restored => Ok(()),
+            Outcome::Lost => {
+                self.lost();
+                Ok(())
+            }
+            Outcome::LinkLost => {
+                self.events.state.lock().forgotten = true;
+                Err("opening devices again")
+            }
+        };
+        (turn, result)
+    }
+
+    fn is_believed(&self) -> bool {
+        self.events.state.lock().told.is_believed()
+    }
+
+    /// Finds out whether the server still has the session; `forgotten` says that it told some path
+    /// that it has not. With `recreate_lock`, so no other path comes up; sleeps.
+    fn decide(self: &Arc<Self>, link: &Link, forgotten: bool) -> turn::State {
+        let path = &*link.core.path;
+        let mut decision = turn::State::Begun;
+
+        loop {
+            let answered = decision == turn::State::Asking && self.has_answer(path);
+            let well = self.goes_on(link);
+            let next = {
+                let state = self.events.state.lock();
+                decision.next(turn::Look {
+                    doubt: state.told.is_opened() && (forgotten || !link.core.is_kept()),
+                    up: state.told.is_up(),
+                    answered,
+                    well,
+                })
+            };
+            if next.is_final() {
+                return next;
+            }
+            if next != decision && next == turn::State::Asking {
+                self.events.state.lock().newcomer = Silence::new();
+                self.question_others(path);
+            }
+            decision = next;
+            self.hear_newcomer(link);
+            fsleep(Delta::from_millis(LOOK_MS));
         }
-        (turn, outcome != Outcome::LinkLost)
+    }
+
+    /// Notes whether the path was heard that is about to come up over `link`. If it was not, since
+    /// the watch has looked last, asks it.
+    fn hear_newcomer(&self, link: &Link) {
+        let heard = link.core.liveness.heard();
+        let due = {
+            let mut state = self.events.state.lock();
+            if heard {
+                state.newcomer.hear();
+            }
+            !state.newcomer.is_heard_lately()
+        };
+        if due {
+            link.ask();
+        }
+    }
+
+    /// Ends an interval of the watch. Returns whether a path that is about to come up shows that
+    /// the server is well.
+    pub(super) fn end_interval_of_newcomer(&self) -> bool {
+        let newcomer = &mut self.events.state.lock().newcomer;
+
+        newcomer.interval(Seen {
+            heard: false,
+            waits: false,
+            excused: false,
+        });
+        newcomer.is_heard()
+    }
+
+    /// Whether `link`, which is about to come up, can be used, and no task waits for the owner task
+    /// of its path, or of another one that may wait for this one. Any context.
+    pub(super) fn goes_on(&self, link: &Link) -> bool {
+        let mut awaited = false;
+        self.for_each_path(|path| awaited |= path.has_urgent_note() && !path.is_connected());
+        !awaited && !link.core.has_failed() && !self.is_closing()
     }
 
     fn wake_events(self: &Arc<Self>) {

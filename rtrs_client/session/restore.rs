@@ -237,13 +237,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the link can be used, and no path of the session has an urgent note. The task that
-    /// left such a note may wait for this.
     fn goes_on(&self) -> bool {
-        let mut urgent = false;
-        self.session
-            .for_each_path(|path| urgent |= path.has_urgent_note());
-        !urgent && !self.link.core.has_failed() && !self.session.is_closing()
+        self.session.goes_on(self.link)
     }
 
     /// Sleeps; returns whether to continue.

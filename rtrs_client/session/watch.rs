@@ -4,9 +4,9 @@
 //!
 //! # Context
 //!
-//! A work item of the session, armed while it has more than one path that takes requests. It is
-//! armed after a path was published, and it reads the published paths after it was taken off the
-//! queue, so two paths are never without it.
+//! A work item of the session, armed while it has more than one path that takes requests, or one
+//! that was asked for a sign of life. It is armed after a path was published or asked, and it reads
+//! the published paths after it was taken off the queue, so these paths are never without it.
 
 use kernel::{
     sync::Arc,
@@ -53,6 +53,29 @@ impl Session {
         }
     }
 
+    /// `path` is about to come up, and the server may have lost all other paths meanwhile: they
+    /// have to show that they are alive. Task that has `recreate_lock`.
+    pub(super) fn question_others(self: &Arc<Self>, path: &Path) {
+        let mut questioned = false;
+
+        self.for_each_path(|other| {
+            questioned |= !core::ptr::eq(&**other, path) && other.question();
+        });
+        if questioned {
+            self.restart_watch();
+        }
+    }
+
+    /// Whether another path than `path` has shown so since. Task that has `recreate_lock`.
+    pub(super) fn has_answer(&self, path: &Path) -> bool {
+        let mut answered = false;
+
+        self.for_each_path(|other| {
+            answered |= !core::ptr::eq(&**other, path) && other.has_answered();
+        });
+        answered
+    }
+
     /// Returns the time until the next look.
     fn interval(&self, busy: bool) -> Jiffies {
         // A path without requests is not expected to be heard, so fewer looks suffice until there
@@ -67,18 +90,18 @@ impl Session {
 
     /// Looks at all paths. Work item.
     pub(super) fn look_at_paths(self: &Arc<Self>) {
-        let (mut up, mut busy, mut silent, mut heard, mut doubted) =
-            (0u32, false, false, false, false);
+        let (mut up, mut busy, mut silent, mut asked) = (0u32, false, false, false);
+        let mut heard = self.end_interval_of_newcomer();
         self.for_each_path(|path| {
             if let Some((seen, silence)) = path.end_interval() {
                 up = up.saturating_add(1);
-                busy |= seen.waits || silence.is_doubted();
+                busy |= seen.waits || silence.is_asked();
                 silent |= silence.is_silent();
                 heard |= silence.is_heard();
-                doubted |= silence.is_doubted();
+                asked |= silence.is_asked();
             }
         });
-        if up < 2 && !doubted {
+        if up < 2 && !asked {
             return;
         }
         if silent {

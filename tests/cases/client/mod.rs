@@ -13,4 +13,5 @@ pub(crate) mod rnbd;
 pub(crate) mod silence;
 pub(crate) mod stats;
 pub(crate) mod trial;
+pub(crate) mod turn;
 pub(crate) mod unanswered;

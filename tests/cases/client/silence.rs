@@ -93,6 +93,51 @@ fn a_doubted_path_has_to_show_that_it_lives() {
     assert!(!after(&[SILENT; 20]).is_lost(false), "it is not doubted");
 }
 
+fn a_questioned_path_is_lost_like_one_on_which_requests_wait() {
+    for heard in [false, true] {
+        let mut path = after(&[HEARD; 5]);
+        path.question(heard);
+        assert!(path.is_asked() && !path.has_answered() && !path.is_doubted());
+        // What came before the question counts for the interval, and is no answer.
+        if heard {
+            path.interval(IDLE);
+            assert!(!path.is_silent() && !path.has_answered());
+        }
+        for n in 1..=LOST {
+            path.interval(IDLE);
+            assert!(!path.is_lost(false), "the server may be asleep");
+            assert_eq!(path.is_lost(true), n >= LOST);
+        }
+        path.interval(HEARD);
+        assert!(path.has_answered() && !path.is_asked() && !path.is_lost(true));
+    }
+}
+
+fn an_answer_counts_before_the_interval_ends() {
+    let mut path = Silence::new();
+    path.question(false);
+    path.hear();
+    assert!(path.has_answered() && !path.is_asked() && path.is_heard_lately());
+    path.interval(SILENT);
+    assert!(!path.is_silent() && !path.is_heard_lately());
+    path.hear();
+    path.interval(IDLE);
+    assert!(path.is_heard());
+}
+
+fn doubt_and_question_do_not_answer_each_other() {
+    let mut path = Silence::new();
+    path.question(false);
+    assert!(path.doubt());
+    assert!(!path.has_answered());
+    path.question(true);
+    path.interval(IDLE);
+    assert!(!path.is_doubted() && !path.has_answered());
+    assert!(path.doubt());
+    path.interval(HEARD);
+    assert!(!path.is_asked());
+}
+
 #[test]
 fn doubt_that_is_repeated_does_not_begin_the_count_again() {
     let mut path = after(&[HEARD; 5]);
@@ -134,6 +179,9 @@ cases!(
     a_path_is_kept_if_but_one_question_gets_through,
     a_path_without_requests_is_never_lost,
     a_doubted_path_has_to_show_that_it_lives,
+    a_questioned_path_is_lost_like_one_on_which_requests_wait,
+    an_answer_counts_before_the_interval_ends,
+    doubt_and_question_do_not_answer_each_other,
     one_answer_is_not_enough,
     asking_takes_no_longer_than_losing,
 );

@@ -28,4 +28,5 @@ mod logic {
     mod silence;
     mod stats;
     mod trial;
+    mod turn;
 }
