@@ -234,8 +234,13 @@ impl Path {
         let session = self.session.clone();
         let (_turn, usable) = session.take_turn(&l);
         if let Err(why) = usable {
+            let has_failed = l.core.has_failed();
             owner.link = Some(l);
-            return self.failed(owner, link, errno::ECONNABORTED.to_errno(), why);
+            // Of a link that has failed meanwhile there is a note, which says why.
+            if !has_failed {
+                self.failed(owner, link, errno::ECONNABORTED.to_errno(), why);
+            }
+            return;
         }
         match Watched::new(&l).and_then(|watched| Ok((watched, KBox::new(l, GFP_KERNEL)?))) {
             Ok((watched, l)) => {
