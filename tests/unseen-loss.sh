@@ -16,7 +16,8 @@ export RTRS_ACK_TIMEOUT=20
 # answer to its first connection and the request for the chunks are two of them.
 SLOW=1500
 # Milliseconds that a path may be silent while the test looks at one that waits for it, and by default.
-PATIENT=$((16000 * RTRS_TIME_SCALE))
+# Mainline's server gives up a path after 25 s, so a link is not cut for that long.
+PATIENT=$((RTRS_TIME_SCALE > 1 ? 60000 : 16000))
 SILENT=$((800 * RTRS_TIME_SCALE))
 # Milliseconds for a path to connect if the other one answers, and for a command.
 SOON=$((3000 * RTRS_TIME_SCALE))
@@ -113,6 +114,8 @@ disks_down() { for n in 0 1 2 3; do null_blk_down "nullb$n"; done; }
 
 server_role()
 {
+	local what
+
 	must "links are ready" ready
 	must "disks" disks_up
 	defer disks_down
@@ -120,15 +123,11 @@ server_role()
 	barrier listening
 	tell_second &
 	defer kill "$!"
-	get silent 120 >/dev/null
-	cut
-	put silent.done yes
-	get heal 120 >/dev/null
-	heal
-	put heal.done yes
-	get cut 120 >/dev/null
-	cut
-	put cut.done yes
+	for what in "cut 1" "heal 1" "cut 2"; do
+		get "$what" 120 >/dev/null
+		"${what% *}"
+		put "$what.done" yes
+	done
 	check "the server loses its only path before the next one is up" lose_first
 	check "it has refused none" nothing_refused
 	put lost yes
@@ -158,6 +157,14 @@ second_off()
 	wait_for 20 at_server gone
 	# The server forgets the path a moment after its queues.
 	sleep 0.5
+}
+
+# both "cut|heal N": both ends do so, for the Nth time.
+both()
+{
+	"${1% *}"
+	put "$1" now
+	get "$1.done" >"$TMP/value"
 }
 
 # second_on: reconnect the second path, in the background; $TMP/on has the status and the time it took.
@@ -239,19 +246,19 @@ client_role()
 	check "the other path answers: it comes back at once" is_on "$SOON"
 	ktap_log "$TMP/case.log" 1
 
-	write "$SESS/silent_path_ms" "$PATIENT"
 	must "the other path is silent: one is disconnected" second_off
-	cut
-	put silent now
-	get silent.done >"$TMP/value"
+	must "a path may be silent for long" write "$SESS/silent_path_ms" "$PATIENT"
+	both "cut 1"
 	second_on
 	check "the other path is silent: it is waited for" waits
 	check "the other path is silent: a command does not wait" second_off
-	second_on
-	check "the other path is silent: it is waited for again" waits
-	put heal now
-	get heal.done >"$TMP/value"
-	heal
+	# A slow machine takes too long for both.
+	if [ "$RTRS_TIME_SCALE" -eq 1 ]; then
+		second_on
+		check "the other path is silent: it is waited for again" waits
+	fi
+	both "heal 1"
+	[ "$RTRS_TIME_SCALE" -eq 1 ] || second_on
 	check "the other path is silent no more: both are used" is_on
 	ktap_log "$TMP/case.log" 1
 	check "no device was opened again" not_opened_again
@@ -259,9 +266,7 @@ client_role()
 
 	must "the other path is lost: one is disconnected" second_off
 	lossy 1 delay "${SLOW}ms"
-	cut
-	put cut now
-	get cut.done >"$TMP/value"
+	both "cut 2"
 	second_on
 	check "the other path is lost: the server has noticed" lost_first
 	check "the other path is lost: the one comes up" is_on
