@@ -104,11 +104,13 @@ goes_while_asked()
 		ip link delete drxeA
 		: >"$TMP/deleted"
 	) &
+	# Before 7.3 soft RoCE does not go while a program has it open.
+	grep -qw rxe_disassociate_ucontext /proc/kallsyms || kill "$crowd"
 	wait_for $((20 * RTRS_TIME_SCALE)) test -e "$TMP/deleted"
 	echo "the interface went in $((SECONDS - t0)) s"
 	not rdma_active rxeA
 	# The clients would wait for much longer.
-	kill "$crowd"
+	kill "$crowd" 2>/dev/null || true
 	wait "$crowd" || true
 	wait_for 10 not crowd_is 1
 	rxe_up rxeA "$A.1/24" "$A.2/24"
