@@ -258,7 +258,8 @@ impl<H: Handler> Flights<H> {
     /// sleep.
     ///
     /// The pages of the messages may be shared: with flights of other domains, or with a user
-    /// that writes a part of the message. If two write to the same bytes at a time, a mixture is sent.
+    /// that writes a part of the message. If two write to the same bytes at a time, a mixture is
+    /// sent.
     ///
     /// # Errors
     ///

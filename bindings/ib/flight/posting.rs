@@ -284,6 +284,7 @@ impl<H: Handler> Building<'_, H> {
         if !qp.takes_inline(len) {
             return (message, 0);
         }
+        // The driver reads it while it is posted: the domain keeps the message, see `Flight`.
         // CAST: `usize` has at most 64 bits.
         let addr = flight.message.as_ptr().expose_provenance() as u64;
         (raw::ib_sge { addr, ..message }, INLINE)
@@ -297,8 +298,9 @@ impl<H: Handler> Building<'_, H> {
     /// The caller must own the flight. `qp` must have the flight's domain, and be of an endpoint
     /// with this handler. There must be `n` requests, initialised and linked, on the stack of the
     /// caller, as their elements; there must be no reference to them, and `last` must not be
-    /// signaled. They must name memory of the flight only, or data that is mapped for it. Their
-    /// entries must be those of the flight.
+    /// signaled. They must name memory of the flight only, or data that is mapped for it; inline
+    /// ones as [`message_alone`](Self::message_alone) does. Their entries must be those of the
+    /// flight.
     #[inline(always)]
     unsafe fn send(
         flight: &Flight<H>,
@@ -317,10 +319,7 @@ impl<H: Handler> Building<'_, H> {
         // linked, and stay valid until this returns. Their memory belongs to the domain, which is
         // that of the queue pair: message and region permanently, the data until the flight is
         // over. Their entries are the flight's, for endpoints with this handler.
-        match unsafe { room.post(first, last) } {
-            Ok(()) => Ok(()),
-            Err(refused) => Err(Self::not_flown(flight, flown, refused)),
-        }
+        unsafe { room.post(first, last) }.map_err(|refused| Self::not_flown(flight, flown, refused))
     }
 
     /// As `send()`, for requests that belong to the flight, and of which the last one completes in
@@ -346,10 +345,8 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: As in `send()`. The requests stay valid: they may be used again before this
         // returns, but only after the last one has completed, when the driver has read all of them,
         // except for `next`, which never changes.
-        match unsafe { room.post(first, last, cqe) } {
-            Ok(()) => Ok(()),
-            Err(refused) => Err(Self::not_flown(flight, flown, refused)),
-        }
+        unsafe { room.post(first, last, cqe) }
+            .map_err(|refused| Self::not_flown(flight, flown, refused))
     }
 
     /// The flight is about to be posted on `qp`, the send queue of which is locked: a peer may

@@ -87,6 +87,8 @@ impl<'q> Room<'q> {
     ///
     /// The requests must be initialised, but for entry and flags of `last`, linked in this order,
     /// and stay valid until the call returns. Their memory must be of the domain of the queue pair.
+    /// Those with [`INLINE`](super::INLINE) must have no more bytes than the queue pair
+    /// [takes](QueuePair::takes_inline), and addresses of the processor.
     /// Their completion entries, including `cqe`, must belong to the queue pair, or to flights with
     /// the handler of its endpoint.
     #[inline(always)]
