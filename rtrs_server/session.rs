@@ -129,6 +129,8 @@ pub struct Session {
     kept: Atomic<bool>,
     /// The user is being told that the session is down; see [`Session::is_ending`].
     ending: Atomic<bool>,
+    /// Its client was told of chunks once; see [`Session::note_served`].
+    served: Atomic<bool>,
     /// The last path that was up was ended by the client.
     left: Atomic<bool>,
     /// It is not kept for its client any more; see [`Session::give_up`].
@@ -181,6 +183,7 @@ impl Session {
                 ),
                 kept: Atomic::new(false),
                 ending: Atomic::new(false),
+                served: Atomic::new(false),
                 left: Atomic::new(false),
                 given_up: Atomic::new(false),
                 last_end: Atomic::new(0),
@@ -470,23 +473,24 @@ impl Session {
         if announced.dir.is_none() {
             announced.dir = Some(SessionDir::new(self)?);
         }
-        let result = self
-            .tell_up(&mut announced)
-            .and_then(|()| match &announced.dir {
+        // The user has the session from here on, even if the path does not come up.
+        let result = self.tell_up(&mut announced).and_then(|()| {
+            self.set_path_wait(wait);
+            self.given_up.store(false, Release);
+            if let Some(addr) = source {
+                self.sources.lock().note(addr);
+            }
+            match &announced.dir {
                 Some(dir) => f(dir),
                 None => Err(EIO),
-            });
+            }
+        });
         match result {
             Ok(_) => {
                 announced.shown = announced.shown.saturating_add(1);
                 // Announced with a path in it, so that user space has something to look at.
                 if let Some(dir) = &announced.dir {
                     dir.announce();
-                }
-                self.set_path_wait(wait);
-                self.given_up.store(false, Release);
-                if let Some(addr) = source {
-                    self.sources.lock().note(addr);
                 }
             }
             Err(_) if announced.shown == 0 => announced.dir = None,

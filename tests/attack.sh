@@ -58,6 +58,8 @@ reason()
 	cid-taken | cons-change) echo 'connection [0-9] of [0-9] refused: -104( |$)' ;;
 	name-taken) echo 'name honest is in use' ;;
 	name-of-silent) echo 'closing \(client reconnected\)|disconnected: client reconnected' ;;
+	# Whether it has its name first is a matter of time.
+	name-of-early) ;;
 	name-of-*) echo 'name attack-name-of-[^ ]* is in use' ;;
 	info-type | msg-type | never-written) echo 'unexpected message type' ;;
 	info-no-* | info-slash | info-dot | info-control) echo 'bad session name' ;;

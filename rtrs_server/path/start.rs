@@ -122,6 +122,10 @@ impl Path {
             }
             refused(e)
         })?;
+        // That took long, and the user need not hear of a client that has left meanwhile.
+        if self.is_closing() {
+            return Err(CloseReason::ConnError);
+        }
         let dir = self
             .session
             .path_up(self.addrs.src, self.path_wait, |session_dir| {
@@ -169,6 +173,7 @@ impl Path {
 
         let answer = self.info_answer(&active);
 
+        self.session.note_served();
         // Nothing was published before, so there is nothing to wait for.
         drop(self.active.replace(Some(active)));
         answer

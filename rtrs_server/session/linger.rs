@@ -66,7 +66,9 @@ impl Session {
     pub(super) fn linger(self: &Arc<Self>) {
         let secs = self.linger_secs();
         let over = || self.ctx.is_closing() || self.is_given_up();
-        if secs == 0 || !self.is_kept() || over() {
+        // A client that was never told of chunks has left nothing with the user.
+        let worth_it = self.is_kept() && self.served.load(Acquire);
+        if secs == 0 || !worth_it || over() {
             self.expire();
             // A timer of an earlier outage would keep this session, and with it the queues of the
             // server, until it fires.
@@ -90,6 +92,12 @@ impl Session {
     /// a path was added under the registry's lock, a true result stays true. Any context.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.load(Acquire)
+    }
+
+    /// A path of it is about to tell its client of chunks. Before that no client can have sent its
+    /// user anything. Any context.
+    pub(crate) fn note_served(&self) {
+        self.served.store(true, Release);
     }
 
     /// Whether the user has the session, or may be just about to be told of it. Any context.

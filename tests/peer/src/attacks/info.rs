@@ -2,9 +2,14 @@
 
 //! Questions for chunks that break the protocol, and other messages in their place.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-use super::{case, Case, CONS};
+use anyhow::{Context, Result};
+
+use super::{case, Attack, Case, CONS};
 use crate::verbs::{Remote, Send};
 
 /// Time for which a probed client may be silent, and a margin.
@@ -149,6 +154,11 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     case(
+        "name-of-early",
+        "takes the name of a client from the same address that left while its path was started",
+        name_of_early,
+    ),
+    case(
         "io-before-info",
         "sends a request before it knows chunks",
         |a| {
@@ -156,9 +166,45 @@ pub(super) const CASES: &[Case] = &[
             let mut s = a.connect(&who, CONS)?;
             s.post(1, Send::WriteImm(Remote::default(), 0), &[])?;
             // No client receives the message, so it waits. The server must not wait for it.
-            std::thread::sleep(Duration::from_millis(300));
+            sleep(Duration::from_millis(300));
             s.disconnect();
             a.gone(&mut s, a.job.patience)
         },
     ),
 ];
+
+/// Clients that leave early, each a bit later than the one before. A server takes some ten
+/// milliseconds for what it does between the question and its answer.
+const EARLY: u32 = 24;
+
+/// None of them has got chunks, so there is nothing that the server could keep a name for.
+fn name_of_early(a: &mut Attack<'_>) -> Result<()> {
+    let mut longest = Duration::ZERO;
+
+    for n in 0..EARLY {
+        let holder = a.identity();
+        let mut old = a.connect(&holder, CONS)?;
+        old.ask(&holder.question())?;
+        sleep(n * Duration::from_millis(3));
+        old.disconnect();
+        a.gone(&mut old, a.job.patience)?;
+        let who = a.named(&holder.name);
+        let mut new = a.connect(&who, CONS)?;
+        let begin = Instant::now();
+        new.start(&who.question())
+            .with_context(|| format!("client {n} was not let in"))?;
+        longest = longest.max(begin.elapsed());
+        new.ping(1, 0)?;
+        new.disconnect();
+        a.gone(&mut new, a.job.patience)?;
+    }
+    a.report
+        .sent(format!("{EARLY} questions, and no client for the answers"));
+    a.report
+        .got(format!("chunks after {} ms", longest.as_millis()));
+    // No client is asked, which would take three seconds.
+    if longest > a.job.patience * 25 / 100 {
+        a.report.wrong("a name was free too late");
+    }
+    Ok(())
+}
