@@ -78,6 +78,7 @@ use crate::{
     logic::{
         creation::Creation,
         path_state::{
+            CloseReason,
             Event,
             Failure,
             PathMachine,
@@ -318,10 +319,20 @@ impl Path {
         matches!(self.state(), State::Closed(_) | State::Dead)
     }
 
-    /// Whether there is an urgent note for the owner task, besides those of its link. Any context.
+    /// Whether its server has become another one, so that it does not try to connect any more. Any
+    /// context.
+    pub(crate) fn is_incompatible(&self) -> bool {
+        self.state() == State::Closed(CloseReason::Incompatible)
+    }
+
+    /// Whether there is an urgent note for the owner task, besides those of its link, while the path
+    /// connects: the owner task may be waiting for another path. Any context.
     pub(crate) fn has_urgent_note(&self) -> bool {
-        let pending = self.pending.lock();
-        pending.command.is_some() || pending.device_gone.is_some()
+        let noted = {
+            let pending = self.pending.lock();
+            pending.command.is_some() || pending.device_gone.is_some()
+        };
+        noted && self.state() == State::Connecting
     }
 
     /// Whether the path takes requests. Any context.

@@ -44,7 +44,6 @@ use crate::{
         fence::Fence,
         path_state::{
             Action,
-            CloseReason,
             Event,
             Failure,
             PathMachine,
@@ -285,7 +284,7 @@ impl Path {
             if event == Event::UserReconnect && reply == Reply::Accepted {
                 owner.record = Record::new();
             }
-            if machine.state() == State::Closed(CloseReason::Incompatible) {
+            if matches!(machine.state(), State::Closed(_) | State::Dead) {
                 self.session.fail_if_hopeless();
             }
             match announce {

@@ -275,7 +275,7 @@ impl Session {
     /// of its path, or of another one that may wait for this one. Any context.
     pub(super) fn goes_on(&self, link: &Link) -> bool {
         let mut awaited = false;
-        self.for_each_path(|path| awaited |= path.has_urgent_note() && !path.is_connected());
+        self.for_each_path(|path| awaited |= path.has_urgent_note());
         !awaited && !link.core.has_failed() && !self.is_closing()
     }
 

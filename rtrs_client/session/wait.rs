@@ -263,11 +263,11 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a request fails at once because no path is up: the time to wait is over or zero. Any
-    /// context.
+    /// Whether a request fails at once because no path is up: the time to wait is over or zero, or
+    /// there is no path to wait for. Any context.
     pub(crate) fn is_failing(&self) -> bool {
         let state = self.waiting.state.lock();
-        state.closing || state.up == 0 && self.is_over(&state)
+        state.closing || state.up == 0 && (self.is_over(&state) || !self.has_paths())
     }
 
     /// Whether requests that were in flight fail instead of being sent again: there is no path, and
@@ -414,12 +414,15 @@ impl Session {
         }
     }
 
-    /// A path was given up for good, as its server has become another one. If no other path tries
-    /// to connect, requests stop waiting. Owner task of the path.
+    /// A path does not try to connect any more. If none does, and the server of one has become
+    /// another one, requests stop waiting. Owner task of the path.
     pub(crate) fn fail_if_hopeless(self: &Arc<Self>) {
-        let mut hopeless = true;
-        self.for_each_path(|path| hopeless &= path.is_given_up());
-        if !hopeless {
+        let (mut hopeless, mut another) = (true, false);
+        self.for_each_path(|path| {
+            hopeless &= path.is_given_up();
+            another |= path.is_incompatible();
+        });
+        if !hopeless || !another {
             return;
         }
         let count = {
