@@ -165,6 +165,12 @@ impl<T> Place<T> {
         }
     }
 
+    /// Whether the place has a holder, which has the value: there is no turn, and it is not lent.
+    /// Only the holder can change that.
+    pub fn is_held(&self) -> bool {
+        self.word.load(Relaxed) == HELD
+    }
+
     /// Whether the place has no holder. It may have got one since.
     pub fn is_idle(&self) -> bool {
         self.word.load(Relaxed) == IDLE

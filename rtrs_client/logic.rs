@@ -15,6 +15,7 @@ pub mod ewma;
 pub mod fence;
 pub mod hist;
 pub mod link_events;
+pub mod listen;
 pub mod path_state;
 pub mod policy;
 pub mod polled;

@@ -103,7 +103,7 @@ impl fmt::Display for State {
 pub enum Failure {
     /// Another attempt may succeed; each is counted.
     Again,
-    /// No meaning: another path of the session had to come first.
+    /// No meaning: another path of the session had to come first, or a task waited.
     GaveWay,
     /// The server does not know the session while other paths of it are up, which concerns those
     /// paths. Attempts are repeated at growing intervals, and not counted.

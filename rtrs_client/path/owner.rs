@@ -235,9 +235,16 @@ impl Path {
         if let Err(why) = usable {
             let has_failed = l.core.has_failed();
             owner.link = Some(l);
-            // Of a link that has failed meanwhile there is a note, which says why.
+            // Of a link that has failed meanwhile there is a note, which says why. Otherwise there is
+            // a task that must not wait, for this path or another one.
             if !has_failed {
-                self.failed(owner, link, errno::ECONNABORTED.to_errno(), why);
+                let failed = Failed {
+                    link,
+                    failure: Failure::GaveWay,
+                    errno: errno::ECONNABORTED.to_errno(),
+                    why,
+                };
+                self.failed_as(owner, failed);
             }
             return;
         }

@@ -8,6 +8,7 @@
 //! the link is not published, so no other requests are sent. It ends early when the link fails, or
 //! when there is an urgent note for one of the session's paths.
 
+use core::cell::Cell;
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -47,6 +48,10 @@ use crate::{
     logic::{
         devices::Unlike,
         epoch::Epoch,
+        listen::{
+            Listener,
+            Verdict, //
+        },
         restore::{
             Event,
             State,
@@ -120,6 +125,8 @@ struct Attempt<'a> {
     refused_ns: Option<u64>,
     /// The log says that the device is waited for.
     said: bool,
+    /// Whether the server is heard.
+    listener: Cell<Listener>,
 }
 
 impl Session {
@@ -176,6 +183,7 @@ impl Session {
             device: None,
             refused_ns: None,
             said: false,
+            listener: Cell::new(Listener::new(time::now_ns())),
         };
         let mut state = State::Clearing;
         while !state.is_final() {
@@ -237,8 +245,27 @@ impl Attempt<'_> {
         }
     }
 
+    /// Whether the link can be used, and no task waits for this one. To be called at least each
+    /// [`LOOK_MS`].
     fn goes_on(&self) -> bool {
+        self.listen();
         self.session.goes_on(self.link)
+    }
+
+    /// Fails the link if the server is silent. Mainline's servers are while their user opens a
+    /// device.
+    fn listen(&self) {
+        let core = &self.link.core;
+        if !core.orders_copies() {
+            return;
+        }
+        let mut listener = self.listener.get();
+        match listener.look(time::now_ns(), core.liveness.heard()) {
+            Verdict::Wait => {}
+            Verdict::Ask => self.link.ask(),
+            Verdict::Silent => core.fail("silent before it was used", errno::ETIMEDOUT.to_errno()),
+        }
+        self.listener.set(listener);
     }
 
     /// Sleeps; returns whether to continue.
@@ -254,10 +281,13 @@ impl Attempt<'_> {
     }
 
     /// Waits until the requests on other links are collected: no answer of the last server comes
-    /// after this. The owner tasks of these links do not wait for this task.
+    /// after this. The owner tasks of these links do not wait for this task. An earlier attempt may
+    /// have left a message on its link, which has failed, but does not end yet.
     fn clear(&self) -> Event {
+        let place = self.session.negotiated.get();
+        let place = place.and_then(|n| n.permits.at(usize::from(self.id)));
         loop {
-            let mut clear = true;
+            let mut clear = place.is_none_or(|place| place.is_held());
             self.session
                 .for_each_path(|path| clear &= !path.is_ending());
             if clear {
@@ -329,7 +359,10 @@ impl Attempt<'_> {
             Ok(result) if self.goes_on() => Ok(result),
             Ok(_) => Err(()),
             Err(e) => {
-                self.link.core.fail("opening devices again", e.to_errno());
+                // If a task waits, nothing is wrong with the link.
+                if self.goes_on() {
+                    self.link.core.fail("opening devices again", e.to_errno());
+                }
                 Err(())
             }
         }
@@ -423,8 +456,8 @@ impl Session {
         let negotiated = self.negotiated.get().ok_or(EINVAL)?;
         let place = negotiated.permits.at(usize::from(id)).ok_or(EINVAL)?;
         let Some(mut turn) = place.begin() else {
-            // An earlier request of the permit is still on its link. Cannot happen, as links are
-            // cleared first.
+            // An earlier request of the permit is still on its link. Cannot happen, as its end is
+            // waited for first.
             if let Some(callback) = loan.end() {
                 callback.cancel();
             }

@@ -5,6 +5,7 @@
 pub(crate) mod devices;
 pub(crate) mod fence;
 pub(crate) mod link_events;
+pub(crate) mod listen;
 pub(crate) mod path_state;
 pub(crate) mod policy;
 pub(crate) mod polled;

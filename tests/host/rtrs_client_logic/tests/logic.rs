@@ -20,6 +20,7 @@ mod logic {
     mod devices;
     mod fence;
     mod link_events;
+    mod listen;
     mod path_state;
     mod policy;
     mod polled;
