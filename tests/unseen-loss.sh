@@ -16,8 +16,9 @@ export RTRS_ACK_TIMEOUT=20
 # answer to its first connection and the request for the chunks are two of them.
 SLOW=1500
 # Milliseconds that a path may be silent while the test looks at one that waits for it, and by default.
-# Mainline's server gives up a path after 25 s, so a link is not cut for that long.
-PATIENT=$((RTRS_TIME_SCALE > 1 ? 60000 : 16000))
+# Soft RoCE was seen to need more than 15 s to send again what a link had lost. Mainline's server gives up
+# a path after 25 s, so a link is not cut for that long.
+PATIENT=60000
 SILENT=$((800 * RTRS_TIME_SCALE))
 # Milliseconds for a path to connect if the other one answers, and for a command.
 SOON=$((3000 * RTRS_TIME_SCALE))
