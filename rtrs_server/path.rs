@@ -200,7 +200,7 @@ pub(crate) struct Path {
     /// What its client can do.
     pub(crate) client: Capabilities,
     /// How long requests wait at the client.
-    path_wait: PathWait,
+    pub(crate) path_wait: PathWait,
     /// The client is the source.
     pub(crate) addrs: AddrPair,
     /// The same in the form that sysfs has.

@@ -39,6 +39,7 @@ use kernel::{
 };
 
 use rtrs_bindings::{
+    errno,
     lock::{
         new_spinlock_irq,
         SpinLockIrq, //
@@ -54,7 +55,6 @@ use rtrs_core::{
     addr::Addr,
     proto::{
         Geometry,
-        PathWait,
         SessionName,
         MAX_PATHS, //
     },
@@ -147,7 +147,7 @@ pub struct Session {
     /// locked.
     #[pin]
     share: SpinLockIrq<Option<Charge>>,
-    /// How long requests wait at the client; see [`PathWait::to_secs`].
+    /// How long requests wait at the client; see [`PathWait`](rtrs_core::proto::PathWait).
     path_wait: Atomic<u32>,
     /// The end of the time a session without paths is kept.
     #[pin]
@@ -459,25 +459,29 @@ impl Session {
         self.claims.fetch_sub(1, Full);
     }
 
-    /// A path from `source` comes up; its client waits for paths as `wait` says. Makes the session
-    /// visible if the path is the first one, and tells the user. Then runs `f` with the session's
-    /// directory. May sleep for as long as the user likes.
+    /// A path comes up. Makes the session visible if the path is the first one, and tells the user.
+    /// Then runs `f` with the session's directory. May sleep for as long as the user likes.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED` if the path has closed meanwhile: the user is not told of it.
     pub(crate) fn path_up<R>(
         self: &Arc<Self>,
-        source: Option<Addr>,
-        wait: PathWait,
+        path: &Path,
         f: impl FnOnce(&SessionDir) -> Result<R>,
     ) -> Result<R> {
         let mut announced = self.announced.lock();
 
+        if path.is_closing() {
+            return Err(errno::ECONNABORTED);
+        }
         if announced.dir.is_none() {
             announced.dir = Some(SessionDir::new(self)?);
         }
         // The user has the session from here on, even if the path does not come up.
         let result = self.tell_up(&mut announced).and_then(|()| {
-            self.set_path_wait(wait);
-            self.given_up.store(false, Release);
-            if let Some(addr) = source {
+            self.set_path_wait(path.path_wait);
+            if let Some(addr) = path.addrs.src {
                 self.sources.lock().note(addr);
             }
             match &announced.dir {
@@ -488,6 +492,7 @@ impl Session {
         match result {
             Ok(_) => {
                 announced.shown = announced.shown.saturating_add(1);
+                self.given_up.store(false, Release);
                 // Announced with a path in it, so that user space has something to look at.
                 if let Some(dir) = &announced.dir {
                     dir.announce();

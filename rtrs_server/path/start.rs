@@ -115,20 +115,17 @@ impl Path {
             );
             return Err(CloseReason::Refused);
         }
-        let active = self.make_active().map_err(|e| {
+        // Torn down in the right order from here on, whatever fails.
+        owner.staged = Some(self.make_active().map_err(|e| {
             // Without operations no end of the last one says so.
             if !self.ops_out.load(Acquire) {
                 self.end_chunk_memory();
             }
             refused(e)
-        })?;
-        // That took long, and the user need not hear of a client that has left meanwhile.
-        if self.is_closing() {
-            return Err(CloseReason::ConnError);
-        }
+        })?);
         let dir = self
             .session
-            .path_up(self.addrs.src, self.path_wait, |session_dir| {
+            .path_up(self, |session_dir| {
                 // The user's callback may have taken long, and the client may have come back
                 // meanwhile.
                 if self.is_closing() {
@@ -140,11 +137,18 @@ impl Path {
                 self.has_dir.store(true, Release);
                 PathDir::new(session_dir, self).inspect_err(|_| self.has_dir.store(false, Release))
             })
-            .map_err(refused)?;
+            .map_err(|e| match self.is_closing() {
+                true => CloseReason::ConnError,
+                false => refused(e),
+            })?;
         owner.dir = Some(dir);
-        self.register(&active).map_err(refused)?;
-        owner.staged = Some(active);
-        Ok(())
+        let active = owner.staged.as_ref().ok_or(CloseReason::ConnError)?;
+        self.register(active).map_err(refused)?;
+        // That took long, and a client that has left meanwhile is told nothing.
+        match self.is_closing() {
+            true => Err(CloseReason::ConnError),
+            false => Ok(()),
+        }
     }
 
     /// Admits IO.
@@ -173,7 +177,9 @@ impl Path {
 
         let answer = self.info_answer(&active);
 
-        self.session.note_served();
+        if answer.is_ok() {
+            self.session.note_served();
+        }
         // Nothing was published before, so there is nothing to wait for.
         drop(self.active.replace(Some(active)));
         answer

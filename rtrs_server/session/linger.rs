@@ -77,8 +77,9 @@ impl Session {
         }
         self.expiry
             .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
-        // The task that ends it may not have seen the timer.
-        if over() {
+        // The task that ends it may not have seen the timer. That of an earlier outage may just
+        // have ended it.
+        if over() || !self.is_kept() {
             self.expire_soon();
         }
     }
@@ -121,6 +122,9 @@ impl Session {
                 self.ctx.user.link_down(self);
                 self.set_private(core::ptr::null_mut());
                 announced.up = false;
+                // A path that was added meanwhile tells the user of another session.
+                self.served.store(false, Release);
+                self.left.store(false, Relaxed);
             }
             self.ending.store(false, Release);
         }
