@@ -5,6 +5,7 @@
 # topology: pair
 # timeout: 600
 # seconds: 70
+# alone: yes
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma

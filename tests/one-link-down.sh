@@ -175,7 +175,7 @@ asleep()
 
 # Milliseconds that the client stands still: longer than a path may be silent, and shorter than the
 # server takes to give it up (25 s).
-STILL=$((4000 * (RTRS_TIME_SCALE > 1 ? 2 : 1)))
+STILL=$((3000 * (RTRS_TIME_SCALE > 1 ? 2 : 1)))
 
 # The server pauses the client, for which time goes on meanwhile, and no answer has come.
 client_asleep()

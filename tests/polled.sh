@@ -4,6 +4,7 @@
 # desc: polled IO uses connections of its own, and completes even if nothing polls
 # topology: single
 # timeout: 240
+# alone: yes
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"

@@ -5,7 +5,6 @@
 # topology: pair
 # timeout: 420
 # seconds: 70
-# waits: yes
 
 . "$(dirname "$0")/lib/common.sh"
 require fio rdma

@@ -51,6 +51,8 @@ partitioned()
 {
 	mbr | dd of="/dev/$(dev disk2)" bs=512 conv=nocreat,notrunc,fsync status=none
 	wait_for 20 leads_to_partition
+	# udev does not read the table again while it still handles the last event of the disk.
+	udevadm settle --timeout=60
 	dd if=/dev/zero of="/dev/$(dev disk2)" bs=512 count=1 conv=nocreat,notrunc,fsync status=none
 	wait_for 20 not test -b "/dev/$(dev disk2)p1"
 }
