@@ -454,21 +454,6 @@ null_blks_down()
 	done
 }
 
-# reload_when NAME CMD...: when the client asks for it; CMD runs while nothing is loaded, which lasts
-# until the client has noticed.
-reload_when()
-{
-	local name=$1
-	shift
-
-	get "$name" 120 >/dev/null
-	check "$name: the server modules unload under load" unload_modules
-	must "$name: meanwhile" "$@"
-	get "$name.seen" 90 >/dev/null
-	must "$name: they load again" eval "load_rtrs rust server && load_rnbd server"
-	put "$name.done" yes
-}
-
 # address add|del: the server's on the second link.
 address() { ip addr "$1" "$(pair_addr 1)/24" dev eth1; }
 

@@ -44,6 +44,7 @@ use crate::{
         fence::Fence,
         path_state::{
             Action,
+            CloseReason,
             Event,
             Failure,
             PathMachine,
@@ -291,7 +292,11 @@ impl Path {
             if event == Event::UserReconnect && reply == Reply::Accepted {
                 owner.record = Record::new();
             }
-            if matches!(machine.state(), State::Closed(_) | State::Dead) {
+            // Other closed paths may be connected again, by an operator or when their link is back.
+            if matches!(
+                machine.state(),
+                State::Closed(CloseReason::Incompatible) | State::Dead
+            ) {
                 self.session.fail_if_hopeless();
             }
             match announce {

@@ -245,8 +245,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the link can be used, and no task waits for this one. To be called at least each
-    /// [`LOOK_MS`].
+    /// Whether the link can be used, and no task waits for this one. Called about every [`LOOK_MS`]
+    /// while the attempt waits.
     fn goes_on(&self) -> bool {
         self.listen();
         self.session.goes_on(self.link)

@@ -414,15 +414,16 @@ impl Session {
         }
     }
 
-    /// A path does not try to connect any more. If none does, and the server of one has become
-    /// another one, requests stop waiting. Owner task of the path.
+    /// The server of a path has become another one, or a path was removed. If no path tries to
+    /// connect any more, and the server of one is another one, requests stop waiting. Nothing
+    /// happens if the session is being closed. Owner task of the path.
     pub(crate) fn fail_if_hopeless(self: &Arc<Self>) {
         let (mut hopeless, mut another) = (true, false);
         self.for_each_path(|path| {
             hopeless &= path.is_given_up();
             another |= path.is_incompatible();
         });
-        if !hopeless || !another {
+        if !hopeless || !another || self.is_closing() {
             return;
         }
         let count = {

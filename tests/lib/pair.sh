@@ -102,6 +102,21 @@ serve_disk()
 	check "the server modules unload" unload_modules
 }
 
+# reload_when NAME CMD...: the server's modules go when the client asks for it, and come back with
+# RELOAD_OPTIONS. CMD runs while nothing is loaded, which lasts until the client has noticed.
+reload_when()
+{
+	local name=$1
+	shift
+
+	get "$name" 120 >/dev/null
+	check "$name: the server modules unload under load" unload_modules
+	must "$name: meanwhile" "$@"
+	get "$name.seen" 90 >/dev/null
+	must "$name: they load again" eval "load_rtrs rust server ${RELOAD_OPTIONS:-} && load_rnbd server"
+	put "$name.done" yes
+}
+
 # client_ready: load the client's modules and wait until the server listens.
 client_ready()
 {
