@@ -129,7 +129,8 @@ pub struct Session {
     kept: Atomic<bool>,
     /// The user is being told that the session is down; see [`Session::is_ending`].
     ending: Atomic<bool>,
-    /// Its client was told of chunks once; see [`Session::note_served`].
+    /// Its client was told of chunks once; see [`Session::note_served`]. Cleared like `left` at the
+    /// end, with `announced` locked: a path that sets one of them has come up after that.
     served: Atomic<bool>,
     /// The last path that was up was ended by the client.
     left: Atomic<bool>,

@@ -174,7 +174,8 @@ asleep()
 }
 
 # Milliseconds that the client stands still: longer than a path may be silent, and shorter than the
-# server takes to give it up (25 s).
+# server takes to give it up (25 s). Where time is not scaled, also shorter than soft RoCE waits for an
+# acknowledgment (4.3 s).
 STILL=$((3000 * (RTRS_TIME_SCALE > 1 ? 2 : 1)))
 
 # The server pauses the client, for which time goes on meanwhile, and no answer has come.

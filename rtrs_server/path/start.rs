@@ -98,6 +98,10 @@ impl Path {
     /// Makes all objects that IO needs, and tells the user.
     fn set_up(self: &Arc<Self>, owner: &mut Owner) -> Result<(), CloseReason> {
         let refused = |e: Error| {
+            // Whatever fails then, the reason is known.
+            if self.is_closing() {
+                return CloseReason::ConnError;
+            }
             pr_warn_caused_by!(
                 self.log_place(),
                 "{}: cannot be served: {:?}\n",
@@ -137,18 +141,15 @@ impl Path {
                 self.has_dir.store(true, Release);
                 PathDir::new(session_dir, self).inspect_err(|_| self.has_dir.store(false, Release))
             })
-            .map_err(|e| match self.is_closing() {
-                true => CloseReason::ConnError,
-                false => refused(e),
-            })?;
+            .map_err(refused)?;
         owner.dir = Some(dir);
         let active = owner.staged.as_ref().ok_or(CloseReason::ConnError)?;
         self.register(active).map_err(refused)?;
         // That took long, and a client that has left meanwhile is told nothing.
-        match self.is_closing() {
-            true => Err(CloseReason::ConnError),
-            false => Ok(()),
+        if self.is_closing() {
+            return Err(CloseReason::ConnError);
         }
+        Ok(())
     }
 
     /// Admits IO.

@@ -177,7 +177,8 @@ pub(super) const CASES: &[Case] = &[
 /// milliseconds for what it does between the question and its answer.
 const EARLY: u32 = 24;
 
-/// None of them has got chunks, so there is nothing that the server could keep a name for.
+/// Those that got no chunks have nothing that the server could keep a name for, and it knows that the
+/// others have left.
 fn name_of_early(a: &mut Attack<'_>) -> Result<()> {
     let mut longest = Duration::ZERO;
 
