@@ -38,8 +38,11 @@ build() { printf 'build -m rtrs -v 1 -k %s;install -m rtrs -v 1 -k %s' "$1" "$1"
 mkdir -p "$dir/bin" "$dir/src/rtrs-1/tests/env" "$dir/modules/7.3.4-a/kernel" "$dir/modules/7.3.5-b/kernel"
 sed "s|@VERSION@|1|; s|/usr/src|$dir/src|; s|/usr/lib/modules|$dir/modules|; s|/var/cache|$dir|" \
 	"$here/../../debian/extra/rtrs-dkms" >"$dir/rtrs-dkms"
-# All kernels are supported, and their headers and sources are there.
-printf '#!/bin/sh\n' >"$dir/src/rtrs-1/tests/env/kernel-prepare.sh"
+# Kernels of the series 7.3 are supported, and their headers and sources are there.
+cat >"$dir/src/rtrs-1/tests/env/kernel-prepare.sh" <<'EOF'
+#!/bin/bash
+[[ $2 == 7.3* ]]
+EOF
 chmod 755 "$dir/src/rtrs-1/tests/env/kernel-prepare.sh"
 for rel in 7.3.4-a 7.3.5-b; do
 	mkdir -p "$dir/src/linux-headers-$rel"
@@ -69,7 +72,7 @@ stub df <<'EOF'
 printf 'Avail\n9000\n'
 EOF
 
-printf 'TAP version 13\n1..17\n'
+printf 'TAP version 13\n1..19\n'
 : >"$dir/status"
 same 'added, and built for both kernels' "add -m rtrs -v 1;$(build 7.3.4-a);$(build 7.3.5-b)" "$(run)"
 same 'and that succeeds' 0 "$(rc)"
@@ -104,3 +107,11 @@ same 'and goes on then' "$(build 7.3.5-b)" "$(cat "$dir/second")"
 rm "$dir/src/linux-headers-7.3.5-b/.config"
 same 'without headers that is one line' ' 1 1' \
 	"$(run) $(rc) $(grep -c '^rtrs-dkms: not built for 7.3.5-b: linux-headers-7.3.5-b is not installed' "$dir/err")"
+# Of other series, an older one and the newest.
+status installed 7.3.4-a 7.3.5-b
+mkdir -p "$dir/modules/6.12.1-c/kernel"
+same 'nothing is said of an older kernel that is not supported' ' 0 ' "$(run) $(rc) $(cat "$dir/err")"
+mkdir -p "$dir/modules/7.10.0-d/kernel"
+same 'there is a line about the newest one' \
+	' 1 rtrs-dkms: not built for 7.10.0-d: kernels of series 7.10 are not supported' \
+	"$(run) $(rc) $(cat "$dir/err")"
