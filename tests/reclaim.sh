@@ -187,9 +187,15 @@ reconnects()
 	pressure
 }
 
+# waits_to_be_written: pages of files, or the journal while the writer truncates one: then its group
+# has nothing that is dirty.
 waits_to_be_written()
 {
-	[ "$(group_stat files file_dirty stat)" -gt 0 ] || [ "$(group_stat files file_writeback stat)" -gt 0 ]
+	local writes
+
+	read -r _ writes <"/sys/block/$(cat "$TMP/fs")/inflight"
+	[ "$(group_stat files file_dirty stat)" -gt 0 ] ||
+		[ "$(group_stat files file_writeback stat)" -gt 0 ] || [ "$writes" -gt 0 ]
 }
 
 # cable: while it is out neither task's data are written or read.
