@@ -19,8 +19,10 @@ ELSEWHERE=10.9.0.3
 # Milliseconds within which a newcomer has to be connected.
 SOON=5000
 
+# What dmesg_has finds is of these modules.
 load()
 {
+	dmesg_mark
 	load_test sess_queue_depth=8 max_chunk_size=65536 session_linger=0 \
 		handshake_timeout_ms=$((15000 * RTRS_TIME_SCALE)) max_memory=16384 "$@"
 	rt serve
@@ -297,7 +299,6 @@ check "sessions with a path do" live_stay
 check "the modules unload with kept sessions" unload_modules
 
 must "modules load with a prefix" load max_handshakes_per_source=8 source_prefix_v4=24
-dmesg_mark
 crowd 20000 3
 check "addresses that begin alike are one source" one_source
 check "the crowd goes once more" crowd_goes

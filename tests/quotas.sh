@@ -89,6 +89,7 @@ one_more()
 	wait_for 20 only_one
 	old=$(quota "$resource" max)
 	refused=$(quota "$resource" refused)
+	dmesg_mark
 	write "$Q/$resource/max" "$(quota "$resource" current)"
 	refuses "$errno" "$@"
 	write "$Q/$resource/max" "$old"

@@ -189,7 +189,7 @@ all_again()
 	open_all
 	echo "in the place of those kept: $(cat "$TMP/time"); fresh ones took $fresh ms"
 	[ "$(refusals)" = "$before" ]
-	dmesg_since_start >"$TMP/dmesg"
+	dmesg_since_mark >"$TMP/dmesg"
 	not grep -E 'rejected|too many|no room|gave way|is in use' "$TMP/dmesg"
 	[ "$(opened_ms)" -lt $((2 * fresh + 5000)) ] || late "that is too long"
 }

@@ -270,7 +270,17 @@ dmesg_mark()
 	printf '%s\n' "$DMESG_MARK" >/dev/kmsg
 }
 
+# The first mark is set when a test begins.
 dmesg_since_start()
+{
+	dmesg | awk -v mark="$DMESG_MARK" '
+		index($0, mark) { text = seen++ ? text : ""; next }
+		{ text = text $0 "\n" }
+		END { printf "%s", text }'
+}
+
+# dmesg_since_mark: the kernel log since the last dmesg_mark.
+dmesg_since_mark()
 {
 	dmesg | awk -v mark="$DMESG_MARK" '
 		index($0, mark) { text = ""; next }
@@ -336,14 +346,14 @@ kmemleak_clean()
 	fi
 }
 
-# dmesg_has [-E] TEXT: does the kernel log since the start of the test contain TEXT? With -E, TEXT
-# is a regular expression.
+# dmesg_has [-E] TEXT: does the kernel log since the last dmesg_mark, or the start of the test,
+# contain TEXT? With -E, TEXT is a regular expression.
 dmesg_has()
 {
 	local how=-F
 
 	[ "$1" != -E ] || { how=-E && shift; }
-	dmesg_since_start >"$TMP/dmesg"
+	dmesg_since_mark >"$TMP/dmesg"
 	grep -q "$how" -- "$1" "$TMP/dmesg" || {
 		echo "the kernel log has no \"$1\"; its end:"
 		tail -n 15 "$TMP/dmesg"
