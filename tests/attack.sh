@@ -51,7 +51,7 @@ reason()
 	case $1 in
 	no-private-data | bad-magic) echo 'connection refused: bad magic' ;;
 	bad-version) echo 'connection refused: unsupported protocol version' ;;
-	cid-of-nobody) echo 'connection refused: bad connection id' ;;
+	cid-of-no-connection) echo 'connection refused: bad connection id' ;;
 	# The connection manager pads missing bytes with zeroes.
 	short-private-data | no-cons | one-con | many-cons) echo 'connection refused: bad number of connections' ;;
 	unknown-session) echo 'connection [0-9] of [0-9] refused: -6( |$)' ;;
@@ -182,7 +182,7 @@ mode()
 		--mark /dev/kmsg >"$TMP/attacks" 2>&1
 	trace_end "${EVENTS[@]}"
 	results "$ai" "${all[@]}"
-	check "$ai: who comes from its address has not its name" impostor
+	check "$ai: a client from its address does not get its name" impostor
 	check "$ai: the log says why, too" logged
 	check "$ai: nothing is left of the attackers" back_at_baseline
 	honest_stop

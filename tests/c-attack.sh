@@ -46,7 +46,7 @@ check "a wrong magic is refused" withstands bad-magic
 check "the key of another session is as good as one's own" falls_for foreign-key
 check "what an earlier request left is read" falls_for written-before
 check "more is read back than the request had" falls_for read-more
-check "a user message longer than all is dropped, and nobody told" falls_for usr-len
+check "a user message longer than all is dropped, and no side is told" falls_for usr-len
 check "half-open clients are never given up" never_given_up
 check "modules unload" unload_modules
 finish

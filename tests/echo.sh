@@ -16,7 +16,7 @@ echo_comes_back()
 }
 
 # Nothing has this address: loading fails in time, and leaves nothing behind.
-nobody_there()
+no_host()
 {
 	! load_one "$RTRS_MODULES" rtrs-echo addr=10.9.0.77
 }
@@ -34,7 +34,7 @@ defer unload_modules
 check "what was said comes back" echo_comes_back
 check "its ends can be seen" eval 'rdma resource show qp | has rtrs_echo'
 check "it unloads" unload_one rtrs-echo
-check "an address that is nobody's is refused" nobody_there
+check "an address that no host has is refused" no_host
 check "what is no address is refused" no_address
 check "the core unloads" unload_one rtrs-core
 finish

@@ -116,7 +116,7 @@ unmap_alone()
 # The attempt would take 4 s, the time in which the address is resolved.
 add_nowhere() { printf '%s' "$NOWHERE" >"$SESS/add_path"; }
 
-nobody_there()
+no_host()
 {
 	local t0
 	t0=$(ms_now)
@@ -183,8 +183,8 @@ client_role()
 	check "and found again" back
 	check "a device unmaps while its server is silent" unmap_alone
 	must "it maps again" map "${MAP[@]}"
-	check "nobody at an address is known in time" nobody_there
-	check "who waits for a path can be killed" killed
+	check "that no host has an address is known in time" no_host
+	check "a task that waits for a path can be killed" killed
 	check "closing does not wait for a path" close_at_once
 	check "parameters out of bounds are refused" bad_params
 	barrier unmapped

@@ -169,7 +169,7 @@ check "there is a crowd within quotas" wait_for 30 crowd_is $((QUOTA / 4))
 check "a new honest client is served beside quotas" newcomer
 check "all are given up" reaped
 release
-check "who is over the quota is refused" over_quota
+check "a client over the quota is refused" over_quota
 note "$(tail -n 1 "$TMP/half")"
 check "nothing is left of those" back_at_baseline "$DEADLINE"
 check "the device unmaps again" honest_unmap

@@ -153,7 +153,7 @@ server_role()
 	for n in 1 2; do
 		get "lose$n" 120 >/dev/null
 		put "before$n" "$(gaps)"
-		# Not an acknowledgment, whose loss nobody has to find.
+		# Not an acknowledgment, of which a loss need not be found.
 		lose 1 "$HEARTBEAT" >"$TMP/lost"
 		ktap_log "$TMP/lost"
 		get "read$n" 120 >/dev/null

@@ -67,7 +67,7 @@ no_such_device()
 	done
 }
 
-nobody_listens()
+no_listener()
 {
 	rmmod rnbd-server
 	expect_error "" map
@@ -186,7 +186,7 @@ rnbd_up force
 check "$CYCLES sessions, one after the other" cycles
 check "two devices, one session" two_devices
 check "a device that the server does not have" no_such_device
-check "a server that does not listen" nobody_listens
+check "a server that does not listen" no_listener
 check "the server unloads with a session open" server_unloads
 check "it returns, the session goes on" server_returns
 check "the same under IO" server_unloads_under_io

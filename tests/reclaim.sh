@@ -240,7 +240,7 @@ done_well()
 	echo "$(cat "$TMP/written") files, $(($(cat "$TMP/checked") / 16)) MiB of memory, $(vmstat_of pswpout) pages swapped"
 }
 
-nobody_killed()
+none_killed()
 {
 	local g
 
@@ -298,7 +298,7 @@ client_role()
 	done_well >"$TMP/done" 2>&1
 	echo $? >"$TMP/done.rc"
 	shown "both are through, and memory is what it was" eval "cat $TMP/done; [ \$(cat $TMP/done.rc) = 0 ]"
-	check "nobody was killed for want of memory" nobody_killed
+	check "no task was killed for want of memory" none_killed
 	check "files are what was written" all_there
 	check "no IO failed" no_io_error
 	check "swap is given back" swapoff -a

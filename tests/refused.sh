@@ -133,7 +133,7 @@ no_route()
 	nothing_left
 }
 
-nobody_listens()
+no_listener()
 {
 	try_map 5 "Connection reset by peer" ip:10.9.0.1
 	nothing_left
@@ -175,7 +175,7 @@ must "the client's modules load" eval "load_rtrs rust client && load_rnbd client
 defer unload_modules
 
 check "no route to the server" no_route
-check "nobody listens" nobody_listens
+check "nobody listens" no_listener
 check "refused without a reason" refused refuse 5 "Connection reset by peer"
 check "refused with a reason" refused reject-errno 5 "Device or resource busy"
 check "refused with error 0" refused reject-zero 5 "Connection reset by peer"

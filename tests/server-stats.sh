@@ -61,8 +61,8 @@ formats()
 	matches "$p0/uuid" "$uuid"
 	not cmp -s "$p0/uuid" "$SESS/uuid"
 	# Knowing them is enough to pass for the client.
-	same "who may know the path's" "$(stat -c %a "$p0/uuid")" 400
-	same "who may know the session's" "$(stat -c %a "$SESS/uuid")" 400
+	same "root alone reads the path's" "$(stat -c %a "$p0/uuid")" 400
+	same "root alone reads the session's" "$(stat -c %a "$SESS/uuid")" 400
 	matches "$p0/protocol_errors" "0 "
 	matches "$p0/src_addr" "ip:10.9.0.2 "
 	matches "$p0/dst_addr" "ip:10.9.0.1 "

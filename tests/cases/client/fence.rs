@@ -12,10 +12,10 @@ fn only_what_may_overtake_its_copy() {
         "the server orders copies"
     );
     assert_eq!(Fence::new(0, 1000, false, 0), None, "nothing is sent again");
-    assert_eq!(Fence::new(0, 0, false, 1), None, "nobody wants it");
+    assert_eq!(Fence::new(0, 0, false, 1), None, "it is not wanted");
 }
 
-fn nobody_waits_for_a_request_that_fails() {
+fn a_request_that_fails_is_not_waited_for() {
     let fence = Fence::new(0, 1000, false, 1);
     assert_eq!(fence.map(|f| f.holds(0, false)), Some(true));
     assert_eq!(fence.map(|f| f.holds(0, true)), Some(false));
@@ -29,6 +29,6 @@ fn an_end_there_is_always() {
 cases!(
     rtrs_client_fence:
     only_what_may_overtake_its_copy,
-    nobody_waits_for_a_request_that_fails,
+    a_request_that_fails_is_not_waited_for,
     an_end_there_is_always,
 );

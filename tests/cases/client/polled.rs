@@ -4,7 +4,7 @@
 
 use rtrs_client::logic::polled::{PollHint, HOT_NS};
 
-fn nobody_polled() {
+fn nothing_polled() {
     let hint = PollHint::new();
     assert_eq!(hint.queue(0), None);
     assert_eq!(hint.queue(u64::MAX), None);
@@ -20,6 +20,6 @@ fn cold_after_a_while() {
 
 cases!(
     rtrs_client_polled:
-    nobody_polled,
+    nothing_polled,
     cold_after_a_while,
 );

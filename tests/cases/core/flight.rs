@@ -171,7 +171,7 @@ fn the_key_comes_back_with_the_answer_or_not_at_all() {
     word.land();
 }
 
-fn nobody_is_asked_for_proof_that_is_not_needed() {
+fn no_proof_is_asked_for_that_is_not_needed() {
     let word = Word::new();
     fly(&word, L1, Needs::answer().and_sent());
     let asked = || fail!("no key is out");
@@ -236,7 +236,7 @@ cases!(
     landed_by_the_answer_with_proof,
     any_order_of_answer_and_send,
     the_key_comes_back_with_the_answer_or_not_at_all,
-    nobody_is_asked_for_proof_that_is_not_needed,
+    no_proof_is_asked_for_that_is_not_needed,
     taken_back_unless_something_has_happened,
     collected,
 );

@@ -114,7 +114,7 @@ struct ClientArgs {
     #[command(flatten)]
     common: Common,
 
-    /// Begin of the random numbers: who the client is
+    /// Begin of the random numbers, which identify the client
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -239,7 +239,7 @@ struct HalfOpenArgs {
     #[arg(long, default_value_t = proto::DEFAULT_PORT)]
     port: u16,
 
-    /// Begin of the random numbers: who the clients are
+    /// Begin of the random numbers, which identify the clients
     #[arg(long, default_value_t = 1)]
     seed: u64,
 

@@ -103,7 +103,7 @@ fn one_finds_it_idle() {
         let other = {
             let place = place.clone();
             thread::spawn(move || {
-                let mut turn = place.resume().expect("nobody else resumes");
+                let mut turn = place.resume().expect("no other task resumes");
                 turn.increment();
                 let left = turn.finish().is_some();
                 if left {
@@ -133,7 +133,7 @@ fn given_up_once() {
             let place = place.clone();
             thread::spawn(move || u32::from(place.give_up().is_some()))
         };
-        let mut turn = place.resume().expect("nobody else resumes");
+        let mut turn = place.resume().expect("no other task resumes");
         turn.increment();
         let here = u32::from(turn.finish().is_some());
         let again = u32::from(place.give_up().is_some());

@@ -19,7 +19,7 @@ fn occupy<T>(place: &Place<T>) {
 fn from_hand_to_hand() {
     let place = Place::new(String::new());
     assert!(place.is_idle());
-    assert!(place.begin().is_none(), "nobody holds it");
+    assert!(place.begin().is_none(), "no task holds it");
     assert!(place.resume().is_none());
     assert!(place.give_up().is_none());
 

@@ -11,7 +11,7 @@ use rtrs_bindings::try_lock::TryLock;
 #[test]
 fn one_holder_at_a_time() {
     let cell = TryLock::new(String::from("a"));
-    let mut held = cell.try_take().expect("nobody has it");
+    let mut held = cell.try_take().expect("no task has it");
     assert!(cell.try_take().is_none());
     held.push('b');
     drop(held);
@@ -23,7 +23,7 @@ fn the_value_is_dropped_once() {
     let value = Arc::new(());
     let cell = TryLock::new(Some(value.clone()));
     assert_eq!(Arc::strong_count(&value), 2);
-    drop(cell.try_take().expect("nobody has it").take());
+    drop(cell.try_take().expect("no task has it").take());
     assert_eq!(Arc::strong_count(&value), 1);
     *cell.try_take().expect("given back") = Some(value.clone());
     drop(cell);

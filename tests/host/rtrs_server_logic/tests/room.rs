@@ -68,7 +68,7 @@ fn a_handshake_of_the_largest_source_gives_way() {
     assert_eq!(
         way(&[(1, 5), (2, 10), (2, 9), (3, 1)], 4),
         Some(vec![(2, 9)]),
-        "who has most"
+        "the source that has most"
     );
     // A source never gives way to one with as many clients.
     assert_eq!(way(&[(1, 30), (2, 10), (4, 20)], 4), None);

@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
         "asks to connect with another major version",
         |a| a.refused_patch(4, &[0x00, 0x03]),
     ),
-    case("cid-of-nobody", "asks for connection 3 of 3", |a| {
+    case("cid-of-no-connection", "asks for connection 3 of 3", |a| {
         a.refused_patch(6, &[3, 0])
     }),
     case("no-cons", "asks for a path of no connections", |a| {
