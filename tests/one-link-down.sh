@@ -196,6 +196,7 @@ client_asleep()
 	ktap_log "$TMP/case.log" 2
 	check "asleep: the client stood still" stood_still
 	check "asleep: it has lost no path" no_losses "$before"
+	put recovered yes
 }
 
 stood_still()
@@ -213,11 +214,14 @@ server_role()
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
 	barrier listening
 	get asleep 250 >"$TMP/value"
+	# A path whose cable was out before is rightly lost by that.
+	dmesg_mark
 	check "asleep: the client is for $STILL ms" eval \
 		"vm_control pause client && sleep $((STILL / 1000)) && vm_control resume client"
 	put awake yes
-	barrier unmapped 250
+	get recovered 60 >"$TMP/value"
 	check "the server lost no path by that" not dmesg_has "heartbeat missed"
+	barrier unmapped 250
 	check "the server modules unload" unload_modules
 }
 
