@@ -71,6 +71,15 @@ pub struct Guest {
     partial: Vec<u8>,
 }
 
+/// The network card of the debug kernel: without mergeable buffers, and with frames that do not fit
+/// in one page, its driver takes no memory from a page pool.
+///
+/// Soft RoCE frees the packets of a queue pair that has failed with the lock of its state held and
+/// interrupts off (`rxe_receiver()`). A page pool takes a lock for that which disables soft
+/// interrupts. To enable them again, the lock validator (`CONFIG_TRACE_IRQFLAGS`) enables
+/// interrupts, the next packet of the queue pair is received, and waits for the lock for ever.
+const NO_PAGE_POOL: &str = ",mrg_rxbuf=off,host_mtu=9000";
+
 // A busy host may give a guest no time for long. Memory is cleared only on request: that saves
 // time, and hides nothing.
 const CMDLINE: &str = "loglevel=5 panic=-1 oops=panic net.ifnames=0 init_on_alloc=0 \
@@ -382,8 +391,9 @@ impl Guest {
                 ),
                 "-device",
                 &format!(
-                    "virtio-net-pci,id=nic{n},netdev=link{n},romfile=,mac=52:54:00:10:{:02x}:{n:02x}",
-                    self.role.index + 1
+                    "virtio-net-pci,id=nic{n},netdev=link{n},romfile=,mac=52:54:00:10:{:02x}:{n:02x}{}",
+                    self.role.index + 1,
+                    if m.platform.debug { NO_PAGE_POOL } else { "" }
                 ),
             ]);
         }
