@@ -240,9 +240,15 @@ impl CmId {
         ret
     }
 
+    /// The device. Like [`port`](Self::port), [`port_is_active`](Self::port_is_active),
+    /// [`has_source`](Self::has_source), [`interface`](Self::interface) and [`src`](Self::src) for
+    /// the id of a request, or one with a resolved address: until it is resolved, the connection
+    /// manager writes all of this, in a task of its own that holds the handler lock, and nothing
+    /// writes it afterwards.
     pub(super) fn device(&self) -> Option<&Device> {
-        // SAFETY: The id is valid. A bound id keeps its device registered: the
-        // device's removal waits until the id is destroyed.
+        // SAFETY: The id is valid, and its address is resolved, as documented, so that its device
+        // is not written at the same time. A bound id keeps its device registered: the device's
+        // removal waits until the id is destroyed.
         unsafe {
             let dev = raw::rtrs_helper_cm_device(self.as_raw());
             (!dev.is_null()).then(|| Device::from_raw(dev))
@@ -250,7 +256,7 @@ impl CmId {
     }
 
     pub(super) fn port(&self) -> u32 {
-        // SAFETY: The id is valid.
+        // SAFETY: The id is valid, and its address is resolved: see `device()`.
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
@@ -262,8 +268,8 @@ impl CmId {
     }
 
     pub(super) fn has_source(&self) -> bool {
-        // SAFETY: The id is valid. Its address is resolved once, before code outside its event
-        // handler can access it, and stays until the id is destroyed.
+        // SAFETY: The id is valid, and its address is resolved: see `device()`. The entry of the
+        // address stays until the id is destroyed.
         unsafe { raw::rtrs_helper_cm_has_source(self.as_raw()) }
     }
 
@@ -271,19 +277,21 @@ impl CmId {
         let mut found = false;
         let name = InterfaceName::copied(|room| {
             let room = room.as_mut_ptr().cast();
-            // SAFETY: The id is valid; there is room for a name.
+            // SAFETY: The id is valid, and its address is resolved: see `device()`. There is room
+            // for a name.
             found = unsafe { raw::rtrs_helper_cm_interface(self.as_raw(), room) };
         });
         found.then_some(name)
     }
 
     pub(super) fn src(&self) -> SockAddr {
-        // SAFETY: The id is valid, and the address is part of it.
+        // SAFETY: The id is valid, and the address is part of it and resolved: see `device()`.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
     }
 
     pub(super) fn dst(&self) -> SockAddr {
-        // SAFETY: The id is valid, and the address is part of it.
+        // SAFETY: The id is valid, and the address is part of it. It is written when a request
+        // arrives, or by `rdma_resolve_addr()` before other tasks have the id.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.as_raw())) }
     }
 }

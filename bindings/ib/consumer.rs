@@ -207,9 +207,11 @@ impl Consumer {
         self.shared.name
     }
 
-    /// Destroys `id`, which has no queue pair and may have sent datagrams: at once if its port is
-    /// active or its device is being `removed`, otherwise later. When this returns, no handler of
-    /// the caller runs for the id any more. Sleeps.
+    /// Destroys `id`, which has no queue pair and may have sent datagrams, so that its address is
+    /// resolved: at once if its port is active. Otherwise `place` waits with it until the port is
+    /// active or the device is being removed, as it is already if `removed` is true; a work item
+    /// looks for that. When this returns, no handler of the caller runs for the id any more.
+    /// Sleeps.
     pub(super) fn part_with(&self, id: CmId, removed: &Atomic<bool>, mut place: KBox<Farewell>) {
         if id.port_is_active() {
             return;

@@ -335,7 +335,8 @@ impl<H: Handler> Endpoint<H> {
         self.resolved_id().map(CmId::src)
     }
 
-    /// The peer's address.
+    /// The peer's address. [`resolve_addr`](Self::resolve_addr) has written it before the endpoint
+    /// was shared, and nothing writes it later.
     pub fn peer(&self) -> Option<SockAddr> {
         self.known_id().map(CmId::dst)
     }
@@ -400,7 +401,8 @@ impl<H: Handler> Endpoint<H> {
         if let Some(qp) = self.qp() {
             qp.close_gate();
         }
-        if let Some(id) = self.known_id().filter(|id| id.port_is_active()) {
+        // Before the address is resolved there is no connection.
+        if let Some(id) = self.resolved_id().filter(|id| id.port_is_active()) {
             // SAFETY: The id is valid. The call fails when there is no connection.
             unsafe { raw::rdma_disconnect(id.as_raw()) };
         }
@@ -467,7 +469,10 @@ impl<H: Handler> PinnedDrop for Endpoint<H> {
         // SAFETY: The id is taken out only here, and is not used in the endpoint afterwards.
         let id = this.id.as_ref().map(|id| unsafe { core::ptr::read(&**id) });
         match (id, this.place.take()) {
-            (Some(id), Some(place)) if this.greeted.load(Relaxed) => {
+            // Without an address the id has sent nothing: an attempt to connect has failed.
+            (Some(id), Some(place))
+                if this.greeted.load(Relaxed) && this.resolved.load(Acquire) =>
+            {
                 this.consumer.part_with(id, &this.removed, place);
             }
             (id, _) => drop(id),
