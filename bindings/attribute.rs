@@ -320,10 +320,13 @@ impl RemoveSelf<'_> {
         if self.state.cmpxchg(LIVE, SELF, Full).is_err() {
             return false;
         }
-        // SAFETY: This runs in a store function of the file, which is in the directory itself, not
-        // in a subdirectory, as `Pointers::new()` has checked. So the directory is in sysfs at
-        // least until this call, and a task that wants to remove it waits for `removed`. `attr` is
-        // the attribute that the function was called for.
+        // SAFETY: This runs in the store function that got `self`, which cannot be sent to another
+        // thread, for `attr`, a file of the directory itself, not of a subdirectory, as
+        // `Pointers::new()` has checked. `store()` has a reference to `kobj`. Its node in sysfs is
+        // released by a task that removes this directory; that has not begun, as the state was
+        // `LIVE`, and now it waits for `removed`. A directory above may be being removed: that
+        // leaves this node allocated, and the file in it while its function runs, which is until
+        // this call.
         let removed = unsafe { raw::sysfs_remove_file_self(self.kobj, self.attr) };
         self.removed.complete_all();
         removed

@@ -52,7 +52,9 @@ pub struct Loan {
 // SAFETY: By the invariant the memory belongs to the request alone, on whichever thread the request
 // is.
 unsafe impl Send for Loan {}
-// SAFETY: `&Loan` gives access to lengths only.
+// SAFETY: `&Loan` reads lengths, entries of the list and the data, all of which threads may do at a
+// time. This crate writes to entries and data with `&mut Loan` only: when a flight borrows the list
+// and maps it, and when a flight that is over gives it back.
 unsafe impl Sync for Loan {}
 
 /// A request of a user in Rust: its data, and the function that gets the result.

@@ -58,8 +58,10 @@ impl Access {
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. Only the holder
-/// of `key` looks at the key in `raw`, and changes it and `rkey`.
+/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. In this crate
+/// only the holder of `key` looks at the key in `raw`, and changes it and `rkey`. A driver may look
+/// at it as well when it processes a registration, and only at the part that never changes: the
+/// work request has the whole key.
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// The address that the peer uses for the start of the described memory; it is random.
@@ -73,8 +75,9 @@ pub struct Mr {
 
 // SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: The key in `raw` is looked at by the holder of `key` alone, and there is one at a time.
-// Nothing else in there changes.
+// SAFETY: In this crate the key in `raw` is looked at by the holder of `key` alone, and there is one
+// at a time. Drivers look at it in C, whenever they process a registration, as they do for all
+// users of `ib_update_fast_reg_key()`. Nothing else in there changes.
 unsafe impl Sync for Mr {}
 
 impl Mr {
@@ -179,7 +182,8 @@ impl Mr {
     pub fn next_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
         let byte = key.change(random_u64);
-        // SAFETY: The region is valid; no other thread looks at its key, as `key` is held.
+        // SAFETY: The region is valid; no other thread of this crate looks at its key, as `key` is
+        // held, and a driver that does looks at the part that stays.
         unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), byte) };
         // SAFETY: As above.
         let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) };
