@@ -2,6 +2,9 @@
 
 //! C callbacks and C user messages, as values that are safe to use.
 //!
+//! For C APIs that tell a user about events by a number, and that take messages as they are given to
+//! `kernel_sendmsg()`. What the numbers and the bytes mean is not known here.
+//!
 //! Code that makes one from raw pointers must guarantee that they are valid; from then on they are
 //! safe values.
 
@@ -63,15 +66,17 @@ impl<'a> Piece<'a> {
 ///
 /// # Safety
 ///
-/// `piece` must be valid, and its memory, unless that is null, readable for `'a`.
+/// `piece` must be a valid `struct kvec`, and its memory, unless that is null, must be readable and
+/// not be written to for `'a`, and have at most `isize::MAX` bytes.
 #[inline(always)]
 unsafe fn bytes<'a>(piece: *const raw::kvec) -> &'a [u8] {
-    // SAFETY: By the safety requirements of this function, the piece and its memory are valid.
+    // SAFETY: By the safety requirements of this function, the piece is valid.
     let piece = unsafe { &*piece };
     if piece.iov_base.is_null() {
         return &[];
     }
-    // SAFETY: By the safety requirements of this function, the piece and its memory are valid.
+    // SAFETY: By the safety requirements of this function, the memory is readable for `'a`, does
+    // not change, and is not too long.
     unsafe { core::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) }
 }
 
@@ -79,7 +84,8 @@ unsafe fn bytes<'a>(piece: *const raw::kvec) -> &'a [u8] {
 ///
 /// # Invariants
 ///
-/// `vec` points to `nr` valid pieces of readable memory for `'a`.
+/// `vec` points to `nr` pieces. For `'a` they, and their memory, are readable and are not written
+/// to. No memory of a piece has more than `isize::MAX` bytes.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
     vec: *const raw::kvec,
@@ -97,11 +103,12 @@ impl<'a> Message<'a> {
 
     /// # Safety
     ///
-    /// Unless `nr` is 0, `vec` must point to `nr` `struct kvec`s. They and their memory must be
-    /// readable for `'a`.
+    /// Unless `nr` is 0, `vec` must point to an array of `nr` `struct kvec`s, aligned as such. Each
+    /// must be null, or the start and the length of memory in one allocation, of at most
+    /// `isize::MAX` bytes. For `'a` the array and all this memory must be readable, and nothing may
+    /// write to them.
     pub unsafe fn from_raw(vec: *const c_void, nr: usize) -> Self {
-        // INVARIANT: By the safety requirements of this function, `vec` points to `nr` readable
-        // pieces.
+        // INVARIANT: By the safety requirements of this function, `vec` points to `nr` such pieces.
         Self {
             vec: vec.cast(),
             nr,
@@ -113,7 +120,7 @@ impl<'a> Message<'a> {
     #[inline(always)]
     pub fn only(&self) -> Option<&'a [u8]> {
         match self.nr {
-            // SAFETY: By the type invariant `vec` points to one piece.
+            // SAFETY: By the type invariant `vec` points to one piece, as `bytes()` needs it.
             1 => Some(unsafe { bytes(self.vec) }),
             _ => None,
         }
@@ -123,14 +130,15 @@ impl<'a> Message<'a> {
     #[inline(always)]
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         (0..self.nr).map(|i| {
-            // SAFETY: `i` is less than `nr`, and by the type invariant there are `nr` pieces.
+            // SAFETY: `i` is less than `nr`, and by the type invariant there are `nr` pieces, as
+            // `bytes()` needs them.
             unsafe { bytes(self.vec.add(i)) }
         })
     }
 
     /// A message of these pieces.
     pub fn new(pieces: &'a [Piece<'a>]) -> Self {
-        // INVARIANT: A `Piece` is a transparent `kvec` of borrowed memory.
+        // INVARIANT: A `Piece` is a transparent `kvec` of borrowed memory, and is borrowed itself.
         Self {
             vec: pieces.as_ptr().cast(),
             nr: pieces.len(),

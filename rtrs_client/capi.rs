@@ -339,7 +339,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_put_permit(
 /// # Safety
 ///
 /// `ops` must be valid, its `conf_fn` callable once with its `priv` from softirq.
-/// `sess` and `permit` must be valid; `vec` must have `nr` pieces; unless `sg_cnt`
+/// `sess` and `permit` must be valid; `vec` must have `nr` pieces, which must be
+/// null or the start and the length of memory of one object; they and this memory
+/// must not be written to before the function returns; unless `sg_cnt`
 /// is 0, `sg` must be a list of that many entries that stays, with its pages,
 /// until `conf_fn` was called.
 #[no_mangle]
@@ -354,8 +356,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     sg: *mut c_void,
     sg_cnt: c_uint,
 ) -> c_int {
-    // SAFETY: By the safety requirements of this function, `ops` and `sess` are valid, and `vec`
-    // has `nr` pieces.
+    // SAFETY: By the safety requirements of this function, `ops` and `sess` are valid, `vec` has
+    // `nr` pieces, and no code writes to them or their memory during the call, which the message
+    // does not outlive. An object in C has at most `isize::MAX` bytes.
     let (ops, sess, message) = unsafe { (&*ops, &*sess, Message::from_raw(vec, nr)) };
     // SAFETY: By the safety requirements of this function, `permit` is valid.
     let (Some(conf_fn), Some(id)) = (ops.conf_fn, unsafe { sess.id_of(permit) }) else {
