@@ -16,7 +16,10 @@
 //! `waiting` (spinlock, interrupts off) is never held while an id is destroyed, as that waits for
 //! its event handler, nor while the state of a port is read, which takes locks of the device.
 
-use core::ptr::NonNull;
+use core::{
+    marker::PhantomPinned,
+    ptr::NonNull, //
+};
 use kernel::{
     ffi,
     prelude::*,
@@ -103,10 +106,14 @@ struct Waiting {
 pub(super) struct Farewell {
     // Dropped first: there are no events after that.
     id: Option<CmId>,
-    /// The device is being removed.
+    /// The device is being removed. The handler of the id has a pointer to it, which it may use
+    /// while the owner of the box has a `&mut Farewell`.
     removed: Atomic<bool>,
     next: Option<KBox<Farewell>>,
 }
+    /// Makes it `!Unpin`: the compiler does not take a `&mut Farewell` for the only way to
+    /// `removed`. A `KBox` is a raw pointer to it, of which nothing is assumed.
+    _pin: PhantomPinned,
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Shared { self.work }
@@ -280,6 +287,7 @@ impl Farewell {
             removed: Atomic::<bool>::new(false),
             next: None,
         };
+            _pin: PhantomPinned,
         Ok(KBox::new(place, GFP_KERNEL)?)
     }
 
@@ -289,8 +297,8 @@ impl Farewell {
     /// # Safety
     ///
     /// `id` must be valid, and no other task may be running its handler or change that. The entry
-    /// must be in a box, which must not be dropped before the id is destroyed or has another
-    /// handler.
+    /// must be in a box, and stay there: it must not be dropped, nor moved out, before the id is
+    /// destroyed or has another handler.
     pub(super) unsafe fn watch(&self, id: NonNull<raw::rdma_cm_id>) {
         let context = core::ptr::from_ref(&self.removed).cast_mut().cast();
         // SAFETY: By the safety requirements of this function the id is valid, and its handler does
