@@ -7,7 +7,6 @@
 #include <linux/ratelimit.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/mm.h>
-#include <linux/sched/signal.h>
 #include <linux/smp.h>
 
 #include "helpers_sys.h"
@@ -267,11 +266,6 @@ void rtrs_helper_uevent_suppress(struct device *dev, bool suppress)
 void rtrs_helper_ratelimit_init(struct ratelimit_state *rs, int burst)
 {
 	ratelimit_state_init(rs, DEFAULT_RATELIMIT_INTERVAL, burst);
-}
-
-bool rtrs_helper_fatal_signal_pending(void)
-{
-	return fatal_signal_pending(current);
 }
 
 bool rtrs_helper_work_pending(struct work_struct *work)

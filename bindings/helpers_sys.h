@@ -80,8 +80,7 @@ void rtrs_helper_debugfs_remove(struct dentry *dir);
 /* Work */
 bool rtrs_helper_work_pending(struct work_struct *work);
 
-/* Time, messages */
+/* Messages */
 void rtrs_helper_ratelimit_init(struct ratelimit_state *rs, int burst);
-bool rtrs_helper_fatal_signal_pending(void);
 
 #endif /* RTRS_HELPERS_SYS_H */

@@ -174,7 +174,8 @@ impl WaitQueue {
         let _ = self.wait(UNINTERRUPTIBLE, || condition().then_some(()));
     }
 
-    /// Sleeps until `condition` is true, or returns [`ETIMEDOUT`].
+    /// Sleeps until `condition` is true, or returns [`ETIMEDOUT`]. For modules that are tests, like
+    /// [`wait_until_killable_timeout`](Self::wait_until_killable_timeout): a test has to end.
     pub fn wait_until_timeout(
         &self,
         timeout: Jiffies,
@@ -193,7 +194,7 @@ impl WaitQueue {
     }
 
     /// Sleeps until `condition` is true, or returns [`ERESTARTSYS`] when the task is being killed,
-    /// or [`ETIMEDOUT`].
+    /// or [`ETIMEDOUT`]. For modules that are tests.
     pub fn wait_until_killable_timeout(
         &self,
         timeout: Jiffies,

@@ -124,8 +124,7 @@ pub struct QueueConfig {
     pub comp_vector: u32,
     /// The context in which completions are handled.
     pub poll: PollContext,
-    /// Number of send tokens: the completion of a signalled chain tells its token. 0 if the number
-    /// is not known yet, see [`QueuePair::set_send_tokens`].
+    /// Number of send tokens: the completion of a signalled chain tells its token. May be 0.
     pub send_tokens: u32,
     /// Number of receive tokens, likewise.
     pub recv_tokens: u32,
@@ -416,16 +415,6 @@ impl QueuePair {
         free_cq.dismiss();
         uncount.dismiss();
         Ok(this)
-    }
-
-    /// Sets the number of send tokens, if it was not known at creation. Works only once. May sleep.
-    pub fn set_send_tokens(&self, tokens: u32) -> Result {
-        let cqes = CqeTable::new(tokens, self.callbacks.send)?;
-        if self.send_cqes.populate(cqes) {
-            Ok(())
-        } else {
-            Err(EBUSY)
-        }
     }
 
     /// The most outstanding receives.

@@ -194,7 +194,7 @@ impl<'q, const N: usize> Chain<'q, N> {
     }
 
     #[inline(always)]
-    fn base(&self, opcode: raw::ib_wr_opcode, sges: &[raw::ib_sge], ex: u32) -> raw::ib_send_wr {
+    fn base(&self, opcode: raw::ib_wr_opcode, sges: &[raw::ib_sge], imm: u32) -> raw::ib_send_wr {
         raw::ib_send_wr {
             next: core::ptr::null_mut(),
             __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 {
@@ -206,35 +206,12 @@ impl<'q, const N: usize> Chain<'q, N> {
             num_sge: sges.len() as i32,
             opcode,
             send_flags: 0,
-            ex: raw::ib_send_wr__bindgen_ty_2 {
-                invalidate_rkey: ex,
-            },
+            ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: imm },
         }
     }
 
-    #[inline(always)]
-    fn rdma<const M: usize>(
-        &mut self,
-        opcode: raw::ib_wr_opcode,
-        sges: &'q Sges<'_, M>,
-        to: Remote,
-        ex: u32,
-    ) -> &mut Self {
-        let wr = raw::ib_rdma_wr {
-            wr: self.base(opcode, sges.raws(), ex),
-            remote_addr: to.addr,
-            rkey: to.rkey,
-        };
-        self.push(AnyWr { rdma: wr }).belong_to(sges.domain)
-    }
-
-    /// Appends an RDMA write of `sges` to the peer's memory.
-    #[inline(always)]
-    pub fn rdma_write<const M: usize>(&mut self, sges: &'q Sges<'_, M>, to: Remote) -> &mut Self {
-        self.rdma(raw::ib_wr_opcode_IB_WR_RDMA_WRITE, sges, to, 0)
-    }
-
-    /// Appends an RDMA write that also notifies the peer, with the immediate value `imm`.
+    /// Appends an RDMA write of `sges` to the peer's memory that also notifies the peer, with the
+    /// immediate value `imm`.
     #[inline(always)]
     pub fn rdma_write_imm<const M: usize>(
         &mut self,
@@ -242,12 +219,13 @@ impl<'q, const N: usize> Chain<'q, N> {
         to: Remote,
         imm: u32,
     ) -> &mut Self {
-        self.rdma(
-            raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM,
-            sges,
-            to,
-            imm.to_be(),
-        )
+        let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        let rdma = raw::ib_rdma_wr {
+            wr: self.base(opcode, sges.raws(), imm.to_be()),
+            remote_addr: to.addr,
+            rkey: to.rkey,
+        };
+        self.push(AnyWr { rdma }).belong_to(sges.domain)
     }
 
     /// Appends a message to the peer.
@@ -255,21 +233,6 @@ impl<'q, const N: usize> Chain<'q, N> {
     pub fn send<const M: usize>(&mut self, sges: &'q Sges<'_, M>) -> &mut Self {
         let send = self.base(raw::ib_wr_opcode_IB_WR_SEND, sges.raws(), 0);
         self.push(AnyWr { send }).belong_to(sges.domain)
-    }
-
-    /// Appends a message to the peer with the immediate value `imm`.
-    #[inline(always)]
-    pub fn send_imm<const M: usize>(&mut self, sges: &'q Sges<'_, M>, imm: u32) -> &mut Self {
-        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
-        let send = self.base(opcode, sges.raws(), imm.to_be());
-        self.push(AnyWr { send }).belong_to(sges.domain)
-    }
-
-    /// Appends an empty message that invalidates the peer's key `rkey`.
-    #[inline(always)]
-    pub fn send_inv(&mut self, rkey: u32) -> &mut Self {
-        let send = self.base(raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, &[], rkey);
-        self.push(AnyWr { send })
     }
 
     /// Appends a registration of the memory that `mr` describes, with its current key.
@@ -282,13 +245,6 @@ impl<'q, const N: usize> Chain<'q, N> {
             access: access.as_raw(),
         };
         self.push(AnyWr { reg }).belong_to(Some(mr.domain()))
-    }
-
-    /// Appends an invalidation of the local key `rkey`.
-    #[inline(always)]
-    pub fn local_inv(&mut self, rkey: u32) -> &mut Self {
-        let send = self.base(raw::ib_wr_opcode_IB_WR_LOCAL_INV, &[], rkey);
-        self.push(AnyWr { send })
     }
 
     /// Posts the chain. Any context.

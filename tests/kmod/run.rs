@@ -319,7 +319,13 @@ fn drive(
         }
         match look {
             Look { busy: 0, stuck: 0 } => return Ok(()),
-            Look { busy: 0, .. } => time::sleep_ms_killable(1)?,
+            Look { busy: 0, .. } => {
+                let tick = time::msecs_to_jiffies(1);
+                match run.wait.wait_until_killable_timeout(tick, || false) {
+                    Err(e) if e == ETIMEDOUT => (),
+                    other => return other,
+                }
+            }
             _ => run
                 .wait
                 .wait_until_killable_timeout(timeout, || run.done() != seen)
