@@ -51,8 +51,9 @@ pub fn synchronize() {
 /// kernel: no task is still where it was preempted. Sleeps, for tens of milliseconds or more.
 ///
 /// For code that is about to be freed, when only a few of its instructions, which do not sleep, can
-/// still be running.
-pub fn synchronize_tasks() {
+/// still be running. A kernel that preempts tasks must have `CONFIG_TASKS_RCU`; the C code of this
+/// call is refused by the compiler otherwise.
+pub(crate) fn synchronize_tasks() {
     // SAFETY: As for `synchronize()`.
     unsafe { raw::rtrs_helper_synchronize_rcu_tasks() }
 }

@@ -158,7 +158,7 @@ impl WaitQueue {
 
     /// Wakes one exclusive waiter, the one that waits longest, and all
     /// waiters that are not exclusive. Any context.
-    pub fn wake_one(&self) {
+    fn wake_one(&self) {
         // SAFETY: `inner` was initialised in `new`.
         unsafe { raw::rtrs_helper_wake_up(self.inner.get(), 1) }
     }
@@ -208,13 +208,13 @@ impl WaitQueue {
     }
 
     /// Sleeps until `take` returns a value, as an exclusive waiter: for things that only one task
-    /// can have. Each [`wake_one`](Self::wake_one) announces one such thing.
+    /// can have. Each wake-up of one exclusive waiter announces one such thing.
     ///
     /// No wake-up is lost: a waiter that leaves wakes the next one, as it may have been woken for
     /// one thing and have found another. This needs a `take` that fails only if nothing is there,
     /// or if something was announced while it looked: it must try again when a compare-and-exchange
     /// fails.
-    pub fn wait_for<R>(&self, take: impl FnMut() -> Option<R>) -> R {
+    pub(crate) fn wait_for<R>(&self, take: impl FnMut() -> Option<R>) -> R {
         let mode = Mode {
             exclusive: true,
             ..UNINTERRUPTIBLE

@@ -6,7 +6,7 @@
 //! client's IO connection, one per chunk on a server's, [`SERVICE_QUEUE_DEPTH`] on both service
 //! connections of the C implementation. If a device offers less, the sender waits, as both sides
 //! retry for ever when the receiver is not ready. Send queues are guarded by exact accounting
-//! (`rtrs_bindings::ib::sendq`), so a small queue leads to waiting, never to an overflow.
+//! (`bindings/ib/sendq.rs`), so a small queue leads to waiting, never to an overflow.
 
 use crate::proto::{
     heartbeat::ANSWERS,

@@ -402,7 +402,7 @@ impl DmaPages {
     /// Makes data that the CPU wrote to `[offset, offset + len)` visible to the device. A range
     /// outside the pages is ignored.
     #[inline(always)]
-    pub fn sync_for_device(&self, offset: usize, len: usize) {
+    fn sync_for_device(&self, offset: usize, len: usize) {
         if self.needs_sync {
             self.give_to_device(offset, len);
         }

@@ -148,7 +148,7 @@ pub enum PostError {
 
 impl PostError {
     /// Whether a part of the chain was posted.
-    pub fn is_partial(self) -> bool {
+    pub(super) fn is_partial(self) -> bool {
         matches!(self, Self::Partial(_))
     }
 }

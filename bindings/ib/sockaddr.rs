@@ -191,7 +191,7 @@ impl SockAddr {
     }
 
     /// Whether this is an InfiniBand address.
-    pub fn is_ib(&self) -> bool {
+    pub(super) fn is_ib(&self) -> bool {
         self.family() == AF_IB
     }
 

@@ -186,7 +186,7 @@ impl Success {
 
     /// The local key that a received message invalidated.
     #[inline]
-    pub fn invalidated_rkey(&self) -> Option<u32> {
+    pub(super) fn invalidated_rkey(&self) -> Option<u32> {
         if self.raw().wc_flags as u32 & raw::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0 {
             // SAFETY: The flag shows that this member of the union was written.
             Some(unsafe { self.raw().ex.invalidate_rkey })
