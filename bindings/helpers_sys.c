@@ -63,6 +63,16 @@ void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr)
 		__wake_up(wq, TASK_NORMAL, nr, NULL);
 }
 
+/*
+ * Waits for tasks that were preempted: without CONFIG_TASKS_RCU it is
+ * synchronize_rcu(), which does not. Where no task is preempted in the kernel
+ * that is enough. PREEMPT, PREEMPT_LAZY, PREEMPT_DYNAMIC and PREEMPT_RT all
+ * select PREEMPTION.
+ */
+#if defined(CONFIG_PREEMPTION) && !defined(CONFIG_TASKS_RCU)
+#error "The modules cannot be unloaded safely: CONFIG_PREEMPTION needs CONFIG_TASKS_RCU"
+#endif
+
 void rtrs_helper_synchronize_rcu_tasks(void)
 {
 	synchronize_rcu_tasks();
