@@ -416,7 +416,8 @@ fn errno(error: Error) -> isize {
     error.to_errno() as isize
 }
 
-/// Checks the input of a file that performs an action when `1` is written.
+/// Checks the input of a file that performs an action when `1` is written, as usual in sysfs. Here,
+/// like [`expect_reset`], so that modules agree about it.
 ///
 /// # Errors
 ///
@@ -428,7 +429,8 @@ pub fn expect_one(input: &[u8]) -> Result {
     }
 }
 
-/// Checks the input of a file that is reset by writing `0` or `1`.
+/// Checks the input of a file that is reset by writing `0`, the value that it then has, or `1`, as
+/// for any other action.
 ///
 /// # Errors
 ///

@@ -68,7 +68,8 @@ pub trait Handler: Send + Sync + Sized + 'static {
     type Cargo: Send + Sync + 'static;
 
     /// Whether a [`Flight`](super::Flight) of this side can end by a receive that invalidates its
-    /// key. If not then such receives are not noted.
+    /// key. If not then such receives are not noted: a side that registers nothing for its peer, or
+    /// invalidates its keys itself, does not look at each receive for one.
     const KEYS_ARE_INVALIDATED: bool = true;
 
     /// Size in bytes of the pages in which a [`Flight`](super::Flight) describes data to its memory

@@ -2,10 +2,15 @@
 
 //! Answers to a peer: local memory that is sent, and keys that change.
 //!
+//! For protocols in which an immediate value answers a request: the form of an answer, and the order
+//! of its parts, are here so that they are one chain, built without a look at each part by its user.
+//! What the values mean is not known here.
+//!
 //! A [`Reply`] holds the data that all answers of one user have in common. An answer may consist
-//! of, in this order: data, by RDMA write; a registration; an invalidation of the peer's key; and
-//! always the answer itself, an immediate value and perhaps a few bytes. Data and an immediate value
-//! alone are one message, and one work request.
+//! of, in this order: data, by RDMA write; a registration; an invalidation of the peer's key, which
+//! comes before the registration if there are no data; and always the answer itself, an immediate
+//! value and perhaps a few bytes. Data and an immediate value alone are one message, and one work
+//! request.
 //!
 //! # Context
 //!
@@ -55,7 +60,8 @@ pub use self::keys::{
     Keys, //
 };
 
-/// Number of bytes that an answer can carry besides its immediate value.
+/// Number of bytes that an answer can carry besides its immediate value: one word, so that it is
+/// written at once.
 pub const REPLY_BODY: usize = 8;
 
 /// The memory of the body of answers.
@@ -425,8 +431,8 @@ impl Reply {
         }
         inval.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
         inval.ex.invalidate_rkey = answer.invalidate.unwrap_or(0);
-        // The order that has always been used on the wire: an invalidation comes first if there
-        // is no data.
+        // An invalidation comes first if there are no data: peers may rely on the order in which
+        // parts have always come.
         if answer.invalidate.is_some() && answer.data.is_none() {
             // SAFETY: The work request is a local variable, which outlives `links`.
             unsafe { links.push(&raw mut inval, cqe) };
