@@ -42,6 +42,9 @@ use crate::{
 ///
 /// Dropping it sleeps until all its devices, and all directories below them, are gone and freed:
 /// after that none of their code runs any more.
+///
+/// One that is forgotten stays in sysfs with its devices, but the module's exit does not wait for
+/// them: a module must not do it, see [`Users`].
 //
 // Field order is teardown order: first the users, then the class.
 pub struct Class {

@@ -65,7 +65,7 @@ impl ModuleParent {
     /// The directory of the caller's own module; works from its init function on. May sleep.
     ///
     /// Must be dropped in the module's exit function at the latest, which is the case for a field
-    /// of the module's structure.
+    /// of the module's structure, and not be forgotten, see [`Users`].
     pub fn new(module: &'static ThisModule) -> Result<Self> {
         Ok(Self {
             module,

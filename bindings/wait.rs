@@ -284,6 +284,16 @@ impl WaitQueue {
 ///
 /// Code that follows the drop of the last `User`, for example the end of the function that dropped
 /// it, may still be running when the owner continues; see [`Tails`].
+///
+/// # Forgetting
+///
+/// A `User` that is forgotten makes the owner wait for good: its module is not unloaded. A `Users`
+/// that is forgotten is leaked, and so are the objects of its owner: users go on with an object that
+/// stays. But then the exit of the module waits for none of them, and code of the module may be
+/// called when it is gone. So a module must not forget an owner: memory safety depends on this rule,
+/// and types cannot enforce it, as a value cannot notice that it is forgotten, and the kernel drops
+/// only the structure of the module. It is the same with the registrations of the kernel crate. Code
+/// that keeps its owners in that structure, or in what it owns, keeps to the rule.
 pub struct Users {
     count: Pin<KBox<Count>>,
 }

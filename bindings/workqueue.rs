@@ -139,6 +139,9 @@ impl Options {
 /// Dropping it sleeps until all [`Queue`] handles are gone and all items have run, so neither an
 /// item nor the owner of a handle may do it. After that no code runs on behalf of the queue, so
 /// that a module can be unloaded.
+///
+/// One that is forgotten stays with its queue, and items go on, but the module's exit does not wait
+/// for them: a module must not do it, see [`Users`].
 //
 // Field order is teardown order: first the users, then the queue.
 pub struct OwnedQueue {

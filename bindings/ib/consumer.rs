@@ -67,7 +67,8 @@ const MAX_WAITING: u32 = 4096;
 ///
 /// Dropping it sleeps until all [`Consumer`] handles are gone, and with them every endpoint and
 /// listener, so the owner of a handle must not do it. If a handle is leaked, for example in a cycle
-/// of references, the module does not unload; there are no callbacks into freed code.
+/// of references, the module does not unload; there are no callbacks into freed code. The consumer
+/// itself must not be forgotten, see [`Users`].
 //
 // Field order is teardown order.
 pub struct OwnedConsumer {
@@ -110,10 +111,10 @@ pub(super) struct Farewell {
     /// while the owner of the box has a `&mut Farewell`.
     removed: Atomic<bool>,
     next: Option<KBox<Farewell>>,
-}
     /// Makes it `!Unpin`: the compiler does not take a `&mut Farewell` for the only way to
     /// `removed`. A `KBox` is a raw pointer to it, of which nothing is assumed.
     _pin: PhantomPinned,
+}
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Shared { self.work }
@@ -286,8 +287,8 @@ impl Farewell {
             id: None,
             removed: Atomic::<bool>::new(false),
             next: None,
-        };
             _pin: PhantomPinned,
+        };
         Ok(KBox::new(place, GFP_KERNEL)?)
     }
 

@@ -97,6 +97,10 @@ unsafe impl<W> Sync for DeviceWatch<W> {}
 
 /// A watch that has begun. Dropping it ends the watch, and waits for callbacks; sleeps.
 ///
+/// If it is forgotten the watch goes on, and cannot begin anew. Its callbacks and the static
+/// [`DeviceWatch`] are the module's, which must therefore not be unloaded with the watch: a module
+/// must not forget it, see [`Users`](crate::wait::Users).
+///
 /// # Invariants
 ///
 /// The watch is `W::watch()`, and its client is registered.
