@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_nobody_allowed_is_a_failure() -> Result<()> {
+    fn a_skip_that_is_not_listed_is_a_failure() -> Result<()> {
         let skips = Skips::parse("# why\nt *-rt-amd64 polled *\n\nu * (all)\n")?;
         let one = |name: &str, platform: &str, case: &str| TestResult {
             name: name.into(),

@@ -83,7 +83,7 @@ impl Desk {
 
 proptest! {
     #[test]
-    fn nobody_is_forgotten(
+    fn all_work_gets_done(
         steps in proptest::collection::vec((0..5u8, 0..MEMBERS, 1..3u32), 1..200),
     ) {
         let mut desk = Desk::new();
