@@ -118,7 +118,8 @@ pub use self::{
         PostError,
         QpEvent,
         QueueConfig,
-        QueuePair, //
+        QueuePair,
+        Receiving, //
     },
     reply::{
         Answer,

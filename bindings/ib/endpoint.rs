@@ -43,7 +43,8 @@ use super::{
     queue::{
         QpEvent,
         QueueConfig,
-        QueuePair, //
+        QueuePair,
+        Receiving, //
     },
     sockaddr::SockAddr,
     wc::{
@@ -115,7 +116,7 @@ pub trait Handler: Send + Sync + Sized + 'static {
     }
 
     /// A receive completed; [`QueuePair::recv_token`] has returned `token`. Context: the queue's.
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success);
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success);
 
     /// A receive failed: no further message is received. Context: the queue's.
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc);

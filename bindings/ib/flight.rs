@@ -263,8 +263,9 @@ impl<H: Handler> Flights<H> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for too little room for messages, or memory of another domain; `EOPNOTSUPP` if the
-    /// device does not support [`Handler::PAGE_SIZE`]; `ENOMEM`, or an error of the driver.
+    /// `EINVAL` for too little room for messages, or memory of another domain or that is not mapped
+    /// [to the device](DmaDirection::ToDevice); `EOPNOTSUPP` if the device does not support
+    /// [`Handler::PAGE_SIZE`]; `ENOMEM`, or an error of the driver.
     pub fn new(
         domain: &Arc<Domain>,
         n: u16,
@@ -288,7 +289,8 @@ impl<H: Handler> Flights<H> {
         });
         for index in 0..n {
             let (dma_pages, offset) = places.next().ok_or(EINVAL)?;
-            if !Arc::ptr_eq(dma_pages.domain(), domain) {
+            let to_device = dma_pages.direction() == DmaDirection::ToDevice;
+            if !to_device || !Arc::ptr_eq(dma_pages.domain(), domain) {
                 return Err(EINVAL);
             }
             // The place is inside the pages.

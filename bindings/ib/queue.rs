@@ -34,7 +34,10 @@ use kernel::{
 };
 
 pub(super) use self::completion::send_done;
-pub use self::completion::QpEvent;
+pub use self::completion::{
+    QpEvent,
+    Receiving, //
+};
 pub(super) use self::room::{
     Refused,
     Room,

@@ -30,6 +30,7 @@ use rtrs_bindings::{
         Outcome,
         PostError,
         QueuePair,
+        Receiving,
         Success,
         Wc,
         WcOpcode,
@@ -111,7 +112,7 @@ impl Handler for LinkCore {
     }
 
     #[inline(always)]
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
         if con == 0 {
             return self.service_received(ep, qp, token, wc);
@@ -192,7 +193,7 @@ impl LinkCore {
 
     /// Handles an answer to request `msg_id` that says success, if its effect is known at once.
     #[inline(always)]
-    fn succeeded<'a>(&'a self, qp: &QueuePair, con: u16, msg_id: u32) -> Arrived<'a> {
+    fn succeeded<'a>(&'a self, qp: Receiving<'_>, con: u16, msg_id: u32) -> Arrived<'a> {
         let Some(ready) = self.ready.as_ref() else {
             return Arrived::Else;
         };
@@ -229,7 +230,7 @@ impl LinkCore {
     #[inline(always)]
     fn returned<'a>(
         &'a self,
-        qp: &QueuePair,
+        qp: Receiving<'_>,
         con: u16,
         msg_id: u32,
     ) -> Option<(&'a Ready, Landing<'a, Self>)> {
@@ -243,7 +244,7 @@ impl LinkCore {
     #[inline(always)]
     fn arrived_with_key<'a>(
         &'a self,
-        qp: &QueuePair,
+        qp: Receiving<'_>,
         con: u16,
         token: u32,
         wc: &Success,
@@ -271,7 +272,7 @@ impl LinkCore {
 
     /// Handles a receive that is neither an invalidation nor an answer without a key.
     #[inline(never)]
-    fn received_more(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+    fn received_more(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
         match self.arrived_with_key(qp, con, token, wc) {
             Arrived::Over(ready, landing) => {
@@ -285,7 +286,7 @@ impl LinkCore {
 
     /// Handles a message that invalidates a key and has data: it may be the answer to a request.
     #[inline(never)]
-    fn received_inval(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+    fn received_inval(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
         if self.takes_inval_answers() {
             // A fault is found once more, and reported. The queue pair has noted the key.
@@ -307,14 +308,14 @@ impl LinkCore {
 
     /// Handles a receive on the service connection.
     #[inline(never)]
-    fn service_received(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+    fn service_received(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         self.liveness.received(0);
         self.received_else(ep, qp, token, wc);
     }
 
     /// Handles all other receives.
     #[inline(never)]
-    fn received_else(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: u32, wc: &Success) {
+    fn received_else(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         match self.received(ep, qp, token, wc) {
             Ok(true) => self.post_again(qp, token),
             Ok(false) => {}
@@ -324,7 +325,7 @@ impl LinkCore {
 
     /// Posts a receive again.
     #[inline(always)]
-    fn post_again(&self, qp: &QueuePair, token: u32) {
+    fn post_again(&self, qp: Receiving<'_>, token: u32) {
         match qp.post_recv_again(token) {
             Ok(()) | Err(PostError::Closed) => (),
             // Without this receive the server would wait forever.
@@ -342,7 +343,7 @@ impl LinkCore {
     fn received(
         &self,
         ep: &Endpoint<Self>,
-        qp: &QueuePair,
+        qp: Receiving<'_>,
         token: u32,
         wc: &Success,
     ) -> Result<bool, Violation> {
@@ -363,7 +364,7 @@ impl LinkCore {
             (WcOpcode::RecvRdmaWithImm, Some(imm)) => {
                 match Imm::decode(imm).map_err(|e| Violation(e.as_str()))? {
                     Imm::Hb if con == 0 => {
-                        if let Err(e) = self.liveness.ack(qp, ACK_TOKEN) {
+                        if let Err(e) = self.liveness.ack(&qp, ACK_TOKEN) {
                             self.fail("answering a heartbeat", Error::from(e).to_errno());
                         }
                     }
@@ -446,7 +447,7 @@ impl LinkCore {
     /// Handles the answer to request `msg_id`.
     fn answered(
         &self,
-        qp: &QueuePair,
+        qp: Receiving<'_>,
         con: u16,
         msg_id: u32,
         result: i32,

@@ -30,6 +30,7 @@ use rtrs_bindings::{
         PostError,
         QpEvent,
         QueuePair,
+        Receiving,
         Success,
         Wc,
         WcOpcode, //
@@ -154,7 +155,7 @@ impl Handler for Path {
     }
 
     #[inline(always)]
-    fn recv_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Success) {
+    fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, _: u32, wc: &Success) {
         let path = ep.handler();
 
         // No look at whether the path closes: a request then waits for the user in its chunk, and
@@ -221,7 +222,7 @@ impl Path {
     /// Handles a message that is no write.
     #[cold]
     #[inline(never)]
-    fn recv_message(&self, path: &Arc<Self>, qp: &QueuePair, wc: &Success) {
+    fn recv_message(&self, path: &Arc<Self>, qp: Receiving<'_>, wc: &Success) {
         if self.is_closing() {
             return;
         }
@@ -235,7 +236,7 @@ impl Path {
 
     /// Handles all other messages, which are RDMA writes with an immediate value.
     #[inline(always)]
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32, wc: &Success) {
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, imm: u32, wc: &Success) {
         // Posted again at once: the client's chunks limit the work that it can cause.
         if let Err(e) = qp.post_recv_like(RECV_EMPTY) {
             self.recv_not_posted(e);
@@ -266,7 +267,7 @@ impl Path {
 
     #[cold]
     #[inline(never)]
-    fn recv_other(self: &Arc<Self>, cid: u16, qp: &QueuePair, imm: u32, wc: &Success) {
+    fn recv_other(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, imm: u32, wc: &Success) {
         if self.is_closing() {
             return;
         }
@@ -275,7 +276,7 @@ impl Path {
             return self.violated(NOT_INFO);
         }
         match Imm::decode(imm) {
-            Ok(Imm::Hb) if cid == 0 => self.ack_heartbeat(qp),
+            Ok(Imm::Hb) if cid == 0 => self.ack_heartbeat(&qp),
             Ok(Imm::HbAck) if cid == 0 => {
                 // The round-trip time is not used on this side.
                 let _ = self.liveness.acked();

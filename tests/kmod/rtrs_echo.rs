@@ -57,6 +57,7 @@ use rtrs_bindings::{
         PortSpace,
         QueueConfig,
         QueuePair,
+        Receiving,
         Sges,
         SockAddr,
         Success,
@@ -214,8 +215,8 @@ impl Handler for Side {
     }
 
     /// Softirq: must not sleep.
-    fn recv_done(&self, _: &Endpoint<Self>, qp: &QueuePair, _: u32, wc: &Success) {
-        self.end(self.heard(qp, wc));
+    fn recv_done(&self, _: &Endpoint<Self>, qp: Receiving<'_>, _: u32, wc: &Success) {
+        self.end(self.heard(&qp, wc));
     }
 
     fn recv_failed(&self, _: &Endpoint<Self>, _: &Wc) {

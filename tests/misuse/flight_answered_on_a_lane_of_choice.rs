@@ -3,10 +3,10 @@
 
 //! The lane of an answer is that of the queue pair, not one that the caller tells.
 
-use rtrs_bindings::ib::{Flight, Handler, QueuePair};
+use rtrs_bindings::ib::{Flight, Handler, Receiving};
 
 /// Handles it.
-pub fn answer<H: Handler>(flight: &Flight<H>, qp: &QueuePair) {
+pub fn answer<H: Handler>(flight: &Flight<H>, qp: Receiving<'_>) {
     #[cfg(not(misuse))]
     let _ = flight.answered(qp, 0, false);
     #[cfg(misuse)]

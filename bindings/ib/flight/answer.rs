@@ -7,6 +7,10 @@
 //! invalidation follows the registration of the key, and only its receives prove that the key is
 //! invalid. One of another domain does no more than an answer that the peer has made up: it ends
 //! a flight that waits for the answer alone.
+//!
+//! Only the handler of a receive of that queue pair can handle an answer, see [`Receiving`]. It runs
+//! once at a time, as do the completions that end a flight, so that between two looks at the word no
+//! flight ends and is used again.
 
 use super::{
     word::{
@@ -23,7 +27,8 @@ use crate::{
         endpoint::Handler,
         queue::{
             PostError,
-            QueuePair, //
+            QueuePair,
+            Receiving, //
         },
     },
     raw, //
@@ -31,10 +36,9 @@ use crate::{
 
 impl<H: Handler> Flight<H> {
     /// Handles the peer's answer, which came over `qp`, and says success, but not that the peer has
-    /// invalidated the key. A key that was registered is invalidated. Called by the handler of the
-    /// queue pair's completions.
+    /// invalidated the key. A key that was registered is invalidated.
     #[inline(always)]
-    pub fn succeeded(&self, qp: &QueuePair) -> Outcome<'_, H> {
+    pub fn succeeded(&self, qp: Receiving<'_>) -> Outcome<'_, H> {
         // Lanes are unique in a domain only: `invalidate()` looks at that, too.
         match self.word.succeeded(qp.lane()) {
             Succeeded::Over => {
@@ -42,7 +46,7 @@ impl<H: Handler> Flight<H> {
                 Outcome::Over(Landing::new(self, 0))
             }
             Succeeded::Sending => Outcome::Noted,
-            Succeeded::Keyed => match self.invalidate(qp) {
+            Succeeded::Keyed => match self.invalidate(&qp) {
                 Ok(()) => Outcome::Noted,
                 Err(e) => Outcome::NotInvalidated(e),
             },
@@ -54,7 +58,7 @@ impl<H: Handler> Flight<H> {
     /// see [`answered`](Self::answered). Returns the landing if the flight waits for nothing else;
     /// otherwise nothing has changed.
     #[inline(always)]
-    pub fn returned(&self, qp: &QueuePair) -> Option<Landing<'_, H>> {
+    pub fn returned(&self, qp: Receiving<'_>) -> Option<Landing<'_, H>> {
         let proven = || self.is_returned(qp);
         if !self.word.land_returned(qp.lane(), proven) {
             return None;
@@ -66,7 +70,7 @@ impl<H: Handler> Flight<H> {
     /// Whether the last invalidation that `qp` has received was of the key of the flight, after the
     /// flight began. `qp` must have the flight's lane.
     #[inline(always)]
-    fn is_returned(&self, qp: &QueuePair) -> bool {
+    fn is_returned(&self, qp: Receiving<'_>) -> bool {
         let (rkey, at) = qp.invalidated();
         qp.is_of(self.domain()) && rkey == self.rkey.load(Relaxed) && at > self.began.load(Relaxed)
     }
@@ -83,7 +87,7 @@ impl<H: Handler> Flight<H> {
     /// See [`AnswerError`].
     pub fn answered(
         &self,
-        qp: &QueuePair,
+        qp: Receiving<'_>,
         result: i32,
         returned: bool,
     ) -> Result<Option<Landing<'_, H>>, AnswerError> {
@@ -98,7 +102,7 @@ impl<H: Handler> Flight<H> {
             }
             Ok(Answered::Needs(needs)) => {
                 if needs.has_invalidated() {
-                    self.invalidate(qp).map_err(AnswerError::Post)?;
+                    self.invalidate(&qp).map_err(AnswerError::Post)?;
                 }
                 Ok(None)
             }

@@ -8,6 +8,11 @@
 //! Completions of one queue are handled one after the other, in the context of its
 //! [`PollContext`](super::PollContext); events in any context.
 
+use core::{
+    marker::PhantomData,
+    ops::Deref, //
+};
+
 use kernel::{
     ffi,
     prelude::*, //
@@ -174,6 +179,39 @@ impl Handled {
     }
 }
 
+/// The queue pair of a receive that has completed, for the handler of that completion, which it
+/// does not outlive. What only this handler may do takes one: it runs once at a time for each queue
+/// pair.
+///
+/// # Invariants
+///
+/// The handler of a receive of `qp` runs on this thread.
+#[derive(Clone, Copy)]
+pub struct Receiving<'h> {
+    qp: &'h QueuePair,
+    // Neither `Send` nor `Sync`.
+    _here: PhantomData<*const ()>,
+}
+
+impl Receiving<'_> {
+    /// The key that was last invalidated by a receive, 0 for none, and the number of that receive.
+    #[inline(always)]
+    pub(in super::super) fn invalidated(self) -> (u32, u64) {
+        // By the type invariant this is the only thread that writes them.
+        let by = self.handled.invalidated_by.load(Relaxed);
+        (self.handled.invalidated.load(Relaxed), by)
+    }
+}
+
+impl Deref for Receiving<'_> {
+    type Target = QueuePair;
+
+    #[inline(always)]
+    fn deref(&self) -> &QueuePair {
+        self.qp
+    }
+}
+
 /// An event of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -229,6 +267,11 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
             qp.note_invalidated(rkey);
         }
     }
+    // INVARIANT: This is the handler.
+    let qp = Receiving {
+        qp,
+        _here: PhantomData,
+    };
     handler.recv_done(ep, qp, qp.recv_token(wc), wc);
 }
 
@@ -311,14 +354,6 @@ impl QueuePair {
     #[inline(always)]
     pub fn received(&self) -> u64 {
         self.handled.received.load(Relaxed)
-    }
-
-    /// The key that was last invalidated by a receive, 0 for none, and the number of that receive.
-    /// Called by the handler of completions.
-    #[inline(always)]
-    pub(in super::super) fn invalidated(&self) -> (u32, u64) {
-        let by = self.handled.invalidated_by.load(Relaxed);
-        (self.handled.invalidated.load(Relaxed), by)
     }
 
     /// Counts a flight that has ended. Called by the handler of completions.

@@ -17,7 +17,10 @@ use kernel::prelude::*;
 
 use super::{
     super::wr::Sge,
-    completion::CqeTable,
+    completion::{
+        CqeTable,
+        Receiving, //
+    },
     PostError,
     QueuePair, //
 };
@@ -102,7 +105,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Receives of one token that wait to be posted, see [`QueuePair::post_recv_like`]. Changed by the
+/// Receives of one token that wait to be posted, see [`Receiving::post_recv_like`]. Changed by the
 /// handler of completions, which runs on one thread at a time.
 pub(super) struct Alike {
     /// Number of receives that may still be withheld.
@@ -157,6 +160,64 @@ impl Receive {
             next = &raw mut receive.wr;
         }
         Ok(receives)
+    }
+}
+
+impl Receiving<'_> {
+    /// Posts the receive of `token` again, as it was last posted, now or together with others that
+    /// [may wait](QueuePair::may_withhold).
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](QueuePair::post_recv).
+    #[inline(always)]
+    pub fn post_recv_again(self, token: u32) -> Result<(), PostError> {
+        match self.handled.withheld.join(token) {
+            true => Ok(()),
+            false => self.post_withheld(token),
+        }
+    }
+
+    /// After a receive has completed, posts another one, of `token` as it was last posted, now or
+    /// together with others that [may wait](QueuePair::may_withhold). For a queue where almost all
+    /// receives have the same token: all waiting ones are posted with the token of the last call.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](QueuePair::post_recv).
+    #[inline(always)]
+    pub fn post_recv_like(self, token: u32) -> Result<(), PostError> {
+        let counter = &self.handled.alike.left;
+        // Stored in any case: then this is one instruction. If none is left, it is set anew.
+        let (left, none_left) = counter.load(Relaxed).overflowing_sub(1);
+        counter.store(left, Relaxed);
+        match none_left {
+            false => Ok(()),
+            true => self.post_alike(token),
+        }
+    }
+
+    /// Posts the receive of `token` and those that wait, unless it can wait, too.
+    #[inline(never)]
+    fn post_withheld(self, token: u32) -> Result<(), PostError> {
+        let Some((first, last)) = self.handled.withheld.add(token) else {
+            return Ok(());
+        };
+        // No overflow: at most a batch.
+        let n = last.wrapping_sub(first).wrapping_add(1);
+        self.post_several(&mut self.rq.lock(), n, |rq| self.post_run(rq, first, last))
+    }
+
+    /// Posts the waiting receives, and one more, with `token`.
+    #[inline(never)]
+    fn post_alike(self, token: u32) -> Result<(), PostError> {
+        let n = self.handled.alike.batch.load(Relaxed);
+        let next = self.handled.withheld.batch();
+
+        self.handled.alike.batch.store(next, Relaxed);
+        // No overflow: it is at least 1.
+        self.handled.alike.left.store(next.wrapping_sub(1), Relaxed);
+        self.post_same(token, n)
     }
 }
 
@@ -231,63 +292,6 @@ impl QueuePair {
     pub fn may_withhold(&self, receives: u32) {
         // CAST: A small constant.
         self.handled.withheld.allow(receives, MAX_BATCH as u32);
-    }
-
-    /// Posts the receive of `token` again, as it was last posted, now or together with others that
-    /// [may wait](Self::may_withhold). Called by the handler of completions.
-    ///
-    /// # Errors
-    ///
-    /// As for [`post_recv`](Self::post_recv).
-    #[inline(always)]
-    pub fn post_recv_again(&self, token: u32) -> Result<(), PostError> {
-        match self.handled.withheld.join(token) {
-            true => Ok(()),
-            false => self.post_withheld(token),
-        }
-    }
-
-    /// After a receive has completed, posts another one, of `token` as it was last posted, now or
-    /// together with others that [may wait](Self::may_withhold). For a queue where almost all
-    /// receives have the same token: all waiting ones are posted with the token of the last call.
-    /// Called by the handler of completions.
-    ///
-    /// # Errors
-    ///
-    /// As for [`post_recv`](Self::post_recv).
-    #[inline(always)]
-    pub fn post_recv_like(&self, token: u32) -> Result<(), PostError> {
-        let counter = &self.handled.alike.left;
-        // Stored in any case: then this is one instruction. If none is left, it is set anew.
-        let (left, none_left) = counter.load(Relaxed).overflowing_sub(1);
-        counter.store(left, Relaxed);
-        match none_left {
-            false => Ok(()),
-            true => self.post_alike(token),
-        }
-    }
-
-    /// Posts the receive of `token` and those that wait, unless it can wait, too.
-    #[inline(never)]
-    fn post_withheld(&self, token: u32) -> Result<(), PostError> {
-        let Some((first, last)) = self.handled.withheld.add(token) else {
-            return Ok(());
-        };
-        // No overflow: at most a batch.
-        let n = last.wrapping_sub(first).wrapping_add(1);
-        self.post_several(&mut self.rq.lock(), n, |rq| self.post_run(rq, first, last))
-    }
-
-    /// Posts the waiting receives, and one more, with `token`.
-    #[inline(never)]
-    fn post_alike(&self, token: u32) -> Result<(), PostError> {
-        let n = self.handled.alike.batch.load(Relaxed);
-        let next = self.handled.withheld.batch();
-
-        self.handled.alike.batch.store(next, Relaxed);
-        // No overflow: it is at least 1.
-        self.handled.alike.left.store(next.wrapping_sub(1), Relaxed);
-        self.post_same(token, n)
     }
 
     /// Posts `n` receives of one `token`, at most a batch.
