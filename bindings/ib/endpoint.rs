@@ -349,6 +349,12 @@ impl<H: Handler> Endpoint<H> {
         self.resolved_id().is_none_or(CmId::has_source)
     }
 
+    /// Whether the port can send and receive. True until the address is resolved, or if the state
+    /// is not known. Does not sleep; process context.
+    pub fn port_is_active(&self) -> bool {
+        self.resolved_id().is_none_or(CmId::port_is_active)
+    }
+
     /// The network interface that the address was resolved to. Any context.
     pub fn interface(&self) -> Option<InterfaceName> {
         self.resolved_id()?.interface()

@@ -23,6 +23,11 @@ impl Link {
         self.endpoints.first().is_none_or(|ep| ep.has_source())
     }
 
+    /// Whether the port can send and receive. Process context.
+    pub(crate) fn port_is_active(&self) -> bool {
+        self.endpoints.first().is_none_or(|ep| ep.port_is_active())
+    }
+
     /// Calls `f` with each connection.
     pub(crate) fn for_each_connection(&self, mut f: impl FnMut(Connection)) {
         for (ep, con) in self.endpoints.iter().zip(0..) {

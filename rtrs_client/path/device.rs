@@ -115,6 +115,12 @@ impl Path {
         }
     }
 
+    /// Fails the link if the events of its device came before it was published. Process context.
+    pub(super) fn look_at_port(&self) {
+        self.fail_link_if(|link| !link.has_source(), "address is gone");
+        self.fail_link_if(|link| !link.port_is_active(), "port down");
+    }
+
     /// Fails the link, if there is one and `is_so` is true for it. Any context.
     fn fail_link_if(&self, is_so: impl FnOnce(&Link) -> bool, why: &'static str) {
         let guard = rcu::read_lock();

@@ -257,6 +257,7 @@ impl Path {
                 self.begin_trial(&mut owner.record);
                 drop(self.active.replace(Some(l)));
                 self.step(owner, Event::Established(link));
+                self.look_at_port();
             }
             // The link was dropped with the attempt.
             Err(_) => self.failed(owner, link, ENOMEM.to_errno(), "set-up"),
