@@ -143,7 +143,8 @@ server_third()
 	put booted.again yes
 	barrier failed 120
 	check "not a byte of the old disk's came to the other one" untouched
-	# A smaller queue depth than the sessions have.
+	# Smaller chunks than the sessions have, and then a smaller queue depth.
+	reload narrow rust max_chunk_size=16384
 	reload depth rust sess_queue_depth=64
 	barrier unmapped 120
 	check "the server modules unload" unload_modules
@@ -404,6 +405,19 @@ one_flush_fails()
 	sync "/dev/$(dev 1)"
 }
 
+# A request that fits goes on, a longer one fails at once.
+too_long()
+{
+	local t0
+
+	wait_for 20 usable "$(dev 4)"
+	t0=$(ms_now)
+	not dd if=/dev/zero of="/dev/$(dev 4)" bs=64k count=1 oflag=direct status=none
+	[ $(($(ms_now) - t0)) -lt $((2000 * RTRS_TIME_SCALE)) ]
+	dmesg_has "takes shorter requests than the session's first path: 12288 bytes"
+	usable "$(dev 4)"
+}
+
 gave_up()
 {
 	wait_for 20 test -s "$TMP/dd.4.rc"
@@ -454,6 +468,8 @@ client_role()
 	check "the disk with the cache is there again" wait_for 20 usable "$(dev 1)"
 	check "its next flush fails, and no other one" one_flush_fails
 	check "a disk of the same name and another size is taken over" wait_for 20 usable "$(dev 4)"
+	check "the server offers smaller chunks" client_reload narrow
+	check "a request that is too long for them fails, and the log says why" too_long
 	check "the server offers another queue depth" client_reload depth
 	rm "$TMP/dd.4.rc"
 	fails 4 &

@@ -40,7 +40,10 @@ use rtrs_bindings::{
     },
     noio,
     pages::Pages,
-    ratelimit::pr_err_ratelimited,
+    ratelimit::{
+        pr_err_ratelimited,
+        pr_warn_ratelimited, //
+    },
 };
 use rtrs_core::{
     proto::{
@@ -312,8 +315,17 @@ impl LinkCore {
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
         // In the usual case a request fits if it is within the limits of the session.
         let fits = |least: &Room| room.header() >= least.header() && room.data() >= least.data();
+        let narrower = (!session.room().is_some_and(fits)).then_some(room);
+        if let Some(room) = &narrower {
+            pr_warn_ratelimited!(
+                "{}: takes shorter requests than the session's first path: {} bytes, messages of {}\n",
+                &*self.path,
+                room.data(),
+                room.header()
+            );
+        }
         let ready = Ready {
-            narrower: (!session.room().is_some_and(fits)).then_some(room),
+            narrower,
             permits: permits.clone(),
             flights: Flights::new(
                 domain,
