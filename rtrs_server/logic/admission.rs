@@ -27,11 +27,17 @@ pub enum Join {
     Refuse,
 }
 
+/// How far a client's number may be ahead of that of a life that goes on. A client has not made
+/// more attempts by the time at which the server has noticed that they do not arrive.
+pub const MAX_AHEAD: u16 = 256;
+
 /// Decides whether a request with these numbers belongs to a known path, or replaces its life.
 ///
 /// A client counts its attempts. A request with the number of the latest life belongs to that life
 /// or is refused. A request with a lower number was delayed or is a replay, and must not end a life
 /// that goes on. A request with a higher number comes from a client that has given the old life up.
+/// One that is more than [`MAX_AHEAD`] higher does not: it could only serve to keep the client from
+/// coming back, since all numbers below it would be late then.
 pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
     if recon_cnt == old.recon_cnt {
         return if old.open && cid_num == old.cid_num {
@@ -40,8 +46,8 @@ pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
             Join::Refuse
         };
     }
-    // CAST: The distance of two counters that wrap, as a signed number.
-    let newer = recon_cnt.wrapping_sub(old.recon_cnt) as i16 > 0;
+    // The distance of two counters that wrap, which are not the same.
+    let newer = recon_cnt.wrapping_sub(old.recon_cnt) <= MAX_AHEAD;
     if newer || old.closing {
         Join::TakeOver
     } else {

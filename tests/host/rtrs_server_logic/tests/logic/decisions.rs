@@ -183,7 +183,8 @@ proptest! {
     #[test]
     fn only_a_later_attempt_ends_a_path(
         old in any::<u16>(),
-        ahead in 1u16..0x8000,
+        ahead in 1..=MAX_AHEAD,
+        far in MAX_AHEAD + 1..=u16::MAX,
         open in any::<bool>(),
         cons in 2u16..9,
     ) {
@@ -191,6 +192,8 @@ proptest! {
         let gone = Known { closing: true, open: false, ..known };
         prop_assert_eq!(join(known, old.wrapping_add(ahead), cons), Join::TakeOver);
         prop_assert_eq!(join(known, old.wrapping_sub(ahead), cons), Join::Refuse);
+        prop_assert_eq!(join(known, old.wrapping_add(far), cons), Join::Refuse);
+        prop_assert_eq!(join(gone, old.wrapping_add(far), cons), Join::TakeOver);
         prop_assert_eq!(join(gone, old.wrapping_sub(ahead), cons), Join::TakeOver);
         prop_assert_eq!(join(gone, old, cons), Join::Refuse);
         let same = if open && cons == 5 { Join::Same } else { Join::Refuse };
