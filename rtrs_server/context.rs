@@ -65,8 +65,10 @@ use crate::{
     OWNER, //
 };
 
-/// Connection requests that may wait for their decision at a time.
-const MAX_PENDING: u32 = 4096;
+/// Connection requests that may wait for their decision at a time, and of those of one source: 64
+/// sessions of a host with 64 CPUs may come back at once.
+const MAX_PENDING: u32 = 4 * MAX_PENDING_PER_SOURCE;
+const MAX_PENDING_PER_SOURCE: u32 = 4096;
 
 /// Owner tasks that run at a time. Some may wait for a user that sleeps in `link_up()` or
 /// `link_down()`, so this is the most a queue can have.
@@ -76,8 +78,9 @@ const OWNERS_AT_A_TIME: u16 = workqueue::MAX_ACTIVE;
 const SLOW_AT_A_TIME: u16 = workqueue::MAX_ACTIVE;
 const SLOW_PER_SOURCE: u32 = 32;
 
-/// Sources with separate counts of service connections. Two sources may share one count.
-const TURNS: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
+/// Sources with separate counts of connection requests, and of service connections. Two sources may
+/// share one count.
+const PLACES: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
 /// Connections of one processor on which users may sleep at a time (`WQ_MAX_ACTIVE`).
 const IO_AT_A_TIME: u16 = 2048;
@@ -131,7 +134,7 @@ pub(crate) struct Context {
     pub(crate) handshake_queue: Queue,
     /// For requests that may keep the user busy for long.
     pub(crate) slow_queue: Queue,
-    /// Turns for it, by [`Registry::place`].
+    /// Turns for it, by place.
     turns: KVVec<Arc<Turns<Inbox>>>,
     /// The queue for IO, on the processor where it arrived. The user may sleep there for as long as
     /// a disk is full, so it is neither the owner tasks' queue nor the one for work that takes
@@ -142,6 +145,8 @@ pub(crate) struct Context {
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
     pending: Atomic<u32>,
+    /// How many of them are of one source, by place.
+    pending_of: KVVec<Atomic<u32>>,
     /// Completion vectors handed out.
     vectors: Atomic<u32>,
     pub(crate) registry: Arc<Registry>,
@@ -161,7 +166,11 @@ impl Context {
 
     /// The turns at the [slow queue](Self::slow_queue) of clients from `source`. Any context.
     pub(crate) fn turns(&self, source: Source) -> Option<Arc<Turns<Inbox>>> {
-        self.turns.get(self.registry.place(source, TURNS)).cloned()
+        self.turns.get(self.place(source)).cloned()
+    }
+
+    fn place(&self, source: Source) -> usize {
+        self.registry.place(source, PLACES)
     }
 
     /// Returns the next completion vector: connections are spread over all of them.
@@ -174,27 +183,42 @@ impl Context {
         self.closing.load(Acquire)
     }
 
-    /// Counts a connection request that waits for its decision. Any context.
+    /// Counts a connection request of `source` that waits for its decision. Any context.
     ///
     /// # Errors
     ///
     /// If the server is being closed, or too many wait: that counts as one handshake too many.
-    pub(crate) fn take_pending(&self) -> Result<(), Refusal> {
+    pub(crate) fn take_pending(&self, source: Source) -> Result<(), Refusal> {
         let waiting = self.pending.fetch_add(1, Full);
+        let of_source = self.pending_of.get(self.place(source));
+        let of_source = of_source.map_or(0, |count| count.fetch_add(1, Relaxed));
         let refusal = if self.is_closing() {
             Refusal::RESET
+        } else if of_source >= MAX_PENDING_PER_SOURCE {
+            self.refuse_pending(Resource::HandshakesPerSource, MAX_PENDING_PER_SOURCE)
         } else if waiting >= MAX_PENDING {
-            let handshakes = self.registry.limits.quota(Resource::Handshakes);
-            handshakes.refuse(MAX_PENDING.into()).into()
+            self.refuse_pending(Resource::Handshakes, MAX_PENDING)
         } else {
             return Ok(());
         };
-        self.drop_pending();
+        self.drop_pending(source);
         Err(refusal)
     }
 
-    /// A connection request was decided.
-    pub(crate) fn drop_pending(&self) {
+    #[cold]
+    fn refuse_pending(&self, resource: Resource, max: u32) -> Refusal {
+        self.registry
+            .limits
+            .quota(resource)
+            .refuse(max.into())
+            .into()
+    }
+
+    /// A connection request of `source` was decided.
+    pub(crate) fn drop_pending(&self, source: Source) {
+        if let Some(count) = self.pending_of.get(self.place(source)) {
+            count.fetch_sub(1, Relaxed);
+        }
         if self.pending.fetch_sub(1, Full) == 1 {
             self.quiet.wake_all();
         }
@@ -276,9 +300,11 @@ impl Server {
                 .mem_reclaim()
                 .max_active(IO_AT_A_TIME),
         )?;
-        let mut turns = KVVec::with_capacity(TURNS.get() as usize, GFP_KERNEL)?;
-        for _ in 0..TURNS.get() {
+        let mut turns = KVVec::with_capacity(PLACES.get() as usize, GFP_KERNEL)?;
+        let mut pending_of = KVVec::with_capacity(PLACES.get() as usize, GFP_KERNEL)?;
+        for _ in 0..PLACES.get() {
             turns.push(Turns::new(SLOW_PER_SOURCE)?, GFP_KERNEL)?;
+            pending_of.push(Atomic::new(0), GFP_KERNEL)?;
         }
         let owned_rdma = OwnedConsumer::new(OWNER)?;
         let queue = owned.handle();
@@ -298,6 +324,7 @@ impl Server {
                 rdma,
                 closing: Atomic::new(false),
                 pending: Atomic::new(0),
+                pending_of,
                 vectors: Atomic::new(0),
                 registry: registry::get()?,
                 sessions: Atomic::new(0),

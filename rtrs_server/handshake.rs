@@ -47,6 +47,7 @@ use crate::{
     config,
     context::Context,
     limits::Refusal,
+    logic::source::Source,
     path::{
         connect::path_queue_memory,
         Path, //
@@ -68,6 +69,7 @@ fn show_addr(addr: &SockAddr) -> Addr {
 #[pin_data]
 pub(crate) struct Handshake {
     ctx: Arc<Context>,
+    source: Source,
     req: ConnReq,
     #[pin]
     pending: PendingSlot,
@@ -105,7 +107,7 @@ impl Handshake {
             pending.reject(&reject_message(refusal.errno()));
             log_refused(&self.ctx, &addrs, &self.req, refusal);
         }
-        self.ctx.drop_pending();
+        self.ctx.drop_pending(self.source);
     }
 
     /// Finds or makes the path. May sleep.
@@ -135,7 +137,7 @@ impl Handshake {
                 log_refused(&self.ctx, &addrs, &self.req, refusal);
             }
         }
-        self.ctx.drop_pending();
+        self.ctx.drop_pending(self.source);
     }
 }
 
@@ -207,12 +209,14 @@ impl Listen for Acceptor {
                 return Decision::Reject(reject_message(errno));
             }
         };
-        if let Err(refusal) = self.ctx.take_pending() {
+        let source = config::source_of(Some(show_addr(&request.peer())));
+        if let Err(refusal) = self.ctx.take_pending(source) {
             return refuse(&self.ctx, request, &req, refusal);
         }
         let handshake = Arc::pin_init(
             pin_init!(Handshake {
                 ctx: self.ctx.clone(),
+                source,
                 req,
                 pending <- PendingSlot::new(),
                 work <- new_work!("rtrs_srv_handshake"),
@@ -222,7 +226,7 @@ impl Listen for Acceptor {
         match handshake {
             Ok(handshake) => Decision::Later(handshake, self.ctx.handshake_queue.clone()),
             Err(e) => {
-                self.ctx.drop_pending();
+                self.ctx.drop_pending(source);
                 refuse(&self.ctx, request, &req, e.into())
             }
         }
