@@ -224,9 +224,11 @@ impl Registry {
                 }
                 Step::NeedPath(session) => {
                     // Not taken yet, as a client that stops here must not hold it; but a client
-                    // that would not get it is refused at once. Nothing gives way for memory that
-                    // is only announced.
-                    self.limits.quota(Resource::Memory).has_room(memory)?;
+                    // that would not get it is refused at once.
+                    if let Err(over) = self.limits.quota(Resource::Memory).has_room(memory) {
+                        self.make_room(source, over, memory, None)?;
+                        continue;
+                    }
                     // A few sources can exhaust the total. A client must still reach a session that
                     // its user has; the quotas of its paths and of its source still apply.
                     let share = if session.is_kept() {

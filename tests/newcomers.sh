@@ -114,15 +114,6 @@ served()
 	close_new "$count"
 }
 
-# room_again COUNT: COUNT clients at a time have chunks, and give them back.
-room_again()
-{
-	wait_for 40 in_use memory 0
-	open_soon "$1" "$HERE"
-	close_new "$1"
-	wait_for 40 in_use memory 0
-}
-
 # A client that has crashed waits for longer than others may take.
 crashed()
 {
@@ -275,14 +266,14 @@ check "newcomers have theirs" served sessions
 check "the crowd goes again" crowd_goes
 check "the modules unload again" unload_modules
 
-# Two hosts have all the memory, by many connections of handshakes that they renew. Nothing gives way
-# for memory that a client has only announced, so newcomers wait until the two have gone.
+# Two hosts have all the memory, by many connections of handshakes that they renew.
 must "modules load for little memory" load sess_queue_depth=512 max_chunk_size=8192 \
 	max_memory=256 max_memory_per_source=200
 crowd 20000 4 2 --cons 9
 check "two hosts have all memory" wait_for 60 full memory
+check "newcomers have their part" served memory 8
 check "the two go" crowd_goes
-check "newcomers find room then" room_again 8
+check "all memory is free then" wait_for 40 in_use memory 0
 check "the modules unload without them" unload_modules
 
 must "modules load with RNBD" eval "load_rtrs rust both session_linger=600 max_memory=16384 \
