@@ -23,7 +23,8 @@
 //! * An [`Endpoint`] closes its gate, drains, destroys the QP, frees the CQ and
 //!   destroys the `cm_id`, in this order, when it is dropped; no callback runs
 //!   after the drop and nothing can be posted once the gate is closed. While its port is down
-//!   the `cm_id` is left to the [`Consumer`], which destroys it later.
+//!   the `cm_id` is left to the [`Consumer`], which destroys it later, as is that of a
+//!   [`PendingConnection`].
 
 mod bounce;
 mod cm;
@@ -37,6 +38,7 @@ mod flight;
     reason = "also built for the host, as a crate's module"
 )]
 mod hidden;
+mod listen;
 mod mr;
 mod queue;
 mod reply;
@@ -62,14 +64,7 @@ pub use self::{
     cm::{
         CmEvent,
         ConnParam,
-        ConnectRequest,
-        Decide,
-        Decision,
         InterfaceName,
-        Listen,
-        Listener,
-        PendingConnection,
-        PendingSlot,
         PortSpace,
         RejectMessage, //
     },
@@ -108,6 +103,15 @@ pub use self::{
         Unposted,
         Violation,
         MAX_SGES, //
+    },
+    listen::{
+        ConnectRequest,
+        Decide,
+        Decision,
+        Listen,
+        Listener,
+        PendingConnection,
+        PendingSlot, //
     },
     mr::{
         Access,

@@ -8,6 +8,7 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
+. "$RTRS_LIB/testmod.sh"
 require fio rdma
 
 IFACE=drxe0
@@ -17,6 +18,12 @@ DOWN=8
 LIMIT=$((3000 * RTRS_TIME_SCALE))
 TIMES=${RTRS_LONG:+10}
 TIMES=${TIMES:-3}
+# Port of the door, see tests/kmod, and milliseconds after which the connection manager sends a
+# request again that has no answer (4.1 s): soft RoCE would lose the device to that, too.
+DOOR=4790
+AGAIN=3500
+# ENETDOWN
+DOWN_ERRNO=100
 
 map() { map_rnbd iface /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
@@ -45,6 +52,32 @@ maps_another()
 	dev=$(map_rnbd another /dev/nullb1 ip:10.9.0.2@ip:10.9.0.1)
 	fio_verify "$dev" 1M
 	unmap_rnbd "$dev"
+}
+
+waits() { [ "$(total "waiting:$DOOR")" = 1 ]; }
+
+# decided_without HOW: a request to connect is decided about while there is no interface.
+decided_without()
+{
+	local t0 ms
+
+	rt_start open name=waits path=ip:10.9.0.2@ip:10.9.0.1 port="$DOOR"
+	t0=$(ms_now)
+	wait_for 5 waits
+	ip link set "$IFACE" down
+	case $1 in
+	accept) refuses "$DOWN_ERRNO" decide port="$DOOR" how=accept ;;
+	*) rt decide port="$DOOR" how="$1" ;;
+	esac
+	# What it sends has been sent by then.
+	sleep 0.5
+	ip link set "$IFACE" up
+	ms=$(($(ms_now) - t0))
+	echo "it took $ms ms"
+	[ "$ms" -lt "$AGAIN" ] || late "the request may have been sent again meanwhile"
+	# The client has no answer that it understands.
+	not rt_wait
+	maps_another
 }
 
 # goes: take the interface down, until the path is lost.
@@ -84,7 +117,7 @@ defer null_blk_down nullb0
 defer null_blk_down nullb1
 resource_snapshot
 defer unload_modules
-must "modules load" eval "load_rtrs rust both && load_rnbd both"
+must "modules load" eval "load_test && load_rnbd both"
 must "a device maps" map
 load_start "$(dev)"
 for ((i = 1; i <= TIMES; i++)); do
@@ -98,6 +131,14 @@ check "all IO succeeded and verified" load_is_fine
 check "nothing is in flight" nothing_in_flight iface
 check "a new session over the device works" maps_another
 check "the device unmaps" unmap_rnbd "$(dev)"
+
+must "requests to connect wait for commands" rt door port="$DOOR"
+check "a request may be dropped without the interface" decided_without drop
+check "or rejected" decided_without reject
+check "but not accepted" decided_without accept
+must "now they wait in the connection manager" eval "rt shut port=$DOOR && rt door port=$DOOR slow=1"
+check "there they may be rejected, too" decided_without turn-away
+must "no requests wait any more" rt shut port="$DOOR"
 
 # The remains of connections must not delay the removal of their device.
 must "a device maps again" map

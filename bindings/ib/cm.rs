@@ -1,44 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection manager: events, ids that are not accepted yet, and listeners.
+//! The connection manager: its ids and their events.
 
 use core::ptr::NonNull;
 use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
-    ffi, new_mutex,
+    error::from_err_ptr,
+    ffi,
     prelude::*,
     str::{
         CStr,
         CStrExt, //
     },
-    sync::{
-        Arc,
-        Mutex, //
-    },
 };
 
 use super::{
-    consumer::{
-        Consumer,
-        Farewell, //
-    },
     device::{
         Device,
         Name, //
     },
     sockaddr::SockAddr, //
 };
-use crate::{
-    raw,
-    workqueue::{
-        HasWork,
-        Queue,
-        WorkItem, //
-    },
-};
+use crate::raw;
 
 /// RDMA port spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +152,7 @@ unsafe fn bytes<'a>(data: *const u8, len: u8) -> &'a [u8] {
 /// # Safety
 ///
 /// `ev` must be an event with connection parameters, valid for `'a`.
-unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
+pub(super) unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
     let (mut data, mut len) = (core::ptr::null(), 0u8);
     // SAFETY: By the safety requirements of this function, the event has connection parameters.
     unsafe {
@@ -186,8 +168,8 @@ unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
 /// The id is valid, and only this object destroys it.
 ///
 /// Must not be dropped in its own event handler, nor in that of its listener: they hold the lock
-/// that the drop waits for. A handler has no `CmId`, and a `CmId` that a listener takes over leaves
-/// its [`PendingSlot`] only in a task.
+/// that the drop waits for. A `CmId` that a listener takes over leaves its
+/// [`PendingSlot`](super::PendingSlot), or its [`Consumer`](super::Consumer), only in a task.
 pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
 // SAFETY: The connection manager synchronises calls on an id.
@@ -220,6 +202,16 @@ impl CmId {
             )
         })?;
         Ok(Self(NonNull::new(id).ok_or(ENOMEM)?))
+    }
+
+    /// Takes an id over from the connection manager.
+    ///
+    /// # Safety
+    ///
+    /// `id` must be valid, and destroyed by nothing else, unless the result is never dropped.
+    pub(super) unsafe fn from_raw(id: NonNull<raw::rdma_cm_id>) -> Self {
+        // INVARIANT: By the safety requirements of this function.
+        Self(id)
     }
 
     pub(super) fn as_nonnull(&self) -> NonNull<raw::rdma_cm_id> {
@@ -260,11 +252,26 @@ impl CmId {
         unsafe { raw::rtrs_helper_cm_port(self.as_raw()) }
     }
 
-    /// Whether datagrams can be sent. True without a device, or if the state is not known. Does not
-    /// sleep; process context.
+    /// Whether datagrams can be sent. True without a device, or if the state is not known. The port
+    /// may go down at any time after that. Does not sleep; process context.
     pub(super) fn port_is_active(&self) -> bool {
         self.device()
             .is_none_or(|device| device.port_is_active(self.port()))
+    }
+
+    /// Rejects the request of the id, unless its port is down: then the request is refused without
+    /// a message when the id is destroyed. May sleep; the handler must not run meanwhile, unless it
+    /// is the caller.
+    pub(super) fn reject(&self, message: &RejectMessage) {
+        // CAST: The reason of a consumer is 28 in the table of the IB specification; all reasons
+        // fit in a byte.
+        const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
+        if self.port_is_active() {
+            let (bytes, len) = (message.bytes.as_ptr().cast(), message.len);
+            // SAFETY: The id is valid, and `len` bytes are readable. A failure means that the
+            // request has ended already.
+            unsafe { raw::rdma_reject(self.as_raw(), bytes, len, REASON) };
+        }
     }
 
     pub(super) fn has_source(&self) -> bool {
@@ -304,31 +311,6 @@ impl Drop for CmId {
     }
 }
 
-/// A connection request that arrived, for the duration of the callback.
-pub struct ConnectRequest<'a> {
-    id: NonNull<raw::rdma_cm_id>,
-    private_data: &'a [u8],
-}
-
-impl<'a> ConnectRequest<'a> {
-    /// The private data that the client sent with the request.
-    pub fn private_data(&self) -> &'a [u8] {
-        self.private_data
-    }
-
-    /// The client's address.
-    pub fn peer(&self) -> SockAddr {
-        // SAFETY: The id is valid for the duration of the callback.
-        unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.id.as_ptr())) }
-    }
-
-    /// The address that the client wants to connect to.
-    pub fn local(&self) -> SockAddr {
-        // SAFETY: The id is valid for the duration of the callback.
-        unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.id.as_ptr())) }
-    }
-}
-
 /// Maximum size of the message of a reject in bytes, see `ib_send_cm_rej()`.
 const REJECT_ROOM: usize = 148;
 
@@ -354,231 +336,6 @@ impl RejectMessage {
             len: N as u8,
         }
     }
-
-    /// Rejects the request of `id`, which must be valid.
-    pub(super) fn send(&self, id: NonNull<raw::rdma_cm_id>) {
-        // CAST: The reason of a consumer is 28 in the table of the IB specification; all reasons
-        // fit in a byte.
-        const REASON: u8 = raw::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8;
-        // SAFETY: The id is valid, and `len` bytes are readable. A failure means that the request
-        // has ended already.
-        unsafe { raw::rdma_reject(id.as_ptr(), self.bytes.as_ptr().cast(), self.len, REASON) };
-    }
-}
-
-/// A connection request that waits for its decision. Dropping it refuses the request without a
-/// message; may sleep.
-///
-/// Dropping it, and [`PendingConnection::reject`], wait for the lock that is held while the
-/// listener is called. Therefore the listener never gets one: it is taken out of a [`PendingSlot`]
-/// by the task that the listener has [left](Decision::Later) the request to.
-///
-/// Events of the id are ignored, so that the owner finds it; the removal of its device, which is
-/// announced only once and waits for the id, is kept for the endpoint.
-///
-/// # Invariants
-///
-/// `place` watches `id`.
-pub struct PendingConnection {
-    // Dropped first: there are no events after that.
-    id: CmId,
-    place: KBox<Farewell>,
-}
-
-impl PendingConnection {
-    /// The device that the request arrived on.
-    pub fn device(&self) -> Option<&Device> {
-        self.id.device()
-    }
-
-    /// The device port that the request arrived on.
-    pub fn port(&self) -> u32 {
-        self.id.port()
-    }
-
-    /// The client's address.
-    pub fn peer(&self) -> SockAddr {
-        self.id.dst()
-    }
-
-    /// The local address.
-    pub fn local(&self) -> SockAddr {
-        self.id.src()
-    }
-
-    /// Refuses the request with a message. May sleep.
-    pub fn reject(self, message: &RejectMessage) {
-        self.id
-            .with_handler_lock(|| message.send(self.id.as_nonnull()));
-    }
-
-    /// Returns the id, and the entry that watches it and must stay until it has another handler.
-    pub(super) fn into_parts(self) -> (CmId, KBox<Farewell>) {
-        (self.id, self.place)
-    }
-}
-
-/// Room for one connection request that waits for its decision.
-#[pin_data]
-pub struct PendingSlot {
-    /// Nests inside the handler mutex of the listener: no request is dropped with it held.
-    #[pin]
-    pending: Mutex<Option<PendingConnection>>,
-}
-
-impl PendingSlot {
-    /// A slot without a request.
-    pub fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            pending <- new_mutex!(None, "rtrs_cm_pending"),
-        })
-    }
-
-    /// Takes the request out. May sleep.
-    pub fn take(&self) -> Option<PendingConnection> {
-        self.pending.lock().take()
-    }
-
-    /// Calls `look` with the request. May sleep.
-    pub fn look<R>(&self, look: impl FnOnce(&PendingConnection) -> R) -> Option<R> {
-        self.pending.lock().as_ref().map(look)
-    }
-
-    /// Whether the slot has no request. It may have got one since. May sleep.
-    pub fn is_empty(&self) -> bool {
-        self.pending.lock().is_none()
-    }
-
-    /// Takes a request over from the connection manager, unless the slot has one already, or there
-    /// is no memory. Returns whether it did. May sleep.
-    ///
-    /// # Safety
-    ///
-    /// Must be called by the handler of a connect request, with its id. If this returns true the
-    /// handler must return 0, as the connection manager destroys the id otherwise.
-    unsafe fn fill(&self, id: NonNull<raw::rdma_cm_id>) -> bool {
-        let Ok(place) = Farewell::new() else {
-            return false;
-        };
-        let mut pending = self.pending.lock();
-        if pending.is_some() {
-            return false;
-        }
-        // SAFETY: The id is valid, and this runs in its handler, which is serialised with its
-        // events. The entry stays with the id.
-        unsafe { place.watch(id) };
-        // INVARIANT: By the safety requirements of this function, the connection manager leaves the
-        // id to this slot. `place` watches it.
-        *pending = Some(PendingConnection {
-            id: CmId(id),
-            place,
-        });
-        true
-    }
-}
-
-/// A task that decides about a connection request: a work item of the structure that has the
-/// request.
-pub trait Decide: WorkItem<Pointer = Arc<Self>> + HasWork<Self> + Send + Sync + Sized {
-    /// The slot of the request, which is filled before the item runs.
-    fn slot(&self) -> &PendingSlot;
-}
-
-/// The decision about a connection request.
-pub enum Decision<T> {
-    /// The request is rejected with a message.
-    Reject(RejectMessage),
-    /// The request is left in the slot of the task, which is queued. If the slot has a request
-    /// already, the new one is refused without a message.
-    Later(Arc<T>, Queue),
-}
-
-/// Takes connection requests.
-pub trait Listen: Send + Sync + 'static {
-    /// The task that decides about requests that take longer.
-    type Task: Decide + 'static;
-
-    /// Called when a request arrived. May sleep, but delays every other request on that device: it
-    /// should make cheap decisions only, and leave all others to a task.
-    fn connect_request(&self, request: &ConnectRequest<'_>) -> Decision<Self::Task>;
-}
-
-/// A listening address. Dropping it stops listening and waits for callbacks; may sleep, and must
-/// not be done from a callback.
-///
-/// # Invariants
-///
-/// The context of `id` is the `L` in `listen`.
-pub struct Listener<L: Listen> {
-    // Dropped first: no callback runs afterwards.
-    _id: CmId,
-    _listen: Arc<L>,
-    // Dropped last: the module may be unloaded after that.
-    _consumer: Consumer,
-}
-
-impl<L: Listen> Listener<L> {
-    /// Listens on `addr`; with [`SockAddr::any`] on all present and future devices. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` (IB address without IB device).
-    pub fn new(addr: &SockAddr, backlog: i32, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
-        let context = core::ptr::from_ref::<L>(&listen).cast_mut().cast();
-        let space = PortSpace::of(addr);
-        // SAFETY: `listen` outlives the id: it is dropped after the id, below and in the structure.
-        let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, consumer.name())? };
-        // SAFETY: The id is valid; the address is only read.
-        to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
-        // SAFETY: As above.
-        to_result(unsafe { raw::rdma_listen(id.as_raw(), backlog) })?;
-        // INVARIANT: `context` points to `listen`.
-        Ok(Self {
-            _id: id,
-            _listen: listen,
-            _consumer: consumer.clone(),
-        })
-    }
-}
-
-/// Handles events of a listening id and of the requests that arrive on it.
-///
-/// # Safety
-///
-/// Must be called by the connection manager only, for a [`Listener<L>`].
-unsafe extern "C" fn listen_event<L: Listen>(
-    id: *mut raw::rdma_cm_id,
-    ev: *mut raw::rdma_cm_event,
-) -> ffi::c_int {
-    // SAFETY: The connection manager passes a valid event.
-    if unsafe { (*ev).event } != raw::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-        // An event of the listener itself; its owner destroys it.
-        return 0;
-    }
-    let Some(id) = NonNull::new(id) else { return 0 };
-    // SAFETY: A new id inherits the context of its listener, which by the invariant of `Listener`
-    // is an `L`; destroying the listener waits for this handler.
-    let listen = unsafe { &*raw::rtrs_helper_cm_context(id.as_ptr()).cast::<L>() };
-    let decision = listen.connect_request(&ConnectRequest {
-        id,
-        // SAFETY: A connect request has connection parameters.
-        private_data: unsafe { private_data(ev) },
-    });
-    match decision {
-        Decision::Reject(message) => message.send(id),
-        Decision::Later(task, queue) => {
-            // SAFETY: This is the handler; it returns 0 if the id was taken over.
-            let filled = unsafe { task.slot().fill(id) };
-            // In any case: this may be the last reference, and the slot may have a request, which
-            // must not be dropped here.
-            queue.run(task);
-            if filled {
-                return 0;
-            }
-        }
-    }
-    // The connection manager destroys the id.
-    -(raw::ECONNREFUSED as ffi::c_int)
 }
 
 /// The name of a network interface.

@@ -3,13 +3,16 @@
 //! A module as a user of RDMA: its name, its connections, and the ids that it waits for when it is
 //! unloaded.
 //!
-//! # Disconnecting needs an active port
+//! # Datagrams need an active port
 //!
-//! Disconnecting, rejecting and destroying an id send datagrams of the connection manager. While
-//! the port is down, a device may be unable to send them: with soft RoCE the queue pair for all
-//! datagrams of the port then enters the error state for good, and no connection can be made over
-//! that device any more. So steps that need no datagram are done at once, and an id that may send
-//! one waits here until its port is active again, or the device is removed.
+//! Connecting, accepting, rejecting, disconnecting and destroying an id send datagrams of the
+//! connection manager. While the port is down, a device may be unable to send them: with soft RoCE
+//! the queue pair for all datagrams of the port then enters the error state for good, and no
+//! connection can be made over that device any more. So steps that need no datagram are done at
+//! once, those that need one fail, and an id that may send one when it is destroyed waits here
+//! until its port is active again, or the device is removed. A port that goes down between the
+//! check and the datagram is not noticed, and the connection manager repeats some datagrams by
+//! itself.
 //!
 //! # Locking
 //!
@@ -220,7 +223,7 @@ impl Consumer {
     /// active or the device is being removed, as it is already if `removed` is true; a work item
     /// looks for that. When this returns, no handler of the caller runs for the id any more.
     /// Sleeps.
-    pub(super) fn part_with(&self, id: CmId, removed: &Atomic<bool>, mut place: KBox<Farewell>) {
+    pub(super) fn part_with(&self, id: CmId, removed: &Atomic<bool>, place: KBox<Farewell>) {
         if id.port_is_active() {
             return;
         }
@@ -231,12 +234,31 @@ impl Consumer {
             // The removal is announced only once.
             place.removed.store(removed.load(Relaxed), Relaxed);
         });
+        self.part_with_watched(id, place);
+    }
+
+    /// The same for an id that `place` watches. Sleeps.
+    pub(super) fn part_with_watched(&self, id: CmId, mut place: KBox<Farewell>) {
         place.id = Some(id);
+        if !place.may_go() {
+            destroy(self.keep(place));
+        }
+    }
+
+    /// Leaves an `id` that `place` watches until its port is active, or its device is removed.
+    /// Returns it if there are too many; then the entry is gone. Does not sleep; process context.
+    pub(super) fn leave(&self, id: CmId, mut place: KBox<Farewell>) -> Option<CmId> {
+        place.id = Some(id);
+        self.keep(place).and_then(|mut place| place.id.take())
+    }
+
+    /// Adds an entry. Returns it if there are too many.
+    fn keep(&self, place: KBox<Farewell>) -> Option<KBox<Farewell>> {
         let refused = self.shared.waiting.lock().add(place);
         self.shared
             .work
             .enqueue(&self.shared, msecs_to_jiffies(INTERVAL_MS));
-        destroy(refused);
+        refused
     }
 }
 

@@ -29,7 +29,6 @@ use super::{
         CmId,
         ConnParam,
         InterfaceName,
-        PendingConnection,
         PortSpace,
         RejectMessage, //
     },
@@ -40,6 +39,7 @@ use super::{
     device::Device,
     domain::Domain,
     flight::Landing,
+    listen::PendingConnection,
     queue::{
         QpEvent,
         QueueConfig,
@@ -220,13 +220,12 @@ impl<H: Handler> Endpoint<H> {
         handler: Arc<H>,
         index: u16,
         pending: PendingConnection,
-        consumer: &Consumer,
     ) -> Result<Pin<KBox<Self>>, (PendingConnection, Error)> {
-        let mut this = match Self::alloc(handler, index, None, consumer) {
+        let mut this = match Self::alloc(handler, index, None, pending.consumer()) {
             Ok(this) => this,
             Err(e) => return Err((pending, e)),
         };
-        let (id, place) = pending.into_parts();
+        let (id, place, _consumer) = pending.into_parts();
         // SAFETY: No pinned field is moved, and no other task has the endpoint.
         unsafe { this.as_mut().get_unchecked_mut() }.place = Some(place);
         let context = this.as_ref().context();
@@ -539,25 +538,46 @@ impl<'a, H: Handler> Locked<'a, H> {
     }
 
     /// Starts to connect; an event reports the result. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENETDOWN` while the port is down, or an error of the connection manager.
     pub fn connect(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
+        let id = self.id_with_port()?;
         self.0.greeted.store(true, Relaxed);
         // SAFETY: The id is valid and its handler lock is held; the parameters are only read.
-        to_result(unsafe { raw::rdma_connect_locked(self.0.id()?.as_raw(), &mut param) })
+        to_result(unsafe { raw::rdma_connect_locked(id.as_raw(), &mut param) })
     }
 
-    /// Accepts the request that the endpoint was made from. If this fails, the connection manager
-    /// has rejected the request without a message. May sleep.
+    /// Accepts the request that the endpoint was made from. If this fails, the request is refused
+    /// without a message, by now or as soon as the port is active. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect()`](Self::connect).
     pub fn accept(&self, param: ConnParam<'_>) -> Result {
         let mut param = param.to_raw()?;
+        let id = self.id_with_port()?;
         // SAFETY: As for `connect()`.
-        to_result(unsafe { raw::rdma_accept(self.0.id()?.as_raw(), &mut param) })
+        to_result(unsafe { raw::rdma_accept(id.as_raw(), &mut param) })
     }
 
-    /// Refuses the request that the endpoint was made from.
+    /// Refuses the request that the endpoint was made from: with a message, or while the port is
+    /// down without one, when the endpoint was dropped and the port is active. May sleep.
     pub fn reject(&self, message: &RejectMessage) {
         if let Ok(id) = self.0.id() {
-            message.send(id.as_nonnull());
+            id.reject(message);
+        }
+    }
+
+    /// The id, if its port is active: a datagram must not be sent otherwise.
+    fn id_with_port(&self) -> Result<&'a CmId> {
+        let id = self.0.id()?;
+        if id.port_is_active() {
+            Ok(id)
+        } else {
+            Err(crate::errno::ENETDOWN)
         }
     }
 }

@@ -280,8 +280,7 @@ impl Path {
             }
         };
         let queues = queue_memory(size.send_wr, size.recv_wr);
-        let rdma = &self.session.ctx.rdma;
-        let ep = match Endpoint::from_pending(self.clone(), req.cid, pending, rdma) {
+        let ep = match Endpoint::from_pending(self.clone(), req.cid, pending) {
             Ok(ep) => ep,
             Err((pending, e)) => {
                 self.one_less(queues);

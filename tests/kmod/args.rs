@@ -79,6 +79,11 @@ impl<'a> Args<'a> {
             .map_or(Ok(default), |value| value.parse().map_err(|_| EINVAL))
     }
 
+    /// The value of `key`, which must be there, as a number.
+    pub(crate) fn need_number<T: FromStr>(&self, key: &str) -> Result<T> {
+        self.need(key)?.parse().map_err(|_| EINVAL)
+    }
+
     /// Whether `key` is 1, not 0 or absent.
     pub(crate) fn flag(&self, key: &str) -> Result<bool> {
         match self.get(key) {

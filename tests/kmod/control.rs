@@ -20,6 +20,9 @@
 //! | `shared name= delay=` | uses data twice |
 //! | `foreign name= other=` | uses a permit of another session |
 //! | `permits name= hold=` | takes all permits |
+//! | `door port= slow=1` | opens a [`Door`], at which a request to connect waits |
+//! | `decide port= how=` | decides about it: `drop`, `reject`, `accept`, or `turn-away` if it is slow |
+//! | `shut port=` | closes the door |
 //! | `plant what=` | makes a fault that a checker of the kernel has to find, see [`planted`] |
 //!
 //! # Locking
@@ -46,6 +49,7 @@ use rtrs_server::api::ServerConfig;
 use crate::{
     args::Args,
     disk::Disk,
+    door::Door,
     plan::Plan,
     planted, probes,
     run::{
@@ -87,6 +91,8 @@ pub(crate) struct Control {
     #[pin]
     servers: Mutex<KVec<Serving>>,
     #[pin]
+    doors: Mutex<KVec<Arc<Door>>>,
+    #[pin]
     outcomes: Mutex<KVec<Outcome>>,
     seen: Arc<Seen>,
     totals: Arc<Totals>,
@@ -98,6 +104,7 @@ impl Control {
         try_pin_init!(Self {
             sessions <- new_mutex!(KVec::new(), "rtrs_test_sessions"),
             servers <- new_mutex!(KVec::new(), "rtrs_test_servers"),
+            doors <- new_mutex!(KVec::new(), "rtrs_test_doors"),
             outcomes <- new_mutex!(KVec::new(), "rtrs_test_outcomes"),
             seen: Arc::new(Seen::default(), GFP_KERNEL)?,
             totals: Arc::new(Totals::default(), GFP_KERNEL)?,
@@ -174,6 +181,9 @@ impl Control {
             writeln!(f, "server_held:{} {}", server.port(), answers.waiting())?;
             writeln!(f, "server_asleep:{} {}", server.port(), answers.asleep())?;
         }
+        for door in self.doors.lock().iter() {
+            writeln!(f, "waiting:{} {}", door.port(), u32::from(door.is_taken()))?;
+        }
         Ok(())
     }
 
@@ -215,6 +225,30 @@ impl Control {
                 let n = probes::all_permits(&session, args.number("hold", 0)?)?;
                 CString::try_from_fmt(fmt!("permits={n}"))?
             }
+            "door" => {
+                args.only(&["port", "slow", "tag"])?;
+                let door = Door::new(args.need_number("port")?, args.flag("slow")?)?;
+                let door = Arc::new(door, GFP_KERNEL)?;
+                let pushed = self.doors.lock().push(door, GFP_KERNEL);
+                pushed?;
+                CString::try_from_fmt(fmt!("door"))?
+            }
+            "decide" => {
+                args.only(&["port", "how", "tag"])?;
+                self.door(args)?.decide(args.need("how")?)?;
+                CString::try_from_fmt(fmt!("decided"))?
+            }
+            "shut" => {
+                args.only(&["port", "tag"])?;
+                let port = args.need_number::<u16>("port")?;
+                let door = {
+                    let mut doors = self.doors.lock();
+                    let index = doors.iter().position(|d| d.port() == port).ok_or(ENOENT)?;
+                    doors.remove(index)
+                };
+                drop(door);
+                CString::try_from_fmt(fmt!("shut"))?
+            }
             "plant" => {
                 args.only(&["what", "tag"])?;
                 planted::plant(args.need("what")?)?;
@@ -244,6 +278,13 @@ impl Control {
         let sessions = self.sessions.lock();
         let named = sessions.iter().find(|n| n.is(name)).ok_or(ENOENT)?;
         Ok(named.session.clone())
+    }
+
+    fn door(&self, args: &Args<'_>) -> Result<Arc<Door>> {
+        let port = args.need_number::<u16>("port")?;
+        let doors = self.doors.lock();
+        let door = doors.iter().find(|d| d.port() == port).ok_or(ENOENT)?;
+        Ok(door.clone())
     }
 
     fn forget(&self, name: &str) -> Option<Named> {

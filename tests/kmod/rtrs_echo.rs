@@ -304,8 +304,7 @@ impl kernel::Module for Echo {
 
         knock.knocked.wait_timeout(patience)?;
         let pending = knock.pending.take().ok_or(EINVAL)?;
-        let answering =
-            Endpoint::from_pending(other.clone(), 0, pending, &consumer).map_err(|(_, e)| e)?;
+        let answering = Endpoint::from_pending(other.clone(), 0, pending).map_err(|(_, e)| e)?;
         answering.locked(|ep| other.prepare(&ep).and_then(|()| ep.accept(PARAM)))??;
 
         one.over.wait_timeout(patience)?;

@@ -13,6 +13,7 @@
 //! | [`order`] | the user message: the order to the server |
 //! | [`store`] | the server's side: checks received bytes, makes the bytes to send |
 //! | [`disk`] | the server's side of a disk: keeps what is written |
+//! | [`door`] | a listening address at which requests to connect wait |
 //! | [`answers`] | answers now, later, and from other contexts |
 //! | [`plan`] | the parameters of a run of requests |
 //! | [`run`] | a run of requests, and its statistics |
@@ -29,6 +30,7 @@ mod answers;
 mod args;
 mod control;
 mod disk;
+mod door;
 mod order;
 mod pattern;
 mod plan;
