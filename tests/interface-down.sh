@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the only interface is taken down for 8 s under verified load: IO waits, and goes on within 3 s of its return
+# desc: the only interface is taken down for 8 s under verified load: IO waits, and goes on within 3 s of its return; requests to connect survive it
 # topology: single
 # timeout: 300
-# seconds: 55
+# seconds: 75
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"

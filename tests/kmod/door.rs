@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A door: a listening address at which requests to connect wait until a command decides about them.
-//! The server decides at once.
+//! A door: a listening address at which requests to connect wait until a command decides about
+//! them. The server decides at once.
 
 use kernel::{
     prelude::*,
@@ -30,6 +30,7 @@ use rtrs_bindings::{
         OwnedConsumer,
         PendingSlot,
         QueuePair,
+        Receiving,
         RejectMessage,
         SockAddr,
         Success,
@@ -60,7 +61,7 @@ impl Handler for Guest {
 
     fn cm_event(&self, _: Locked<'_, Self>, _: CmEvent<'_>) {}
     fn send_done(&self, _: &Endpoint<Self>, _: &QueuePair, _: Option<u32>, _: &Wc) {}
-    fn recv_done(&self, _: &Endpoint<Self>, _: &QueuePair, _: u32, _: &Success) {}
+    fn recv_done(&self, _: &Endpoint<Self>, _: Receiving<'_>, _: u32, _: &Success) {}
     fn recv_failed(&self, _: &Endpoint<Self>, _: &Wc) {}
 }
 
