@@ -60,8 +60,8 @@ pub(crate) fn synchronize_tasks() {
 
 /// A cell in which readers find a `P` without locks, and from which a writer can take it back.
 ///
-/// `P` owns an object behind a pointer: an [`Arc`], a [`KBox`] or a pinned [`KBox`]. The cell may
-/// be empty.
+/// `P` owns an object behind a pointer: an [`Arc`], a `KBox` or a pinned `KBox`. The cell may be
+/// empty.
 ///
 /// Reading works in any context. Replacing is atomic and works in any context too, but the caller
 /// gets the old owner only after a grace period, see [`Retired`]. Dropping the cell drops its

@@ -15,7 +15,7 @@
 //! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
 //! | [`try_lock`], [`place`], [`berth`] | values and boxes with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, one object per tag, allocation scopes |
-//! | [`param`], [`ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
+//! | [`param`], [`mod@ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
 //! | `kunit` | suites of KUnit, with `CONFIG_KUNIT` |
 //! | [`compat`] | differences between kernels |
 

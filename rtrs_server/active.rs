@@ -4,7 +4,7 @@
 //!
 //! An [`Active`] is made and unmade by the path's owner task and published by RCU in between. A
 //! reader that finds it may post on its queue pairs for as long as it holds the read lock. An
-//! operation found in a [chunk](crate::chunk) is owned by the task that takes it out.
+//! operation found in a [chunk] is owned by the task that takes it out.
 //!
 //! # Locking
 //!
