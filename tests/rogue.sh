@@ -4,7 +4,7 @@
 # desc: servers that misbehave once they are connected lose the path, with a reason, but no IO
 # topology: single
 # timeout: 1200
-# seconds: 150
+# seconds: 175
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -58,6 +58,9 @@ evil_path() { find "$SESSION/paths" -mindepth 1 -maxdepth 1 -name "*@$EVIL"; }
 # Bytes of data of a request: more than are copied.
 LEN=5000
 
+# Options of the rogue, see old().
+FORM=()
+
 # An answer that is an invalidation always says success: these reads find other data than there
 # should be. All of them end nevertheless.
 reads_by_inval()
@@ -92,6 +95,14 @@ copied()
 	"$@"
 }
 
+# old CMD...: with a server whose chunks keep their keys. Its answers have another form.
+old()
+{
+	local FORM=(--old-keys)
+
+	"$@"
+}
+
 clean_up()
 {
 	local path
@@ -109,7 +120,7 @@ turns()
 
 	clean_up
 	mark "$case"
-	rogue_start evil 10.9.0.1 --case "$case"
+	rogue_start evil 10.9.0.1 --case "$case" "${FORM[@]}"
 	# The rogue may misbehave before the path is reported as connected.
 	write "$SESSION/add_path" "$EVIL" || echo "it did"
 	all_io "$case" || rc=1
@@ -129,7 +140,7 @@ stays()
 
 	clean_up
 	mark "$case"
-	rogue_start evil 10.9.0.1 --case "$case"
+	rogue_start evil 10.9.0.1 --case "$case" "${FORM[@]}"
 	write "$SESSION/add_path" "$EVIL"
 	all_io "$case" || rc=1
 	[ "$(cat "$(evil_path)/state")" = connected ] || rc=1
@@ -150,7 +161,7 @@ never()
 
 	clean_up
 	mark "$case"
-	rogue_start evil 10.9.0.1 --case "$case"
+	rogue_start evil 10.9.0.1 --case "$case" "${FORM[@]}"
 	expect_error "$2" write "$SESSION/add_path" "$EVIL"
 	said "$case" "$3" || {
 		since_mark "$case"
@@ -449,7 +460,7 @@ check "an answer to a request there cannot be" turns far-id "another chunk|no su
 check "an answer on another connection" turns other-con "answer on another connection|not in flight"
 check "an answer on the service connection" turns on-service "answer on another connection|not in flight"
 check "two answers" turns twice "second answer|not in flight"
-check "an answer without a key" turns by-write "immediate out of place"
+check "an answer without a key" turns other-form "immediate out of place"
 check "an answer with half a key" turns short-answer "length of an answer"
 check "an answer with no message" turns empty-answer "length of an answer"
 check "an answer with more than a key" turns long-answer "receive|error completion"
@@ -478,6 +489,18 @@ check "copied: an invalidation that never was" copied stays inval-claimed
 check "copied: left with requests in flight" copied turns leave-busy "disconnected by the server|error completion"
 check "left with requests in flight" turns leave-busy "disconnected by the server|error completion"
 check "the service connection left" turns leave-service "disconnected by the server|error completion"
+check "old keys: an answer nobody asked for" old turns unasked-answer "not in flight|second answer"
+check "old keys: an answer to another request" old turns wrong-id "not in flight|second answer|another connection"
+check "old keys: an answer to a request there cannot be" old turns far-id "no such request"
+check "old keys: an answer on another connection" old turns other-con "answer on another connection|not in flight"
+check "old keys: two answers" old turns twice "second answer|not in flight"
+check "old keys: an answer with a key" old turns other-form "connection [1-9]: receive"
+check "old keys: an invalidation that never was" old stays inval-claimed
+check "old keys: another key invalidated" old turns inval-other "error completion|disconnected|receive"
+check "old keys: reads answered by the invalidation of their key" old turns inval-answer "connection [1-9]: receive"
+check "old keys: read back after the answer" old turns data-late "error completion|disconnected|receive"
+check "old keys: left with requests in flight" old turns leave-busy "disconnected by the server|error completion"
+check "old keys, copied: an invalidation that never was" old copied stays inval-claimed
 # The other path still gets answers. With only one path, heartbeats would need longer.
 check "silence" turns mute "silent, unlike other paths"
 check "the only path left with requests in flight" parked

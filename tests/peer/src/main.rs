@@ -200,6 +200,10 @@ struct RogueArgs {
     #[arg(long)]
     case: Option<String>,
 
+    /// Let chunks keep their keys: answers are writes of a value then
+    #[arg(long)]
+    old_keys: bool,
+
     /// Begin of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -385,6 +389,7 @@ fn run(role: Role) -> Result<bool> {
             ok = rogue::run(&rogue::Job {
                 addr: SocketAddr::new(args.addr, args.port),
                 case: args.case.as_deref(),
+                old_keys: args.old_keys,
                 seed: args.seed,
                 first: args.first,
                 plans: args.paths,

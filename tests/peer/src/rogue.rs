@@ -69,6 +69,8 @@ pub struct Job<'a> {
     pub addr: SocketAddr,
     /// The case; without one, random plans.
     pub case: Option<&'a str>,
+    /// Whether the chunks keep their keys: then answers are writes of a value.
+    pub old_keys: bool,
     /// Seed of the random numbers.
     pub seed: u64,
     /// Number of the first plan.
@@ -294,7 +296,7 @@ impl Rogue<'_> {
         let accept = ConnAccept {
             orders_copies: path.plan.ours,
             kept: path.plan.ours && req.recon_cnt > 1,
-            ..self.geometry.to_accept(true)
+            ..self.geometry.to_accept(!self.job.old_keys)
         };
         let mut msg = accept.to_bytes().to_vec();
         if req.cid == 0 {

@@ -139,7 +139,13 @@ impl Rogue<'_> {
             inval: answer.inval,
         };
         let imm = imm.encode().map_err(proto)?;
-        if answer.by_write {
+        let inval = answer.by_inval.zip(request.and_then(|r| r.read));
+        // A message that invalidates a key has no value, with old keys neither.
+        let by_write = match self.job.old_keys {
+            true => inval.is_none() && !answer.other_form,
+            false => answer.other_form,
+        };
+        if by_write {
             let op = Send::WriteImm(Remote::default(), imm);
             return self.post(uuid, cid + answer.con, op, &[]);
         }
@@ -156,10 +162,9 @@ impl Rogue<'_> {
         for mutation in &answer.body {
             mutation.apply(&mut msg);
         }
-        let read = request.and_then(|r| r.read);
-        let op = match (answer.by_inval, read) {
-            (Some(key), Some(desc)) => Send::MsgInv(key.of(desc.rkey)),
-            _ => Send::MsgImm(imm),
+        let op = match inval {
+            Some((key, desc)) => Send::MsgInv(key.of(desc.rkey)),
+            None => Send::MsgImm(imm),
         };
         self.post(uuid, cid + answer.con, op, &msg)
     }

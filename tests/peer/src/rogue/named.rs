@@ -180,9 +180,11 @@ pub const NAMED: &[Named] = &[
     named("twice", "answers twice", || {
         later(vec![Say::Right, Say::Right])
     }),
-    named("by-write", "answers without the new key", || {
-        later(vec![answer(|a| a.by_write = true)])
-    }),
+    named(
+        "other-form",
+        "answers without the new key, with old keys with one",
+        || later(vec![answer(|a| a.other_form = true)]),
+    ),
     named("short-answer", "answers with half of the key", || {
         later(vec![answer(|a| a.body = vec![Mutation::Truncate(4)])])
     }),

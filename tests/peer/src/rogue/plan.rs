@@ -102,8 +102,9 @@ pub struct Answer {
     pub inval: bool,
     /// Changes to the message with the chunk's new key.
     pub body: Vec<Mutation>,
-    /// Whether it has the form without new keys.
-    pub by_write: bool,
+    /// Whether it has the form of a server with other keys: without the chunk's new key where it
+    /// belongs, or with it where it does not.
+    pub other_form: bool,
     /// For a read: the message that invalidates this key is the answer.
     pub by_inval: Option<InvalKey>,
 }
@@ -273,7 +274,7 @@ fn say(rng: &mut ChaCha8Rng) -> Say {
             } else {
                 Vec::new()
             },
-            by_write: rng.random_bool(0.15),
+            other_form: rng.random_bool(0.15),
             by_inval: match rng.random_range(0..4) {
                 0 => Some(InvalKey::Right),
                 1 => Some(InvalKey::Xor(1 << rng.random_range(0..32))),
