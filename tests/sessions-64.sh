@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected; all are kept without a path, and get in again at once
+# desc: 64 sessions connect at once; time, memory, the loss of a device, and closing with all connected, after which all come back; all are kept without a path, and get in again at once
 # topology: single
 # timeout: 400
-# seconds: 75
+# seconds: 80
 # alone: yes
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
+. "$RTRS_LIB/observe.sh"
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 
@@ -19,14 +20,13 @@ MEMORY=$(($(chunk_memory "$DEPTH" "$CHUNK") + $(queue_memory "$DEPTH")))
 
 names() { seq -f 's%g' "$N"; }
 
+# all_connected client|server: all sessions are, on that side.
+all_connected() { [ "$(cat "/sys/class/rtrs-$1"/s*/paths/*/state | grep -cx connected)" = "$N" ]; }
+
 all_up()
 {
-	local s
-
-	for s in $(names); do
-		[ "$(cat "/sys/class/rtrs-client/$s"/paths/*/state)" = connected ]
-		[ "$(cat "/sys/class/rtrs-server/$s"/paths/*/state)" = connected ]
-	done
+	all_connected client
+	all_connected server
 	in_use sessions "$N"
 	in_use handshakes 0
 	in_use cons $((N * ($(nproc) + 1)))
@@ -76,6 +76,51 @@ close_server()
 	for q in sessions handshakes cons memory cons_per_source memory_per_source; do
 		in_use "$q" 0
 	done
+}
+
+# waits: how long each session waited before its first attempt, in milliseconds, in order.
+waits()
+{
+	awk '
+		!match($0, / [0-9]+\.[0-9]+: rtrs_clt_path_state: sess=[^ ]+/) { next }
+		{
+			split(substr($0, RSTART + 1, RLENGTH - 1), words, /[: =]+/)
+			at = words[1]
+			name = words[4]
+		}
+		/ -> waiting / && !(name in since) { since[name] = at }
+		/ waiting -> connecting / && name in since && !(name in wait) {
+			wait[name] = 1
+			printf "%d\n", (at - since[name]) * 1000
+		}' "$TRACE/trace" | sort -n
+}
+
+# serve_again: a server that has forgotten all of them is there again while they all try to connect. They
+# do so by themselves and at different times, and none is refused.
+serve_again()
+{
+	local before t0 took rc=0
+	before=$(refusals)
+
+	# The first attempts are in vain: they come within 1.5 s.
+	sleep $((2 * RTRS_TIME_SCALE))
+	t0=$(ms_now)
+	rt serve
+	wait_for 30 all_connected client || rc=1
+	took=$(($(ms_now) - t0))
+	waits >"$TMP/waits"
+	echo "$N sessions are back after $took ms; their first attempts came after" \
+		"$(sed -n "$((N / 10 + 1))p" "$TMP/waits") to $(sed -n "$((N - N / 10))p" "$TMP/waits") ms" >"$TMP/again"
+	cat "$TMP/again"
+	[ "$rc" = 0 ] || {
+		grep . /sys/class/rtrs-client/*/paths/*/state_full
+		return 1
+	}
+	all_up
+	[ "$(refusals)" = "$before" ]
+	[ "$(wc -l <"$TMP/waits")" = "$N" ]
+	[ $(($(sed -n "$((N - N / 10))p" "$TMP/waits") - $(sed -n "$((N / 10 + 1))p" "$TMP/waits"))) -ge 500 ]
+	[ "$took" -le $((15000 * RTRS_TIME_SCALE)) ] || late "that is too long"
 }
 
 close_all()
@@ -236,10 +281,14 @@ check "$N sessions connect at once" open_all
 said time
 said memory
 check "IO on all" io_all
+trace_begin rtrs_clt/rtrs_clt_path_state
 check "the server closes with all connected" close_server
 said close
+check "all come back by themselves once it is open again, at different times" serve_again
+said again
+trace_end rtrs_clt/rtrs_clt_path_state
+check "IO on all of them" io_all
 check "the clients close" close_all
-must "the server opens again" rt serve
 check "a session outlives one of its devices" device_gone "$(total server_downs)"
 check "a device goes while requests are unanswered" device_gone_busy
 check "the modules unload" unload_modules
