@@ -4,7 +4,7 @@
 # desc: the server's modules are reloaded, one path does not come back, a disk does not; its machine with a write cache loses power, all under load: IO goes on by itself, or fails with a reason in the log, all acknowledged data is there
 # topology: pair
 # timeout: 400
-# seconds: 135
+# seconds: 140
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -24,9 +24,10 @@ PATHS=("ip:$(pair_addr 0)@ip:$(pair_addr 0 server)" "ip:$(pair_addr 1)@ip:$(pair
 # so on. "short" does not wait for it, "told" waits until it is told otherwise, "tidy" unmaps it.
 # "left" has unmapped it long before, while RNBD had been told that all paths were lost: then RNBD does
 # not close it, and the client has to find out that it is not to be opened again.
+# "never" waits for no path: RNBD is told when the last one is lost, and opens its devices itself.
 # "tidy" has a third disk: when one of two devices of a session goes, the block layer waits for the IO
 # of the other one.
-HALF=(short told left tidy)
+HALF=(short told left never tidy)
 # Seconds that "short" waits: the server is back by then, and has not been asked for the disk for long.
 SHORT=$((10 * RTRS_TIME_SCALE))
 # Milliseconds that an error may come late.
@@ -278,6 +279,7 @@ unmap_unnoticed()
 		wait_for 60 has_words "$CLT/$s/state" "connected 2/2"
 	done
 	write "$CLT/short/fast_io_fail_tmo" "$SHORT"
+	write "$CLT/never/fast_io_fail_tmo" 0
 }
 
 halves_gone()
@@ -315,6 +317,28 @@ ended()
 	echo "$1: the write to disk $2 ended after $ms ms with status $rc"
 	[ "$rc" = "$3" ]
 	[ "$ms" -lt "$5" ] || late "that is too long"
+}
+
+# Without a path, and the client has opened no device in place of RNBD.
+fails_at_once()
+{
+	local t0
+	t0=$(ms_now)
+
+	start_write never 0
+	ended never 0 1 "$t0" $((1000 + SOON))
+}
+
+# RNBD opens the disk that has come back.
+usable_again()
+{
+	local t0
+
+	wait_for 20 usable "$(half_dev never 0)"
+	t0=$(ms_now)
+	start_write never 0
+	ended never 0 0 "$t0" "$SOON"
+	not dmesg_has "never: the server did not know the session any more"
 }
 
 says() { dmesg_has "$1: /dev/nullb$(half "$1" 1) cannot be opened $2: the server says -2"; }
@@ -409,10 +433,12 @@ half_back()
 		# shellcheck disable=SC2086 # two words
 		start_write $s
 	done
+	check "half: a session that waits for no path fails at once" fails_at_once
 	put half.seen yes
 	get half.done 120 >"$TMP/value"
 	ms_now >"$TMP/ready"
 	check "half: no session waits for what RNBD has unmapped" goes_on_alone
+	check "half: RNBD has the disk of the one that did not wait" usable_again
 	check "half: a session that waits a short time fails in that time" fails_in_time
 	check "half: others wait, and the log says for what" still_waiting
 	check "half: one goes on when the disk is unmapped" goes_on_without
@@ -477,7 +503,7 @@ server_role()
 	if [ "${RTRS_BOOT:-1}" = 1 ]; then
 		must "a memory-backed null_blk" null_blk_up nullb0 80
 		defer null_blk_down nullb0
-		must "small ones" null_blks 1 2 3 4 5 6 7 8 9
+		must "small ones" null_blks 1 2 3 4 5 6 7 8 9 10 11
 		defer null_blks_down
 		barrier listening
 		reload_when reload sleep 2
