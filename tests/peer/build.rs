@@ -26,12 +26,10 @@ fn main() -> Result<()> {
         .allowlist_function(
             "rdma_(create|destroy|bind|resolve|connect|accept|reject|disconnect|listen|get|ack).*",
         )
-        .allowlist_function(
-            "ibv_(alloc_pd|dealloc_pd|create_cq|destroy_cq|reg_mr|dereg_mr|wc_status_str)",
-        )
-        .allowlist_type(
-            "sockaddr_in6?|ibv_wc|ibv_send_wr|ibv_recv_wr|ibv_access_flags|ibv_wc_flags",
-        )
+        .allowlist_function("ibv_(alloc_pd|dealloc_pd|create_cq|destroy_cq|reg_mr|dereg_mr)")
+        .allowlist_function("ibv_(modify_qp|wc_status_str)")
+        .allowlist_type("sockaddr_in6?|ibv_wc|ibv_send_wr|ibv_recv_wr")
+        .allowlist_type("ibv_(access_flags|qp_attr_mask|wc_flags)")
         .allowlist_var("AF_INET6?|IBV_.*")
         // Structures of other devices' extensions have members that Rust cannot lay out.
         .blocklist_function("rdma_(create_srq|create_qp_ex).*")

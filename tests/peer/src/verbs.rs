@@ -274,9 +274,11 @@ impl Id {
         })
     }
 
-    /// Asks the other side to connect.
+    /// Asks the other side to connect, and for reads: if it was not asked, the queue pair there
+    /// permits none.
     pub fn connect(&self, private: &[u8]) -> Result<()> {
         let mut param = Self::param(private)?;
+        param.initiator_depth = 1;
         // SAFETY: The id is alive, and the private data for as long as the call.
         let ret = unsafe { raw::rdma_connect(self.raw.as_ptr(), &mut param) };
         check(ret, "rdma_connect")
@@ -312,6 +314,20 @@ impl Id {
         // SAFETY: The id is alive.
         let ret = unsafe { raw::rdma_disconnect(self.raw.as_ptr()) };
         check(ret, "rdma_disconnect")
+    }
+
+    /// Lets the queue pair send reads, whether or not the other side has offered to serve any. Only
+    /// soft RoCE takes this from a queue pair that is connected.
+    pub fn allow_reads(&self) -> Result<()> {
+        let (_, qp) = self.queue()?;
+        let mut attr = raw::ibv_qp_attr {
+            max_rd_atomic: 1,
+            ..Default::default()
+        };
+        let mask = raw::IBV_QP_MAX_QP_RD_ATOMIC as i32;
+        // SAFETY: The queue pair is alive, and the attribute that the mask names is set.
+        let ret = unsafe { raw::ibv_modify_qp(ptr::from_ref(qp).cast_mut(), &mut attr, mask) };
+        check_errno(ret, "ibv_modify_qp")
     }
 
     /// Whether it has a queue pair.
@@ -486,6 +502,14 @@ impl Completion {
     /// Whether it succeeded.
     pub fn is_ok(&self) -> bool {
         self.status == raw::IBV_WC_SUCCESS
+    }
+
+    /// Whether the device of the other side has refused it.
+    pub fn is_refused(&self) -> bool {
+        matches!(
+            self.status,
+            raw::IBV_WC_REM_INV_REQ_ERR | raw::IBV_WC_REM_ACCESS_ERR | raw::IBV_WC_REM_OP_ERR
+        )
     }
 
     /// Whether it ended only because the connection did.

@@ -501,35 +501,32 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut s)
 }
 
-/// The device may refuse the read, or the server's device, or it may never be sent as the server
-/// offers no resources for it. Any result but data is right. Data would overwrite the pattern in
-/// memory.
+/// The server's device must refuse the read, which is sent although the server offers no resources
+/// for reads, and the server must end the path over that. Data would overwrite the pattern in memory.
 fn read_directly(a: &mut Attack<'_>) -> Result<()> {
     const LEN: usize = 64;
 
     let mut s = a.start()?;
     let chunk = s.chunk(0)?;
     let from = whole(chunk);
-    let token = match s.post(1, Send::Read(from), &[0xa5; LEN]) {
-        Ok(token) => token,
-        Err(e) => {
-            a.report.got(format!("not even posted: {e:#}"));
-            return a.alive(&mut s);
+    s.con(1)?.id.allow_reads()?;
+    let token = s.post(1, Send::Read(from), &[0xa5; LEN])?;
+    a.report.sent("a read of a chunk");
+    // Completions of earlier sends may still come.
+    let done = loop {
+        match s.con(1)?.id.wait(a.job.patience)? {
+            Some(done) if done.token != token => {}
+            Some(done) => break done,
+            None => bail!("the read did not end"),
         }
     };
-    // Completions of earlier sends may still come.
-    loop {
-        match s.con(1)?.id.wait(Duration::from_secs(1))? {
-            Some(done) if done.token != token => continue,
-            Some(done) if done.is_ok() => a.report.wrong("the server let it be read"),
-            Some(done) => a.report.got(done.text()),
-            None => a.report.got("nothing"),
-        }
-        break;
+    a.report.got(done.text());
+    if !done.is_refused() {
+        a.report
+            .wrong("the server's device did not refuse the read");
     }
     if s.staged(LEN)? != [0xa5; LEN] {
         a.report.wrong("something was read");
     }
-    s.disconnect();
     a.gone(&mut s, a.job.patience)
 }
