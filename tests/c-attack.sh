@@ -28,6 +28,13 @@ withstands()
 	peer_attack "$1" --seed 1 --patience 5
 }
 
+# refused_here CASE TEXT: the device refuses it with TEXT. The server does not even notice.
+refused_here()
+{
+	falls_for "$1"
+	grep -qF "\"$2\"" "$TMP/attack"
+}
+
 # Longer than the Rust server keeps any client. One of the attackers does not wait for the end.
 never_given_up()
 {
@@ -47,6 +54,8 @@ check "the key of another session is as good as one's own" falls_for foreign-key
 check "what an earlier request left is read" falls_for written-before
 check "more is read back than the request had" falls_for read-more
 check "a user message longer than all is dropped, and no side is told" falls_for usr-len
+check "a chunk is not read, and the end of its connection not noticed" \
+	refused_here read-chunk-directly "remote invalid request error"
 check "half-open clients are never given up" never_given_up
 check "modules unload" unload_modules
 finish
