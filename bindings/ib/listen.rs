@@ -11,9 +11,10 @@ use core::{
 };
 use kernel::{
     error::to_result,
-    ffi, new_mutex,
+    ffi,
     prelude::*,
     sync::{
+        static_lock_class,
         Arc,
         Mutex, //
     },
@@ -34,6 +35,7 @@ use super::{
     sockaddr::SockAddr, //
 };
 use crate::{
+    lock::lock_name,
     raw,
     workqueue::{
         HasWork,
@@ -159,7 +161,7 @@ impl PendingSlot {
     /// A slot without a request.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            pending <- new_mutex!(None, "rtrs_cm_pending"),
+            pending <- Mutex::new(None, lock_name!("rtrs_cm_pending"), static_lock_class!()),
         })
     }
 
