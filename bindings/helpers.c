@@ -147,12 +147,25 @@ u32 rtrs_helper_ib_port_flags(struct ib_device *dev, u32 port)
 
 bool rtrs_helper_ib_port_is_active(struct ib_device *dev, u32 port)
 {
-	struct net_device *ndev = ib_device_get_netdev(dev, port);
+	struct net_device *ndev = NULL, *bond;
 	enum ib_port_state state;
 
+	/* The interfaces on an InfiniBand port may be down when it is not. */
+	if (rdma_is_port_valid(dev, port) &&
+	    rdma_port_get_link_layer(dev, port) == IB_LINK_LAYER_ETHERNET)
+		ndev = ib_device_get_netdev(dev, port);
 	if (ndev) {
-		/* Not the cached state, which a work item updates later. */
-		state = ib_get_curr_port_state(ndev);
+		/*
+		 * Not the cached state, which a work item updates later. The
+		 * port of a bond is one of its legs, of which others may do.
+		 */
+		rcu_read_lock();
+		bond = netdev_master_upper_dev_get_rcu(ndev);
+		if (bond && netif_is_lag_master(bond))
+			state = ib_get_curr_port_state(bond);
+		else
+			state = ib_get_curr_port_state(ndev);
+		rcu_read_unlock();
 		dev_put(ndev);
 	} else if (ib_get_cached_port_state(dev, port, &state)) {
 		return true;
