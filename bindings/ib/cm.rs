@@ -233,10 +233,9 @@ impl CmId {
     }
 
     /// The device. Like [`port`](Self::port), [`port_is_active`](Self::port_is_active),
-    /// [`has_source`](Self::has_source), [`interface`](Self::interface) and [`src`](Self::src) for
-    /// the id of a request, or one with a resolved address: until it is resolved, the connection
-    /// manager writes all of this, in a task of its own that holds the handler lock, and nothing
-    /// writes it afterwards.
+    /// [`has_source`](Self::has_source) and [`interface`](Self::interface) for the id of a request,
+    /// or one with a resolved address: until it is resolved, the connection manager writes all of
+    /// this, in a task of its own that holds the handler lock, and nothing writes it afterwards.
     pub(super) fn device(&self) -> Option<&Device> {
         // SAFETY: The id is valid, and its address is resolved, as documented, so that its device
         // is not written at the same time. A bound id keeps its device registered: the device's
@@ -291,14 +290,18 @@ impl CmId {
         found.then_some(name)
     }
 
+    /// The local address. For the id of a request that is not decided about, or in the handler of
+    /// the event that it is resolved.
     pub(super) fn src(&self) -> SockAddr {
-        // SAFETY: The id is valid, and the address is part of it and resolved: see `device()`.
+        // SAFETY: The id is valid, and the address is part of it. It is resolved, and nothing writes
+        // it before the request is decided about, or while the handler runs.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
     }
 
+    /// The peer's address. For the id of a request that is not decided about.
     pub(super) fn dst(&self) -> SockAddr {
-        // SAFETY: The id is valid, and the address is part of it. It is written when a request
-        // arrives, or by `rdma_resolve_addr()` before other tasks have the id.
+        // SAFETY: The id is valid, and the address is part of it. That of a request was written when
+        // the request arrived, and nothing writes it before the request is decided about.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.as_raw())) }
     }
 }

@@ -145,6 +145,10 @@ pub struct Endpoint<H: Handler> {
     dying: Atomic<bool>,
     /// The address is resolved: the addresses in the id do not change any more.
     resolved: Atomic<bool>,
+    /// Copies of the addresses in the id, as soon as they are known: on iWARP the connection manager
+    /// writes them again when the connection is made.
+    peer: SetOnce<SockAddr>,
+    local: SetOnce<SockAddr>,
     /// The id may have sent datagrams, or be about to, so that destroying it sends some.
     greeted: Atomic<bool>,
     /// The device is being removed.
@@ -176,6 +180,8 @@ impl<H: Handler> Endpoint<H> {
                 handler,
                 dying: Atomic::new(false),
                 resolved: Atomic::new(false),
+                peer: SetOnce::new(),
+                local: SetOnce::new(),
                 greeted: Atomic::new(false),
                 removed: Atomic::new(false),
                 severed: false,
@@ -239,6 +245,8 @@ impl<H: Handler> Endpoint<H> {
             let removed = this.place.as_ref().is_some_and(|place| place.is_removed());
             this.removed.store(removed, Relaxed);
         });
+        this.peer.populate(id.dst());
+        this.local.populate(id.src());
         this.id.populate(ManuallyDrop::new(id));
         // The request came with the address, and waits for an answer.
         this.resolved.store(true, Release);
@@ -333,13 +341,12 @@ impl<H: Handler> Endpoint<H> {
 
     /// The local address, once it is resolved.
     pub fn local(&self) -> Option<SockAddr> {
-        self.resolved_id().map(CmId::src)
+        self.local.copy()
     }
 
-    /// The peer's address. [`resolve_addr`](Self::resolve_addr) has written it before the endpoint
-    /// was shared, and nothing writes it later.
+    /// The peer's address, once [`resolve_addr`](Self::resolve_addr) was called.
     pub fn peer(&self) -> Option<SockAddr> {
-        self.known_id().map(CmId::dst)
+        self.peer.copy()
     }
 
     /// Whether the local address still belongs to the port. True until the address is resolved. Any
@@ -360,13 +367,20 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// Starts to resolve `dst`, and the route to it from `src`; an event reports the result. May
-    /// sleep. Must be called before the endpoint is shared: the result is read without a lock.
+    /// sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a second call, or an error of the connection manager.
     pub fn resolve_addr(
         self: Pin<&mut Self>,
         src: Option<&SockAddr>,
         dst: &SockAddr,
         timeout_ms: u32,
     ) -> Result {
+        if !self.peer.populate(*dst) {
+            return Err(EINVAL);
+        }
         let src = src.map_or(core::ptr::null_mut(), |s| s.as_raw().cast_mut());
         // SAFETY: The id is valid; the addresses are only read.
         to_result(unsafe {
@@ -566,14 +580,14 @@ impl<'a, H: Handler> Locked<'a, H> {
     /// Refuses the request that the endpoint was made from: with a message, or while the port is
     /// down without one, when the endpoint was dropped and the port is active. May sleep.
     pub fn reject(&self, message: &RejectMessage) {
-        if let Ok(id) = self.0.id() {
+        if let Some(id) = self.0.resolved_id() {
             id.reject(message);
         }
     }
 
     /// The id, if its port is active: a datagram must not be sent otherwise.
     fn id_with_port(&self) -> Result<&'a CmId> {
-        let id = self.0.id()?;
+        let id = self.0.resolved_id().ok_or(EINVAL)?;
         if id.port_is_active() {
             Ok(id)
         } else {
@@ -600,6 +614,9 @@ unsafe extern "C" fn event<H: Handler>(
     }
     if !ep.dying.load(Acquire) {
         if matches!(ev, CmEvent::AddrResolved) {
+            if let Some(id) = ep.known_id() {
+                ep.local.populate(id.src());
+            }
             ep.resolved.store(true, Release);
         }
         ep.handler.cm_event(Locked(ep), ev);
