@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A module as a user of RDMA: its name, its connections, and the ids that it waits for when it is
-//! unloaded.
+//! A module, or a part of it, as a user of RDMA: its name, its connections, and the ids that it waits
+//! for when it ends.
 //!
 //! # Datagrams need an active port
 //!
@@ -10,9 +10,9 @@
 //! the queue pair for all datagrams of the port then enters the error state for good, and no
 //! connection can be made over that device any more. So steps that need no datagram are done at
 //! once, those that need one fail, and an id that may send one when it is destroyed waits here
-//! until its port is active again, or the device is removed. A port that goes down between the
-//! check and the datagram is not noticed, and the connection manager repeats some datagrams by
-//! itself.
+//! until its port is active again, the device is removed, or the [`OwnedConsumer`] is dropped. A
+//! port that goes down between the check and the datagram is not noticed, and the connection manager
+//! repeats some datagrams by itself.
 //!
 //! # Locking
 //!
@@ -63,9 +63,6 @@ use crate::{
 /// Interval in which ports are checked while an id waits.
 const INTERVAL_MS: u32 = 250;
 
-/// The most ids that wait; further ones are destroyed regardless of the state of their port.
-const MAX_WAITING: u32 = 4096;
-
 /// A module that uses RDMA. Made when it is loaded.
 ///
 /// Dropping it sleeps until all [`Consumer`] handles are gone, and with them every endpoint and
@@ -102,7 +99,6 @@ struct Shared {
 /// Ids that wait for their port.
 struct Waiting {
     first: Option<KBox<Farewell>>,
-    count: u32,
 }
 
 /// The list entry of an id that waits. Allocated with its endpoint, or with its request to connect,
@@ -143,8 +139,10 @@ impl Shared {
             *list = Some(place);
         }
         if left.is_some() {
-            let refused = self.waiting.lock().add_all(left);
-            destroy(refused);
+            while let Some(mut place) = left {
+                left = place.next.take();
+                self.waiting.lock().add(place);
+            }
             self.work.enqueue(self, msecs_to_jiffies(INTERVAL_MS));
         }
         destroy(over);
@@ -167,10 +165,7 @@ impl OwnedConsumer {
                 name,
                 queue,
                 waiting <- SpinLockIrq::new(
-                    Waiting {
-                        first: None,
-                        count: 0,
-                    },
+                    Waiting { first: None },
                     lock_name!("rtrs_rdma_waiting"),
                     static_lock_class!(),
                 ),
@@ -240,25 +235,13 @@ impl Consumer {
     /// The same for an id that `place` watches. Sleeps.
     pub(super) fn part_with_watched(&self, id: CmId, mut place: KBox<Farewell>) {
         place.id = Some(id);
-        if !place.may_go() {
-            destroy(self.keep(place));
+        if place.may_go() {
+            return;
         }
-    }
-
-    /// Leaves an `id` that `place` watches until its port is active, or its device is removed.
-    /// Returns it if there are too many; then the entry is gone. Does not sleep; process context.
-    pub(super) fn leave(&self, id: CmId, mut place: KBox<Farewell>) -> Option<CmId> {
-        place.id = Some(id);
-        self.keep(place).and_then(|mut place| place.id.take())
-    }
-
-    /// Adds an entry. Returns it if there are too many.
-    fn keep(&self, place: KBox<Farewell>) -> Option<KBox<Farewell>> {
-        let refused = self.shared.waiting.lock().add(place);
+        self.shared.waiting.lock().add(place);
         self.shared
             .work
             .enqueue(&self.shared, msecs_to_jiffies(INTERVAL_MS));
-        refused
     }
 }
 
@@ -271,33 +254,14 @@ fn destroy(mut list: Option<KBox<Farewell>>) {
 }
 
 impl Waiting {
-    /// Adds an id. Returns it if there are too many.
-    fn add(&mut self, mut place: KBox<Farewell>) -> Option<KBox<Farewell>> {
-        if self.count >= MAX_WAITING {
-            return Some(place);
-        }
-        self.count = self.count.saturating_add(1);
+    /// Adds an id.
+    fn add(&mut self, mut place: KBox<Farewell>) {
         place.next = self.first.take();
         self.first = Some(place);
-        None
-    }
-
-    /// Adds the ids of a list. Returns those for which there is no room.
-    fn add_all(&mut self, mut list: Option<KBox<Farewell>>) -> Option<KBox<Farewell>> {
-        let mut refused = None;
-        while let Some(mut place) = list {
-            list = place.next.take();
-            if let Some(mut place) = self.add(place) {
-                place.next = refused;
-                refused = Some(place);
-            }
-        }
-        refused
     }
 
     /// Takes all ids out.
     fn take(&mut self) -> Option<KBox<Farewell>> {
-        self.count = 0;
         self.first.take()
     }
 }

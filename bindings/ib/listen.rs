@@ -3,10 +3,7 @@
 //! Listeners, and requests to connect that are not accepted yet.
 
 use core::{
-    mem::{
-        forget,
-        ManuallyDrop, //
-    },
+    mem::ManuallyDrop,
     ptr::NonNull, //
 };
 use kernel::{
@@ -170,7 +167,8 @@ impl PendingSlot {
         self.pending.lock().take()
     }
 
-    /// Calls `look` with the request. May sleep.
+    /// Calls `look` with the request. May sleep; `look` is called with a lock held that nests inside
+    /// those of handlers.
     pub fn look<R>(&self, look: impl FnOnce(&PendingConnection) -> R) -> Option<R> {
         self.pending.lock().as_ref().map(look)
     }
@@ -214,16 +212,18 @@ impl PendingSlot {
 /// A task that decides about a connection request: a work item of the structure that has the
 /// request.
 pub trait Decide: WorkItem<Pointer = Arc<Self>> + HasWork<Self> + Send + Sync + Sized {
-    /// The slot of the request, which is filled before the item runs.
+    /// The slot of the request. It is filled before the item runs, unless there is no memory, or a
+    /// request is in it already. The item must take the request out.
     fn slot(&self) -> &PendingSlot;
 }
 
 /// The decision about a connection request.
 pub enum Decision<T> {
-    /// The request is rejected with a message.
+    /// The request is rejected with a message. While its port is down it is forgotten instead: the
+    /// client sends another one.
     Reject(RejectMessage),
     /// The request is left in the slot of the task, which is queued. If the slot has a request
-    /// already, the new one is refused without a message.
+    /// already, the new one is refused without a message, or forgotten.
     Later(Arc<T>, Queue),
 }
 
@@ -232,15 +232,15 @@ pub trait Listen: Send + Sync + 'static {
     /// The task that decides about requests that take longer.
     type Task: Decide + 'static;
 
-    /// Called when a request arrived. May sleep, but delays every other request on that device: it
-    /// should make cheap decisions only, and leave all others to a task.
+    /// Called when a request arrived. May sleep, but delays all other messages of the connection
+    /// manager that this processor handles: it should make cheap decisions only, and leave all
+    /// others to a task.
     fn connect_request(&self, request: &ConnectRequest<'_>) -> Decision<Self::Task>;
 }
 
 /// What a listening id has as its context.
 struct Reception<L: Listen> {
     listen: Arc<L>,
-    /// Dropped last: the module may be unloaded after that.
     consumer: Consumer,
 }
 
@@ -254,6 +254,8 @@ pub struct Listener<L: Listen> {
     // Dropped first: no callback runs afterwards.
     _id: CmId,
     _reception: KBox<Reception<L>>,
+    // Dropped last: the module may be unloaded after that.
+    _consumer: Consumer,
 }
 
 impl<L: Listen> Listener<L> {
@@ -263,10 +265,13 @@ impl<L: Listen> Listener<L> {
     ///
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` (IB address without IB device).
     pub fn new(addr: &SockAddr, backlog: i32, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
-        let consumer = consumer.clone();
-        let reception = KBox::new(Reception { listen, consumer }, GFP_KERNEL)?;
+        let reception = Reception {
+            listen,
+            consumer: consumer.clone(),
+        };
+        let reception = KBox::new(reception, GFP_KERNEL)?;
         let context = core::ptr::from_ref(&*reception).cast_mut().cast();
-        let (space, owner) = (PortSpace::of(addr), reception.consumer.name());
+        let (space, owner) = (PortSpace::of(addr), consumer.name());
         // SAFETY: `reception` stays where it is, and outlives the id: it is dropped after the id,
         // below and in the structure.
         let id = unsafe { CmId::new(Some(listen_event::<L>), context, space, owner)? };
@@ -278,39 +283,9 @@ impl<L: Listen> Listener<L> {
         Ok(Self {
             _id: id,
             _reception: reception,
+            _consumer: consumer.clone(),
         })
     }
-}
-
-/// Refuses a request, with a message if there is one. While its port is down, its id is left to
-/// `consumer` instead, which refuses it without a message. Returns whether it was left. May sleep.
-///
-/// # Safety
-///
-/// Must be called by the handler of a connect request, with its id. If this returns true the
-/// handler must return 0, as the connection manager destroys the id otherwise.
-unsafe fn refuse(
-    id: NonNull<raw::rdma_cm_id>,
-    message: Option<&RejectMessage>,
-    consumer: &Consumer,
-) -> bool {
-    // SAFETY: By the safety requirements of this function the id is valid. It is dropped only if
-    // the connection manager leaves it to `consumer`.
-    let id = ManuallyDrop::new(unsafe { CmId::from_raw(id) });
-    if id.port_is_active() {
-        if let Some(message) = message {
-            id.reject(message);
-        }
-        return false;
-    }
-    let Ok(place) = Farewell::new() else {
-        return false;
-    };
-    // SAFETY: The id is valid, and this runs in its handler, which is serialised with its events.
-    // The entry stays with the id; or it is freed, and the handler is not called again.
-    unsafe { place.watch(id.as_nonnull()) };
-    let id = ManuallyDrop::into_inner(id);
-    consumer.leave(id, place).map(forget).is_none()
 }
 
 /// Handles events of a listening id and of the requests that arrive on it.
@@ -337,22 +312,29 @@ unsafe extern "C" fn listen_event<L: Listen>(
         // SAFETY: A connect request has connection parameters.
         private_data: unsafe { private_data(ev) },
     });
-    let left = match decision {
-        // SAFETY: This is the handler; it returns 0 if the id was left.
-        Decision::Reject(message) => unsafe { refuse(id, Some(&message), consumer) },
+    let message = match decision {
+        Decision::Reject(message) => Some(message),
         Decision::Later(task, queue) => {
-            // SAFETY: As above.
+            // SAFETY: This is the handler; it returns 0 if the id was taken over.
             let filled = unsafe { task.slot().fill(id, consumer) };
             // In any case: this may be the last reference, and the slot may have a request, which
             // must not be dropped here.
             queue.run(task);
-            // SAFETY: As above; the slot has not got the id.
-            filled || unsafe { refuse(id, None, consumer) }
+            if filled {
+                return 0;
+            }
+            None
         }
     };
-    if left {
-        return 0;
+    // SAFETY: The id is valid, and it is not dropped here.
+    let id = ManuallyDrop::new(unsafe { CmId::from_raw(id) });
+    // In any case the connection manager destroys the id.
+    if !id.port_is_active() {
+        // For this error it sends nothing. The client's next request is one more to decide about.
+        return -(raw::ENOMEM as ffi::c_int);
     }
-    // The connection manager destroys the id.
+    if let Some(message) = message {
+        id.reject(&message);
+    }
     -(raw::ECONNREFUSED as ffi::c_int)
 }

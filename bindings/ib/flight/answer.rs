@@ -5,12 +5,12 @@
 //! An answer belongs to the queue pair that it came over. It has no effect on a flight that was
 //! posted on another one of the domain: only posts of the same queue are in order, so that an
 //! invalidation follows the registration of the key, and only its receives prove that the key is
-//! invalid. One of another domain does no more than an answer that the peer has made up: it ends
-//! a flight that waits for the answer alone.
+//! invalid. One of another domain does no more than an answer that the peer has made up: it counts
+//! as the answer, no key is taken for invalid, and nothing is posted.
 //!
-//! Only the handler of a receive of that queue pair can handle an answer, see [`Receiving`]. It runs
-//! once at a time, as do the completions that end a flight, so that between two looks at the word no
-//! flight ends and is used again.
+//! Only the handler of a receive can handle an answer, see [`Receiving`]. It runs once at a time with
+//! the completions of its queue pair that end a flight, so that no flight of the queue pair ends and is
+//! used again between two looks at the word.
 
 use super::{
     word::{
