@@ -8,9 +8,12 @@
 //! A [`Locked`] proves that the mutex is held: functions that must not run concurrently with an
 //! event take one.
 
+mod locked;
+
+pub use self::locked::Locked;
+
 use core::{
     mem::ManuallyDrop,
-    ops::Deref,
     ptr::NonNull, //
 };
 use kernel::{
@@ -27,10 +30,8 @@ use super::{
     cm::{
         CmEvent,
         CmId,
-        ConnParam,
         InterfaceName,
-        PortSpace,
-        RejectMessage, //
+        PortSpace, //
     },
     consumer::{
         Consumer,
@@ -42,7 +43,6 @@ use super::{
     listen::PendingConnection,
     queue::{
         QpEvent,
-        QueueConfig,
         QueuePair,
         Receiving, //
     },
@@ -497,101 +497,6 @@ impl<H: Handler> PinnedDrop for Endpoint<H> {
                 this.consumer.part_with(id, &this.removed, place);
             }
             (id, _) => drop(id),
-        }
-    }
-}
-
-/// An endpoint, with the guarantee that no other code is handling one of its events.
-pub struct Locked<'a, H: Handler>(&'a Endpoint<H>);
-
-impl<H: Handler> Deref for Locked<'_, H> {
-    type Target = Endpoint<H>;
-
-    fn deref(&self) -> &Endpoint<H> {
-        self.0
-    }
-}
-
-impl<'a, H: Handler> Locked<'a, H> {
-    /// The endpoint.
-    pub fn endpoint(&self) -> &'a Endpoint<H> {
-        self.0
-    }
-
-    /// Creates the queue pair, in `domain` on the device that the address was resolved to. May
-    /// sleep.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if there is one already, `EINVAL` if the device does not support the sizes,
-    /// `ECONNABORTED` during teardown, or an error of the driver.
-    pub fn create_qp(&self, domain: &Arc<Domain>, cfg: &QueueConfig) -> Result<&'a QueuePair> {
-        let ep = self.0;
-        if ep.dying.load(Acquire) {
-            return Err(crate::errno::ECONNABORTED);
-        }
-        if ep.qp().is_some() {
-            return Err(EBUSY);
-        }
-        let (id, owner) = (ep.id()?.as_nonnull(), ep.consumer.name());
-        // SAFETY: `ep` is pinned and owns the id and the result; it has no QP, and no other thread
-        // creates one: that takes the handler lock, which is held.
-        let qp = unsafe { QueuePair::new(id, ep, domain, cfg, owner) }?;
-        ep.qp.populate(qp);
-        ep.domain
-            .store(core::ptr::from_ref(&**domain).addr(), Release);
-        ep.qp().ok_or(EINVAL)
-    }
-
-    /// Starts to resolve the route; an event reports the result.
-    pub fn resolve_route(&self, timeout_ms: u32) -> Result {
-        // SAFETY: The id is valid.
-        to_result(unsafe {
-            raw::rdma_resolve_route(self.0.id()?.as_raw(), timeout_ms as ffi::c_ulong)
-        })
-    }
-
-    /// Starts to connect; an event reports the result. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENETDOWN` while the port is down, or an error of the connection manager.
-    pub fn connect(&self, param: ConnParam<'_>) -> Result {
-        let mut param = param.to_raw()?;
-        let id = self.id_with_port()?;
-        self.0.greeted.store(true, Relaxed);
-        // SAFETY: The id is valid and its handler lock is held; the parameters are only read.
-        to_result(unsafe { raw::rdma_connect_locked(id.as_raw(), &mut param) })
-    }
-
-    /// Accepts the request that the endpoint was made from. If this fails, the request is refused
-    /// without a message, by now or as soon as the port is active. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// As for [`connect()`](Self::connect).
-    pub fn accept(&self, param: ConnParam<'_>) -> Result {
-        let mut param = param.to_raw()?;
-        let id = self.id_with_port()?;
-        // SAFETY: As for `connect()`.
-        to_result(unsafe { raw::rdma_accept(id.as_raw(), &mut param) })
-    }
-
-    /// Refuses the request that the endpoint was made from: with a message, or while the port is
-    /// down without one, when the endpoint was dropped and the port is active. May sleep.
-    pub fn reject(&self, message: &RejectMessage) {
-        if let Some(id) = self.0.resolved_id() {
-            id.reject(message);
-        }
-    }
-
-    /// The id, if its port is active: a datagram must not be sent otherwise.
-    fn id_with_port(&self) -> Result<&'a CmId> {
-        let id = self.0.resolved_id().ok_or(EINVAL)?;
-        if id.port_is_active() {
-            Ok(id)
-        } else {
-            Err(crate::errno::ENETDOWN)
         }
     }
 }
