@@ -70,7 +70,7 @@ void rtrs_helper_wake_up(struct wait_queue_head *wq, int nr)
  * select PREEMPTION.
  */
 #if defined(CONFIG_PREEMPTION) && !defined(CONFIG_TASKS_RCU)
-#error "The modules cannot be unloaded safely: CONFIG_PREEMPTION needs CONFIG_TASKS_RCU (CONFIG_FORCE_TASKS_RCU)"
+#error "To unload the modules, PREEMPTION needs TASKS_RCU (FORCE_TASKS_RCU)"
 #endif
 
 void rtrs_helper_synchronize_rcu_tasks(void)
