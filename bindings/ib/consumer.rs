@@ -90,16 +90,15 @@ pub struct Consumer {
 struct Shared {
     name: &'static CStr,
     queue: Queue,
+    /// Ids that wait for their port.
     #[pin]
-    waiting: SpinLockIrq<Waiting>,
+    waiting: SpinLockIrq<List>,
     #[pin]
     work: DelayedWork<Shared>,
 }
 
-/// Ids that wait for their port.
-struct Waiting {
-    first: Option<KBox<Farewell>>,
-}
+/// Ids, linked by their entries.
+type List = Option<KBox<Farewell>>;
 
 /// The list entry of an id that waits. Allocated with its endpoint, or with its request to connect,
 /// so that destroying the endpoint needs no memory.
@@ -109,7 +108,7 @@ pub(super) struct Farewell {
     /// The device is being removed. The handler of the id has a pointer to it, which it may use
     /// while the owner of the box has a `&mut Farewell`.
     removed: Atomic<bool>,
-    next: Option<KBox<Farewell>>,
+    next: List,
     /// Makes it `!Unpin`: the compiler does not take a `&mut Farewell` for the only way to
     /// `removed`. A `KBox` is a raw pointer to it, of which nothing is assumed.
     _pin: PhantomPinned,
@@ -131,17 +130,15 @@ impl Shared {
         let (mut over, mut left) = (None, None);
         while let Some(mut place) = all {
             all = place.next.take();
-            let list = match place.may_go() {
-                true => &mut over,
-                false => &mut left,
-            };
-            place.next = list.take();
-            *list = Some(place);
+            match place.may_go() {
+                true => push(&mut over, place),
+                false => push(&mut left, place),
+            }
         }
         if left.is_some() {
             while let Some(mut place) = left {
                 left = place.next.take();
-                self.waiting.lock().add(place);
+                push(&mut self.waiting.lock(), place);
             }
             self.work.enqueue(self, msecs_to_jiffies(INTERVAL_MS));
         }
@@ -165,7 +162,7 @@ impl OwnedConsumer {
                 name,
                 queue,
                 waiting <- SpinLockIrq::new(
-                    Waiting { first: None },
+                    None,
                     lock_name!("rtrs_rdma_waiting"),
                     static_lock_class!(),
                 ),
@@ -238,31 +235,24 @@ impl Consumer {
         if place.may_go() {
             return;
         }
-        self.shared.waiting.lock().add(place);
+        push(&mut self.shared.waiting.lock(), place);
         self.shared
             .work
             .enqueue(&self.shared, msecs_to_jiffies(INTERVAL_MS));
     }
 }
 
+/// Adds an entry to a list. Any context.
+fn push(list: &mut List, mut place: KBox<Farewell>) {
+    place.next = list.take();
+    *list = Some(place);
+}
+
 /// Destroys ids, one after the other. Sleeps; must not be called with a lock held.
-fn destroy(mut list: Option<KBox<Farewell>>) {
+fn destroy(mut list: List) {
     while let Some(mut place) = list {
         list = place.next.take();
         drop(place);
-    }
-}
-
-impl Waiting {
-    /// Adds an id.
-    fn add(&mut self, mut place: KBox<Farewell>) {
-        place.next = self.first.take();
-        self.first = Some(place);
-    }
-
-    /// Takes all ids out.
-    fn take(&mut self) -> Option<KBox<Farewell>> {
-        self.first.take()
     }
 }
 

@@ -344,7 +344,8 @@ impl<H: Handler> Endpoint<H> {
         self.local.copy()
     }
 
-    /// The peer's address, once [`resolve_addr`](Self::resolve_addr) was called.
+    /// The peer's address: that of the request, or the one that is
+    /// [resolved](Self::resolve_addr), once that was begun.
     pub fn peer(&self) -> Option<SockAddr> {
         self.peer.copy()
     }

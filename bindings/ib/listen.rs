@@ -330,7 +330,8 @@ unsafe extern "C" fn listen_event<L: Listen>(
     let id = ManuallyDrop::new(unsafe { CmId::from_raw(id) });
     // In any case the connection manager destroys the id.
     if !id.port_is_active() {
-        // For this error it sends nothing. The client's next request is one more to decide about.
+        // For this error ib_cm sends nothing, and the client's next request is one more to decide
+        // about; iw_cm rejects over TCP, which needs no datagram of the port.
         return -(raw::ENOMEM as ffi::c_int);
     }
     if let Some(message) = message {
