@@ -413,7 +413,7 @@ too_long()
 	wait_for 20 usable "$(dev 4)"
 	t0=$(ms_now)
 	not dd if=/dev/zero of="/dev/$(dev 4)" bs=64k count=1 oflag=direct status=none
-	[ $(($(ms_now) - t0)) -lt $((2000 * RTRS_TIME_SCALE)) ]
+	[ $(($(ms_now) - t0)) -lt $((2000 * RTRS_TIME_SCALE)) ] || late "it failed too late"
 	dmesg_has "takes shorter requests than the session's first path: 12288 bytes"
 	usable "$(dev 4)"
 }

@@ -21,7 +21,6 @@ document()
 
 	[ "$crate" != rtrs_bindings ] || dir=bindings
 	command=$(sed -n '1s/^savedcmd_[^ ]* := //p' "$dir/.$crate.o.cmd")
-	command=${command%% -Cmetadata=*}\ ${command#* -Cmetadata=* }
 	command=${command%% --out-dir*}
 	# shellcheck disable=SC2001 # more than one word
 	command=$(echo "$command" | sed -e 's/clippy-driver\|\<rustc\>/rustdoc/' -e 's/ -Zbinary_dep_depinfo=y//' \
