@@ -76,7 +76,7 @@ tests_dir()
 		"$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)"
 }
 
-# take_sources DIR [RSYNC OPTION...]
+# take_sources DIR [RSYNC OPTION...]: what only the copy has, the pages of rustdoc.sh for example, stays.
 take_sources()
 {
 	local dir=$1
@@ -85,8 +85,8 @@ take_sources()
 	mkdir -p "$dir"
 	"$RTRS_ENV/enter.sh" rsync -a --delete "$@" \
 		--filter=':- .gitignore' --exclude=/.git --exclude=/results --exclude=/stale --exclude=/users --exclude=/headers \
-		--exclude=/.lock --exclude=/.repo --exclude=/tests/vm --exclude=/tests/host \
-		"$RTRS_REPO/" "$dir/"
+		--exclude=/doc --exclude=/.lock --exclude=/.repo --exclude=/tests/vm --exclude=/tests/host \
+		"$RTRS_REPO/" "$dir/" >&2
 }
 
 # edited FILE SED_SCRIPT: a copy of the repository's file, written only if its content changes.
@@ -115,7 +115,7 @@ users_sources()
 {
 	mkdir -p "$1/users"
 	"$RTRS_ENV/enter.sh" rsync -a --delete --exclude-from="$RTRS_REPO/.gitignore" \
-		"$RTRS_REPO/tests/packages/users/" "$1/users/"
+		"$RTRS_REPO/tests/packages/users/" "$1/users/" >&2
 }
 
 # Tests build in a copy, so that the tree keeps what "make" left there, and kernels do not interfere
