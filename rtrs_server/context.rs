@@ -51,6 +51,11 @@ use crate::{
     inbox::Inbox,
     limits::Refusal,
     logic::{
+        pending::{
+            Pending,
+            Room,
+            TooMany, //
+        },
         quota::Resource,
         source::Source, //
     },
@@ -65,10 +70,12 @@ use crate::{
     OWNER, //
 };
 
-/// Connection requests that may wait for their decision at a time, and of those of one source: 64
-/// sessions of a host with 64 CPUs may come back at once.
-const MAX_PENDING: u32 = 4 * MAX_PENDING_PER_SOURCE;
-const MAX_PENDING_PER_SOURCE: u32 = 4096;
+/// Connection requests that may wait for their decision at a time; of one source as many as 64
+/// sessions of a host with 64 CPUs have, which come back at once.
+const MAX_PENDING: Room = Room {
+    all: 4 * 4096,
+    of_source: 4096,
+};
 
 /// Owner tasks that run at a time. Some may wait for a user that sleeps in `link_up()` or
 /// `link_down()`, so this is the most a queue can have.
@@ -144,9 +151,7 @@ pub(crate) struct Context {
     pub(crate) rdma: Consumer,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
-    pending: Atomic<u32>,
-    /// How many of them are of one source, by place.
-    pending_of: KVVec<Atomic<u32>>,
+    pending: Pending<{ PLACES.get() as usize }>,
     /// Completion vectors handed out.
     vectors: Atomic<u32>,
     pub(crate) registry: Arc<Registry>,
@@ -189,37 +194,31 @@ impl Context {
     ///
     /// If the server is being closed, or too many wait: that counts as one handshake too many.
     pub(crate) fn take_pending(&self, source: Source) -> Result<(), Refusal> {
-        let waiting = self.pending.fetch_add(1, Full);
-        let of_source = self.pending_of.get(self.place(source));
-        let of_source = of_source.map_or(0, |count| count.fetch_add(1, Relaxed));
-        let refusal = if self.is_closing() {
-            Refusal::RESET
-        } else if of_source >= MAX_PENDING_PER_SOURCE {
-            self.refuse_pending(Resource::HandshakesPerSource, MAX_PENDING_PER_SOURCE)
-        } else if waiting >= MAX_PENDING {
-            self.refuse_pending(Resource::Handshakes, MAX_PENDING)
-        } else {
-            return Ok(());
-        };
-        self.drop_pending(source);
-        Err(refusal)
+        match self.pending.take(self.place(source)) {
+            Ok(()) if self.is_closing() => {
+                self.drop_pending(source);
+                Err(Refusal::RESET)
+            }
+            Ok(()) => Ok(()),
+            Err(too_many) => Err(self.refuse_pending(too_many)),
+        }
     }
 
     #[cold]
-    fn refuse_pending(&self, resource: Resource, max: u32) -> Refusal {
-        self.registry
-            .limits
-            .quota(resource)
-            .refuse(max.into())
-            .into()
+    fn refuse_pending(&self, too_many: TooMany) -> Refusal {
+        // The server may be waiting for the last request, which this was.
+        self.quiet.wake_all();
+        let (resource, max) = match too_many {
+            TooMany::OfSource(max) => (Resource::HandshakesPerSource, max),
+            TooMany::InAll(max) => (Resource::Handshakes, max),
+        };
+        let quota = self.registry.limits.quota(resource);
+        quota.refuse(max.into()).into()
     }
 
     /// A connection request of `source` was decided.
     pub(crate) fn drop_pending(&self, source: Source) {
-        if let Some(count) = self.pending_of.get(self.place(source)) {
-            count.fetch_sub(1, Relaxed);
-        }
-        if self.pending.fetch_sub(1, Full) == 1 {
+        if self.pending.give_back(self.place(source)) {
             self.quiet.wake_all();
         }
     }
@@ -301,10 +300,8 @@ impl Server {
                 .max_active(IO_AT_A_TIME),
         )?;
         let mut turns = KVVec::with_capacity(PLACES.get() as usize, GFP_KERNEL)?;
-        let mut pending_of = KVVec::with_capacity(PLACES.get() as usize, GFP_KERNEL)?;
         for _ in 0..PLACES.get() {
             turns.push(Turns::new(SLOW_PER_SOURCE)?, GFP_KERNEL)?;
-            pending_of.push(Atomic::new(0), GFP_KERNEL)?;
         }
         let owned_rdma = OwnedConsumer::new(OWNER)?;
         let queue = owned.handle();
@@ -323,8 +320,7 @@ impl Server {
                 io_queue,
                 rdma,
                 closing: Atomic::new(false),
-                pending: Atomic::new(0),
-                pending_of,
+                pending: Pending::new(MAX_PENDING),
                 vectors: Atomic::new(0),
                 registry: registry::get()?,
                 sessions: Atomic::new(0),
@@ -377,7 +373,7 @@ impl Drop for Server {
         ctx.closing.store(true, Release);
         // No request comes after this.
         self.listeners.clear();
-        ctx.quiet.wait_until(|| ctx.pending.load(Acquire) == 0);
+        ctx.quiet.wait_until(|| ctx.pending.is_empty());
         ctx.registry.end_all(&ctx);
         ctx.quiet.wait_until(|| ctx.sessions.load(Acquire) == 0);
     }

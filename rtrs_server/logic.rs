@@ -14,6 +14,7 @@ pub mod lines;
 pub mod linger;
 pub mod listen;
 pub mod path_state;
+pub mod pending;
 pub mod pile;
 pub mod quota;
 pub mod ring;

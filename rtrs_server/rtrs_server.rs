@@ -49,6 +49,7 @@ use kernel::prelude::*;
 /// Atomics, under the name by which the logic finds them in the kernel and in host tests.
 mod atomic {
     pub(crate) use kernel::sync::atomic::{
+        Acquire,
         Atomic,
         Full,
         Relaxed, //

@@ -5,6 +5,7 @@
 pub(crate) mod decisions;
 pub(crate) mod linger;
 pub(crate) mod names;
+pub(crate) mod pending;
 pub(crate) mod shares;
 pub(crate) mod stage;
 pub(crate) mod turn;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The use of one chunk, and quotas, under all interleavings.
+//! The use of one chunk, quotas, and requests that wait, under all interleavings.
 
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)]
@@ -13,7 +13,7 @@ use loom::{
     },
     thread::spawn,
 };
-use rtrs_server_logic::logic::{chunk_state::*, quota::*};
+use rtrs_server_logic::logic::{chunk_state::*, pending::*, quota::*};
 
 #[path = "../../shim/explore.rs"]
 mod explore;
@@ -168,4 +168,50 @@ fn quota_is_exact() {
         assert!(taken.contains(&true));
         assert_eq!(quota.current(), 0);
     });
+}
+
+/// Two requests come and are decided; `inside` counts those that were let in.
+fn come_and_go(room: Room, places: [usize; 2]) {
+    explore(move || {
+        let pending = Arc::new(Pending::<2>::new(room));
+        let inside = Arc::new(AtomicU32::new(0));
+        let comers = places.map(|place| {
+            let (pending, inside) = (pending.clone(), inside.clone());
+            spawn(move || {
+                let taken = pending.take(place).is_ok();
+                if taken {
+                    assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                    pending.give_back(place);
+                }
+                taken
+            })
+        });
+        let taken = comers.map(|comer| comer.join().unwrap());
+        assert!(taken.contains(&true));
+        assert!(pending.is_empty());
+        // Nothing is left of what was refused.
+        for place in [0, 1] {
+            assert_eq!(pending.take(place), Ok(()));
+            pending.give_back(place);
+        }
+    });
+}
+
+#[test]
+fn one_of_a_source_waits() {
+    let room = Room {
+        all: 2,
+        of_source: 1,
+    };
+    come_and_go(room, [0, 0]);
+}
+
+#[test]
+fn one_of_all_waits() {
+    let room = Room {
+        all: 1,
+        of_source: 1,
+    };
+    come_and_go(room, [0, 1]);
 }
