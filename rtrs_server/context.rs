@@ -19,9 +19,7 @@ use kernel::{
 
 use rtrs_bindings::{
     ib::{
-        Consumer,
         Listener,
-        OwnedConsumer,
         SockAddr, //
     },
     wait::{
@@ -66,8 +64,7 @@ use crate::{
         Registry, //
     },
     session::Session,
-    turns::Turns,
-    OWNER, //
+    turns::Turns, //
 };
 
 /// Connection requests that may wait for their decision at a time; of one source as many as 64
@@ -147,8 +144,6 @@ pub(crate) struct Context {
     /// a disk is full, so it is neither the owner tasks' queue nor the one for work that takes
     /// longer.
     pub(crate) io_queue: Queue,
-    /// For connections.
-    pub(crate) rdma: Consumer,
     closing: Atomic<bool>,
     /// Connection requests that were taken and not yet decided.
     pending: Pending<{ PLACES.get() as usize }>,
@@ -251,8 +246,6 @@ pub struct Server {
     _queue: OwnedQueue,
     _slow_queue: OwnedQueue,
     _io_queue: OwnedQueue,
-    /// Waits for the rest of the connections.
-    _rdma: OwnedConsumer,
 }
 
 impl Server {
@@ -303,12 +296,10 @@ impl Server {
         for _ in 0..PLACES.get() {
             turns.push(Turns::new(SLOW_PER_SOURCE)?, GFP_KERNEL)?;
         }
-        let owned_rdma = OwnedConsumer::new(OWNER)?;
         let queue = owned.handle();
         let handshake_queue = owned_handshake.handle();
         let slow_queue = owned_slow.handle();
         let io_queue = owned_io.handle();
-        let rdma = owned_rdma.handle();
         let ctx = Arc::pin_init(
             try_pin_init!(Context {
                 user,
@@ -318,7 +309,6 @@ impl Server {
                 slow_queue,
                 turns,
                 io_queue,
-                rdma,
                 closing: Atomic::new(false),
                 pending: Pending::new(MAX_PENDING),
                 vectors: Atomic::new(0),
@@ -335,7 +325,6 @@ impl Server {
             _queue: owned,
             _slow_queue: owned_slow,
             _io_queue: owned_io,
-            _rdma: owned_rdma,
         };
         server.listen(port)?;
         Ok(server)
@@ -351,11 +340,11 @@ impl Server {
         // CAST: The backlog is 64.
         let backlog = LISTEN_BACKLOG as i32;
         let any = SockAddr::any(port);
-        let ip = Listener::new(&any, backlog, acceptor.clone(), &ctx.rdma)?;
+        let ip = Listener::new(&any, backlog, acceptor.clone(), &ctx.registry.rdma)?;
         let ip = (ip, Listening::new(&ctx.registry, any)?);
         self.listeners.push(ip, GFP_KERNEL)?;
         let any = SockAddr::gid([0; 16], port);
-        match Listener::new(&any, backlog, acceptor, &ctx.rdma) {
+        match Listener::new(&any, backlog, acceptor, &ctx.registry.rdma) {
             Ok(ib) => {
                 let ib = (ib, Listening::new(&ctx.registry, any)?);
                 self.listeners.push(ib, GFP_KERNEL)?;

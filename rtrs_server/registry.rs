@@ -26,7 +26,10 @@ use kernel::{
 };
 
 use rtrs_bindings::{
-    ib::SockAddr,
+    ib::{
+        Consumer,
+        SockAddr, //
+    },
     rcu::RcuCell,
     time::{
         now_ns,
@@ -96,7 +99,7 @@ impl Drop for RegistryGuard {
 }
 
 /// Makes the registry. May sleep.
-pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
+pub(crate) fn init(rdma: Consumer) -> Result<(Arc<Registry>, RegistryGuard)> {
     let room = *Resource::Sessions.range().end();
     let sessions = KVVec::with_capacity(usize::try_from(room)?, GFP_KERNEL)?;
     let mut starts = KVVec::with_capacity(RATES.get() as usize, GFP_KERNEL)?;
@@ -105,6 +108,7 @@ pub(crate) fn init() -> Result<(Arc<Registry>, RegistryGuard)> {
     }
     let registry = Arc::pin_init(
         try_pin_init!(Registry {
+            rdma,
             limits: Limits::from_params()?,
             starts,
             seed: random_u32(),
@@ -176,6 +180,9 @@ impl Taken {
 /// All sessions.
 #[pin_data]
 pub(crate) struct Registry {
+    /// For the connections of all servers. It outlives each of them, as ids do that wait for their
+    /// port.
+    pub(crate) rdma: Consumer,
     /// The limits on the resources of clients.
     pub(crate) limits: Arc<Limits>,
     /// How often paths are started, by [`Source::place`].

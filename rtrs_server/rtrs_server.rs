@@ -45,6 +45,7 @@ mod trace;
 mod turns;
 
 use kernel::prelude::*;
+use rtrs_bindings::ib::OwnedConsumer;
 
 /// Atomics, under the name by which the logic finds them in the kernel and in host tests.
 mod atomic {
@@ -75,12 +76,15 @@ struct ServerModule {
     _totals: stats::Totals,
     _class: sysfs::ClassGuard,
     _registry: registry::RegistryGuard,
+    // Waits for the registry, and for all connections.
+    _rdma: OwnedConsumer,
 }
 
 impl kernel::Module for ServerModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         config::init()?;
-        let (registry, guard) = registry::init()?;
+        let rdma = OwnedConsumer::new(OWNER)?;
+        let (registry, guard) = registry::init(rdma.handle())?;
         let class = sysfs::init()?;
         Ok(Self {
             _debugfs: debugfs::init()?,
@@ -88,6 +92,7 @@ impl kernel::Module for ServerModule {
             _totals: stats::Totals::new()?,
             _class: class,
             _registry: guard,
+            _rdma: rdma,
         })
     }
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the only interface is taken down for 8 s under verified load: IO waits, and goes on within 3 s of its return; requests to connect survive it
+# desc: the only interface is taken down for 8 s under verified load: IO waits, and goes on within 3 s of its return; requests to connect, and a server that is closed, survive it
 # topology: single
 # timeout: 300
 # seconds: 75
@@ -22,6 +22,8 @@ TIMES=${TIMES:-3}
 # request again that has no answer (4.1 s): soft RoCE would lose the device to that, too.
 DOOR=4790
 AGAIN=3500
+# Port of a server that is closed.
+CLOSED=4791
 # ENETDOWN
 DOWN_ERRNO=100
 
@@ -96,6 +98,22 @@ goes()
 # All ids but those that listen.
 cm_ids() { rdma resource show cm_id | grep 'comm \[rtrs' | grep -v 'state LISTEN'; }
 
+server_ids() { cm_ids | grep 'comm \[rtrs_server'; }
+
+# server_closes: the rest of its connections waits for the interface, though the server does not.
+server_closes()
+{
+	rt serve port="$CLOSED"
+	rt open name=closes path=ip:10.9.0.2@ip:10.9.0.1 port="$CLOSED"
+	ip link set "$IFACE" down
+	rt unserve port="$CLOSED"
+	server_ids
+	ip link set "$IFACE" up
+	rt close name=closes
+	wait_for 5 not server_ids
+	maps_another
+}
+
 device_goes()
 {
 	local t0=$SECONDS
@@ -139,6 +157,8 @@ check "but not accepted" decided_without accept
 must "now they wait in the connection manager" eval "rt shut port=$DOOR && rt door port=$DOOR slow=1"
 check "there they may be rejected, too" decided_without turn-away
 must "no requests wait any more" rt shut port="$DOOR"
+
+check "a server may be closed without the interface" server_closes
 
 # The remains of connections must not delay the removal of their device.
 must "a device maps again" map
