@@ -167,6 +167,10 @@ pub const REPEAT_NS: u64 = 1_000_000_000;
 /// has not listened meanwhile, and nothing follows from the silence.
 pub const GAP_NS: u64 = 1_000_000_000;
 
+/// The shortest time between two looks at the answer, in nanoseconds. Each is a look at all
+/// connections of the session, with locks held, and there may be any number of clients that ask.
+pub const LOOK_NS: u64 = 50_000_000;
+
 /// The time after which a question is not waited for any more.
 const OLD_NS: u64 = 2 * PATIENCE_NS;
 
@@ -190,6 +194,8 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Question {
     open: Option<Open>,
+    /// When it was polled last, whatever the verdict.
+    looked: Option<u64>,
 }
 
 /// A question without an answer. Times are in nanoseconds of a monotonic clock.
@@ -206,13 +212,24 @@ struct Open {
 impl Question {
     /// No question.
     pub const fn new() -> Self {
-        Self { open: None }
+        Self {
+            open: None,
+            looked: None,
+        }
+    }
+
+    /// Whether it is time to [poll](Self::poll) at `now`. Until then the verdict is
+    /// [`Verdict::Wait`].
+    pub fn is_due(&self, now: u64) -> bool {
+        self.looked
+            .is_none_or(|looked| now.saturating_sub(looked) >= LOOK_NS)
     }
 
     /// Asks at `now`; `heard` is whether anything was heard since the question was sent. The caller
     /// has to repeat this until there is an answer. A question that was not polled for long is put
     /// anew: a machine that stands still hears nothing.
     pub fn poll(&mut self, now: u64, heard: bool) -> Verdict {
+        self.looked = Some(now);
         let verdict = match &self.open {
             None => Verdict::Ask,
             Some(open) => open.verdict(now, heard),

@@ -171,6 +171,9 @@ impl Session {
     /// starting counts as an answer: the client has asked for its chunks. Any context.
     pub(crate) fn asked_for_life(&self, now: u64) -> Verdict {
         let mut question = self.question.lock();
+        if !question.is_due(now) {
+            return Verdict::Wait;
+        }
         let paths = self.paths.lock();
         let alive = paths.iter().filter(|path| !path.is_closing());
         let verdict = question.poll(now, alive.clone().any(|path| path.was_heard()));

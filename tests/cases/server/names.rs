@@ -3,7 +3,7 @@
 //! Which session has to give its name to another one, and whether a client lives.
 
 use rtrs_server::logic::admission::{
-    held, Claim, Held, Holder, Question, Verdict, GAP_NS, PATIENCE_NS, REPEAT_NS, RETRY_MS,
+    held, Claim, Held, Holder, Question, Verdict, GAP_NS, LOOK_NS, PATIENCE_NS, REPEAT_NS, RETRY_MS,
 };
 
 /// All possible holders of a name.
@@ -290,8 +290,40 @@ fn a_question_is_polled_seldom_and_often_enough() {
     assert!(polls <= 31);
 }
 
+/// However many ask, the connections of a session are looked at seldom, and the answer is the same.
+fn a_crowd_that_asks_is_one() {
+    const EVERY: u64 = 100_000_000;
+    for crowd in [2, 256, 10_000] {
+        for lives in [false, true] {
+            let (mut question, mut looks) = (Question::new(), 0);
+            let step = EVERY / crowd;
+            let mut now = 0;
+            let verdict = loop {
+                if question.is_due(now) {
+                    looks += 1;
+                    let heard = lives && now >= PATIENCE_NS / 2;
+                    match question.poll(now, heard) {
+                        Verdict::Lives | Verdict::Silent if now == 0 => fail!("not asked"),
+                        verdict @ (Verdict::Lives | Verdict::Silent) => break verdict,
+                        _ => {}
+                    }
+                }
+                now += step;
+            };
+            assert_eq!(verdict == Verdict::Lives, lives);
+            let end = if lives { PATIENCE_NS / 2 } else { PATIENCE_NS };
+            assert!(now >= end && now <= end + LOOK_NS + step, "{now}");
+            assert!(looks <= 2 + end / LOOK_NS, "{looks}");
+            // The next question, too.
+            assert!(!question.is_due(now + LOOK_NS - 1));
+            assert!(question.is_due(now + LOOK_NS));
+        }
+    }
+}
+
 cases!(
     rtrs_server_names:
+    a_crowd_that_asks_is_one,
     who_gives_up_a_name,
     a_name_that_is_kept,
     a_wait_that_lasts_is_polled_seldom,
