@@ -469,11 +469,11 @@ impl Registry {
         }
     }
 
-    /// Decides that the user is told of the end of `session`, unless it has a path. The session's
-    /// `announced` is locked. May sleep.
+    /// Decides that the user is told of the end of `session`, unless it has a path, or has just had
+    /// one and is kept for its client. The session's `announced` is locked. May sleep.
     pub(crate) fn commit_end(&self, session: &Session) -> bool {
         let _sessions = self.sessions.lock();
-        if !session.is_deserted() {
+        if !session.is_deserted() || session.lingers(now_ns()) {
             return false;
         }
         session.unkeep();

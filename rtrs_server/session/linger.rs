@@ -35,6 +35,8 @@ use crate::{
     path::Path, //
 };
 
+const NS_PER_SEC: u64 = 1_000_000_000;
+
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Session { self.expiry }
 }
@@ -105,6 +107,19 @@ impl Session {
     pub(crate) fn is_known(&self) -> bool {
         // Looked at in this order: a path that has told the user is not starting any more.
         self.count(Path::is_starting) != 0 || self.is_kept()
+    }
+
+    /// Whether a session without a path is still to be kept for its client at `now`: its latest path
+    /// has just gone, and [`linger`](Self::linger) has armed a timer for that, or is about to. Then
+    /// the timer that has fired is that of an earlier outage. The registry is locked.
+    pub(crate) fn lingers(&self, now: u64) -> bool {
+        let over = self.ctx.is_closing() || self.is_given_up();
+        if over || !self.is_kept() || !self.served.load(Acquire) {
+            return false;
+        }
+        // Less by a second than what the timer has, which may fire early by a part of one.
+        let least = u64::from(self.linger_secs().saturating_sub(1)).saturating_mul(NS_PER_SEC);
+        now.saturating_sub(self.deserted_since()) < least
     }
 
     /// Ends the session if it has no path. May sleep for as long as the user likes.
