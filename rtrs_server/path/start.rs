@@ -311,8 +311,18 @@ impl Path {
     /// as clients require that.
     fn group(&self, domain: &Arc<Domain>, chunks: &[DmaPages]) -> Result<KVec<Mr>> {
         let depth = u32::from(self.geometry().queue_depth());
+        let chunk_size = self.geometry().chunk_size();
+        // Clients take the chunks of a group for contiguous, which those that are smaller than their
+        // pages are not.
+        // CAST: `usize` has at least 32 bits.
+        let contiguous = chunks
+            .iter()
+            .all(|chunk| chunk.len() == chunk_size as usize);
         // If the kernel's pages are larger than the device's, the device counts its own.
-        let most = Mr::max_regions(domain, self.geometry().chunk_size()).max(1);
+        let most = match contiguous {
+            true => Mr::max_regions(domain, chunk_size).max(1),
+            false => 1,
+        };
         let size = (1..=depth.min(most))
             .rev()
             .find(|size| depth % size == 0)
