@@ -52,14 +52,20 @@ impl Path {
         )
     }
 
-    /// Waits for such a state. May sleep.
+    /// Waits for such a state, unless the session is being closed. May sleep.
     ///
     /// # Errors
     ///
     /// `ERESTARTSYS` when the task is being killed.
     fn wait_settled(&self) -> Result<State> {
-        self.changed.wait_until_killable(|| self.is_settled())?;
+        let over = || self.is_settled() || self.session.is_closing();
+        self.changed.wait_until_killable(over)?;
         Ok(self.state())
+    }
+
+    /// Makes tasks that wait look again whether the session is being closed. Any context.
+    pub(crate) fn wake_waiters(&self) {
+        self.changed.wake_all();
     }
 
     fn last_error(&self) -> Error {
@@ -79,7 +85,7 @@ impl Path {
     ///
     /// `ERESTARTSYS` when the task is being killed.
     pub(crate) fn wait_known(&self) -> Result {
-        let known = || self.via().is_some() || self.is_settled();
+        let known = || self.via().is_some() || self.is_settled() || self.session.is_closing();
 
         self.changed.wait_until_killable(known)
     }

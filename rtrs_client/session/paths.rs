@@ -83,7 +83,7 @@ impl Paths {
 
 impl Session {
     /// Whether it is being closed, so that no path is added any more. Any context.
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.paths.closing.load(Relaxed)
     }
 
@@ -279,17 +279,14 @@ impl Session {
         (self.paths.set.replace(None), before.take())
     }
 
-    /// No path is added any more. Tasks that wait for a path that is not up stop waiting. May
-    /// sleep.
+    /// No path is added any more. Tasks that wait for the outcome of an attempt to connect stop
+    /// waiting: while one of them is in a file the file cannot be removed, and a path may give way
+    /// for ever to a session that ends. May sleep.
     pub(crate) fn stop_adding(&self) {
         {
             let _guard = self.paths.lock.lock();
             self.paths.closing.store(true, Relaxed);
         }
-        self.for_each_path(|path| {
-            if !path.is_connected() {
-                path.begin_remove();
-            }
-        });
+        self.for_each_path(|path| path.wake_waiters());
     }
 }
