@@ -122,6 +122,8 @@ struct State {
 #[pin_data]
 pub(super) struct Waiting {
     fail_after: Atomic<i32>,
+    /// The first request that is offered to paths next. Changed by [`Session::resume`].
+    next: Atomic<u32>,
     #[pin]
     state: SpinLockIrq<State>,
 }
@@ -139,6 +141,7 @@ impl Waiting {
     pub(super) fn new(fail_after: FailAfter) -> impl PinInit<Self> {
         pin_init!(Self {
             fail_after: Atomic::new(fail_after.to_int()),
+            next: Atomic::new(0),
             state <- new_spinlock_irq!(State::default(), "rtrs_waiting"),
         })
     }
@@ -314,10 +317,10 @@ impl Session {
         self.resume_turn(id)
     }
 
-    /// Calls `f` with the parked requests of `which`, until `f` returns false. `f` owns each
-    /// request that it gets.
-    fn each_parked(&self, which: Which, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
-        for id in 0..self.depth() {
+    /// Calls `f` with the parked requests of `which`, until `f` returns false, those from `first` on
+    /// before the others. `f` owns each request that it gets.
+    fn each_parked(&self, which: Which, first: u16, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
+        for id in Iterator::chain(first..self.depth(), 0..first) {
             if self.waiting.state.lock().count(which) == 0 {
                 return;
             }
@@ -331,7 +334,9 @@ impl Session {
 
     /// Sends parked requests, as far as paths take them. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        self.each_parked(Which::All, |id, turn| {
+        // Never more than a request's number.
+        let first = u16::try_from(self.waiting.next.load(Relaxed)).unwrap_or(0);
+        self.each_parked(Which::All, first, |id, turn| {
             trace::resume(self, id, 0);
             let Err(turn) = self.issue_again(id, turn) else {
                 return true;
@@ -339,6 +344,11 @@ impl Session {
             match turn.unsent {
                 Unsent::NoPath | Unsent::Full => {
                     self.park_or_fail(id, turn);
+                    // It may be the fault of this request: its pages cannot be mapped for this
+                    // device. Those behind it have their turn first.
+                    self.waiting
+                        .next
+                        .store(u32::from(id).saturating_add(1), Relaxed);
                     false
                 }
                 e => {
@@ -364,7 +374,7 @@ impl Session {
     /// The same for some of them.
     fn fail_parked(&self, which: Which) {
         let error = errno::ECONNABORTED.to_errno();
-        self.each_parked(which, |id, turn| {
+        self.each_parked(which, 0, |id, turn| {
             trace::resume(self, id, error);
             self.complete(turn, error);
             true
