@@ -16,7 +16,9 @@ use kernel::{
 };
 use rtrs_bindings::{
     callback::Message,
-    errno, //
+    errno,
+    loan::Callback,
+    place::Left, //
 };
 use rtrs_core::proto::{
     DataDir,
@@ -440,9 +442,19 @@ pub(crate) fn complete(permits: &Arc<Permits>, mut turn: Turn<'_>, result: i32) 
     // Gives the place back to the permit's holder, if there is one. Done before the user is told,
     // as the user may use the permit at once.
     if let Some(left) = turn.finish() {
-        permits.put_left(left);
+        return complete_left(permits, left, callback, result);
     }
     if let Some(callback) = callback {
         callback.call(result);
     }
+}
+
+/// The same for a request whose permit was dropped meanwhile. The permit is given back last: closing
+/// the session waits for it, and then the user's module may go.
+#[cold]
+fn complete_left(permits: &Permits, left: Left<'_, Io>, callback: Option<Callback>, result: i32) {
+    if let Some(callback) = callback {
+        callback.call(result);
+    }
+    permits.put_left(left);
 }
