@@ -340,6 +340,12 @@ impl Path {
         !self.active.is_empty()
     }
 
+    /// Whether its link has failed, and the owner task has not taken it back yet. Any context.
+    pub(crate) fn has_failed_link(&self) -> bool {
+        let guard = rcu::read_lock();
+        self.link(&guard).is_some_and(|link| link.core.has_failed())
+    }
+
     /// Returns the link, valid during the RCU section.
     #[inline(always)]
     pub(crate) fn link<'a>(&'a self, guard: &'a rcu::Guard) -> Option<&'a Link> {

@@ -80,6 +80,10 @@ type Why = &'static str;
 /// Interval, in milliseconds, at which a path that waits for an answer of another one is looked at.
 const LOOK_MS: i64 = 20;
 
+/// Looks for which a path may count as up although its link has failed: its owner task runs within
+/// milliseconds, unless there is memory for no other thread, and it waits for this one.
+const MAX_OVERDUE: u32 = 100;
+
 /// State of link events.
 #[pin_data]
 pub(super) struct LinkEvents {
@@ -216,10 +220,15 @@ impl Session {
     fn decide(self: &Arc<Self>, link: &Link, forgotten: bool) -> turn::State {
         let path = &*link.core.path;
         let mut decision = turn::State::Begun;
+        let mut overdue = 0u32;
 
         loop {
             let answered = decision == turn::State::Asking && self.has_answer(path);
-            let well = self.goes_on(link);
+            overdue = match self.has_failed_path() {
+                true => overdue.saturating_add(1),
+                false => 0,
+            };
+            let well = self.goes_on(link) && overdue < MAX_OVERDUE;
             let next = {
                 let state = self.events.state.lock();
                 decision.next(turn::Look {
@@ -277,6 +286,14 @@ impl Session {
         let mut awaited = false;
         self.for_each_path(|path| awaited |= path.has_urgent_note());
         !awaited && !link.core.has_failed() && !self.is_closing()
+    }
+
+    /// Whether the link of some path has failed, and the owner task has not taken it back. Any
+    /// context.
+    fn has_failed_path(&self) -> bool {
+        let mut failed = false;
+        self.for_each_path(|path| failed |= path.has_failed_link());
+        failed
     }
 
     fn wake_events(self: &Arc<Self>) {
