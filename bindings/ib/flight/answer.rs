@@ -8,6 +8,11 @@
 //! invalid. One of another domain does no more than an answer that the peer has made up: it counts
 //! as the answer, no key is taken for invalid, and nothing is posted.
 //!
+//! The peer may invalidate a key before it has got the request, and the device before it has
+//! registered the key. The device refuses that, as each key that is posted differs from the one
+//! before it, which the device has until then (`Drop` of `Building`). So a key that a device has
+//! invalidated was registered.
+//!
 //! Only the handler of a receive can handle an answer, see [`Receiving`]. It runs once at a time with
 //! the completions of its queue pair that end a flight, so that no flight of the queue pair ends and is
 //! used again between two looks at the word.

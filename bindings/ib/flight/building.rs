@@ -290,6 +290,7 @@ impl<'f, H: Handler> Building<'f, H> {
         let len = unsafe { raw::rtrs_helper_ib_mr_length(mr.as_ptr()) };
         // CAST: A caller that compares it sees if it was cut; the region is not larger.
         data.len = len as u32;
+        // Not the key that the device has: see `Drop`.
         data.key = data.key.wrapping_add(1);
         data.access = access;
         // SAFETY: As above.
@@ -383,6 +384,16 @@ impl<'f, H: Handler> Building<'f, H> {
 
 impl<H: Handler> Drop for Building<'_, H> {
     fn drop(&mut self) {
+        if self.what == What::Described {
+            // The device has not got the new key. If such keys were used up, a later one might be
+            // the one that the device still has, from the last registration. Then it would take a
+            // peer's invalidation for one of the new key, before it has registered that.
+            // SAFETY: This `Building` owns the flight and its data.
+            unsafe {
+                let data = &mut *self.flight.data.get();
+                data.key = data.key.wrapping_sub(1);
+            }
+        }
         // SAFETY: This `Building` owns the flight, nothing is posted, and this is what was done
         // with the data.
         unsafe { self.flight.unmap(self.what) };
