@@ -392,6 +392,7 @@ pub(crate) unsafe fn store<T: 'static>(
             // SAFETY: With the reference, `kobj` and `node` stay until it is
             // put, which is after the last use of the borrow.
             let node = unsafe { &*node };
+            let last = node.user();
             let token = RemoveSelf {
                 state: &node.state,
                 removed: &node.removed,
@@ -401,6 +402,9 @@ pub(crate) unsafe fn store<T: 'static>(
             let result = store(&node.data, input, token);
             // SAFETY: This puts the reference taken above.
             unsafe { raw::kobject_put(kobj) };
+            // That may have been the last reference, and freeing the object sleeps on PREEMPT_RT.
+            // The code after this does not sleep: see `Tails`.
+            drop(last);
             result
         }
     };

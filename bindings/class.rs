@@ -263,10 +263,13 @@ impl<'a, T: Send + Sync> From<&'a ClassDevice<T>> for Parent<'a> {
 impl<T: Send + Sync> Drop for ClassDevice<T> {
     fn drop(&mut self) {
         self.inner().node.begin_removal();
+        let last = self.user();
         // SAFETY: The device is added by the type invariant. No file is removing itself, which
         // would use the directory that this removes. The reference is given up, and not used any
         // more.
         unsafe { raw::device_unregister(self.inner().dev.get()) };
+        // The code after this does not sleep, as freeing does on PREEMPT_RT: see `Tails`.
+        drop(last);
     }
 }
 

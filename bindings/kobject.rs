@@ -198,12 +198,15 @@ impl<'a, T: Send + Sync> From<&'a KobjectDir<T>> for Parent<'a> {
 impl<T: Send + Sync> Drop for KobjectDir<T> {
     fn drop(&mut self) {
         self.node().begin_removal();
+        let last = self.node().user();
         let kobj = self.kobj();
         // SAFETY: The directory is added by the type invariant. No file is removing itself, which
         // would use the directory that this removes.
         unsafe { raw::kobject_del(kobj) };
         // SAFETY: This puts the reference of this object, which is not used any more.
         unsafe { raw::kobject_put(kobj) };
+        // The code after this does not sleep, as freeing does on PREEMPT_RT: see `Tails`.
+        drop(last);
     }
 }
 
