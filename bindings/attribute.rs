@@ -138,9 +138,12 @@ impl<T: Send + Sync> Attribute<T> {
 
 /// The array for C code: a table with an end mark. Made by [`attributes!`].
 #[doc(hidden)]
-#[repr(transparent)]
+#[repr(C)]
 pub struct Pointers<T: 'static, const M: usize> {
+    // The first field.
     raw: [*mut raw::attribute; M],
+    /// Some file may remove itself.
+    has_self: bool,
     _type: PhantomData<fn(&T)>,
 }
 
@@ -148,20 +151,21 @@ pub struct Pointers<T: 'static, const M: usize> {
 unsafe impl<T, const M: usize> Sync for Pointers<T, M> {}
 
 impl<T, const M: usize> Pointers<T, M> {
-    /// `M` must be one more than `N`. No file of a subdirectory may remove itself, as it would be
-    /// looked up in the directory. Both conditions are checked.
-    pub const fn new<const N: usize>(files: &'static [Attribute<T>; N], is_sub: bool) -> Self {
+    /// `M` must be one more than `N`, which is checked.
+    pub const fn new<const N: usize>(files: &'static [Attribute<T>; N]) -> Self {
         assert!(M == N + 1);
         let mut raw = [core::ptr::null_mut(); M];
+        let mut has_self = false;
         let mut i = 0;
         while i < N {
-            assert!(!(is_sub && matches!(files[i].store, Input::StoreSelf(_))));
+            has_self |= matches!(files[i].store, Input::StoreSelf(_));
             // A pointer to the whole `Attribute`, which begins with the `attribute`.
             raw[i] = core::ptr::from_ref(&files[i]).cast_mut().cast();
             i += 1;
         }
         Self {
             raw,
+            has_self,
             _type: PhantomData,
         }
     }
@@ -173,7 +177,8 @@ impl<T, const M: usize> Pointers<T, M> {
 /// # Invariants
 ///
 /// `raw.attrs` is an array of pointers to the `raw.attr` of [`Attribute<T>`],
-/// with a null pointer at its end, all of it static.
+/// with a null pointer at its end, all of it static. No file of a subdirectory may remove itself, as
+/// it would be looked up in the directory.
 #[repr(transparent)]
 pub struct Group<T: 'static> {
     raw: raw::attribute_group,
@@ -189,12 +194,13 @@ impl<T> Group<T> {
         dir: Option<&'static CStr>,
         files: &'static Pointers<T, M>,
     ) -> Self {
+        assert!(dir.is_none() || !files.has_self);
         // SAFETY: All bytes zero is a valid `attribute_group`: nothing in it.
         let mut raw: raw::attribute_group = unsafe { zeroed() };
         if let Some(dir) = dir {
             raw.name = as_char_ptr_in_const_context(dir);
         }
-        // INVARIANT: `Pointers` is such an array.
+        // INVARIANT: `Pointers` begins with such an array; the rest was checked above.
         raw.__bindgen_anon_2.attrs_const = core::ptr::from_ref(files).cast();
         Self {
             raw,
@@ -241,7 +247,7 @@ macro_rules! attributes {
                 $(dir = ::core::option::Option::Some(::kernel::c_str!($dir));)?
                 dir
             };
-            static POINTERS: Pointers<$type, { N + 1 }> = Pointers::new(&FILES, DIR.is_some());
+            static POINTERS: Pointers<$type, { N + 1 }> = Pointers::new(&FILES);
             Group::new(DIR, &POINTERS)
         };
     )+};
