@@ -202,7 +202,8 @@ impl<'q, const N: usize> Chain<'q, N> {
             },
             // The driver only reads the list.
             sg_list: sges.as_ptr().cast_mut(),
-            // CAST: A few elements; the device checks against its limit.
+            // CAST: A few elements; drivers compare them with the limit of the queue pair, or of the
+            // device.
             num_sge: sges.len() as i32,
             opcode,
             send_flags: 0,
@@ -281,11 +282,17 @@ impl<'q, const N: usize> Chain<'q, N> {
             .get_mut(..self.len as usize)?
             .iter_mut()
             .map(|wr| wr.as_mut_ptr().cast::<raw::ib_send_wr>());
+        let silent = self.qp.silent();
         let first = wrs.next()?;
         let mut last = first;
         for wr in wrs {
             // SAFETY: `last` points into `self` and is initialised.
-            unsafe { (*last).next = wr };
+            unsafe {
+                (*last).next = wr;
+                // It may have been the last one of a chain that was not posted.
+                (*last).send_flags = 0;
+                (*last).__bindgen_anon_1.wr_cqe = silent;
+            }
             last = wr;
         }
         // SAFETY: As above. This ends the chain, also when it is posted again after a failure.
