@@ -64,6 +64,7 @@ use core::{
     },
 };
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -265,7 +266,8 @@ impl<H: Handler> Flights<H> {
     ///
     /// `EINVAL` for too little room for messages, or memory of another domain or that is not mapped
     /// [to the device](DmaDirection::ToDevice); `EOPNOTSUPP` if the device does not support
-    /// [`Handler::PAGE_SIZE`]; `ENOMEM`, or an error of the driver.
+    /// [`Handler::PAGE_SIZE`], or it is larger than the kernel's, as drivers may then allocate memory
+    /// to describe data, and sleep; `ENOMEM`, or an error of the driver.
     pub fn new(
         domain: &Arc<Domain>,
         n: u16,
@@ -275,7 +277,8 @@ impl<H: Handler> Flights<H> {
         bounce: Option<Bounce>,
         cargo: impl Fn(u16) -> Result<H::Cargo>,
     ) -> Result<Self> {
-        if !mr::has_page_size(domain, H::PAGE_SIZE) {
+        // CAST: `usize` has at least 32 bits.
+        if !mr::has_page_size(domain, H::PAGE_SIZE) || H::PAGE_SIZE as usize > PAGE_SIZE {
             return Err(crate::errno::EOPNOTSUPP);
         }
         if bounce.as_ref().is_some_and(|bounce| !bounce.is_of(domain)) {
