@@ -238,7 +238,7 @@ unsafe extern "C" fn set_int_or_off(
     val: *const ffi::c_char,
     kp: *const bindings::kernel_param,
 ) -> ffi::c_int {
-    // SAFETY: `param_ops_int` has no flag that allows a parameter without a value, so there is a
+    // SAFETY: The operations have no flag that allows a parameter without a value, so there is a
     // text; it ends with a zero.
     if unsafe { CStr::from_char_ptr(val) }.to_bytes() != b"off" {
         // SAFETY: By the safety requirements of this function, which include those of `set_int`.

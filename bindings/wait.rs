@@ -294,6 +294,12 @@ impl WaitQueue {
 /// and types cannot enforce it, as a value cannot notice that it is forgotten, and the kernel drops
 /// only the structure of the module. It is the same with the registrations of the kernel crate. Code
 /// that keeps its owners in that structure, or in what it owns, keeps to the rule.
+///
+/// # Other modules
+///
+/// A user counts for the module of its owner. So a module must not lend an owner, nor a handle of it
+/// (a class, the parent of a directory, a queue, a directory of debugfs), to code of another one: that
+/// module's functions would be called, and it would not wait for them. The modules here export none.
 pub struct Users {
     count: Pin<KBox<Count>>,
 }
