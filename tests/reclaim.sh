@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: dirty pages of ext4 and swap are on the server, memory is short, and the path goes and comes: nothing hangs, and all data is there
+# desc: dirty pages of ext4 and swap are on the server, memory is short, and the path, or the server, goes and comes: nothing hangs, and all data is there
 # topology: pair
 # timeout: 360
-# seconds: 110
+# seconds: 130
 # mem: 640M
 
 . "$(dirname "$0")/lib/common.sh"
@@ -211,6 +211,24 @@ cable()
 	progress
 }
 
+# restarts: the server forgets its clients, so RNBD's devices are opened again before IO goes on.
+restarts()
+{
+	local opened
+	opened=$(opened_again)
+
+	put restart now
+	wait_for 60 not connected
+	wait_for 20 waits_to_be_written
+	put restart.seen yes
+	get restart.done 120 >/dev/null
+	wait_for 60 connected
+	progress
+	pressure
+	[ "$(opened_again)" -gt "$opened" ]
+}
+opened_again() { dmesg | grep -c 'rtrs_client: short: .*opened again' || true; }
+
 # Memory can only be freed by writing pages, the client's memory as well. What is available goes up
 # and down with writeback: it has to be short once.
 fill_memory()
@@ -274,7 +292,7 @@ server_role()
 {
 	must "a disk for swap" null_blk_up nullb1 48
 	defer null_blk_down nullb1
-	serve_disk 96 330
+	serve_disk 96 330 reload_when restart sleep 2
 }
 
 client_role()
@@ -293,6 +311,7 @@ client_role()
 	shown "all of the guest is short of memory" fill_memory
 	shown "the path is connected again, three times more" reconnects 3
 	shown "its cable is pulled again" cable
+	shown "the server is restarted" restarts
 	check "there is memory again" free_memory
 	# Not within a case: the subshell of a case cannot wait for these children.
 	done_well >"$TMP/done" 2>&1

@@ -90,14 +90,15 @@ pair_main()
 	finish
 }
 
-# serve_disk MIB [SECONDS]: the whole server side of a test that only needs nullb0 exported until
-# the client has unmapped it.
+# serve_disk MIB [SECONDS [CMD...]]: the whole server side of a test that only needs nullb0 exported
+# until the client has unmapped it. CMD runs meanwhile.
 serve_disk()
 {
 	must "a memory-backed null_blk" null_blk_up nullb0 "$1"
 	defer null_blk_down nullb0
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
 	barrier listening
+	"${@:3}"
 	barrier unmapped "${2:-60}"
 	check "the server modules unload" unload_modules
 }
@@ -109,7 +110,7 @@ reload_when()
 	local name=$1
 	shift
 
-	get "$name" 120 >/dev/null
+	get "$name" 300 >/dev/null
 	check "$name: the server modules unload under load" unload_modules
 	must "$name: meanwhile" "$@"
 	get "$name.seen" 90 >/dev/null
