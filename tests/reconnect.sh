@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: one path is reconnected and disconnected under verified load: no IO fails
+# desc: one path is reconnected and disconnected under verified load, and while RNBD opens its device again: no IO fails
 # topology: single
-# timeout: 200
-# seconds: 23
+# timeout: 240
+# seconds: 35
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
@@ -13,6 +13,22 @@ require fio rdma
 map() { map_rnbd reconnect /dev/nullb0 ip:10.9.0.1 >"$TMP/dev"; }
 
 device_still_works() { fio_verify "$(cat "$TMP/dev")" 1M; }
+
+device_is() { [ "$(cat "/sys/block/$(cat "$TMP/dev")/rnbd/state")" = "$1" ]; }
+
+# flap SECONDS: RNBD has closed its device, and opens it again while the path goes and comes: the
+# message to open it, its answer, or what RNBD does before and after them meet that.
+flap()
+{
+	write "$path/disconnect" 1
+	wait_for 10 device_is closed
+	write "$path/reconnect" 1
+	sleep "$1"
+	write "$path/disconnect" 1
+	write "$path/reconnect" 1
+	wait_for 20 device_is open
+	device_still_works
+}
 
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
@@ -38,6 +54,10 @@ sleep 2
 load_stop
 check "no IO failed" load_is_fine
 check "the device still works" device_still_works
+must "RNBD is told of a lost path at once" write /sys/class/rtrs-client/reconnect/fast_io_fail_tmo 0
+for ms in 000 010 040 160 ${RTRS_LONG:+005 020 080 320}; do
+	check "the path goes and comes 0.$ms s after RNBD was told that it is back" flap "0.$ms"
+done
 check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
 check "the modules unload" unload_modules
 check "nothing is left behind" resource_compare

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs removed, and the scheduler changed, also while IO waits for a path: no IO fails
+# desc: verified load over 1, 2 and 4 paths, each policy, preempted anywhere, CPUs removed or taken by a real-time task, and the scheduler changed, also while IO waits for a path: no IO fails
 # topology: single
 # timeout: 300
-# seconds: 85
+# seconds: 100
 # smp: 4
 # append: preempt=full
 # alone: yes
@@ -126,6 +126,36 @@ cpus_go()
 	done
 	sleep 1
 	load_runs
+}
+
+# A task of real-time priority has the CPU of the first connections: what is to run there waits for
+# it. Other CPUs go on, and what was lost by that comes back.
+hogged()
+{
+	local throttle=/proc/sys/kernel/sched_rt_runtime_us was before
+
+	was=$(cat "$throttle")
+	write "$throttle" -1
+	# shellcheck disable=SC2016 # for the inner shell
+	taskset -c 0 chrt -f 50 bash -c 'end=$((SECONDS + 6)); while [ "$SECONDS" -lt "$end" ]; do :; done' &
+	sleep 1
+	before=$(ios "$(dev)")
+	fio_verify "$(dev)" 1M --offset=192M --cpus_allowed=3
+	echo "$(($(ios "$(dev)") - before)) requests meanwhile"
+	kill -0 "$!" || late "the CPU was free before"
+	wait "$!"
+	write "$throttle" "$was"
+	wait_for 20 has_words "$SESS/state" "connected 4/4"
+	load_runs
+}
+
+# No request took longer than that, and what followed.
+over_hog()
+{
+	load_is_fine
+	nothing_in_flight steady
+	at_most "$(load_stall)" $((10000 * RTRS_TIME_SCALE)) "a request"
+	grep . "$SESS"/paths/*/stats/reconnects
 }
 
 # A path is made while a CPU is away.
@@ -288,6 +318,12 @@ load
 check "CPUs go offline and come back under load" cpus_go
 load_stop
 check "all IO succeeded and verified, and was sent once" over 4
+write "$SESS/silent_path_ms" 800
+load
+check "a real-time task takes a CPU for itself, and others go on" hogged
+load_stop
+check "all IO succeeded and verified, none took too long" over_hog
+write "$SESS/silent_path_ms" 30000
 check "a path connects while a CPU is offline" connects_without_a_cpu
 check "a CPU goes while IO of others waits for a path" other_cpu_goes
 check "a CPU goes while its own IO waits for a path" own_cpu_goes
