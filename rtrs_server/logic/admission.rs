@@ -168,7 +168,8 @@ pub const REPEAT_NS: u64 = 1_000_000_000;
 pub const GAP_NS: u64 = 1_000_000_000;
 
 /// The shortest time between two looks at the answer, in nanoseconds. Each is a look at all
-/// connections of the session, with locks held, and there may be any number of clients that ask.
+/// connections of the session, with locks held, and there may be any number of clients that ask: in
+/// between they share what was found.
 pub const LOOK_NS: u64 = 50_000_000;
 
 /// The time after which a question is not waited for any more.
@@ -194,8 +195,8 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Question {
     open: Option<Open>,
-    /// When it was polled last, whatever the verdict.
-    looked: Option<u64>,
+    /// When it was polled last, and whether the client lives.
+    looked: Option<(u64, bool)>,
 }
 
 /// A question without an answer. Times are in nanoseconds of a monotonic clock.
@@ -218,22 +219,27 @@ impl Question {
         }
     }
 
-    /// Whether it is time to [poll](Self::poll) at `now`. Until then the verdict is
-    /// [`Verdict::Wait`].
-    pub fn is_due(&self, now: u64) -> bool {
-        self.looked
-            .is_none_or(|looked| now.saturating_sub(looked) >= LOOK_NS)
+    /// The verdict of a [poll](Self::poll) just before `now`, for other clients that ask. `None` if
+    /// it is time to poll.
+    pub fn recent(&self, now: u64) -> Option<Verdict> {
+        match self.looked {
+            Some((at, lives)) if now.saturating_sub(at) < LOOK_NS => match lives {
+                true => Some(Verdict::Lives),
+                false => Some(Verdict::Wait),
+            },
+            _ => None,
+        }
     }
 
     /// Asks at `now`; `heard` is whether anything was heard since the question was sent. The caller
     /// has to repeat this until there is an answer. A question that was not polled for long is put
     /// anew: a machine that stands still hears nothing.
     pub fn poll(&mut self, now: u64, heard: bool) -> Verdict {
-        self.looked = Some(now);
         let verdict = match &self.open {
             None => Verdict::Ask,
             Some(open) => open.verdict(now, heard),
         };
+        self.looked = Some((now, verdict == Verdict::Lives));
         match (verdict, &mut self.open) {
             (Verdict::Lives | Verdict::Silent, open) => *open = None,
             (Verdict::Ask, open) => {

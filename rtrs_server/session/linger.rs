@@ -67,10 +67,9 @@ impl Session {
     /// sleep.
     pub(super) fn linger(self: &Arc<Self>) {
         let secs = self.linger_secs();
-        let over = || self.ctx.is_closing() || self.is_given_up();
         // A client that was never told of chunks has left nothing with the user.
         let worth_it = self.is_kept() && self.served.load(Acquire);
-        if secs == 0 || !worth_it || over() {
+        if secs == 0 || !worth_it || self.is_over() {
             self.expire();
             // A timer of an earlier outage would keep this session, and with it the queues of the
             // server, until it fires.
@@ -81,9 +80,14 @@ impl Session {
             .mod_delayed(self, msecs_to_jiffies(secs.saturating_mul(1000)));
         // The task that ends it may not have seen the timer. That of an earlier outage may just
         // have ended it.
-        if over() || !self.is_kept() {
+        if self.is_over() || !self.is_kept() {
             self.expire_soon();
         }
+    }
+
+    /// Whether it is not kept any longer than it has paths. Any context.
+    fn is_over(&self) -> bool {
+        self.ctx.is_closing() || self.is_given_up()
     }
 
     /// Ends the session now, if it has no path, instead of when its time is over. Any context.
@@ -113,8 +117,7 @@ impl Session {
     /// has just gone, and [`linger`](Self::linger) has armed a timer for that, or is about to. Then
     /// the timer that has fired is that of an earlier outage. The registry is locked.
     pub(crate) fn lingers(&self, now: u64) -> bool {
-        let over = self.ctx.is_closing() || self.is_given_up();
-        if over || !self.is_kept() || !self.served.load(Acquire) {
+        if self.is_over() || !self.is_kept() || !self.served.load(Acquire) {
             return false;
         }
         // Less by a second than what the timer has, which may fire early by a part of one.
@@ -131,6 +134,10 @@ impl Session {
             // Decided with the registry locked, so that a client that comes back gets a correct
             // answer.
             if !self.ctx.registry.commit_end(self) {
+                drop(announced);
+                if self.is_deserted() {
+                    self.linger_on();
+                }
                 return;
             }
             if announced.up {
@@ -144,6 +151,18 @@ impl Session {
             self.ending.store(false, Release);
         }
         self.ctx.registry.forget(self);
+    }
+
+    /// The session is kept although its timer has fired, which may have been that of an earlier
+    /// outage, set by a task that was late, in place of the latest one. Any context.
+    fn linger_on(self: &Arc<Self>) {
+        let ms = self.linger_secs().saturating_mul(1000);
+        // Changes nothing if it is set.
+        self.expiry.enqueue(self, msecs_to_jiffies(ms));
+        // As in `linger()`.
+        if self.is_over() || !self.is_kept() {
+            self.expire_soon();
+        }
     }
 
     /// The user's view of the session ends. `announced` and the registry are locked.
@@ -186,8 +205,8 @@ impl Session {
     /// starting counts as an answer: the client has asked for its chunks. Any context.
     pub(crate) fn asked_for_life(&self, now: u64) -> Verdict {
         let mut question = self.question.lock();
-        if !question.is_due(now) {
-            return Verdict::Wait;
+        if let Some(verdict) = question.recent(now) {
+            return verdict;
         }
         let paths = self.paths.lock();
         let alive = paths.iter().filter(|path| !path.is_closing());
