@@ -327,8 +327,8 @@ impl RemoveSelf<'_> {
             return false;
         }
         // SAFETY: This runs in the store function that got `self`, which cannot be sent to another
-        // thread, for `attr`, a file of the directory itself, not of a subdirectory, as
-        // `Pointers::new()` has checked. `store()` has a reference to `kobj`. Its node in sysfs is
+        // thread, for `attr`, a file of the directory itself, not of a subdirectory, by the
+        // invariant of `Group`. `store()` has a reference to `kobj`. Its node in sysfs is
         // released by a task that removes this directory; that has not begun, as the state was
         // `LIVE`, and now it waits for `removed`. A directory above may be being removed: that
         // leaves this node allocated, and the file in it while its function runs, which is until
