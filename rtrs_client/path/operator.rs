@@ -126,12 +126,21 @@ impl Path {
     }
 
     /// Drops the link and stays without one. Sleeps until that is done.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the path was removed, `ESHUTDOWN` when its session is being closed meanwhile;
+    /// `ERESTARTSYS` when the task is being killed.
     pub(crate) fn disconnect(self: &Arc<Self>) -> Result {
         match self.command(Event::UserDisconnect) {
             Reply::Gone => return Err(ENODEV),
             Reply::Busy | Reply::Accepted | Reply::Already => {}
         }
-        self.wait_settled().map(drop)
+        self.wait_settled()?;
+        match self.is_settled() {
+            true => Ok(()),
+            false => Err(errno::ESHUTDOWN),
+        }
     }
 
     /// Drops the link for good, and the files. Sleeps until no work item of the path is left.

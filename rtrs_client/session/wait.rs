@@ -334,7 +334,7 @@ impl Session {
 
     /// Sends parked requests, as far as paths take them. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
-        // Never more than a request's number.
+        // One more than a request's number at most.
         let first = u16::try_from(self.waiting.next.load(Relaxed)).unwrap_or(0);
         self.each_parked(Which::All, first, |id, turn| {
             trace::resume(self, id, 0);
