@@ -165,7 +165,7 @@ server_role()
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
 	barrier listening
 	for n in $QUESTIONS; do
-		get "lose$n" 120 >/dev/null
+		get "lose$n" 200 >/dev/null
 		put "before$n" "$(gaps)"
 		# Not an acknowledgment, of which a loss need not be found.
 		lose 1 "$HEARTBEAT" >"$TMP/lost"
@@ -188,12 +188,13 @@ client_role()
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" round-robin
 	write "$SESS/silent_path_ms" "$SILENT"
-	for n in $QUESTIONS; do
-		[ "$n" -lt 3 ] || write "$SESS/silent_path_ms" 800
-		question "$n"
-		write "$SESS/silent_path_ms" "$SILENT"
-	done
+	for n in 1 2; do question "$n"; done
 	for n in 1 2; do answer "$n"; done
+	# The last one: a path that was lost is none that was kept.
+	if [ "$RTRS_TIME_SCALE" = 1 ]; then
+		write "$SESS/silent_path_ms" 800
+		question 3
+	fi
 	check "no IO failed" no_io_error
 	check "the device unmaps" unmap_rnbd "$(dev)"
 	check "the client modules unload" unload_modules

@@ -26,7 +26,8 @@ flap()
 	sleep "$1"
 	write "$path/disconnect" 1
 	write "$path/reconnect" 1
-	wait_for 20 device_is open
+	# What RNBD says may be older than the second loss.
+	wait_for 20 eval "device_is open && usable \$(cat $TMP/dev)"
 	device_still_works
 }
 
