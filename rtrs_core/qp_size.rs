@@ -6,9 +6,9 @@
 //! client's IO connection, one per chunk on a server's, [`SERVICE_QUEUE_DEPTH`] on both service
 //! connections of the C implementation. If a device offers less, the sender waits, as both sides
 //! retry for ever when the receiver is not ready. Send queues are guarded by exact accounting
-//! (`bindings/ib/sendq.rs`), so a small queue leads to waiting, never to an overflow. A client whose
-//! queue is full when it has to invalidate a key itself gives the link up; a queue of three work
-//! requests per chunk and one more is never full then.
+//! (`bindings/ib/sendq.rs`), so a small queue leads to waiting, never to an overflow. A client that
+//! has to invalidate a key itself while its queue is full gives the link up, which is unlikely with
+//! the size that it asks for.
 
 use crate::proto::{
     heartbeat::ANSWERS,
