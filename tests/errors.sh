@@ -3,7 +3,7 @@
 #
 # desc: error answers, late answers, permits, and a session or server that ends with requests in flight
 # topology: single
-# timeout: 300
+# timeout: 600
 # seconds: 60
 
 . "$(dirname "$0")/lib/common.sh"
@@ -84,6 +84,17 @@ overtaking()
 		return 1
 	}
 	rt_wait
+}
+
+# A disk that needs a minute for each request: by default no path is given up for that, although
+# nothing but heartbeats is answered meanwhile.
+slow_disk()
+{
+	[ "$(cat "/sys/class/rtrs-client/m/request_timeout_ms")" = 120000 ]
+	io m dir=write how=timer delay=60000 count=8 depth=8 len=4096
+	grep . /sys/class/rtrs-client/m/paths/*/stats/reconnects
+	dmesg_since_start >"$TMP/dmesg"
+	not grep -E 'rtrs_client: m .*: connected: ' "$TMP/dmesg"
 }
 
 permits()
@@ -382,6 +393,7 @@ for ai in $MODES; do
 	beyond_core "$ai: answers by work items and interrupts" contexts
 	beyond_core "$ai: late answers" late_answers
 	beyond_core "$ai: late answers are overtaken" overtaking
+	[ -z "${RTRS_LONG:-}" ] || check "$ai: a disk needs a minute, and no path is given up" slow_disk
 	check "$ai: a session is dropped with requests in flight" drops
 	beyond_core "$ai: a session is dropped at full speed" drop_running
 	check "$ai: the server goes with requests in its hands" server_gone
