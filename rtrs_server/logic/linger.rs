@@ -4,6 +4,8 @@
 
 use rtrs_core::proto::PathWait;
 
+use super::quota::NS_PER_SEC;
+
 /// Seconds that are added to the time a client names. A client may learn later than the server that
 /// the last path is gone (after 25 s, by its heartbeats), and a path that it begins to connect
 /// before its time is over takes up to 30 s.
@@ -32,4 +34,10 @@ impl Linger {
         };
         wish.min(self.max_secs).max(self.secs)
     }
+}
+
+/// Whether a timer for `secs` seconds that has fired is that of an earlier outage: the last path went
+/// `gone_ns` ago, in nanoseconds. The timer itself may fire early by a part of a second.
+pub fn is_early(secs: u32, gone_ns: u64) -> bool {
+    gone_ns < u64::from(secs.saturating_sub(1)).saturating_mul(NS_PER_SEC)
 }

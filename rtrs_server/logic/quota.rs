@@ -296,7 +296,7 @@ pub fn largest_sum<T: Copy + PartialEq>(items: &mut [(T, u64)]) -> u64 {
     sums.max().unwrap_or(0)
 }
 
-const NS_PER_SEC: u64 = 1_000_000_000;
+pub(super) const NS_PER_SEC: u64 = 1_000_000_000;
 
 /// Seconds without an event after which as many events as fit in them may happen at once.
 pub const BURST_SECS: u64 = 16;

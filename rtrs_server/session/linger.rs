@@ -31,11 +31,12 @@ use rtrs_core::proto::PathWait;
 
 use super::Session;
 use crate::{
-    logic::admission::Verdict,
+    logic::{
+        admission::Verdict,
+        linger::is_early, //
+    },
     path::Path, //
 };
-
-const NS_PER_SEC: u64 = 1_000_000_000;
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self> for Session { self.expiry }
@@ -120,9 +121,10 @@ impl Session {
         if self.is_over() || !self.is_kept() || !self.served.load(Acquire) {
             return false;
         }
-        // Less by a second than what the timer has, which may fire early by a part of one.
-        let least = u64::from(self.linger_secs().saturating_sub(1)).saturating_mul(NS_PER_SEC);
-        now.saturating_sub(self.deserted_since()) < least
+        is_early(
+            self.linger_secs(),
+            now.saturating_sub(self.deserted_since()),
+        )
     }
 
     /// Ends the session if it has no path. May sleep for as long as the user likes.
