@@ -201,11 +201,13 @@ impl Context {
 
     #[cold]
     fn refuse_pending(&self, too_many: TooMany) -> Refusal {
-        // The server may be waiting for the last request, which this was.
-        self.quiet.wake_all();
         let (resource, max) = match too_many {
             TooMany::OfSource(max) => (Resource::HandshakesPerSource, max),
-            TooMany::InAll(max) => (Resource::Handshakes, max),
+            TooMany::InAll(max) => {
+                // The server may be waiting for the last request, which this was.
+                self.quiet.wake_all();
+                (Resource::Handshakes, max)
+            }
         };
         let quota = self.registry.limits.quota(resource);
         quota.refuse(max.into()).into()

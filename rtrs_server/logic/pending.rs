@@ -53,8 +53,8 @@ impl<const PLACES: usize> Pending<PLACES> {
     ///
     /// # Errors
     ///
-    /// [`TooMany`]. Meanwhile the request was counted, so [`is_empty`](Self::is_empty) may have
-    /// become true since.
+    /// [`TooMany`]. With [`TooMany::InAll`] the request was counted meanwhile, so
+    /// [`is_empty`](Self::is_empty) may have become true since.
     pub fn take(&self, place: usize) -> Result<(), TooMany> {
         let of_source = self.of.get(place).map_or(0, |of| of.fetch_add(1, Relaxed));
         if of_source >= self.room.of_source {
@@ -68,7 +68,8 @@ impl<const PLACES: usize> Pending<PLACES> {
         Ok(())
     }
 
-    /// Ends the count of a request that was taken for `place`. Orders what precedes before that.
+    /// Ends the count of a request that was taken for `place`. Orders what precedes before the end of
+    /// the count of all.
     /// Returns whether no other request waits.
     pub fn give_back(&self, place: usize) -> bool {
         self.leave(place);
