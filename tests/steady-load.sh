@@ -132,13 +132,16 @@ cpus_go()
 # it. Other CPUs go on, and what was lost by that comes back.
 hogged()
 {
-	local throttle=/proc/sys/kernel/sched_rt_runtime_us was before rc=0
+	local throttle=/proc/sys/kernel/sched_rt_runtime_us was before part= rc=0
 	local share=/sys/kernel/debug/sched/fair_server/cpu0/runtime
 
 	was=$(cat "$throttle")
 	write "$throttle" -1
 	# What the scheduler leaves to others in any case.
-	[ ! -e "$share" ] || write "$share" 0
+	if [ -e "$share" ]; then
+		part=$(cat "$share")
+		write "$share" 0
+	fi
 	# shellcheck disable=SC2016 # for the inner shell
 	taskset -c 0 chrt -f 50 bash -c 'end=$((SECONDS + 6)); while [ "$SECONDS" -lt "$end" ]; do :; done' &
 	sleep 1
@@ -148,6 +151,7 @@ hogged()
 	kill -0 "$!" || late "the CPU was free before"
 	wait "$!"
 	write "$throttle" "$was"
+	[ -z "$part" ] || write "$share" "$part"
 	[ "$rc" = 0 ]
 	wait_for 20 has_words "$SESS/state" "connected 4/4"
 	load_runs

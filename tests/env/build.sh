@@ -76,7 +76,7 @@ tests_dir()
 		"$(printf '%s' "$RTRS_REPO" | sha256sum | cut -c 1-8)"
 }
 
-# take_sources DIR [RSYNC OPTION...]: what only the copy has, the pages of rustdoc.sh for example, stays.
+# take_sources DIR [RSYNC OPTION...]: what only the copy has stays, for example rustdoc.sh's pages.
 take_sources()
 {
 	local dir=$1
