@@ -132,7 +132,7 @@ cpus_go()
 # it. Other CPUs go on, and what was lost by that comes back.
 hogged()
 {
-	local throttle=/proc/sys/kernel/sched_rt_runtime_us was before part= rc=0
+	local throttle=/proc/sys/kernel/sched_rt_runtime_us was before part="" rc=0
 	local share=/sys/kernel/debug/sched/fair_server/cpu0/runtime
 
 	was=$(cat "$throttle")
