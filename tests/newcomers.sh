@@ -10,12 +10,15 @@
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 
-# The attacker has the addresses from 10.9.64.0 on; newcomers come from the two below. A port cannot
-# use more than 256 addresses: the verbs have eight bits for the index.
+# The attacker has the addresses from FROM or FROM6 on; newcomers come from those below. A port
+# cannot use more than 256 addresses: the verbs have eight bits for the index.
 SOURCES=240
+FROM=10.9.64.0
+FROM6=fd09:0:0:64::
 EUSERS=87
 HERE=10.9.0.2
 ELSEWHERE=10.9.0.3
+HERE6=fd09:0:0:2::2
 # Milliseconds within which a newcomer has to be connected.
 SOON=5000
 
@@ -28,14 +31,24 @@ load()
 	rt serve
 }
 
-many_addresses()
+# addresses add|del 4|6: the attacker's.
+addresses()
 {
-	local i
+	local i of
 
 	for ((i = 0; i < SOURCES; i++)); do
-		echo "addr add 10.9.64.$i/32 dev drxe0"
+		case $2 in
+		4) of=10.9.64.$i/32 ;;
+		6) printf -v of '%s%x/128 nodad' "$FROM6" "$i" ;;
+		esac
+		echo "addr $1 $of dev drxe0"
 	done >"$TMP/addresses"
 	ip -batch "$TMP/addresses"
+}
+
+addresses_of_v6()
+{
+	addresses del 4 && addresses add 6
 }
 
 # crowd COUNT SEED [SOURCES [OPTION...]]: start clients in the background, each from the next of
@@ -43,9 +56,16 @@ many_addresses()
 # the time of the checks.
 crowd()
 {
-	"$RTRS_PEER" half-open --addr 10.9.0.1 --from 10.9.64.0 --sources "${3:-$SOURCES}" --count "$1" \
-		--workers 4 --pause $((60 * RTRS_TIME_SCALE)) --seed "$2" \
-		--deadline $((60 * RTRS_TIME_SCALE)) "${@:4}" >"$TMP/half" 2>&1 &
+	crowd_of 10.9.0.1 "$FROM" "${3:-$SOURCES}" --count "$1" --seed "$2" "${@:4}"
+}
+
+crowd6() { crowd_of fd09::1 "$FROM6" "$SOURCES" --count "$1" --seed "$2"; }
+
+crowd_of()
+{
+	"$RTRS_PEER" half-open --addr "$1" --from "$2" --sources "$3" --workers 4 \
+		--pause $((60 * RTRS_TIME_SCALE)) --deadline $((60 * RTRS_TIME_SCALE)) "${@:4}" \
+		>"$TMP/half" 2>&1 &
 	CROWD=$!
 }
 
@@ -78,14 +98,15 @@ under_attack()
 	echo "$(($(refused "$resource") - before)) times there was no room"
 }
 
-# open_soon COUNT ADDRESS: open COUNT sessions from ADDRESS one after the other, each in time.
+# open_soon COUNT ADDRESS [SERVER]: open COUNT sessions from ADDRESS one after the other, each in
+# time.
 open_soon()
 {
 	local i t0 took longest=0
 
 	for ((i = 0; i < $1; i++)); do
 		t0=$(ms_now)
-		rt open name="new$i" path="ip:$2@ip:10.9.0.1" || return
+		rt open name="new$i" path="ip:$2@ip:${3:-10.9.0.1}" || return
 		took=$(($(ms_now) - t0))
 		[ "$took" -le "$longest" ] || longest=$took
 	done
@@ -192,12 +213,13 @@ at_once()
 	close_new 16
 }
 
-# With a prefix all of the attacker's addresses are one source, and HERE is another.
+# one_source ADDRESS SERVER: with a prefix all of the attacker's addresses are one source, and
+# ADDRESS is another.
 one_source()
 {
 	wait_for 30 full handshakes_per_source
 	[ "$(quota handshakes current)" -le 8 ]
-	open_soon 1 "$HERE"
+	open_soon 1 "$@"
 	close_new 1
 	not dmesg_has 'gave way'
 }
@@ -229,7 +251,7 @@ limited()
 	[ "$in" -lt 60 ] || late "they came at a lower rate"
 	dmesg_has 'too many paths in short time'
 	# One address in 256 shares its rate with this one.
-	open_soon 1 "$HERE" || open_soon 1 10.9.64.0
+	open_soon 1 "$HERE" || open_soon 1 "$FROM"
 	close_new 1
 	# The allowance recovers with time.
 	wait_for 10 eval "[ \$(come_and_go 1) = 1 ]"
@@ -244,10 +266,10 @@ not_limited()
 	[ "$in" = 100 ]
 }
 
-must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/16 "$HERE/16" "$ELSEWHERE/16"
+must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/16 "$HERE/16" "$ELSEWHERE/16" fd09::1/64 "$HERE6/64"
 defer rxe_down rxe0
 peer_require
-must "with $SOURCES addresses more" many_addresses
+must "with $SOURCES addresses more" addresses add 4
 resource_snapshot
 defer unload_modules
 
@@ -291,7 +313,7 @@ check "the modules unload with kept sessions" unload_modules
 
 must "modules load with a prefix" load max_handshakes_per_source=8 source_prefix_v4=24
 crowd 20000 3
-check "addresses that begin alike are one source" one_source
+check "addresses that begin alike are one source" one_source "$HERE" 10.9.0.1
 check "the crowd goes once more" crowd_goes
 check "a hundred that come and go are let in" not_limited
 check "the modules unload once more" unload_modules
@@ -299,5 +321,12 @@ check "the modules unload once more" unload_modules
 must "modules load with a limit" load max_starts_per_source=1
 check "paths of one source are started at a rate" limited
 check "all was given back" wait_for 10 in_use memory 0
+check "the modules unload with a limit" unload_modules
+
+must "the attacker has as many addresses of IPv6" addresses_of_v6
+must "modules load with the prefix of IPv6 that is the default" load max_handshakes_per_source=8
+crowd6 20000 6
+check "addresses of a network are one source" one_source "$HERE6" fd09::1
+check "the crowd of IPv6 goes" crowd_goes
 check "the modules unload at last" unload_modules
 finish

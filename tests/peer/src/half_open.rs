@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     rc::Rc,
     sync::{
@@ -66,7 +66,7 @@ pub struct Job {
     /// Number of clients.
     pub count: u64,
     /// Source address of the first client, if it matters.
-    pub from: Option<Ipv4Addr>,
+    pub from: Option<IpAddr>,
     /// Number of connections that a client announces.
     pub cons: u16,
     /// Number of source addresses, from that one on, that are used in turn.
@@ -84,9 +84,12 @@ pub struct Job {
 impl Job {
     /// Source address of client `number`.
     fn source(&self, number: u32) -> Option<SocketAddr> {
-        let first = u32::from(self.from?);
-        let ip = Ipv4Addr::from(first.wrapping_add(number % self.sources.max(1)));
-        Some(SocketAddr::new(IpAddr::V4(ip), 0))
+        let turn = number % self.sources.max(1);
+        let ip = match self.from? {
+            IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).wrapping_add(turn)).into(),
+            IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).wrapping_add(turn.into())).into(),
+        };
+        Some(SocketAddr::new(ip, 0))
     }
 }
 

@@ -28,7 +28,7 @@ use source::proto;
 use std::{
     fs,
     io::Write,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
@@ -251,9 +251,9 @@ struct HalfOpenArgs {
     #[arg(long, default_value_t = 1000)]
     count: u64,
 
-    /// IPv4 address the first one comes from
+    /// Address the first one comes from
     #[arg(long)]
-    from: Option<Ipv4Addr>,
+    from: Option<IpAddr>,
 
     /// How many connections each announces
     #[arg(long, default_value_t = half_open::CONS)]
