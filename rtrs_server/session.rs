@@ -90,6 +90,8 @@ const KEPT_SOURCES: usize = 8;
 struct Announced {
     /// Paths that are up, or about to be.
     shown: u32,
+    /// Since when there is one, in nanoseconds of the monotonic clock.
+    shown_since: u64,
     dir: Option<SessionDir>,
     /// The user was told that the session is up.
     up: bool,
@@ -138,6 +140,8 @@ pub struct Session {
     given_up: Atomic<bool>,
     /// When a path of it ended last, in nanoseconds of the monotonic clock.
     last_end: Atomic<u64>,
+    /// See [`Session::was_up_for`]. Changed with `announced` locked.
+    up_ns: Atomic<u64>,
     /// Another session wants its name.
     #[pin]
     question: SpinLockIrq<Question>,
@@ -175,6 +179,7 @@ impl Session {
                 announced <- new_mutex!(
                     Announced {
                         shown: 0,
+                        shown_since: 0,
                         dir: None,
                         up: false,
                         connected: 0,
@@ -188,6 +193,7 @@ impl Session {
                 left: Atomic::new(false),
                 given_up: Atomic::new(false),
                 last_end: Atomic::new(0),
+                up_ns: Atomic::new(0),
                 question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
                 share <- new_spinlock_irq!(None, "rtrs_srv_share"),
@@ -406,6 +412,12 @@ impl Session {
         self.last_end.load(Relaxed)
     }
 
+    /// Returns for how long it had a path that was up, in nanoseconds, over its whole life, if it has
+    /// none now. Any context.
+    pub(crate) fn was_up_for(&self) -> u64 {
+        self.up_ns.load(Relaxed)
+    }
+
     /// Whether it has no path at all.
     pub(crate) fn is_deserted(&self) -> bool {
         self.paths.lock().is_empty()
@@ -492,6 +504,9 @@ impl Session {
         });
         match result {
             Ok(_) => {
+                if announced.shown == 0 {
+                    announced.shown_since = now_ns();
+                }
                 announced.shown = announced.shown.saturating_add(1);
                 self.given_up.store(false, Release);
                 // Announced with a path in it, so that user space has something to look at.
@@ -527,6 +542,8 @@ impl Session {
         }
         if announced.shown == 0 {
             announced.dir = None;
+            let up = now_ns().saturating_sub(announced.shown_since);
+            self.up_ns.fetch_add(up, Relaxed);
         }
     }
 

@@ -3,8 +3,8 @@
 #
 # desc: one host with hundreds of addresses can neither keep others out nor start paths without end
 # topology: single
-# timeout: 400
-# seconds: 100
+# timeout: 500
+# seconds: 130
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -174,6 +174,51 @@ kept_give_way()
 	close_new 6
 }
 
+# open_from_many: a session from each of 16 addresses.
+open_from_many()
+{
+	local i
+
+	for ((i = 0; i < 16; i++)); do
+		rt open name="many$i" path="ip:10.9.64.$i@ip:10.9.0.1"
+	done
+	in_use sessions 16
+}
+
+close_many()
+{
+	local i
+
+	for ((i = 0; i < 16; i++)); do
+		rt close name="many$i"
+	done
+	in_use sessions 16
+}
+
+# Many hosts have all sessions, each no more than its share, and they were up for a moment only.
+kept_of_many_give_way()
+{
+	open_from_many
+	close_many
+	open_soon 6 "$HERE"
+	[ "$(refused sessions)" -ge 6 ]
+	in_use sessions 16
+	close_new 6
+}
+
+# Those that were up for some time are kept for as long.
+kept_of_many_stay()
+{
+	open_from_many
+	sleep $((10 * RTRS_TIME_SCALE))
+	close_many
+	refuses "$EUSERS" open name=more path="ip:$HERE@ip:10.9.0.1"
+	in_use sessions 16
+	wait_for 60 rt open name=more path="ip:$HERE@ip:10.9.0.1"
+	in_use sessions 16
+	rt close name=more
+}
+
 # Sessions with a path stay, however many one host has.
 live_stay()
 {
@@ -310,6 +355,13 @@ must "modules load for sessions that are kept" load session_linger=600 max_sessi
 check "sessions that are kept do not keep others out" kept_give_way
 check "sessions with a path do" live_stay
 check "the modules unload with kept sessions" unload_modules
+
+must "modules load for sessions of many hosts" load session_linger=600 max_sessions=16
+check "those that were up for a moment do not keep others out" kept_of_many_give_way
+check "the modules unload with those" unload_modules
+must "modules load for sessions that were up for longer" load session_linger=600 max_sessions=16
+check "those are kept for as long" kept_of_many_stay
+check "the modules unload with sessions of many hosts" unload_modules
 
 must "modules load with a prefix" load max_handshakes_per_source=8 source_prefix_v4=24
 crowd 20000 3

@@ -12,6 +12,8 @@ pub struct Stake<T> {
     pub source: Source,
     /// When it came.
     pub came: u64,
+    /// It takes too long, and goes first: of several such, the one with the lowest number.
+    pub late: Option<u64>,
     /// What it has, and gives up if it gives way.
     pub amount: u64,
     /// It counts for its source, but does not give way.
@@ -31,8 +33,6 @@ pub struct Need {
     pub own: u64,
     /// How much it needs that is not free.
     pub missing: u64,
-    /// Members that came before take too long.
-    pub late: u64,
     /// A source that has no more than this keeps it.
     pub least: u64,
     /// Members of its own source that take too long go, too.
@@ -42,7 +42,7 @@ pub struct Need {
 /// Marks the members of `crowd` that give way. Returns whether that is enough; if not, none has
 /// to give way, whatever the marks say.
 ///
-/// Members that take too long go first, the earliest first. Then it is, again and again, the first
+/// Members that take too long go first. Then it is, again and again, the first
 /// member of the source that has most by then, provided that source still has more than the
 /// newcomer's own will have; of several such sources, it is the first member of all. So one host
 /// cannot keep others out by what it has, nor displace those that have less, or are slow, each from
@@ -113,14 +113,15 @@ fn sum<'a, T: 'a>(members: impl Iterator<Item = &'a Stake<T>>) -> u64 {
         .fold(0, |sum, one| sum.saturating_add(one.amount))
 }
 
-/// Returns the index of the member that takes too long for the longest time.
+/// Returns the index of the first to go of the members that take too long.
 fn slowest<T>(crowd: &[Stake<T>], need: &Need) -> Option<usize> {
     let may = |one: &Stake<T>| may_go(one) && (need.own_late || one.source != need.source);
     let members = crowd.iter().enumerate();
     members
-        .filter(|(_, one)| may(one) && one.came < need.late)
-        .min_by_key(|(_, one)| one.came)
-        .map(|(index, _)| index)
+        .filter(|(_, one)| may(one))
+        .filter_map(|(index, one)| Some((one.late?, index)))
+        .min()
+        .map(|(_, index)| index)
 }
 
 /// Returns the index of the first member that may go, of the source that has most and more than

@@ -109,7 +109,6 @@ impl Registry {
             source,
             own: 0,
             missing: 1,
-            late: now_ns().saturating_add(config::deadline_of_late_ns()),
             least: 0,
             own_late: true,
         };
@@ -189,7 +188,9 @@ impl Registry {
         Ok(true)
     }
 
-    /// Chooses `missing` sessions without a path: the first to have lost its last one, of the
+    /// Chooses `missing` sessions without a path: those that have waited for their client for longer
+    /// than they were up, and of them the one that was up for the shortest time, as it costs nothing
+    /// to have many of those, from many sources. Then the first to have lost its last path, of the
     /// source that has most sessions; there may be `max` sessions. Returns all sessions, and how
     /// many the first source that loses one could lose; nothing if there are not enough.
     fn kept_of_largest(
@@ -200,10 +201,14 @@ impl Registry {
     ) -> Result<Option<(Crowd<Session>, u64)>> {
         let all = self.sessions()?;
         let mut crowd = KVVec::with_capacity(all.len(), GFP_KERNEL)?;
+        let now = now_ns();
         for session in all {
+            let since = session.deserted_since();
+            let up = session.was_up_for();
             let stake = Stake {
                 source: session.source,
-                came: session.deserted_since(),
+                came: since,
+                late: (now.saturating_sub(since) > up).then_some(up),
                 amount: u64::from(session.is_counted()),
                 stays: !session.is_deserted(),
                 goes: false,
@@ -215,7 +220,6 @@ impl Registry {
             source,
             own: 1,
             missing,
-            late: 0,
             least: max / KEPT_SHARE,
             own_late: false,
         };
@@ -251,7 +255,6 @@ impl Registry {
             source,
             own: asking.map_or(0, taken).saturating_add(amount),
             missing: quota.missing(amount),
-            late: now_ns().saturating_add(config::deadline_of_late_ns()),
             least: 0,
             own_late: false,
         };
@@ -298,10 +301,13 @@ impl Registry {
         });
         // More may come while memory is allocated. Those need not give way.
         let mut crowd = KVVec::with_capacity(count, GFP_KERNEL)?;
+        let deadline = now_ns().saturating_add(config::deadline_of_late_ns());
         each(&self.sessions.lock(), &mut |path, amount| {
+            let came = path.rank();
             let stake = Stake {
                 source: path.source,
-                came: path.rank(),
+                came,
+                late: (came < deadline).then_some(came),
                 amount,
                 stays: false,
                 goes: false,

@@ -24,6 +24,7 @@ fn stake(host: u32, came: u64, amount: u64) -> Stake<(u32, u64)> {
     Stake {
         source: v4(host),
         came,
+        late: None,
         amount,
         stays: false,
         goes: false,
@@ -36,19 +37,25 @@ fn need(host: u32, missing: u64) -> Need {
         source: v4(host),
         own: 0,
         missing,
-        late: 0,
         least: 0,
         own_late: false,
     }
 }
 
-/// One place among the handshakes, where those that came before `late` take too long.
-fn place(host: u32, late: u64) -> Need {
+/// One place among the handshakes.
+fn place(host: u32) -> Need {
     Need {
-        late,
         own_late: true,
         ..need(host, 1)
     }
+}
+
+/// Those that came before `deadline` take too long.
+fn late(deadline: u64, mut crowd: Vec<Stake<(u32, u64)>>) -> Vec<Stake<(u32, u64)>> {
+    for one in &mut crowd {
+        one.late = (one.came < deadline).then_some(one.came);
+    }
+    crowd
 }
 
 /// What gives way, in the order of hosts and times; `None` if that is not enough.
@@ -60,7 +67,7 @@ fn gone(mut crowd: Vec<Stake<(u32, u64)>>, need: &Need) -> Option<Vec<(u32, u64)
 fn a_handshake_of_the_largest_source_gives_way() {
     let way = |crowd: &[(u32, u64)], newcomer| {
         let crowd = crowd.iter().map(|c| stake(c.0, c.1, 1)).collect();
-        gone(crowd, &place(newcomer, 0))
+        gone(crowd, &place(newcomer))
     };
     assert_eq!(way(&[], 1), None);
     // Hundreds of sources with one client each: the oldest gives way.
@@ -82,7 +89,7 @@ fn a_handshake_that_takes_long_goes_first() {
     let crowd = [(1, 90), (1, 91), (2, 10), (3, 9), (4, 80)];
     for newcomer in 0..5 {
         let crowd = crowd.iter().map(|c| stake(c.0, c.1, 1)).collect();
-        assert_eq!(gone(crowd, &place(newcomer, 50)), Some(vec![(3, 9)]));
+        assert_eq!(gone(late(50, crowd), &place(newcomer)), Some(vec![(3, 9)]));
     }
 }
 
@@ -112,21 +119,18 @@ fn what_has_most_gives_way() {
 
 #[test]
 fn what_takes_long_goes_first() {
-    let crowd = vec![stake(1, 90, 500), stake(2, 10, 3), stake(3, 9, 2)];
-    let late = |missing| Need {
-        late: 50,
-        ..need(9, missing)
-    };
-    assert_eq!(gone(crowd.clone(), &late(1)), Some(vec![(3, 9)]));
-    assert_eq!(gone(crowd.clone(), &late(5)), Some(vec![(2, 10), (3, 9)]));
+    let crowd = late(50, vec![stake(1, 90, 500), stake(2, 10, 3), stake(3, 9, 2)]);
+    let two = Some(vec![(2, 10), (3, 9)]);
+    assert_eq!(gone(crowd.clone(), &need(9, 1)), Some(vec![(3, 9)]));
+    assert_eq!(gone(crowd.clone(), &need(9, 5)), two);
     let all = Some(vec![(1, 90), (2, 10), (3, 9)]);
-    assert_eq!(gone(crowd, &late(6)), all);
+    assert_eq!(gone(crowd, &need(9, 6)), all);
     // Nothing ends others of its own host.
-    let own = vec![stake(9, 1, 5), stake(9, 90, 5)];
-    assert_eq!(gone(own, &late(1)), None);
+    let own = late(50, vec![stake(9, 1, 5), stake(9, 90, 5)]);
+    assert_eq!(gone(own, &need(9, 1)), None);
     // One that waits for the server does not take long.
     let waits = vec![stake(1, u64::MAX, 5), stake(2, 60, 5), stake(2, 61, 5)];
-    assert_eq!(gone(waits, &late(1)), Some(vec![(2, 60)]));
+    assert_eq!(gone(late(50, waits), &need(9, 1)), Some(vec![(2, 60)]));
 }
 
 #[test]
@@ -177,6 +181,21 @@ fn a_kept_session_of_a_large_source_ends() {
     let honest = |n: u64| (0..n).map(|came| stake(7, came, 1)).collect();
     assert_eq!(gone(honest(64), &room(9)), None);
     assert_eq!(gone(honest(65), &room(9)), Some(vec![(7, 0)]));
+    // Sixteen hosts have all, none more than its share, with sessions that were up for a moment; of
+    // another one's, which has waited for longer than it was up as well, none goes.
+    let mut all = honest(64);
+    all.iter_mut().for_each(|s| s.late = Some(1_000_000));
+    all.extend((64..1024).map(|n| Stake {
+        late: Some(n),
+        ..stake(100 + n as u32 % 15, n, 1)
+    }));
+    assert_eq!(gone(all.clone(), &room(9)), Some(vec![(104, 64)]));
+    let share = Need {
+        missing: 960,
+        ..room(9)
+    };
+    let gone_then = gone(all, &share).unwrap();
+    assert!(gone_then.iter().all(|s| s.0 != 7));
 }
 
 #[test]
@@ -213,7 +232,7 @@ proptest! {
         let of = |source| crowd.iter().filter(|c| c.0 == source).count();
         let most = (0..6).filter(|&s| s != newcomer).map(of).max().unwrap();
         let stakes = crowd.iter().map(|c| stake(c.0, c.1, 1)).collect();
-        let victims = gone(stakes, &place(newcomer, 0));
+        let victims = gone(stakes, &place(newcomer));
         prop_assert_eq!(victims.is_some(), most > of(newcomer));
         if let Some(victims) = victims {
             prop_assert_eq!(victims.len(), 1);
@@ -227,16 +246,17 @@ proptest! {
     #[test]
     fn nothing_gives_way_in_vain(
         items in proptest::collection::vec((0u32..5, 0u64..100, 0u64..20, any::<bool>()), 0..40),
-        newcomer in 0u32..6, missing in 0u64..200, late in 0u64..50, least in 0u64..30,
+        newcomer in 0u32..6, missing in 0u64..200, deadline in 0u64..50, least in 0u64..30,
         own in 0u64..60, own_late: bool,
     ) {
         let crowd: Vec<_> = items
             .iter()
             .map(|&(host, came, amount, stays)| Stake { stays, ..stake(host, came, amount) })
             .collect();
+        let crowd = late(deadline, crowd);
         let of = |host| crowd.iter().filter(|s| s.member.0 == host).map(|s| s.amount).sum::<u64>();
         let mut chosen = crowd.clone();
-        let need = Need { own, late, least, own_late, ..need(newcomer, missing) };
+        let need = Need { own, least, own_late, ..need(newcomer, missing) };
         let enough = choose(&mut chosen, &need);
         let goes: Vec<_> = chosen.iter().filter(|s| s.goes).collect();
         let freed: u64 = goes.iter().map(|s| s.amount).sum();
@@ -248,13 +268,13 @@ proptest! {
         let floor = (of(newcomer) + own).max(least);
         for s in &goes {
             prop_assert!(!s.stays && s.amount != 0);
-            prop_assert!(s.member.0 != newcomer || own_late && s.came < late);
-            if s.came >= late {
+            prop_assert!(s.member.0 != newcomer || own_late && s.late.is_some());
+            if s.late.is_none() {
                 prop_assert!(of(s.member.0) > floor);
                 // So it was even when the last one of that source had to go.
                 let same = goes.iter().filter(|t| t.member.0 == s.member.0);
                 let gone: u64 = same.clone().map(|t| t.amount).sum();
-                let last = same.filter(|t| t.came >= late).max_by_key(|t| t.came);
+                let last = same.filter(|t| t.late.is_none()).max_by_key(|t| t.came);
                 let tie = goes.iter().filter(|t| t.member.0 == s.member.0)
                     .filter(|t| last.is_some_and(|last| last.came == t.came));
                 let most = tie.map(|t| t.amount).max().unwrap_or(0);
