@@ -416,11 +416,15 @@ impl Registry {
             from.note(addr);
         }
         let mut claim = Claim::Granted;
+        let has_name =
+            |other: &&Arc<Session>| !Arc::ptr_eq(other, mine) && other.name() == name.as_str();
+        let others = || sessions.iter().filter(has_name);
 
-        for other in sessions.iter() {
-            if Arc::ptr_eq(other, mine) || other.name() != name.as_str() {
-                continue;
-            }
+        // Otherwise any host could have it in the moment in which the old holder is gone.
+        if others().any(|other| other.is_reserved()) {
+            return Claim::Wait;
+        }
+        for other in others() {
             let live = other.count(|p| !p.is_closing()) != 0;
             let holder = Holder {
                 same_server: other.is_of(&mine.ctx),
@@ -452,6 +456,7 @@ impl Registry {
                 Held::Ask => Claim::WaitForAnswer,
                 Held::WaitForSiblings => Claim::WaitForSiblings,
                 Held::End => {
+                    mine.reserve(name);
                     other.close_all(CloseReason::TakeOver);
                     other.give_up();
                     Claim::Wait

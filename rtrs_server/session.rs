@@ -118,6 +118,8 @@ pub struct Session {
     name: SetOnce<SessionName>,
     /// Paths that use the name, as seen by other sessions that want it.
     claims: Atomic<u32>,
+    /// It gets its name as soon as the old holder is gone; see [`Session::reserve`].
+    reserved: Atomic<bool>,
     incarnations: Atomic<u32>,
     /// Paths that were closed because of invalid messages of the client.
     violations: Atomic<u64>,
@@ -172,6 +174,7 @@ impl Session {
                 source,
                 name: SetOnce::new(),
                 claims: Atomic::new(0),
+                reserved: Atomic::new(false),
                 incarnations: Atomic::new(0),
                 violations: Atomic::new(0),
                 private: Atomic::new(core::ptr::null_mut()),
@@ -459,12 +462,30 @@ impl Session {
     /// A path names the session. The registry is locked, and no other session claims the name.
     /// Returns `false` if the session has another name already.
     pub(crate) fn claim(&self, name: &SessionName) -> bool {
-        self.name.populate(*name);
-        if self.name.as_ref() != Some(name) {
+        if !self.takes_name(name) {
             return false;
         }
         self.claims.fetch_add(1, Full);
+        self.reserved.store(false, Relaxed);
         true
+    }
+
+    /// The holder of the name ends because of this session, which gets the name, and no other, unless
+    /// all its paths close before. The registry is locked.
+    pub(crate) fn reserve(&self, name: &SessionName) {
+        let taken = self.takes_name(name);
+        self.reserved.store(taken, Relaxed);
+    }
+
+    /// Whether it waits for the end of the holder of its name. The registry is locked.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved.load(Relaxed) && self.count(|path| !path.is_closing()) != 0
+    }
+
+    /// Gives it this name, unless it has another one. Returns whether it has this one.
+    fn takes_name(&self, name: &SessionName) -> bool {
+        self.name.populate(*name);
+        self.name.as_ref() == Some(name)
     }
 
     /// The path that claimed the name is gone from sysfs.

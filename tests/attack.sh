@@ -179,7 +179,7 @@ mode()
 	mapfile -t all < <(cases | grep -vE "$not")
 	trace_begin "${EVENTS[@]}"
 	peer_attack "$(IFS=, && echo "${all[*]}")" --seed "$SEED" \
-		--patience $((10 * RTRS_TIME_SCALE)) --victim honest --counter "$TOTAL" \
+		--patience $((10 * RTRS_TIME_SCALE)) --victim honest --other 10.9.0.2 --counter "$TOTAL" \
 		--mark /dev/kmsg >"$TMP/attacks" 2>&1
 	trace_end "${EVENTS[@]}"
 	results "$ai" "${all[@]}"

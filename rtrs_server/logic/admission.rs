@@ -36,8 +36,9 @@ pub const MAX_AHEAD: u16 = 256;
 /// A client counts its attempts. A request with the number of the latest life belongs to that life
 /// or is refused. A request with a lower number was delayed or is a replay, and must not end a life
 /// that goes on. A request with a higher number comes from a client that has given the old life up.
-/// One that is more than [`MAX_AHEAD`] higher does not: it could only serve to keep the client from
-/// coming back, since all numbers below it would be late then.
+/// One that is more than [`MAX_AHEAD`] higher does not: no client has counted that far unheard, and
+/// all numbers below it would be late then. A host that knows both identities can go on from number
+/// to number; it could end the path in any case.
 pub const fn join(old: Known, recon_cnt: u16, cid_num: u16) -> Join {
     if recon_cnt == old.recon_cnt {
         return if old.open && cid_num == old.cid_num {

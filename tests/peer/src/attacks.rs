@@ -36,6 +36,8 @@ pub struct Job<'a> {
     pub addr: SocketAddr,
     /// Source address of attackers, if it matters.
     pub from: Option<IpAddr>,
+    /// Source address of attackers that have to come from another one.
+    pub other: Option<IpAddr>,
     /// Name of the case.
     pub case: &'a str,
     /// Seed of the random numbers.

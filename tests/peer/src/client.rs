@@ -375,20 +375,31 @@ impl Session {
 
     /// Asks for the chunks, and receives them; answers to requests must wait for receives.
     pub fn get_chunks(&mut self, question: &[u8]) -> Result<()> {
+        let mr = self.ask_for_chunks(question)?;
+        if !self.take_chunks(&mr, self.patience)? {
+            bail!("no chunks: {:?}", self.failed);
+        }
+        Ok(())
+    }
+
+    /// Asks for the chunks; returns the memory for the answer.
+    pub fn ask_for_chunks(&mut self, question: &[u8]) -> Result<Rc<Mr>> {
         let size = InfoRsp::size(self.geometry.queue_depth());
         let service = self.con(0)?;
         let mr = service.domain().memory(size)?;
         service.id.post_recv(INFO_TOKEN, Some(mr.slice(0, size)))?;
         self.ask(question)?;
+        Ok(mr)
+    }
 
+    /// Waits for the answer; returns whether it is there.
+    pub fn take_chunks(&mut self, mr: &Mr, wait: Duration) -> Result<bool> {
         let mut failed = Vec::new();
         let done = self
             .con(0)?
-            .next_recv(self.patience, |done| failed.push(done.text()))?;
+            .next_recv(wait, |done| failed.push(done.text()))?;
         self.failed.append(&mut failed);
-        let Some(done) = done else {
-            bail!("no chunks: {:?}", self.failed);
-        };
+        let Some(done) = done else { return Ok(false) };
         let msg = mr.read(0, done.len)?;
         let mut chunks = vec![RemoteBuf::default(); usize::from(self.geometry.queue_depth())];
         let rsp = InfoRsp::parse(&msg).map_err(proto)?;
@@ -400,7 +411,7 @@ impl Session {
             })
             .map_err(proto)?;
         self.chunks = chunks;
-        Ok(())
+        Ok(true)
     }
 
     /// Address and key of a chunk.

@@ -126,6 +126,10 @@ struct ClientArgs {
     #[arg(long)]
     from: Option<IpAddr>,
 
+    /// Another address, for the cases that need one
+    #[arg(long)]
+    other: Option<IpAddr>,
+
     /// Name of the session of an honest client
     #[arg(long, default_value = "honest")]
     victim: String,
@@ -361,6 +365,7 @@ fn run(role: Role) -> Result<bool> {
                 let mut report = attacks::run(&attacks::Job {
                     addr: args.common.addr(),
                     from: args.from,
+                    other: args.other,
                     case,
                     seed: args.seed,
                     patience: Duration::from_secs(args.patience),

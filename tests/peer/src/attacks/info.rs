@@ -7,10 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
 use super::{case, Attack, Case, CONS};
-use crate::verbs::{Remote, Send};
+use crate::{
+    client::{Identity, Session},
+    verbs::{Remote, Send},
+};
 
 /// Time for which a probed client may be silent, and a margin.
 const STILL: Duration = Duration::from_millis(1500);
@@ -154,6 +157,11 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     case(
+        "name-of-heir",
+        "takes the name that a silent client is about to get back, from another address",
+        name_of_heir,
+    ),
+    case(
         "name-of-early",
         "takes the name of a client from the same address that left while its path was started",
         name_of_early,
@@ -172,6 +180,64 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
 ];
+
+/// Clients that ask for a name at a time. Some look whether it is free while it changes hands.
+const ROBBERS: usize = 10;
+
+fn name_of_heir(a: &mut Attack<'_>) -> Result<()> {
+    let other = a.job.other.context("no other address")?;
+    let holder = a.identity();
+    let mut old = a.start_as(&holder)?;
+    let who = a.named(&holder.name);
+    let mut heir = a.connect(&who, CONS)?;
+    let answer = heir.ask_for_chunks(&who.question())?;
+    let begin = Instant::now();
+    let mut robbers: Vec<Session> = Vec::new();
+    let mut came = 0;
+
+    while !heir.take_chunks(&answer, Duration::from_millis(20))? {
+        if heir.wait_gone(Duration::ZERO)?.is_some() {
+            bail!("the name went to another host");
+        }
+        if begin.elapsed() > a.job.patience {
+            bail!("no chunks");
+        }
+        let mut waiting = Vec::new();
+        for mut robber in robbers {
+            if robber.wait_gone(Duration::ZERO)?.is_none() {
+                waiting.push(robber);
+            }
+        }
+        robbers = waiting;
+        if robbers.len() < ROBBERS {
+            let who = Identity {
+                from: Some(other),
+                ..a.named(&holder.name)
+            };
+            let mut robber = a.connect(&who, CONS)?;
+            robber.ask(&who.question())?;
+            robbers.push(robber);
+            came += 1;
+        }
+    }
+    a.report.got(format!(
+        "chunks after {} ms, {} of {came} others waiting",
+        begin.elapsed().as_millis(),
+        robbers.len()
+    ));
+    if robbers.is_empty() {
+        a.report.wrong("no other host waited for the name");
+    }
+    for mut robber in robbers {
+        a.closed(&mut robber)?;
+    }
+    a.gone(&mut old, a.job.patience)?;
+    for con in &heir.cons {
+        con.post_recvs()?;
+    }
+    heir.ping(1, 0)?;
+    a.alive(&mut heir)
+}
 
 /// Clients that leave early, each a bit later than the one before. A server takes some ten
 /// milliseconds for what it does between the question and its answer.
