@@ -122,8 +122,9 @@ impl Session {
 
     /// A path takes requests: tells all that count paths. Owner task of the path.
     pub(crate) fn path_up(self: &Arc<Self>) {
-        self.events.state.lock().told.path_up();
+        // First: a user that is told that the session is connected must find it so.
         self.stop_waiting_for_path();
+        self.events.state.lock().told.path_up();
         self.start_watch();
         self.wake_events();
     }
