@@ -151,6 +151,8 @@ pub(crate) struct Status {
     pub(crate) last_error: Option<(i32, &'static str)>,
     /// The time when the state was entered, in monotonic nanoseconds.
     pub(crate) since_ns: u64,
+    /// The requests of the link that is being torn down are collected.
+    collected: bool,
     /// The answer to the operator's last command.
     reply: Option<Reply>,
 }
@@ -268,6 +270,7 @@ impl Path {
                         machine: PathMachine::new(),
                         last_error: None,
                         since_ns: rtrs_bindings::time::now_ns(),
+                        collected: false,
                         reply: None,
                     },
                     "rtrs_path_status"
@@ -311,7 +314,7 @@ impl Path {
 
     /// Whether a link is being torn down and its requests are not collected yet. Any context.
     pub(crate) fn is_ending(&self) -> bool {
-        matches!(self.state(), State::TearingDown(_))
+        self.status(|s| matches!(s.machine.state(), State::TearingDown(_)) && !s.collected)
     }
 
     /// Whether it does not try to connect any more. Any context.

@@ -31,9 +31,14 @@ impl Fence {
         Some(Self { until_ns })
     }
 
+    /// Whether the time is over. Before that no request may be sent again.
+    pub const fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.until_ns
+    }
+
     /// Whether requests are still held back. False if the session is `failing`: then they are not
     /// sent again but fail, and their users must not wait for that.
     pub const fn holds(&self, now_ns: u64, failing: bool) -> bool {
-        now_ns < self.until_ns && !failing
+        !self.is_over(now_ns) && !failing
     }
 }

@@ -232,13 +232,15 @@ impl Path {
     fn publish(self: &Arc<Self>, owner: &mut Owner, link: u32) {
         let Some(l) = owner.link.take() else { return };
         let session = self.session.clone();
-        let (_turn, usable) = session.take_turn(&l);
+        let (turn, usable) = session.take_turn(&l);
         if let Err(why) = usable {
-            let has_failed = l.core.has_failed();
+            // No other path has to wait for the end of this link.
+            drop(turn);
+            // Of a link that has failed meanwhile, or whose device is gone, there is a note, which
+            // says why. Otherwise there is a task that must not wait, for this path or another one.
+            let noted = l.core.has_failed() || self.pending.lock().device_gone == Some(link);
             owner.link = Some(l);
-            // Of a link that has failed meanwhile there is a note, which says why. Otherwise there is
-            // a task that must not wait, for this path or another one.
-            if !has_failed {
+            if !noted {
                 let failed = Failed {
                     link,
                     failure: Failure::GaveWay,
@@ -287,6 +289,7 @@ impl Path {
                 let mut status = self.status.lock();
                 if before.state() != machine.state() {
                     status.since_ns = time::now_ns();
+                    status.collected = false;
                 }
                 status.machine = machine;
             }
@@ -453,37 +456,40 @@ impl Path {
                 retired.synchronize()
             }
         };
-        for link in [connecting, active.map(KBox::into_inner)]
-            .into_iter()
-            .flatten()
-        {
+        let severed = [connecting, active.map(KBox::into_inner)].map(|link| {
             // A request that is still on its way, for example as a packet that waits for a
             // neighbour, must not arrive after a later one of the same chunk, or after a later
             // write to the same place.
-            let severed = link.sever();
-            self.hold_back(&severed);
+            let severed = link?.sever();
+            let may_send = self.hold_back(&severed);
             severed
                 .core()
                 .for_each_left(|id, turn, result| match result {
                     // The server had finished it.
                     Some(result) => self.session.complete(turn, result),
-                    None => self.session.reissue(id, turn),
+                    None if may_send => self.session.reissue(id, turn),
+                    None => self.session.complete(turn, errno::ECONNABORTED.to_errno()),
                 });
-            // The rest of the connections takes long to end; no request waits for that.
-            drop(severed);
-        }
+            Some(severed)
+        });
+        self.status.lock().collected = true;
+        // The rest of the connections takes long to end; no request waits for that, nor another
+        // path.
+        drop(severed);
         self.end_creation(false);
     }
 
     /// Waits while requests of the link must not be sent again; see [`fence`](crate::logic::fence).
-    fn hold_back(&self, severed: &Severed) {
+    /// Returns whether they may be sent then; if not, they fail.
+    fn hold_back(&self, severed: &Severed) -> bool {
         let orders_copies = severed.core().orders_copies();
         let ms = params::copy_fence_ms();
         let Some(fence) = Fence::new(time::now_ns(), ms, orders_copies, severed.left()) else {
-            return;
+            return true;
         };
         while fence.holds(time::now_ns(), self.session.sends_nothing_again()) {
             fsleep(FENCE_LOOK);
         }
+        fence.is_over(time::now_ns())
     }
 }

@@ -19,6 +19,9 @@ fn a_request_that_fails_is_not_waited_for() {
     let fence = Fence::new(0, 1000, false, 1);
     assert_eq!(fence.map(|f| f.holds(0, false)), Some(true));
     assert_eq!(fence.map(|f| f.holds(0, true)), Some(false));
+    // It is not sent again either.
+    assert_eq!(fence.map(|f| f.is_over(999_999_999)), Some(false));
+    assert_eq!(fence.map(|f| f.is_over(1_000_000_000)), Some(true));
 }
 
 fn an_end_there_is_always() {
