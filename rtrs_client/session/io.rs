@@ -423,6 +423,9 @@ impl Session {
     /// Sends a request again that was in flight on a path that is gone, or makes it wait for a
     /// path. May sleep.
     pub(crate) fn reissue(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) {
+        if !turn.failover {
+            self.begin_losses(id);
+        }
         turn.failover = true;
         let Err(turn) = self.issue_again(id, turn) else {
             return;

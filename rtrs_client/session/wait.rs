@@ -5,7 +5,8 @@
 //! While no path is connected, a request does not fail but is parked. Its place has all that is
 //! needed to send it later, so waiting takes no memory. When a path comes back, the parked requests
 //! are sent. If none has come back for `fast_io_fail_tmo` seconds, they fail, and so do later
-//! requests, until a path is back.
+//! requests, until a path is back. A request that a path took, and lost, and lost again soon after it
+//! came back, waits no longer than that in all: a path may be able to connect, and not to carry it.
 //!
 //! A message without data on the service connection, for example one that closes a device, waits at
 //! most [`BRIEF_MS`], counted from the first waiting message of this kind: closing a device must
@@ -33,6 +34,7 @@ use crate::{
         Atomic,
         Relaxed, //
     },
+    logic::trial::GOOD_SECS,
     params::FailAfter,
     request::{
         Connection,
@@ -67,11 +69,17 @@ const RETRY_MS: u32 = 1;
 /// How long a message without data on the service connection waits for a path, in milliseconds.
 const BRIEF_MS: u32 = 5000;
 
+/// How long a path has to be up for a loss not to count as one of the same trouble, in milliseconds.
+const GOOD_MS: u64 = 1000 * GOOD_SECS;
+
 /// Whether a request waits for a path.
 pub(super) struct Mark {
     parked: Atomic<bool>,
     /// The request waits for [`BRIEF_MS`] only.
     brief: Atomic<bool>,
+    /// Of a request that was lost in flight: when the outage began since which it waits, in
+    /// monotonic nanoseconds; 0 if it was sent again at once. Changed like `user_id`.
+    lost_ns: Atomic<u64>,
     /// The user's number of the request's device, if the message has the server's number. Changed
     /// by the owner of the request's turn.
     user_id: Atomic<u32>,
@@ -82,6 +90,7 @@ impl Mark {
         Self {
             parked: Atomic::new(false),
             brief: Atomic::new(false),
+            lost_ns: Atomic::new(0),
             user_id: Atomic::new(0),
         }
     }
@@ -112,6 +121,10 @@ struct State {
     up: u32,
     /// Time since which no path is up, in monotonic nanoseconds.
     since_ns: Option<u64>,
+    /// Time since which some path is up, or was until then, in monotonic nanoseconds.
+    up_since_ns: u64,
+    /// It was up for a short time only.
+    was_brief: bool,
     /// The time to wait is over for all, or the server has forgotten the session.
     failing: bool,
     /// The session is being closed.
@@ -190,10 +203,15 @@ impl Session {
     /// Milliseconds until all requests fail, counted from the loss of the last path; `None` means
     /// never.
     fn time_left_ms(&self, state: &State) -> Option<u32> {
+        self.left_ms(state.since_ns)
+    }
+
+    /// The same for a request that waits since then.
+    fn left_ms(&self, since_ns: Option<u64>) -> Option<u32> {
         match self.fail_after() {
             FailAfter::Secs(secs) => {
                 let now = time::now_ns();
-                let waited_ms = ms_since(state.since_ns.unwrap_or(now), now);
+                let waited_ms = ms_since(since_ns.unwrap_or(now), now);
                 let ms = secs.min(FailAfter::MAX_SECS).saturating_mul(1000);
                 Some(ms.saturating_sub(waited_ms))
             }
@@ -204,6 +222,9 @@ impl Session {
     /// A path is up.
     pub(super) fn stop_waiting_for_path(self: &Arc<Self>) {
         let mut state = self.waiting.state.lock();
+        if state.up == 0 {
+            state.up_since_ns = time::now_ns();
+        }
         state.up = state.up.saturating_add(1);
         state.failing = false;
         state.since_ns = None;
@@ -219,7 +240,9 @@ impl Session {
         if state.up > 0 {
             return false;
         }
-        state.since_ns = Some(time::now_ns());
+        let now = time::now_ns();
+        state.was_brief = u64::from(ms_since(state.up_since_ns, now)) < GOOD_MS;
+        state.since_ns = Some(now);
         self.arm(&state);
         true
     }
@@ -235,15 +258,25 @@ impl Session {
         turn: Turn<'t>,
     ) -> Result<(), (Error, Turn<'t>)> {
         let mut state = self.waiting.state.lock();
+        let mut lost_for_good = false;
         let may_wait = if state.closing {
             false
         } else if state.up == 0 {
             let wait = self.fail_after() != FailAfter::Secs(0);
-            !state.failing && wait && self.has_paths()
+            lost_for_good = turn.failover && self.is_lost_for_good(&state, id);
+            !state.failing && wait && self.has_paths() && !lost_for_good
         } else {
             true
         };
         let Some(mark) = self.mark(id).filter(|_| may_wait) else {
+            drop(state);
+            if lost_for_good {
+                pr_warn_ratelimited!(
+                    "{}: a request was lost again and again for {} s: it fails\n",
+                    self.name(),
+                    self.fail_after().to_int()
+                );
+            }
             return Err((errno::ECONNABORTED, turn));
         };
         let brief = turn.connection == Connection::Admin && turn.loan.is_empty();
@@ -264,6 +297,29 @@ impl Session {
             self.arm(&state);
         }
         Ok(())
+    }
+
+    /// Whether request `id`, which was lost in flight, has waited for long enough. One that was sent
+    /// again, and lost again soon after a path came up, goes on waiting: the path may be able to
+    /// connect, and not to carry the request.
+    fn is_lost_for_good(&self, state: &State, id: u16) -> bool {
+        let (Some(mark), Some(now)) = (self.mark(id), state.since_ns) else {
+            return false;
+        };
+        let since = match mark.lost_ns.load(Relaxed) {
+            0 => now,
+            since if state.was_brief => since,
+            _ => now,
+        };
+        mark.lost_ns.store(since, Relaxed);
+        self.left_ms(Some(since)) == Some(0)
+    }
+
+    /// Request `id` was lost in flight, for the first time. Called by the owner of its turn.
+    pub(super) fn begin_losses(&self, id: u16) {
+        if let Some(mark) = self.mark(id) {
+            mark.lost_ns.store(0, Relaxed);
+        }
     }
 
     /// Whether a request fails at once because no path is up: the time to wait is over or zero, or
