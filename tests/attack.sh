@@ -24,7 +24,7 @@ SLOW='^(half-open|silent-full)$'
 
 # Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
-CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|guess-key|leave-busy|same-behind-answer|same-before-key)$'
+CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|leave-busy|same-behind-answer|same-before-key)$'
 
 cases()
 {
@@ -198,5 +198,5 @@ arena 10.9.0.2/24
 must "a slow disk" null_blk_up nullb1 16 1 1000000000
 defer null_blk_down nullb1
 mode Y "$SLOW"
-[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess)-key$|^same-behind-user$|^same-behind-answer$|^same-before-key$|$HANDSHAKE"
+[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live)-key$|^same-behind-user$|^same-behind-answer$|^same-before-key$|$HANDSHAKE"
 finish

@@ -16,12 +16,18 @@ device_still_works() { fio_verify "$(cat "$TMP/dev")" 1M; }
 
 device_is() { [ "$(cat "/sys/block/$(cat "$TMP/dev")/rnbd/state")" = "$1" ]; }
 
-# flap SECONDS: RNBD has closed its device, and opens it again while the path goes and comes: the
-# message to open it, its answer, or what RNBD does before and after them meet that.
+wait_at_most() { write /sys/class/rtrs-client/reconnect/fast_io_fail_tmo "$1"; }
+
+# flap SECONDS [TIME]: RNBD has closed its device, and opens it again while the path goes and comes: the
+# message to open it, its answer, or what RNBD does before and after them meet that. The second time
+# requests wait for the path for TIME seconds: then RNBD is not told of the loss, and does not try
+# again.
 flap()
 {
+	wait_at_most 0
 	write "$path/disconnect" 1
 	wait_for 10 device_is closed
+	wait_at_most "${2:-0}"
 	write "$path/reconnect" 1
 	sleep "$1"
 	write "$path/disconnect" 1
@@ -55,9 +61,9 @@ sleep 2
 load_stop
 check "no IO failed" load_is_fine
 check "the device still works" device_still_works
-must "RNBD is told of a lost path at once" write /sys/class/rtrs-client/reconnect/fast_io_fail_tmo 0
 for ms in 000 010 040 160 ${RTRS_LONG:+005 020 080 320}; do
 	check "the path goes and comes 0.$ms s after RNBD was told that it is back" flap "0.$ms"
+	check "the same while requests wait for it" flap "0.$ms" 180
 done
 check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
 check "the modules unload" unload_modules

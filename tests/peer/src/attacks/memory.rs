@@ -94,6 +94,11 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     case(
+        "live-key",
+        "writes to the data of a request that a slow disk has",
+        live_key,
+    ),
+    case(
         "guess-key",
         "writes with the key that follows the one of an answered request",
         guess_key,
@@ -372,6 +377,21 @@ fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// Data that are not copied stay as they are while the user has them: the key is not valid then.
+fn live_key(a: &mut Attack<'_>) -> Result<()> {
+    const CHUNK: u16 = 8;
+    const LEN: usize = 2 * COPY_MAX;
+
+    let mut s = a.start()?;
+    let io = slow_read(a, &mut s, LEN)?;
+    let chunk = s.chunk(CHUNK)?;
+    s.send_read(1, CHUNK, &io, LEN)?;
+    disk_has(a, "1")?;
+    s.post(2, Send::Write(whole(chunk)), &[0x5a; 8])?;
+    a.closed(&mut s)?;
+    disk_has(a, "0")
 }
 
 /// Data that the client writes meanwhile must not come back as data that the disk has read.
