@@ -422,6 +422,7 @@ impl Registry {
 
         // Otherwise any host could have it in the moment in which the old holder is gone.
         if others().any(|other| other.is_reserved()) {
+            mine.unreserve();
             return Claim::Wait;
         }
         for other in others() {

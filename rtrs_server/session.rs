@@ -471,15 +471,24 @@ impl Session {
     }
 
     /// The holder of the name ends because of this session, which gets the name, and no other, unless
-    /// all its paths close before. The registry is locked.
+    /// all its paths close that ask for it. The registry is locked.
     pub(crate) fn reserve(&self, name: &SessionName) {
-        let taken = self.takes_name(name);
-        self.reserved.store(taken, Relaxed);
+        if !self.is_claimed() {
+            let taken = self.takes_name(name);
+            self.reserved.store(taken, Relaxed);
+        }
+    }
+
+    /// Another session has the name reserved by now. The registry is locked.
+    pub(crate) fn unreserve(&self) {
+        self.reserved.store(false, Relaxed);
     }
 
     /// Whether it waits for the end of the holder of its name. The registry is locked.
     pub(crate) fn is_reserved(&self) -> bool {
-        self.reserved.load(Relaxed) && self.count(|path| !path.is_closing()) != 0
+        let asks = |path: &Path| !path.is_closing() && path.has_asked();
+
+        self.reserved.load(Relaxed) && self.count(asks) != 0
     }
 
     /// Gives it this name, unless it has another one. Returns whether it has this one.

@@ -87,6 +87,8 @@ only_path()
 
 	lost=$(losses)
 	write "$SESS/fast_io_fail_tmo" $((10 * RTRS_TIME_SCALE))
+	# Each link is given more time than the one before, and the fourth is not given up.
+	write "$SESS/request_timeout_ms" $((2000 * RTRS_TIME_SCALE))
 	write "$(dir 0)/disconnect" 1
 	small_start
 	fio --name=never --filename="/dev/$(dev)" --direct=1 --ioengine=libaio --rw=write --bs=16k \

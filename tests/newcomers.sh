@@ -198,12 +198,28 @@ close_many()
 # Many hosts have all sessions, each no more than its share, and they were up for a moment only.
 kept_of_many_give_way()
 {
-	open_from_many
-	close_many
+	local i
+
+	for ((i = 0; i < 16; i++)); do
+		rt open name="many$i" path="ip:10.9.64.$i@ip:10.9.0.1"
+		rt close name="many$i"
+	done
+	in_use sessions 16
 	open_soon 6 "$HERE"
 	[ "$(refused sessions)" -ge 6 ]
 	in_use sessions 16
 	close_new 6
+	# Clients that come at the same time do not end each other.
+	for ((i = 0; i < 4; i++)); do
+		rt_start open name="new$i" path="ip:$HERE@ip:10.9.0.1"
+		rt_start open name="other$i" path="ip:$ELSEWHERE@ip:10.9.0.1"
+	done
+	rt_wait
+	not dmesg_has 'gave way'
+	for ((i = 0; i < 4; i++)); do
+		rt close name="other$i"
+	done
+	close_new 4
 }
 
 # Those that were up for some time are kept for as long.

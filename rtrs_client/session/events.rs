@@ -182,8 +182,7 @@ impl Session {
     /// A path is about to come up over `link`, which knows whether the server had kept the session.
     /// If another path shows that it is up, the server knows it. Owner task of the path; sleeps in
     /// the user's callback, for the server's answers, and for other paths. Returns whether the link
-    /// can be published, or why not. The caller publishes it, or gives it up, before it drops the
-    /// guard.
+    /// can be published, or why not. If it can, the caller publishes it before it drops the guard.
     pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (LongGuard<'_>, Result<(), Why>) {
         let turn = self.recreate_lock.lock();
         let forgotten = core::mem::take(&mut self.events.state.lock().forgotten);

@@ -5,8 +5,9 @@
 //! While no path is connected, a request does not fail but is parked. Its place has all that is
 //! needed to send it later, so waiting takes no memory. When a path comes back, the parked requests
 //! are sent. If none has come back for `fast_io_fail_tmo` seconds, they fail, and so do later
-//! requests, until a path is back. A request that a path took, and lost, and lost again soon after it
-//! came back, waits no longer than that in all: a path may be able to connect, and not to carry it.
+//! requests, until a path is back. A request that was lost in flight, and is lost again soon after a
+//! path came back, fails then if the first loss was that long ago: a path may be able to connect, and
+//! not to carry it.
 //!
 //! A message without data on the service connection, for example one that closes a device, waits at
 //! most [`BRIEF_MS`], counted from the first waiting message of this kind: closing a device must
@@ -263,8 +264,9 @@ impl Session {
             false
         } else if state.up == 0 {
             let wait = self.fail_after() != FailAfter::Secs(0);
-            lost_for_good = turn.failover && self.is_lost_for_good(&state, id);
-            !state.failing && wait && self.has_paths() && !lost_for_good
+            let waits = !state.failing && wait && self.has_paths();
+            lost_for_good = waits && turn.failover && self.is_lost_for_good(&state, id);
+            waits && !lost_for_good
         } else {
             true
         };
@@ -299,20 +301,19 @@ impl Session {
         Ok(())
     }
 
-    /// Whether request `id`, which was lost in flight, has waited for long enough. One that was sent
-    /// again, and lost again soon after a path came up, goes on waiting: the path may be able to
-    /// connect, and not to carry the request.
+    /// Whether request `id`, which was lost in flight, has waited for long enough. Its time goes on if
+    /// it was sent again, and lost again soon after a path came up: the path may be able to connect,
+    /// and not to carry the request. Otherwise it begins with the present outage.
     fn is_lost_for_good(&self, state: &State, id: u16) -> bool {
-        let (Some(mark), Some(now)) = (self.mark(id), state.since_ns) else {
+        let Some(mark) = self.mark(id) else {
             return false;
         };
-        let since = match mark.lost_ns.load(Relaxed) {
-            0 => now,
-            since if state.was_brief => since,
-            _ => now,
-        };
-        mark.lost_ns.store(since, Relaxed);
-        self.left_ms(Some(since)) == Some(0)
+        let since = mark.lost_ns.load(Relaxed);
+        if since != 0 && state.was_brief {
+            return self.left_ms(Some(since)) == Some(0);
+        }
+        mark.lost_ns.store(state.since_ns.unwrap_or(0), Relaxed);
+        false
     }
 
     /// Request `id` was lost in flight, for the first time. Called by the owner of its turn.

@@ -71,14 +71,21 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     true
 }
 
-/// Returns how much of `crowd` the source of the first member that goes could give up in all. What
-/// has given way before has nothing.
+/// Returns how much of `crowd` the source of the first member that goes could give up in all; if that
+/// member takes too long, how much all have that do. What has given way before has nothing.
 pub fn of_the_same<T>(crowd: &[Stake<T>]) -> u64 {
-    let source = crowd.iter().find(|one| one.goes).map(|one| one.source);
+    let Some(first) = crowd.iter().find(|one| one.goes) else {
+        return 0;
+    };
+    let same = |one: &&Stake<T>| match first.late {
+        Some(_) => one.late.is_some(),
+        None => one.source == first.source,
+    };
 
     crowd
         .iter()
-        .filter(|one| !one.stays && Some(one.source) == source)
+        .filter(|one| !one.stays)
+        .filter(same)
         .fold(0, |sum, one| sum.saturating_add(one.amount))
 }
 

@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// The part of all sessions that a source may have without being asked to give up one that is only
-/// kept: a host with 64 sessions keeps them all by default.
+/// kept: a host with 64 sessions keeps them all by default, for as long as they were up.
 const KEPT_SHARE: u64 = 16;
 
 /// The part of all memory that may belong to paths that gave way and are not gone yet; and the part
@@ -192,7 +192,7 @@ impl Registry {
     /// than they were up, and of them the one that was up for the shortest time, as it costs nothing
     /// to have many of those, from many sources. Then the first to have lost its last path, of the
     /// source that has most sessions; there may be `max` sessions. Returns all sessions, and how
-    /// many the first source that loses one could lose; nothing if there are not enough.
+    /// many others could be lost for the same reason; nothing if there are not enough.
     fn kept_of_largest(
         &self,
         source: Source,

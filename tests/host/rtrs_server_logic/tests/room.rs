@@ -222,6 +222,11 @@ fn only_what_a_source_could_give_up_is_compared() {
     all.iter_mut()
         .for_each(|s| s.goes = s.member.0 == 1 && s.came == 1020);
     assert_eq!(of_the_same(&all), 200);
+    // One that has waited for too long is one of many such.
+    all.iter_mut()
+        .filter(|s| s.came % 2 == 0)
+        .for_each(|s| s.late = Some(1));
+    assert_eq!(of_the_same(&all), 472);
 }
 
 proptest! {
