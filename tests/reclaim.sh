@@ -292,7 +292,8 @@ server_role()
 {
 	must "a disk for swap" null_blk_up nullb1 48
 	defer null_blk_down nullb1
-	serve_disk 96 330 reload_when restart sleep 2
+	# A new life of the path beside the old one, however little memory the guest has.
+	SERVE_OPTIONS=max_memory_per_source=200 serve_disk 96 330 reload_when restart sleep 2
 }
 
 client_role()

@@ -91,12 +91,12 @@ pair_main()
 }
 
 # serve_disk MIB [SECONDS [CMD...]]: the whole server side of a test that only needs nullb0 exported
-# until the client has unmapped it. CMD runs meanwhile.
+# until the client has unmapped it. CMD runs meanwhile. SERVE_OPTIONS are the server module's.
 serve_disk()
 {
 	must "a memory-backed null_blk" null_blk_up nullb0 "$1"
 	defer null_blk_down nullb0
-	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
+	must "server modules load" eval "load_rtrs rust server ${SERVE_OPTIONS:-} && load_rnbd server"
 	barrier listening
 	"${@:3}"
 	barrier unmapped "${2:-60}"
@@ -104,7 +104,8 @@ serve_disk()
 }
 
 # reload_when NAME CMD...: the server's modules go when the client asks for it, and come back with
-# RELOAD_OPTIONS. CMD runs while nothing is loaded, which lasts until the client has noticed.
+# RELOAD_OPTIONS, or SERVE_OPTIONS. CMD runs while nothing is loaded, which lasts until the client
+# has noticed.
 reload_when()
 {
 	local name=$1
@@ -114,7 +115,7 @@ reload_when()
 	check "$name: the server modules unload under load" unload_modules
 	must "$name: meanwhile" "$@"
 	get "$name.seen" 90 >/dev/null
-	must "$name: they load again" eval "load_rtrs rust server ${RELOAD_OPTIONS:-} && load_rnbd server"
+	must "$name: they load again" eval "load_rtrs rust server ${RELOAD_OPTIONS:-${SERVE_OPTIONS:-}} && load_rnbd server"
 	put "$name.done" yes
 }
 
