@@ -231,7 +231,8 @@ impl Queue {
     where
         T: WorkItem<Pointer = Arc<T>> + HasWork<T> + Send + Sync + 'static,
     {
-        // An item that is refused is already pending, as wanted.
+        // An item that is refused is already pending, as wanted. The reference is not the last one
+        // then, unless that item has finished meanwhile.
         let _ = self.get().enqueue(owner);
     }
 

@@ -235,7 +235,7 @@ impl CmId {
     /// The device. Like [`port`](Self::port), [`port_is_active`](Self::port_is_active),
     /// [`has_source`](Self::has_source) and [`interface`](Self::interface) for the id of a request,
     /// or one with a resolved address: until it is resolved, the connection manager writes all of
-    /// this, in a task of its own that holds the handler lock, and nothing writes it afterwards.
+    /// this, in the call that resolves it or in a task of its own, and nothing writes it afterwards.
     pub(super) fn device(&self) -> Option<&Device> {
         // SAFETY: The id is valid, and its address is resolved, as documented, so that its device
         // is not written at the same time. A bound id keeps its device registered: the device's

@@ -5,7 +5,6 @@
 use core::ptr::NonNull;
 use kernel::{
     prelude::*,
-    str::CStr,
     sync::{
         static_lock_class,
         Arc,
@@ -14,6 +13,7 @@ use kernel::{
 };
 
 use super::{
+    consumer::Consumer,
     device::{
         Device,
         DeviceRef, //
@@ -92,6 +92,8 @@ pub struct Domain {
     owned: Mutex<Owned>,
     // Dropped after the PD was deallocated in `drop()`.
     device: DeviceRef,
+    // Dropped last: what is left of the domain has the module's name.
+    consumer: Consumer,
 }
 
 // SAFETY: Verbs on a PD, and on memory regions, may be called from any thread, in parallel.
@@ -100,24 +102,23 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// Allocates a protection domain on `device`. May sleep.
-    ///
-    /// `rdma resource` shows the domain with the name `owner`, by convention that of the module.
+    /// Allocates a protection domain on `device` for `consumer`, whose name `rdma resource` shows. May
+    /// sleep.
     ///
     /// # Errors
     ///
     /// `ENODEV` when the device is going away, `EOPNOTSUPP` when it cannot register memory by work
     /// request, or an error of the driver.
-    pub fn new(device: &Device, owner: &'static CStr) -> Result<Arc<Self>> {
+    pub fn new(device: &Device, consumer: &Consumer) -> Result<Arc<Self>> {
         if !device.attrs().mem_mgt_extensions {
             return Err(crate::errno::EOPNOTSUPP);
         }
         let device = device.get().ok_or(ENODEV)?;
-        // SAFETY: The device is valid, `owner` is static.
-        let pd = kernel::error::from_err_ptr(unsafe {
-            raw::__ib_alloc_pd(device.as_raw(), 0, kernel::str::CStrExt::as_char_ptr(owner))
-        })?;
-        let pd = NonNull::new(pd).ok_or(ENOMEM)?;
+        let name = kernel::str::CStrExt::as_char_ptr(consumer.name());
+        // SAFETY: The device is valid. The name is the module's, which is not unloaded while there is
+        // a `Consumer`.
+        let pd = unsafe { raw::__ib_alloc_pd(device.as_raw(), 0, name) };
+        let pd = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
         let init = pin_init!(Self {
             pd,
             // SAFETY: `pd` is valid.
@@ -134,6 +135,7 @@ impl Domain {
                 static_lock_class!(),
             ),
             device,
+            consumer: consumer.clone(),
         });
         Arc::pin_init(init, GFP_KERNEL).inspect_err(|_| {
             // SAFETY: `pd` was allocated above, and nothing else uses it.
@@ -275,10 +277,22 @@ impl PinnedDrop for Domain {
             }
         }
         drop(owned);
+        if left {
+            // Another domain must not get the number by which the device knows the region: a peer
+            // that has the key could use it again.
+            pr_warn!("protection domain kept, and the module with it\n");
+            core::mem::forget(self.consumer.clone());
+            return;
+        }
         // SAFETY: The PD was allocated in `new()`; nothing uses it any more, see above.
         let ret = unsafe { raw::ib_dealloc_pd_user(self.pd.as_ptr(), core::ptr::null_mut()) };
         if ret != 0 {
-            pr_warn!("protection domain not deallocated: {}\n", ret);
+            pr_warn!(
+                "protection domain not deallocated: {}; the module stays\n",
+                ret
+            );
+            // `rdma resource` goes on to show it, with the module's name.
+            core::mem::forget(self.consumer.clone());
         }
     }
 }

@@ -329,6 +329,11 @@ impl<H: Handler> Endpoint<H> {
             .flatten()
     }
 
+    /// The module, as a user of RDMA.
+    pub fn consumer(&self) -> &Consumer {
+        &self.consumer
+    }
+
     /// The device, once the address is resolved.
     pub fn device(&self) -> Option<&Device> {
         self.resolved_id()?.device()

@@ -114,7 +114,7 @@ impl PendingConnection {
     }
 
     /// The module that listens.
-    pub(super) fn consumer(&self) -> &Consumer {
+    pub fn consumer(&self) -> &Consumer {
         &self.consumer
     }
 
@@ -259,12 +259,17 @@ pub struct Listener<L: Listen> {
 }
 
 impl<L: Listen> Listener<L> {
-    /// Listens on `addr`; with [`SockAddr::any`] on all present and future devices. May sleep.
+    /// Listens on `addr`, which is [any address](SockAddr::any) of IP, or any GID, on all present and
+    /// future devices. A listener with an address of its own would belong to a device, and the removal
+    /// of the device would wait for it. May sleep.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` (IB address without IB device).
+    /// `EINVAL` (a certain address), `EADDRINUSE`, `ENODEV` (IB address without IB device).
     pub fn new(addr: &SockAddr, backlog: i32, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
+        if !addr.is_any() {
+            return Err(EINVAL);
+        }
         let reception = Reception {
             listen,
             consumer: consumer.clone(),

@@ -216,7 +216,7 @@ pub struct QueuePair {
     cq: NonNull<raw::ib_cq>,
     id: NonNull<raw::rdma_cm_id>,
     /// One entry for each send token.
-    send_cqes: SetOnce<CqeTable>,
+    send_cqes: CqeTable,
     /// One entry for each token of an invalidation.
     key_cqes: SetOnce<CqeTable>,
     /// The entry of requests without a token.
@@ -311,10 +311,7 @@ impl QueuePair {
 
         let lane = Lane::new(index, domain.add_queue_pair()?);
         let uncount = kernel::types::ScopeGuard::new(|| domain.remove_queue_pair());
-        let send_cqes = SetOnce::new();
-        if cfg.send_tokens != 0 {
-            send_cqes.populate(CqeTable::new(cfg.send_tokens, callbacks.send)?);
-        }
+        let send_cqes = CqeTable::new(cfg.send_tokens, callbacks.send)?;
         let silent = raw::ib_cqe {
             done: Some(callbacks.send),
         };
@@ -496,10 +493,7 @@ impl QueuePair {
         token: Option<u32>,
     ) -> Result<(*mut raw::ib_cqe, bool), PostError> {
         match token {
-            Some(token) => {
-                let cqes = self.send_cqes.as_ref().ok_or(PostError::Invalid)?;
-                Ok((cqes.get(token).ok_or(PostError::Invalid)?, true))
-            }
+            Some(token) => Ok((self.send_cqes.get(token).ok_or(PostError::Invalid)?, true)),
             None => Ok((self.silent(), false)),
         }
     }

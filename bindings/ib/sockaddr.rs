@@ -168,6 +168,13 @@ impl SockAddr {
         })
     }
 
+    /// Whether it is any address of its family.
+    pub fn is_any(&self) -> bool {
+        self.as_v4().is_some_and(|ip| ip == [0; 4])
+            || self.as_v6().is_some_and(|(ip, _)| ip == [0; 16])
+            || self.as_gid().is_some_and(|gid| gid == [0; 16])
+    }
+
     /// Address bytes and scope of an IPv6 address.
     pub fn as_v6(&self) -> Option<([u8; 16], u32)> {
         (self.family() == AF_INET6).then(|| {

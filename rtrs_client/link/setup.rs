@@ -89,7 +89,6 @@ use crate::{
     path::Path,
     request::MessageSlot,
     stats::Stamp,
-    MODULE_NAME,
 };
 
 /// How long resolving an address may take the first time, in milliseconds. The neighbour tables
@@ -395,7 +394,7 @@ impl LinkCore {
     fn resolved(&self, ep: &Locked<'_, Self>) -> Result {
         let con = ep.index();
         let domain = match con {
-            0 => Domain::new(ep.device().ok_or(ENODEV)?, MODULE_NAME)?,
+            0 => Domain::new(ep.device().ok_or(ENODEV)?, ep.consumer())?,
             _ => self.ready.as_ref().ok_or(EINVAL)?.info.domain().clone(),
         };
         let mut config = self.queue_config(con, &domain)?;

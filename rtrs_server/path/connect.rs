@@ -86,8 +86,7 @@ use crate::{
             Resource, //
         },
         ring::Ring, //
-    },
-    OWNER, //
+    }, //
 };
 
 /// Send work requests from request to answer: invalidation of the chunk's key, data, registration,
@@ -340,7 +339,7 @@ impl Path {
             Some(_) => return Err(Refusal::RESET),
             // There is a domain for each path, so that a client's access to its own memory gives it
             // none to the memory of another one.
-            None => setup.domain = Some(Domain::new(device, OWNER)?),
+            None => setup.domain = Some(Domain::new(device, pending.consumer())?),
         }
         let size = queue_size(&self.session.ctx.config, device, cid == 0)?;
         self.take_shares(queue_memory(size.send_wr, size.recv_wr))?;

@@ -129,7 +129,7 @@ impl Side {
 
     /// Step 3. The endpoint's lock keeps events out meanwhile.
     fn prepare(&self, ep: &Locked<'_, Self>) -> Result {
-        let domain = Domain::new(ep.device().ok_or(ENODEV)?, OWNER)?;
+        let domain = Domain::new(ep.device().ok_or(ENODEV)?, ep.consumer())?;
         let pages = Arc::new(Pages::new(0, -1)?, GFP_KERNEL)?;
         let memory = domain.map(pages, DmaDirection::Bidirectional)?;
         let config = QueueConfig {
@@ -296,7 +296,12 @@ impl kernel::Module for Echo {
             knock: knock.clone(),
             queue: queue.handle(),
         };
-        let listener = Listener::new(&addr, 1, Arc::new(door, GFP_KERNEL)?, &consumer)?;
+        let listener = Listener::new(
+            &SockAddr::any(PORT),
+            1,
+            Arc::new(door, GFP_KERNEL)?,
+            &consumer,
+        )?;
 
         let (one, other) = (Side::new(false)?, Side::new(true)?);
         let mut asking = Endpoint::new(one.clone(), 0, PortSpace::of(&addr), &consumer)?;

@@ -234,7 +234,7 @@ pub(in super::super) unsafe extern "C" fn send_done<H: Handler>(
     // SAFETY: `ib_core` passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
-    let token = qp.send_cqes.as_ref().and_then(|cqes| cqes.token_of(cqe));
+    let token = qp.send_cqes.token_of(cqe);
     if qp.sent(ep, wc) {
         if token.is_some() {
             ep.handler().send_done(ep, qp, token, wc);
