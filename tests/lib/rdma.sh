@@ -243,8 +243,9 @@ resource_compare()
 # Block devices
 #
 
-# null_blk_up NAME MIB [memory_backed 0|1 [NANOSECONDS]]: create /dev/NAME by configfs. Each request
-# takes NANOSECONDS; the block layer gives it a minute before a timeout.
+# null_blk_up NAME MIB [memory_backed 0|1 [NANOSECONDS [DEPTH]]]: create /dev/NAME by configfs. Each
+# request takes NANOSECONDS, and there are DEPTH at a time; the block layer gives it a minute before
+# a timeout.
 null_blk_up()
 {
 	local name=$1 mib=$2 backed=${3:-1} ns=${4:-0} d=/sys/kernel/config/nullb/$1
@@ -254,6 +255,7 @@ null_blk_up()
 	mkdir "$d" || return
 	echo "$mib" >"$d/size" || return
 	echo "$backed" >"$d/memory_backed" || return
+	[ -z "${5:-}" ] || echo "$5" >"$d/hw_queue_depth" || return
 	[ "$ns" -eq 0 ] || {
 		echo 2 >"$d/irqmode" && echo "$ns" >"$d/completion_nsec"
 	} || return

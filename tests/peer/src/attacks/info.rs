@@ -243,8 +243,8 @@ fn name_of_heir(a: &mut Attack<'_>) -> Result<()> {
 /// milliseconds for what it does between the question and its answer.
 const EARLY: u32 = 24;
 
-/// Those that got no chunks have nothing that the server could keep a name for, and it knows that the
-/// others have left.
+/// Those that got no chunks have nothing that the server could keep a name for, and it knows that
+/// the others have left.
 fn name_of_early(a: &mut Attack<'_>) -> Result<()> {
     let mut longest = Duration::ZERO;
 

@@ -13,7 +13,7 @@ use rand::RngCore;
 use super::{case, Attack, Case};
 use crate::{
     client::Session,
-    proto::RemoteBuf,
+    proto::{RemoteBuf, WriteMsg},
     verbs::{Remote, Send},
 };
 
@@ -174,6 +174,11 @@ pub(super) const CASES: &[Case] = &[
         behind_user,
     ),
     case(
+        "same-behind-write",
+        "changes the data of a write that waits for a disk",
+        behind_write,
+    ),
+    case(
         "same-behind-answer",
         "names a chunk again, elsewhere, while the answer with its key has to wait",
         behind_answer,
@@ -331,22 +336,41 @@ fn places(a: &mut Attack<'_>) -> Result<()> {
 }
 
 /// A disk with only zeroes, each of whose requests takes a second.
-const SLOW_DISK: &[u8] = b"/dev/nullb1";
+const SLOW_DISK: &str = "nullb1";
 
-/// Number of reads and writes that the disk has in flight.
-const SLOW_INFLIGHT: &str = "/sys/block/nullb1/inflight";
+/// A disk that has one request at a time, for three seconds: another one waits in the call of the
+/// server's user, and its data are not read before.
+const ONE_AT_A_TIME: &str = "nullb2";
 
 /// Types of RNBD's messages.
 const RNBD_OPEN: u16 = 2;
 pub(super) const RNBD_IO: u16 = 4;
 
+/// Modes of access to a disk, and the operation of a write.
+const RNBD_READ_ONLY: u8 = 0;
+const RNBD_READ_WRITE: u8 = 1;
+const RNBD_WRITE: u32 = 1;
+
 /// Makes the message to RNBD for a read of `len` bytes of the slow disk, which this opens.
 fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
-    // Type, access mode (read, as another session may still have the disk), name.
+    // Another session may still have it.
+    open_disk(a, s, SLOW_DISK, RNBD_READ_ONLY, len)
+}
+
+/// Makes the message to RNBD for a read of the first `len` bytes of `disk`, which this opens.
+fn open_disk(
+    a: &Attack<'_>,
+    s: &mut Session,
+    disk: &str,
+    access: u8,
+    len: usize,
+) -> Result<[u8; 32]> {
+    // Type, access mode, name.
     let mut open = [0; 264];
     open[..2].copy_from_slice(&RNBD_OPEN.to_le_bytes());
-    open[4] = 0;
-    open[6..6 + SLOW_DISK.len()].copy_from_slice(SLOW_DISK);
+    open[4] = access;
+    let name = format!("/dev/{disk}");
+    open[6..6 + name.len()].copy_from_slice(name.as_bytes());
     s.send_read(0, 4, &open, 256)?;
     let answer = s.answer(0, a.job.patience)?.context("no answer")?;
     if answer.errno != 0 {
@@ -365,8 +389,14 @@ fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
 
 /// Waits until the slow disk has a read, or none.
 fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
+    reads_of(a, SLOW_DISK, count)
+}
+
+/// Waits until `disk` has that many reads.
+fn reads_of(a: &Attack<'_>, disk: &str, count: &str) -> Result<()> {
+    let inflight = format!("/sys/block/{disk}/inflight");
     let end = Instant::now() + a.job.patience;
-    while std::fs::read_to_string(SLOW_INFLIGHT)?
+    while std::fs::read_to_string(&inflight)?
         .split_whitespace()
         .next()
         != Some(count)
@@ -418,6 +448,54 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     a.report.fact("changed", wrong);
     if wrong != 0 {
         a.report.wrong(format!("{wrong} bytes are not the disk's"));
+    }
+    a.alive(&mut s)
+}
+
+/// A write has the data that it came with, whatever the client writes to the chunk while the user
+/// has the request and has not read them.
+fn behind_write(a: &mut Attack<'_>) -> Result<()> {
+    const LEN: usize = COPY_MAX;
+    const CHUNK: u16 = 6;
+
+    let mut s = a.start()?;
+    let read = open_disk(a, &mut s, ONE_AT_A_TIME, RNBD_READ_WRITE, LEN)?;
+    let mut write = read;
+    write[16..20].copy_from_slice(&RNBD_WRITE.to_le_bytes());
+    // CAST: Its size.
+    let usr_len = write.len() as u16;
+    let message = [&[0xa5; LEN][..], &write, &WriteMsg { usr_len }.to_bytes()].concat();
+    let chunk = s.chunk(CHUNK)?;
+
+    s.send_read(1, 5, &read, LEN)?;
+    reads_of(a, ONE_AT_A_TIME, "1")?;
+    // CAST: A few pages.
+    let imm = s.imm(CHUNK.into(), LEN as u32 + u32::from(usr_len));
+    s.write_imm(2, CHUNK, 0, &message, imm)?;
+    std::thread::sleep(Duration::from_millis(500));
+    s.post(1, Send::Write(whole(chunk)), &[0x5a; LEN])?;
+    // Comes behind that.
+    s.ping(1, 0)?;
+    if s.answer(1, Duration::ZERO)?.is_some() {
+        bail!("the disk is not slow");
+    }
+    for cid in [1, 2] {
+        let answer = s.answer(cid, a.job.patience)?.context("no answer")?;
+        if answer.errno != 0 {
+            bail!("{answer:?}");
+        }
+    }
+    s.send_read(1, 5, &read, LEN)?;
+    let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+    if answer.errno != 0 {
+        bail!("{answer:?} to reading it again");
+    }
+    let data = s.read_back(LEN)?;
+    let wrong = data.iter().filter(|&&byte| byte != 0xa5).count();
+    a.report.fact("changed", wrong);
+    if wrong != 0 {
+        a.report
+            .wrong(format!("{wrong} bytes are not those of the write"));
     }
     a.alive(&mut s)
 }
@@ -522,7 +600,8 @@ fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
 }
 
 /// The server's device must refuse the read, which is sent although the server offers no resources
-/// for reads, and the server must end the path over that. Data would overwrite the pattern in memory.
+/// for reads, and the server must end the path over that. Data would overwrite the pattern in
+/// memory.
 fn read_directly(a: &mut Attack<'_>) -> Result<()> {
     const LEN: usize = 64;
 
