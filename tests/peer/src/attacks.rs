@@ -20,6 +20,7 @@ use crate::{
     verbs::{Remote, Send},
 };
 
+mod busy;
 mod grab;
 mod handshake;
 mod info;
@@ -100,6 +101,7 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
         info::CASES,
         request::CASES,
         memory::CASES,
+        busy::CASES,
         leave::CASES,
     ]
     .into_iter()

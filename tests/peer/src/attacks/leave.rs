@@ -6,7 +6,7 @@ use std::{thread::sleep, time::Duration};
 
 use anyhow::Result;
 
-use super::{case, memory::RNBD_IO, Attack, Case, CONS};
+use super::{busy::RNBD_IO, case, Attack, Case, CONS};
 use crate::{client::Session, proto::WriteMsg};
 
 pub(super) const CASES: &[Case] = &[
