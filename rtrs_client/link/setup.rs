@@ -88,7 +88,7 @@ use crate::{
     params,
     path::Path,
     request::MessageSlot,
-    stats::Stamp,
+    stats::Stamp, //
 };
 
 /// How long resolving an address may take the first time, in milliseconds. The neighbour tables
