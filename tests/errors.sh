@@ -90,10 +90,11 @@ overtaking()
 # nothing but heartbeats is answered meanwhile.
 slow_disk()
 {
+	dmesg_mark
 	[ "$(cat "/sys/class/rtrs-client/m/request_timeout_ms")" = 120000 ]
 	io m dir=write how=timer delay=60000 count=8 depth=8 len=4096
 	grep . /sys/class/rtrs-client/m/paths/*/stats/reconnects
-	dmesg_since_start >"$TMP/dmesg"
+	dmesg_since_mark >"$TMP/dmesg"
 	not grep -E 'rtrs_client: m .*: connected: ' "$TMP/dmesg"
 }
 
