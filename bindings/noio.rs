@@ -14,8 +14,8 @@ use crate::raw;
 /// nested. Any context.
 pub fn scope<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: The function works in any context. It changes a flag of the current task, which is
-    // restored below: `f` does not unwind, as kernel panics abort. A failed assertion of KUnit ends the
-    // thread, and its flags with it.
+    // restored below: `f` does not unwind, as kernel panics abort. A failed assertion of KUnit ends
+    // the thread, and its flags with it.
     let flags = unsafe { raw::rtrs_helper_noio_save() };
     let result = f();
     // SAFETY: `flags` was returned by the save in the same task, and nested scopes have ended

@@ -328,8 +328,8 @@ impl Path {
         self.state() == State::Closed(CloseReason::Incompatible)
     }
 
-    /// Whether there is an urgent note for the owner task, besides those of its link, while the path
-    /// connects: the owner task may be waiting for another path. Any context.
+    /// Whether there is an urgent note for the owner task, besides those of its link, while the
+    /// path connects: the owner task may be waiting for another path. Any context.
     pub(crate) fn has_urgent_note(&self) -> bool {
         let noted = {
             let pending = self.pending.lock();

@@ -325,8 +325,8 @@ impl Registry {
         Ok(Step::Done(path.clone()))
     }
 
-    /// Whether `session`, and the source of the path, may have one path more, of `memory` bytes. The
-    /// session is not in `sessions` yet if it `is_new`.
+    /// Whether `session`, and the source of the path, may have one path more, of `memory` bytes.
+    /// The session is not in `sessions` yet if it `is_new`.
     fn allows_path(
         &self,
         sessions: &[Arc<Session>],

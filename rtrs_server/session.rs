@@ -415,8 +415,8 @@ impl Session {
         self.last_end.load(Relaxed)
     }
 
-    /// Returns for how long it had a path that was up, in nanoseconds, over its whole life, if it has
-    /// none now. Any context.
+    /// Returns for how long it had a path that was up, in nanoseconds, over its whole life, if it
+    /// has none now. Any context.
     pub(crate) fn was_up_for(&self) -> u64 {
         self.up_ns.load(Relaxed)
     }
@@ -470,8 +470,8 @@ impl Session {
         true
     }
 
-    /// The holder of the name ends because of this session, which gets the name, and no other, unless
-    /// all its paths close that ask for it. The registry is locked.
+    /// The holder of the name ends because of this session, which gets the name, and no other,
+    /// unless all its paths close that ask for it. The registry is locked.
     pub(crate) fn reserve(&self, name: &SessionName) {
         if !self.is_claimed() {
             let taken = self.takes_name(name);

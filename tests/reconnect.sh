@@ -18,10 +18,10 @@ device_is() { [ "$(cat "/sys/block/$(cat "$TMP/dev")/rnbd/state")" = "$1" ]; }
 
 wait_at_most() { write /sys/class/rtrs-client/reconnect/fast_io_fail_tmo "$1"; }
 
-# flap SECONDS [TIME]: RNBD has closed its device, and opens it again while the path goes and comes: the
-# message to open it, its answer, or what RNBD does before and after them meet that. The second time
-# requests wait for the path for TIME seconds: then RNBD is not told of the loss, and does not try
-# again.
+# flap SECONDS [TIME]: RNBD has closed its device, and opens it again while the path goes and comes:
+# the message to open it, its answer, or what RNBD does before and after them meet that. The second
+# time requests wait for the path for TIME seconds: then RNBD is not told of the loss, and does not
+# try again.
 flap()
 {
 	wait_at_most 0

@@ -235,7 +235,8 @@ impl CmId {
     /// The device. Like [`port`](Self::port), [`port_is_active`](Self::port_is_active),
     /// [`has_source`](Self::has_source) and [`interface`](Self::interface) for the id of a request,
     /// or one with a resolved address: until it is resolved, the connection manager writes all of
-    /// this, in the call that resolves it or in a task of its own, and nothing writes it afterwards.
+    /// this, in the call that resolves it or in a task of its own, and nothing writes it
+    /// afterwards.
     pub(super) fn device(&self) -> Option<&Device> {
         // SAFETY: The id is valid, and its address is resolved, as documented, so that its device
         // is not written at the same time. A bound id keeps its device registered: the device's
@@ -293,15 +294,15 @@ impl CmId {
     /// The local address. For the id of a request that is not decided about, or in the handler of
     /// the event that it is resolved.
     pub(super) fn src(&self) -> SockAddr {
-        // SAFETY: The id is valid, and the address is part of it. It is resolved, and nothing writes
-        // it before the request is decided about, or while the handler runs.
+        // SAFETY: The id is valid, and the address is part of it. It is resolved, and nothing
+        // writes it before the request is decided about, or while the handler runs.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_src(self.as_raw())) }
     }
 
     /// The peer's address. For the id of a request that is not decided about.
     pub(super) fn dst(&self) -> SockAddr {
-        // SAFETY: The id is valid, and the address is part of it. That of a request was written when
-        // the request arrived, and nothing writes it before the request is decided about.
+        // SAFETY: The id is valid, and the address is part of it. That of a request was written
+        // when the request arrived, and nothing writes it before the request is decided about.
         unsafe { SockAddr::from_storage(raw::rtrs_helper_cm_dst(self.as_raw())) }
     }
 }

@@ -102,8 +102,8 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// Allocates a protection domain on `device` for `consumer`, whose name `rdma resource` shows. May
-    /// sleep.
+    /// Allocates a protection domain on `device`. `rdma resource` shows it with the name of
+    /// `consumer`. May sleep.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl Domain {
         }
         let device = device.get().ok_or(ENODEV)?;
         let name = kernel::str::CStrExt::as_char_ptr(consumer.name());
-        // SAFETY: The device is valid. The name is the module's, which is not unloaded while there is
-        // a `Consumer`.
+        // SAFETY: The device is valid. The name is static in the module, which is not unloaded
+        // while there is a `Consumer`: the domain has one, and one is leaked if the PD stays.
         let pd = unsafe { raw::__ib_alloc_pd(device.as_raw(), 0, name) };
         let pd = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
         let init = pin_init!(Self {

@@ -145,8 +145,8 @@ pub struct Endpoint<H: Handler> {
     dying: Atomic<bool>,
     /// The address is resolved: the addresses in the id do not change any more.
     resolved: Atomic<bool>,
-    /// Copies of the addresses in the id, as soon as they are known: on iWARP the connection manager
-    /// writes them again when the connection is made.
+    /// Copies of the addresses in the id, as soon as they are known: on iWARP the connection
+    /// manager writes them again when the connection is made.
     peer: SetOnce<SockAddr>,
     local: SetOnce<SockAddr>,
     /// The id may have sent datagrams, or be about to, so that destroying it sends some.

@@ -167,8 +167,8 @@ impl PendingSlot {
         self.pending.lock().take()
     }
 
-    /// Calls `look` with the request. May sleep; `look` is called with a lock held that nests inside
-    /// those of handlers.
+    /// Calls `look` with the request. May sleep; `look` is called with a lock held that nests
+    /// inside those of handlers.
     pub fn look<R>(&self, look: impl FnOnce(&PendingConnection) -> R) -> Option<R> {
         self.pending.lock().as_ref().map(look)
     }
@@ -259,9 +259,9 @@ pub struct Listener<L: Listen> {
 }
 
 impl<L: Listen> Listener<L> {
-    /// Listens on `addr`, which is [any address](SockAddr::any) of IP, or any GID, on all present and
-    /// future devices. A listener with an address of its own would belong to a device, and the removal
-    /// of the device would wait for it. May sleep.
+    /// Listens on `addr`, which is [any address](SockAddr::any) of IP, or any GID, on all present
+    /// and future devices. A listener with an address of its own would belong to a device, and the
+    /// removal of the device would wait for it. May sleep.
     ///
     /// # Errors
     ///

@@ -236,8 +236,9 @@ impl Path {
         if let Err(why) = usable {
             // No other path has to wait for the end of this link.
             drop(turn);
-            // Of a link that has failed meanwhile, or whose device is gone, there is a note, which
-            // says why. Otherwise there is a task that must not wait, for this path or another one.
+            // If the link has failed meanwhile, or its device is gone, a note is pending that says
+            // why. Otherwise the owner task of this path, or of one that may wait for it, has
+            // something more urgent to do.
             let noted = l.core.has_failed() || self.pending.lock().device_gone == Some(link);
             owner.link = Some(l);
             if !noted {

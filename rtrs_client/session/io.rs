@@ -452,8 +452,8 @@ pub(crate) fn complete(permits: &Arc<Permits>, mut turn: Turn<'_>, result: i32) 
     }
 }
 
-/// The same for a request that has no permit any more, as the user has dropped it. The permit is given
-/// back last: closing the session waits for it, and then the user's module may go.
+/// The same for a request that has no permit any more, as the user has dropped it. The permit is
+/// given back last: closing the session waits for it, and then the user's module may go.
 #[cold]
 fn complete_left(permits: &Permits, left: Left<'_, Io>, callback: Option<Callback>, result: i32) {
     if let Some(callback) = callback {

@@ -5,9 +5,9 @@
 //! While no path is connected, a request does not fail but is parked. Its place has all that is
 //! needed to send it later, so waiting takes no memory. When a path comes back, the parked requests
 //! are sent. If none has come back for `fast_io_fail_tmo` seconds, they fail, and so do later
-//! requests, until a path is back. A request that was lost in flight, and is lost again soon after a
-//! path came back, fails then if the first loss was that long ago: a path may be able to connect, and
-//! not to carry it.
+//! requests, until a path is back. A request that was lost in flight, and is lost again soon after
+//! a path came back, fails then if the first loss was that long ago: a path may be able to connect,
+//! and not to carry it.
 //!
 //! A message without data on the service connection, for example one that closes a device, waits at
 //! most [`BRIEF_MS`], counted from the first waiting message of this kind: closing a device must
@@ -22,8 +22,9 @@
 //!
 //! # Locking
 //!
-//! `state` is a spinlock, interrupts off. The [`Mark`]s of the session's requests are only changed
-//! with it held. The request itself belongs to the task that cleared its mark.
+//! `state` is a spinlock, interrupts off. Whether a request is parked, and waits briefly, is only
+//! changed with it held. The rest of its [`Mark`], and the request itself, belong to the owner of
+//! its turn: the task that cleared the mark.
 //!
 //! # Context
 //!
@@ -70,7 +71,7 @@ const RETRY_MS: u32 = 1;
 /// How long a message without data on the service connection waits for a path, in milliseconds.
 const BRIEF_MS: u32 = 5000;
 
-/// How long a path has to be up for a loss not to count as one of the same trouble, in milliseconds.
+/// A loss of a path that was up for at least this long, in milliseconds, begins a new wait.
 const GOOD_MS: u64 = 1000 * GOOD_SECS;
 
 /// Whether a request waits for a path.
@@ -301,9 +302,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether request `id`, which was lost in flight, has waited for long enough. Its time goes on if
-    /// it was sent again, and lost again soon after a path came up: the path may be able to connect,
-    /// and not to carry the request. Otherwise it begins with the present outage.
+    /// Whether request `id`, which was lost in flight, has waited for long enough. Its time goes on
+    /// if it was sent again, and lost again soon after a path came up: the path may be able to
+    /// connect, and not to carry the request. Otherwise it begins with the present outage.
     fn is_lost_for_good(&self, state: &State, id: u16) -> bool {
         let Some(mark) = self.mark(id) else {
             return false;
@@ -374,8 +375,8 @@ impl Session {
         self.resume_turn(id)
     }
 
-    /// Calls `f` with the parked requests of `which`, until `f` returns false, those from `first` on
-    /// before the others. `f` owns each request that it gets.
+    /// Calls `f` with the parked requests of `which`, until `f` returns false, those from `first`
+    /// on before the others. `f` owns each request that it gets.
     fn each_parked(&self, which: Which, first: u16, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
         for id in Iterator::chain(first..self.depth(), 0..first) {
             if self.waiting.state.lock().count(which) == 0 {

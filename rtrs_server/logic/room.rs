@@ -42,11 +42,11 @@ pub struct Need {
 /// Marks the members of `crowd` that give way. Returns whether that is enough; if not, none has
 /// to give way, whatever the marks say.
 ///
-/// Members that take too long go first. Then it is, again and again, the first
-/// member of the source that has most by then, provided that source still has more than the
-/// newcomer's own will have; of several such sources, it is the first member of all. So one host
-/// cannot keep others out by what it has, nor displace those that have less, or are slow, each from
-/// an address of its own, however much it asks for.
+/// Members that take too long go first. Then it is, again and again, the first member of the source
+/// that has most by then, provided that source still has more than the newcomer's own will have; of
+/// several such sources, it is the first member of all. So one host cannot keep others out by what
+/// it has, nor displace those that have less, or are slow, each from an address of its own, however
+/// much it asks for.
 ///
 /// Members of the newcomer's source do not go: clients of one host that find no room would end each
 /// other, and none would get in. With `own_late` those that take too long do: for that, one that
@@ -71,8 +71,8 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     true
 }
 
-/// Returns how much of `crowd` the source of the first member that goes could give up in all; if that
-/// member takes too long, how much all have that do. What has given way before has nothing.
+/// Returns how much of `crowd` the source of the first member that goes could give up in all; if
+/// that member takes too long, how much all have that do. What has given way before has nothing.
 pub fn of_the_same<T>(crowd: &[Stake<T>]) -> u64 {
     let Some(first) = crowd.iter().find(|one| one.goes) else {
         return 0;

@@ -188,11 +188,11 @@ impl Registry {
         Ok(true)
     }
 
-    /// Chooses `missing` sessions without a path: those that have waited for their client for longer
-    /// than they were up, and of them the one that was up for the shortest time, as it costs nothing
-    /// to have many of those, from many sources. Then the first to have lost its last path, of the
-    /// source that has most sessions; there may be `max` sessions. Returns all sessions, and how
-    /// many others could be lost for the same reason; nothing if there are not enough.
+    /// Chooses `missing` sessions without a path: those that have waited for their client for
+    /// longer than they were up, and of them the one that was up for the shortest time, as it costs
+    /// nothing to have many of those, from many sources. Then the first to have lost its last path,
+    /// of the source that has most sessions; there may be `max` sessions. Returns all sessions, and
+    /// how many others could be lost for the same reason; nothing if there are not enough.
     fn kept_of_largest(
         &self,
         source: Source,

@@ -45,7 +45,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// A disk with only zeroes, each of whose requests takes a second.
+/// A disk of zeroes. Each request takes a second.
 const SLOW_DISK: &str = "nullb1";
 
 /// A disk that has one request at a time, for three seconds: another one waits in the call of the
@@ -210,9 +210,10 @@ fn behind_write(a: &mut Attack<'_>) -> Result<()> {
     a.alive(&mut s)
 }
 
-/// Chunks of requests whose answers fill a send queue, with what waits behind them, until there are
-/// receives. Each answer is two packets. If soft RoCE has to send a message again, it registers the
-/// memory of the messages behind it twice, and fails over that, unless 128 packets stop it before.
+/// Chunks of the requests that fill a send queue with their answers. The answers, and what is
+/// behind them, wait until receives are posted. Each answer is two packets. If soft RoCE has to
+/// send a message again, it registers the memory of the messages behind it twice, and fails over
+/// that, unless 128 packets stop it before.
 const FILLERS: core::ops::Range<u16> = 10..80;
 
 /// A session without receives on connection 1: the server's answers there have to wait.
@@ -229,7 +230,7 @@ fn start_stuck(a: &mut Attack<'_>) -> Result<Session> {
 /// The server takes a request with more data than it copies from private memory, apart from the
 /// data: what the client writes there while it still has a key must make no difference.
 fn before_key(a: &mut Attack<'_>) -> Result<()> {
-    /// The chunk whose key becomes invalid late, and the length of its data.
+    /// The key of this chunk is invalidated late. `LEN` is the length of its data.
     const CHUNK: u16 = 8;
     const LEN: usize = 2 * COPY_MAX;
     /// The chunk of a request that needs no invalidation.
