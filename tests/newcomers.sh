@@ -195,31 +195,54 @@ close_many()
 	in_use sessions 16
 }
 
-# Many hosts have all sessions, each no more than its share, and they were up for a moment only.
-kept_of_many_give_way()
+# kept_by_many ROUND: many hosts have all sessions, each no more than its share, and they were up
+# for a moment only.
+kept_by_many()
 {
 	local i
 
 	for ((i = 0; i < 16; i++)); do
-		rt open name="many$i" path="ip:10.9.64.$i@ip:10.9.0.1"
-		rt close name="many$i"
+		rt open name="many$1_$i" path="ip:10.9.64.$i@ip:10.9.0.1"
+		rt close name="many$1_$i"
 	done
+}
+
+kept_of_many_give_way()
+{
+	kept_by_many 0
 	in_use sessions 16
 	open_soon 6 "$HERE"
 	[ "$(refused sessions)" -ge 6 ]
 	in_use sessions 16
 	close_new 6
-	# Clients that come at the same time do not end each other.
-	for ((i = 0; i < 4; i++)); do
-		rt_start open name="new$i" path="ip:$HERE@ip:10.9.0.1"
-		rt_start open name="other$i" path="ip:$ELSEWHERE@ip:10.9.0.1"
+}
+
+# Clients that come at the same time, from hosts of their own, do not end each other, although there
+# are few sessions that have to give way for them. After the first round they have names that are
+# kept.
+not_each_other()
+{
+	local i round
+
+	write "$Q/sessions/max" 32
+	for ((i = 0; i < 22; i++)); do
+		rt open name="live$i" path="ip:10.9.64.$((100 + i))@ip:10.9.0.1"
 	done
-	rt_wait
-	not dmesg_has 'gave way'
-	for ((i = 0; i < 4; i++)); do
-		rt close name="other$i"
+	for ((round = 1; round <= 4; round++)); do
+		kept_by_many "$round"
+		in_use sessions 32
+		for ((i = 0; i < 8; i++)); do
+			rt_start open name="fresh$i" path="ip:10.9.64.$((200 + i))@ip:10.9.0.1"
+		done
+		rt_wait
+		not dmesg_has 'gave way'
+		for ((i = 0; i < 8; i++)); do
+			rt close name="fresh$i"
+		done
 	done
-	close_new 4
+	for ((i = 0; i < 22; i++)); do
+		rt close name="live$i"
+	done
 }
 
 # Those that were up for some time are kept for as long.
@@ -379,6 +402,7 @@ check "the modules unload with kept sessions" unload_modules
 
 must "modules load for sessions of many hosts" load session_linger=600 max_sessions=16
 check "those that were up for a moment do not keep others out" kept_of_many_give_way
+check "nor do newcomers end each other while there are such" not_each_other
 check "the modules unload with those" unload_modules
 must "modules load for sessions that were up for longer" load session_linger=600 max_sessions=16
 check "those are kept for as long" kept_of_many_stay

@@ -71,22 +71,22 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
     true
 }
 
-/// Returns how much of `crowd` the source of the first member that goes could give up in all; if
-/// that member takes too long, how much all have that do. What has given way before has nothing.
-pub fn of_the_same<T>(crowd: &[Stake<T>]) -> u64 {
-    let Some(first) = crowd.iter().find(|one| one.goes) else {
-        return 0;
+/// Whether the members of `kept` that go, by [`choose`], do so instead of one of `handshakes`: those
+/// that could go for the same reason are more. Sessions whose client has been away for too long are
+/// compared with handshakes that take too long: newcomers that are in time, and that have just got
+/// such places, do not lose them to each other while there are more.
+pub fn outnumbers<K, H>(kept: &[Stake<K>], handshakes: &[Stake<H>]) -> bool {
+    let Some(first) = kept.iter().find(|one| one.goes) else {
+        return false;
     };
-    let same = |one: &&Stake<T>| match first.late {
-        Some(_) => one.late.is_some(),
-        None => one.source == first.source,
+    let late = first.late.is_some();
+    let same = |one: &&Stake<K>| match late {
+        true => one.late.is_some(),
+        false => one.source == first.source,
     };
+    let rivals = handshakes.iter().filter(|one| !late || one.late.is_some());
 
-    crowd
-        .iter()
-        .filter(|one| !one.stays)
-        .filter(same)
-        .fold(0, |sum, one| sum.saturating_add(one.amount))
+    total(kept.iter().filter(|one| !one.stays).filter(same)) > total(rivals)
 }
 
 /// Sorts by source, and then by time. The sort of the core library can panic if an order is not
@@ -114,10 +114,12 @@ fn may_go<T>(one: &Stake<T>) -> bool {
     !one.stays && !one.goes && one.amount != 0
 }
 
+fn total<'a, T: 'a>(members: impl Iterator<Item = &'a Stake<T>>) -> u64 {
+    members.fold(0, |sum, one| sum.saturating_add(one.amount))
+}
+
 fn sum<'a, T: 'a>(members: impl Iterator<Item = &'a Stake<T>>) -> u64 {
-    members
-        .filter(|one| !one.goes)
-        .fold(0, |sum, one| sum.saturating_add(one.amount))
+    total(members.filter(|one| !one.goes))
 }
 
 /// Returns the index of the first to go of the members that take too long.

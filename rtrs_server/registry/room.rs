@@ -28,7 +28,7 @@ use crate::{
         },
         room::{
             choose,
-            of_the_same,
+            outnumbers,
             Need,
             Stake, //
         },
@@ -68,7 +68,7 @@ impl Registry {
             return Err(over.into());
         }
         let room = match over.resource {
-            Resource::Handshakes => self.end_handshake(source, false)?,
+            Resource::Handshakes => self.end_handshake(source, false, None)?,
             Resource::Sessions => self.end_sessions(source)?,
             Resource::Cons | Resource::Memory => {
                 self.end_handshakes(source, over.resource, amount, asking)?
@@ -93,8 +93,13 @@ impl Registry {
     }
 
     /// Ends one handshake that has a place, or all those of a session, which then ends, if `whole`.
-    /// Returns whether there was one that had to give way.
-    fn end_handshake(&self, source: Source, whole: bool) -> Result<bool> {
+    /// Returns whether there was one that had to give way, and not sessions that are `kept`.
+    fn end_handshake(
+        &self,
+        source: Source,
+        whole: bool,
+        kept: Option<&Crowd<Session>>,
+    ) -> Result<bool> {
         // A session does not end if its user has it, or may just be told of it.
         let may_end = |session: &Session| !whole || !session.is_known();
         let has = |path: &Path| {
@@ -112,7 +117,7 @@ impl Registry {
             least: 0,
             own_late: true,
         };
-        if !choose(&mut crowd, &need) {
+        if !choose(&mut crowd, &need) || kept.is_some_and(|kept| outnumbers(kept, &crowd)) {
             return Ok(false);
         }
         let Some(victim) = crowd.iter().find(|one| one.goes) else {
@@ -151,15 +156,10 @@ impl Registry {
             return Ok(true);
         }
         let kept = self.kept_of_largest(source, count, quota.max())?;
-        // The larger of the two groups keeps the newcomer out.
-        let handshakes = self.limits.quota(Resource::Handshakes).current();
-        if count == 1
-            && kept.as_ref().is_none_or(|(_, most)| *most <= handshakes)
-            && self.end_handshake(source, true)?
-        {
+        if count == 1 && self.end_handshake(source, true, kept.as_ref())? {
             return Ok(true);
         }
-        let Some((crowd, _)) = kept else {
+        let Some(crowd) = kept else {
             return Ok(false);
         };
 
@@ -191,14 +191,14 @@ impl Registry {
     /// Chooses `missing` sessions without a path: those that have waited for their client for
     /// longer than they were up, and of them the one that was up for the shortest time, as it costs
     /// nothing to have many of those, from many sources. Then the first to have lost its last path,
-    /// of the source that has most sessions; there may be `max` sessions. Returns all sessions, and
-    /// how many others could be lost for the same reason; nothing if there are not enough.
+    /// of the source that has most sessions; there may be `max` sessions. Returns all sessions;
+    /// nothing if there are not enough.
     fn kept_of_largest(
         &self,
         source: Source,
         missing: u64,
         max: u64,
-    ) -> Result<Option<(Crowd<Session>, u64)>> {
+    ) -> Result<Option<Crowd<Session>>> {
         let all = self.sessions()?;
         let mut crowd = KVVec::with_capacity(all.len(), GFP_KERNEL)?;
         let now = now_ns();
@@ -223,11 +223,7 @@ impl Registry {
             least: max / KEPT_SHARE,
             own_late: false,
         };
-        if !choose(&mut crowd, &need) {
-            return Ok(None);
-        }
-        let most = of_the_same(&crowd);
-        Ok(Some((crowd, most)))
+        Ok(choose(&mut crowd, &need).then_some(crowd))
     }
 
     /// Ends as many handshakes as have what is missing for `amount` more of `resource`.

@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 use rtrs_core::addr::Addr;
 use rtrs_server_logic::logic::{
-    room::{choose, of_the_same, Need, Stake},
+    room::{choose, outnumbers, Need, Stake},
     source::{Prefixes, Source},
 };
 
@@ -212,21 +212,34 @@ fn only_what_a_source_could_give_up_is_compared() {
         .skip(30)
         .take(10)
         .for_each(|s| s.stays = true);
-    assert_eq!(of_the_same(&all), 0, "none goes");
+    // So many in time, and so many that take too long.
+    let handshakes = |in_time: u32, late: u32| -> Vec<_> {
+        (0..in_time + late)
+            .map(|i| Stake {
+                late: (i < late).then_some(1),
+                ..stake(i, 0, 1)
+            })
+            .collect()
+    };
+    assert!(!outnumbers(&all, &handshakes(0, 0)), "none goes");
     let of_host_2 = Need {
         least: 64,
         ..need(9, 1)
     };
     assert!(choose(&mut all, &of_host_2));
-    assert_eq!(of_the_same(&all), 240);
+    assert!(outnumbers(&all, &handshakes(200, 39)));
+    assert!(!outnumbers(&all, &handshakes(200, 40)));
     all.iter_mut()
         .for_each(|s| s.goes = s.member.0 == 1 && s.came == 1020);
-    assert_eq!(of_the_same(&all), 200);
+    assert!(outnumbers(&all, &handshakes(199, 0)));
+    assert!(!outnumbers(&all, &handshakes(200, 0)));
     // One that has waited for too long is one of many such.
     all.iter_mut()
         .filter(|s| s.came % 2 == 0)
         .for_each(|s| s.late = Some(1));
-    assert_eq!(of_the_same(&all), 472);
+    // Handshakes in time are no match for it.
+    assert!(outnumbers(&all, &handshakes(1000, 471)));
+    assert!(!outnumbers(&all, &handshakes(0, 472)));
 }
 
 proptest! {
