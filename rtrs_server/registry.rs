@@ -316,6 +316,10 @@ impl Registry {
             session.set_share(Some(self.limits.take(Resource::Sessions, 1)?));
         }
         session.add(path).map_err(|_| Refusal::RESET)?;
+        // The user may have got the session since the path was made, and before it was added.
+        if session.is_kept() {
+            path.leave_place();
+        }
         if known.is_none() {
             // Does not fail: there is room.
             let _ = sessions.push_within_capacity(session.clone());

@@ -555,6 +555,8 @@ impl Session {
             self.ctx.user.link_up(self)?;
             announced.up = true;
             self.kept.store(true, Release);
+            // One that is added from now on finds the session kept.
+            self.each(|path| path.leave_place());
         }
         Ok(())
     }

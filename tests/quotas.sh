@@ -198,6 +198,21 @@ known_client()
 	write "$Q/handshakes/max" 1024
 }
 
+half_done() { in_use cons 4 && in_use handshakes 0; }
+
+# A client with a session has begun another path, and does not finish it: the path has no place that
+# others could have.
+half_sibling()
+{
+	peer_attack half-sibling --other 10.9.0.2 --patience $((15 * RTRS_TIME_SCALE)) >"$TMP/half" 2>&1 &
+	wait_for 10 half_done || return
+	# Not because it is over.
+	sleep 1
+	half_done && kill -0 $! && wait $! && return
+	cat "$TMP/half"
+	return 1
+}
+
 # A session of another server has the name, and its directory too.
 same_name()
 {
@@ -309,6 +324,7 @@ check "memory for one path of two" memory_of_a_path
 check "all was given back again" wait_for 20 all_back
 check "handshakes" crowd handshakes 1
 check "handshakes of a source" crowd handshakes_per_source 2
+check "a path that is never finished has no place" half_sibling
 check "a name at another server" same_name
 check "each listener has its own sizes" listeners
 check "and those that come later have what is said by then" listeners_later

@@ -72,21 +72,41 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
 }
 
 /// Whether the members of `kept` that go, by [`choose`], do so instead of one of `handshakes`: those
-/// that could go for the same reason are more. Sessions whose client has been away for too long are
-/// compared with handshakes that take too long: newcomers that are in time, and that have just got
-/// such places, do not lose them to each other while there are more.
-pub fn outnumbers<K, H>(kept: &[Stake<K>], handshakes: &[Stake<H>]) -> bool {
+/// that could go for the same reason are more.
+///
+/// Handshakes that take too long go before a session that is kept by right, as their clients lose
+/// nothing but time. A session whose client has been away for too long goes before `spared`
+/// handshakes in time: so many newcomers at once do not end each other, and more of them, which may
+/// be those of an attacker, do not end all such sessions.
+pub fn outnumbers<K, H>(kept: &[Stake<K>], handshakes: &[Stake<H>], spared: u64) -> bool {
     let Some(first) = kept.iter().find(|one| one.goes) else {
         return false;
     };
-    let late = first.late.is_some();
-    let same = |one: &&Stake<K>| match late {
-        true => one.late.is_some(),
-        false => one.source == first.source,
-    };
-    let rivals = handshakes.iter().filter(|one| !late || one.late.is_some());
+    let could_go = kept.iter().filter(|one| !one.stays);
+    let slow = total(handshakes.iter().filter(|one| one.late.is_some()));
+    let in_time = total(handshakes.iter()).saturating_sub(slow);
 
-    total(kept.iter().filter(|one| !one.stays).filter(same)) > total(rivals)
+    if first.late.is_some() {
+        let rivals = slow.saturating_add(in_time.saturating_sub(spared));
+        total(could_go.filter(|one| one.late.is_some())) > rivals
+    } else {
+        slow == 0 && total(could_go.filter(|one| one.source == first.source)) > in_time
+    }
+}
+
+/// Chooses again, among those of `crowd` for which `still` is true.
+pub fn choose_again<T>(
+    crowd: &mut [Stake<T>],
+    need: &Need,
+    still: impl Fn(&Stake<T>) -> bool,
+) -> bool {
+    for one in crowd.iter_mut() {
+        one.goes = false;
+        if !one.stays && !still(one) {
+            one.amount = 0;
+        }
+    }
+    choose(crowd, need)
 }
 
 /// Sorts by source, and then by time. The sort of the core library can panic if an order is not

@@ -201,6 +201,13 @@ impl Path {
         self.account.handshake.lock().share.is_some()
     }
 
+    /// The user has its session: it does not give way, so it must not hold a place that others could
+    /// have. Any context.
+    pub(crate) fn leave_place(&self) {
+        let share = self.account.handshake.lock().share.take();
+        drop(share);
+    }
+
     /// Counts one more connection, and `queues` bytes of queues. Any context.
     pub(super) fn take_shares(&self, queues: u64) -> Result<(), Refusal> {
         let limits = &self.session.ctx.registry.limits;

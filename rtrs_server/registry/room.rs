@@ -28,6 +28,7 @@ use crate::{
         },
         room::{
             choose,
+            choose_again,
             outnumbers,
             Need,
             Stake, //
@@ -46,6 +47,10 @@ const KEPT_SHARE: u64 = 16;
 /// of all sessions that may be given up and not released yet, before more are. Newcomers have got
 /// their place already.
 const LEAVING_SHARE: u64 = 4;
+
+/// The part of all sessions that may be in a handshake, in time, before one of those ends although
+/// there are sessions whose client has been away for too long.
+const SPARED_SHARE: u64 = 4;
 
 /// What may have to give way.
 type Crowd<T> = KVVec<Stake<Arc<T>>>;
@@ -68,7 +73,7 @@ impl Registry {
             return Err(over.into());
         }
         let room = match over.resource {
-            Resource::Handshakes => self.end_handshake(source, false, None)?,
+            Resource::Handshakes => self.end_handshake(source, over.resource, None)?,
             Resource::Sessions => self.end_sessions(source)?,
             Resource::Cons | Resource::Memory => {
                 self.end_handshakes(source, over.resource, amount, asking)?
@@ -92,14 +97,17 @@ impl Registry {
         leaving > self.limits.quota(Resource::Memory).max() / LEAVING_SHARE
     }
 
-    /// Ends one handshake that has a place, or all those of a session, which then ends, if `whole`.
-    /// Returns whether there was one that had to give way, and not sessions that are `kept`.
+    /// Makes room for one more of `resource`: ends one handshake that has a place, or, for one of
+    /// the sessions, all those of a session, which then ends. Returns whether there is room, or may
+    /// be by now; it is not made if sessions that are `kept` have to give way instead.
     fn end_handshake(
         &self,
         source: Source,
-        whole: bool,
+        resource: Resource,
         kept: Option<&Crowd<Session>>,
     ) -> Result<bool> {
+        let quota = self.limits.quota(resource);
+        let whole = resource == Resource::Sessions;
         // A session does not end if its user has it, or may just be told of it.
         let may_end = |session: &Session| !whole || !session.is_known();
         let has = |path: &Path| {
@@ -117,30 +125,42 @@ impl Registry {
             least: 0,
             own_late: true,
         };
-        if !choose(&mut crowd, &need) || kept.is_some_and(|kept| outnumbers(kept, &crowd)) {
+        let spared = quota.max() / SPARED_SHARE;
+        if !choose(&mut crowd, &need) || kept.is_some_and(|kept| outnumbers(kept, &crowd, spared)) {
             return Ok(false);
         }
-        let Some(victim) = crowd.iter().find(|one| one.goes) else {
-            return Ok(false);
-        };
 
-        // With the lock held, its session does not get another path.
+        // With the lock held, sessions do not get paths.
         let sessions = self.sessions.lock();
+        // Another newcomer may have made room.
+        if quota.missing(1) == 0 {
+            return Ok(true);
+        }
         if self.too_much_leaves(&sessions) {
             return Ok(false);
         }
-        let session = &victim.member.session;
-        // Its user may know the session by another path by now.
-        if !session.is_kept() && may_end(session) {
-            crowd
-                .iter()
-                .map(|one| &one.member)
-                .filter(|path| {
-                    Arc::ptr_eq(path, &victim.member)
-                        || whole && Arc::ptr_eq(&path.session, session)
-                })
-                .for_each(Path::give_way);
+        // Its client may have gone on, its user may know the session by another path by now, or it
+        // has given way to another newcomer.
+        let still = |one: &Stake<Arc<Path>>| {
+            let path = &one.member;
+            let may = !path.session.is_kept() && may_end(&path.session);
+            may && !path.is_closing() && has(path) != 0 && path.rank() == one.came
+        };
+        if !crowd.iter().filter(|one| one.goes).all(still) {
+            choose_again(&mut crowd, &need, still);
         }
+        let Some(victim) = crowd.iter().find(|one| one.goes) else {
+            // None is left. The next attempt tells whether that is still so.
+            return Ok(true);
+        };
+        let session = &victim.member.session;
+        crowd
+            .iter()
+            .map(|one| &one.member)
+            .filter(|path| {
+                Arc::ptr_eq(path, &victim.member) || whole && Arc::ptr_eq(&path.session, session)
+            })
+            .for_each(Path::give_way);
         Ok(true)
     }
 
@@ -155,18 +175,25 @@ impl Registry {
         if count == 0 {
             return Ok(true);
         }
-        let kept = self.kept_of_largest(source, count, quota.max())?;
-        if count == 1 && self.end_handshake(source, true, kept.as_ref())? {
+        let need = Need {
+            source,
+            own: 1,
+            missing: count,
+            least: quota.max() / KEPT_SHARE,
+            own_late: count == 1,
+        };
+        let kept = self.kept_of_largest(&need)?;
+        if count == 1 && self.end_handshake(source, Resource::Sessions, kept.as_ref())? {
             return Ok(true);
         }
-        let Some(crowd) = kept else {
+        let Some(mut crowd) = kept else {
             return Ok(false);
         };
 
         // With the lock held, they do not get a path.
         let sessions = self.sessions.lock();
-        // Another newcomer may have made all that room, before those here were chosen.
-        if count > 1 && missing() < count {
+        // Another newcomer may have made room, before those here were chosen.
+        if missing() < count {
             return Ok(true);
         }
         // The user may take long to give up a session that does not count any more.
@@ -177,32 +204,35 @@ impl Registry {
         if leaving.count() as u64 > quota.max() / LEAVING_SHARE {
             return Ok(false);
         }
-        let goes = || crowd.iter().filter(|one| one.goes).map(|one| &one.member);
-        // If one was found by its client meanwhile, there may be another one.
-        if goes().all(|session| session.is_deserted() && session.is_counted()) {
-            for session in goes() {
-                session.set_share(None);
-                session.give_up();
-            }
+        // Its client may have found it, and left again, or another newcomer has its place.
+        let still = |one: &Stake<Arc<Session>>| {
+            let session = &one.member;
+            session.is_deserted() && session.is_counted() && session.deserted_since() == one.came
+        };
+        if !crowd.iter().filter(|one| one.goes).all(still)
+            && !choose_again(&mut crowd, &need, still)
+        {
+            // The next attempt tells whether that is still so.
+            return Ok(true);
+        }
+        for one in crowd.iter().filter(|one| one.goes) {
+            one.member.set_share(None);
+            one.member.give_up();
         }
         Ok(true)
     }
 
-    /// Chooses `missing` sessions without a path: those that have waited for their client for
-    /// longer than they were up, and of them the one that was up for the shortest time, as it costs
-    /// nothing to have many of those, from many sources. Then the first to have lost its last path,
-    /// of the source that has most sessions; there may be `max` sessions. Returns all sessions;
-    /// nothing if there are not enough.
-    fn kept_of_largest(
-        &self,
-        source: Source,
-        missing: u64,
-        max: u64,
-    ) -> Result<Option<Crowd<Session>>> {
+    /// Chooses sessions without a path: those that have waited for their client for longer than
+    /// they were up, and of them the one that was up for the shortest time, as it costs nothing to
+    /// have many of those, from many sources. Then the first to have lost its last path, of the
+    /// source that has most sessions. Returns all sessions; nothing if there are not enough.
+    fn kept_of_largest(&self, need: &Need) -> Result<Option<Crowd<Session>>> {
         let all = self.sessions()?;
         let mut crowd = KVVec::with_capacity(all.len(), GFP_KERNEL)?;
         let now = now_ns();
         for session in all {
+            // First: the time is that of a session that is deserted by then.
+            let stays = !session.is_deserted();
             let since = session.deserted_since();
             let up = session.was_up_for();
             let stake = Stake {
@@ -210,20 +240,13 @@ impl Registry {
                 came: since,
                 late: (now.saturating_sub(since) > up).then_some(up),
                 amount: u64::from(session.is_counted()),
-                stays: !session.is_deserted(),
+                stays,
                 goes: false,
                 member: session,
             };
             crowd.push(stake, GFP_KERNEL)?;
         }
-        let need = Need {
-            source,
-            own: 1,
-            missing,
-            least: max / KEPT_SHARE,
-            own_late: false,
-        };
-        Ok(choose(&mut crowd, &need).then_some(crowd))
+        Ok(choose(&mut crowd, need).then_some(crowd))
     }
 
     /// Ends as many handshakes as have what is missing for `amount` more of `resource`.

@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 use rtrs_core::addr::Addr;
 use rtrs_server_logic::logic::{
-    room::{choose, outnumbers, Need, Stake},
+    room::{choose, choose_again, outnumbers, Need, Stake},
     source::{Prefixes, Source},
 };
 
@@ -221,25 +221,54 @@ fn only_what_a_source_could_give_up_is_compared() {
             })
             .collect()
     };
-    assert!(!outnumbers(&all, &handshakes(0, 0)), "none goes");
+    assert!(!outnumbers(&all, &handshakes(0, 0), 256), "none goes");
     let of_host_2 = Need {
         least: 64,
         ..need(9, 1)
     };
     assert!(choose(&mut all, &of_host_2));
-    assert!(outnumbers(&all, &handshakes(200, 39)));
-    assert!(!outnumbers(&all, &handshakes(200, 40)));
+    assert!(outnumbers(&all, &handshakes(239, 0), 256));
+    assert!(!outnumbers(&all, &handshakes(240, 0), 256));
+    // It is kept by right: handshakes that take too long go first.
+    assert!(!outnumbers(&all, &handshakes(0, 1), 256));
     all.iter_mut()
         .for_each(|s| s.goes = s.member.0 == 1 && s.came == 1020);
-    assert!(outnumbers(&all, &handshakes(199, 0)));
-    assert!(!outnumbers(&all, &handshakes(200, 0)));
+    assert!(outnumbers(&all, &handshakes(199, 0), 256));
+    assert!(!outnumbers(&all, &handshakes(200, 0), 256));
     // One that has waited for too long is one of many such.
     all.iter_mut()
         .filter(|s| s.came % 2 == 0)
         .for_each(|s| s.late = Some(1));
-    // Handshakes in time are no match for it.
-    assert!(outnumbers(&all, &handshakes(1000, 471)));
-    assert!(!outnumbers(&all, &handshakes(0, 472)));
+    // So many handshakes in time are no match for it, but more are.
+    assert!(outnumbers(&all, &handshakes(256, 471), 256));
+    assert!(!outnumbers(&all, &handshakes(257, 471), 256));
+    assert!(!outnumbers(&all, &handshakes(0, 472), 256));
+    assert!(outnumbers(&all, &handshakes(727, 0), 256));
+    assert!(!outnumbers(&all, &handshakes(728, 0), 256));
+}
+
+#[test]
+fn what_is_gone_is_not_chosen_again() {
+    let mut all = sessions(false);
+    let one = Need {
+        least: 64,
+        own_late: true,
+        ..need(7, 1)
+    };
+    let chosen = |all: &[Stake<(u32, u64)>]| -> Vec<_> {
+        all.iter().filter(|s| s.goes).map(|s| s.member).collect()
+    };
+    all.iter_mut()
+        .filter(|s| s.member.0 == 7)
+        .for_each(|s| s.late = Some(s.came));
+    assert!(choose(&mut all, &one));
+    assert_eq!(chosen(&all), [(7, 0)], "its own, which takes too long");
+    assert!(choose_again(&mut all, &one, |s| s.member.1 >= 5));
+    assert_eq!(chosen(&all), [(7, 5)]);
+    // Then that of the largest source which came first.
+    assert!(choose_again(&mut all, &one, |s| s.late.is_none()));
+    assert_eq!(chosen(&all), [(1, 64)]);
+    assert!(!choose_again(&mut all, &one, |s| s.member.0 == 7));
 }
 
 proptest! {

@@ -2,12 +2,15 @@
 
 //! Requests to connect that break the protocol.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rand::RngCore;
 
-use super::{case, Attack, Case};
+use super::{case, Attack, Case, CONS};
 use crate::proto::errno::{ECONNRESET, EEXIST, ENXIO};
 
 /// Number of half-made sessions at a time.
@@ -118,7 +121,35 @@ pub(super) const CASES: &[Case] = &[
         "makes one connection of three, 64 times",
         half_open,
     ),
+    case(
+        "half-sibling",
+        "has one path, and does not finish another one that it began before",
+        half_sibling,
+    ),
 ];
+
+/// Shown by what the server counts meanwhile: a path that does not give way has no place that others
+/// could have.
+fn half_sibling(a: &mut Attack<'_>) -> Result<()> {
+    let who = a.identity();
+    let mut s = a.connect(&who, CONS)?;
+    let mut half = who.clone();
+    half.from = Some(a.job.other.context("no other address")?);
+    a.rng.fill_bytes(&mut half.path);
+    let half = a.connect(&half, 1)?;
+
+    s.get_chunks(&who.question())?;
+    for con in &s.cons {
+        con.post_recvs()?;
+    }
+    sleep(a.job.patience / 3);
+    half.disconnect();
+    if s.wait_gone(Duration::ZERO)?.is_some() {
+        a.report.wrong("the whole path is gone, too");
+    }
+    s.disconnect();
+    Ok(())
+}
 
 /// The server must give up all half-made paths.
 fn half_open(a: &mut Attack<'_>) -> Result<()> {
