@@ -51,7 +51,7 @@ const HEARTBEATS: u32 = 2 * ANSWERS;
 
 /// Number of receives that are posted at a time. A queue has this many more than its peer relies
 /// on, as up to one less than this number may be waiting to be posted.
-pub const RECV_BATCH: u32 = 16;
+pub const RECV_BATCH: u32 = 32;
 
 /// The fewest work requests of a usable queue.
 pub const MIN_WR: u32 = 16;

@@ -26,7 +26,7 @@ use crate::atomic::{
 };
 
 /// The longest run of unsignaled work requests, regardless of the depth of the queue.
-const MAX_INTERVAL: u32 = 64;
+const MAX_INTERVAL: u32 = 128;
 
 /// The part of the queue that both sides share. `S` is the storage of the ring of notes.
 ///

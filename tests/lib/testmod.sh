@@ -56,12 +56,12 @@ con_memory()
 chunk_memory() { echo $(($1 * ($2 + $(getconf PAGESIZE)))); }
 
 # queue_memory DEPTH: what it counts for the queues of a path, with always_invalidate and one IO
-# connection per CPU. Sixteen receives are spare, and one of each is for the drain.
+# connection per CPU. 32 receives are spare, and one of each is for the drain.
 queue_memory()
 {
 	local io
 
-	io=$(con_memory $(((5 * $1 < 16 ? 16 : 5 * $1) + 1)) $(($1 + 17)))
+	io=$(con_memory $(((5 * $1 < 16 ? 16 : 5 * $1) + 1)) $(($1 + 33)))
 	echo $(($(con_memory 1043 1043) + $(nproc) * io))
 }
 

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The most receives that are posted at a time.
-const MAX_BATCH: usize = 16;
+const MAX_BATCH: usize = 32;
 
 /// The data of the receive queue that its lock protects.
 pub(super) struct ReceiveQueue {
@@ -333,7 +333,7 @@ impl QueuePair {
     #[inline(always)]
     fn outstanding(&self, rq: &ReceiveQueue) -> u32 {
         // CAST: Modulo 2^32, like `posted`.
-        let succeeded = self.handled.received.load(Acquire) as u32;
+        let succeeded = self.handled.received.load(Relaxed) as u32;
         rq.posted
             .wrapping_sub(succeeded)
             .wrapping_sub(self.not_received.load(Acquire))

@@ -177,11 +177,11 @@ fn queue_sizes() {
         max_send_sge: 30,
     };
     let size = must!(QpSize::client_io(&mlx, 512, 4, 8));
-    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1041, 8));
+    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1057, 8));
     let size = must!(QpSize::server_io(&mlx, 512, 5, 1));
-    assert_eq!((size.send_wr, size.recv_wr), (2561, 529));
+    assert_eq!((size.send_wr, size.recv_wr), (2561, 545));
     let size = must!(QpSize::service(&mlx, 2, 0));
-    assert_eq!((size.send_wr, size.recv_wr), (1033, 1049));
+    assert_eq!((size.send_wr, size.recv_wr), (1033, 1065));
     let rxe = QpLimits {
         max_qp_wr: 1024,
         max_cqe: 1500,
