@@ -114,6 +114,9 @@ struct Ready {
     /// By permit. The session's message store is mapped for them. They have the buffers for data
     /// that are copied.
     flights: Flights<LinkCore>,
+    /// Those for which an answer without a message may be all: none if chunks' new keys have to
+    /// come with answers.
+    answered: Flights<LinkCore>,
     /// The answer with the chunks, and behind it the request for them.
     info: DmaPages,
     /// Receive buffers, by connection; empty unless the server sends new keys.

@@ -47,6 +47,7 @@ pub use self::{
     imm::{
         returned_of,
         success_of,
+        success_or_none,
         Imm,
         ImmCodec,
         IoTarget, //

@@ -253,6 +253,15 @@ impl<H: Handler> Deref for Flights<H> {
 }
 
 impl<H: Handler> Flights<H> {
+    /// None of them, where a search is to find none.
+    pub fn none(&self) -> Self {
+        // INVARIANT: No flight is outside of `_memory`.
+        Self {
+            flights: NonNull::from(&[]),
+            ..self.clone()
+        }
+    }
+
     /// Makes `n` flights, each with up to `pages` pages of data. The messages are in `messages`,
     /// `message_room` bytes each, as many in each of the pages as fit. Flights with a place in
     /// `bounce` can transfer data by copying. `cargo` makes the user's data of each flight. May

@@ -24,6 +24,7 @@ use rtrs_bindings::{
         AnswerError,
         CmEvent,
         Endpoint,
+        Flight,
         Handler,
         Landing,
         Locked,
@@ -43,6 +44,7 @@ use rtrs_core::proto::{
     geometry::SEGMENT_SIZE,
     returned_of,
     success_of,
+    success_or_none,
     Imm,
     RkeyRsp, //
 };
@@ -126,27 +128,15 @@ impl Handler for LinkCore {
                 false => self.received_more(ep, qp, token, wc),
             };
         };
-        // The chunk's new key may have to come with the answer.
-        if self.capabilities.keeps_keys || !self.new_rkey.load(Relaxed) {
-            // The usual case: an answer that completes its request. The receive buffer was not
-            // used.
-            if let Some(msg_id) = success_of(imm) {
-                match self.succeeded(qp, con, msg_id) {
-                    Arrived::Over(ready, landing) => {
-                        self.post_again(qp, token);
-                        return self.over(ready, con, landing);
-                    }
-                    Arrived::Noted => return self.post_again(qp, token),
-                    Arrived::Else => {}
-                }
-            } else if let Some(msg_id) = returned_of(imm) {
-                if let Some((ready, landing)) = self.returned(qp, con, msg_id) {
-                    self.post_again(qp, token);
-                    return self.over(ready, con, landing);
-                }
+        // The usual case: an answer that completes its request. The receive buffer was not used.
+        match self.answered_alone(qp, con, imm) {
+            Arrived::Over(ready, landing) => {
+                self.post_again(qp, token);
+                self.over(ready, con, landing);
             }
+            Arrived::Noted => self.post_again(qp, token),
+            Arrived::Else => self.received_else(ep, qp, token, wc),
         }
-        self.received_else(ep, qp, token, wc);
     }
 
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {
@@ -191,15 +181,40 @@ impl LinkCore {
         u32::from(con).checked_sub(1)
     }
 
-    /// Handles an answer to request `msg_id` that says success, if its effect is known at once.
+    /// Handles a value that arrived without a message, if it is all of an answer, and its effect is
+    /// known at once.
     #[inline(always)]
-    fn succeeded<'a>(&'a self, qp: Receiving<'_>, con: u16, msg_id: u32) -> Arrived<'a> {
+    fn answered_alone<'a>(&'a self, qp: Receiving<'_>, con: u16, imm: u32) -> Arrived<'a> {
         let Some(ready) = self.ready.as_ref() else {
             return Arrived::Else;
         };
-        let Some(flight) = ready.flights.get(msg_id as usize) else {
-            return Arrived::Else;
-        };
+        if let Some(flight) = ready.answered.get(success_or_none(imm) as usize) {
+            return self.succeeded(ready, qp, con, flight);
+        }
+        let returned = returned_of(imm).and_then(|msg_id| ready.answered.get(msg_id as usize));
+        match returned.and_then(|flight| self.returned(qp, con, flight)) {
+            Some(landing) => Arrived::Over(ready, landing),
+            None => Arrived::Else,
+        }
+    }
+
+    /// Finds the flight of request `msg_id`, if there can be one.
+    #[inline(always)]
+    fn flight(&self, msg_id: u32) -> Option<(&Ready, &Flight<Self>)> {
+        let ready = self.ready.as_ref()?;
+        Some((ready, ready.flights.get(msg_id as usize)?))
+    }
+
+    /// Handles an answer to the request of `flight` that says success.
+    #[inline(always)]
+    fn succeeded<'a>(
+        &'a self,
+        ready: &'a Ready,
+        qp: Receiving<'_>,
+        con: u16,
+        flight: &'a Flight<Self>,
+    ) -> Arrived<'a> {
+        let msg_id = flight.index().into();
         match flight.succeeded(qp) {
             Outcome::Over(landing) => {
                 trace::response(self, con, msg_id, 0, false);
@@ -225,19 +240,18 @@ impl LinkCore {
         self.fail("invalidating a key", Error::from(e).to_errno());
     }
 
-    /// Handles an answer to request `msg_id` that says success, and that the key was invalidated.
-    /// Returns the landing of the request, if nothing else is outstanding.
+    /// Handles an answer to the request of `flight` that says success, and that the key was
+    /// invalidated. Returns the landing of the request, if nothing else is outstanding.
     #[inline(always)]
     fn returned<'a>(
         &'a self,
         qp: Receiving<'_>,
         con: u16,
-        msg_id: u32,
-    ) -> Option<(&'a Ready, Landing<'a, Self>)> {
-        let ready = self.ready.as_ref()?;
-        let landing = ready.flights.get(msg_id as usize)?.returned(qp)?;
-        trace::response(self, con, msg_id, 0, true);
-        Some((ready, landing))
+        flight: &'a Flight<Self>,
+    ) -> Option<Landing<'a, Self>> {
+        let landing = flight.returned(qp)?;
+        trace::response(self, con, flight.index().into(), 0, true);
+        Some(landing)
     }
 
     /// Handles an answer that comes with the chunk's new key, likewise.
@@ -261,11 +275,14 @@ impl LinkCore {
         if self.new_key(con, token, Some(msg_id), wc).is_err() {
             return Arrived::Else;
         }
+        let Some((ready, flight)) = self.flight(msg_id) else {
+            return Arrived::Else;
+        };
         if plain.is_some() {
-            return self.succeeded(qp, con, msg_id);
+            return self.succeeded(ready, qp, con, flight);
         }
-        match self.returned(qp, con, msg_id) {
-            Some((ready, landing)) => Arrived::Over(ready, landing),
+        match self.returned(qp, con, flight) {
+            Some(landing) => Arrived::Over(ready, landing),
             None => Arrived::Else,
         }
     }
@@ -291,7 +308,10 @@ impl LinkCore {
         if self.takes_inval_answers() {
             // A fault is found once more, and reported. The queue pair has noted the key.
             if let Ok(msg_id) = self.new_key(con, token, None, wc) {
-                if let Some((ready, landing)) = self.returned(qp, con, msg_id) {
+                let found = self.flight(msg_id);
+                if let Some((ready, landing)) =
+                    found.and_then(|(ready, flight)| Some((ready, self.returned(qp, con, flight)?)))
+                {
                     self.post_again(qp, token);
                     return self.over(ready, con, landing);
                 }

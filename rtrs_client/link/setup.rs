@@ -323,18 +323,24 @@ impl LinkCore {
                 room.header()
             );
         }
+        let flights = Flights::new(
+            domain,
+            depth,
+            pages,
+            messages,
+            MessageSlot::SIZE,
+            bounce,
+            link_io,
+        )?;
+        let needs_key = self.new_rkey.load(Relaxed) && !self.capabilities.keeps_keys;
         let ready = Ready {
             narrower,
             permits: permits.clone(),
-            flights: Flights::new(
-                domain,
-                depth,
-                pages,
-                messages,
-                MessageSlot::SIZE,
-                bounce,
-                link_io,
-            )?,
+            answered: match needs_key {
+                true => flights.none(),
+                false => flights.clone(),
+            },
+            flights,
             info,
             recv,
         };

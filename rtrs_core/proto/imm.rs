@@ -62,6 +62,13 @@ pub const fn success_of(raw: u32) -> Option<u32> {
     Some(raw & MSG_ID_MASK)
 }
 
+/// The message id, if `raw` is such an answer; otherwise a number that no request has, as all message
+/// ids are below 2^19. For a search among the requests, which has to compare the number anyway.
+#[inline(always)]
+pub const fn success_or_none(raw: u32) -> u32 {
+    raw.wrapping_sub(TYPE_IO_RSP << PAYLOAD_BITS)
+}
+
 /// As [`success_of`], for an answer with `inval`.
 #[inline(always)]
 pub const fn returned_of(raw: u32) -> Option<u32> {

@@ -262,7 +262,8 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
         return handler.recv_failed(ep, wc);
     };
     qp.count_received();
-    if H::KEYS_ARE_INVALIDATED {
+    // Only a message invalidates keys, not an RDMA write.
+    if H::KEYS_ARE_INVALIDATED && wc.written().is_none() {
         if let Some(rkey) = wc.invalidated_rkey() {
             qp.note_invalidated(rkey);
         }
@@ -332,7 +333,8 @@ impl QueuePair {
     #[inline(always)]
     fn count_received(&self) {
         let received = &self.handled.received;
-        received.store(received.load(Relaxed).wrapping_add(1), Release);
+        // Relaxed: it is a number, and orders nothing. Drivers order the use of their queues.
+        received.store(received.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Counts a receive that has failed, likewise.
