@@ -209,13 +209,11 @@ impl<'a, T> Turn<'a, T> {
     /// Lends the value: [`Place::resume`] gets it.
     #[inline(always)]
     pub fn lend(self) {
+        const { assert!(LENT == TURN + 1 && LENT & GONE == 0) };
         let this = ManuallyDrop::new(self);
-        let word = &this.place.word;
+        // By the invariant the word is `TURN`, perhaps with `GONE`: the sum is `LENT`, likewise.
         // Release: accesses in this turn are visible in the next one.
-        if word.cmpxchg(TURN, LENT, Release).is_err() {
-            // Only `GONE` can have been added.
-            word.store(LENT | GONE, Release);
-        }
+        this.place.word.fetch_add(LENT - TURN, Release);
     }
 
     /// Ends the turn, with the value back. If the holder has given the place up meanwhile, it

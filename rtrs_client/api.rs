@@ -224,11 +224,10 @@ impl Session {
         message: Message<'_>,
         mut loan: Loan,
     ) -> Result {
-        let id = usize::from(permit.id());
-        match self.0.begin(id) {
+        match self.0.begin(usize::from(permit.id())) {
             Ok(mut turn) => {
                 turn.loan = loan;
-                self.0.submit(id, turn, dir, message)
+                self.0.submit(turn, dir, message)
             }
             Err(e) => {
                 if let Some(callback) = loan.end() {

@@ -364,10 +364,12 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     let (Some(conf_fn), Some(id)) = (ops.conf_fn, unsafe { sess.id_of(permit) }) else {
         return EINVAL.to_errno();
     };
-    let dir = match dir {
-        READ => DataDir::Read,
-        WRITE => DataDir::Write,
-        _ => return EINVAL.to_errno(),
+    if !matches!(dir, READ | WRITE) {
+        return EINVAL.to_errno();
+    }
+    let dir = match dir == WRITE {
+        true => DataDir::Write,
+        false => DataDir::Read,
     };
     let mut turn = match sess.ready.begin(id) {
         Ok(turn) => turn,
@@ -378,8 +380,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     turn.loan = unsafe { Loan::from_raw(conf_fn, ops.private, sg, sg_cnt, len) };
     // Messages of the service connection, and those without data, are inspected first.
     let sent = match sg_cnt == 0 || turn.connection == Connection::Admin {
-        true => sess.ready.submit_observed(id, turn, dir, message),
-        false => sess.ready.submit(id, turn, dir, message),
+        true => sess.ready.submit_observed(turn, dir, message),
+        false => sess.ready.submit(turn, dir, message),
     };
     match sent {
         Ok(()) => 0,

@@ -106,8 +106,6 @@ pub(crate) struct Io {
     pub(crate) loan: Loan,
     /// The kind of connection the permit was taken for.
     pub(crate) connection: Connection,
-    /// The CPU on which it was taken.
-    pub(crate) cpu: u32,
     /// Direction and lengths, by the limits of the session.
     pub(crate) layout: Layout,
     /// The connection of a path on which it is sent.
@@ -135,7 +133,6 @@ impl Io {
             id,
             loan: Loan::NONE,
             connection: Connection::Io,
-            cpu: 0,
             layout,
             con: 0,
             failover: false,

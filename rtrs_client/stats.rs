@@ -117,13 +117,15 @@ impl Stamp {
             false => DataDir::Read,
             true => DataDir::Write,
         };
-        (dir, self.age(now_ns))
+        // The link may take another one at this time.
+        (dir, now_ns.saturating_sub(self.at_ns.load(Relaxed)))
     }
 
-    /// Returns the nanoseconds since the link took the request.
+    /// Returns the nanoseconds since the link took the request, for the task that has it. The time
+    /// does not go backwards.
     #[inline(always)]
     pub(crate) fn age(&self, now_ns: u64) -> u64 {
-        now_ns.saturating_sub(self.at_ns.load(Relaxed))
+        now_ns.wrapping_sub(self.at_ns.load(Relaxed))
     }
 }
 

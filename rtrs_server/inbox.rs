@@ -190,15 +190,15 @@ impl Inbox {
         if !was_left {
             batch = self.take();
         }
-        for _ in 0..BUDGET {
-            if batch.is_empty() {
-                break;
-            }
+        // Counts down, and has one way out, as all requests pass here.
+        let mut budget = BUDGET;
+        while budget != 0 && !batch.is_empty() {
             let Some(op) = next(path, &mut batch) else {
                 batch = Batch::none();
                 break;
             };
             path.call_user(op);
+            budget = budget.saturating_sub(1);
         }
         let more = was_left || !batch.is_empty();
         if more {

@@ -50,26 +50,26 @@ use crate::{
 };
 
 impl Link {
-    /// Sends request `id`. If it returns without error, the completion will come, or has come
+    /// Sends the request. If it returns without error, the completion will come, or has come
     /// already.
     ///
     /// # Errors
     ///
     /// Returns the turn, with the reason, if the request was not sent.
     #[inline(always)]
-    pub(crate) fn issue<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    pub(crate) fn issue<'t>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let Some(flights) = &self.usual else {
-            return self.issue_if_it_fits(id, turn);
+            return self.issue_if_it_fits(turn);
         };
         // Asked first, while there are few values that the call has to leave alone.
         let now = time::now_ns();
-        self.issue_in(flights, id, turn, now)
+        self.issue_in(flights, turn, now)
     }
 
     /// As [`issue`](Self::issue), on a link with limits of its own.
     #[cold]
     #[inline(never)]
-    fn issue_if_it_fits<'t>(&self, id: usize, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn issue_if_it_fits<'t>(&self, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let now = time::now_ns();
         let Some(ready) = self.core.ready.as_ref() else {
             return Err(unsent(turn, Unsent::NoPath));
@@ -84,15 +84,14 @@ impl Link {
                 }
             }
         }
-        self.issue_in(&ready.flights, id, turn, now)
+        self.issue_in(&ready.flights, turn, now)
     }
 
-    /// Sends request `id` at the time `now`. The caller has checked its lengths.
+    /// Sends the request at the time `now`. The caller has checked its lengths.
     #[inline(always)]
     fn issue_in<'t>(
         &self,
         flights: &Flights<LinkCore>,
-        id: usize,
         turn: Turn<'t>,
         now: u64,
     ) -> Result<(), Turn<'t>> {
@@ -100,7 +99,7 @@ impl Link {
         let Some(ep) = self.endpoint(turn.con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        let Some(claim) = flights.get(id).map(Flight::claim) else {
+        let Some(claim) = flights.get(usize::from(turn.id)).map(Flight::claim) else {
             return Err(unsent(turn, Unsent::Request(EINVAL)));
         };
         let Some(claim) = claim else {

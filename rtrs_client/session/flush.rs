@@ -80,7 +80,6 @@ impl Ready {
     #[inline(never)]
     pub(crate) fn submit_observed(
         &self,
-        id: usize,
         mut turn: Turn<'_>,
         dir: DataDir,
         message: Message<'_>,
@@ -95,7 +94,7 @@ impl Ready {
             session.abandon(turn);
             return Err(e);
         }
-        self.submit(id, turn, dir, message)
+        self.submit(turn, dir, message)
     }
 }
 

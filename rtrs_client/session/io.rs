@@ -66,28 +66,28 @@ struct Candidates<'a> {
 
 impl Paths for Candidates<'_> {
     fn len(&self) -> usize {
-        self.set.0.len()
+        self.set.all.len()
     }
 
     fn connected(&self, i: usize) -> bool {
-        self.set.0.get(i).is_some_and(|path| path.is_connected())
+        self.set.all.get(i).is_some_and(|path| path.is_connected())
     }
 
     fn last_resort(&self, i: usize) -> bool {
-        self.set.0.get(i).is_none_or(|path| path.is_on_trial())
+        self.set.all.get(i).is_none_or(|path| path.is_on_trial())
     }
 
     fn inflight(&self, i: usize) -> u64 {
         // Only of the request's connection: all of them would be a cache line of each CPU, for each
         // request.
         self.set
-            .0
+            .all
             .get(i)
             .map_or(u64::MAX, |path| path.inflight_beside(self.io))
     }
 
     fn latency_ns(&self, i: usize) -> u64 {
-        self.set.0.get(i).map_or(0, |path| path.latency())
+        self.set.all.get(i).map_or(0, |path| path.latency())
     }
 }
 
@@ -103,10 +103,8 @@ impl Ready {
     #[inline(always)]
     pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<usize> {
         self.permits.get(wait, |io| {
-            let cpu = CpuId::current().as_u32();
             io.connection = connection;
-            io.cpu = cpu;
-            io.con = self.cons.of(connection, cpu);
+            io.con = self.cons.of(connection, CpuId::current().as_u32());
         })
     }
 
@@ -141,7 +139,7 @@ impl Ready {
         }
     }
 
-    /// Sends the request of permit `id`, which has its data in the loan in `turn`. The loan is
+    /// Sends the request that has `turn`, and its data in the loan there. The loan is
     /// given back when the request is complete, possibly before this returns.
     ///
     /// # Errors
@@ -150,13 +148,7 @@ impl Ready {
     /// when requests do not wait for one, `ENOMEM` if it may work later. The loan is given back
     /// without its callback then.
     #[inline(always)]
-    pub(crate) fn submit(
-        &self,
-        id: usize,
-        mut turn: Turn<'_>,
-        dir: DataDir,
-        message: Message<'_>,
-    ) -> Result {
+    pub(crate) fn submit(&self, mut turn: Turn<'_>, dir: DataDir, message: Message<'_>) -> Result {
         let shared = &self.session;
         let session: &Session = shared;
         if !fill_in(&self.room, &mut turn, dir, message) {
@@ -165,7 +157,7 @@ impl Ready {
         // Before the request is sent, see `Epochs::begin()`.
         turn.epoch = session.epochs.of_new();
         let sent = match session.cons.polled() {
-            0 => session.issue(id, turn),
+            0 => session.issue(turn),
             _ => shared.issue_new(turn),
         };
         match sent {
@@ -238,7 +230,9 @@ impl Session {
         if turn.connection == Connection::Io {
             let queue = self.hinted_queue();
             let con = queue.and_then(|queue| self.cons.of_queue(queue));
-            turn.con = con.unwrap_or(self.cons.of_cpu(turn.cpu));
+            // The permit may have had another queue's connection before.
+            let here = || self.cons.of_cpu(CpuId::current().as_u32());
+            turn.con = con.unwrap_or_else(here);
         }
         self.issue_again(turn.id, turn)
     }
@@ -252,7 +246,7 @@ impl Session {
         mut turn: Turn<'t>,
     ) -> Result<(), Turn<'t>> {
         let polled = self.cons.is_polled(turn.con);
-        while let Err(failed) = self.issue(id.into(), turn) {
+        while let Err(failed) = self.issue(turn) {
             if failed.unsent != Unsent::Forgotten {
                 return Err(failed);
             }
@@ -312,24 +306,43 @@ impl Session {
     ///
     /// Returns the turn, with the reason, if no path takes it.
     #[inline(always)]
-    fn issue<'t>(&self, id: usize, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn issue<'t>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let guard = rcu::read_lock();
+
+        // Each result has an end of the section of its own: the usual one need not be kept until
+        // then.
+        match self.offer(&guard, turn) {
+            Ok(()) => Ok(()),
+            Err(turn) => Err(Self::not_taken(guard, turn)),
+        }
+    }
+
+    /// Ends the section in which no path took the request.
+    #[cold]
+    #[inline(never)]
+    fn not_taken(guard: rcu::Guard, turn: Turn<'_>) -> Turn<'_> {
+        drop(guard);
+        turn
+    }
+
+    #[inline(always)]
+    fn offer<'t>(&self, guard: &rcu::Guard, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         // Checked here, see `lost()`: no path that this section finds came after the session was
         // lost.
         if !self.epochs.is_present(turn.epoch) {
             return Err(unsent(turn, Unsent::Forgotten));
         }
-        let Some(set) = self.paths.set.read(&guard) else {
+        let Some(set) = self.paths.set.read(guard) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
         // With one path there is no choice, so the request needs none of the state of a choice.
-        let [path] = &*set.0 else {
-            return self.issue_by_choice(turn, &set, &guard);
+        let Some(path) = &set.only else {
+            return self.issue_by_choice(turn, &set, guard);
         };
-        let Some(link) = path.link(&guard) else {
+        let Some(link) = path.link(guard) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        match link.issue(id, turn) {
+        match link.issue(turn) {
             Ok(()) => Ok(()),
             Err(turn) => Err(Self::not_on_the_only(turn)),
         }
@@ -359,10 +372,10 @@ impl Session {
         let mut choice = Choice::new(self.settings.policy(), last.load(Relaxed) as usize);
         let mut failure = Unsent::NoPath;
         while let Some(i) = choice.next(&Candidates { set, io: &turn }) {
-            let Some(link) = set.0.get(i).and_then(|path| path.link(guard)) else {
+            let Some(link) = set.all.get(i).and_then(|path| path.link(guard)) else {
                 continue;
             };
-            turn = match link.issue(turn.id.into(), turn) {
+            turn = match link.issue(turn) {
                 Ok(()) => {
                     // CAST: There are at most 128 paths.
                     last.store(i as u32, Relaxed);

@@ -46,7 +46,21 @@ use crate::{
 };
 
 /// The set of paths at one time.
-pub(super) struct PathSet(pub(super) KVec<Arc<Path>>);
+pub(super) struct PathSet {
+    pub(super) all: KVec<Arc<Path>>,
+    /// The path, if it is the only one: then there is no choice.
+    pub(super) only: Option<Arc<Path>>,
+}
+
+impl PathSet {
+    fn new(all: KVec<Arc<Path>>) -> Self {
+        let only = match &*all {
+            [path] => Some(path.clone()),
+            _ => None,
+        };
+        Self { all, only }
+    }
+}
 
 /// A set that is not the present one any more. Submitters may still be reading it.
 pub(super) type OldSet = Retired<Arc<PathSet>>;
@@ -69,7 +83,7 @@ pub(super) struct Paths {
 impl Paths {
     /// Without paths. May sleep.
     pub(super) fn new() -> Result<impl PinInit<Self>> {
-        let set = Arc::new(PathSet(KVec::new()), GFP_KERNEL)?;
+        let set = Arc::new(PathSet::new(KVec::new()), GFP_KERNEL)?;
         let last = PerCpu::new(|_| Atomic::new(0))?;
         Ok(pin_init!(Self {
             set: RcuCell::new(set),
@@ -93,14 +107,14 @@ impl Session {
         self.paths
             .set
             .read(&guard)
-            .is_some_and(|set| set.0.iter().any(|path| path.is_connected()))
+            .is_some_and(|set| set.all.iter().any(|path| path.is_connected()))
     }
 
     /// Whether there are paths, connected or not.
     pub(crate) fn has_paths(&self) -> bool {
         let guard = rcu::read_lock();
         let set = self.paths.set.read(&guard);
-        set.is_some_and(|set| !set.0.is_empty())
+        set.is_some_and(|set| !set.all.is_empty())
     }
 
     /// Returns the present paths. Does not sleep or allocate.
@@ -111,19 +125,19 @@ impl Session {
     /// Calls `f` with each path.
     pub(crate) fn for_each_path(&self, mut f: impl FnMut(&Arc<Path>)) {
         if let Some(set) = self.path_set() {
-            set.0.iter().for_each(&mut f);
+            set.all.iter().for_each(&mut f);
         }
     }
 
     /// Publishes the set of paths that `change` makes from the present one, which it returns.
     fn change_paths(&self, change: impl FnOnce(&mut KVec<Arc<Path>>) -> Result) -> Result<OldSet> {
         let old = self.path_set().ok_or(EINVAL)?;
-        let mut new = KVec::with_capacity(old.0.len() + 1, GFP_KERNEL)?;
-        for path in old.0.iter() {
+        let mut new = KVec::with_capacity(old.all.len() + 1, GFP_KERNEL)?;
+        for path in old.all.iter() {
             new.push(path.clone(), GFP_KERNEL)?;
         }
         change(&mut new)?;
-        let new = Arc::new(PathSet(new), GFP_KERNEL)?;
+        let new = Arc::new(PathSet::new(new), GFP_KERNEL)?;
         Ok(self.paths.set.replace(Some(new)))
     }
 
@@ -215,7 +229,7 @@ impl Session {
     /// if an older path has the same addresses.
     fn check_addresses(&self, path: &Arc<Path>) -> Result {
         let set = self.path_set().ok_or(errno::ECONNABORTED)?;
-        let mut older = set.0.iter().take_while(|p| !Arc::ptr_eq(p, path));
+        let mut older = set.all.iter().take_while(|p| !Arc::ptr_eq(p, path));
         if older.any(|p| p.same_addresses(path)) {
             Err(EEXIST)
         } else {
@@ -229,7 +243,7 @@ impl Session {
     fn publish_path(&self, path: &Arc<Path>, files: &SessionFiles) -> Result {
         let set = self.path_set().ok_or(errno::ECONNABORTED)?;
         let name = CString::try_from_fmt(fmt!("{}", PathName(path)))?;
-        let mut others = set.0.iter().filter(|p| !Arc::ptr_eq(p, path));
+        let mut others = set.all.iter().filter(|p| !Arc::ptr_eq(p, path));
         if others.any(|p| p.cached_name() == &*name) {
             return Err(EEXIST);
         }

@@ -86,7 +86,7 @@ impl Session {
         let Some(set) = self.paths.set.read(&guard) else {
             return 0;
         };
-        let links = set.0.iter().filter_map(|path| path.link(&guard));
+        let links = set.all.iter().filter_map(|path| path.link(&guard));
         links.fold(0, |n, link| n.saturating_add(link.poll(queue, BUDGET)))
     }
 
@@ -126,7 +126,7 @@ impl Session {
     fn polled_inflight(&self) -> u64 {
         let guard = rcu::read_lock();
         self.paths.set.read(&guard).map_or(0, |set| {
-            let links = set.0.iter().filter_map(|path| path.link(&guard));
+            let links = set.all.iter().filter_map(|path| path.link(&guard));
             links.map(|link| link.polled_inflight()).sum()
         })
     }
