@@ -148,6 +148,10 @@ impl Registry {
         };
         if !crowd.iter().filter(|one| one.goes).all(still) {
             choose_again(&mut crowd, &need, still);
+            // The one that was chosen may have been the only one that takes too long.
+            if kept.is_some_and(|kept| outnumbers(kept, &crowd, spared)) {
+                return Ok(true);
+            }
         }
         let Some(victim) = crowd.iter().find(|one| one.goes) else {
             // None is left. The next attempt tells whether that is still so.
@@ -209,11 +213,18 @@ impl Registry {
             let session = &one.member;
             session.is_deserted() && session.is_counted() && session.deserted_since() == one.came
         };
-        if !crowd.iter().filter(|one| one.goes).all(still)
-            && !choose_again(&mut crowd, &need, still)
-        {
-            // The next attempt tells whether that is still so.
-            return Ok(true);
+        let goes_late = |crowd: &Crowd<Session>| {
+            let late = |one: &Stake<Arc<Session>>| one.goes && one.late.is_some();
+            crowd.iter().any(late)
+        };
+        if !crowd.iter().filter(|one| one.goes).all(still) {
+            let was_late = goes_late(&crowd);
+            let chosen = choose_again(&mut crowd, &need, still);
+            // Of another kind, it has to be compared with handshakes: by the next attempt, which
+            // also tells if there is none.
+            if !chosen || goes_late(&crowd) != was_late {
+                return Ok(true);
+            }
         }
         for one in crowd.iter().filter(|one| one.goes) {
             one.member.set_share(None);
