@@ -206,13 +206,17 @@ half_done() { in_use cons 4 && in_use handshakes 0; }
 # others could have.
 half_sibling()
 {
-	peer_attack half-sibling --other 10.9.0.2 --patience $((15 * RTRS_TIME_SCALE)) >"$TMP/half" 2>&1 &
-	wait_for 10 half_done || return
+	local pid rc=0
+
+	peer_attack half-open-sibling --other 10.9.0.2 --patience $((15 * RTRS_TIME_SCALE)) >"$TMP/half" 2>&1 &
+	pid=$!
+	wait_for 10 half_done || rc=1
 	# Not because it is over.
 	sleep 1
-	half_done && kill -0 $! && wait $! && return
-	cat "$TMP/half"
-	return 1
+	half_done && kill -0 "$pid" || rc=1
+	wait "$pid" || rc=1
+	[ "$rc" = 0 ] || cat "$TMP/half"
+	return "$rc"
 }
 
 # A session of another server has the name, and its directory too.

@@ -31,7 +31,13 @@ static int get_limits(char *page, const struct kernel_param *kp)
 			  attrs.max_segments);
 }
 
-static const struct kernel_param_ops limits_ops = { .get = get_limits };
+/* On the command line of the module. */
+static int set_limits(const char *val, const struct kernel_param *kp)
+{
+	return -EPERM;
+}
+
+static const struct kernel_param_ops limits_ops = { .set = set_limits, .get = get_limits };
 module_param_cb(limits, &limits_ops, NULL, 0444);
 MODULE_PARM_DESC(limits, "depth of the queue, largest request in bytes, segments of a request");
 

@@ -122,7 +122,7 @@ pub(super) const CASES: &[Case] = &[
         half_open,
     ),
     case(
-        "half-sibling",
+        "half-open-sibling",
         "has one path, and does not finish another one that it began before",
         half_sibling,
     ),
