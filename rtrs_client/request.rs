@@ -29,7 +29,8 @@ use rtrs_core::proto::Layout;
 pub enum Connection {
     /// The service connection: for messages that must not queue behind IO.
     Admin,
-    /// The connection of the CPU the permit is taken on.
+    /// The connection of the CPU the permit is taken on. If the session has polled connections: one
+    /// of those if the task polls, otherwise that of the CPU the request is submitted on.
     Io,
     /// The polled connection of this queue, modulo the number of polled ones; if there are none,
     /// the same as [`Connection::Io`].

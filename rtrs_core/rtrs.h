@@ -61,7 +61,8 @@ struct rtrs_clt_ops {
 /**
  * enum rtrs_clt_con_type - the connection that a request goes out on
  * @RTRS_ADMIN_CON: the service connection, for administrative messages
- * @RTRS_IO_CON: the connection of the CPU that takes the permit
+ * @RTRS_IO_CON: the connection of the CPU that takes the permit; with polled
+ *	queues, of the CPU that submits the request
  */
 enum rtrs_clt_con_type {
 	RTRS_ADMIN_CON,

@@ -209,13 +209,14 @@ struct Memory<H: Handler>(KVVec<Flight<H>>);
 
 impl<H: Handler> Keep for Memory<H> {}
 
-/// Flights of one domain, by number. A clone has the same flights.
+/// Flights of one domain, by number. A clone has the same flights. A search finds all of them, or
+/// [none](Self::none).
 ///
 /// Messages and bounce buffers belong to the flights, so that no two flights have the same.
 ///
 /// # Invariants
 ///
-/// `flights` are those of `_memory`, which do not move.
+/// `flights` are those of `_memory`, which do not move, or none.
 pub struct Flights<H: Handler> {
     flights: NonNull<[Flight<H>]>,
     _memory: Arc<Memory<H>>,
@@ -246,16 +247,16 @@ impl<H: Handler> Deref for Flights<H> {
 
     #[inline(always)]
     fn deref(&self) -> &[Flight<H>] {
-        // SAFETY: By the type invariant they are in `_memory`, which `self` keeps alive, and which
-        // is only shared.
+        // SAFETY: By the type invariant they are in `_memory`, if there are any. `self` keeps that
+        // alive, and it is only shared.
         unsafe { self.flights.as_ref() }
     }
 }
 
 impl<H: Handler> Flights<H> {
-    /// None of them, where a search is to find none.
+    /// The same object without any flights, where a search is to find none.
     pub fn none(&self) -> Self {
-        // INVARIANT: No flight is outside of `_memory`.
+        // INVARIANT: There are none.
         Self {
             flights: NonNull::from(&[]),
             ..self.clone()

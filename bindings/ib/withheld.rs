@@ -2,7 +2,7 @@
 
 //! Receives that have completed, and wait to be posted again together with others.
 //!
-//! Posting sixteen receives costs little more than posting one, and the peer does not rely on all
+//! Posting a batch of receives costs little more than posting one, and the peer does not rely on all
 //! of them being posted. The tokens of the receives that wait are consecutive: receives complete in
 //! the order in which they were posted, and they are posted in the order of their tokens. If a
 //! token is not the next one, the waiting receives are posted, and that token starts a new run.

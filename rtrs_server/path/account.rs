@@ -4,7 +4,8 @@
 //!
 //! The numbers are atomic and may be read in any context. The owner task gives up the place among
 //! the handshakes when the handshake is over, and the registry when the path gives way to a
-//! newcomer; see [`Stage`].
+//! newcomer; see [`Stage`]. It is also given up when the user gets the session by another path, and
+//! when the path is added to a session that the user has.
 //!
 //! # Locking
 //!
@@ -201,8 +202,8 @@ impl Path {
         self.account.handshake.lock().share.is_some()
     }
 
-    /// The user has its session: it does not give way, so it must not hold a place that others could
-    /// have. Any context.
+    /// The user has its session: it does not give way, so it must not hold a place that others
+    /// could have. Any context.
     pub(crate) fn leave_place(&self) {
         let share = self.account.handshake.lock().share.take();
         drop(share);
