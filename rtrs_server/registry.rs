@@ -82,8 +82,9 @@ pub(crate) use self::listening::Listening;
 /// Rates of starts that are kept apart. Two sources may share one.
 const RATES: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
-/// Number of attempts to add an object. An attempt fails if another object was added meanwhile, so
-/// the limit is only reached if clients cause that on purpose.
+/// Number of attempts to add an object. An attempt fails if another object was added meanwhile, or
+/// took the room that was made for this one. Many clients at once at a full table, or an attacker,
+/// can reach the limit: the client is refused with `EAGAIN`.
 const MAX_TRIES: u32 = 16;
 
 /// The registry, while the module is loaded.

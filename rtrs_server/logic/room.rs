@@ -74,10 +74,11 @@ pub fn choose<T>(crowd: &mut [Stake<T>], need: &Need) -> bool {
 /// Whether the members of `kept` that go, by [`choose`], do so instead of one of `handshakes`: those
 /// that could go for the same reason are more.
 ///
-/// Handshakes that take too long go before a session that is kept by right, as their clients lose
-/// nothing but time. A session whose client has been away for too long goes before `spared`
-/// handshakes in time: so many newcomers at once do not end each other, and more of them, which may
-/// be those of an attacker, do not end all such sessions.
+/// Handshakes that take too long go before a session that is kept by right, because their clients
+/// only lose time. Late sessions, that is, those that have waited longer than they were up, are
+/// compared with late handshakes; handshakes in time count only beyond the first `spared` of them.
+/// So `spared` newcomers at once do not end each other, and an attacker that begins more handshakes
+/// than that cannot end all late sessions.
 pub fn outnumbers<K, H>(kept: &[Stake<K>], handshakes: &[Stake<H>], spared: u64) -> bool {
     let Some(first) = kept.iter().find(|one| one.goes) else {
         return false;
@@ -94,7 +95,8 @@ pub fn outnumbers<K, H>(kept: &[Stake<K>], handshakes: &[Stake<H>], spared: u64)
     }
 }
 
-/// Chooses again, among those of `crowd` for which `still` is true.
+/// Chooses again, among those of `crowd` for which `still` is true. The others have nothing to give.
+/// Returns as [`choose`] does.
 pub fn choose_again<T>(
     crowd: &mut [Stake<T>],
     need: &Need,

@@ -48,8 +48,8 @@ const KEPT_SHARE: u64 = 16;
 /// their place already.
 const LEAVING_SHARE: u64 = 4;
 
-/// The part of all sessions that may be in a handshake, in time, before one of those ends although
-/// there are sessions whose client has been away for too long.
+/// The part of all sessions that may be handshakes in time before these, too, have to give way, in
+/// place of sessions that have waited longer than they were up.
 const SPARED_SHARE: u64 = 4;
 
 /// What may have to give way.
@@ -208,7 +208,8 @@ impl Registry {
         if leaving.count() as u64 > quota.max() / LEAVING_SHARE {
             return Ok(false);
         }
-        // Its client may have found it, and left again, or another newcomer has its place.
+        // Its client may have found it, and left again, or another newcomer has its place. Takes
+        // the lock of each session's paths in turn.
         let still = |one: &Stake<Arc<Session>>| {
             let session = &one.member;
             session.is_deserted() && session.is_counted() && session.deserted_since() == one.came
