@@ -46,8 +46,8 @@ pub use self::{
     },
     imm::{
         returned_of,
+        success_number,
         success_of,
-        success_or_none,
         Imm,
         ImmCodec,
         IoTarget, //

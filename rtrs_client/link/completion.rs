@@ -43,8 +43,8 @@ use rtrs_bindings::{
 use rtrs_core::proto::{
     geometry::SEGMENT_SIZE,
     returned_of,
+    success_number,
     success_of,
-    success_or_none,
     Imm,
     RkeyRsp, //
 };
@@ -188,7 +188,7 @@ impl LinkCore {
         let Some(ready) = self.ready.as_ref() else {
             return Arrived::Else;
         };
-        if let Some(flight) = ready.answered.get(success_or_none(imm) as usize) {
+        if let Some(flight) = ready.answered.get(success_number(imm) as usize) {
             return self.succeeded(ready, qp, con, flight);
         }
         let returned = returned_of(imm).and_then(|msg_id| ready.answered.get(msg_id as usize));
@@ -308,12 +308,11 @@ impl LinkCore {
         if self.takes_inval_answers() {
             // A fault is found once more, and reported. The queue pair has noted the key.
             if let Ok(msg_id) = self.new_key(con, token, None, wc) {
-                let found = self.flight(msg_id);
-                if let Some((ready, landing)) =
-                    found.and_then(|(ready, flight)| Some((ready, self.returned(qp, con, flight)?)))
-                {
-                    self.post_again(qp, token);
-                    return self.over(ready, con, landing);
+                if let Some((ready, flight)) = self.flight(msg_id) {
+                    if let Some(landing) = self.returned(qp, con, flight) {
+                        self.post_again(qp, token);
+                        return self.over(ready, con, landing);
+                    }
                 }
             }
         }

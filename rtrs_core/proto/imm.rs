@@ -55,17 +55,17 @@ pub enum Imm {
 /// `inval`.
 #[inline(always)]
 pub const fn success_of(raw: u32) -> Option<u32> {
-    // An errno field of 0 is success.
-    if raw >> MSG_ID_BITS != TYPE_IO_RSP << (PAYLOAD_BITS - MSG_ID_BITS) {
-        return None;
+    match success_number(raw) {
+        msg_id @ 0..=MSG_ID_MASK => Some(msg_id),
+        _ => None,
     }
-    Some(raw & MSG_ID_MASK)
 }
 
-/// The message id, if `raw` is such an answer; otherwise a number that no request has, as all message
-/// ids are below 2^19. For a search among the requests, which has to compare the number anyway.
+/// The message id, if `raw` is such an answer; otherwise a number that no request has, as all
+/// message ids are below 2^19. For a search among the requests, which compares the number anyway.
 #[inline(always)]
-pub const fn success_or_none(raw: u32) -> u32 {
+pub const fn success_number(raw: u32) -> u32 {
+    // An errno field of 0 is success.
     raw.wrapping_sub(TYPE_IO_RSP << PAYLOAD_BITS)
 }
 

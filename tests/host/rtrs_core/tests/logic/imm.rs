@@ -33,7 +33,7 @@ proptest! {
                 _ => (None, None),
             };
             prop_assert_eq!(success_of(raw), plain);
-            let number = success_or_none(raw);
+            let number = success_number(raw);
             prop_assert_eq!((number < 1 << 19).then_some(number), plain);
             prop_assert_eq!(returned_of(raw), returned);
         }
