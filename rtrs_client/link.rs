@@ -35,12 +35,17 @@ use rtrs_bindings::{
     ib::{
         DmaPages,
         Endpoint,
-        Flights, //
+        Flights,
+        QueuePair, //
     },
     places::Kept,
 };
 use rtrs_core::{
     proto::{
+        heartbeat::{
+            HbAsked,
+            HbCounts, //
+        },
         Capabilities,
         ChunkImm,
         Geometry,
@@ -143,6 +148,8 @@ pub(crate) struct LinkCore {
     established: Atomic<u32>,
     failed: Atomic<bool>,
     pub(crate) liveness: Liveness,
+    /// For [`Link::heard`].
+    asked: HbAsked,
 }
 
 /// A link and its endpoints.
@@ -189,6 +196,7 @@ impl LinkCore {
                 established: Atomic::new(0),
                 failed: Atomic::new(false),
                 liveness: Liveness::new(),
+                asked: HbAsked::new(),
             },
             GFP_KERNEL,
         )?)
@@ -311,6 +319,20 @@ impl Link {
     /// requests is none of those. Any context.
     pub(crate) fn may_be_mute(&self) -> bool {
         !self.core.orders_copies() && self.inflight_on(0) > 0
+    }
+
+    /// The messages that were received. The queues count them in any case, so there is nothing to
+    /// do for each. Any context.
+    pub(crate) fn received(&self) -> HbCounts {
+        let qps = self.endpoints.iter().map(|ep| ep.qp());
+
+        HbCounts::of(qps.map(|qp| qp.map_or(0, QueuePair::received)))
+    }
+
+    /// Whether anything was received since the last call of this function. Independent of the
+    /// heartbeat. Any context.
+    pub(crate) fn heard(&self) -> bool {
+        self.core.asked.ask(self.received().total())
     }
 
     /// Asks for a sign of life, even if a heartbeat is on its way, which may be lost. The link

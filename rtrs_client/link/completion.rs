@@ -116,12 +116,9 @@ impl Handler for LinkCore {
     #[inline(always)]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
-        if con == 0 {
-            return self.service_received(ep, qp, token, wc);
-        }
-        self.liveness.received(con);
         let Some(imm) = wc.written() else {
             return match wc.only_invalidates() {
+                _ if con == 0 => self.received_else(ep, qp, token, wc),
                 // It comes before its answer; the queue pair has noted it.
                 true if wc.byte_len() == 0 => self.post_again(qp, token),
                 true => self.received_inval(ep, qp, token, wc),
@@ -323,13 +320,6 @@ impl LinkCore {
     #[inline(always)]
     fn takes_inval_answers(&self) -> bool {
         self.capabilities.inval_answers && self.new_rkey.load(Relaxed)
-    }
-
-    /// Handles a receive on the service connection.
-    #[inline(never)]
-    fn service_received(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
-        self.liveness.received(0);
-        self.received_else(ep, qp, token, wc);
     }
 
     /// Handles all other receives.

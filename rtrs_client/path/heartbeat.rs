@@ -27,7 +27,10 @@ use rtrs_bindings::{
     workqueue::DelayedWorkExt, //
 };
 use rtrs_core::proto::{
-    heartbeat::HbAction,
+    heartbeat::{
+        HbAction,
+        HbCounts, //
+    },
     Heartbeat, //
 };
 
@@ -51,6 +54,8 @@ const NS_PER_SEC: u64 = 1_000_000_000;
 /// State of the link that is up.
 pub(super) struct Watched {
     heartbeat: Heartbeat,
+    /// At the last tick.
+    received: HbCounts,
     unanswered: Unanswered,
     /// By connection.
     quiet: KVec<Quiet>,
@@ -61,6 +66,7 @@ impl Watched {
     pub(super) fn nothing() -> Self {
         Self {
             heartbeat: Heartbeat::new(),
+            received: HbCounts::default(),
             unanswered: Unanswered::new(0),
             quiet: KVec::new(),
         }
@@ -71,6 +77,7 @@ impl Watched {
         let now = time::now_ns();
         Ok(Self {
             heartbeat: Heartbeat::new(),
+            received: HbCounts::default(),
             unanswered: Unanswered::new(now),
             quiet: KVec::from_elem(Quiet::new(now), link.connections(), GFP_KERNEL)?,
         })
@@ -85,11 +92,11 @@ pub(super) fn tick(path: &Arc<Path>) {
         return;
     };
     let core = &link.core;
-    let rx = core.liveness.take();
-    let action = {
+    let limit = path.session.settings.heartbeat_limit.get();
+    let (rx, action) = {
         let mut known = path.heartbeat.lock();
-        let limit = path.session.settings.heartbeat_limit.get();
-        core.liveness.tick(&mut known.heartbeat, rx, limit)
+        let rx = known.received.take(link.received());
+        (rx, core.liveness.tick(&mut known.heartbeat, rx, limit))
     };
     match action {
         HbAction::Nothing => {}

@@ -36,7 +36,7 @@ impl Path {
         let silence = of_link(&mut known, core.number);
         let seen = Seen {
             // With the lock: what comes before a question is no answer to it.
-            heard: core.liveness.heard(),
+            heard: link.heard(),
             waits,
             excused,
         };
@@ -57,7 +57,7 @@ impl Path {
             return false;
         }
         // Messages received before count for an earlier question only.
-        if link.core.liveness.heard() {
+        if link.heard() {
             silence.hear();
         }
         silence.doubt()
@@ -73,7 +73,7 @@ impl Path {
         };
         {
             let mut known = self.silence.lock();
-            let heard = link.core.liveness.heard();
+            let heard = link.heard();
             of_link(&mut known, link.core.number).question(heard);
         }
         link.ask();
@@ -89,7 +89,7 @@ impl Path {
         };
         let mut known = self.silence.lock();
         let silence = of_link(&mut known, link.core.number);
-        if link.core.liveness.heard() {
+        if link.heard() {
             silence.hear();
         }
         silence.has_answered()

@@ -254,7 +254,7 @@ impl Session {
     /// Notes whether the path was heard that is about to come up over `link`. If it was not, since
     /// the watch has looked last, asks it.
     fn hear_newcomer(&self, link: &Link) {
-        let heard = link.core.liveness.heard();
+        let heard = link.heard();
         let due = {
             let mut state = self.events.state.lock();
             if heard {

@@ -260,7 +260,7 @@ impl Attempt<'_> {
             return;
         }
         let mut listener = self.listener.get();
-        match listener.look(time::now_ns(), core.liveness.heard()) {
+        match listener.look(time::now_ns(), self.link.heard()) {
             Verdict::Wait => {}
             Verdict::Ask => self.link.ask(),
             Verdict::Silent => core.fail("silent before it was used", errno::ETIMEDOUT.to_errno()),

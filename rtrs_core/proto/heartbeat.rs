@@ -90,6 +90,17 @@ impl HbCounts {
         self.service.wrapping_add(self.io)
     }
 
+    /// Sums up the number of each connection, of which the first is the service connection.
+    pub fn of(received: impl IntoIterator<Item = u64>) -> Self {
+        let mut received = received.into_iter();
+
+        Self {
+            service: received.next().unwrap_or_default(),
+            // No overflow: the number stays far below 2^64.
+            io: received.fold(0, u64::wrapping_add),
+        }
+    }
+
     /// Takes new numbers. Returns where something was received since the last call.
     pub fn take(&mut self, now: Self) -> HbRx {
         let rx = HbRx {
@@ -116,14 +127,19 @@ impl HbAsked {
         }
     }
 
-    /// It is about to be asked, and `received` messages have come.
-    pub fn ask(&self, received: u64) {
+    /// It is about to be asked, and `received` messages have come. Returns whether it was heard
+    /// since it was last asked. If several callers ask at the same time, it is one of them that
+    /// hears a message.
+    pub fn ask(&self, received: u64) -> bool {
         // The later one of two callers may have counted first; its number must not replace the
         // other one: messages in between would count as an answer to the later question.
         loop {
             let old = self.received.load(Relaxed);
-            if old >= received || self.received.cmpxchg(old, received, Relaxed).is_ok() {
-                return;
+            if old >= received {
+                return false;
+            }
+            if self.received.cmpxchg(old, received, Relaxed).is_ok() {
+                return true;
             }
         }
     }
@@ -336,74 +352,22 @@ impl Default for HbProbe {
     }
 }
 
-/// Evidence that the peer is alive, from all connections of a path, on either side.
+/// Heartbeats of a path and answers to those of the peer, on either side.
 ///
-/// Written by completion handlers on any CPU; read by the code that runs the ticks. A side that
-/// counts what its connections receive needs [`HbCounts`] in place of [`Liveness::received`].
+/// What was received is counted by the queue pairs ([`HbCounts`]): nothing is noted for a message.
+/// Written by completion handlers on any CPU; read by the code that runs the ticks.
 pub struct Liveness {
     probe: HbProbe,
-    /// Where something was received: [`SERVICE`], [`IO`], [`LATELY`].
-    seen: Atomic<u32>,
     /// Number of answers on their way.
     acking: Atomic<u32>,
 }
 
-/// Something was received on the service connection in this interval.
-const SERVICE: u32 = 1 << 0;
-/// Something was received on another connection in this interval.
-const IO: u32 = 1 << 1;
-/// Something was received since the last call of [`Liveness::heard`].
-const LATELY: u32 = 1 << 2;
-
 impl Liveness {
-    /// Nothing received, nothing on its way.
+    /// Nothing on its way.
     pub fn new() -> Self {
         Self {
             probe: HbProbe::new(),
-            seen: Atomic::<u32>::new(0),
             acking: Atomic::<u32>::new(0),
-        }
-    }
-
-    /// Records that something was received on connection `cid`; 0 is the service connection.
-    #[inline(always)]
-    pub fn received(&self, cid: u16) {
-        let bits = LATELY | if cid == 0 { SERVICE } else { IO };
-
-        // Only the first message in an interval writes, as all CPUs share the word.
-        if self.seen.load(Relaxed) & bits != bits {
-            self.mark(bits);
-        }
-    }
-
-    #[inline(never)]
-    fn mark(&self, bits: u32) {
-        self.change(|seen| seen | bits);
-    }
-
-    /// Changes `seen`; returns its old value.
-    fn change(&self, new: impl Fn(u32) -> u32) -> u32 {
-        loop {
-            let old = self.seen.load(Relaxed);
-            if self.seen.cmpxchg(old, new(old), Relaxed).is_ok() {
-                return old;
-            }
-        }
-    }
-
-    /// Whether anything was received since the last call of this function. Independent of the
-    /// heartbeat rules.
-    pub fn heard(&self) -> bool {
-        self.change(|seen| seen & !LATELY) & LATELY != 0
-    }
-
-    /// Returns what was received since the last call of this function.
-    pub fn take(&self) -> HbRx {
-        let seen = self.change(|seen| seen & LATELY);
-
-        HbRx {
-            service: seen & SERVICE != 0,
-            io: seen & IO != 0,
         }
     }
 

@@ -443,23 +443,14 @@ impl Path {
     /// do for each.
     fn received(&self) -> HbCounts {
         let guard = rcu::read_lock();
-        let mut counts = HbCounts::default();
         let Some(active) = self.active(&guard) else {
             // The path does not carry IO yet: there is no message but the info request, which the
             // queue has counted, too. Or it does not any more, and nothing counts.
-            counts.service = u64::from(self.info.lock().name.is_some());
-            return counts;
+            return HbCounts::of([u64::from(self.info.lock().name.is_some())]);
         };
 
-        for ep in active.endpoints() {
-            let received = ep.qp().map_or(0, QueuePair::received);
-            match ep.index() {
-                0 => counts.service = received,
-                // No overflow: the number stays far below 2^64.
-                _ => counts.io = counts.io.wrapping_add(received),
-            }
-        }
-        counts
+        let qps = active.endpoints().iter().map(|ep| ep.qp());
+        HbCounts::of(qps.map(|qp| qp.map_or(0, QueuePair::received)))
     }
 
     fn send_heartbeat(self: &Arc<Self>) {

@@ -169,33 +169,39 @@ fn a_heartbeat_without_room_counts_as_not_answered() {
 
 fn what_was_received_counts_once() {
     let (live, mut hb) = (Liveness::new(), Heartbeat::new());
+    let (mut now, mut last) = ([0; 8], HbCounts::default());
+    let mut tick = |cid: Option<usize>| {
+        if let Some(cid) = cid {
+            now[cid] += 1;
+        }
+        let action = live.tick(&mut hb, last.take(HbCounts::of(now)), 2);
+        (action, hb.missed())
+    };
 
-    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::SendHb);
+    assert_eq!(tick(None).0, HbAction::SendHb);
     assert!(live.probe().begin(1));
     // IO alone keeps the path, and so does anything on the service connection.
     for cid in [1, 7, 0, 1, 0] {
-        live.received(cid);
-        assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
-        assert_eq!(hb.missed(), 0);
+        assert_eq!(tick(Some(cid)), (HbAction::Nothing, 0));
     }
-    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Nothing);
-    assert_eq!(hb.missed(), 1);
-    assert_eq!(live.tick(&mut hb, live.take(), 2), HbAction::Dead);
+    assert_eq!(tick(None), (HbAction::Nothing, 1));
+    assert_eq!(tick(None).0, HbAction::Dead);
 }
 
-fn who_looks_more_often_takes_nothing_away() {
+fn looking_more_often_takes_nothing_away() {
     let (live, mut hb) = (Liveness::new(), Heartbeat::new());
+    let (asked, mut last) = (HbAsked::new(), HbCounts::default());
+    let now = |service, io| HbCounts { service, io };
 
-    assert!(!live.heard());
+    assert!(!asked.ask(0));
     assert!(live.probe().begin(1));
-    live.received(3);
-    assert!(live.heard());
-    assert!(!live.heard());
-    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Nothing);
-    live.received(0);
-    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Nothing);
-    assert!(live.heard());
-    assert_eq!(live.tick(&mut hb, live.take(), 1), HbAction::Dead);
+    assert!(asked.ask(now(0, 1).total()));
+    assert!(!asked.ask(now(0, 1).total()));
+    let mut tick = |now| live.tick(&mut hb, last.take(now), 1);
+    assert_eq!(tick(now(0, 1)), HbAction::Nothing);
+    assert_eq!(tick(now(1, 1)), HbAction::Nothing);
+    assert!(asked.ask(now(1, 1).total()));
+    assert_eq!(tick(now(1, 1)), HbAction::Dead);
 }
 
 fn counts_tell_where_something_came() {
@@ -210,6 +216,10 @@ fn counts_tell_where_something_came() {
     assert_eq!(last.take(counts(2, 8)), rx(true, true));
     assert_eq!(last.take(counts(2, 8)), rx(false, false));
     assert_eq!(counts(2, 8).total(), 10);
+
+    assert_eq!(HbCounts::of([]), counts(0, 0));
+    assert_eq!(HbCounts::of([4]), counts(4, 0));
+    assert_eq!(HbCounts::of([4, 1, 0, 5]), counts(4, 6));
 }
 
 fn only_later_messages_answer() {
@@ -217,11 +227,11 @@ fn only_later_messages_answer() {
 
     assert!(!asked.was_heard(0));
     assert!(asked.was_heard(1));
-    asked.ask(5);
+    assert!(asked.ask(5));
     assert!(!asked.was_heard(5));
     assert!(asked.was_heard(6));
     // The answer counts before the other question, but is reported after it.
-    asked.ask(3);
+    assert!(!asked.ask(3));
     assert!(!asked.was_heard(4));
     assert!(!asked.was_heard(5));
     assert!(asked.was_heard(6));
@@ -239,7 +249,7 @@ cases!(
     a_repeat_that_cannot_be_posted_leaves_the_heartbeat_on_its_way,
     a_heartbeat_without_room_counts_as_not_answered,
     what_was_received_counts_once,
-    who_looks_more_often_takes_nothing_away,
+    looking_more_often_takes_nothing_away,
     counts_tell_where_something_came,
     only_later_messages_answer,
 );
