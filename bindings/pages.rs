@@ -130,22 +130,6 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies the first `len` bytes of `from`. `EINVAL`, without writing anything, if one of the
-    /// two is shorter.
-    ///
-    /// Any context.
-    #[inline(always)]
-    pub fn copy_from(&self, from: &Self, len: usize) -> Result {
-        let (dst, src) = (self.range(0, len)?, from.range(0, len)?);
-        if dst == src {
-            return Ok(());
-        }
-        // SAFETY: Both are valid for `len` bytes, and as they begin at different places they belong
-        // to different objects.
-        unsafe { raw::rtrs_helper_copy(dst, src, len) };
-        Ok(())
-    }
-
     /// The address of `len` bytes at `off`.
     #[inline(always)]
     fn range(&self, off: usize, len: usize) -> Result<*mut c_void> {
@@ -265,6 +249,82 @@ impl<const N: usize> Part<N> {
             raw::rtrs_helper_copy(bytes.as_mut_ptr().cast(), from.cast(), bytes.len());
         }
         Some(())
+    }
+}
+
+/// One or two blocks of memory for the same data, the addresses of which are at hand.
+///
+/// # Invariants
+///
+/// `at` are the addresses of `pages`. These are two blocks with at least `both` bytes each; or it is
+/// one, twice, and `both` is 0.
+pub struct PagePair {
+    at: [NonNull<u8>; 2],
+    both: usize,
+    pages: [Arc<Pages>; 2],
+}
+
+// SAFETY: As for `Pages`.
+unsafe impl Send for PagePair {}
+// SAFETY: As for `Pages`.
+unsafe impl Sync for PagePair {}
+
+impl PagePair {
+    /// A pair of `first` and `second`, or `first` alone.
+    pub fn new(first: Arc<Pages>, second: Option<Arc<Pages>>) -> Self {
+        let (second, both) = match second {
+            Some(second) if !Arc::ptr_eq(&first, &second) => {
+                let both = first.len().min(second.len());
+                (second, both)
+            }
+            _ => (first.clone(), 0),
+        };
+        // INVARIANT: Two objects own different memory.
+        Self {
+            at: [first.addr, second.addr],
+            both,
+            pages: [first, second],
+        }
+    }
+
+    /// Whether there are two blocks.
+    pub fn is_two(&self) -> bool {
+        self.both != 0
+    }
+
+    /// The first block.
+    #[inline(always)]
+    pub fn first(&self) -> &Arc<Pages> {
+        &self.pages[0]
+    }
+
+    /// The second block if `second` is set and there is one, otherwise the first.
+    pub fn get(&self, second: bool) -> &Arc<Pages> {
+        // PANIC: A bool is 0 or 1.
+        &self.pages[usize::from(second)]
+    }
+
+    /// The kernel address of [that block](Self::get), for C code.
+    #[inline(always)]
+    pub fn as_ptr(&self, second: bool) -> *mut u8 {
+        // PANIC: A bool is 0 or 1.
+        self.at[usize::from(second)].as_ptr()
+    }
+
+    /// Copies the first `len` bytes of the first block to the second. `EINVAL`, without writing
+    /// anything, if one of the two is shorter, or if there are no two.
+    ///
+    /// Any context.
+    #[inline(always)]
+    pub fn copy_to_second(&self, len: usize) -> Result {
+        if len > self.both {
+            return Err(EINVAL);
+        }
+        let [src, dst] = self.at;
+        // SAFETY: By the invariant both are valid for `len` bytes. Unless that is 0, they belong to
+        // different objects, and do not overlap.
+        unsafe { raw::rtrs_helper_copy(dst.as_ptr().cast(), src.as_ptr().cast(), len) };
+        Ok(())
     }
 }
 

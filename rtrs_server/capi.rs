@@ -82,7 +82,7 @@ impl Service for CUser {
     #[inline(always)]
     fn request(&self, session: &Session, op: Operation) {
         let Some(op) = op.into_op() else { return };
-        let (data, data_len) = (op.memory().as_ptr(), op.request().data_range().len());
+        let (data, data_len) = (op.address(), op.request().data_range().len());
         let usr = core::ptr::from_ref(op.usr());
         let id = KBox::into_raw(op);
         // SAFETY: The function is valid as for `link_ev`. `data` and `usr` point into `*id`, or

@@ -23,6 +23,7 @@ use rtrs_bindings::{
     noio,
     pages::{
         Around,
+        PagePair,
         Pages, //
     }, //
 };
@@ -143,11 +144,10 @@ pub(crate) struct Op<H: Home> {
     /// Bytes of `usr` from its start that may not be zero.
     written: u16,
     /// Pages of the chunk, and private pages for small data, if there are any.
-    pages: [Arc<Pages>; 2],
+    pages: PagePair,
     usr: [u8; USR_ROOM],
     /// A user message that does not fit into `usr` with a zero behind it, and a zero.
     long_usr: KVec<u8>,
-    has_private: bool,
     deferred: Deferred,
     /// The connection that last registered the chunk's key on its queue; `None` if that was before
     /// the path was started. The key is invalidated on that connection. On another queue the
@@ -178,8 +178,6 @@ impl<H: Home> Op<H> {
         ops_ref: &Arc<H::OpsRef>,
     ) -> Result<KBox<Self>> {
         const { Self::LAYOUT };
-        let has_private = private.is_some();
-        let private = private.unwrap_or_else(|| pages.clone());
         Ok(KBox::new(
             Self {
                 home: home.clone(),
@@ -188,10 +186,9 @@ impl<H: Home> Op<H> {
                 request: Request::NOTHING,
                 arrival: Arrival::default(),
                 written: 0,
-                pages: [pages, private],
+                pages: PagePair::new(pages, private),
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
-                has_private,
                 deferred: Deferred::Answer(0),
                 registered_on: None,
                 ops_ref: ops_ref.clone(),
@@ -288,13 +285,14 @@ impl<H: Home> Op<H> {
     }
 
     /// Whether the user works on pages that the client has no key to.
+    #[inline(always)]
     pub(crate) fn is_private(&self) -> bool {
         self.marks.stage.is_private()
     }
 
     /// Whether there are private pages.
     pub(crate) fn has_private(&self) -> bool {
-        self.has_private
+        self.pages.is_two()
     }
 
     /// Makes the user work on the private pages. [`Op::take_data`] has to follow.
@@ -319,18 +317,22 @@ impl<H: Home> Op<H> {
     #[inline(always)]
     pub(crate) fn take_data(&mut self) -> Result {
         if self.marks.stage == Stage::Uncopied {
-            let [chunk, private] = &self.pages;
-            private.copy_from(chunk, self.request.data_range().len())?;
+            let len = self.request.data_range().len();
+            self.pages.copy_to_second(len)?;
             self.marks.stage = Stage::Private;
         }
         Ok(())
     }
 
     /// The memory that the user works on.
-    #[inline(always)]
     pub(crate) fn memory(&self) -> &Arc<Pages> {
-        // PANIC: A bool is 0 or 1.
-        &self.pages[usize::from(self.marks.stage.is_private())]
+        self.pages.get(self.is_private())
+    }
+
+    /// Its kernel address, for C code.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.pages.as_ptr(self.is_private())
     }
 
     /// The request was answered: frees its memory. Not needed for a request with
@@ -427,7 +429,9 @@ impl<H: Home> Op<H> {
         let len = usize::from(request.usr_len());
         let message = self.usr.get_mut(..len).ok_or(EINVAL)?;
 
-        self.pages[0].read(request.usr_range().start, message)?;
+        self.pages
+            .first()
+            .read(request.usr_range().start, message)?;
         self.clear_behind(request);
         Ok(())
     }
@@ -475,7 +479,7 @@ impl<H: Home> Op<H> {
         // The client's IO may wait for this.
         noio::scope(|| self.long_usr.resize(room, 0, GFP_KERNEL))?;
         let message = self.long_usr.get_mut(..len).ok_or(EINVAL)?;
-        self.pages[0].read(start, message)
+        self.pages.first().read(start, message)
     }
 
     /// The user message.
