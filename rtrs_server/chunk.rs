@@ -76,6 +76,7 @@ pub(crate) use self::{
         Usual, //
     },
     op::{
+        AnswerKind,
         Deferred,
         Op, //
     },

@@ -290,38 +290,39 @@ impl Reply {
         Ok(this)
     }
 
-    /// Posts a plain answer on `qp`: one message, with `len` bytes of data to `to` if `has_data`.
-    /// [Gives](Give) `what` away.
+    /// Posts a plain answer on `qp`: one message, with `len` bytes of data to `to` if `DATA` is set,
+    /// otherwise without data. [Gives](Give) `what` away.
     ///
     /// If it cannot be posted, `failed` gets the error that [`post_message`](Self::post_message)
     /// would return, and the result is `None`.
     #[inline(always)]
-    pub fn post_plain<G: Give>(
+    pub fn post_plain<G: Give, const DATA: bool>(
         &self,
         qp: &QueuePair,
-        has_data: bool,
         len: u32,
         to: Remote,
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
         let memory = &self.plain;
-        if !qp.is_of(&self.domain) || len > memory.len {
+        if !qp.is_of(&self.domain) || (DATA && len > memory.len) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        let mut data = raw::ib_sge {
-            addr: memory.dma,
-            length: len,
-            lkey: self.lkey,
-        };
         let [imm, _] = self.imms;
         let mut end = Self::end(qp, imm, to);
-        end.wr.num_sge = i32::from(has_data);
-        end.wr.sg_list = &raw mut data;
-        // An answer to a write has no data for the device to read; `len` is the length of the write.
-        if memory.needs_sync && has_data {
-            self.sync(memory.dma, len as usize, memory.dir);
+        let mut data;
+        if DATA {
+            data = raw::ib_sge {
+                addr: memory.dma,
+                length: len,
+                lkey: self.lkey,
+            };
+            end.wr.num_sge = 1;
+            end.wr.sg_list = &raw mut data;
+            if memory.needs_sync {
+                self.sync(memory.dma, len as usize, memory.dir);
+            }
         }
         let room = match qp.reserve_for(1, &mut end.wr) {
             Ok(room) => room,

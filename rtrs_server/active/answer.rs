@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     chunk::{
+        AnswerKind,
         Attempt,
         Deferred,
         NotAnswered, //
@@ -58,12 +59,13 @@ impl Active {
         if errno != 0 {
             return self.answer_with_care(chunk, ep.handler(), qp, op, errno);
         }
-        let Some(has_data) = op.plain() else {
-            return self.answer_keys(chunk, ep.handler(), qp, op);
+        let failed = |e| self.not_answered(ep.handler(), chunk, e, 0);
+        // Each kind has code of its own, in which nothing is asked about the others.
+        let end = match op.answer_kind() {
+            AnswerKind::Data => chunk.answer_plain::<true>(qp, op, failed),
+            AnswerKind::Empty => chunk.answer_plain::<false>(qp, op, failed),
+            _ => return self.answer_keys(chunk, ep.handler(), qp, op),
         };
-        let end = chunk.answer_plain(qp, has_data, op, |e| {
-            self.not_answered(ep.handler(), chunk, e, 0);
-        });
         if let Some(end @ End::Run(_)) = end {
             ep.handler().session.after_end(chunk.buf_id(), end);
         }

@@ -112,20 +112,23 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer neither changes nor tells a key: almost all of the work request is ready. The
-    /// answer `has_data` as [`Op::plain`] says. Calls `failed` if it cannot be posted.
+    /// its answer neither changes nor tells a key, and has data if `DATA` is set: almost all of the
+    /// work request is ready. Calls `failed` if it cannot be posted.
     #[inline(always)]
-    pub(crate) fn answer_plain<'a>(
+    pub(crate) fn answer_plain<'a, const DATA: bool>(
         &'a self,
         qp: &QueuePair,
-        has_data: bool,
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let (len, to) = destination(&op);
+        let (len, to) = match DATA {
+            true => destination(&op),
+            false => (0, Remote::default()),
+        };
+        let answered = self.answered(op);
 
         self.reply
-            .post_plain(qp, has_data, len, to, self.answered(op), failed)
+            .post_plain::<_, DATA>(qp, len, to, answered, failed)
     }
 
     /// An operation the answer of which does not register the chunk's key.

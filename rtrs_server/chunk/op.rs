@@ -86,7 +86,7 @@ impl Stage {
 /// The answer to a request, if there is no error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum AnswerKind {
+pub(crate) enum AnswerKind {
     /// [Plain](super::Chunk::answer_plain), without data.
     Empty = 0,
     /// Plain, with the data of a read.
@@ -244,17 +244,6 @@ impl<H: Home> Op<H> {
         self.marks.stage.is_ready()
     }
 
-    /// Whether the answer has data if it is [plain](super::Chunk::answer_plain), as it is if there
-    /// is no error; `None` if it is not plain.
-    #[inline(always)]
-    pub(crate) fn plain(&self) -> Option<bool> {
-        match self.marks.answer {
-            // CAST: The discriminant, which is 0 or 1: no branch.
-            plain @ (AnswerKind::Empty | AnswerKind::Data) => Some(plain as u8 & 1 != 0),
-            _ => None,
-        }
-    }
-
     /// Whether the answer is one of those that [change or tell keys](super::Chunk::answer_keys) if
     /// there is no error.
     #[inline(always)]
@@ -265,7 +254,7 @@ impl<H: Home> Op<H> {
 
     /// The kind of its answer, if there is no error.
     #[inline(always)]
-    pub(super) fn answer_kind(&self) -> AnswerKind {
+    pub(crate) fn answer_kind(&self) -> AnswerKind {
         self.marks.answer
     }
 
