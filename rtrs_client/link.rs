@@ -158,7 +158,7 @@ pub(crate) struct Link {
     endpoints: KVec<Pin<KBox<Endpoint<LinkCore>>>>,
     /// The flights, for requests within the limits of the session. None before they are made, and
     /// if the limits of the link are narrower.
-    usual: Option<Flights<LinkCore>>,
+    usual: Flights<LinkCore>,
     pub(crate) core: Arc<LinkCore>,
 }
 

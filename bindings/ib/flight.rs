@@ -209,16 +209,20 @@ struct Memory<H: Handler>(KVVec<Flight<H>>);
 
 impl<H: Handler> Keep for Memory<H> {}
 
-/// Flights of one domain, by number. A clone has the same flights. A search finds all of them, or
-/// [none](Self::none).
+/// Flights of one domain, by number, or [none](Self::none). A clone has the same flights.
 ///
 /// Messages and bounce buffers belong to the flights, so that no two flights have the same.
 ///
 /// # Invariants
 ///
-/// `flights` are those of `_memory`, which do not move, or none.
+/// `flights` are those of the memory in `owner`, which do not move. Without an owner there are none.
 pub struct Flights<H: Handler> {
     flights: NonNull<[Flight<H>]>,
+    owner: Option<Owner<H>>,
+}
+
+/// What flights need.
+struct Owner<H: Handler> {
     _memory: Arc<Memory<H>>,
     // Not in `Memory`: it holds references to the domain.
     bounce: Option<Arc<Bounce>>,
@@ -235,9 +239,11 @@ impl<H: Handler> Clone for Flights<H> {
         // INVARIANT: As for `self`.
         Self {
             flights: self.flights,
-            _memory: self._memory.clone(),
-            bounce: self.bounce.clone(),
-            domain: self.domain.clone(),
+            owner: self.owner.as_ref().map(|owner| Owner {
+                _memory: owner._memory.clone(),
+                bounce: owner.bounce.clone(),
+                domain: owner.domain.clone(),
+            }),
         }
     }
 }
@@ -247,19 +253,19 @@ impl<H: Handler> Deref for Flights<H> {
 
     #[inline(always)]
     fn deref(&self) -> &[Flight<H>] {
-        // SAFETY: By the type invariant they are in `_memory`, if there are any. `self` keeps that
-        // alive, and it is only shared.
+        // SAFETY: By the type invariant they are in the memory of the owner, if there are any.
+        // `self` keeps that alive, and it is only shared.
         unsafe { self.flights.as_ref() }
     }
 }
 
 impl<H: Handler> Flights<H> {
-    /// The same object without any flights, where a search is to find none.
-    pub fn none(&self) -> Self {
+    /// No flights: a search finds none.
+    pub fn none() -> Self {
         // INVARIANT: There are none.
         Self {
             flights: NonNull::from(&[]),
-            ..self.clone()
+            owner: None,
         }
     }
 
@@ -337,16 +343,23 @@ impl<H: Handler> Flights<H> {
         // INVARIANT: The flights are those of `memory`, which is not changed any more.
         Ok(Self {
             flights: NonNull::from(&*memory.0),
-            _memory: memory,
-            bounce,
-            domain: domain.clone(),
+            owner: Some(Owner {
+                _memory: memory,
+                bounce,
+                domain: domain.clone(),
+            }),
         })
     }
 
     /// The memory regions of the bounce buffers, which must be registered, for the peer to write
     /// to, before the first use.
     pub fn mrs(&self) -> &[Mr] {
-        self.bounce.as_deref().map_or(&[], Bounce::mrs)
+        let bounce = self
+            .owner
+            .as_ref()
+            .and_then(|owner| owner.bounce.as_deref());
+
+        bounce.map_or(&[], Bounce::mrs)
     }
 
     /// Takes the flights that are still in flight when no queue pair of the domain is left: no work
@@ -357,8 +370,9 @@ impl<H: Handler> Flights<H> {
     ///
     /// `EBUSY` while there is a queue pair.
     pub fn collect(&self, mut f: impl FnMut(Landing<'_, H>, InFlight)) -> Result {
-        if !self.domain.has_ended() {
-            return Err(EBUSY);
+        match &self.owner {
+            Some(owner) if !owner.domain.has_ended() => return Err(EBUSY),
+            _ => (),
         }
         for flight in self.iter() {
             if let Some(found) = flight.word.collect() {

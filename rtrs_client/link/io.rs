@@ -16,7 +16,6 @@ use rtrs_bindings::{
         DmaDirection,
         Endpoint,
         Flight,
-        Flights,
         PostError,
         Remote,
         Unposted, //
@@ -58,19 +57,18 @@ impl Link {
     /// Returns the turn, with the reason, if the request was not sent.
     #[inline(always)]
     pub(crate) fn issue<'t>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
-        let Some(flights) = &self.usual else {
-            return self.issue_if_it_fits(turn);
-        };
         // Asked first, while there are few values that the call has to leave alone.
         let now = time::now_ns();
-        self.issue_in(flights, turn, now)
+        match self.usual.get(usize::from(turn.id)) {
+            Some(flight) => self.issue_in(flight, turn, now),
+            None => self.issue_if_it_fits(turn, now),
+        }
     }
 
     /// As [`issue`](Self::issue), on a link with limits of its own.
     #[cold]
     #[inline(never)]
-    fn issue_if_it_fits<'t>(&self, mut turn: Turn<'t>) -> Result<(), Turn<'t>> {
-        let now = time::now_ns();
+    fn issue_if_it_fits<'t>(&self, mut turn: Turn<'t>, now: u64) -> Result<(), Turn<'t>> {
         let Some(ready) = self.core.ready.as_ref() else {
             return Err(unsent(turn, Unsent::NoPath));
         };
@@ -84,14 +82,17 @@ impl Link {
                 }
             }
         }
-        self.issue_in(&ready.flights, turn, now)
+        match ready.flights.get(usize::from(turn.id)) {
+            Some(flight) => self.issue_in(flight, turn, now),
+            None => Err(unsent(turn, Unsent::Request(EINVAL))),
+        }
     }
 
     /// Sends the request at the time `now`. The caller has checked its lengths.
     #[inline(always)]
     fn issue_in<'t>(
         &self,
-        flights: &Flights<LinkCore>,
+        flight: &Flight<LinkCore>,
         turn: Turn<'t>,
         now: u64,
     ) -> Result<(), Turn<'t>> {
@@ -99,10 +100,7 @@ impl Link {
         let Some(ep) = self.endpoint(turn.con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
-        let Some(claim) = flights.get(usize::from(turn.id)).map(Flight::claim) else {
-            return Err(unsent(turn, Unsent::Request(EINVAL)));
-        };
-        let Some(claim) = claim else {
+        let Some(claim) = flight.claim() else {
             return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
         if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {

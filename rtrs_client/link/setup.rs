@@ -124,7 +124,7 @@ impl Link {
         let core = LinkCore::new(path.clone(), number)?;
         let mut link = Self {
             endpoints: KVec::with_capacity(usize::from(core.cons.count()), GFP_KERNEL)?,
-            usual: None,
+            usual: Flights::none(),
             core,
         };
         link.add_endpoint()?;
@@ -163,7 +163,9 @@ impl Link {
         core.path.session.prepare(geometry, &core.path)?;
         let service = self.endpoint(0).and_then(Endpoint::qp).ok_or(EINVAL)?;
         let ready = core.make_ready(geometry, service.domain())?;
-        self.usual = ready.narrower.is_none().then(|| ready.flights.clone());
+        if ready.narrower.is_none() {
+            self.usual = ready.flights.clone();
+        }
         for _ in 1..core.cons.count() {
             self.add_endpoint()?;
         }
@@ -337,7 +339,7 @@ impl LinkCore {
             narrower,
             permits: permits.clone(),
             answered: match needs_key {
-                true => flights.none(),
+                true => Flights::none(),
                 false => flights.clone(),
             },
             flights,
