@@ -218,9 +218,6 @@ impl<'f, H: Handler> Building<'f, H> {
         if copied != len {
             return Err(refused(EINVAL));
         }
-        if flight.needs_sync {
-            flight.give_to_device(true, len);
-        }
         // The buffer is permanent, so that the flight waits for the answer only.
         self.what = What::Along;
         // CAST: `bounce_room` bounds the length.
@@ -327,10 +324,6 @@ impl<'f, H: Handler> Building<'f, H> {
         unsafe {
             let to = flight.message.as_ptr().add(at as usize);
             raw::rtrs_helper_copy(to.cast(), bytes.as_ptr().cast(), N);
-        }
-        if flight.needs_sync {
-            // CAST: `usize` has at least 32 bits.
-            flight.give_to_device(false, end as usize);
         }
         Ok(())
     }

@@ -63,20 +63,22 @@ impl<H: Handler> Flight<H> {
         }
     }
 
-    /// Makes `len` bytes that the processor wrote to the bounce buffer, or to the message, visible
-    /// to the device.
+    /// Makes bytes that the processor wrote visible to the device: `along` bytes in the bounce
+    /// buffer, and `message_len` in the message.
     #[cold]
     #[inline(never)]
-    pub(super) fn give_to_device(&self, bounce: bool, len: usize) {
-        let (dma, dir) = match bounce {
-            true => (self.bounce_dma, DmaDirection::Bidirectional),
-            false => (self.message_dma, DmaDirection::ToDevice),
-        };
+    pub(super) fn give_to_device(&self, along: u32, message_len: u32) {
+        let (out, both) = (DmaDirection::ToDevice, DmaDirection::Bidirectional);
         // SAFETY: The device is valid, and buffer and message are mapped for it in these
         // directions, as long as the domain lives.
-        unsafe {
-            raw::rtrs_helper_ib_dma_sync_for_device(self.device, dma, len, dir.as_raw());
+        // CAST: `usize` has at least 32 bits.
+        let give = |dma, len: u32, dir: DmaDirection| unsafe {
+            raw::rtrs_helper_ib_dma_sync_for_device(self.device, dma, len as usize, dir.as_raw());
+        };
+        if along != 0 {
+            give(self.bounce_dma, along, both);
         }
+        give(self.message_dma, message_len, out);
     }
 
     /// Copies the received data to the list of `loan`.

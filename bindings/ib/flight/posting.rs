@@ -89,6 +89,9 @@ impl<H: Handler> Building<'_, H> {
         let Some(qp) = ep.qp_in(flight.domain) else {
             return Err(PostError::Closed);
         };
+        if flight.needs_sync {
+            flight.give_to_device(along, message_len);
+        }
         // SAFETY: By the safety requirements of this function, the caller owns the flight and its
         // data.
         unsafe { (*flight.data.get()).what = what };
