@@ -165,13 +165,13 @@ impl Stats {
     /// A request is about to go out, with data and a user message of `bytes`. `dir` is the
     /// direction in its layout, and `entries` the number of its data's entries, which callers know.
     #[inline(always)]
-    pub(crate) fn issued(&self, io: &Io, dir: DataDir, bytes: u32, entries: u32) {
-        let counters = self.counters.here();
+    pub(crate) fn issued(&self, dir: DataDir, bytes: u32, entries: u32) {
+        Self::count_issued(self.counters.here(), entries, dir, 1, bytes.into());
+    }
 
-        Self::count_issued(counters, entries, dir, 1, bytes.into());
-        if io.failover {
-            counters.add(FAILOVER, 1);
-        }
+    /// A request went out that another path had before.
+    pub(crate) fn failed_over(&self) {
+        self.counters.add(FAILOVER, 1);
     }
 
     /// It did not.
@@ -184,9 +184,6 @@ impl Stats {
         let dir = io.layout.dir();
         let entries = io.loan.entries();
         Self::count_issued(counters, entries, dir, u64::MAX, bytes.wrapping_neg());
-        if io.failover {
-            counters.add(FAILOVER, u64::MAX);
-        }
     }
 
     #[inline(always)]

@@ -425,7 +425,7 @@ fn send<'t, const ONE: bool>(
         true => 1,
         false => turn.loan.entries(),
     };
-    core.path.stats.issued(&turn, dir, off, entries);
+    core.path.stats.issued(dir, off, entries);
     link_io.stamp.set(dir, now);
     let place = turn.place();
     turn.lend();

@@ -157,7 +157,7 @@ impl Ready {
         // Before the request is sent, see `Epochs::begin()`.
         turn.epoch = session.epochs.of_new();
         let sent = match session.cons.polled() {
-            0 => session.issue(turn),
+            0 => session.issue::<true>(turn),
             _ => shared.issue_new(turn),
         };
         match sent {
@@ -246,7 +246,7 @@ impl Session {
         mut turn: Turn<'t>,
     ) -> Result<(), Turn<'t>> {
         let polled = self.cons.is_polled(turn.con);
-        while let Err(failed) = self.issue(turn) {
+        while let Err(failed) = self.issue::<false>(turn) {
             if failed.unsent != Unsent::Forgotten {
                 return Err(failed);
             }
@@ -300,18 +300,19 @@ impl Session {
         }
     }
 
-    /// Offers the request to the paths, in the order of the policy, until one takes it.
+    /// Offers the request to the paths, in the order of the policy, until one takes it. It was on no
+    /// other path before if `NEW` is set.
     ///
     /// # Errors
     ///
     /// Returns the turn, with the reason, if no path takes it.
     #[inline(always)]
-    fn issue<'t>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn issue<'t, const NEW: bool>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         let guard = rcu::read_lock();
 
         // Each result has an end of the section of its own: the usual one need not be kept until
         // then.
-        match self.offer(&guard, turn) {
+        match self.offer::<NEW>(&guard, turn) {
             Ok(()) => Ok(()),
             Err(turn) => Err(Self::not_taken(guard, turn)),
         }
@@ -326,7 +327,11 @@ impl Session {
     }
 
     #[inline(always)]
-    fn offer<'t>(&self, guard: &rcu::Guard, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    fn offer<'t, const NEW: bool>(
+        &self,
+        guard: &rcu::Guard,
+        turn: Turn<'t>,
+    ) -> Result<(), Turn<'t>> {
         // Checked here, see `lost()`: no path that this section finds came after the session was
         // lost.
         if !self.epochs.is_present(turn.epoch) {
@@ -342,8 +347,14 @@ impl Session {
         let Some(link) = path.link(guard) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
+        let failover = !NEW && turn.failover;
         match link.issue(turn) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if failover {
+                    path.stats.failed_over();
+                }
+                Ok(())
+            }
             Err(turn) => Err(Self::not_on_the_only(turn)),
         }
     }
@@ -371,12 +382,19 @@ impl Session {
         let last = self.paths.last.this();
         let mut choice = Choice::new(self.settings.policy(), last.load(Relaxed) as usize);
         let mut failure = Unsent::NoPath;
+        let failover = turn.failover;
         while let Some(i) = choice.next(&Candidates { set, io: &turn }) {
-            let Some(link) = set.all.get(i).and_then(|path| path.link(guard)) else {
+            let Some(path) = set.all.get(i) else {
+                continue;
+            };
+            let Some(link) = path.link(guard) else {
                 continue;
             };
             turn = match link.issue(turn) {
                 Ok(()) => {
+                    if failover {
+                        path.stats.failed_over();
+                    }
                     // CAST: There are at most 128 paths.
                     last.store(i as u32, Relaxed);
                     return Ok(());
