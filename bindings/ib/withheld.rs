@@ -3,9 +3,10 @@
 //! Receives that have completed, and wait to be posted again together with others.
 //!
 //! Posting a batch of receives costs little more than posting one, and the peer does not rely on all
-//! of them being posted. The tokens of the receives that wait are consecutive: receives complete in
-//! the order in which they were posted, and they are posted in the order of their tokens. If a
-//! token is not the next one, the waiting receives are posted, and that token starts a new run.
+//! of them being posted. The receives of a connection complete in the order in which they were
+//! posted, and their user posts each of them again, in that order: so their tokens take turns, and it
+//! is enough to count those that wait. Whether the last one has the token that it must have is
+//! checked when they are posted.
 //!
 //! Everything here is called by the handler of completions, which runs on one thread at a time,
 //! except [`Withheld::allow`].
@@ -15,30 +16,38 @@ use crate::atomic::{
     Relaxed, //
 };
 
-/// The tokens that wait.
+/// The receives that wait: of tokens that take turns, with [`add`](Self::add), or of one token, with
+/// [`add_alike`](Self::add_alike).
 pub struct Withheld {
-    /// The first one; those up to the one before `behind` wait, too.
+    /// The token of the first one of a run: of those that are posted together.
     first: Atomic<u32>,
-    behind: Atomic<u32>,
-    /// Number of tokens that may still join them without a post.
+    /// The number of receives of the run, at least 1. If it is 1, the token can be any.
+    run: Atomic<u32>,
+    /// The number of them that may still wait.
     left: Atomic<u32>,
-    /// Number of receives that are posted at a time.
+    /// The number of receives that are posted at a time.
     batch: Atomic<u32>,
+    /// The number of tokens that take turns.
+    tokens: Atomic<u32>,
 }
 
 impl Withheld {
-    /// No tokens; each one is posted at once.
+    /// None; each one is posted at once.
     pub fn new() -> Self {
         Self {
             first: Atomic::<u32>::new(0),
-            behind: Atomic::<u32>::new(0),
+            run: Atomic::<u32>::new(1),
             left: Atomic::<u32>::new(0),
             batch: Atomic::<u32>::new(1),
+            tokens: Atomic::<u32>::new(0),
         }
     }
 
-    /// Allows up to `receives` to wait, but no more than `most - 1`. Any context.
-    pub fn allow(&self, receives: u32, most: u32) {
+    /// Allows up to `receives` to wait, but no more than `most - 1`. The tokens below `tokens` take
+    /// turns from now on. Any context.
+    pub fn allow(&self, receives: u32, most: u32, tokens: u32) {
+        // The handler may see one of the two first: a run is then shorter.
+        self.tokens.store(tokens, Relaxed);
         self.batch
             .store(receives.saturating_add(1).min(most).max(1), Relaxed);
     }
@@ -48,56 +57,54 @@ impl Withheld {
         self.batch.load(Relaxed)
     }
 
-    /// Adds `token`, if it follows those that wait and nothing has to be posted for it. Otherwise
-    /// does nothing and returns `false`: [`add`](Self::add) has to follow.
+    /// Adds the next one, if nothing has to be posted for it. Otherwise returns `false`:
+    /// [`add`](Self::add) has to follow.
     #[inline(always)]
-    pub fn join(&self, token: u32) -> bool {
-        if token != self.behind.load(Relaxed) {
-            return false;
-        }
+    pub fn join(&self) -> bool {
         // Stored in any case: then this is one instruction. If none is left, `add()` sets it anew.
         let (left, none_left) = self.left.load(Relaxed).overflowing_sub(1);
         self.left.store(left, Relaxed);
-        if none_left {
-            return false;
-        }
-        // No overflow: there are as many receives in memory.
-        self.behind
-            .store(self.behind.load(Relaxed).wrapping_add(1), Relaxed);
-        true
+        !none_left
     }
 
-    /// Adds `token`. Returns the first and the last token of receives that have to be posted now,
-    /// and do not wait any more.
+    /// Adds the last one of a run, which has this `token`. Returns the first and the last token of
+    /// receives that have to be posted now, and do not wait any more; `None` if it is another token
+    /// than the order of receives demands.
     pub fn add(&self, token: u32) -> Option<(u32, u32)> {
-        let (first, behind) = (self.first.load(Relaxed), self.behind.load(Relaxed));
-        // No overflow: as in `join()`.
-        let end = token.wrapping_add(1);
-        let first = match first == behind {
-            true => token,
-            false if token == behind => first,
-            false => {
-                self.set(token, end);
-                return Some((first, behind.wrapping_sub(1)));
-            }
+        let run = self.run.load(Relaxed);
+        let first = match run {
+            1 => token,
+            _ => self.first.load(Relaxed),
         };
-
-        if end.wrapping_sub(first) < self.batch() {
-            self.set(first, end);
+        // No overflow: there are as many receives in memory.
+        if token.wrapping_sub(first).wrapping_add(1) != run {
+            self.left.store(0, Relaxed);
             return None;
         }
-        self.set(end, end);
+
+        let tokens = self.tokens.load(Relaxed);
+        let next = match token.wrapping_add(1) {
+            next if next < tokens => next,
+            _ => 0,
+        };
+        self.first.store(next, Relaxed);
+        self.begin(self.batch().min(tokens.saturating_sub(next)).max(1));
         Some((first, token))
     }
 
-    /// The tokens from `first` to the one before `behind` wait.
-    fn set(&self, first: u32, behind: u32) {
-        // No overflow: they follow one another.
-        let next = behind.wrapping_sub(first).saturating_add(1);
+    /// Adds the last one of a run of receives that do not differ. Returns the number of receives
+    /// that have to be posted now.
+    pub fn add_alike(&self) -> u32 {
+        let run = self.run.load(Relaxed);
 
-        self.first.store(first, Relaxed);
-        self.behind.store(behind, Relaxed);
-        self.left.store(self.batch().saturating_sub(next), Relaxed);
+        self.begin(self.batch());
+        run
+    }
+
+    /// Begins a run of this many receives, at least 1.
+    fn begin(&self, run: u32) {
+        self.run.store(run, Relaxed);
+        self.left.store(run.saturating_sub(1), Relaxed);
     }
 }
 

@@ -31,7 +31,6 @@ use super::{
         withheld::Withheld,
     },
     keys::key_done,
-    receive::Alike,
     QueuePair,
 };
 use crate::{
@@ -159,7 +158,6 @@ pub(super) struct Handled {
     /// Number of flights that have ended, modulo 2^32.
     landed: Atomic<u32>,
     pub(super) withheld: Withheld,
-    pub(super) alike: Alike,
 }
 
 impl Handled {
@@ -174,7 +172,6 @@ impl Handled {
             invalidated: Atomic::new(0),
             landed: Atomic::new(0),
             withheld: Withheld::new(),
-            alike: Alike::new(),
         }
     }
 }

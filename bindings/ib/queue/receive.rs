@@ -27,7 +27,6 @@ use super::{
 use crate::{
     atomic::{
         Acquire,
-        Atomic,
         Relaxed, //
     },
     raw, //
@@ -105,25 +104,6 @@ impl ReceiveQueue {
     }
 }
 
-/// Receives of one token that wait to be posted, see [`Receiving::post_recv_like`]. Changed by the
-/// handler of completions, which runs on one thread at a time.
-pub(super) struct Alike {
-    /// Number of receives that may still be withheld.
-    left: Atomic<u32>,
-    /// Number of receives that are posted with the next one.
-    batch: Atomic<u32>,
-}
-
-impl Alike {
-    /// No receives; the first one is posted at once.
-    pub(super) fn new() -> Self {
-        Self {
-            left: Atomic::new(0),
-            batch: Atomic::new(1),
-        }
-    }
-}
-
 /// A receive, which is posted again and again.
 ///
 /// # Invariants
@@ -164,15 +144,16 @@ impl Receive {
 }
 
 impl Receiving<'_> {
-    /// Posts the receive of `token` again, as it was last posted, now or together with others that
-    /// [may wait](QueuePair::may_withhold).
+    /// Posts the receive of `token` again, which has completed, as it was last posted, now or
+    /// together with others that [may wait](QueuePair::may_withhold).
     ///
     /// # Errors
     ///
-    /// As for [`post_recv`](QueuePair::post_recv).
+    /// As for [`post_recv`](QueuePair::post_recv); `Invalid` also if others may wait, and it is not
+    /// the turn of this token.
     #[inline(always)]
     pub fn post_recv_again(self, token: u32) -> Result<(), PostError> {
-        match self.handled.withheld.join(token) {
+        match self.handled.withheld.join() {
             true => Ok(()),
             false => self.post_withheld(token),
         }
@@ -187,21 +168,17 @@ impl Receiving<'_> {
     /// As for [`post_recv`](QueuePair::post_recv).
     #[inline(always)]
     pub fn post_recv_like(self, token: u32) -> Result<(), PostError> {
-        let counter = &self.handled.alike.left;
-        // Stored in any case: then this is one instruction. If none is left, it is set anew.
-        let (left, none_left) = counter.load(Relaxed).overflowing_sub(1);
-        counter.store(left, Relaxed);
-        match none_left {
-            false => Ok(()),
-            true => self.post_alike(token),
+        match self.handled.withheld.join() {
+            true => Ok(()),
+            false => self.post_alike(token),
         }
     }
 
-    /// Posts the receive of `token` and those that wait, unless it can wait, too.
+    /// Posts the receive of `token` and those that wait.
     #[inline(never)]
     fn post_withheld(self, token: u32) -> Result<(), PostError> {
         let Some((first, last)) = self.handled.withheld.add(token) else {
-            return Ok(());
+            return Err(PostError::Invalid);
         };
         // No overflow: at most a batch.
         let n = last.wrapping_sub(first).wrapping_add(1);
@@ -211,13 +188,7 @@ impl Receiving<'_> {
     /// Posts the waiting receives, and one more, with `token`.
     #[inline(never)]
     fn post_alike(self, token: u32) -> Result<(), PostError> {
-        let n = self.handled.alike.batch.load(Relaxed);
-        let next = self.handled.withheld.batch();
-
-        self.handled.alike.batch.store(next, Relaxed);
-        // No overflow: it is at least 1.
-        self.handled.alike.left.store(next.wrapping_sub(1), Relaxed);
-        self.post_same(token, n)
+        self.post_same(token, self.handled.withheld.add_alike())
     }
 }
 
@@ -288,10 +259,15 @@ impl QueuePair {
     }
 
     /// Allows up to `receives` receives to wait to be posted again together with others: the peer
-    /// does not rely on that many.
-    pub fn may_withhold(&self, receives: u32) {
+    /// does not rely on that many. Those that are posted have the tokens below `tokens`, in this
+    /// order, and each has to be [posted again](Receiving::post_recv_again) when it has completed,
+    /// before the next one. For receives that are [alike](Receiving::post_recv_like) any number
+    /// will do.
+    pub fn may_withhold(&self, receives: u32, tokens: u32) {
         // CAST: A small constant.
-        self.handled.withheld.allow(receives, MAX_BATCH as u32);
+        let most = MAX_BATCH as u32;
+
+        self.handled.withheld.allow(receives, most, tokens);
     }
 
     /// Posts `n` receives of one `token`, at most a batch.
