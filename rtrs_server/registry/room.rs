@@ -214,16 +214,17 @@ impl Registry {
             let session = &one.member;
             session.is_deserted() && session.is_counted() && session.deserted_since() == one.came
         };
-        let goes_late = |crowd: &Crowd<Session>| {
-            let late = |one: &Stake<Arc<Session>>| one.goes && one.late.is_some();
-            crowd.iter().any(late)
+        // What handshakes were compared with: late sessions, or those of a source.
+        let kind = |crowd: &Crowd<Session>| {
+            let first = crowd.iter().find(|one| one.goes)?;
+            Some(first.late.is_none().then_some(first.source))
         };
         if !crowd.iter().filter(|one| one.goes).all(still) {
-            let was_late = goes_late(&crowd);
+            let was = kind(&crowd);
             let chosen = choose_again(&mut crowd, &need, still);
-            // Of another kind, it has to be compared with handshakes: by the next attempt, which
+            // One of another kind has to be compared with handshakes: by the next attempt, which
             // also tells if there is none.
-            if !chosen || goes_late(&crowd) != was_late {
+            if !chosen || kind(&crowd) != was {
                 return Ok(true);
             }
         }
