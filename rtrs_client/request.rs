@@ -30,7 +30,8 @@ pub enum Connection {
     /// The service connection: for messages that must not queue behind IO.
     Admin,
     /// The connection of the CPU the permit is taken on. If the session has polled connections: one
-    /// of those if the task polls, otherwise that of the CPU the request is submitted on.
+    /// of those if a task polls for it on the CPU the request is submitted on, otherwise that of
+    /// this CPU.
     Io,
     /// The polled connection of this queue, modulo the number of polled ones; if there are none,
     /// the same as [`Connection::Io`].

@@ -62,7 +62,8 @@ struct rtrs_clt_ops {
  * enum rtrs_clt_con_type - the connection that a request goes out on
  * @RTRS_ADMIN_CON: the service connection, for administrative messages
  * @RTRS_IO_CON: the connection of the CPU that takes the permit; with polled
- *	queues, of the CPU that submits the request
+ *	queues, the one that is polled on the CPU that submits the request, if
+ *	any, otherwise the connection of that CPU
  */
 enum rtrs_clt_con_type {
 	RTRS_ADMIN_CON,

@@ -198,7 +198,9 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]; the queue is full with [`recv_room`](Self::recv_room) outstanding.
+    /// See [`PostError`]; the queue is full with [`recv_room`](Self::recv_room) outstanding. A task
+    /// that posts to a queue that was full, while another one handles its completions, may be
+    /// `Refused`: the driver may see the room later than it is counted.
     pub fn post_recv(&self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
         if !sge.is_none_or(|sge| self.is_of(sge.domain())) {
             return Err(PostError::Invalid);
