@@ -62,7 +62,7 @@ queue_memory()
 	local io
 
 	io=$(con_memory $(((5 * $1 < 16 ? 16 : 5 * $1) + 1)) $(($1 + 33)))
-	echo $(($(con_memory 1043 1043) + $(nproc) * io))
+	echo $(($(con_memory 1049 1065) + $(nproc) * io))
 }
 
 # result TAG: the last result of TAG, "ok ..." or "error -90 ...".
