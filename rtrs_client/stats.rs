@@ -169,11 +169,6 @@ impl Stats {
         Self::count_issued(self.counters.here(), entries, dir, 1, bytes.into());
     }
 
-    /// A request went out that another path had before.
-    pub(crate) fn failed_over(&self) {
-        self.counters.add(FAILOVER, 1);
-    }
-
     /// It did not.
     #[cold]
     pub(crate) fn not_issued(&self, io: &Io) {
@@ -184,6 +179,11 @@ impl Stats {
         let dir = io.layout.dir();
         let entries = io.loan.entries();
         Self::count_issued(counters, entries, dir, u64::MAX, bytes.wrapping_neg());
+    }
+
+    /// A request went out that another path had before.
+    pub(crate) fn failed_over(&self) {
+        self.counters.add(FAILOVER, 1);
     }
 
     #[inline(always)]

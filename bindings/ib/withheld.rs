@@ -44,7 +44,7 @@ impl Withheld {
     }
 
     /// Allows up to `receives` to wait, but no more than `most - 1`. The tokens below `tokens` take
-    /// turns from now on. Any context.
+    /// turns from now on; if that is 0, receives with tokens are still posted at once. Any context.
     pub fn allow(&self, receives: u32, most: u32, tokens: u32) {
         // The handler may see one of the two first: a run is then shorter.
         self.tokens.store(tokens, Relaxed);
@@ -58,7 +58,7 @@ impl Withheld {
     }
 
     /// Adds the next one, if nothing has to be posted for it. Otherwise returns `false`:
-    /// [`add`](Self::add) has to follow.
+    /// [`add`](Self::add) or [`add_alike`](Self::add_alike) has to follow.
     #[inline(always)]
     pub fn join(&self) -> bool {
         // Stored in any case: then this is one instruction. If none is left, `add()` sets it anew.

@@ -244,7 +244,7 @@ impl Link {
             false => Ok(None),
         })?;
         let counted_on = recv_count(con, geometry).saturating_sub(RECV_BATCH);
-        qp.may_withhold(posted.saturating_sub(counted_on), posted);
+        qp.may_withhold(posted.saturating_sub(counted_on));
         Ok(())
     }
 }

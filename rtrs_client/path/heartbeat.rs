@@ -93,9 +93,10 @@ pub(super) fn tick(path: &Arc<Path>) {
     };
     let core = &link.core;
     let limit = path.session.settings.heartbeat_limit.get();
+    let received = link.received();
     let (rx, action) = {
         let mut known = path.heartbeat.lock();
-        let rx = known.received.take(link.received());
+        let rx = known.received.take(received);
         (rx, core.liveness.tick(&mut known.heartbeat, rx, limit))
     };
     match action {

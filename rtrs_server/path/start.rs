@@ -168,7 +168,7 @@ impl Path {
         for ep in active.endpoints() {
             let qp = ep.qp().ok_or(CloseReason::ConnError)?;
             let receives = if ep.index() == 0 { service } else { io };
-            qp.may_withhold(receives.spare, 1);
+            qp.may_withhold(receives.spare);
             if let Err(e) = qp.post_recv_alike(RECV_EMPTY, receives.posted) {
                 // Dropped by the teardown, in the right order.
                 owner.staged = Some(active);

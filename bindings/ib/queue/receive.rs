@@ -40,6 +40,9 @@ pub(super) struct ReceiveQueue {
     pub(super) open: bool,
     /// Number of receives posted so far, modulo 2^32.
     posted: u32,
+    /// Number of tokens, from 0, the receives of which were posted in this order, and no others
+    /// before or in between: they take turns if each is posted again. 0 if it is not known.
+    in_turn: u32,
     /// Indexed by token.
     receives: KVVec<Receive>,
     /// The linked receives of one token that are posted together.
@@ -56,6 +59,7 @@ impl ReceiveQueue {
         Self {
             open: true,
             posted: 0,
+            in_turn: 0,
             receives,
             batch: [const { MaybeUninit::uninit() }; MAX_BATCH],
             batch_of: None,
@@ -222,10 +226,17 @@ impl QueuePair {
         sge: impl Fn(u32) -> Result<Option<Sge<'a>>>,
     ) -> Result {
         let mut first = tokens.start;
+        let mut in_turn = first == 0;
+        let mut posted = None;
         while first < tokens.end {
             // CAST: A small constant.
             let end = first.saturating_add(MAX_BATCH as u32).min(tokens.end);
             let mut rq = self.rq.lock();
+            // One of those that are posted already may complete, and be posted again in between.
+            in_turn &= match posted {
+                None => self.outstanding(&rq) == 0,
+                Some(posted) => rq.posted == posted,
+            };
             for token in first..end {
                 let sge = sge(token)?;
                 if !sge.as_ref().is_none_or(|sge| self.is_of(sge.domain())) {
@@ -237,6 +248,8 @@ impl QueuePair {
             self.post_several(&mut rq, end.wrapping_sub(first), |rq| {
                 self.post_run(rq, first, end.wrapping_sub(1))
             })?;
+            posted = Some(rq.posted);
+            rq.in_turn = if in_turn { end } else { 0 };
             first = end;
         }
         Ok(())
@@ -261,15 +274,17 @@ impl QueuePair {
     }
 
     /// Allows up to `receives` receives to wait to be posted again together with others: the peer
-    /// does not rely on that many. Those that are posted have the tokens below `tokens`, in this
-    /// order, and each has to be [posted again](Receiving::post_recv_again) when it has completed,
-    /// before the next one. For receives that are [alike](Receiving::post_recv_like) any number
-    /// will do.
-    pub fn may_withhold(&self, receives: u32, tokens: u32) {
-        // CAST: A small constant.
-        let most = MAX_BATCH as u32;
+    /// does not rely on that many. It has an effect on receives that are
+    /// [alike](Receiving::post_recv_like), and on those that were posted [together, from token
+    /// 0](Self::post_recv_each), if there were no others: each of these has to be [posted
+    /// again](Receiving::post_recv_again) when it has completed, before the next one.
+    pub fn may_withhold(&self, receives: u32) {
+        let tokens = self.rq.lock().in_turn;
 
-        self.handled.withheld.allow(receives, most, tokens);
+        // CAST: A small constant.
+        self.handled
+            .withheld
+            .allow(receives, MAX_BATCH as u32, tokens);
     }
 
     /// Posts `n` receives of one `token`, at most a batch.
