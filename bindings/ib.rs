@@ -13,7 +13,8 @@
 //!   `- Consumer (keeps the module from going away)
 //! Mr, DmaPages, Flights, Reply
 //!   `- Arc<Domain> (PD, its memory regions, the pages mapped for it)
-//!        `- DeviceRef (keeps the device from going away)
+//!        |- DeviceRef (keeps the device from going away)
+//!        `- Consumer
 //! ```
 //!
 //! * Memory that a work request can refer to is either a [`DmaPages`], with pages that belong to

@@ -18,6 +18,7 @@
 //! | `inbox` | requests on their way to the user |
 //! | `op` | a request that the user has |
 //! | `ops_ref` | the object that all operations of a path share |
+//! | `turns` | turns of inboxes that keep a task busy for long |
 //! | `stats`, `sysfs`, `debugfs`, `trace` | how all that is observed |
 //! | [`logic`] | decisions that need no kernel |
 //!

@@ -4,9 +4,10 @@
 //!
 //! Posting a batch of receives costs little more than posting one, and the peer does not rely on all
 //! of them being posted. The receives of a connection complete in the order in which they were
-//! posted, and their user posts each of them again, in that order: so their tokens take turns, and it
-//! is enough to count those that wait. Whether the last one has the token that it must have is
-//! checked when they are posted.
+//! posted, and their user posts each of them again, in that order. If they were first posted in the
+//! order of their tokens, and nothing in between, the tokens take turns, and it is enough to count
+//! those that wait; otherwise each is posted at once. Whether the last one has the token that it must
+//! have is checked when they are posted. Receives of one token are only counted.
 //!
 //! Everything here is called by the handler of completions, which runs on one thread at a time,
 //! except [`Withheld::allow`].

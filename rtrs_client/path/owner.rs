@@ -4,8 +4,9 @@
 //!
 //! # Context
 //!
-//! Work items on the client's queue. They may sleep, and memory reclaim may wait for them, so no
-//! allocation here may do IO. [`run`] never runs twice at a time for one path.
+//! Work items: the owner task on the queue of owner tasks, its timers on the other one. They may
+//! sleep, and memory reclaim may wait for them, so no allocation here may do IO. [`run`] never runs
+//! twice at a time for one path.
 
 use kernel::{
     prelude::*,

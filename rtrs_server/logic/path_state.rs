@@ -23,8 +23,7 @@ pub enum CloseReason {
     Deadline,
     /// The client came back under the same identity.
     TakeOver,
-    /// Another client needed the place, and this one, or others of its source, had been connecting
-    /// for longer.
+    /// Another client needed the place, and this one had taken too long, or its source had most.
     GaveWay,
     /// The user of the server refused the session, or something could not be allocated.
     Refused,

@@ -4,7 +4,7 @@
 //!
 //! Clients take all of these without being authenticated, so each has a maximum. There are two
 //! kinds. A *total* has one account: a unit is taken before the object is made, and given back
-//! after it is gone. Resources of one session, path or source address have one account each: the
+//! after it is gone, or when it gives way to a newcomer. Resources of one session, path or source address have one account each: the
 //! objects in a table are counted, under the lock of that table.
 //!
 //! How often paths may start is limited by a [`Rate`].
