@@ -143,7 +143,8 @@ hogged()
 		write "$share" 0
 	fi
 	# shellcheck disable=SC2016 # for the inner shell
-	taskset -c 0 chrt -f 50 bash -c 'end=$((SECONDS + 6)); while [ "$SECONDS" -lt "$end" ]; do :; done' &
+	taskset -c 0 chrt -f 50 bash -c 'end=$((SECONDS + $1)); while [ "$SECONDS" -lt "$end" ]; do :; done' \
+		hog $((6 * RTRS_TIME_SCALE)) &
 	sleep 1
 	before=$(ios "$(dev)")
 	fio_verify "$(dev)" 1M --offset=192M --cpus_allowed=3 || rc=1
