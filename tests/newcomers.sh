@@ -406,7 +406,7 @@ check "the modules unload with kept sessions" unload_modules
 
 # Handshakes must be in time here, however slow the machine is.
 must "modules load for sessions of many hosts" load session_linger=600 max_sessions=16 \
-	handshake_timeout_ms=$((120000 * RTRS_TIME_SCALE))
+	handshake_timeout_ms=$((100000 * RTRS_TIME_SCALE))
 check "those that were up for a moment do not keep others out" kept_of_many_give_way
 check "nor do newcomers end each other while there are such" not_each_other
 check "the modules unload with those" unload_modules

@@ -20,7 +20,7 @@ MEMORY=$(($(chunk_memory 8 65536) + $(queue_memory 8)))
 load()
 {
 	load_test sess_queue_depth=8 max_chunk_size=65536 session_linger=0 \
-		handshake_timeout_ms=$((120000 * RTRS_TIME_SCALE)) \
+		handshake_timeout_ms=$((100000 * RTRS_TIME_SCALE)) \
 		listen=1300:sess_queue_depth=16,1301:max_chunk_size=131072:always_invalidate=N
 }
 
