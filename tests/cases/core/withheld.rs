@@ -82,7 +82,7 @@ fn one_token_never_waits() {
 
 fn receives_that_are_alike_are_counted() {
     let withheld = withheld(3, 0);
-    let mut complete = || (!withheld.join()).then(|| withheld.add_alike());
+    let complete = || (!withheld.join()).then(|| withheld.add_alike());
 
     assert_eq!(complete(), Some(1));
     for n in 1..20 {
