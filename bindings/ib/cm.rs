@@ -172,9 +172,11 @@ pub(super) unsafe fn private_data<'a>(ev: *mut raw::rdma_cm_event) -> &'a [u8] {
 /// [`PendingSlot`](super::PendingSlot), or its [`Consumer`](super::Consumer), only in a task.
 pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
-// SAFETY: The connection manager synchronises calls on an id.
+// SAFETY: An id may be used and destroyed by any task.
 unsafe impl Send for CmId {}
-// SAFETY: See above.
+// SAFETY: The methods read what does not change, or take the handler lock. Whoever passes the id to
+// other functions of the connection manager says why they may run beside each other: that manager
+// does not synchronise all of them.
 unsafe impl Sync for CmId {}
 
 impl CmId {

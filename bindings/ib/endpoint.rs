@@ -143,6 +143,9 @@ pub struct Endpoint<H: Handler> {
     handler: Arc<H>,
     /// Set under the handler lock: events are ignored from then on.
     dying: Atomic<bool>,
+    /// Set under the handler lock: no attempt to connect begins any more. One that fails frees what
+    /// `rdma_disconnect()` uses.
+    ending: Atomic<bool>,
     /// The address is resolved: the addresses in the id do not change any more.
     resolved: Atomic<bool>,
     /// Copies of the addresses in the id, as soon as they are known: on iWARP the connection
@@ -179,6 +182,7 @@ impl<H: Handler> Endpoint<H> {
                 id: SetOnce::new(),
                 handler,
                 dying: Atomic::new(false),
+                ending: Atomic::new(false),
                 resolved: Atomic::new(false),
                 peer: SetOnce::new(),
                 local: SetOnce::new(),
@@ -423,14 +427,22 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// Closes the gate, tells the peer, and lets the queue pair flush outstanding requests; while
-    /// the port is down, only closes the gate. Does not wait. May sleep.
+    /// the port is down, only closes the gate. A connection that is not there yet will not be made.
+    /// Waits for the handler of an event that runs, but not for the peer. May sleep; must not be
+    /// called from the endpoint's own event handler.
     pub fn disconnect(&self) {
         if let Some(qp) = self.qp() {
             qp.close_gate();
         }
+        let Some(id) = self.known_id() else { return };
+        // The lock is not kept for the call below: on iWARP that waits for an attempt to connect,
+        // the end of which is an event.
+        id.with_handler_lock(|| self.ending.store(true, Release));
         // Before the address is resolved there is no connection.
         if let Some(id) = self.resolved_id().filter(|id| id.port_is_active()) {
-            // SAFETY: The id is valid. The call fails when there is no connection.
+            // SAFETY: The id is valid. No attempt to connect fails while this runs: one that failed
+            // before has returned, and none begins. If one is under way, or there is a connection,
+            // what the call uses is freed with the id; if there is neither, the call fails.
             unsafe { raw::rdma_disconnect(id.as_raw()) };
         }
     }

@@ -89,8 +89,12 @@ impl<'a, H: Handler> Locked<'a, H> {
     ///
     /// # Errors
     ///
-    /// `ENETDOWN` while the port is down, or an error of the connection manager.
+    /// `ECONNABORTED` after a [disconnect](Endpoint::disconnect), `ENETDOWN` while the port is down,
+    /// or an error of the connection manager.
     pub fn connect(&self, param: ConnParam<'_>) -> Result {
+        if self.0.ending.load(Acquire) {
+            return Err(crate::errno::ECONNABORTED);
+        }
         let mut param = param.to_raw()?;
         let id = self.id_with_port()?;
         self.0.greeted.store(true, Relaxed);
