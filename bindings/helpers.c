@@ -109,6 +109,9 @@ u64 rtrs_helper_ib_sg_dma_list(struct scatterlist *sg, u32 n, struct ib_sge *sge
 		sge->addr = sg_dma_address(sg);
 		sge->length = sg_dma_len(sg);
 		sge->lkey = lkey;
+		/* For some devices (mlx4) that is one of 2^31 bytes. */
+		if (unlikely(!sge->length))
+			return 0;
 		total += sge->length;
 		if (!--n)
 			return total;

@@ -359,10 +359,14 @@ impl DmaPages {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when that is not inside the pages.
+    /// `EINVAL` when that is not inside the pages, or empty: for some devices (mlx4) an element of
+    /// no bytes is one of 2^31.
     #[inline(always)]
     pub fn sge(&self, offset: usize, len: usize) -> Result<Sge<'_>> {
         self.check(offset, len)?;
+        if len == 0 {
+            return Err(EINVAL);
+        }
         // CAST: `check()` bounds both by the pages' length, which is far
         // below 4 GiB (`Pages` has at most `MAX_PAGE_ORDER`).
         Ok(Sge::new(

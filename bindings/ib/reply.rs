@@ -126,6 +126,13 @@ impl Memory {
         })
     }
 
+    /// Whether it has `len` bytes. There is no element of no bytes, see
+    /// [`DmaPages::sge`].
+    #[inline(always)]
+    fn has(&self, len: u32) -> bool {
+        len.wrapping_sub(1) < self.len
+    }
+
     fn none() -> Self {
         Self {
             dma: 0,
@@ -305,7 +312,7 @@ impl Reply {
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
         let memory = &self.plain;
-        if !qp.is_of(&self.domain) || (DATA && len > memory.len) {
+        if !qp.is_of(&self.domain) || (DATA && !memory.has(len)) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
@@ -484,7 +491,7 @@ impl Reply {
             Source::First => &self.memory[0],
             Source::Second => &self.memory[1],
         };
-        if len > memory.len {
+        if !memory.has(len) {
             return Err(PostError::Invalid);
         }
         if memory.needs_sync {

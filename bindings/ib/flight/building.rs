@@ -72,7 +72,7 @@ pub struct Building<'f, H: Handler> {
     what: What,
     /// Number of bytes of data in the bounce buffer that go out, at most its size.
     along: u32,
-    /// Length of the message in bytes, at most the room for it.
+    /// Length of the message in bytes: not 0, at most the room for it.
     message_len: u32,
     /// The direction of data that is mapped.
     dir: DmaDirection,
@@ -102,7 +102,8 @@ impl<'f, H: Handler> Building<'f, H> {
             flight,
             what: What::None,
             along: 0,
-            message_len: 0,
+            // Not 0, even if the message is never ended: see `DmaPages::sge()`.
+            message_len: 1,
             dir: DmaDirection::ToDevice,
         }
     }
@@ -174,7 +175,7 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there are more segments than elements, or no mapped data.
+    /// `EINVAL` if there are more segments than elements, one of them is empty, or no data is mapped.
     #[inline(always)]
     pub fn gather(&mut self) -> Result<u64> {
         let flight = self.flight;
@@ -185,14 +186,18 @@ impl<'f, H: Handler> Building<'f, H> {
         if self.what != What::Mapped || n == 0 || n > MESSAGE {
             return Err(refused(EINVAL));
         }
-        self.what = What::Gathered;
         // SAFETY: By the invariant of the flight, its owner may write the elements, of which `n`
         // precede that of the message. The list is mapped, with that many segments.
-        Ok(unsafe {
+        let total = unsafe {
             let sges = (&raw mut (*flight.wrs.get()).sges).cast::<raw::ib_sge>();
             let first = sges.add(MESSAGE - n);
             raw::rtrs_helper_ib_sg_dma_list(data.sgl, data.mapped, first, flight.lkey)
-        })
+        };
+        if total == 0 {
+            return Err(refused(EINVAL));
+        }
+        self.what = What::Gathered;
+        Ok(total)
     }
 
     /// Copies the data of `loan` to the bounce buffer, from where it is sent. The loan is not
@@ -310,6 +315,7 @@ impl<'f, H: Handler> Building<'f, H> {
     /// `EINVAL` when there is no room for them.
     #[inline(always)]
     pub fn end_message<const N: usize>(&mut self, at: u32, bytes: [u8; N]) -> Result {
+        const { assert!(N != 0) };
         let flight = self.flight;
         // CAST: `N` is a few bytes.
         let end = at.saturating_add(N as u32);

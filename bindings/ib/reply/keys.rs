@@ -83,7 +83,8 @@ impl Reply {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         };
-        if !qp.is_of(&self.domain) || !qp.is_of(mr.domain()) || len > memory.len {
+        let fits = !keys.has_data || memory.has(len);
+        if !qp.is_of(&self.domain) || !qp.is_of(mr.domain()) || !fits {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
@@ -148,7 +149,7 @@ impl Reply {
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
         let memory = &self.plain;
-        if !qp.is_of(&self.domain) || len > memory.len {
+        if !qp.is_of(&self.domain) || !memory.has(len) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
