@@ -208,7 +208,9 @@ impl<T: Send + Sync> ClassDevice<T> {
             return;
         }
         // SAFETY: The device is alive by the type invariant. The flag is written at registration
-        // and here, which only one thread reaches.
+        // and here, which only one thread reaches. It shares a byte with one that the driver core
+        // sets when an event is sent, which root can cause at this moment (`uevent`): at worst, one
+        // of both changes is lost, and events are missing.
         unsafe { raw::rtrs_helper_uevent_suppress(self.inner().dev.get(), false) };
         // An event that is lost for lack of memory is not an error.
         let _ = self.send(raw::kobject_action_KOBJ_ADD, &[]);

@@ -65,6 +65,11 @@ macro_rules! __kunit_suite {
 }
 
 /// Ends the case that runs, which fails with this message.
+///
+/// The thread of the case ends here, and its stack is freed without a drop. So neither this macro
+/// nor those that may call it must be used while anything on the stack is known to another task: in
+/// a closure for a wait queue, with a lock held, or with a pinned object on the stack that is in a
+/// list.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __kunit_fail {
@@ -183,7 +188,7 @@ pub fn end_case(file: &'static CStr, line: u32, why: fmt::Arguments<'_>) -> ! {
         )
     };
     // SAFETY: `test` is the case of this thread, so this ends the thread, and the one that waits for
-    // it goes on. Nothing is dropped. Rust's code has to bear that anyway, since a panic is a BUG()
-    // in the kernel, which ends a thread in the same way.
+    // it goes on. Nothing is dropped, and the stack goes: the macros that end here are for kernels
+    // that run tests, and say that nothing on the stack may be known to another task.
     unsafe { raw::__kunit_abort(test) }
 }

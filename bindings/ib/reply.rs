@@ -165,7 +165,8 @@ pub struct Reply {
 
 // SAFETY: The memory that it points to may be used from any thread.
 unsafe impl Send for Reply {}
-// SAFETY: The memory that it points to is written by atomic stores only.
+// SAFETY: The memory that it points to is written by atomic stores, and by copies into `Pages`,
+// which may be concurrent (see there).
 unsafe impl Sync for Reply {}
 
 /// The contents of an answer.
@@ -514,7 +515,8 @@ impl Reply {
     /// Writes `bytes` to `body`, which is the one of this reply.
     #[inline(always)]
     fn write_body(&self, body: &Body, bytes: [u8; REPLY_BODY]) {
-        // SAFETY: By the invariants the memory is valid and aligned, and it is written only here.
+        // SAFETY: By the invariants the memory is valid and aligned. Other writes are copies into
+        // `Pages`, if there are any, which the compiler knows nothing of.
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
         at.store(u64::from_ne_bytes(bytes), Relaxed);
         if body.needs_sync {

@@ -54,7 +54,9 @@ impl QueuePair {
         // SAFETY: `id` is valid and owns the QP. Nothing is posted on it, as the gate is closed. If
         // the drain failed then there are outstanding requests, which end with the QP: the domain
         // has their memory, and `self` their entries. Their completions are handled before
-        // `free_cq()` has returned, or never, and do not use the QP.
+        // `free_cq()` has returned, or never, and do not use the QP. A driver has to destroy a QP of
+        // the kernel: like all of its users, this one does not learn of a failure, as
+        // `rdma_destroy_qp()` has no result.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         self.domain.remove_queue_pair();
     }
