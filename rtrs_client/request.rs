@@ -13,7 +13,10 @@
 //!
 //! Any.
 
-use kernel::prelude::*;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 use rtrs_bindings::{
     errno,
     ib::PostError,
@@ -209,11 +212,15 @@ pub(crate) struct MessageSlot;
 impl MessageSlot {
     /// Bytes for the user's message and the protocol's.
     pub(crate) const SIZE: u32 = 4096;
-    /// Slots in one region. Regions are small, so that they can be allocated in fragmented memory.
-    const PER_REGION: usize = 8;
-    /// Bytes of a region.
-    // CAST: Widening.
-    pub(crate) const REGION_SIZE: usize = Self::SIZE as usize * Self::PER_REGION;
+    /// Bytes of a region: small, so that it can be allocated in fragmented memory, but not less than
+    /// a page.
+    pub(crate) const REGION_SIZE: usize = match PAGE_SIZE {
+        ..32768 => 32768,
+        page_size => page_size,
+    };
+    /// Slots in one region. All of it is slots: a link gives its flights their places by the length
+    /// of the region.
+    const PER_REGION: usize = Self::REGION_SIZE / SLOT_SIZE;
 
     /// Returns the number of regions for `depth` permits.
     pub(crate) fn regions(depth: u16) -> usize {
