@@ -371,6 +371,9 @@ cache()
 	mount "/dev/$(dev 1)" "$TMP/mnt1"
 	echo text >"$TMP/mnt1/text"
 	umount "$TMP/mnt1"
+	# The message that closes another device writes nothing.
+	map one 3
+	unmap_rnbd "$(dev 3)"
 }
 
 flushed_is_safe()

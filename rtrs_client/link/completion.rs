@@ -45,6 +45,7 @@ use rtrs_core::proto::{
     returned_of,
     success_number,
     success_of,
+    DataDir,
     Imm,
     RkeyRsp, //
 };
@@ -484,26 +485,28 @@ impl LinkCore {
             return not_ours(landing);
         };
         let now = time::now_ns();
-        let (dir, ns) = (turn.layout.dir(), link_io.stamp.age(now));
-        self.path.stats.completed(dir, ns, now);
-        trace::complete(self, con, flight, dir, landing.result(), ns);
+        let (mut dir, ns) = (turn.layout.dir(), link_io.stamp.age(now));
         let cpu = CpuId::current().as_u32();
         // In the usual case the CPU is the expected one.
         if u32::from(con) != cpu.wrapping_add(1) {
-            self.migrated(con, cpu);
+            dir = self.migrated(con, cpu, dir);
         }
+        self.path.stats.completed(dir, ns, now);
+        trace::complete(self, con, flight, turn.layout.dir(), landing.result(), ns);
         let result = landing.result();
         // Called before the user is told, as the user may use the permit at once.
         landing.give_back(&mut turn.loan);
         complete(&ready.permits, turn, result);
     }
 
-    /// Counts a completion of connection `con` on `cpu`, if that is not the expected CPU.
+    /// Counts a completion of connection `con` on `cpu`, if that is not the expected CPU. Returns
+    /// the [direction that it counts as](counts_as).
     #[inline(never)]
-    fn migrated(&self, con: u16, cpu: u32) {
+    fn migrated(&self, con: u16, cpu: u32, dir: DataDir) -> DataDir {
         if let Some(expected) = self.cpu_of(con).filter(|&expected| expected != cpu) {
             self.path.stats.migrated(expected);
         }
+        counts_as(con, dir)
     }
 
     /// Calls `f` for all requests that were in flight when the link ended. Called after its queue
@@ -522,7 +525,9 @@ impl LinkCore {
             if answered {
                 let now = time::now_ns();
                 let (dir, ns) = link_io.stamp.get(now);
-                self.path.stats.completed(dir, ns, now);
+                self.path
+                    .stats
+                    .completed(counts_as(left.lane, dir), ns, now);
             }
             if let Some(mut turn) = link_io.place.resume() {
                 landing.give_back(&mut turn.loan);
@@ -537,6 +542,16 @@ impl LinkCore {
                 e.to_errno()
             );
         }
+    }
+}
+
+/// The direction as which an answered request of connection `con` with direction `dir` counts.
+/// Messages of the service connection write no data, and writes that were answered are counted to
+/// know which devices are clean.
+fn counts_as(con: u16, dir: DataDir) -> DataDir {
+    match con {
+        0 => DataDir::Read,
+        _ => dir,
     }
 }
 
