@@ -458,6 +458,12 @@ impl Session {
             self.begin_losses(id);
         }
         turn.failover = true;
+        if self.closes_device(&turn) {
+            // The server may have closed the device, and given its number to another one since,
+            // which a second copy would close. If it has not, it closes the device with the
+            // session. RNBD does not look at the result.
+            return self.complete(turn, errno::ECONNABORTED.to_errno());
+        }
         let Err(turn) = self.issue_again(id, turn) else {
             return;
         };

@@ -80,7 +80,10 @@ enum User {
     Unknown,
     /// RNBD, as far as the messages show.
     Rnbd,
-    /// Another user, or RNBD with more devices than there is room for.
+    /// The same, but its devices are not known any more: there are more than there is room for, or
+    /// the server's answers are not those of RNBD.
+    RnbdUntracked,
+    /// Another user.
     Other,
 }
 
@@ -165,9 +168,15 @@ impl Restart {
         f(&mut self.known.lock())
     }
 
-    /// Stops opening devices again.
-    fn disable(&self, why: &'static str) {
-        let was = self.with(|known| core::mem::replace(&mut known.user, User::Other));
+    /// Stops opening devices again, as the user is `now` another one.
+    fn disable(&self, now: User, why: &'static str) {
+        let was = self.with(|known| {
+            let was = known.user;
+            if was != User::Other {
+                known.user = now;
+            }
+            was
+        });
         if was == User::Rnbd {
             pr_warn_ratelimited!(
                 "{}: {}: devices will not be opened again if the server is restarted\n",
@@ -210,7 +219,10 @@ impl Inspector for InfoInspector {
             let version = buf.get(..len).and_then(rnbd::version);
             match version {
                 Some(version) => restart.with(|known| known.info = Some((info, version))),
-                None => restart.disable("the server does not speak as RNBD's does"),
+                None => {
+                    let why = "the server does not speak as RNBD's does";
+                    restart.disable(User::RnbdUntracked, why);
+                }
             }
         }
         result.unwrap_or(0)
@@ -267,7 +279,8 @@ impl Restart {
             // The user's number would be that of another device.
             None if shifted => errno::ENOSPC.to_errno(),
             None => {
-                self.disable("more is open than there is room to note");
+                let why = "more is open than there is room to note";
+                self.disable(User::RnbdUntracked, why);
                 0
             }
         }
@@ -339,7 +352,7 @@ impl Session {
             }
             Some(rnbd::Message::Close(id)) => io.loan.inspect_by(CloseInspector(restart, id)),
             _ => {
-                restart.disable("a message is none of RNBD's");
+                restart.disable(User::Other, "a message is none of RNBD's");
                 Ok(())
             }
         }
@@ -419,6 +432,17 @@ impl Session {
                 None => Translated::Lost(turn),
             },
         }
+    }
+
+    /// Whether a request that was sent is RNBD's message that closes a device. Any context.
+    pub(super) fn closes_device(&self, turn: &Turn<'_>) -> bool {
+        let Some(restart) = self.restart.as_ref() else {
+            return false;
+        };
+
+        turn.connection == Connection::Admin
+            && matches!(message_of(turn), Some(rnbd::Message::Close(_)))
+            && restart.with(|known| matches!(known.user, User::Rnbd | User::RnbdUntracked))
     }
 
     /// The server is another one than before, and has all devices of the user open. Requests of the

@@ -376,25 +376,31 @@ impl Session {
     }
 
     /// Calls `f` with the parked requests of `which`, until `f` returns false, those from `first`
-    /// on before the others. `f` owns each request that it gets.
-    fn each_parked(&self, which: Which, first: u16, mut f: impl FnMut(u16, Turn<'_>) -> bool) {
+    /// on before the others. `f` owns each request that it gets. Returns whether it got all.
+    fn each_parked(
+        &self,
+        which: Which,
+        first: u16,
+        mut f: impl FnMut(u16, Turn<'_>) -> bool,
+    ) -> bool {
         for id in Iterator::chain(first..self.depth(), 0..first) {
             if self.waiting.state.lock().count(which) == 0 {
-                return;
+                break;
             }
             if let Some(turn) = self.unpark(id, which) {
                 if !f(id, turn) {
-                    return;
+                    return false;
                 }
             }
         }
+        true
     }
 
     /// Sends parked requests, as far as paths take them. Work item.
     pub(super) fn resume(self: &Arc<Self>) {
         // One more than a request's number at most.
         let first = u16::try_from(self.waiting.next.load(Relaxed)).unwrap_or(0);
-        self.each_parked(Which::All, first, |id, turn| {
+        let mut send = |id, turn: Turn<'_>| {
             trace::resume(self, id, 0);
             let Err(turn) = self.issue_again(id, turn) else {
                 return true;
@@ -414,7 +420,11 @@ impl Session {
                     true
                 }
             }
-        });
+        };
+        // A device is closed before it is opened once more.
+        if self.each_parked(Which::Brief, 0, &mut send) {
+            self.each_parked(Which::All, first, send);
+        }
     }
 
     /// Parks a request, or completes it with an error.
