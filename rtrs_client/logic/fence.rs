@@ -9,6 +9,11 @@
 //! cannot know when the first copy is over, but it can give it time: the requests of such a link
 //! are held back until the *fence* is over, counted from the time when no packet of the link is on
 //! its way any more.
+//!
+//! If no path is left and none is waited for, requests fail, and their users must not wait for a
+//! fence. But a request that has failed frees its chunk, which the next request may use over
+//! another path while the first copy still executes. So the session keeps the fences of requests
+//! that failed, and no path comes up before they are over ([`FailedFences`]).
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -35,10 +40,37 @@ impl Fence {
     pub const fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.until_ns
     }
+}
 
-    /// Whether requests are still held back. False if the session is `failing`: then they are not
-    /// sent again but fail, and their users must not wait for that.
-    pub const fn holds(&self, now_ns: u64, failing: bool) -> bool {
-        !self.is_over(now_ns) && !failing
+/// The fences of requests that failed, and the path that is about to come up, of a session.
+#[derive(Debug, Default)]
+pub struct FailedFences {
+    /// The time at which all these fences are over.
+    until_ns: u64,
+    /// A path is about to come up: from here on requests may find it at any time.
+    is_coming_up: bool,
+}
+
+impl FailedFences {
+    /// Requests behind `fence` fail now, without waiting for it. Returns `false` if they must not
+    /// fail yet, as a path is about to come up that knows nothing of this fence.
+    pub fn fail_behind(&mut self, fence: &Fence) -> bool {
+        if self.is_coming_up {
+            return false;
+        }
+        self.until_ns = self.until_ns.max(fence.until_ns);
+        true
+    }
+
+    /// A path is about to come up. Returns `false` if it must not yet: its server does not order
+    /// copies, and a request that has failed may still execute there.
+    pub fn begin_coming_up(&mut self, now_ns: u64, orders_copies: bool) -> bool {
+        self.is_coming_up = orders_copies || now_ns >= self.until_ns;
+        self.is_coming_up
+    }
+
+    /// The path is up, or does not come.
+    pub fn end_coming_up(&mut self) {
+        self.is_coming_up = false;
     }
 }

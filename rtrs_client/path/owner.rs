@@ -489,9 +489,12 @@ impl Path {
         let Some(fence) = Fence::new(time::now_ns(), ms, orders_copies, severed.left()) else {
             return true;
         };
-        while fence.holds(time::now_ns(), self.session.sends_nothing_again()) {
+        while !fence.is_over(time::now_ns()) {
+            if self.session.fails_behind(&fence) {
+                return false;
+            }
             fsleep(FENCE_LOOK);
         }
-        fence.is_over(time::now_ns())
+        true
     }
 }

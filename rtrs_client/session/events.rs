@@ -84,6 +84,20 @@ const LOOK_MS: i64 = 20;
 /// milliseconds, unless there is memory for no other thread, and it waits for this one.
 const MAX_OVERDUE: u32 = 100;
 
+/// The turn of a path to come up. No other path comes up meanwhile.
+#[must_use = "the next path has its turn as soon as this is dropped"]
+pub(crate) struct ComingUp<'a> {
+    session: &'a Session,
+    /// Dropped last.
+    _lock: LongGuard<'a>,
+}
+
+impl Drop for ComingUp<'_> {
+    fn drop(&mut self) {
+        self.session.end_coming_up();
+    }
+}
+
 /// State of link events.
 #[pin_data]
 pub(super) struct LinkEvents {
@@ -182,22 +196,33 @@ impl Session {
     /// A path is about to come up over `link`, which knows whether the server had kept the session.
     /// If another path shows that it is up, the server knows it. Owner task of the path; sleeps in
     /// the user's callback, for the server's answers, and for other paths. Returns whether the link
-    /// can be published, or why not. If it can, the caller publishes it before it drops the guard.
-    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (LongGuard<'_>, Result<(), Why>) {
-        let turn = self.recreate_lock.lock();
+    /// can be published, or why not. If it can, the caller publishes it, and drops the turn when
+    /// the path is up.
+    pub(crate) fn take_turn(self: &Arc<Self>, link: &Link) -> (ComingUp<'_>, Result<(), Why>) {
+        let turn = ComingUp {
+            session: self,
+            _lock: self.recreate_lock.lock(),
+        };
+        let usable = self.know_server(link);
+
+        (turn, usable.and_then(|()| self.wait_for_failed(link)))
+    }
+
+    /// Finds out whether the server knows the session, and acts upon it if not.
+    fn know_server(self: &Arc<Self>, link: &Link) -> Result<(), Why> {
         let forgotten = core::mem::take(&mut self.events.state.lock().forgotten);
         let outcome = match self.decide(link, forgotten) {
-            turn::State::Known => return (turn, Ok(())),
+            turn::State::Known => return Ok(()),
             turn::State::Forgotten if self.is_believed() => self.restore(link),
             // Requests are failing already, and the user will set up everything again.
             turn::State::Forgotten => Outcome::Lost,
             _ => {
                 // The next path decides.
                 self.events.state.lock().forgotten |= forgotten;
-                return (turn, Err("waiting for another path"));
+                return Err("waiting for another path");
             }
         };
-        let result = match outcome {
+        match outcome {
             Outcome::Restored => Ok(()),
             Outcome::Lost => {
                 self.lost();
@@ -207,8 +232,19 @@ impl Session {
                 self.events.state.lock().forgotten = true;
                 Err("opening devices again")
             }
-        };
-        (turn, result)
+        }
+    }
+
+    /// Waits until no request executes at the server that has failed here, if that one does not
+    /// order copies. From then on no request fails that may still execute, until the path is up.
+    fn wait_for_failed(&self, link: &Link) -> Result<(), Why> {
+        while !self.begin_coming_up(link.core.orders_copies()) {
+            if !self.goes_on(link) {
+                return Err("waiting for failed requests");
+            }
+            fsleep(Delta::from_millis(LOOK_MS));
+        }
+        Ok(())
     }
 
     fn is_believed(&self) -> bool {

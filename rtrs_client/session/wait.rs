@@ -36,7 +36,13 @@ use crate::{
         Atomic,
         Relaxed, //
     },
-    logic::trial::GOOD_SECS,
+    logic::{
+        fence::{
+            FailedFences,
+            Fence, //
+        },
+        trial::GOOD_SECS, //
+    },
     params::FailAfter,
     request::{
         Connection,
@@ -131,6 +137,8 @@ struct State {
     failing: bool,
     /// The session is being closed.
     closing: bool,
+    /// What a path has to wait for before it comes up.
+    failed_fences: FailedFences,
 }
 
 /// State of waiting requests.
@@ -333,9 +341,41 @@ impl Session {
 
     /// Whether requests that were in flight fail instead of being sent again: there is no path, and
     /// none is waited for. Any context.
-    pub(crate) fn sends_nothing_again(&self) -> bool {
+    pub(super) fn sends_nothing_again(&self) -> bool {
         let state = self.waiting.state.lock();
-        state.up == 0 && (state.closing || self.is_over(&state))
+        self.is_without_path(&state)
+    }
+
+    fn is_without_path(&self, state: &State) -> bool {
+        state.up == 0 && (state.closing || self.is_over(state))
+    }
+
+    /// The same for requests that `fence` holds back. Any context.
+    pub(crate) fn fails_behind(&self, fence: &Fence) -> bool {
+        let mut state = self.waiting.state.lock();
+        // A path that goes down is not counted any more when requests may still find it. Whoever
+        // submits a request because of this failure finds none.
+        if !self.is_without_path(&state) || self.is_connected() {
+            return false;
+        }
+        // A session that is being closed has no later requests.
+        state.failed_fences.fail_behind(fence) || state.closing
+    }
+
+    /// A path is about to come up to a server that `orders_copies` or not. Returns `false` if it
+    /// must not yet; otherwise [`end_coming_up`](Self::end_coming_up) has to follow. Any context.
+    pub(super) fn begin_coming_up(&self, orders_copies: bool) -> bool {
+        let now = time::now_ns();
+        self.waiting
+            .state
+            .lock()
+            .failed_fences
+            .begin_coming_up(now, orders_copies)
+    }
+
+    /// The path is up, or does not come. Any context.
+    pub(super) fn end_coming_up(&self) {
+        self.waiting.state.lock().failed_fences.end_coming_up();
     }
 
     /// Whether the time to wait for a path is over, or zero.

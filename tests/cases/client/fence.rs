@@ -15,23 +15,57 @@ fn only_what_may_overtake_its_copy() {
     assert_eq!(Fence::new(0, 0, false, 1), None, "it is not wanted");
 }
 
-fn a_request_that_fails_is_not_waited_for() {
+fn for_its_time() {
     let fence = Fence::new(0, 1000, false, 1);
-    assert_eq!(fence.map(|f| f.holds(0, false)), Some(true));
-    assert_eq!(fence.map(|f| f.holds(0, true)), Some(false));
-    // It is not sent again either.
     assert_eq!(fence.map(|f| f.is_over(999_999_999)), Some(false));
     assert_eq!(fence.map(|f| f.is_over(1_000_000_000)), Some(true));
 }
 
 fn an_end_there_is_always() {
     let fence = Fence::new(u64::MAX - 1, u32::MAX, false, 1);
-    assert_eq!(fence.map(|f| f.holds(u64::MAX, false)), Some(false));
+    assert_eq!(fence.map(|f| f.is_over(u64::MAX)), Some(true));
+}
+
+/// A request that has failed frees its chunk, which the next one may use over another path.
+fn no_path_comes_before_a_failed_request_is_over() {
+    let fence = must!(Fence::new(0, 1000, false, 1));
+    let mut fences = FailedFences::default();
+
+    assert!(fences.fail_behind(&fence));
+    assert!(!fences.begin_coming_up(999_999_999, false));
+    assert!(fences.begin_coming_up(1_000_000_000, false));
+    // A server that orders copies is not waited for.
+    let mut fences = FailedFences::default();
+    assert!(fences.fail_behind(&fence));
+    assert!(fences.begin_coming_up(0, true));
+}
+
+fn no_request_fails_behind_a_path_that_is_about_to_come() {
+    let fence = must!(Fence::new(0, 1000, false, 1));
+    let mut fences = FailedFences::default();
+
+    assert!(fences.begin_coming_up(0, false));
+    assert!(
+        !fences.fail_behind(&fence),
+        "the path may be found at any time"
+    );
+    fences.end_coming_up();
+    assert!(fences.fail_behind(&fence));
+    // One that has to wait holds up nothing.
+    assert!(!fences.begin_coming_up(1, false));
+    let longer = must!(Fence::new(0, 2000, false, 1));
+    assert!(fences.fail_behind(&longer));
+    // A shorter fence ends no longer one.
+    assert!(fences.fail_behind(&fence));
+    assert!(!fences.begin_coming_up(1_999_999_999, false));
+    assert!(fences.begin_coming_up(2_000_000_000, false));
 }
 
 cases!(
     rtrs_client_fence:
     only_what_may_overtake_its_copy,
-    a_request_that_fails_is_not_waited_for,
+    for_its_time,
     an_end_there_is_always,
+    no_path_comes_before_a_failed_request_is_over,
+    no_request_fails_behind_a_path_that_is_about_to_come,
 );
