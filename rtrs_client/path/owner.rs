@@ -291,7 +291,8 @@ impl Path {
                 let mut status = self.status.lock();
                 if before.state() != machine.state() {
                     status.since_ns = time::now_ns();
-                    status.collected = false;
+                    // Only a link that was up has requests of the user to collect.
+                    status.collected = before.state() != State::Connected;
                 }
                 status.machine = machine;
             }

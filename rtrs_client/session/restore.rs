@@ -65,8 +65,7 @@ use crate::{
             INFO_SIZE,
             OPENED_SIZE, //
         },
-    },
-    params, //
+    }, //
 };
 
 /// Interval at which the link is checked, in milliseconds.
@@ -135,16 +134,18 @@ impl Session {
         let Some(restart) = self.restart.as_ref() else {
             return Outcome::Lost;
         };
-        let written = self.written();
+        // Not `written()`: a number that is too small is another one than at the last flush.
+        let written = self.written_at_the_end();
         let (usable, dirty, permit) = restart.with(|known| {
-            let dirty = known.devices().dirty(written).map(|device| *device.open());
+            let devices = known.devices();
+            let dirty = written.and_then(|written| devices.dirty(written).map(|d| *d.open()));
             (known.is_restorable(), dirty, known.take_permit())
         });
         // If there was no permit to keep before, there may be one now.
         let permit = permit.or_else(|| if usable { self.spare_permit() } else { None });
         let outcome = match (usable, dirty, permit) {
             (false, ..) => Outcome::Lost,
-            (_, Some(open), _) if !params::write_cache_survives() => {
+            (_, Some(open), _) => {
                 self.may_have_lost(&open);
                 Outcome::Lost
             }
@@ -280,9 +281,10 @@ impl Attempt<'_> {
         false
     }
 
-    /// Waits until the requests on other links are collected: no answer of the last server comes
-    /// after this. The owner tasks of these links do not wait for this task. An earlier attempt may
-    /// have left a message on its link, which has failed, but does not end yet.
+    /// Waits until the user's requests on other links are collected: no answer of the last server
+    /// comes after this. The owner tasks of these links do not wait for this task. An earlier
+    /// attempt may have left a message on its link, which has failed, but does not end yet, and was
+    /// never up.
     fn clear(&self) -> Event {
         let place = self.session.negotiated.get();
         let place = place.and_then(|n| n.permits.at(usize::from(self.id)));
