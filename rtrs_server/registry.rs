@@ -491,11 +491,13 @@ impl Registry {
         true
     }
 
-    /// Removes a session without a path, unless it got one. May sleep.
+    /// Removes a session without a path, unless it got one. It may have come up by that, and have
+    /// lost it again: then the user has the session once more, or is being told of its end, and
+    /// the end of that is followed by another call. May sleep.
     pub(crate) fn forget(&self, session: &Arc<Session>) {
         let forgotten = {
             let mut sessions = self.sessions.lock();
-            if !session.is_deserted() {
+            if !session.is_deserted() || session.is_kept() || session.is_ending() {
                 return;
             }
             let index = sessions.iter().position(|s| Arc::ptr_eq(s, session));
