@@ -140,7 +140,8 @@ pub const fn held(holder: Holder) -> Held {
         (false, _) => Held::Free,
         (true, false) => refuse,
         (true, true) if !holder.silent => Held::Ask,
-        (true, true) if holder.deserted => Held::End,
+        // A client that began to come back is as silent as one that did not.
+        (true, true) if holder.deserted || holder.live => Held::End,
         // Over in a moment; the user is then told of the end before it is told of the new session.
         (true, true) if holder.draining => Held::Wait,
         // Not waited for while requests of it still execute.

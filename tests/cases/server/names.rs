@@ -73,11 +73,13 @@ fn who_gives_up_a_name() {
         let told = !holder.ending || !holder.same_server;
         if same_source && holder.silent && !holder.claimed && !holder.deserted && told {
             let known = holder.kept && holder.same_server;
-            let wanted = match (known, holder.draining) {
-                (false, _) => Held::Free,
-                (true, false) => Held::EndLater,
+            let wanted = match (known, holder.live, holder.draining) {
+                (false, ..) => Held::Free,
+                // It began to come back, and is as silent as before.
+                (true, true, _) => Held::End,
+                (true, false, false) => Held::EndLater,
                 // But the end of its connections is waited for: that takes a moment.
-                (true, true) => Held::Wait,
+                (true, false, true) => Held::Wait,
             };
             assert_eq!(fate, wanted, "{holder:?}");
         }
