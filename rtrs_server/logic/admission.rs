@@ -360,4 +360,60 @@ impl Claim {
             Self::Granted | Self::Refused => None,
         }
     }
+
+    /// How the path counts that got this answer, if it first asked `waited_ns` nanoseconds ago, when
+    /// there is no room for all handshakes. Whatever makes it wait, it does not count as finished
+    /// for long: a client can have the name of any session, and so wait for it.
+    pub const fn standing(self, waited_ns: u64) -> Standing {
+        match self {
+            Self::Granted | Self::Refused => Standing::Finished,
+            Self::Wait | Self::WaitForAnswer if waited_ns < ANSWERED_NS => Standing::Finished,
+            Self::Wait | Self::WaitForAnswer => Standing::Unfinished,
+            Self::WaitForSiblings => Standing::Excused,
+        }
+    }
+}
+
+/// The time after which a name that was waited for is expected to be free, in nanoseconds.
+const ANSWERED_NS: u64 = PATIENCE_NS + 2 * MOMENT_NS;
+
+/// The standing of a path in its handshake among others, when there is no room for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Standing {
+    /// Its client has to go on: the path gives way in the order in which paths came.
+    Unfinished = 0,
+    /// The same, but it takes too long only [`SIBLINGS_NS`] later.
+    Excused = 1,
+    /// Its client waits for the server: it is the last to give way.
+    Finished = 2,
+}
+
+impl Standing {
+    /// The standing with this discriminant; [`Standing::Unfinished`] for others.
+    pub const fn from_u32(value: u32) -> Self {
+        match value {
+            1 => Self::Excused,
+            2 => Self::Finished,
+            _ => Self::Unfinished,
+        }
+    }
+
+    /// The place in the order in which paths give way, of a path that has to have finished its
+    /// handshake at `deadline`: the lowest is the first to go.
+    pub const fn rank(self, deadline: u64) -> u64 {
+        match self {
+            Self::Unfinished | Self::Excused => deadline,
+            Self::Finished => u64::MAX,
+        }
+    }
+
+    /// The same for the time at which it begins to take too long.
+    pub const fn rank_of_lateness(self, deadline: u64) -> u64 {
+        match self {
+            Self::Unfinished => deadline,
+            Self::Excused => deadline.saturating_add(SIBLINGS_NS),
+            Self::Finished => u64::MAX,
+        }
+    }
 }

@@ -37,7 +37,7 @@ use crate::{
         Refusal, //
     },
     logic::{
-        admission::SIBLINGS_NS,
+        admission::Standing,
         path_state::CloseReason,
         quota::{
             OverQuota,
@@ -86,8 +86,8 @@ pub(super) struct Account {
     chunk_memory: Atomic<u64>,
     /// Bytes of the queues that it has when it gives way, and that do not count any more.
     leaving: Atomic<u64>,
-    /// It waits for another path of its session, which may have a right to the session's name.
-    waits_for_siblings: Atomic<bool>,
+    /// Its [`Standing`] since its client has asked for a name.
+    standing: Atomic<u32>,
     #[pin]
     handshake: SpinLockIrq<HandshakePlace>,
     #[pin]
@@ -106,7 +106,7 @@ impl Account {
             queue_memory: queues,
             chunk_memory: Atomic::new(0),
             leaving: Atomic::new(0),
-            waits_for_siblings: Atomic::new(false),
+            standing: Atomic::new(Standing::Finished as u32),
             handshake <- new_spinlock_irq!(place, "rtrs_srv_handshake"),
             shares <- new_spinlock_irq!(Shares::default(), "rtrs_srv_shares"),
         })
@@ -154,10 +154,19 @@ impl Path {
         self.account.chunk_memory.store(0, Relaxed);
     }
 
-    /// Notes whether it waits for another path of its session, which may have a right to the
-    /// session's name. Owner task.
-    pub(super) fn set_waits_for_siblings(&self, waits: bool) {
-        self.account.waits_for_siblings.store(waits, Relaxed);
+    /// Sets its standing, as its client has asked for a name. Owner task.
+    pub(super) fn set_standing(&self, standing: Standing) {
+        // CAST: The discriminant.
+        self.account.standing.store(standing as u32, Relaxed);
+    }
+
+    /// Its standing among handshakes. Until its owner has looked, a path that has asked counts as
+    /// finished. Any context.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.has_asked() {
+            true => Standing::from_u32(self.account.standing.load(Relaxed)),
+            false => Standing::Unfinished,
+        }
     }
 
     /// Whether it counts as one that is in its handshake. Any context.
@@ -177,18 +186,15 @@ impl Path {
         place.stage.may_tell(self.is_closing())
     }
 
-    /// Returns the place of the path in the order in which paths give way: the end of its handshake
-    /// time, so the first that came is the first to go. Once the client has asked for its chunks, it
-    /// waits for the server, and the path is the last to give way. A path that waits for others of
-    /// its client gets [`SIBLINGS_NS`] more. Any context.
+    /// Returns the place of the path in the order in which paths give way; see [`Standing::rank`].
+    /// Any context.
     pub(crate) fn rank(&self) -> u64 {
-        if !self.has_asked() {
-            self.deadline
-        } else if self.account.waits_for_siblings.load(Relaxed) {
-            self.deadline.saturating_add(SIBLINGS_NS)
-        } else {
-            u64::MAX
-        }
+        self.standing().rank(self.deadline)
+    }
+
+    /// The same for the time at which it begins to take too long.
+    pub(crate) fn rank_of_lateness(&self) -> u64 {
+        self.standing().rank_of_lateness(self.deadline)
     }
 
     /// Whether its client has sent the info request. Any context.

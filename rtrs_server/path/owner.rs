@@ -116,8 +116,7 @@ impl Path {
             let waited = now.saturating_sub(asked);
             let early = waited < SIBLINGS_NS;
             let claim = self.session.ctx.registry.claim(self, name, early);
-            let siblings = claim == Claim::WaitForSiblings;
-            self.set_waits_for_siblings(siblings);
+            self.set_standing(claim.standing(waited));
             match claim {
                 Claim::Granted => owner.claimed = true,
                 Claim::Wait | Claim::WaitForAnswer | Claim::WaitForSiblings => {

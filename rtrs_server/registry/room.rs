@@ -335,11 +335,11 @@ impl Registry {
         let mut crowd = KVVec::with_capacity(count, GFP_KERNEL)?;
         let deadline = now_ns().saturating_add(config::deadline_of_late_ns());
         each(&self.sessions.lock(), &mut |path, amount| {
-            let came = path.rank();
+            let late = path.rank_of_lateness();
             let stake = Stake {
                 source: path.source,
-                came,
-                late: (came < deadline).then_some(came),
+                came: path.rank(),
+                late: (late < deadline).then_some(late),
                 amount,
                 stays: false,
                 goes: false,

@@ -3,7 +3,8 @@
 //! Which session has to give its name to another one, and whether a client lives.
 
 use rtrs_server::logic::admission::{
-    held, Claim, Held, Holder, Question, Verdict, GAP_NS, LOOK_NS, PATIENCE_NS, REPEAT_NS, RETRY_MS,
+    held, Claim, Held, Holder, Question, Standing, Verdict, GAP_NS, LOOK_NS, PATIENCE_NS,
+    REPEAT_NS, RETRY_MS,
 };
 
 /// All possible holders of a name.
@@ -292,6 +293,30 @@ fn a_question_is_polled_seldom_and_often_enough() {
     assert!(polls <= 31);
 }
 
+/// Any client can ask for a name that another one has. It must not shield its handshakes by that.
+fn who_waits_for_a_name_gives_way() {
+    const NOW: u64 = 100 * PATIENCE_NS;
+    let waits = [Claim::Wait, Claim::WaitForAnswer, Claim::WaitForSiblings];
+    for claim in waits {
+        let standing = claim.standing(2 * PATIENCE_NS);
+        assert_eq!(standing.rank(NOW), NOW, "{claim:?}");
+    }
+    // A second is short, but with enough of them all places are taken: they go in the order in
+    // which they came, like those that have not asked.
+    let siblings = Claim::WaitForSiblings.standing(0);
+    assert_eq!(siblings.rank(NOW), Standing::Unfinished.rank(NOW));
+    assert!(siblings.rank_of_lateness(NOW) > Standing::Unfinished.rank_of_lateness(NOW));
+    // A client that comes back after a crash is not in the way of others.
+    for claim in [Claim::Granted, Claim::Wait, Claim::WaitForAnswer] {
+        let standing = claim.standing(PATIENCE_NS + PATIENCE_NS / 20);
+        assert_eq!(standing, Standing::Finished, "{claim:?}");
+        assert_eq!(standing.rank(NOW), u64::MAX);
+    }
+    for standing in [Standing::Unfinished, Standing::Excused, Standing::Finished] {
+        assert_eq!(Standing::from_u32(standing as u32), standing);
+    }
+}
+
 /// However many ask, the connections of a session are looked at seldom, and all learn soon whether
 /// its client lives.
 fn a_crowd_that_asks_is_one() {
@@ -336,6 +361,7 @@ fn a_crowd_that_asks_is_one() {
 cases!(
     rtrs_server_names:
     a_crowd_that_asks_is_one,
+    who_waits_for_a_name_gives_way,
     who_gives_up_a_name,
     a_name_that_is_kept,
     a_wait_that_lasts_is_polled_seldom,
