@@ -16,6 +16,8 @@ require fio rdma
 SLOW=$(((RTRS_TIME_SCALE > 1 ? 4000 : 3000) * 1000000))
 # Milliseconds: the default of the parameter, and the limit for the Rust server.
 FENCE=1000
+# The same for a request that the disk ends earlier, after which mainline's server takes all paths.
+LONG=$((SLOW / 1000000 + 3000))
 SOON=$((FENCE * RTRS_TIME_SCALE / 2))
 EVENTS=(rtrs_clt/rtrs_clt_failover rdma_cma/cm_qp_destroy)
 
@@ -52,6 +54,31 @@ no_io_failed()
 held_back() { [ "$(nth "$TMP/ms" 1)" -ge "$FENCE" ]; }
 not_held_back() { [ "$(nth "$TMP/ms" 1)" -lt "$SOON" ] || late "$(nth "$TMP/ms" 1) ms"; }
 
+carries() { [ "$(path_count "$(dir 0)" 5)" -gt 0 ]; }
+
+# A request that fails is not held back. But no path comes up before its first copy can be over, as the
+# next request may have its chunk.
+fails_behind()
+{
+	local t0 failed up rc=0
+
+	write "$CLT/fence/fast_io_fail_tmo" 0
+	write "$(dir 1)/disconnect" 1
+	dd if="/dev/$(dev)" of=/dev/null bs=4k count=1 iflag=direct status=none 2>"$TMP/dd" &
+	wait_for 5 carries
+	t0=$(ms_now)
+	write "$(dir 0)/disconnect" 1
+	wait "$!" || rc=$?
+	failed=$(($(ms_now) - t0))
+	write "$(dir 1)/reconnect" 1
+	up=$(($(ms_now) - t0))
+	cat "$TMP/dd"
+	echo "the request failed after $failed ms with status $rc, a path came up after $up ms"
+	[ "$rc" != 0 ]
+	[ "$up" -ge "$LONG" ]
+	[ "$failed" -lt $((LONG / 2)) ] || late "$failed ms"
+}
+
 # towards SERVER CMD
 towards()
 {
@@ -68,7 +95,6 @@ towards()
 	ktap_log "$TMP/case.log" 1
 	check "$1: ${2//_/ }" "$2"
 	check "$1: the device unmaps" unmap_rnbd "$(dev)"
-	barrier "$1-done"
 }
 
 serve()
@@ -83,15 +109,24 @@ server_role()
 {
 	must "a slow disk" null_blk_up nullb0 64 1 "$SLOW"
 	defer null_blk_down nullb0
-	serve c
 	serve rust
+	serve c
 }
 
 client_role()
 {
 	must "client modules load" eval "load_rtrs rust client && load_rnbd client"
-	towards c held_back
 	towards rust not_held_back
+	barrier rust-done
+	towards c held_back
+	check "the client modules unload" unload_modules
+	CLIENT_PARAMS+=("copy_fence_ms=$LONG")
+	must "they load with a longer fence" eval "load_rtrs rust client && load_rnbd client"
+	must "c: a device maps again" map
+	check "c: requests that fail are not waited for, but paths are held back" fails_behind
+	ktap_log "$TMP/case.log" 1
+	check "c: this device unmaps" unmap_rnbd "$(dev)"
+	barrier c-done
 	check "the client modules unload" unload_modules
 }
 
