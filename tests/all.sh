@@ -167,8 +167,7 @@ host_tests()
 	# The directory that bench.sh itself builds in.
 	cargo_tests setup-bench "$RTRS_REPO/tests/bench" --target-dir "$("$RTRS_REPO/tests/bench/bench.sh" where)"
 	say "the set-up and a stub of an archive ..."
-	"$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/env/archive-test.sh" >"$HOST/archive.ktap" ||
-		say "the set-up and a stub of an archive: FAILED; see $HOST/archive.ktap"
+	ktap archive "$RTRS_ENV/enter.sh" "$RTRS_REPO/tests/env/archive-test.sh"
 	logic_tests
 	# Loom replaces the atomics in the whole build, so it has a build of its own.
 	FLAGS="--cfg loom" cargo_tests loom "$RTRS_REPO/tests/host" --test 'loom_*' \

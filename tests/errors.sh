@@ -233,9 +233,14 @@ way_lost()
 	fail_after m 30 || return
 	rt_start io name=m tag=w count=1500 depth=16 len=8192
 	rt_start io name=m tag=r count=1500 depth=16 len=8192 dir=read
-	rt_start io name=m tag=t count=600 depth=16 how=timer delay=20
+	# Some four seconds.
+	rt_start io name=m tag=t count=3000 depth=16 how=timer delay=20
 	for i in 1 2 3; do
 		sleep 0.3
+		kill -0 "${RT_PIDS[2]}" || {
+			late "all requests were through before time $i"
+			return 1
+		}
 		wait_for 20 cut "$@" || {
 			echo "no way to lose, time $i"
 			return 1

@@ -116,7 +116,7 @@ check "the modules unload, too" unload_modules
 must "modules load with a server that keeps nothing" load_server_with 0 600
 must "a device maps once more" map
 check "nothing is kept, whatever the client says" kept 0
-check "the server forgets the session at once" without_path 1
+check "the server forgets the session at once" forgotten
 check "the device comes back afterwards" wait_for 20 usable "$(dev)"
 check "it is usable" fio_verify "$(dev)" 1M
 check "the device unmaps at last" unmap_rnbd "$(dev)"

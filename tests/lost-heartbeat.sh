@@ -104,7 +104,7 @@ kept()
 		echo "a path was lost"
 		return 1
 	}
-	[ "$(cut -d ' ' -f 1 "$(dir 1)/stats/reconnects")" = 0 ]
+	[ "$(cut -d ' ' -f 1 "$(dir 1)/stats/reconnects")" = 0 ] || return
 	has_words "$SESS/state" connected
 }
 

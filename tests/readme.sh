@@ -95,7 +95,7 @@ measure()
 	NEXT=0
 	step "the state of the session" 'cat /sys/class/rtrs-client/alpha/state*' '^connected 2/2'
 	step "IO per second" 'fio --name=t --filename=/dev/rnbd0 *' 'IOPS='
-	step "latency by path" 'cat /sys/class/rtrs-client/alpha/paths/*/stats/rdma_lat_us' '[1-9]'
+	step "latency by path" 'cat /sys/class/rtrs-client/alpha/paths/*/stats/rdma_lat_us' 'us: .*[1-9]'
 	step "moves between CPUs" 'cat /sys/class/rtrs-client/alpha/paths/*/stats/cpu_migration' '[0-9]'
 	# on-host.sh runs it.
 	NEXT=$((NEXT + 1))

@@ -254,7 +254,7 @@ done_well()
 	: >"$TMP/stop"
 	wait "$WRITER" || { cat "$TMP/writer.log"; return 1; }
 	wait "$HOG" || { cat "$TMP/hog.log"; return 1; }
-	grep -q '^done' "$TMP/hog.log"
+	grep -q '^done' "$TMP/hog.log" || return
 	echo "$(cat "$TMP/written") files, $(($(cat "$TMP/checked") / 16)) MiB of memory, $(vmstat_of pswpout) pages swapped"
 }
 

@@ -186,6 +186,7 @@ parked()
 	rt io name=lone dir=write len=4096 count=64 depth=16 expect=any timeout=60 || rc=1
 	echo "done after $((SECONDS - t0)) s: $(result lone)"
 	[ $((SECONDS - t0)) -le $((30 * RTRS_TIME_SCALE)) ] || late "that is too long" || rc=1
+	[ "$(field lone -103)" -gt 0 ] || rc=1
 	rt close name=lone
 	clean_up
 	return "$rc"
@@ -354,7 +355,7 @@ loses_admin()
 
 stuck_is_known()
 {
-	rt io name=two tag=more dir=write len=4096 count=16 depth=4
+	rt io name=two tag=more dir=write len=4096 count=16 depth=4 || : >"$TMP/io-failed"
 	said loses-admin "two .*: a connection is stuck"
 }
 
@@ -368,6 +369,7 @@ loses_admin_only()
 	# IO must be answered that often.
 	write "$TWO/request_timeout_ms" $((3000 * RTRS_TIME_SCALE))
 	wait_for $((40 * RTRS_TIME_SCALE)) stuck_is_known
+	not test -e "$TMP/io-failed"
 	# See FACTOR in rtrs_client/logic/unanswered.rs.
 	[ $(($(ms_now) - t0)) -ge $((11000 * RTRS_TIME_SCALE)) ]
 	not said loses-admin "requests are not answered"

@@ -310,12 +310,12 @@ ended()
 {
 	local rc ms
 
-	wait_for 60 test -s "$TMP/end.$1.$2"
+	wait_for 60 test -s "$TMP/end.$1.$2" || return
 	read -r rc ms <"$TMP/end.$1.$2"
 	cat "$TMP/dd.$1.$2"
 	ms=$((ms - $4))
 	echo "$1: the write to disk $2 ended after $ms ms with status $rc"
-	[ "$rc" = "$3" ]
+	[ "$rc" = "$3" ] || return
 	[ "$ms" -lt "$5" ] || late "that is too long"
 }
 

@@ -164,7 +164,6 @@ server_role()
 	barrier again
 	barrier busy
 	check "the server unloads under IO" unload_modules
-	check "the session is gone" gone
 	barrier unloaded
 	must "the server loads again" eval "load_rtrs rust server && load_rnbd server"
 	barrier reloaded

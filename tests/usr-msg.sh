@@ -131,8 +131,17 @@ looked_up()
 }
 
 # Then only the answer is sent from memory.
-in_work_request() { looked_up "$1" && [ "$(cat "$TMP/looked_up")" -lt $((READS * 5 / 4)) ]; }
-not_in_work_request() { looked_up "$1" && [ "$(cat "$TMP/looked_up")" -ge $((READS * 2)) ]; }
+in_work_request()
+{
+	looked_up "$1"
+	[ "$(cat "$TMP/looked_up")" -lt $((READS * 5 / 4)) ]
+}
+
+not_in_work_request()
+{
+	looked_up "$1"
+	[ "$(cat "$TMP/looked_up")" -ge $((READS * 2)) ]
+}
 
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
