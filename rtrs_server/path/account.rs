@@ -162,7 +162,7 @@ impl Path {
 
     /// Its standing among handshakes. Until its owner has looked, a path that has asked counts as
     /// finished. Any context.
-    pub(crate) fn standing(&self) -> Standing {
+    fn standing(&self) -> Standing {
         match self.has_asked() {
             true => Standing::from_u32(self.account.standing.load(Relaxed)),
             false => Standing::Unfinished,
@@ -189,12 +189,18 @@ impl Path {
     /// Returns the place of the path in the order in which paths give way; see [`Standing::rank`].
     /// Any context.
     pub(crate) fn rank(&self) -> u64 {
-        self.standing().rank(self.deadline)
+        self.ranks().0
     }
 
-    /// The same for the time at which it begins to take too long.
-    pub(crate) fn rank_of_lateness(&self) -> u64 {
-        self.standing().rank_of_lateness(self.deadline)
+    /// The same, and [that for the time](Standing::rank_of_lateness) at which it begins to take too
+    /// long, of the same moment.
+    pub(crate) fn ranks(&self) -> (u64, u64) {
+        let standing = self.standing();
+
+        (
+            standing.rank(self.deadline),
+            standing.rank_of_lateness(self.deadline),
+        )
     }
 
     /// Whether its client has sent the info request. Any context.

@@ -335,10 +335,10 @@ impl Registry {
         let mut crowd = KVVec::with_capacity(count, GFP_KERNEL)?;
         let deadline = now_ns().saturating_add(config::deadline_of_late_ns());
         each(&self.sessions.lock(), &mut |path, amount| {
-            let late = path.rank_of_lateness();
+            let (came, late) = path.ranks();
             let stake = Stake {
                 source: path.source,
-                came: path.rank(),
+                came,
                 late: (late < deadline).then_some(late),
                 amount,
                 stays: false,
