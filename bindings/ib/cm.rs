@@ -174,9 +174,9 @@ pub(super) struct CmId(NonNull<raw::rdma_cm_id>);
 
 // SAFETY: An id may be used and destroyed by any task.
 unsafe impl Send for CmId {}
-// SAFETY: The methods read what does not change, or take the handler lock. Whoever passes the id to
-// other functions of the connection manager says why they may run beside each other: that manager
-// does not synchronise all of them.
+// SAFETY: The methods read what does not change, or take the handler lock. The connection manager
+// does not synchronise all calls on an id, so each call outside this type has a comment that says
+// why it may run beside others.
 unsafe impl Sync for CmId {}
 
 impl CmId {

@@ -353,8 +353,8 @@ impl Session {
     /// The same for requests that `fence` holds back. Any context.
     pub(crate) fn fails_behind(&self, fence: &Fence) -> bool {
         let mut state = self.waiting.state.lock();
-        // A path that goes down is not counted any more when requests may still find it. Whoever
-        // submits a request because of this failure finds none.
+        // Requests may still find a path that goes down after it was subtracted from `up`. If there
+        // is none to find, a request that is submitted because of this failure finds none either.
         if !self.is_without_path(&state) || self.is_connected() {
             return false;
         }
