@@ -19,6 +19,11 @@ use crate::{
 
 pub(super) const CASES: &[Case] = &[
     case(
+        "same-chunk-twice",
+        "uses a chunk whose request a slow disk has",
+        chunk_twice,
+    ),
+    case(
         "live-key",
         "writes to the data of a request that a slow disk has",
         live_key,
@@ -117,6 +122,21 @@ fn reads_of(a: &Attack<'_>, disk: &str, count: &str) -> Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// A chunk has one request at a time, whatever the connection.
+fn chunk_twice(a: &mut Attack<'_>) -> Result<()> {
+    const CHUNK: u16 = 5;
+
+    let mut s = a.start()?;
+    let io = slow_read(a, &mut s, COPY_MAX)?;
+    s.send_read(1, CHUNK, &io, COPY_MAX)?;
+    disk_has(a, "1")?;
+    // Writes nothing: the first one's message is still there. CAST: Both are a few pages.
+    let imm = s.imm(CHUNK.into(), (COPY_MAX + io.len()) as u32);
+    s.post(2, Send::WriteImm(Remote::default(), imm), &[])?;
+    a.closed(&mut s)?;
+    disk_has(a, "0")
 }
 
 /// Data that are not copied stay as they are while the user has them: the key is not valid then.

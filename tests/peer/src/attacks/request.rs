@@ -175,16 +175,6 @@ pub(super) const CASES: &[Case] = &[
             (72, 36, msg)
         })
     }),
-    case("same-chunk-twice", "uses a chunk that is in use", |a| {
-        let mut s = a.start()?;
-        s.send_honest(1, 5)?;
-        let imm = s.imm(5, 2 * RNBD_SESS_INFO_SIZE as u32);
-        for cid in [1, 2, 1, 2] {
-            s.post(cid, Send::WriteImm(Remote::default(), imm), &[])?;
-        }
-        // The first request may get its answer.
-        a.gone(&mut s, a.job.patience)
-    }),
     // Messages on connections that expect none.
     case("send-on-io", "sends a message on an IO connection", |a| {
         a.send(1, Send::Msg, &[0; 16])
