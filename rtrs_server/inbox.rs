@@ -186,19 +186,23 @@ impl Inbox {
         let path: &Path = &self.path;
         let mut batch = self.chunks.take_left();
         let was_left = !batch.is_empty();
-
-        if !was_left {
-            batch = self.take();
-        }
-        // Counts down, and has one way out, as all requests pass here.
+        let mut op = match was_left {
+            true => next(path, &mut batch),
+            false => self.take(&mut batch),
+        };
         let mut budget = BUDGET;
-        while budget != 0 && !batch.is_empty() {
-            let Some(op) = next(path, &mut batch) else {
+
+        loop {
+            let Some(first) = op else {
                 batch = Batch::none();
                 break;
             };
-            path.call_user(op);
+            path.call_user(first);
             budget = budget.saturating_sub(1);
+            if budget == 0 || batch.is_empty() {
+                break;
+            }
+            op = next(path, &mut batch);
         }
         let more = was_left || !batch.is_empty();
         if more {
@@ -207,14 +211,16 @@ impl Inbox {
         more
     }
 
-    /// Takes all numbers.
+    /// Takes all numbers, which become the `batch`, and returns the first operation. Mostly there
+    /// is one, so both take one look at the path.
     #[inline(always)]
-    fn take(&self) -> Batch {
+    fn take(&self, batch: &mut Batch) -> Option<KBox<Op>> {
         let guard = rcu::read_lock();
 
         // If the path is being taken down, the operations are given up in their chunks.
         let chunks = self.path.active(&guard).map_or(&[][..], Active::chunks);
-        self.chunks.take(|id| chunks.get(id as usize))
+        *batch = self.chunks.take(|id| chunks.get(id as usize));
+        dequeue(chunks, batch)
     }
 }
 
@@ -222,8 +228,13 @@ impl Inbox {
 #[inline(always)]
 fn next(path: &Path, batch: &mut Batch) -> Option<KBox<Op>> {
     let guard = rcu::read_lock();
-    let chunks = path.active(&guard)?.chunks();
 
+    dequeue(path.active(&guard)?.chunks(), batch)
+}
+
+/// The same, of a path's `chunks`.
+#[inline(always)]
+fn dequeue(chunks: &[Chunk], batch: &mut Batch) -> Option<KBox<Op>> {
     loop {
         let chunk = batch.pop(|id| chunks.get(id as usize))?;
         // It may have been given up.
