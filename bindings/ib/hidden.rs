@@ -47,7 +47,7 @@ impl KeyByte {
 
     /// Changes the byte to a different one; each of the 255 others is as likely. `random` is called
     /// for one change in seven, and rarely once more.
-    #[inline]
+    #[inline(always)]
     pub fn change(&mut self, mut random: impl FnMut() -> u64) -> u8 {
         let step = match self.byte(&mut random) {
             // It would not change the byte.
@@ -66,7 +66,7 @@ impl KeyByte {
         (random % 255) as u8 + 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn byte(&mut self, random: impl FnOnce() -> u64) -> u8 {
         if self.stock <= EMPTY {
             // Seven bytes.

@@ -178,7 +178,7 @@ impl Mr {
     /// # Errors
     ///
     /// `EBUSY` when another caller is changing the key.
-    #[inline]
+    #[inline(always)]
     pub fn next_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
         let byte = key.change(random_u64);

@@ -150,35 +150,39 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let buf_id = self.buf_id();
+        let kind = op.answer_kind();
 
         // Each kind has code of its own, in which nothing is asked about the others.
-        match op.answer_kind() {
-            AnswerKind::Tell => self.reply.post_telling(qp, self.answered(op), failed),
-            AnswerKind::TellRead => self.answer_invalidating(qp, true, op, failed),
-            AnswerKind::KeepRead => self.answer_invalidating(qp, false, op, failed),
-            kind => {
-                let mr = self.mr.as_ref();
-                let Some((mr, rkey)) = mr.and_then(|mr| Some((mr, mr.next_rkey().ok()?))) else {
-                    failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
-                    return None;
-                };
-                let keys = |has_data, invalidation| Keys {
-                    register: mr,
-                    body: RkeyRsp { buf_id, rkey }.to_bytes(),
-                    has_data,
-                    invalidation,
-                };
-                match kind {
-                    AnswerKind::Inval => {
-                        self.answer_registering(qp, keys(true, Invalidation::Answer), op, failed)
-                    }
-                    AnswerKind::Write => {
-                        self.answer_registering(qp, keys(false, Invalidation::None), op, failed)
-                    }
-                    _ => self.answer_registering(qp, keys(true, Invalidation::Ahead), op, failed),
-                }
+        if !kind.registers() {
+            return match kind {
+                AnswerKind::KeepRead => self.answer_invalidating(qp, false, op, failed),
+                AnswerKind::TellRead => self.answer_invalidating(qp, true, op, failed),
+                _ => self.reply.post_telling(qp, self.answered(op), failed),
+            };
+        }
+        let Some(mr) = &self.mr else {
+            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+            return None;
+        };
+        let Ok(rkey) = mr.next_rkey() else {
+            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+            return None;
+        };
+        let buf_id = self.buf_id();
+        let keys = |has_data, invalidation| Keys {
+            register: mr,
+            body: RkeyRsp { buf_id, rkey }.to_bytes(),
+            has_data,
+            invalidation,
+        };
+        match kind {
+            AnswerKind::Inval => {
+                self.answer_registering(qp, keys(true, Invalidation::Answer), op, failed)
             }
+            AnswerKind::Write => {
+                self.answer_registering(qp, keys(false, Invalidation::None), op, failed)
+            }
+            _ => self.answer_registering(qp, keys(true, Invalidation::Ahead), op, failed),
         }
     }
 

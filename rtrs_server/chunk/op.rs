@@ -107,6 +107,15 @@ pub(crate) enum AnswerKind {
     KeepRead = 8,
 }
 
+impl AnswerKind {
+    /// Whether an answer that has keys registers the chunk's.
+    #[inline(always)]
+    pub(super) fn registers(self) -> bool {
+        // CAST: The discriminant.
+        self as u8 <= Self::Inval as u8
+    }
+}
+
 /// Properties of a request that are set with one store.
 #[derive(Clone, Copy)]
 #[repr(C)]
