@@ -131,7 +131,7 @@ TRACE_EVENT(rtrs_clt_violation,
 	)
 );
 
-/* A request was posted on a path. */
+/* A request is about to be posted on a path. */
 TRACE_EVENT(rtrs_clt_issue,
 	TP_PROTO(const char *sess, const char *path, u32 cid, u32 id, u32 dir, u64 data_len,
 		 u32 usr_len, bool failover),

@@ -61,10 +61,10 @@ module_params! {
         };
     /// Bytes of a chunk.
     static MAX_CHUNK_SIZE: int = "max_chunk_size", 131072,
-        "Bytes of a chunk, which holds data and header of a request: a power of two of at least 8192 (default: 131072)",
+        "Bytes of a chunk, which holds data and header of a request: a power of two, 8192 to 4194304 (default: 131072)",
         |size| match size {
-            8192.. if size.count_ones() == 1 => Ok(()),
-            _ => Err("must be a power of two of at least 8192"),
+            8192..=4194304 if size.count_ones() == 1 => Ok(()),
+            _ => Err("must be a power of two, 8192 to 4194304"),
         };
     /// Chunks of a session.
     static SESS_QUEUE_DEPTH: int = "sess_queue_depth", 512,
@@ -152,7 +152,7 @@ module_params! {
         |max| within(Resource::Cons, max, "must be 2 to 1048576");
     /// Connections of a path.
     static MAX_CONS_PER_PATH: int = "max_cons_per_path", 1024,
-        "Connections of a path at most, a client has one for each of its CPUs and one more: 2 to 4096 (default: 1024)",
+        "Connections of a path at most, a client has one for each of its CPUs and polled queues, and one more: 2 to 4096 (default: 1024)",
         |max| within(Resource::ConsPerPath, max, "must be 2 to 4096");
     /// Connections of one source address.
     static MAX_CONS_PER_SOURCE: int = "max_cons_per_source", 8192,

@@ -3,8 +3,8 @@
  * Trace events of rtrs-server. Events of mainline's module have the same name
  * and fields as there: their field sessname is the name of the path.
  *
- * A request passes rtrs_srv_recv, perhaps rtrs_srv_parked, with
- * always_invalidate rtrs_srv_invalidated, then rtrs_srv_submit, rtrs_srv_done and
+ * A request passes rtrs_srv_recv, perhaps rtrs_srv_parked, rtrs_srv_invalidated
+ * if the key of its chunk is invalidated, then rtrs_srv_submit, rtrs_srv_done and
  * send_io_resp_imm. msg_id is the number of its chunk all the way.
  */
 #undef TRACE_SYSTEM

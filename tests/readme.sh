@@ -66,8 +66,8 @@ all_followed() { [ "$NEXT" = "${#STEPS[@]}" ] || { echo "not known: ${STEPS[*]:$
 
 server_role()
 {
-	must "a disk to offer" eval "null_blk_up nullb0 64 1 && mkdir -p /etc/rnbd/export &&
-		ln -s /dev/nullb0 /etc/rnbd/export/disk1"
+	step "the server's directory" 'mkdir -p /etc/rnbd/export'
+	must "a disk to offer" eval "null_blk_up nullb0 64 1 && ln -s /dev/nullb0 /etc/rnbd/export/disk1"
 	defer null_blk_down nullb0
 	step "the server's module" 'modprobe rnbd-server dev_search_path=/etc/rnbd/export'
 	barrier listening
@@ -76,7 +76,8 @@ server_role()
 
 client_role()
 {
-	NEXT=1
+	# The commands of the server come first.
+	NEXT=2
 	barrier listening
 	step "the client's module" 'modprobe rnbd-client'
 	step "a disk is mapped" 'echo "sessname=alpha path=ip:10.0.0.1 path=ip:10.1.0.1 device_path=disk1" > /sys/class/rnbd-client/ctl/map_device'

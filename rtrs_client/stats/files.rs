@@ -145,7 +145,7 @@ impl Stats {
     }
 
     /// One column for each range of lengths; one row for the sum and one for each CPU that has sent
-    /// requests. Rows that do not fit into a file are left out.
+    /// requests. What does not fit into a file is cut off.
     pub(crate) fn show_sg(&self, out: &mut Output<'_>) -> Result {
         let counters = &self.counters;
         write!(out, "entries:")?;
