@@ -58,8 +58,8 @@ fn connections(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dst = addr_text(Some(&path.addrs.dst))?;
         let hca = path.hca();
         let cells = PathCells {
-            device: hca.map_or("-", |(name, _)| name.as_str()),
-            port: hca.map_or(0, |(_, port)| *port),
+            device: hca.as_ref().map_or("-", |(name, _)| name.as_str()),
+            port: hca.as_ref().map_or(0, |(_, port)| *port),
             src: &src,
             dst: &dst,
             session: match path.session.name() {

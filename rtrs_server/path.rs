@@ -381,9 +381,15 @@ impl Path {
         now_ns().saturating_sub(self.status.lock().since)
     }
 
-    /// Device and port.
-    pub(crate) fn hca(&self) -> Option<&(DeviceName, u32)> {
-        self.hca.as_ref()
+    /// Device and port, while it is up or was. The name is that which the device has now, or had
+    /// when the path came up. Any context.
+    pub(crate) fn hca(&self) -> Option<(DeviceName, u32)> {
+        let (name, port) = self.hca.as_ref()?;
+        let guard = rcu::read_lock();
+        let ep = self.active(&guard).and_then(|a| a.endpoints().first());
+        let now = ep.and_then(|ep| Some(ep.device()?.name()));
+
+        Some((now.unwrap_or(*name), *port))
     }
 
     /// Returns the state that the owner task has entered last. Any context.

@@ -8,6 +8,7 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
+. "$RTRS_LIB/observe.sh"
 require fio rdma
 
 SESS=$CLT/named
@@ -16,6 +17,7 @@ map() { map_rnbd named /dev/nullb0 ip:10.9.0.2@ip:10.9.0.1 >"$TMP/dev"; }
 dev() { cat "$TMP/dev"; }
 of_path() { cat "$SESS"/paths/*/"$1"; }
 name_is() { [ "$(of_path hca_name)" = "$1" ]; }
+server_says() { [ "$(cat "$SRV"/named/paths/*/hca_name)" = "$1" ] && has -F "$1" </sys/kernel/debug/rtrs_server/connections; }
 
 tells() { of_path state_full | has -F "$1"; }
 
@@ -23,6 +25,7 @@ renamed()
 {
 	rdma dev set "$1" name "$2"
 	name_is "$2"
+	server_says "$2"
 	fio_verify "$(dev)" 1M
 	has_words "$SESS/state" "connected 1/1"
 }
@@ -52,6 +55,7 @@ defer rxe_down roce0
 must "a disk" null_blk_up nullb0 16
 defer null_blk_down nullb0
 rnbd_up
+must "debugfs is there" debugfs_up rtrs_server
 must "a device maps" map
 check "the path shows its device" name_is rxe0
 check "the device has another name" renamed rxe0 roce0
