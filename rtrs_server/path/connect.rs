@@ -199,9 +199,12 @@ pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> 
 }
 
 impl Path {
-    /// The number of connections that were accepted. Any context.
+    /// The number of connections that were accepted; 0 if they are gone. Any context.
     pub(crate) fn cons(&self) -> u32 {
-        self.conns.accepted.load(Relaxed)
+        match self.drained.load(Relaxed) {
+            true => 0,
+            false => self.conns.accepted.load(Relaxed),
+        }
     }
 
     /// Whether all connections were accepted. Any context.
