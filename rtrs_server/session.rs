@@ -142,6 +142,8 @@ pub struct Session {
     given_up: Atomic<bool>,
     /// When a path of it ended last, in nanoseconds of the monotonic clock.
     last_end: Atomic<u64>,
+    /// See [`Session::down_since`]. Changed with `announced` locked.
+    down_since: Atomic<u64>,
     /// See [`Session::was_up_for`]. Changed with `announced` locked.
     up_ns: Atomic<u64>,
     /// Another session wants its name.
@@ -196,6 +198,7 @@ impl Session {
                 left: Atomic::new(false),
                 given_up: Atomic::new(false),
                 last_end: Atomic::new(0),
+                down_since: Atomic::new(0),
                 up_ns: Atomic::new(0),
                 question <- new_spinlock_irq!(Question::new(), "rtrs_srv_question"),
                 sources <- new_spinlock_irq!(Sources::new(), "rtrs_srv_sources"),
@@ -415,6 +418,12 @@ impl Session {
         self.last_end.load(Relaxed)
     }
 
+    /// Returns since when it has no path that is up, in nanoseconds of the monotonic clock, if it had
+    /// one and has none. Attempts to connect that came to nothing make no difference. Any context.
+    pub(crate) fn down_since(&self) -> u64 {
+        self.down_since.load(Relaxed)
+    }
+
     /// Returns for how long it had a path that was up, in nanoseconds, over its whole life, if it
     /// has none now. Any context.
     pub(crate) fn was_up_for(&self) -> u64 {
@@ -574,8 +583,10 @@ impl Session {
         }
         if announced.shown == 0 {
             announced.dir = None;
-            let up = now_ns().saturating_sub(announced.shown_since);
-            self.up_ns.fetch_add(up, Relaxed);
+            let now = now_ns();
+            self.up_ns
+                .fetch_add(now.saturating_sub(announced.shown_since), Relaxed);
+            self.down_since.store(now, Relaxed);
         }
     }
 

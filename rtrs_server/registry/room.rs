@@ -251,7 +251,7 @@ impl Registry {
             let stake = Stake {
                 source: session.source,
                 came: since,
-                late: (now.saturating_sub(since) > up).then_some(up),
+                late: (now.saturating_sub(session.down_since()) > up).then_some(up),
                 amount: u64::from(session.is_counted()),
                 stays,
                 goes: false,
