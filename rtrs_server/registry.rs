@@ -67,6 +67,7 @@ use crate::{
         path_state::CloseReason,
         quota::{
             largest_sum,
+            sessions_that_count,
             OverQuota,
             Rate,
             Resource, //
@@ -349,8 +350,15 @@ impl Registry {
             return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
         }
         if is_new {
-            let count = sessions.iter().filter(|s| s.source == source).count();
-            self.allows(Resource::SessionsPerSource, count.saturating_add(1))?;
+            let all = || sessions.iter().filter(|s| s.source == source);
+            let with_path = all().filter(|s| !s.is_deserted()).count() as u64;
+            let all = all().count() as u64;
+            self.limits
+                .quota(Resource::SessionsPerSource)
+                .allows(sessions_that_count(
+                    with_path.saturating_add(1),
+                    all.saturating_add(1),
+                ))?;
         }
         let taken = Taken::by(sessions, source);
         self.allows(
@@ -522,9 +530,14 @@ impl Registry {
         // CAST: The counts are of objects in memory.
         Ok(match resource {
             total if total.is_total() => self.limits.quota(total).current(),
-            Resource::SessionsPerSource => {
-                self.of_a_source(|session, note| note(session.source, 1))?
-            }
+            Resource::SessionsPerSource => sessions_that_count(
+                self.of_a_source(|session, note| {
+                    if !session.is_deserted() {
+                        note(session.source, 1);
+                    }
+                })?,
+                self.of_a_source(|session, note| note(session.source, 1))?,
+            ),
             Resource::HandshakesPerSource => {
                 self.of_paths_of_a_source(|p| u64::from(p.is_in_handshake()))?
             }

@@ -4,8 +4,8 @@
 //!
 //! Clients take all of these without being authenticated, so each has a maximum. There are two
 //! kinds. A *total* has one account: a unit is taken before the object is made, and given back
-//! after it is gone, or when it gives way to a newcomer. Resources of one session, path or source address have one account each: the
-//! objects in a table are counted, under the lock of that table.
+//! after it is gone, or when it gives way to a newcomer. For the resources of one session, path or
+//! source address, the objects in a table are counted, under the lock of that table.
 //!
 //! How often paths may start is limited by a [`Rate`].
 
@@ -105,6 +105,19 @@ impl Resource {
             Self::Memory => "bytes of memory",
             Self::MemoryPerSource => "bytes of memory per source address",
         }
+    }
+}
+
+/// Returns how many sessions of a source count: those that have a path, or half of all. A session
+/// without a path is kept for its client. A host that has lost all its sessions by a crash asks for
+/// as many new ones, and ends each old one only when it names the new one.
+pub const fn sessions_that_count(with_path: u64, all: u64) -> u64 {
+    let half = all.div_ceil(2);
+
+    if half > with_path {
+        half
+    } else {
+        with_path
     }
 }
 

@@ -5,7 +5,7 @@
 use core::num::NonZeroU32;
 use rtrs_core::addr::Addr;
 use rtrs_server::logic::{
-    quota::Rate,
+    quota::{sessions_that_count, Rate},
     source::{Prefixes, Source},
 };
 
@@ -83,9 +83,18 @@ fn a_rate_recovers() {
     assert!((0..10_000).all(|_| rate.allows(0, 1)));
 }
 
+fn a_host_that_crashed_has_room() {
+    // Up to 256 count: as many that are new, and as many that are kept, but no more.
+    assert_eq!(sessions_that_count(1, 257), 129);
+    assert_eq!(sessions_that_count(256, 512), 256);
+    assert_eq!(sessions_that_count(257, 257), 257);
+    assert_eq!(sessions_that_count(1, 513), 257);
+}
+
 cases!(
     rtrs_server_shares:
     a_prefix_is_a_source,
     places_are_spread,
     a_rate_recovers,
+    a_host_that_crashed_has_room,
 );
