@@ -42,7 +42,7 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// May take its time. This delays only the session, and the removal of a device: a path that
     /// comes up keeps its connections, and so its device, until this function has returned. Not
-    /// called again before [`Service::link_down`].
+    /// called again before [`Service::link_down`], unless it has returned an error.
     fn link_up(&self, session: &Session) -> Result;
 
     /// The session has no path any more, and all its requests were answered or dropped. Nothing

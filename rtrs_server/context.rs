@@ -67,7 +67,7 @@ use crate::{
     turns::Turns, //
 };
 
-/// Connection requests that may wait for their decision at a time; of one source as many as 64
+/// Connection requests that may wait for their decision at a time; of one source as many as 63
 /// sessions of a host with 64 CPUs have, which come back at once.
 const MAX_PENDING: Room = Room {
     all: 4 * 4096,

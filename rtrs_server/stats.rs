@@ -4,7 +4,7 @@
 //!
 //! # Cost
 //!
-//! A request costs a few per-CPU additions and two reads of the clock. No cache line is written by
+//! A request costs a few per-CPU additions and one read of the clock. No cache line is written by
 //! several CPUs for each request.
 //!
 //! # Context

@@ -136,12 +136,12 @@ pub enum Action {
     /// Allocate and register the chunks and tell the user, then send [`Event::Ready`], or
     /// [`Event::Close`] if that fails.
     Prepare,
-    /// Cancel the deadline, post the receives, send the info answer, start heartbeats.
+    /// Post the receives, send the info answer, start heartbeats.
     Serve,
     /// Stop admitting work, disconnect, drain, free. When the last operation is over, send
     /// [`Event::CloseDone`].
     Close,
-    /// Drop the owner's reference; no later event is looked at.
+    /// Take the path out of its session; no later event is looked at.
     Release,
 }
 
@@ -170,7 +170,7 @@ impl ServerPathState {
             (_, Event::Close(reason)) => self.close(reason),
 
             (Self::Handshaking, Event::AllAccepted) => Self::InfoPending.with(Action::None),
-            // The listener checks `accepts_cons` first, so this should not happen.
+            // The path's work item checks `accepts_cons` first, so this should not happen.
             (_, Event::AllAccepted) => self.close(CloseReason::Violation),
 
             (Self::InfoPending, Event::InfoReceived) => Self::Starting.with(Action::Prepare),

@@ -29,7 +29,8 @@ pub struct Stake<T> {
 pub struct Need {
     /// The source of the newcomer.
     pub source: Source,
-    /// What its source will have besides members of the crowd: what the newcomer has, and needs.
+    /// What its source will have besides members of the crowd: what the newcomer has, and needs; 0
+    /// for a place among the handshakes.
     pub own: u64,
     /// How much it needs that is not free.
     pub missing: u64,
@@ -43,7 +44,7 @@ pub struct Need {
 /// to give way, whatever the marks say.
 ///
 /// Members that take too long go first. Then it is, again and again, the first member of the source
-/// that has most by then, provided that source still has more than the newcomer's own will have; of
+/// that has most by then, provided that source still has more than the newcomer's own has, with `own`; of
 /// several such sources, it is the first member of all. So one host cannot keep others out by what
 /// it has, nor displace those that have less, or are slow, each from an address of its own, however
 /// much it asks for.

@@ -81,8 +81,8 @@ impl Shares {
 pub(super) struct Account {
     /// Bytes that are counted for the queues of all its connections.
     queue_memory: u64,
-    /// Bytes that were taken from the quota for its chunks. Changed with the registry locked, and
-    /// by the end of the last operation.
+    /// Bytes that were taken from the quota for its chunks. Set with the registry locked; cleared
+    /// when a start fails, and by the end of the last operation.
     chunk_memory: Atomic<u64>,
     /// Bytes of the queues that it has when it gives way, and that do not count any more.
     leaving: Atomic<u64>,
