@@ -389,7 +389,8 @@ pub(crate) unsafe extern "C" fn rtrs_clt_request(
     }
 }
 
-/// Handles completions of a polled queue. Returns the number of completions.
+/// Handles completions of a polled queue. Returns the number of completions, or -1 if no path is
+/// connected: the block layer does not poll again then.
 ///
 /// `index` is the number of the caller's hardware queue. RNBD counts its polled queues after the
 /// others, from the number of CPUs that were online when the device was mapped, which is not known
@@ -412,6 +413,9 @@ pub(crate) unsafe extern "C" fn rtrs_clt_rdma_cq_direct(
     let queue = queue as u16;
     session.hint_queue(queue);
     let found = session.poll(queue);
+    if found == 0 && !session.is_connected() {
+        return -1;
+    }
     c_int::try_from(found).unwrap_or(c_int::MAX)
 }
 
