@@ -42,6 +42,7 @@ macro_rules! declare {
 
 declare! {
     EPROTO, "Protocol error.";
+    EBADMSG, "Not a data message.";
     ECOMM, "Communication error on send.";
     EOPNOTSUPP, "Operation not supported on transport endpoint.";
     EAFNOSUPPORT, "Address family not supported by protocol.";

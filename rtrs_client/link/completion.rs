@@ -60,6 +60,7 @@ use super::{
 };
 use crate::{
     atomic::Relaxed,
+    logic::path_state::Failure,
     request::Turn,
     session::complete,
     trace, //
@@ -151,7 +152,12 @@ impl LinkCore {
         if !self.has_failed() {
             pr_err_ratelimited!("{}: violation by the server: {}\n", &*self.path, what);
         }
-        self.fail("violation by the server", errno::EPROTO.to_errno());
+        // Not final: one message does not show that the server has changed.
+        self.fail_as(
+            Failure::Again,
+            "violation by the server",
+            errno::EPROTO.to_errno(),
+        );
     }
 
     #[cold]

@@ -204,7 +204,7 @@ impl Link {
         let ready = core.ready.as_ref().ok_or(EINVAL)?;
 
         if len > InfoRsp::size(geometry.queue_depth()) {
-            return Err(errno::EPROTO);
+            return Err(errno::EBADMSG);
         }
         let mut buf = KVVec::<u8>::with_capacity(len, GFP_KERNEL)?;
         buf.extend_with(len, 0, GFP_KERNEL)?;
@@ -219,7 +219,7 @@ impl Link {
             })
             .map_err(|e| {
                 pr_err_ratelimited!("{}: answer with chunks: {}\n", &*core.path, e.as_str());
-                errno::EPROTO
+                errno::EBADMSG
             })?;
 
         let mut sges = MAX_SGES;
