@@ -409,7 +409,7 @@ impl LinkCore {
         let made = ep.create_qp(&domain, &config);
         // Devices report the maximum of each attribute, not of all in combination. With fewer
         // elements more requests are registered.
-        if con > 0 && matches!(made, Err(e) if e == ENOMEM || e == EINVAL) {
+        if matches!(made, Err(e) if e == ENOMEM || e == EINVAL) {
             config.send_sges = MIN_SEND_SGES;
             ep.create_qp(&domain, &config)?;
         } else {
