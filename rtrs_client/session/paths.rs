@@ -255,9 +255,7 @@ impl Session {
         path.remove();
         noio::scope(|| self.forget_path(path));
         if !self.has_paths() {
-            // No path will come for waiting and later requests.
-            self.fail_waiting();
-            self.note_failing();
+            self.fail_without_paths();
         }
     }
 

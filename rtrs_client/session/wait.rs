@@ -193,7 +193,8 @@ impl Session {
         }
     }
 
-    /// Starts the timer for the next time at which waiting requests fail, if there is one.
+    /// Starts the timer for the next time at which waiting requests fail, if there is one: at once
+    /// if there is no path.
     fn arm(self: &Arc<Self>, state: &State) {
         let brief_ms = (state.brief > 0)
             .then(|| BRIEF_MS.saturating_sub(ms_since(state.brief_since_ns, time::now_ns())));
@@ -201,9 +202,13 @@ impl Session {
             (Some(all), Some(brief)) => Some(all.min(brief)),
             (all, brief) => all.or(brief),
         };
+        let (next, any) = match self.has_paths() {
+            true => (next, state.count > 0),
+            false => (Some(0), true),
+        };
 
         match next {
-            Some(ms) if state.count > 0 && !state.closing => {
+            Some(ms) if any && !state.closing => {
                 self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
             }
             _ => {}
@@ -489,12 +494,26 @@ impl Session {
         });
     }
 
+    /// The last path was removed: none will come for waiting and later requests. Those that wait
+    /// fail in the timer, unless there is a path again by then: the end of the session waits for
+    /// the timer, and not for the caller. Any context.
+    pub(super) fn fail_without_paths(self: &Arc<Self>) {
+        self.arm(&self.waiting.state.lock());
+        // A request may have failed, even if a path is added before the timer runs.
+        self.note_failing();
+    }
+
     /// The timer: the time may be over for all requests, or for those that wait briefly.
     pub(super) fn waiting_timeout(self: &Arc<Self>) {
         let (which, count) = {
             let mut state = self.waiting.state.lock();
             if state.up > 0 {
                 return;
+            }
+            if !self.has_paths() {
+                drop(state);
+                self.fail_waiting();
+                return self.note_failing();
             }
             if self.time_left_ms(&state) == Some(0) {
                 state.failing = true;
