@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: the answer to RNBD's message that closes a device is lost with its path: the message is not sent again, as the server has given the number to another device
+# desc: the answer to RNBD's message that closes a device is lost with its path: no other device is closed that has its number by now
 # topology: pair
 # timeout: 200
 # seconds: 40
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
+. "$RTRS_LIB/observe.sh"
 require fio rdma tc
 
 # 4.3 s: the queue pairs of link 0 do not end by themselves meanwhile.
@@ -79,6 +80,19 @@ first_is_unmapped()
 	not has_words "$(dir 0)/state" connected
 }
 
+# What goes over the service connection is RNBD's messages; none waits for an answer but that one.
+answered_again()
+{
+	local id
+	trace_end "${EVENTS[@]}"
+	cp "$TRACE/trace" "$TMP/trace"
+	id=$(sed -n 's/.* rtrs_clt_issue: .* cid=0 id=\([0-9]*\) .* failover=1$/\1/p' "$TMP/trace")
+	[ -n "$id" ]
+	traced 1 "rtrs_clt_response: .* cid=0 id=$id result=0 "
+}
+
+EVENTS=(rtrs_clt/rtrs_clt_issue rtrs_clt/rtrs_clt_response)
+
 client_role()
 {
 	client_ready
@@ -86,12 +100,14 @@ client_role()
 		"map_rnbd once /dev/nullb0 '$(path 0)' '$(path 1)' >$TMP/first"
 	must "messages go where the fewest are in flight" write "$CLT/once/mpath_policy" min-inflight
 	must "link 1 is not used" write "$(dir 1)/disconnect" 1
+	trace_begin "${EVENTS[@]}"
 	put cut now
 	get cut.done >/dev/null
 	unmap_first &
 	get closed 120 >/dev/null
 	check "another device maps over link 1" map_second
 	check "the first one is unmapped when link 0 is not used any more" first_is_unmapped
+	check "the message was sent again, and its answer waited for" answered_again
 	check "the other one works" fio_verify "$(cat "$TMP/second")" 2M
 	put ended yes
 	get healed >/dev/null

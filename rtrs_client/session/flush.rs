@@ -94,6 +94,10 @@ impl Ready {
             session.abandon(turn);
             return Err(e);
         }
+        // The message that closes a device is sent before one that opens it once more.
+        if turn.connection == Connection::Admin && session.has_brief() {
+            return self.submit_behind(turn, dir, message);
+        }
         self.submit(turn, dir, message)
     }
 }

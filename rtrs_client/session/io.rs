@@ -165,6 +165,25 @@ impl Ready {
             Err(turn) => shared.not_sent(turn),
         }
     }
+
+    /// The same for a request that must not overtake those that wait for a path: it waits, too.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn submit_behind(
+        &self,
+        mut turn: Turn<'_>,
+        dir: DataDir,
+        message: Message<'_>,
+    ) -> Result {
+        let session = &self.session;
+        let fits = fill_in(&self.room, &mut turn, dir, message);
+        turn.epoch = session.epochs.of_new();
+        let why = match fits {
+            true => Unsent::NoPath,
+            false => Unsent::Request(errno::EMSGSIZE),
+        };
+        session.not_sent(unsent(turn, why))
+    }
 }
 
 /// Fills in a new request, and copies the user's message to its place. Returns `false` if message
@@ -456,12 +475,12 @@ impl Session {
     pub(crate) fn reissue(self: &Arc<Self>, id: u16, mut turn: Turn<'_>) {
         if !turn.failover {
             self.begin_losses(id);
+            // A driver had accepted it since. Only once: a request must not end one path after the
+            // other.
+            turn.refused = false;
         }
         turn.failover = true;
-        if self.closes_device(&turn) {
-            // The server may have closed the device, and given its number to another one since,
-            // which a second copy would close. If it has not, it closes the device with the
-            // session. RNBD does not look at the result.
+        if self.closes_device(&turn) && !self.make_harmless(&turn) {
             return self.complete(turn, errno::ECONNABORTED.to_errno());
         }
         let Err(turn) = self.issue_again(id, turn) else {

@@ -445,6 +445,21 @@ impl Session {
             && restart.with(|known| matches!(known.user, User::Rnbd | User::RnbdUntracked))
     }
 
+    /// Changes a message that closes a device, and was sent, so that it closes none. The server may
+    /// have closed the device, and given its number to another one since, which a second copy would
+    /// close. The user waits for the answer to the copy: an answer shows that the first one is
+    /// over, if the server orders copies. If it was lost, the server closes the device with the
+    /// session. Returns `false` if the message has no place for a number. Any context.
+    pub(super) fn make_harmless(&self, turn: &Turn<'_>) -> bool {
+        let Some(user_id) = self.user_id_of(turn.id) else {
+            return false;
+        };
+
+        // Not to be translated to a number again.
+        user_id.store(NO_ID, Relaxed);
+        rename(turn, NO_ID).is_some()
+    }
+
     /// The server is another one than before, and has all devices of the user open. Requests of the
     /// last one are translated from now on. Sleeps until no task sends without that knowledge. No
     /// path is up.

@@ -30,6 +30,9 @@
 //!
 //! Parking: any. Resuming and failing: work items of the session, and the owner tasks of its paths.
 
+mod parked;
+
+use self::parked::Which;
 use super::Session;
 use crate::{
     atomic::{
@@ -46,8 +49,7 @@ use crate::{
     params::FailAfter,
     request::{
         Connection,
-        Turn,
-        Unsent, //
+        Turn, //
     },
     trace, //
 };
@@ -104,14 +106,6 @@ impl Mark {
     }
 }
 
-/// Some of the parked requests.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
-    All,
-    /// Requests that wait for [`BRIEF_MS`] only.
-    Brief,
-}
-
 /// Whole milliseconds from `since_ns` to `now_ns`.
 fn ms_since(since_ns: u64, now_ns: u64) -> u32 {
     u32::try_from(now_ns.saturating_sub(since_ns) / 1_000_000).unwrap_or(u32::MAX)
@@ -123,6 +117,8 @@ struct State {
     count: u32,
     /// Number of those that wait for [`BRIEF_MS`] only.
     brief: u32,
+    /// Number of these that were taken out, and are neither sent nor over.
+    brief_in_hand: u32,
     /// Time since which there is one of those, in monotonic nanoseconds.
     brief_since_ns: u64,
     /// Paths that are up.
@@ -152,9 +148,14 @@ pub(super) struct Waiting {
 }
 
 impl State {
+    /// Whether there are messages that wait briefly, or were taken out and not sent yet.
+    fn has_brief(&self) -> bool {
+        self.brief != 0 || self.brief_in_hand != 0
+    }
+
     fn count(&self, which: Which) -> u32 {
         match which {
-            Which::All => self.count,
+            Which::All | Which::AllInOrder => self.count,
             Which::Brief => self.brief,
         }
     }
@@ -402,98 +403,6 @@ impl Session {
         self.negotiated.get()?.marks.get(usize::from(id))
     }
 
-    /// Takes request `id` if it is parked and one of `which`. The caller owns it then.
-    fn unpark(&self, id: u16, which: Which) -> Option<Turn<'_>> {
-        {
-            let mut state = self.waiting.state.lock();
-            let mark = self.mark(id)?;
-            let brief = mark.brief.load(Relaxed);
-            if !mark.parked.load(Relaxed) || which == Which::Brief && !brief {
-                return None;
-            }
-            mark.parked.store(false, Relaxed);
-            state.count = state.count.saturating_sub(1);
-            if brief {
-                state.brief = state.brief.saturating_sub(1);
-            }
-        }
-        self.resume_turn(id)
-    }
-
-    /// Calls `f` with the parked requests of `which`, until `f` returns false, those from `first`
-    /// on before the others. `f` owns each request that it gets. Returns whether it got all.
-    fn each_parked(
-        &self,
-        which: Which,
-        first: u16,
-        mut f: impl FnMut(u16, Turn<'_>) -> bool,
-    ) -> bool {
-        for id in Iterator::chain(first..self.depth(), 0..first) {
-            if self.waiting.state.lock().count(which) == 0 {
-                break;
-            }
-            if let Some(turn) = self.unpark(id, which) {
-                if !f(id, turn) {
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// Sends parked requests, as far as paths take them. Work item.
-    pub(super) fn resume(self: &Arc<Self>) {
-        // One more than a request's number at most.
-        let first = u16::try_from(self.waiting.next.load(Relaxed)).unwrap_or(0);
-        let mut send = |id, turn: Turn<'_>| {
-            trace::resume(self, id, 0);
-            let Err(turn) = self.issue_again(id, turn) else {
-                return true;
-            };
-            match turn.unsent {
-                Unsent::NoPath | Unsent::Full => {
-                    self.park_or_fail(id, turn);
-                    // It may be the fault of this request: its pages cannot be mapped for this
-                    // device. Those behind it have their turn first.
-                    self.waiting
-                        .next
-                        .store(u32::from(id).saturating_add(1), Relaxed);
-                    false
-                }
-                e => {
-                    self.complete(turn, e.error().to_errno());
-                    true
-                }
-            }
-        };
-        // A device is closed before it is opened once more.
-        if self.each_parked(Which::Brief, 0, &mut send) {
-            self.each_parked(Which::All, first, send);
-        }
-    }
-
-    /// Parks a request, or completes it with an error.
-    pub(super) fn park_or_fail(self: &Arc<Self>, id: u16, turn: Turn<'_>) {
-        if let Err((e, turn)) = self.park(id, turn) {
-            self.complete(turn, e.to_errno());
-        }
-    }
-
-    /// Completes all parked requests with an error.
-    pub(super) fn fail_waiting(&self) {
-        self.fail_parked(Which::All);
-    }
-
-    /// The same for some of them.
-    fn fail_parked(&self, which: Which) {
-        let error = errno::ECONNABORTED.to_errno();
-        self.each_parked(which, 0, |id, turn| {
-            trace::resume(self, id, error);
-            self.complete(turn, error);
-            true
-        });
-    }
-
     /// The last path was removed: none will come for waiting and later requests. Those that wait
     /// fail in the timer, unless there is a path again by then: the end of the session waits for
     /// the timer, and not for the caller. Any context.
@@ -527,28 +436,25 @@ impl Session {
                 return;
             }
         };
-        match which {
-            Which::All => {
-                pr_warn_ratelimited!(
-                    "{}: no path for {} s: {} requests fail\n",
-                    self.name(),
-                    self.fail_after().to_int(),
-                    count
-                );
-                self.fail_waiting();
-                self.note_failing();
-            }
-            Which::Brief => {
-                pr_warn_ratelimited!(
-                    "{}: no path for {} s: {} messages of the service connection fail\n",
-                    self.name(),
-                    BRIEF_MS / 1000,
-                    count
-                );
-                self.fail_parked(Which::Brief);
-                self.arm(&self.waiting.state.lock());
-            }
+        if which == Which::Brief {
+            pr_warn_ratelimited!(
+                "{}: no path for {} s: {} messages of the service connection fail\n",
+                self.name(),
+                BRIEF_MS / 1000,
+                count
+            );
+            self.fail_parked(Which::Brief);
+            self.arm(&self.waiting.state.lock());
+            return;
         }
+        pr_warn_ratelimited!(
+            "{}: no path for {} s: {} requests fail\n",
+            self.name(),
+            self.fail_after().to_int(),
+            count
+        );
+        self.fail_waiting();
+        self.note_failing();
     }
 
     /// The server of a path has become another one, or a path was removed. If no path tries to
