@@ -81,7 +81,7 @@ type Why = &'static str;
 const LOOK_MS: i64 = 20;
 
 /// Looks for which a path may count as up although its link has failed: its owner task runs within
-/// milliseconds, unless there is memory for no other thread, and it waits for this one.
+/// milliseconds, unless there is no memory for another thread and it waits for this one.
 const MAX_OVERDUE: u32 = 100;
 
 /// The turn of a path to come up. No other path comes up meanwhile.
@@ -203,9 +203,15 @@ impl Session {
             session: self,
             _lock: self.recreate_lock.lock(),
         };
-        let usable = self.know_server(link);
+        let usable = self
+            .know_server(link)
+            .and_then(|()| self.wait_for_failed(link))
+            .and_then(|()| match link.core.has_failed() {
+                true => Err("it has failed"),
+                false => Ok(()),
+            });
 
-        (turn, usable.and_then(|()| self.wait_for_failed(link)))
+        (turn, usable)
     }
 
     /// Finds out whether the server knows the session, and acts upon it if not.
