@@ -432,16 +432,16 @@ must "all IO goes over one path" all_good
 must "events of paths are there" trace_paths 1
 
 check "a second server serves, too" stays serve
-check "chunks told with another type" never info-type "Protocol error" "answer with chunks: unexpected message type"
-check "no chunks told" never info-none "Protocol error" "answer with chunks: bad number of descriptors"
-check "one chunk less" never info-fewer "Protocol error" "answer with chunks: descriptors do not match queue depth and chunk size"
-check "one chunk more than there is" never info-more "Protocol error" "answer with chunks: bad message length"
-check "65535 chunks" never info-many "Protocol error" "answer with chunks: bad message length"
-check "chunks told with an empty message" never info-empty "Protocol error" "answer with chunks: bad message length"
-check "half of a descriptor" never info-half "Protocol error" "answer with chunks: bad message length"
-check "a chunk of no bytes" never info-len "Protocol error" "answer with chunks: bad descriptor length"
-check "a chunk of nearly 4 GiB" never info-len-max "Protocol error" "answer with chunks: bad descriptor length"
-check "a chunk at the end of all addresses" never info-wrap "Protocol error" "answer with chunks: descriptor wraps around"
+check "chunks told with another type" never info-type "Bad message" "answer with chunks: unexpected message type"
+check "no chunks told" never info-none "Bad message" "answer with chunks: bad number of descriptors"
+check "one chunk less" never info-fewer "Bad message" "answer with chunks: descriptors do not match queue depth and chunk size"
+check "one chunk more than there is" never info-more "Bad message" "answer with chunks: bad message length"
+check "65535 chunks" never info-many "Bad message" "answer with chunks: bad message length"
+check "chunks told with an empty message" never info-empty "Bad message" "answer with chunks: bad message length"
+check "half of a descriptor" never info-half "Bad message" "answer with chunks: bad message length"
+check "a chunk of no bytes" never info-len "Bad message" "answer with chunks: bad descriptor length"
+check "a chunk of nearly 4 GiB" never info-len-max "Bad message" "answer with chunks: bad descriptor length"
+check "a chunk at the end of all addresses" never info-wrap "Bad message" "answer with chunks: descriptor wraps around"
 check "chunks told along with a value" never info-value "Protocol error" "violation by the server: no answer with chunks"
 check "a value in place of the chunks" never info-by-value "Protocol error" "violation by the server: no answer with chunks"
 check "a heartbeat before the chunks" stays info-after-hb
