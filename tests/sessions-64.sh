@@ -206,7 +206,8 @@ all_kept()
 {
 	wait_for 10 in_use cons 0
 	in_use sessions "$N"
-	in_use sessions_per_source "$N"
+	# Those without a path count half.
+	in_use sessions_per_source $((N / 2))
 	in_use memory 0
 	[ -z "$(ls /sys/class/rtrs-server)" ]
 }
@@ -217,10 +218,12 @@ opened_ms() { awk '{ print $4 }' "$TMP/time"; }
 
 # all_again: the same client, with new sessions of the same names, like one whose modules were loaded
 # again. Each takes the place of the one that is kept; none is refused, and none waits, as it would for
-# a client that may still be there (three seconds).
+# a client that may still be there (three seconds). A source that has as many as it may, all kept, may
+# have as many again.
 all_again()
 {
 	local fresh before t0 one
+	write "$Q/sessions_per_source/max" "$N"
 	before=$(refusals)
 	fresh=$(opened_ms)
 	dmesg_mark
