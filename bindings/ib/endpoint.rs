@@ -146,6 +146,10 @@ pub struct Endpoint<H: Handler> {
     /// Set under the handler lock: no attempt to connect begins any more. One that fails frees what
     /// `rdma_disconnect()` uses.
     ending: Atomic<bool>,
+    /// Made for a request that was neither accepted nor refused. Changed under the handler lock. On
+    /// iWARP a second decision frees what the first one uses, and so does one about a request that
+    /// is this side's own.
+    undecided: Atomic<bool>,
     /// The address is resolved: the addresses in the id do not change any more.
     resolved: Atomic<bool>,
     /// Copies of the addresses in the id, as soon as they are known: on iWARP the connection
@@ -183,6 +187,7 @@ impl<H: Handler> Endpoint<H> {
                 handler,
                 dying: Atomic::new(false),
                 ending: Atomic::new(false),
+                undecided: Atomic::new(false),
                 resolved: Atomic::new(false),
                 peer: SetOnce::new(),
                 local: SetOnce::new(),
@@ -255,6 +260,7 @@ impl<H: Handler> Endpoint<H> {
         // The request came with the address, and waits for an answer.
         this.resolved.store(true, Release);
         this.greeted.store(true, Relaxed);
+        this.undecided.store(true, Relaxed);
         Ok(this)
     }
 
@@ -405,7 +411,14 @@ impl<H: Handler> Endpoint<H> {
 
     /// Sets the time after which an unacknowledged request is repeated, as the
     /// exponent of the IB specification: 4.096 us * 2^`exponent`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an exponent above 31: it has five bits, and the connection manager shifts by it.
     pub fn set_ack_timeout(&self, exponent: u8) -> Result {
+        if exponent > 31 {
+            return Err(EINVAL);
+        }
         // SAFETY: The id is valid.
         to_result(unsafe { raw::rdma_set_ack_timeout(self.id()?.as_raw(), exponent) })
     }
@@ -447,10 +460,11 @@ impl<H: Handler> Endpoint<H> {
         }
     }
 
-    /// Disconnects, and waits until the connection is quiet: when this returns, no event is being
-    /// handled or will be, nothing is posted any more, and what was posted has completed. Only
+    /// Disconnects, and waits until the connection is quiet, unless another caller drains already:
+    /// then this returns at once. When the call that drains returns, no event is being handled or
+    /// will be, nothing is posted any more, and what was posted has completed. Only
     /// [`Handler::qp_event`], for asynchronous events of the queue pair, may still be called until
-    /// the endpoint is dropped. Does not wait if another caller drains already.
+    /// the endpoint is dropped.
     ///
     /// If the device refuses to change the state of the queue pair, this returns earlier. Then the
     /// device may access memory until the queue pair is [destroyed](Self::destroy_qp), and

@@ -107,20 +107,35 @@ impl<'a, H: Handler> Locked<'a, H> {
     ///
     /// # Errors
     ///
-    /// As for [`connect()`](Self::connect).
+    /// As for [`connect()`](Self::connect); `EINVAL` without a request, or if it was accepted or
+    /// refused before.
     pub fn accept(&self, param: ConnParam<'_>) -> Result {
+        if self.0.ending.load(Acquire) {
+            return Err(crate::errno::ECONNABORTED);
+        }
         let mut param = param.to_raw()?;
         let id = self.id_with_port()?;
-        // SAFETY: As for `connect()`.
+        if !self.decide() {
+            return Err(EINVAL);
+        }
+        // SAFETY: The id is valid and its handler lock is held; the parameters are only read. It is
+        // that of a request that was not decided about before.
         to_result(unsafe { raw::rdma_accept(id.as_raw(), &mut param) })
     }
 
     /// Refuses the request that the endpoint was made from: with a message, or while the port is
-    /// down without one, when the endpoint was dropped and the port is active. May sleep.
+    /// down without one, when the endpoint was dropped and the port is active. Does nothing without
+    /// a request, or if it was accepted or refused before. May sleep.
     pub fn reject(&self, message: &RejectMessage) {
-        if let Some(id) = self.0.resolved_id() {
-            id.reject(message);
+        match self.0.resolved_id() {
+            Some(id) if self.decide() => id.reject(message),
+            _ => (),
         }
+    }
+
+    /// Returns whether a request is there to be decided about. True once.
+    fn decide(&self) -> bool {
+        self.0.undecided.xchg(false, Relaxed)
     }
 
     /// The id, if its port is active: a datagram must not be sent otherwise.
