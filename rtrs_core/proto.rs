@@ -100,7 +100,7 @@ pub const MAX_SEGMENTS: u32 = 128;
 pub const SERVICE_QUEUE_DEPTH: u16 = 512;
 
 /// Listen backlog of the server.
-pub const LISTEN_BACKLOG: u32 = 64;
+pub const LISTEN_BACKLOG: u16 = 64;
 
 /// Reject reason of the connection manager for rejects with a message of this protocol.
 pub const CM_REJ_CONSUMER_DEFINED: u32 = 28;

@@ -339,14 +339,12 @@ impl Server {
             return Err(EINVAL);
         };
         let acceptor = Acceptor::new(ctx)?;
-        // CAST: The backlog is 64.
-        let backlog = LISTEN_BACKLOG as i32;
         let any = SockAddr::any(port);
-        let ip = Listener::new(&any, backlog, acceptor.clone(), &ctx.registry.rdma)?;
+        let ip = Listener::new(&any, LISTEN_BACKLOG, acceptor.clone(), &ctx.registry.rdma)?;
         let ip = (ip, Listening::new(&ctx.registry, any)?);
         self.listeners.push(ip, GFP_KERNEL)?;
         let any = SockAddr::gid([0; 16], port);
-        match Listener::new(&any, backlog, acceptor, &ctx.registry.rdma) {
+        match Listener::new(&any, LISTEN_BACKLOG, acceptor, &ctx.registry.rdma) {
             Ok(ib) => {
                 let ib = (ib, Listening::new(&ctx.registry, any)?);
                 self.listeners.push(ib, GFP_KERNEL)?;

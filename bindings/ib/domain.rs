@@ -61,6 +61,9 @@ struct Mapped {
     dir: DmaDirection,
 }
 
+/// The most pages of a memory region: 4 GiB of memory, the list of which takes 8 MiB.
+const MOST_PAGES: u32 = 1 << 20;
+
 /// The objects that live as long as the domain.
 struct Owned {
     mapped: KVec<Mapped>,
@@ -236,10 +239,21 @@ impl Domain {
 
     /// Allocates a memory region for fast registration of up to `pages` pages. It stays as long as
     /// the domain. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no pages, or more than the device has room for; `ENOMEM`, or an error of the
+    /// driver.
     pub(super) fn alloc_mr(&self, pages: u32) -> Result<NonNull<raw::ib_mr>> {
+        // Drivers calculate with the number unchecked, and one reports 2^32 - 1 as its maximum.
+        let most = self.device.attrs().max_fast_reg_pages.min(MOST_PAGES);
+        if pages == 0 || pages > most {
+            return Err(EINVAL);
+        }
         let mut owned = self.owned.lock();
         owned.mrs.reserve(1, GFP_KERNEL)?;
-        // SAFETY: The PD is valid.
+        // SAFETY: The PD is valid. The device has room for that many pages, and the size of their
+        // list does not overflow.
         let mr = kernel::error::from_err_ptr(unsafe {
             raw::ib_alloc_mr(self.as_raw(), raw::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
         })?;
@@ -301,6 +315,8 @@ impl PinnedDrop for Domain {
 ///
 /// The device, and through it the peer, may change the memory at any time, so it is only copied
 /// from and to, never borrowed.
+///
+/// Dropping it may sleep, as it may have the last reference to the domain.
 pub struct DmaPages {
     domain: Arc<Domain>,
     pages: Arc<Pages>,

@@ -266,7 +266,7 @@ impl<L: Listen> Listener<L> {
     /// # Errors
     ///
     /// `EINVAL` (a certain address), `EADDRINUSE`, `ENODEV` (IB address without IB device).
-    pub fn new(addr: &SockAddr, backlog: i32, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
+    pub fn new(addr: &SockAddr, backlog: u16, listen: Arc<L>, consumer: &Consumer) -> Result<Self> {
         if !addr.is_any() {
             return Err(EINVAL);
         }
@@ -283,7 +283,7 @@ impl<L: Listen> Listener<L> {
         // SAFETY: The id is valid; the address is only read.
         to_result(unsafe { raw::rdma_bind_addr(id.as_raw(), addr.as_raw().cast_mut()) })?;
         // SAFETY: As above.
-        to_result(unsafe { raw::rdma_listen(id.as_raw(), backlog) })?;
+        to_result(unsafe { raw::rdma_listen(id.as_raw(), backlog.into()) })?;
         // INVARIANT: `context` points to what is in `reception`.
         Ok(Self {
             _id: id,

@@ -49,7 +49,7 @@ use rtrs_bindings::{
 };
 
 const OWNER: &CStr = c"rtrs_test";
-const BACKLOG: i32 = 16;
+const BACKLOG: u16 = 16;
 /// Milliseconds that a porter waits.
 const PATIENCE_MS: u32 = 10_000;
 
