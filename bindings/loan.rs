@@ -313,7 +313,7 @@ fn still_borrowed() {
 ///
 /// # Invariants
 ///
-/// `func` may be called with `arg`, once, from any context.
+/// `func` may be called with `arg`, once, from softirq or process context.
 #[must_use]
 pub struct Callback {
     func: unsafe extern "C" fn(*mut c_void, c_int),

@@ -248,7 +248,7 @@ impl<const N: usize> Counters<N> {
         let block_of_cpu = self.block.get(cpu)?;
         // SAFETY: `block_of_cpu` is valid for as long as the block, and zero is a valid number;
         // `index` is in range. They are only accessed as atomics, except by the `this_cpu_add()` of
-        // their CPU, which is one store for readers.
+        // their CPU, which is one store for readers: only 64-bit machines are supported.
         unsafe {
             let now = (&raw mut (*block_of_cpu).now).cast::<u64>().add(index);
             let start = (&raw mut (*block_of_cpu).start).cast::<u64>().add(index);

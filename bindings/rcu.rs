@@ -10,7 +10,8 @@
 //! the guard is still there, and the borrow dangles. So no code may sleep while it holds a guard.
 //! Memory safety depends on this rule, and types cannot enforce it; the guard is that of the kernel
 //! crate, which cannot either. A debug kernel checks it (`CONFIG_PROVE_RCU`,
-//! `CONFIG_DEBUG_ATOMIC_SLEEP`), and the documentation of every function that may sleep says so.
+//! `CONFIG_DEBUG_ATOMIC_SLEEP`), and the documentation of every function that may sleep says so, and
+//! that of every type the drop of which may.
 //!
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 

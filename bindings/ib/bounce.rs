@@ -31,7 +31,7 @@ use crate::pages::Pages;
 /// Number of bytes that are allocated at a time: small enough for fragmented memory.
 const REGION_SIZE: usize = 32 << 10;
 
-/// Places for the data of requests, all of the same size.
+/// Places for the data of requests, all of the same size. Dropping it may sleep.
 pub struct Bounce {
     /// They have the same length, a multiple of `room`.
     mapped: KVec<DmaPages>,

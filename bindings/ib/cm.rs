@@ -234,11 +234,11 @@ impl CmId {
         ret
     }
 
-    /// The device. Like [`port`](Self::port), [`port_is_active`](Self::port_is_active),
-    /// [`has_source`](Self::has_source) and [`interface`](Self::interface) for the id of a request,
-    /// or one with a resolved address: until it is resolved, the connection manager writes all of
-    /// this, in the call that resolves it or in a task of its own, and nothing writes it
-    /// afterwards.
+    /// The device. This function, and [`port`](Self::port),
+    /// [`port_is_active`](Self::port_is_active), [`has_source`](Self::has_source) and
+    /// [`interface`](Self::interface), are only for the id of a request, or one with a resolved
+    /// address: until it is resolved, the connection manager writes these values, in the call that
+    /// resolves it or in a task of its own. Nothing writes them afterwards.
     pub(super) fn device(&self) -> Option<&Device> {
         // SAFETY: The id is valid, and its address is resolved, as documented, so that its device
         // is not written at the same time. A bound id keeps its device registered: the device's

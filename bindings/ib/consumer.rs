@@ -69,6 +69,10 @@ const INTERVAL_MS: u32 = 250;
 /// listener, so the owner of a handle must not do it. If a handle is leaked, for example in a cycle
 /// of references, the module does not unload; there are no callbacks into freed code. The consumer
 /// itself must not be forgotten, see [`Users`].
+///
+/// With `CONFIG_PREEMPT_RT` a task that drops an endpoint or a domain may still be freeing its
+/// memory when this returns. So it has to be a task that the module waits for in another way too,
+/// for example a work item of its queue.
 //
 // Field order is teardown order.
 pub struct OwnedConsumer {

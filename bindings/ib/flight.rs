@@ -19,12 +19,23 @@
 //!
 //! # Lifetimes
 //!
-//! Flights belong to their [`Domain`] as its pages and memory regions do: they stay until its last
-//! queue pair is gone, even if [`Flights`] is dropped before.
+//! Flights belong to their [`Domain`] as its pages and memory regions do: they stay until it is
+//! dropped, even if [`Flights`] is dropped before. One that is in flight then has to be collected
+//! first: otherwise its data stays mapped, and the loan does not end.
+//!
+//! # What devices must keep
+//!
+//! That a device is done with memory when its key is invalid is what the InfiniBand specification
+//! says. Two drivers that execute requests in software do not keep it: hfi1 looks at the key only
+//! in the first packet of a message, and rxe does not make check and copy one step. There a peer
+//! that is hostile can write to memory that was given back. Against such peers let the device write
+//! to bounce buffers only, as these stay with the domain.
 //!
 //! # Context
 //!
-//! Any, unless documented otherwise.
+//! Any, unless documented otherwise. Dropping the last [`Flights`] may sleep. The driver hns
+//! allocates memory in `ib_map_mr_sg()` and may sleep there, which is its defect: see
+//! [`Building::describe`].
 
 mod answer;
 mod building;

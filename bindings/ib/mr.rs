@@ -54,7 +54,8 @@ impl Access {
 /// registration, and the peer's key may be valid at any time.
 ///
 /// The region itself stays as long as its domain: a driver may read it when it processes a posted
-/// registration, and the queue pair, and so the domain, outlives that.
+/// registration, and the queue pair, and so the domain, outlives that. Dropping an `Mr` may sleep, as
+/// it may have the last reference to the domain.
 ///
 /// # Invariants
 ///
@@ -216,7 +217,8 @@ pub(super) fn has_page_size(domain: &Domain, size: u32) -> bool {
 
 /// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns its
 /// resulting address: `base`, a multiple of `page_size` that is not 0, plus the offset in the first
-/// page. Any context; for pages that are larger than the CPU's the driver may sleep.
+/// page. Any context; for pages that are larger than the CPU's the driver may sleep, and hns always
+/// may.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@
 //!
 //! # Context
 //!
-//! Any; creating may sleep.
+//! Any; creating and dropping may sleep.
 
 mod keys;
 
