@@ -419,7 +419,8 @@ impl Session {
     }
 
     /// Returns since when it has no path that is up, in nanoseconds of the monotonic clock, if it had
-    /// one and has none. Attempts to connect that came to nothing make no difference. Any context.
+    /// one and has none; 0 if it never had one. Attempts to connect that came to nothing make no
+    /// difference. Any context.
     pub(crate) fn down_since(&self) -> u64 {
         self.down_since.load(Relaxed)
     }

@@ -72,6 +72,7 @@ impl<H: Home> Chunk<H> {
     ///
     /// When there is room for the answer, the operation rests and its use of the session's state
     /// ends: the client needs no more for its next request. [`Session::after_end`] has to follow.
+    ///
     /// # Errors
     ///
     /// See [`Reply::post`](rtrs_bindings::ib::Reply::post).

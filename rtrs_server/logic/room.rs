@@ -44,7 +44,8 @@ pub struct Need {
 /// to give way, whatever the marks say.
 ///
 /// Members that take too long go first. Then it is, again and again, the first member of the source
-/// that has most by then, provided that source still has more than the newcomer's own has, with `own`; of
+/// that has most by then, provided that it still has more than the newcomer's source has, including
+/// `own`; of
 /// several such sources, it is the first member of all. So one host cannot keep others out by what
 /// it has, nor displace those that have less, or are slow, each from an address of its own, however
 /// much it asks for.
