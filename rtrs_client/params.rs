@@ -71,7 +71,7 @@ module_params! {
         };
     /// Bytes up to which a message is copied to its work request.
     static INLINE_MAX: int = "inline_max", 128,
-        "bytes up to which a request without data of a write goes to the device in its work request, if there is room in those of the device: 0..256 (default: 128)",
+        "bytes up to which the message of a request goes to the device in the work request, if the device has room there and the request has no data of a write: 0..256 (default: 128)",
         |bytes| within(bytes, &(0..=256), "has to be 0..256");
     /// Most requests at a time that a server may offer.
     static MAX_QUEUE_DEPTH: int = "max_queue_depth", 16384,

@@ -314,8 +314,7 @@ impl Stats {
         self.failures.store(0, Relaxed);
     }
 
-    /// Resets both counts of requests that were completed on another CPU than they were submitted
-    /// on.
+    /// Resets both counts of requests that were completed on another CPU than they were expected on.
     pub(crate) fn reset_migration(&self) {
         self.counters.reset(MIGRATED_TO);
         for (_, from) in self.migrated_from.iter() {

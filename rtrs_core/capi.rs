@@ -2,8 +2,8 @@
 
 //! The C API of rtrs-core: addresses as text.
 //!
-//! Declared in `rtrs.h`, described in `Documentation/api-c.rst`. May be called from process
-//! context; an interface name in an address is looked up, which does not sleep.
+//! Declared in `rtrs.h`, described in `Documentation/api-c.rst`. May be called in any context in
+//! which an interface can be looked up by its name (`dev_get_by_name_rcu()`). Does not sleep.
 
 use core::{
     ffi::{

@@ -217,7 +217,8 @@ pub struct PathMachine {
     state: State,
     /// Latest link, 0 before the first.
     link: LinkId,
-    /// Attempts that failed since the path was last up, or since the last command of the operator.
+    /// Attempts that failed since the path was last up, since the operator last started it, or since
+    /// its device came back.
     attempts: u32,
     /// Number of latest attempts in a row that were refused as [`Failure::Unknown`].
     unknown: u32,
@@ -259,7 +260,8 @@ impl PathMachine {
         self.link
     }
 
-    /// Attempts that failed since the path was last up, or since the last command of the operator.
+    /// Attempts that failed since the path was last up, since the operator last started it, or since
+    /// its device came back.
     pub const fn attempts(&self) -> u32 {
         self.attempts
     }

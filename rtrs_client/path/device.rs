@@ -34,7 +34,7 @@ use crate::{
 /// Device and addresses of the latest connection; kept when that is gone.
 #[derive(Clone, Copy)]
 pub(crate) struct Via {
-    /// The id of a device that a link holds: no other device has it.
+    /// The id of the device. While a link holds the device, no other one has the id.
     id: DeviceId,
     /// The name at the last event of the device.
     device: DeviceName,

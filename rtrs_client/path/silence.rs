@@ -4,8 +4,8 @@
 //!
 //! # Context
 //!
-//! The session's watch, which does not run twice at a time; and, as stated, the task that has the
-//! session's `recreate_lock`.
+//! The session's watch, which does not run twice at a time; owner tasks; and, as stated, the task
+//! that has the session's `recreate_lock`.
 
 use kernel::sync::rcu;
 use rtrs_bindings::errno;

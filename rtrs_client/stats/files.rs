@@ -95,12 +95,12 @@ fn show_cpus(out: &mut Output<'_>, count: impl Fn(u32) -> u64) -> Result {
 
 /// Each shows one file.
 impl Stats {
-    /// For each CPU, the requests submitted there that were completed on another one.
+    /// For each CPU, the requests expected to complete there that were completed on another one.
     pub(crate) fn show_migration_from(&self, out: &mut Output<'_>) -> Result {
         show_cpus(out, |cpu| from(self, cpu))
     }
 
-    /// For each CPU, the requests completed there that were submitted on another one.
+    /// For each CPU, the requests completed there that were expected on another one.
     pub(crate) fn show_migration_to(&self, out: &mut Output<'_>) -> Result {
         show_cpus(out, |cpu| to(self, cpu))
     }
