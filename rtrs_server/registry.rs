@@ -351,7 +351,7 @@ impl Registry {
         }
         if is_new {
             let all = || sessions.iter().filter(|s| s.source == source);
-            let with_path = all().filter(|s| !s.is_deserted()).count() as u64;
+            let with_path = all().filter(|s| s.is_live()).count() as u64;
             let all = all().count() as u64;
             self.limits
                 .quota(Resource::SessionsPerSource)
@@ -439,7 +439,7 @@ impl Registry {
             return Claim::Wait;
         }
         for other in others() {
-            let live = other.count(|p| !p.is_closing()) != 0;
+            let live = other.is_live();
             let holder = Holder {
                 same_server: other.is_of(&mine.ctx),
                 kept: other.is_kept(),

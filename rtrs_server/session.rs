@@ -322,9 +322,9 @@ impl Session {
         self.last_end.load(Relaxed)
     }
 
-    /// Returns since when it has no path that is up, in nanoseconds of the monotonic clock, if it had
-    /// one and has none; 0 if it never had one. Attempts to connect that came to nothing make no
-    /// difference. Any context.
+    /// Returns since when it has no path that is up, in nanoseconds of the monotonic clock, if it
+    /// had one and has none; 0 if it never had one. Attempts to connect that came to nothing make
+    /// no difference. Any context.
     pub(crate) fn down_since(&self) -> u64 {
         self.down_since.load(Relaxed)
     }
@@ -333,6 +333,11 @@ impl Session {
     /// has none now. Any context.
     pub(crate) fn was_up_for(&self) -> u64 {
         self.up_ns.load(Relaxed)
+    }
+
+    /// Whether it has a path that is not closing. Any context.
+    pub(crate) fn is_live(&self) -> bool {
+        self.count(|path| !path.is_closing()) != 0
     }
 
     /// Whether it has no path at all.

@@ -27,7 +27,7 @@ impl Registry {
             total if total.is_total() => self.limits.quota(total).current(),
             Resource::SessionsPerSource => sessions_that_count(
                 self.of_a_source(|session, note| {
-                    if !session.is_deserted() {
+                    if session.is_live() {
                         note(session.source, 1);
                     }
                 })?,
