@@ -186,23 +186,23 @@ impl Inbox {
         let path: &Path = &self.path;
         let mut batch = self.chunks.take_left();
         let was_left = !batch.is_empty();
-        let mut op = match was_left {
+        let mut waiting = match was_left {
             true => next(path, &mut batch),
             false => self.take(&mut batch),
         };
         let mut budget = BUDGET;
 
         loop {
-            let Some(first) = op else {
+            let Some(op) = waiting else {
                 batch = Batch::none();
                 break;
             };
-            path.call_user(first);
+            path.call_user(op);
             budget = budget.saturating_sub(1);
             if budget == 0 || batch.is_empty() {
                 break;
             }
-            op = next(path, &mut batch);
+            waiting = next(path, &mut batch);
         }
         let more = was_left || !batch.is_empty();
         if more {

@@ -350,9 +350,10 @@ impl Registry {
             return Err(RejectErrno::from_kernel(-errno::EEXIST).into());
         }
         if is_new {
-            let all = || sessions.iter().filter(|s| s.source == source);
-            let with_path = all().filter(|s| s.is_live()).count() as u64;
-            let all = all().count() as u64;
+            let of_source = || sessions.iter().filter(|s| s.source == source);
+            // CAST: The counts are of objects in memory.
+            let with_path = of_source().filter(|s| s.is_live()).count() as u64;
+            let all = of_source().count() as u64;
             self.limits
                 .quota(Resource::SessionsPerSource)
                 .allows(sessions_that_count(

@@ -70,7 +70,8 @@ says() { dmesg | has "$1"; }
 crashed() { write "$(path)/disconnect" 1 && wait_for 10 eval "[ ! -e $SRV ]"; }
 another_comes()
 {
-	map_rnbd second /dev/nullb1 ip:10.9.0.1 >"$TMP/second" && unmap_rnbd "$(cat "$TMP/second")"
+	map_rnbd second /dev/nullb1 ip:10.9.0.1 >"$TMP/second"
+	unmap_rnbd "$(cat "$TMP/second")"
 	wait_for 10 sessions_are 2
 }
 a_third_is_refused() { not map_rnbd third /dev/nullb1 ip:10.9.0.1 && says "sessions per source address"; }

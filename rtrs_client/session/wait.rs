@@ -199,17 +199,17 @@ impl Session {
     fn arm(self: &Arc<Self>, state: &State) {
         let brief_ms = (state.brief > 0)
             .then(|| BRIEF_MS.saturating_sub(ms_since(state.brief_since_ns, time::now_ns())));
-        let next = match (self.time_left_ms(state), brief_ms) {
+        let earliest = match (self.time_left_ms(state), brief_ms) {
             (Some(all), Some(brief)) => Some(all.min(brief)),
             (all, brief) => all.or(brief),
         };
-        let (next, any) = match self.has_paths() {
-            true => (next, state.count > 0),
-            false => (Some(0), true),
+        let next = match self.has_paths() {
+            true => earliest.filter(|_| state.count > 0),
+            false => Some(0),
         };
 
         match next {
-            Some(ms) if any && !state.closing => {
+            Some(ms) if !state.closing => {
                 self.fail_timer.mod_delayed(self, msecs_to_jiffies(ms));
             }
             _ => {}

@@ -111,14 +111,8 @@ impl Resource {
 /// Returns how many sessions of a source count: those that have a path, or half of all. A session
 /// without a path is kept for its client. A host that has lost all its sessions by a crash asks for
 /// as many new ones, and ends each old one only when it names the new one.
-pub const fn sessions_that_count(with_path: u64, all: u64) -> u64 {
-    let half = all.div_ceil(2);
-
-    if half > with_path {
-        half
-    } else {
-        with_path
-    }
+pub fn sessions_that_count(with_path: u64, all: u64) -> u64 {
+    with_path.max(all.div_ceil(2))
 }
 
 /// The maximum of a resource would be exceeded.

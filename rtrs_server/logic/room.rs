@@ -45,10 +45,9 @@ pub struct Need {
 ///
 /// Members that take too long go first. Then it is, again and again, the first member of the source
 /// that has most by then, provided that it still has more than the newcomer's source has, including
-/// `own`; of
-/// several such sources, it is the first member of all. So one host cannot keep others out by what
-/// it has, nor displace those that have less, or are slow, each from an address of its own, however
-/// much it asks for.
+/// `own`; of several such sources, it is the first member of all. So one host cannot keep others
+/// out by what it has, nor displace those that have less, or are slow, each from an address of its
+/// own, however much it asks for.
 ///
 /// Members of the newcomer's source do not go: clients of one host that find no room would end each
 /// other, and none would get in. With `own_late` those that take too long do: for that, one that
