@@ -147,13 +147,18 @@ static inline void tag_leave(void)
 /*
  * sbitmap_put() for a bit of a bitmap that rtrs_helper_sbitmap_init() has made,
  * which has a hint for each CPU, in no strict order. That is not asked again.
+ *
+ * The bit is cleared at once: sbitmap_put() leaves it set until its word is
+ * used up, and so takes all numbers of a word in turn. Here a CPU takes the
+ * lowest free number of its word, and what belongs to few numbers stays in the
+ * caches, of the peer as well.
  */
 static inline void tag_clear(struct sbitmap *sb, unsigned int nr)
 {
 	/* The compiler takes it from here. */
 	if (sb->shift != TAG_SHIFT)
 		__builtin_unreachable();
-	sbitmap_deferred_clear_bit(sb, nr);
+	sbitmap_clear_bit(sb, nr);
 	/* Where the next search of this CPU begins; no harm if the task is moved. */
 	raw_cpu_write(*sb->alloc_hint, nr);
 }
