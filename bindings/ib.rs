@@ -129,6 +129,7 @@ pub use self::{
     reply::{
         Answer,
         Give,
+        InvalidatingEnd,
         Invalidation,
         Keys,
         NotPosted,

@@ -292,6 +292,12 @@ impl PagePair {
         self.both != 0
     }
 
+    /// The number of bytes that both blocks have; 0 if there is one.
+    #[inline(always)]
+    pub fn both(&self) -> usize {
+        self.both
+    }
+
     /// The first block.
     #[inline(always)]
     pub fn first(&self) -> &Arc<Pages> {

@@ -52,6 +52,13 @@ module_params! {
             0..=65536 => Ok(()),
             _ => Err("must be 0 to 65536"),
         };
+    /// Chunks that have private pages for reads of more data than are copied.
+    static PRIVATE_CHUNKS: int = "private_chunks", 16,
+        "With always_invalidate and copy_max, of each 64 chunks this many have private pages for reads of up to 64 KiB, during which the key of the chunk stays: 0 to 64 (default: 16)",
+        |count| match count {
+            0..=64 => Ok(()),
+            _ => Err("must be 0 to 64"),
+        };
     /// Bytes up to which an answer without data is copied to its work request.
     static INLINE_MAX: int = "inline_max", 128,
         "Bytes up to which an answer without data goes to the device in its work request, if there is room in those of the device: 0 to 256 (default: 128)",
@@ -208,6 +215,14 @@ pub(crate) fn deadline_of_late_ns() -> u64 {
 
 const MIB: u64 = 1 << 20;
 
+/// Numbers of chunks that are next to each other, of which clients take the lowest ones first: as
+/// many as there are in a word of a client's bitmap.
+const CHUNK_GROUP: u16 = 64;
+
+/// Bytes of a read up to which it can have private pages, if it is not copied. Of longer ones the
+/// registration is a small part.
+const PRIVATE_MAX: u32 = 65536;
+
 fn within(resource: Resource, max: i32, what: &'static str) -> Result<(), &'static str> {
     match u64::try_from(max) {
         Ok(max) if resource.range().contains(&max) => Ok(()),
@@ -277,6 +292,9 @@ pub(crate) struct Config {
     pub(crate) always_invalidate: bool,
     /// Bytes of data up to which a request is copied and the key of its chunk stays.
     pub(crate) copy_max: u32,
+    /// This many of each [`CHUNK_GROUP`] chunks have private pages for reads of up to
+    /// [`PRIVATE_MAX`] bytes.
+    pub(crate) private_chunks: u16,
     /// How long a session without paths is kept.
     pub(crate) linger: Linger,
 }
@@ -299,6 +317,8 @@ impl Config {
                 .or(here.always_invalidate)
                 .unwrap_or_else(|| ALWAYS_INVALIDATE.get()),
             copy_max: COPY_MAX.get().unsigned_abs(),
+            // CAST: At most 64.
+            private_chunks: PRIVATE_CHUNKS.get() as u16,
             linger: Linger {
                 secs: SESSION_LINGER.get().unsigned_abs(),
                 max_secs: SESSION_LINGER_MAX.get().unsigned_abs(),
@@ -308,6 +328,22 @@ impl Config {
 }
 
 impl Config {
+    /// Bytes of private pages of chunk `buf_id`: those that are copied, and for the first chunks of
+    /// each group more, for reads; 0 for none.
+    ///
+    /// Clients take numbers from the start: mainline's of all of them, this one's of the group of
+    /// the CPU. So the few chunks that have more pages are used for most requests.
+    pub(crate) fn private_len(&self, buf_id: u16) -> u32 {
+        match self.copy_max {
+            0 => 0,
+            _ if !self.always_invalidate => 0,
+            small if buf_id % CHUNK_GROUP < self.private_chunks => {
+                small.max(self.geometry.chunk_size().min(PRIVATE_MAX))
+            }
+            small => small,
+        }
+    }
+
     /// Bytes of memory for the chunks of a path.
     pub(crate) fn chunk_memory(&self) -> u64 {
         let allocated = |size: u32| {
@@ -316,13 +352,15 @@ impl Config {
             bits.and_then(|bits| 1u64.checked_shl(bits))
                 .unwrap_or(u64::MAX)
         };
-        let private = match (self.always_invalidate, self.copy_max) {
-            (true, 1..) => allocated(self.copy_max),
-            _ => 0,
-        };
-        let chunk = allocated(self.geometry.chunk_size()).saturating_add(private);
+        let chunk = allocated(self.geometry.chunk_size());
 
-        u64::from(self.geometry.queue_depth()).saturating_mul(chunk)
+        (0..self.geometry.queue_depth()).fold(0u64, |sum, buf_id| {
+            let private = match self.private_len(buf_id) {
+                0 => 0,
+                len => allocated(len),
+            };
+            sum.saturating_add(chunk).saturating_add(private)
+        })
     }
 }
 

@@ -56,6 +56,7 @@ use crate::{
 };
 
 pub use self::keys::{
+    InvalidatingEnd,
     Invalidation,
     Keys, //
 };

@@ -74,7 +74,7 @@ impl Active {
     /// Posts an answer without an error that is not plain.
     #[inline(always)]
     fn answer_keys(&self, chunk: &Chunk, path: &Arc<Path>, qp: &QueuePair, op: KBox<Op>) {
-        if !op.has_keys() {
+        if op.answer_kind() == AnswerKind::Other {
             return self.answer_with_care(chunk, path, qp, op, 0);
         }
         let end = chunk.answer_keys(qp, op, |e| self.not_answered(path, chunk, e, 0));

@@ -7,6 +7,7 @@ use kernel::prelude::*;
 use rtrs_bindings::ib::{
     Answer,
     Give,
+    InvalidatingEnd,
     Invalidation,
     Keys,
     NotPosted,
@@ -156,8 +157,15 @@ impl<H: Home> Chunk<H> {
         // Each kind has code of its own, in which nothing is asked about the others.
         if !kind.registers() {
             return match kind {
-                AnswerKind::KeepRead => self.answer_invalidating(qp, false, op, failed),
-                AnswerKind::TellRead => self.answer_invalidating(qp, true, op, failed),
+                AnswerKind::KeepRead => {
+                    self.answer_invalidating(qp, InvalidatingEnd::Value, op, failed)
+                }
+                AnswerKind::TellRead => {
+                    self.answer_invalidating(qp, InvalidatingEnd::Bytes, op, failed)
+                }
+                AnswerKind::TellInval => {
+                    self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed)
+                }
                 _ => self.reply.post_telling(qp, self.answered(op), failed),
             };
         }
@@ -187,20 +195,20 @@ impl<H: Home> Chunk<H> {
         }
     }
 
-    /// Posts an answer that invalidates the client's key only. If it `tells`, it has the chunk's,
-    /// which stays as it is.
+    /// Posts an answer that invalidates the client's key only. If it has bytes, they are the chunk's
+    /// key, which stays as it is.
     #[inline(always)]
     fn answer_invalidating<'a>(
         &'a self,
         qp: &QueuePair,
-        tells: bool,
+        end: InvalidatingEnd,
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
         let (len, to) = destination(&op);
 
         self.reply
-            .post_invalidating(qp, tells, len, to, self.answered(op), failed)
+            .post_invalidating(qp, end, len, to, self.answered(op), failed)
     }
 
     /// Posts an answer that registers the chunk's key.

@@ -68,7 +68,8 @@ struct Said {
 pub(crate) struct Usual {
     /// Their message begins below this offset, so that all of it is in the chunk.
     off: u32,
-    /// The key of a chunk with more than this number of bytes of data has to be invalidated.
+    /// The key of a chunk with more than this number of bytes of data has to be invalidated, unless
+    /// they are those of a read, and there are [private pages](Op::has_private_for) for them.
     data: u32,
     /// By [`Kind`].
     said: [Said; KINDS],
@@ -88,7 +89,8 @@ const _: () = assert!(
 
 impl Usual {
     /// For a path of these limits. With `copy_max`, data up to that many bytes are in private pages
-    /// (0 for none); without it, all data are in chunks. The `client` is not told a key that does
+    /// (0 for none), and so are those of reads if a chunk has as many; without it, all data are in
+    /// chunks. The `client` is not told a key that does
     /// not change if it keeps keys.
     pub(crate) fn new(geometry: &Geometry, copy_max: Option<u32>, client: Capabilities) -> Self {
         // CAST: The value is 320.
@@ -110,6 +112,10 @@ impl Usual {
                     (Some(_), _) => Stage::Private,
                 },
                 answer: match (kind, is_told) {
+                    // A client that takes such answers has memory for the key only if keys change.
+                    (Kind::ReadInval, _) if client.inval_answers && copy_max.is_some() => {
+                        AnswerKind::TellInval
+                    }
                     (Kind::ReadInval, true) => AnswerKind::TellRead,
                     (Kind::ReadInval, false) => AnswerKind::KeepRead,
                     // A client that wants its own key kept keeps those of chunks as well.
@@ -172,7 +178,7 @@ impl<H: Home> Chunk<H> {
         let Some(request) = Request::parse_usual(room, arrival.off, arrival.byte_len, words) else {
             return Read::Not;
         };
-        if request.data_len() > usual.data {
+        if request.data_len() > usual.data && !op.has_private_for(&request) {
             op.set_request(request);
             return Read::Keyed;
         }

@@ -83,7 +83,7 @@ impl Stage {
     }
 }
 
-/// The answer to a request, if there is no error.
+/// The answer to a request, if there is no error. In the order in which the kinds are told apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum AnswerKind {
@@ -91,28 +91,32 @@ pub(crate) enum AnswerKind {
     Empty = 0,
     /// Plain, with the data of a read.
     Data = 1,
-    /// None of the others.
-    Other = 2,
-    /// It [changes keys](super::Chunk::answer_keys): the chunk's, after a write.
-    Write = 3,
-    /// It changes keys: that of the destination of a read, and the chunk's.
-    Read = 4,
+    /// It has the data of a read, and the key of their destination is invalidated.
+    KeepRead = 2,
+    /// The same, and it tells the chunk's key, which stays as it is.
+    TellRead = 3,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    Inval = 5,
+    TellInval = 4,
     /// It tells the chunk's key, which stays as it is, and has no data.
-    Tell = 6,
-    /// The same with the data of a read; the key of their destination is invalidated.
-    TellRead = 7,
-    /// The same without the chunk's key.
-    KeepRead = 8,
+    Tell = 5,
+    /// It changes the chunk's key, after a write.
+    Write = 6,
+    /// It changes the chunk's key, and has the data of a read; the key of their destination is
+    /// invalidated.
+    Read = 7,
+    /// The same, and the message that invalidates the key of the destination is the answer.
+    Inval = 8,
+    /// None of the others.
+    Other = 9,
 }
 
 impl AnswerKind {
-    /// Whether an answer that has keys registers the chunk's.
+    /// Whether the answer registers the chunk's key, if it is one that [has
+    /// keys](super::Chunk::answer_keys).
     #[inline(always)]
     pub(super) fn registers(self) -> bool {
         // CAST: The discriminant.
-        self as u8 <= Self::Inval as u8
+        self as u8 > Self::Tell as u8
     }
 }
 
@@ -253,14 +257,6 @@ impl<H: Home> Op<H> {
         self.marks.stage.is_ready()
     }
 
-    /// Whether the answer is one of those that [change or tell keys](super::Chunk::answer_keys) if
-    /// there is no error.
-    #[inline(always)]
-    pub(crate) fn has_keys(&self) -> bool {
-        // CAST: The discriminant.
-        self.marks.answer as u8 > AnswerKind::Other as u8
-    }
-
     /// The kind of its answer, if there is no error.
     #[inline(always)]
     pub(crate) fn answer_kind(&self) -> AnswerKind {
@@ -286,6 +282,13 @@ impl<H: Home> Op<H> {
     #[inline(always)]
     pub(crate) fn is_private(&self) -> bool {
         self.marks.stage.is_private()
+    }
+
+    /// Whether there are private pages for the data of `request`, a read.
+    #[inline(always)]
+    pub(super) fn has_private_for(&self, request: &Request) -> bool {
+        // CAST: `usize` has at least 32 bits.
+        request.dir() == DataDir::Read && request.data_len() as usize <= self.pages.both()
     }
 
     /// Whether there are private pages.

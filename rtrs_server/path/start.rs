@@ -225,14 +225,16 @@ impl Path {
         } else {
             self.group(&domain, &mapped)?
         };
-        let copy_max = self.session.ctx.config.copy_max;
+        let config = &context.config;
+        let copy_max = config.copy_max;
         let mut private = KVVec::new();
-        if always_invalidate && copy_max != 0 {
-            for _ in 0..depth {
+        for len in (0..depth).map(|buf_id| config.private_len(buf_id)) {
+            let dma_pages = match len {
+                0 => None,
                 // CAST: At most 64 KiB.
-                let dma_pages = map(&domain, copy_max as usize, DmaDirection::ToDevice)?;
-                private.push(dma_pages, GFP_KERNEL)?;
-            }
+                len => Some(map(&domain, len as usize, DmaDirection::ToDevice)?),
+            };
+            private.push(dma_pages, GFP_KERNEL)?;
         }
         let rkeys = if always_invalidate {
             let len = usize::from(depth)
@@ -252,7 +254,7 @@ impl Path {
             } else {
                 None
             };
-            let own = private.get(usize::from(buf_id));
+            let own = private.get(usize::from(buf_id)).and_then(Option::as_ref);
             let pages = own.map(|own| own.pages().clone());
             let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
             let state = self.session.chunk_state(buf_id).ok_or(EINVAL)?;
@@ -270,7 +272,7 @@ impl Path {
             inboxes.push(Inbox::new(self, queue, turns, &ops_ref)?, GFP_KERNEL)?;
         }
         let mapped = chunks.iter().map(|chunk| chunk.dma_pages());
-        let own = Iterator::chain(private.iter(), rkeys.iter());
+        let own = Iterator::chain(private.iter().flatten(), rkeys.iter());
         let bytes = Iterator::chain(mapped, own).fold(0usize, |sum, dma_pages| {
             sum.saturating_add(dma_pages.pages().len())
         });

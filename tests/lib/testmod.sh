@@ -53,7 +53,15 @@ con_memory()
 
 # chunk_memory DEPTH SIZE: what the server counts for the chunks of a path, with always_invalidate.
 # Each chunk has a page more, for small data.
-chunk_memory() { echo $(($1 * ($2 + $(getconf PAGESIZE)))); }
+chunk_memory()
+{
+	local page large=$((65536 < $2 ? 65536 : $2)) rest=$(($1 % 64)) n
+
+	page=$(getconf PAGESIZE)
+	# Of each 64 chunks the first 16 have large private pages, each other one has a page.
+	n=$((($1 - rest) / 4 + (rest < 16 ? rest : 16)))
+	echo $(($1 * ($2 + page) + n * (large - page)))
+}
 
 # queue_memory DEPTH: what it counts for the queues of a path, with always_invalidate and one IO
 # connection per CPU. 32 receives are spare, and one of each is for the drain.

@@ -60,6 +60,17 @@ pub struct Keys<'a> {
     pub invalidation: Invalidation,
 }
 
+/// How an answer that invalidates the peer's key, and nothing else, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidatingEnd {
+    /// With the immediate value.
+    Value,
+    /// With the immediate value, and the bytes of the last answer that had others.
+    Bytes,
+    /// With the message that invalidates the key, which has those bytes, and no immediate value.
+    Invalidation,
+}
+
 impl Reply {
     /// Posts an answer on `qp` as [`post`](Self::post) does: data of `len` bytes to `to`, if there
     /// are any; the registration; the invalidation, if it is wanted; and the immediate value for
@@ -136,13 +147,12 @@ impl Reply {
     }
 
     /// The same without a registration, and always with data and an invalidation. Data come from
-    /// the other pages if there are any. If it `tells`, the immediate value is sent with the bytes
-    /// of the last answer that had others.
+    /// the other pages if there are any.
     #[inline(always)]
     pub fn post_invalidating<G: Give>(
         &self,
         qp: &QueuePair,
-        tells: bool,
+        with: InvalidatingEnd,
         len: u32,
         to: Remote,
         what: G,
@@ -154,32 +164,60 @@ impl Reply {
             return None;
         }
         let cqe = qp.silent();
-        let [_, imm] = self.imms;
-        let mut end = Self::end(qp, imm, Remote { addr: 0, rkey: 0 });
         let mut own = MaybeUninit::uninit();
-        if tells {
-            let Some(body) = &self.body else {
+        let mut data = MaybeUninit::<raw::ib_sge>::uninit();
+        let mut write = MaybeUninit::<raw::ib_rdma_wr>::uninit();
+        let mut inval = MaybeUninit::<raw::ib_send_wr>::uninit();
+        let mut end = MaybeUninit::<raw::ib_rdma_wr>::uninit();
+        let (data, write) = (data.as_mut_ptr(), write.as_mut_ptr());
+        let (inval, end) = (inval.as_mut_ptr(), end.as_mut_ptr());
+        let bytes = match (with, &self.body) {
+            (InvalidatingEnd::Value, _) => None,
+            (_, Some(body)) => Some(body),
+            (_, None) => {
                 failed(NotPosted::Kept(PostError::Invalid, what));
                 return None;
-            };
-            end.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
-            end.wr.num_sge = 1;
-            (end.wr.sg_list, end.wr.send_flags) = body.element(qp, &mut own);
-        }
-        let last = &raw mut end.wr;
-        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
-        let mut inval = request(cqe, last, opcode, to.rkey, None);
-        let mut data = self.hand_over(memory, len);
+            }
+        };
+        let is_end = with == InvalidatingEnd::Invalidation;
+        // In the order in which nothing has to be kept for later, or over the call of `hand_over()`.
+        // `wr` is the first field of each.
         let opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
-        let mut write = raw::ib_rdma_wr {
-            wr: request(cqe, &raw mut inval, opcode, 0, Some(&raw mut data)),
+        let first = raw::ib_rdma_wr {
+            wr: request(cqe, inval, opcode, 0, Some(data)),
             remote_addr: to.addr,
             rkey: to.rkey,
         };
-        // SAFETY: The three work requests are initialised and linked, `next` of `end()` is null,
-        // and they stay until this returns, as do the elements. The pages are of the domain, see
-        // above. The entry of each is the silent one.
-        unsafe { self.post_links(qp, [&raw mut write.wr, last], 3, what, failed) }
+        // SAFETY: The place is one of this function, and there is no reference to it.
+        unsafe { write.write(first) };
+        let next = if is_end { null_mut() } else { end.cast() };
+        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+        let mut second = request(cqe, next, opcode, to.rkey, None);
+        if let (true, Some(body)) = (is_end, bytes) {
+            second.num_sge = 1;
+            (second.sg_list, second.send_flags) = body.element(qp, &mut own);
+        }
+        // SAFETY: As above.
+        unsafe { inval.write(second) };
+        if !is_end {
+            let [_, imm] = self.imms;
+            let mut third = Self::end(qp, imm, Remote { addr: 0, rkey: 0 });
+            if let Some(body) = bytes {
+                third.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+                third.wr.num_sge = 1;
+                (third.wr.sg_list, third.wr.send_flags) = body.element(qp, &mut own);
+            }
+            // SAFETY: As above.
+            unsafe { end.write(third) };
+        }
+        // SAFETY: As above.
+        unsafe { data.write(self.hand_over(memory, len)) };
+        let last = if is_end { inval } else { next };
+        let n = 2 + u32::from(!is_end);
+        // SAFETY: There are `n` work requests. They are initialised and linked, `next` of the last
+        // one is null, and they stay until this returns, as do the elements. The pages are of the
+        // domain, see above. The entry of each is the silent one.
+        unsafe { self.post_links(qp, [write.cast(), last], n, what, failed) }
     }
 
     /// Posts an answer of the immediate value alone, with the bytes of the last answer that had

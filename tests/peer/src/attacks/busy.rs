@@ -8,7 +8,7 @@ use anyhow::{bail, Context, Result};
 
 use super::{
     case,
-    memory::{whole, COPY_MAX},
+    memory::{whole, COPY_MAX, KEYED},
     Attack, Case,
 };
 use crate::{
@@ -31,7 +31,12 @@ pub(super) const CASES: &[Case] = &[
     case(
         "same-behind-user",
         "writes to its chunk while a slow disk reads into it",
-        behind_user,
+        |a| behind_user(a, COPY_MAX),
+    ),
+    case(
+        "same-behind-large",
+        "does so while the disk reads more data than are copied",
+        |a| behind_user(a, 16 * COPY_MAX),
     ),
     case(
         "same-behind-write",
@@ -141,7 +146,7 @@ fn chunk_twice(a: &mut Attack<'_>) -> Result<()> {
 
 /// Data that are not copied stay as they are while the user has them: the key is not valid then.
 fn live_key(a: &mut Attack<'_>) -> Result<()> {
-    const CHUNK: u16 = 8;
+    const CHUNK: u16 = KEYED;
     const LEN: usize = 2 * COPY_MAX;
 
     let mut s = a.start()?;
@@ -155,14 +160,14 @@ fn live_key(a: &mut Attack<'_>) -> Result<()> {
 }
 
 /// Data that the client writes meanwhile must not come back as data that the disk has read.
-fn behind_user(a: &mut Attack<'_>) -> Result<()> {
+fn behind_user(a: &mut Attack<'_>, len: usize) -> Result<()> {
     let mut s = a.start()?;
-    let io = slow_read(a, &mut s, COPY_MAX)?;
-    s.fill(COPY_MAX, 0xa5)?;
+    let io = slow_read(a, &mut s, len)?;
+    s.fill(len, 0xa5)?;
     let chunk = s.chunk(5)?;
     let to = whole(chunk);
     s.post(1, Send::Write(to), &[0x5a; COPY_MAX])?;
-    s.send_read(1, 5, &io, COPY_MAX)?;
+    s.send_read(1, 5, &io, len)?;
     // The disk has copied its data when it has taken the request, which it then keeps.
     disk_has(a, "1")?;
     if s.answer(1, Duration::ZERO)?.is_some() {
@@ -173,7 +178,7 @@ fn behind_user(a: &mut Attack<'_>) -> Result<()> {
     if answer.errno != 0 {
         bail!("{answer:?} to the read");
     }
-    let data = s.read_back(COPY_MAX)?;
+    let data = s.read_back(len)?;
     let wrong = data.iter().filter(|&&byte| byte != 0).count();
     a.report.fact("changed", wrong);
     if wrong != 0 {
@@ -251,7 +256,7 @@ fn start_stuck(a: &mut Attack<'_>) -> Result<Session> {
 /// data: what the client writes there while it still has a key must make no difference.
 fn before_key(a: &mut Attack<'_>) -> Result<()> {
     /// The key of this chunk is invalidated late. `LEN` is the length of its data.
-    const CHUNK: u16 = 8;
+    const CHUNK: u16 = KEYED;
     const LEN: usize = 2 * COPY_MAX;
     /// The chunk of a request that needs no invalidation.
     const BEHIND: u16 = 9;
@@ -299,7 +304,7 @@ fn before_key(a: &mut Attack<'_>) -> Result<()> {
 /// key valid while the user has the chunk.
 fn behind_answer(a: &mut Attack<'_>) -> Result<()> {
     /// Its answer waits behind those that find no receive. It has more data than is copied.
-    const CHUNK: u16 = 8;
+    const CHUNK: u16 = KEYED;
     const LEN: usize = 2 * COPY_MAX;
     let mut s = start_stuck(a)?;
     let io = slow_read(a, &mut s, LEN)?;

@@ -20,6 +20,10 @@ use crate::{
 /// The server's parameter `copy_max`.
 pub(super) const COPY_MAX: usize = 4096;
 
+/// A chunk without private pages for reads of more data than are copied: their keys change. The
+/// first sixteen of each 64 have such pages (`private_chunks`).
+pub(super) const KEYED: u16 = 90;
+
 /// Long enough for a message to be refused by a device.
 const LONG: Duration = Duration::from_secs(3);
 
@@ -63,13 +67,13 @@ pub(super) const CASES: &[Case] = &[
             if !s.new_rkey {
                 bail!("keys stay the same with always_invalidate=N");
             }
-            let chunk = s.chunk(9)?;
+            let chunk = s.chunk(KEYED)?;
             // More data than the server copies.
-            s.send_info_request(1, 9, 2 * COPY_MAX)?;
+            s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
             let Some(answer) = s.answer(1, a.job.patience)? else {
                 bail!("no answer");
             };
-            if answer.by_write || s.chunk(9)?.rkey == chunk.rkey {
+            if answer.by_write || s.chunk(KEYED)?.rkey == chunk.rkey {
                 bail!("{answer:?}, and no new key");
             }
             let to = whole(chunk);
@@ -110,12 +114,37 @@ pub(super) const CASES: &[Case] = &[
             let mut who = a.identity();
             who.capabilities.inval_answers = true;
             let mut s = a.start_as(&who)?;
-            let chunk = s.chunk(9)?;
-            s.send_info_request(1, 9, 2 * COPY_MAX)?;
+            let chunk = s.chunk(KEYED)?;
+            s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
             let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-            let told = s.chunk(9)?.rkey != chunk.rkey;
+            let told = s.chunk(KEYED)?.rkey != chunk.rkey;
             if answer.errno != 0 || told != s.new_rkey {
-                bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
+                bail!("{answer:?}, and the key is {:x?}", s.chunk(KEYED)?);
+            }
+            a.alive(&mut s)
+        },
+    ),
+    case(
+        "same-large",
+        "reads more data than are copied into private pages, and keeps its key",
+        |a| {
+            // The last of a group that has such pages.
+            const CHUNK: u16 = 15;
+
+            let mut s = a.start()?;
+            let chunk = s.chunk(CHUNK)?;
+            s.send_info_request(1, CHUNK, 16 * COPY_MAX)?;
+            let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+            if answer.errno != 0 || s.chunk(CHUNK)?.rkey != chunk.rkey {
+                bail!("{answer:?}, and the key is {:x?}", s.chunk(CHUNK)?);
+            }
+            s.post(1, Send::Write(whole(chunk)), &[0x5a; 8])?;
+            // One page more than there are.
+            s.send_info_request(1, CHUNK, 17 * COPY_MAX)?;
+            let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+            let told = s.chunk(CHUNK)?.rkey != chunk.rkey;
+            if answer.errno != 0 || told != s.new_rkey {
+                bail!("{answer:?}, and the key is {:x?}", s.chunk(CHUNK)?);
             }
             a.alive(&mut s)
         },
@@ -130,7 +159,7 @@ pub(super) const CASES: &[Case] = &[
             // The attacker's device rejects the invalidation: a peer cannot invalidate the key of
             // memory that was registered by a user space program.
             s.need_inval = true;
-            s.send_info_request(1, 9, 2 * COPY_MAX)?;
+            s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
             if let Some(answer) = s.answer(1, LONG)? {
                 bail!("{answer:?}");
             }
@@ -155,11 +184,11 @@ pub(super) const CASES: &[Case] = &[
             }
         }
         // A changed key is in the answer.
-        s.send_info_request(1, 9, 2 * COPY_MAX)?;
+        s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
         let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-        let told = s.chunk(9)?.rkey != chunk.rkey;
+        let told = s.chunk(KEYED)?.rkey != chunk.rkey;
         if answer.errno != 0 || told != s.new_rkey || answer.by_write == told {
-            bail!("{answer:?}, and the key is {:x?}", s.chunk(9)?);
+            bail!("{answer:?}, and the key is {:x?}", s.chunk(KEYED)?);
         }
         a.alive(&mut s)
     }),
@@ -229,7 +258,7 @@ fn sibling_key(a: &mut Attack<'_>) -> Result<()> {
 
 /// Uses the key after the next one: a client that counts would have it before it is sent.
 fn guess_key(a: &mut Attack<'_>) -> Result<()> {
-    const CHUNK: u16 = 9;
+    const CHUNK: u16 = KEYED;
     /// One guess in 255 is right by chance.
     const TRIES: usize = 3;
 
