@@ -160,22 +160,27 @@ impl Inbox {
     /// for as long as the user likes.
     #[inline(always)]
     fn serve(self: &Arc<Self>) {
-        if let Some(turns) = &self.turns {
-            turns.begun(self);
-        }
-        let more = self.work_off();
         match &self.turns {
-            Some(turns) => {
-                turns.ended(self, more);
-                // `release_waiting()` may have found the inbox working, and then leaves it to this
-                // task to take it out of the line. If the path ends after this check,
-                // `release_waiting()` runs after `ended()`.
-                if self.path.is_closing() {
-                    turns.left(self);
+            None => {
+                if self.work_off() {
+                    Self::start(self.as_arc_borrow());
                 }
             }
-            None if more => Self::start(self.as_arc_borrow()),
-            None => (),
+            Some(turns) => self.serve_in_turn(turns),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn serve_in_turn(self: &Arc<Self>, turns: &Turns<Self>) {
+        turns.begun(self);
+        let more = self.work_off();
+        turns.ended(self, more);
+        // `release_waiting()` may have found the inbox working, and then leaves it to this task to
+        // take it out of the line. If the path ends after this check, `release_waiting()` runs after
+        // `ended()`.
+        if self.path.is_closing() {
+            turns.left(self);
         }
     }
 
@@ -183,32 +188,44 @@ impl Inbox {
     /// there may be more. If it has taken all, the next [`Inbox::put`] starts it again.
     #[inline(always)]
     fn work_off(&self) -> bool {
-        let path: &Path = &self.path;
         let mut batch = self.chunks.take_left();
-        let was_left = !batch.is_empty();
-        let mut waiting = match was_left {
-            true => next(path, &mut batch),
-            false => self.take(&mut batch),
-        };
-        let mut budget = BUDGET;
+        if !batch.is_empty() {
+            self.work_off_left(batch);
+            return true;
+        }
+        let first = self.take(&mut batch);
+        self.hand_over(first, batch)
+    }
 
-        loop {
-            let Some(op) = waiting else {
-                batch = Batch::none();
-                break;
-            };
+    /// The same for the rest of a batch. There may be more then in any case.
+    #[cold]
+    #[inline(never)]
+    fn work_off_left(&self, mut batch: Batch) {
+        let first = next(&self.path, &mut batch);
+        self.hand_over(first, batch);
+    }
+
+    /// Hands the first request, and those of the batch, to the user. Returns whether a part of the
+    /// batch was left.
+    #[inline(always)]
+    fn hand_over(&self, first: Option<KBox<Op>>, mut batch: Batch) -> bool {
+        let path: &Path = &self.path;
+        let mut waiting = first;
+        let mut left = BUDGET;
+
+        while let Some(op) = waiting {
             path.call_user(op);
-            budget = budget.saturating_sub(1);
-            if budget == 0 || batch.is_empty() {
-                break;
+            if batch.is_empty() {
+                return false;
+            }
+            left = left.wrapping_sub(1);
+            if left == 0 {
+                self.chunks.leave(batch);
+                return true;
             }
             waiting = next(path, &mut batch);
         }
-        let more = was_left || !batch.is_empty();
-        if more {
-            self.chunks.leave(batch);
-        }
-        more
+        false
     }
 
     /// Takes all numbers, which become the `batch`, and returns the first operation. Mostly there
