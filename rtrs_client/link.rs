@@ -136,6 +136,8 @@ pub(crate) struct LinkCore {
     cons: Cons,
     accepted: SetOnce<Accepted>,
     new_rkey: Atomic<bool>,
+    /// The server may answer reads by the message that invalidates their key.
+    inval_answers: Atomic<bool>,
     /// What the server was told that this side can do.
     capabilities: Capabilities,
     ready: SetOnce<Ready>,
@@ -188,6 +190,7 @@ impl LinkCore {
                 cons,
                 accepted: SetOnce::new(),
                 new_rkey: Atomic::new(false),
+                inval_answers: Atomic::new(false),
                 capabilities: params::capabilities(),
                 ready: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),

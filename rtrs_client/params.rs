@@ -207,6 +207,7 @@ pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         keeps_keys: KEEP_KEYS.get(),
         inval_answers: INVAL_ANSWERS.get(),
+        inval_answers_always: INVAL_ANSWERS.get(),
     }
 }
 

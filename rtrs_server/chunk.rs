@@ -199,19 +199,19 @@ impl<H: Home> AsRef<PileLink> for Chunk<H> {
 
 impl<H: Home> Chunk<H> {
     /// Makes a chunk with its operation, and with its `state` in the session. Answers to
-    /// copied requests send from `private`. If the key changes with each request, then answers
-    /// carry the current one, which is in `rkeys` for all chunks. May sleep.
+    /// copied requests send from `private`. The key changes with each request if there is an `mr`.
+    /// Answers that have a key have `told`: the pages for those of all chunks, and the first one. May
+    /// sleep.
     pub(crate) fn new(
         state: UsedState,
         dma_pages: DmaPages,
         private: Option<&DmaPages>,
         mr: Option<Mr>,
-        rkeys: Option<&DmaPages>,
+        told: Option<(&DmaPages, u32)>,
         op: KBox<Op<H>>,
     ) -> Result<Self> {
-        let body = rkeys.zip(mr.as_ref()).map(|(rkeys, mr)| {
+        let body = told.map(|(rkeys, rkey)| {
             let buf_id = op.buf_id();
-            let rkey = mr.rkey();
             (
                 rkeys,
                 usize::from(buf_id) * REPLY_BODY,

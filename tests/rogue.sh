@@ -112,6 +112,15 @@ clean_up()
 	rogue_stop evil
 }
 
+# told CMD...: with such a server, which says that reads may be answered by the invalidation of their
+# key.
+told()
+{
+	local FORM=(--old-keys --inval-answers)
+
+	"$@"
+}
+
 # turns CASE TEXT: the rogue loses the path for that reason, several times if need be; every request
 # completes nevertheless.
 turns()
@@ -500,6 +509,20 @@ check "old keys: an answer with a key" old turns other-form "connection [1-9]: r
 check "old keys: an invalidation that never was" old stays inval-claimed
 check "old keys: another key invalidated" old turns inval-other "error completion|disconnected|receive"
 check "old keys: reads answered by the invalidation of their key" old turns inval-answer "connection [1-9]: receive"
+check "old keys, told: reads answered by the invalidation of their key" told stays inval-answer
+check "old keys, told: there were such answers" by_inval
+check "old keys, told: right answers are taken as well" told stays serve
+check "old keys, told: so, and again" told turns inval-answer-twice "second answer|not in flight"
+check "old keys, told: so, of another key" \
+	told turns inval-answer-key "error completion|disconnected|receive"
+check "old keys, told: so, on another connection" \
+	told turns inval-answer-other-con "answer on another connection|not in flight"
+check "old keys, told: so, of a request there cannot be" told turns inval-answer-far-id "no such chunk"
+check "old keys, told: so, with half a key" told turns inval-answer-half "length of an answer"
+check "old keys, told: so, by another type of message" \
+	told turns inval-answer-type "unexpected message type"
+check "old keys, told: an answer with a key" told turns other-form "message out of place"
+check "old keys, told: an invalidation that never was" told stays inval-claimed
 check "old keys: read back after the answer" old turns data-late "error completion|disconnected|receive"
 check "old keys: left with requests in flight" old turns leave-busy "disconnected by the server|error completion"
 check "old keys, copied: an invalidation that never was" old copied stays inval-claimed

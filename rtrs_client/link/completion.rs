@@ -202,13 +202,6 @@ impl LinkCore {
         }
     }
 
-    /// Finds the flight of request `msg_id`, if there can be one.
-    #[inline(always)]
-    fn flight(&self, msg_id: u32) -> Option<(&Ready, &Flight<Self>)> {
-        let ready = self.ready.as_ref()?;
-        Some((ready, ready.flights.get(msg_id as usize)?))
-    }
-
     /// Handles an answer to the request of `flight` that says success.
     #[inline(always)]
     fn succeeded<'a>(
@@ -276,10 +269,7 @@ impl LinkCore {
             return Arrived::Else;
         };
         // A fault is found once more, and reported.
-        if self.new_key(con, token, Some(msg_id), wc).is_err() {
-            return Arrived::Else;
-        }
-        let Some((ready, flight)) = self.flight(msg_id) else {
+        let Ok((ready, flight)) = self.new_key(con, token, Some(msg_id), wc) else {
             return Arrived::Else;
         };
         if plain.is_some() {
@@ -309,24 +299,16 @@ impl LinkCore {
     #[inline(never)]
     fn received_inval(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
-        if self.takes_inval_answers() {
+        if self.inval_answers.load(Relaxed) {
             // A fault is found once more, and reported. The queue pair has noted the key.
-            if let Ok(msg_id) = self.new_key(con, token, None, wc) {
-                if let Some((ready, flight)) = self.flight(msg_id) {
-                    if let Some(landing) = self.returned(qp, con, flight) {
-                        self.post_again(qp, token);
-                        return self.over(ready, con, landing);
-                    }
+            if let Ok((ready, flight)) = self.new_key(con, token, None, wc) {
+                if let Some(landing) = self.returned(qp, con, flight) {
+                    self.post_again(qp, token);
+                    return self.over(ready, con, landing);
                 }
             }
         }
         self.received_else(ep, qp, token, wc);
-    }
-
-    /// Whether a message that invalidates a key may be an answer.
-    #[inline(always)]
-    fn takes_inval_answers(&self) -> bool {
-        self.capabilities.inval_answers && self.new_rkey.load(Relaxed)
     }
 
     /// Handles all other receives.
@@ -414,11 +396,11 @@ impl LinkCore {
             (WcOpcode::Recv, None) if wc.only_invalidates() => {
                 // Without data it comes before its answer. The queue pair has noted the key.
                 if wc.byte_len() != 0 {
-                    if !self.takes_inval_answers() {
+                    if !self.inval_answers.load(Relaxed) {
                         return Err(Violation("message out of place"));
                     }
-                    let msg_id = self.new_key(con, token, None, wc)?;
-                    self.answered(qp, con, msg_id, 0, true)?;
+                    let (_, flight) = self.new_key(con, token, None, wc)?;
+                    self.answered(qp, con, flight.index().into(), 0, true)?;
                 }
             }
             _ => return Err(Violation("message out of place")),
@@ -427,7 +409,7 @@ impl LinkCore {
     }
 
     /// Takes the chunk's new key from an answer to request `msg_id`, or to the one that it names
-    /// itself. Returns the number of the request.
+    /// itself. Returns the flight of the request.
     #[inline(always)]
     fn new_key(
         &self,
@@ -435,7 +417,7 @@ impl LinkCore {
         token: u32,
         msg_id: Option<u32>,
         wc: &Success,
-    ) -> Result<u32, Violation> {
+    ) -> Result<(&Ready, &Flight<Self>), Violation> {
         let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
         if wc.byte_len() != RECV_SIZE {
             return Err(Violation("length of an answer"));
@@ -457,7 +439,7 @@ impl LinkCore {
             .ok_or(Violation("no such chunk"))?;
         // Stored before the request is completed and its permit is used again.
         flight.cargo().chunk.rkey.store(rsp.rkey, Relaxed);
-        Ok(rsp.buf_id.into())
+        Ok((ready, flight))
     }
 
     /// Handles the answer to request `msg_id`.

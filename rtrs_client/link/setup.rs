@@ -236,10 +236,10 @@ impl Link {
 
     fn post_receives(&self, con: u16, geometry: &Geometry) -> Result {
         let qp = self.endpoint(con).and_then(Endpoint::qp).ok_or(EINVAL)?;
-        let new_rkey = self.core.new_rkey.load(Relaxed);
+        let has_memory = self.core.receives_bytes();
         // A device may have less room; the server waits in that case.
         let posted = recv_count(con, geometry).min(qp.recv_room());
-        qp.post_recv_each(0..posted, |token| match new_rkey {
+        qp.post_recv_each(0..posted, |token| match has_memory {
             true => self.core.recv_sge(con, token).map(Some),
             false => Ok(None),
         })?;
@@ -266,6 +266,11 @@ fn new_pages(domain: &Arc<Domain>, len: usize, dir: DmaDirection) -> Result<DmaP
 }
 
 impl LinkCore {
+    /// Whether answers may have bytes, for which receives need memory.
+    fn receives_bytes(&self) -> bool {
+        self.new_rkey.load(Relaxed) || self.inval_answers.load(Relaxed)
+    }
+
     fn recv_sge(&self, con: u16, token: u32) -> Result<Sge<'_>> {
         let ready = self.ready.as_ref().ok_or(EINVAL)?;
         let dma_pages = ready.recv.get(usize::from(con)).ok_or(EINVAL)?;
@@ -284,7 +289,7 @@ impl LinkCore {
         let info = InfoRsp::size(depth) + InfoReq::SIZE;
         let info = new_pages(domain, info, DmaDirection::Bidirectional)?;
         let mut recv = KVec::new();
-        if self.new_rkey.load(Relaxed) {
+        if self.receives_bytes() {
             for con in 0..self.cons.count() {
                 let len = recv_count(con, geometry) as usize * RECV_SIZE;
                 recv.push(
@@ -463,6 +468,11 @@ impl LinkCore {
                 return Err(errno::EPROTO);
             }
             self.new_rkey.store(accept.new_rkey, Relaxed);
+            let inval_answers = match accept.new_rkey {
+                true => self.capabilities.inval_answers,
+                false => self.capabilities.inval_answers_always && accept.inval_answers,
+            };
+            self.inval_answers.store(inval_answers, Relaxed);
             self.path.session.accepted(accept.kept);
             self.accepted.populate(Accepted {
                 geometry,

@@ -40,17 +40,22 @@ pub struct Capabilities {
     /// The message that invalidates the key of a read may be the answer: it brings the chunk's key,
     /// and says success. Mainline's client would wait for another message.
     pub inval_answers: bool,
+    /// The same from a server whose chunks keep their keys. The server [says](ConnAccept) whether it
+    /// answers so: the client has to receive into memory then.
+    pub inval_answers_always: bool,
 }
 
 impl Capabilities {
     const KEEPS_KEYS: u8 = 1 << 0;
     const INVAL_ANSWERS: u8 = 1 << 1;
+    const INVAL_ANSWERS_ALWAYS: u8 = 1 << 2;
 
     /// Converts from the byte of the message. Other bits are ignored.
     fn from_byte([bits]: [u8; 1]) -> Self {
         Self {
             keeps_keys: bits & Self::KEEPS_KEYS != 0,
             inval_answers: bits & Self::INVAL_ANSWERS != 0,
+            inval_answers_always: bits & Self::INVAL_ANSWERS_ALWAYS != 0,
         }
     }
 
@@ -58,7 +63,9 @@ impl Capabilities {
     fn to_byte(self) -> [u8; 1] {
         let bit = |set, bit| if set { bit } else { 0 };
 
-        [bit(self.keeps_keys, Self::KEEPS_KEYS) | bit(self.inval_answers, Self::INVAL_ANSWERS)]
+        [bit(self.keeps_keys, Self::KEEPS_KEYS)
+            | bit(self.inval_answers, Self::INVAL_ANSWERS)
+            | bit(self.inval_answers_always, Self::INVAL_ANSWERS_ALWAYS)]
     }
 }
 
@@ -214,6 +221,10 @@ const FLAG_KEPT: u32 = 1 << 16;
 /// which does not order them.
 const FLAG_ORDERS_COPIES: u32 = 1 << 17;
 
+/// Bit of the flags word of an accept: the message that invalidates the key of a read may be its
+/// answer, although keys of chunks do not change. Not known to mainline.
+const FLAG_INVAL_ANSWERS: u32 = 1 << 18;
+
 /// The server's answer to an accepted connection request.
 ///
 /// The numbers are claims of the server; [`Geometry::from_accept`] checks them and makes limits of
@@ -237,6 +248,9 @@ pub struct ConnAccept {
     /// A request that is sent again does not execute concurrently with its first copy. Never set by
     /// mainline.
     pub orders_copies: bool,
+    /// Reads may be answered by the message that invalidates their key, although keys of chunks do
+    /// not change. Only said to a client that [can](Capabilities::inval_answers_always) take it.
+    pub inval_answers: bool,
 }
 
 /// The fields of a [`ConnAccept`], and of a [`ConnReject`], which has the first two.
@@ -277,6 +291,7 @@ impl ConnAccept {
             new_rkey: flags & FLAG_NEW_RKEY != 0,
             kept: flags & FLAG_KEPT != 0,
             orders_copies: flags & FLAG_ORDERS_COPIES != 0,
+            inval_answers: flags & FLAG_INVAL_ANSWERS != 0,
         })
     }
 
@@ -291,6 +306,9 @@ impl ConnAccept {
         }
         if self.orders_copies {
             flags |= FLAG_ORDERS_COPIES;
+        }
+        if self.inval_answers {
+            flags |= FLAG_INVAL_ANSWERS;
         }
 
         let mut msg = [0; Self::SIZE];

@@ -120,6 +120,7 @@ impl Geometry {
             new_rkey,
             kept: false,
             orders_copies: false,
+            inval_answers: false,
         }
     }
 

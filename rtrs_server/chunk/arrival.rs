@@ -102,6 +102,10 @@ impl Usual {
             false => 0,
         };
         let is_told = copy_max.is_some() && !client.keeps_keys;
+        let by_inval = match copy_max {
+            Some(_) => client.inval_answers,
+            None => client.inval_answers_always,
+        };
         let said = |kind: Kind| Said {
             marks: Marks {
                 dir: kind.dir(),
@@ -112,10 +116,7 @@ impl Usual {
                     (Some(_), _) => Stage::Private,
                 },
                 answer: match (kind, is_told) {
-                    // A client that takes such answers has memory for the key only if keys change.
-                    (Kind::ReadInval, _) if client.inval_answers && copy_max.is_some() => {
-                        AnswerKind::TellInval
-                    }
+                    (Kind::ReadInval, _) if by_inval => AnswerKind::TellInval,
                     (Kind::ReadInval, true) => AnswerKind::TellRead,
                     (Kind::ReadInval, false) => AnswerKind::KeepRead,
                     // A client that wants its own key kept keeps those of chunks as well.

@@ -395,6 +395,7 @@ impl Path {
         let accept = ConnAccept {
             kept: self.session.is_kept(),
             orders_copies: true,
+            inval_answers: !config.always_invalidate && self.client.inval_answers_always,
             ..config.geometry.to_accept(config.always_invalidate)
         };
         if let Some(exponent) = ack_timeout() {

@@ -236,7 +236,9 @@ impl Path {
             };
             private.push(dma_pages, GFP_KERNEL)?;
         }
-        let rkeys = if always_invalidate {
+        // Answers that tell keys, and those that are invalidations, which have the key as well.
+        let has_bytes = always_invalidate || self.client.inval_answers_always;
+        let rkeys = if has_bytes {
             let len = usize::from(depth)
                 .checked_mul(RkeyRsp::SIZE)
                 .ok_or(EINVAL)?;
@@ -245,6 +247,7 @@ impl Path {
             None
         };
 
+        let members = usize::from(depth) / groups.len().max(1);
         let ops_ref = OpsRef::new(self, memory)?;
         self.ops_out.store(true, Release);
         let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
@@ -259,7 +262,10 @@ impl Path {
             let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
             let state = self.session.chunk_state(buf_id).ok_or(EINVAL)?;
             let state = UsedState::new(state, buf_id, self.incarnation);
-            let chunk = Chunk::new(state, dma_pages, own, mr, rkeys.as_ref(), op)?;
+            let group = usize::from(buf_id) / members;
+            let rkey = mr.as_ref().or_else(|| groups.get(group)).map(Mr::rkey);
+            let told = rkeys.as_ref().zip(rkey);
+            let chunk = Chunk::new(state, dma_pages, own, mr, told, op)?;
             chunks.push(chunk, GFP_KERNEL)?;
         }
         let mut inboxes = KVVec::with_capacity(eps.len(), GFP_KERNEL)?;

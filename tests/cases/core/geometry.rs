@@ -71,6 +71,7 @@ fn client_limits() {
             new_rkey: false,
             kept: false,
             orders_copies: false,
+            inval_answers: false,
         })
     };
     assert_eq!(with(0, 126976, 4096), Err(ProtoError::QueueDepth));

@@ -27,6 +27,7 @@ pub(crate) fn accept() -> ConnAccept {
         new_rkey: true,
         kept: true,
         orders_copies: true,
+        inval_answers: true,
     }
 }
 
@@ -63,11 +64,12 @@ fn conn_req_bytes() {
         "padding is accepted"
     );
 
-    for (byte, keeps_keys, inval_answers) in [(1, true, false), (2, false, true), (3, true, true)] {
+    for byte in 1u8..8 {
         let able = ConnReq {
             capabilities: Capabilities {
-                keeps_keys,
-                inval_answers,
+                keeps_keys: byte & 1 != 0,
+                inval_answers: byte & 2 != 0,
+                inval_answers_always: byte & 4 != 0,
             },
             ..conn_req()
         };
@@ -75,7 +77,7 @@ fn conn_req_bytes() {
         want[45] = byte;
         assert_eq!(buf, want);
         // Capabilities that are not defined yet.
-        buf[45] |= 0xfc;
+        buf[45] |= 0xf8;
         assert_eq!(ConnReq::parse(&buf), Ok(able));
     }
 }
@@ -145,7 +147,7 @@ fn conn_req_refused() {
 fn accept_bytes() {
     let mut buf: [u8; 196] = padded(accept().to_bytes());
     let want = [
-        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 3, 0,
+        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 7, 0,
     ];
     assert_eq!(buf[..20], want);
     assert_eq!(buf[20..56], [0; 36]);

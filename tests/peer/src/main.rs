@@ -208,6 +208,10 @@ struct RogueArgs {
     #[arg(long)]
     old_keys: bool,
 
+    /// Say that reads may be answered by the message that invalidates their key, with --old-keys
+    #[arg(long)]
+    inval_answers: bool,
+
     /// Begin of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -395,6 +399,7 @@ fn run(role: Role) -> Result<bool> {
                 addr: SocketAddr::new(args.addr, args.port),
                 case: args.case.as_deref(),
                 old_keys: args.old_keys,
+                inval_answers: args.inval_answers,
                 seed: args.seed,
                 first: args.first,
                 plans: args.paths,

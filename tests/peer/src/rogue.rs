@@ -71,6 +71,9 @@ pub struct Job<'a> {
     pub case: Option<&'a str>,
     /// Whether the chunks keep their keys: then answers are writes of a value.
     pub old_keys: bool,
+    /// Whether it says that reads may be answered by the message that invalidates their key,
+    /// although chunks keep theirs.
+    pub inval_answers: bool,
     /// Seed of the random numbers.
     pub seed: u64,
     /// Number of the first plan.
@@ -295,6 +298,7 @@ impl Rogue<'_> {
         };
         let accept = ConnAccept {
             orders_copies: path.plan.ours,
+            inval_answers: self.job.inval_answers,
             kept: path.plan.ours && req.recon_cnt > 1,
             ..self.geometry.to_accept(!self.job.old_keys)
         };

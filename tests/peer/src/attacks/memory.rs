@@ -113,6 +113,7 @@ pub(super) const CASES: &[Case] = &[
         |a| {
             let mut who = a.identity();
             who.capabilities.inval_answers = true;
+            who.capabilities.inval_answers_always = true;
             let mut s = a.start_as(&who)?;
             let chunk = s.chunk(KEYED)?;
             s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
@@ -155,6 +156,7 @@ pub(super) const CASES: &[Case] = &[
         |a| {
             let mut who = a.identity();
             who.capabilities.inval_answers = true;
+            who.capabilities.inval_answers_always = true;
             let mut s = a.start_as(&who)?;
             // The attacker's device rejects the invalidation: a peer cannot invalidate the key of
             // memory that was registered by a user space program.

@@ -58,7 +58,7 @@ fn chunks_of_descriptors() {
 proptest! {
     #[test]
     fn any_accept(queue_depth: u16, max_io_size: u32, max_hdr_size: u32, new_rkey: bool) {
-        let accept = ConnAccept { queue_depth, max_io_size, max_hdr_size, new_rkey, kept: false, orders_copies: false };
+        let accept = ConnAccept { queue_depth, max_io_size, max_hdr_size, new_rkey, kept: false, orders_copies: false, inval_answers: false };
         if let Ok(geo) = Geometry::from_accept(&accept) {
             prop_assert!(geo.total_size() <= 256 << 20);
             prop_assert_eq!(geo.chunk_size(), max_io_size + max_hdr_size);
