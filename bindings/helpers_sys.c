@@ -120,7 +120,17 @@ static int node_or_none(int node)
 
 int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node)
 {
-	return sbitmap_init_node(sb, depth, TAG_SHIFT, gfp, node_or_none(node), false, true);
+	unsigned int cpu, word = 0;
+	int ret = sbitmap_init_node(sb, depth, TAG_SHIFT, gfp, node_or_none(node), false, true);
+
+	if (ret)
+		return ret;
+	/* CPUs begin in different words, as far as there are enough: not at random ones. */
+	for_each_possible_cpu(cpu) {
+		*per_cpu_ptr(sb->alloc_hint, cpu) = word << TAG_SHIFT;
+		word = word + 1 < sb->map_nr ? word + 1 : 0;
+	}
+	return 0;
 }
 
 /*
