@@ -124,7 +124,7 @@ struct Ready {
     answered: Flights<LinkCore>,
     /// The answer with the chunks, and behind it the request for them.
     info: DmaPages,
-    /// Receive buffers, by connection; empty unless the server sends new keys.
+    /// Receive buffers, by connection; empty if no answer has bytes.
     recv: KVec<DmaPages>,
 }
 

@@ -354,7 +354,7 @@ impl Active {
     }
 
     /// Makes sure that the client cannot change the data that the user gets, if that is the mode:
-    /// small data are copied, for other data the chunk's key is invalidated. If the operation is
+    /// small data are copied, and reads have private pages if they fit; for other data the chunk's key is invalidated. If the operation is
     /// stalled, returns the connection for which [`Active::make_room`] has to follow.
     fn protect(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
         op.set_busy();
@@ -367,7 +367,8 @@ impl Active {
         // A faulty message is reported later, when the client cannot change it any more.
         if most != 0 {
             if let Ok(request) = chunk.parse(&self.geometry, op.arrival()) {
-                if request.data_len() <= most && Op::has_room(&request) {
+                let fits = request.data_len() <= most || copies && op.has_private_for(&request);
+                if fits && Op::has_room(&request) {
                     // Does not fail: there is room.
                     if op.begin(request).is_ok() {
                         if copies {

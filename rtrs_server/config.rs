@@ -297,6 +297,8 @@ pub(crate) struct Config {
     pub(crate) private_chunks: u16,
     /// How long a session without paths is kept.
     pub(crate) linger: Linger,
+    /// Bytes of memory for the chunks of a path.
+    pub(crate) chunk_memory: u64,
 }
 
 impl Config {
@@ -310,7 +312,7 @@ impl Config {
         let depth = wish.queue_depth.map(i64::from);
         let size = wish.chunk_size.map(i64::from);
 
-        Ok(Self {
+        let mut this = Self {
             geometry: geometry(&here, depth, size)?,
             always_invalidate: wish
                 .always_invalidate
@@ -323,13 +325,14 @@ impl Config {
                 secs: SESSION_LINGER.get().unsigned_abs(),
                 max_secs: SESSION_LINGER_MAX.get().unsigned_abs(),
             },
-        })
+            chunk_memory: 0,
+        };
+        this.chunk_memory = this.chunk_memory();
+        Ok(this)
     }
-}
 
-impl Config {
     /// Bytes of private pages of chunk `buf_id`: those that are copied, and for the first chunks of
-    /// each group more, for reads; 0 for none.
+    /// each group more, for reads; 0 for none. Reads use whole pages.
     ///
     /// Clients take numbers from the start: mainline's of all of them, this one's of the group of
     /// the CPU. So the few chunks that have more pages are used for most requests.
@@ -344,8 +347,8 @@ impl Config {
         }
     }
 
-    /// Bytes of memory for the chunks of a path.
-    pub(crate) fn chunk_memory(&self) -> u64 {
+    /// Adds up the memory for the chunks of a path.
+    fn chunk_memory(&self) -> u64 {
         let allocated = |size: u32| {
             // CAST: At most 4 MiB.
             let bits = Pages::order_of(size as usize).checked_add(PAGE_SHIFT as u32);

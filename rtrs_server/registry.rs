@@ -214,7 +214,7 @@ impl Registry {
         queues: u64,
     ) -> Result<Arc<Path>, Refusal> {
         let mut made = Made::default();
-        let memory = ctx.config.chunk_memory().saturating_add(queues);
+        let memory = ctx.config.chunk_memory.saturating_add(queues);
         let source = config::source_of(addrs.src);
 
         for _ in 0..MAX_TRIES {

@@ -13,6 +13,8 @@ require fio rdma
 # no chunk.
 DEPTH=12
 CHUNK=16384
+# Half of the chunks have private pages for reads of all lengths; the others change their key.
+PRIVATE=6
 
 # All sessions come from one address, and each counts until the server forgets it. Other tests show
 # the effect of quotas.
@@ -100,7 +102,7 @@ log_bounded()
 arena 10.9.0.2/24
 note "seed $SEED"
 must "modules load" eval \
-	"load_rtrs rust both sess_queue_depth=$DEPTH max_chunk_size=$CHUNK ${QUOTAS[*]} && load_rnbd both"
+	"load_rtrs rust both sess_queue_depth=$DEPTH max_chunk_size=$CHUNK private_chunks=$PRIVATE ${QUOTAS[*]} && load_rnbd both"
 must "an honest client maps a device" honest_map
 check "it works" fio_verify "$(cat "$TMP/dev")" 1M
 baseline

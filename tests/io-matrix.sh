@@ -4,7 +4,7 @@
 # desc: IO by the Rust API: sizes, alignment, segments, both invalidate modes, every byte checked
 # topology: single
 # timeout: 400
-# seconds: 42
+# seconds: 80
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -207,20 +207,36 @@ for ai in Y N; do
 	check "$ai: on the service connection" admin
 	check "$ai: submitted by completions" chain
 	check "$ai: submitted on all CPUs, and short of permits" cpus
-	[ "$ai" = N ] || must "$ai: packets of large reads are counted" packets answered
 	check "$ai: every request was completed once" balanced
 	check "$ai: modules unload with a session open" unload_modules
 	check "$ai: nothing is left behind" resource_compare
 done
 
-client_params inval_answers=N
-must "without answers by invalidation: modules load" load_test \
-	always_invalidate=Y max_chunk_size=1048576 "sess_queue_depth=$DEPTH"
-must "a session opens" open_session
-check "512 to 64k" sizes 512 1024 4096 8192 65536
-check "anywhere in a page" offsets 512 4096 65537
-check "on the service connection" admin
-check "each read takes one more message" separate
-check "every request was completed once" balanced
-check "modules unload with a session open" unload_modules
+# without TAG OPTION...: the same without answers by invalidation, beside large reads with.
+without()
+{
+	local tag=$1
+	shift
+
+	client_params inval_answers=Y
+	must "$tag: modules load" load_test \
+		max_chunk_size=1048576 "sess_queue_depth=$DEPTH" "$@"
+	must "$tag: a session opens" open_session
+	must "$tag: packets of large reads are counted" packets answered
+	check "$tag: modules unload" unload_modules
+	client_params inval_answers=N
+	must "$tag, without answers by invalidation: modules load" load_test \
+		max_chunk_size=1048576 "sess_queue_depth=$DEPTH" "$@"
+	must "$tag: a session opens" open_session
+	check "$tag: 512 to 64k" sizes 512 1024 4096 8192 65536
+	check "$tag: anywhere in a page" offsets 512 4096 65537
+	check "$tag: on the service connection" admin
+	check "$tag: each read takes one more message" separate
+	check "$tag: every request was completed once" balanced
+	check "$tag: modules unload" unload_modules
+}
+
+without "private pages" always_invalidate=Y
+without "new keys" always_invalidate=Y private_chunks=0
+without "old keys" always_invalidate=N
 finish

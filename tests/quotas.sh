@@ -7,6 +7,7 @@
 # seconds: 48
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/memory.sh"
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 

@@ -7,6 +7,7 @@
 # seconds: 55
 
 . "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/memory.sh"
 . "$(dirname "$0")/lib/observe.sh"
 . "$(dirname "$0")/lib/peer.sh"
 require fio udevadm rdma
@@ -100,13 +101,13 @@ counts()
 
 memory()
 {
-	local path sess chunks=$((DEPTH * CHUNK))
+	local path sess chunks
 
+	chunks=$(chunk_memory "$DEPTH" "$CHUNK")
 	path=$(cat "$p0/memory")
 	sess=$(cat "$SESS/memory")
-	# The chunks, a page for small data for each of them, a page for their new keys, and the
-	# session's own state.
-	same "memory of a path" "$path" $((chunks + DEPTH * 4096 + 4096))
+	# The chunks with their private pages, a page for their new keys, and the session's own state.
+	same "memory of a path" "$path" $((chunks + 4096))
 	same "memory of the session" "$((sess > path && sess < path + 4096))" 1
 }
 

@@ -10,6 +10,7 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/load.sh"
 . "$RTRS_LIB/observe.sh"
+. "$RTRS_LIB/memory.sh"
 . "$RTRS_LIB/testmod.sh"
 . "$RTRS_LIB/peer.sh"
 

@@ -325,12 +325,13 @@ impl ReadMsg {
 
 const _: () = assert!(ReadMsg::MAX_SIZE == 24);
 
-/// The body of an answer in `always_invalidate` mode: the chunk's new key.
+/// The body of an answer that tells the chunk's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RkeyRsp {
-    /// The number of the chunk; must equal the message id of the answer's immediate value.
+    /// The number of the chunk; must equal the message id of the answer's immediate value, if there
+    /// is one.
     pub buf_id: u16,
-    /// The chunk's new key, valid for the path that the answer came over.
+    /// The chunk's key, a new one if it changes, valid for the path that the answer came over.
     pub rkey: u32,
 }
 

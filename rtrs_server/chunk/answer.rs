@@ -144,7 +144,8 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer [has keys](Op::has_keys).
+    /// its answer has keys: if it is none of [`Empty`](AnswerKind::Empty),
+    /// [`Data`](AnswerKind::Data) and [`Other`](AnswerKind::Other).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,

@@ -156,7 +156,7 @@ pub(crate) struct Op<H: Home> {
     arrival: Arrival,
     /// Bytes of `usr` from its start that may not be zero.
     written: u16,
-    /// Pages of the chunk, and private pages for small data, if there are any.
+    /// Pages of the chunk, and private pages, if there are any.
     pages: PagePair,
     usr: [u8; USR_ROOM],
     /// A user message that does not fit into `usr` with a zero behind it, and a zero.
@@ -181,8 +181,8 @@ impl<H: Home> Op<H> {
         assert!(offset_of!(Self, pages) <= 64);
     };
 
-    /// Makes the operation of chunk `buf_id`, which has the memory `pages`; small data go to
-    /// `private`. May sleep.
+    /// Makes the operation of chunk `buf_id`, which has the memory `pages`; data that the client must
+    /// not change, and that fit, go to `private`. May sleep.
     pub(crate) fn new(
         home: &Arc<H>,
         buf_id: u16,
@@ -284,9 +284,9 @@ impl<H: Home> Op<H> {
         self.marks.stage.is_private()
     }
 
-    /// Whether there are private pages for the data of `request`, a read.
+    /// Whether `request` is a read of data, and there are private pages for them.
     #[inline(always)]
-    pub(super) fn has_private_for(&self, request: &Request) -> bool {
+    pub(crate) fn has_private_for(&self, request: &Request) -> bool {
         // CAST: `usize` has at least 32 bits.
         request.dir() == DataDir::Read && request.data_len() as usize <= self.pages.both()
     }

@@ -202,7 +202,7 @@ impl Path {
         let context = &self.session.ctx;
         let memory = context
             .registry
-            .take_chunks(self, context.config.chunk_memory())
+            .take_chunks(self, context.config.chunk_memory)
             .map_err(|over| {
                 pr_warn_caused_by!(self.log_place(), "{}: {}\n", self.label(), over);
                 ENOMEM
@@ -227,7 +227,7 @@ impl Path {
         };
         let config = &context.config;
         let copy_max = config.copy_max;
-        let mut private = KVVec::new();
+        let mut private = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for len in (0..depth).map(|buf_id| config.private_len(buf_id)) {
             let dma_pages = match len {
                 0 => None,

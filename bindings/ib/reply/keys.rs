@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The usual answers: the request was carried out, and keys change. [`Reply::post`] posts all
-//! others.
+//! The usual answers: the request was carried out, and keys change or are told. [`Reply::post`]
+//! posts all others.
 //!
-//! They are built from the end: each work request is written once, with the address of the next
-//! one, and only if it is posted.
+//! Each work request is written once, with the address of the next one, and only if it is posted.
 //!
 //! # Context
 //!
