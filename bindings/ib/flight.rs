@@ -202,10 +202,9 @@ pub struct Flight<H: Handler> {
     device: *mut raw::ib_device,
     mr: NonNull<raw::ib_mr>,
     wrs: UnsafeCell<WorkRequests>,
-    /// Completion entries of its work requests: of those that complete only if they fail, of the
-    /// send, and of the invalidation.
-    failed: raw::ib_cqe,
-    sent: raw::ib_cqe,
+    /// Completion entries of its work requests that always complete: of the send, by whether its
+    /// completion retires the requests before it, and of the invalidation.
+    sent: [raw::ib_cqe; 2],
     invalidated: raw::ib_cqe,
 }
 
@@ -452,12 +451,14 @@ impl<H: Handler> Flight<H> {
             domain: NonNull::from(&**domain),
             device: domain.device().as_raw(),
             mr,
-            failed: raw::ib_cqe {
-                done: Some(super::queue::send_done::<H>),
-            },
-            sent: raw::ib_cqe {
-                done: Some(landing::done::<H, { landing::SENT }>),
-            },
+            sent: [
+                raw::ib_cqe {
+                    done: Some(landing::done::<H, { landing::SENT }>),
+                },
+                raw::ib_cqe {
+                    done: Some(landing::done::<H, { landing::SENT_RETIRES }>),
+                },
+            ],
             invalidated: raw::ib_cqe {
                 done: Some(landing::done::<H, { landing::INVALIDATED }>),
             },
@@ -467,11 +468,9 @@ impl<H: Handler> Flight<H> {
     /// Sets the addresses in the work requests that depend on the place of the flight, which must
     /// not move afterwards.
     fn link(&mut self) {
-        let failed = core::ptr::from_ref(&self.failed).cast_mut();
         let invalidated = core::ptr::from_ref(&self.invalidated).cast_mut();
         let wrs = self.wrs.get_mut();
         wrs.reg.wr.next = &raw mut wrs.write.wr;
-        wrs.reg.wr.__bindgen_anon_1.wr_cqe = failed;
         wrs.reg.wr.opcode = raw::ib_wr_opcode_IB_WR_REG_MR;
         wrs.reg.mr = self.mr.as_ptr();
         wrs.write.wr.next = null_mut();

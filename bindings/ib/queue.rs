@@ -33,7 +33,6 @@ use kernel::{
     },
 };
 
-pub(super) use self::completion::send_done;
 pub use self::completion::{
     QpEvent,
     Receiving, //

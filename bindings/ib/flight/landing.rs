@@ -93,22 +93,29 @@ impl<H: Handler> Drop for Landing<'_, H> {
     }
 }
 
-/// The work request that has completed.
-pub(super) const SENT: bool = false;
-pub(super) const INVALIDATED: bool = true;
+/// The work request that has completed: the send, if it retires no others; the send, if it does; the
+/// invalidation, which does.
+pub(super) const SENT: u8 = 0;
+pub(super) const SENT_RETIRES: u8 = 1;
+pub(super) const INVALIDATED: u8 = 2;
 
 /// # Safety
 ///
 /// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions, of a work request of a
 /// flight with this entry.
-pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: bool>(
+pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: u8>(
     cq: *mut raw::ib_cq,
     wc: *mut raw::ib_wc,
 ) {
     let (offset, own) = match WHICH {
         SENT => (offset_of!(Flight<H>, sent), Own::Sent),
-        INVALIDATED => (offset_of!(Flight<H>, invalidated), Own::Invalidated),
+        SENT_RETIRES => {
+            let second = size_of::<raw::ib_cqe>();
+            (offset_of!(Flight<H>, sent) + second, Own::Sent)
+        }
+        _ => (offset_of!(Flight<H>, invalidated), Own::Invalidated),
     };
+    let retires = WHICH != SENT;
     // SAFETY: The context of the CQ is the endpoint, which outlives the CQ. ib_core passes a valid
     // completion with the entry of a flight; flights stay as long as a queue pair of the domain.
     let (ep, wc, flight) = unsafe {
@@ -120,12 +127,14 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: bool>(
         )
     };
     let Some(qp) = ep.qp() else { return };
-    if !qp.sent(ep, wc) {
+    if !qp.sent(ep, wc, retires) {
         return ep.handler().send_done(ep, qp, None, wc);
     }
     if let Some(result) = flight.word.completed(own) {
         qp.count_landed();
         ep.handler().landed(ep, Landing::new(flight, result));
     }
-    ep.handler().send_retired(ep, qp);
+    if retires {
+        ep.handler().send_retired(ep, qp);
+    }
 }

@@ -39,7 +39,7 @@ use crate::{
 #[inline(always)]
 fn write_at(
     place: &mut MaybeUninit<raw::ib_rdma_wr>,
-    cqe: &raw::ib_cqe,
+    cqe: *mut raw::ib_cqe,
     (sg_list, num_sge, flags): (*mut raw::ib_sge, i32, i32),
     to: Remote,
     imm: u32,
@@ -49,7 +49,7 @@ fn write_at(
     unsafe {
         let wr = &raw mut (*at).wr;
         (*wr).next = null_mut();
-        (*wr).__bindgen_anon_1.wr_cqe = core::ptr::from_ref(cqe).cast_mut();
+        (*wr).__bindgen_anon_1.wr_cqe = cqe;
         (*wr).sg_list = sg_list;
         (*wr).num_sge = num_sge;
         (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
@@ -129,13 +129,7 @@ impl<H: Handler> Building<'_, H> {
             }
         };
         let mut write = MaybeUninit::uninit();
-        let wr = write_at(
-            &mut write,
-            &flight.failed,
-            (sg_list, num_sge, flags),
-            to,
-            imm,
-        );
+        let wr = write_at(&mut write, qp.silent(), (sg_list, num_sge, flags), to, imm);
         let needs = Needs::answer();
         // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
         // checked above. The one request is set by `write_at()`, and is on the stack, as are its
@@ -209,14 +203,15 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: By the invariant of the flight, its owner may write the work requests.
         let first = unsafe {
             let reg = &raw mut (*wrs).reg;
+            (*reg).wr.__bindgen_anon_1.wr_cqe = qp.silent();
             (*reg).key = rkey;
             (*reg).access = data.access.as_raw();
             &raw mut (*reg).wr
         };
         let needs = needs.and_invalidated();
         // SAFETY: As above for the write; its first element names the region of the flight.
-        // `link()` has linked the registration to it, with an entry of the flight, opcode and
-        // region.
+        // `link()` has linked the registration to it, with opcode and region; its entry is the queue
+        // pair's.
         unsafe { Self::send_signaled(flight, qp, first, last, 2, needs) }
     }
 
@@ -239,7 +234,7 @@ impl<H: Handler> Building<'_, H> {
         let (mut message, flags) = Self::message_alone(flight, qp, message_len);
         let mut write = MaybeUninit::uninit();
         let data = (&raw mut message, 1, flags);
-        let last = write_at(&mut write, &flight.failed, data, to, imm);
+        let last = write_at(&mut write, qp.silent(), data, to, imm);
         let needs = Needs::answer();
         if what != What::Described {
             // SAFETY: By the safety requirements of this function, the caller owns the flight, and
@@ -247,7 +242,7 @@ impl<H: Handler> Building<'_, H> {
             // stack, as is its element, which names the flight's message.
             return unsafe { Self::send(flight, qp, last, last, 1, needs) };
         }
-        let wr_cqe = core::ptr::from_ref(&flight.failed).cast_mut();
+        let wr_cqe = qp.silent();
         let mut reg = raw::ib_reg_wr {
             wr: raw::ib_send_wr {
                 next: last,
@@ -266,7 +261,7 @@ impl<H: Handler> Building<'_, H> {
         let first = &raw mut reg.wr;
         let needs = needs.and_invalidated();
         // SAFETY: As above for the write. The registration is on the stack, too, initialised,
-        // linked to the write, of the flight's region, and with an entry of the flight.
+        // linked to the write, of the flight's region, and with the queue pair's entry.
         unsafe { Self::send(flight, qp, first, last, 2, needs) }
     }
 
@@ -302,8 +297,8 @@ impl<H: Handler> Building<'_, H> {
     /// with this handler. There must be `n` requests, initialised and linked, on the stack of the
     /// caller, as their elements; there must be no reference to them, and `last` must not be
     /// signaled. They must name memory of the flight only, or data that is mapped for it; inline
-    /// ones as [`message_alone`](Self::message_alone) does. Their entries must be those of the
-    /// flight.
+    /// ones as [`message_alone`](Self::message_alone) does. Their entries must be that of the queue
+    /// pair for requests without a token.
     #[inline(always)]
     unsafe fn send(
         flight: &Flight<H>,
@@ -321,7 +316,7 @@ impl<H: Handler> Building<'_, H> {
         // SAFETY: By the safety requirements of this function, the requests are initialised and
         // linked, and stay valid until this returns. Their memory belongs to the domain, which is
         // that of the queue pair: message and region permanently, the data until the flight is
-        // over. Their entries are the flight's, for endpoints with this handler.
+        // over. Their entries are the queue pair's.
         unsafe { room.post(first, last) }.map_err(|refused| Self::not_flown(flight, flown, refused))
     }
 
@@ -341,14 +336,13 @@ impl<H: Handler> Building<'_, H> {
         n: u32,
         needs: Needs,
     ) -> Result<(), PostError> {
-        let room = qp.reserve(n, true)?;
+        let room = qp.reserve(n, false)?;
         room.count_flight();
         let flown = Self::fly(flight, qp, needs.and_sent());
-        let cqe = core::ptr::from_ref(&flight.sent).cast_mut();
         // SAFETY: As in `send()`. The requests stay valid: they may be used again before this
         // returns, but only after the last one has completed, when the driver has read all of them,
         // except for `next`, which never changes.
-        unsafe { room.post(first, last, cqe) }
+        unsafe { room.post_completing(first, last, &flight.sent) }
             .map_err(|refused| Self::not_flown(flight, flown, refused))
     }
 

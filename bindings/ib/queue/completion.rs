@@ -222,17 +222,14 @@ pub enum QpEvent {
 /// # Safety
 ///
 /// `cq` is the CQ of a live [`Endpoint<H>`], `wc` one of its completions, of a send.
-pub(in super::super) unsafe extern "C" fn send_done<H: Handler>(
-    cq: *mut raw::ib_cq,
-    wc: *mut raw::ib_wc,
-) {
+unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
     // SAFETY: The context of the CQ is the endpoint, which outlives the CQ.
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
     // SAFETY: `ib_core` passes a valid completion.
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
     let token = qp.send_cqes.token_of(cqe);
-    if qp.sent(ep, wc) {
+    if qp.sent(ep, wc, true) {
         if token.is_some() {
             ep.handler().send_done(ep, qp, token, wc);
         }
@@ -290,13 +287,18 @@ unsafe extern "C" fn qp_event<H: Handler>(event: *mut raw::ib_event, context: *m
 }
 
 impl QueuePair {
-    /// Handles the completion of a send. Returns whether it was successful; if so, it is retired
-    /// with all requests posted before it. Called by one thread at a time.
+    /// Handles the completion of a send. Returns whether it was successful; if so, and if it
+    /// `retires` requests, those are it and all posted before it. Called by one thread at a time.
     #[inline(always)]
-    pub(in super::super) fn sent<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) -> bool {
+    pub(in super::super) fn sent<H: Handler>(
+        &self,
+        ep: &Endpoint<H>,
+        wc: &Wc,
+        retires: bool,
+    ) -> bool {
         self.count_polled(ep, wc);
         let ok = wc.status().is_ok();
-        if ok {
+        if ok && retires {
             // Only signaled requests complete without error, in order.
             self.ledger.retire();
         }

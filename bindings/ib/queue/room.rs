@@ -129,6 +129,34 @@ impl<'q> Room<'q> {
         unsafe { self.hand_over(first) }
     }
 
+    /// As [`post`](Self::post), but `last` completes in any case: at the second of the entries if its
+    /// completion retires the requests before it, at the first if not.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post).
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn post_completing(
+        self,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+        entries: &[raw::ib_cqe; 2],
+    ) -> Result<(), Refused<'q>> {
+        // CAST: 0 or 1. ib_core only reads it.
+        let cqe = entries.as_ptr().wrapping_add(self.signaled as usize);
+        // SAFETY: By the safety requirements of this function, `last` may be written.
+        unsafe {
+            (*last).__bindgen_anon_1.wr_cqe = cqe.cast_mut();
+            (*last).send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
+        }
+        // SAFETY: By the safety requirements of this function; the last request is signaled.
+        unsafe { self.hand_over(first) }
+    }
+
     /// Posts the one request that was reserved, with its entry and flags: it is signaled, whether
     /// that is needed or not.
     ///
