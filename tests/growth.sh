@@ -38,7 +38,7 @@ map() { map_rnbd "$1" /dev/nullb0 "$(path 0)" access_mode=ro "${@:2}"; }
 names() { seq -f "$1%g" "$2"; }
 
 # free_kib: available memory, without what is only cached.
-free_kib() { memory_settle && mem_available; }
+free_kib() { memory_settle && mem_unused; }
 
 #
 # The steps of a round: at each, both sides record how much memory is available

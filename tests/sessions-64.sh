@@ -40,14 +40,14 @@ open_all()
 {
 	local s t0 before
 
-	before=$(mem_available)
+	before=$(mem_unused)
 	t0=$(ms_now)
 	for s in $(names); do
 		rt_start open name="$s" path=ip:10.9.0.1
 	done
 	rt_wait
 	echo "$N sessions in $(($(ms_now) - t0)) ms" >"$TMP/time"
-	echo "$(((before - $(mem_available)) / N)) KiB of memory per session, client and server," \
+	echo "$(((before - $(mem_unused)) / N)) KiB of memory per session, client and server," \
 		"$((DEPTH * CHUNK / 1024)) KiB of it chunks" >"$TMP/memory"
 	all_up
 }
@@ -140,9 +140,9 @@ default_memory()
 	local before
 
 	rt serve port=1300 depth=512 chunk=131072
-	before=$(mem_available)
+	before=$(mem_unused)
 	rt open name=big path=ip:10.9.0.1 port=1300
-	echo "$((($(mem_available) - before) / -1024)) MiB of memory for a session of default size," \
+	echo "$((($(mem_unused) - before) / -1024)) MiB of memory for a session of default size," \
 		"client and server, $(($(quota memory current) >> 20)) MiB of it counted" \
 		>"$TMP/default"
 	# No more chunks than with the C server.
