@@ -37,7 +37,7 @@ path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" ser
 map() { map_rnbd "$1" /dev/nullb0 "$(path 0)" access_mode=ro "${@:2}"; }
 names() { seq -f "$1%g" "$2"; }
 
-# free_kib: available memory, without what is only cached.
+# free_kib: unused memory, without what is only cached.
 free_kib() { memory_settle && mem_unused; }
 
 #

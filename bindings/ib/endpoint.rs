@@ -93,8 +93,9 @@ pub trait Handler: Send + Sync + Sized + 'static {
         let _ = before;
     }
 
-    /// A signalled chain completed, and with it everything posted before: there is room in the send
-    /// queue again. Called after `send_done()`, or instead of it for chains without a token.
+    /// A chain with a note in the ledger completed, and with it everything posted before: there is
+    /// room in the send queue again. Called after `send_done()` or `landed()`, or instead of
+    /// `send_done()` for chains without a token.
     /// Context: the queue's.
     #[inline]
     fn send_retired(&self, ep: &Endpoint<Self>, qp: &QueuePair) {

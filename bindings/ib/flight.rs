@@ -11,11 +11,11 @@
 //! # When memory is given back
 //!
 //! Only completions show that a device is done with memory, and a mistake about this is memory
-//! corruption. So no caller decides it. The flight's own work requests complete to the flight, and
-//! to nothing else; a key is known to be invalid when the queue pair has received its invalidation,
-//! or when an invalidation that the flight has posted is complete. The last event makes a
-//! [`Landing`], and the end of that unmaps the memory. The peer's answer is one more event that the
-//! user of the memory waits for; it never replaces another event.
+//! corruption. So no caller decides it. The completions that end a flight come to entries of its
+//! own, which nothing else is posted with; a key is known to be invalid when the queue pair has
+//! received its invalidation, or when an invalidation that the flight has posted is complete. The
+//! last event makes a [`Landing`], and the end of that unmaps the memory. The peer's answer is one
+//! more event that the user of the memory waits for; it never replaces another event.
 //!
 //! # Lifetimes
 //!
@@ -202,8 +202,8 @@ pub struct Flight<H: Handler> {
     device: *mut raw::ib_device,
     mr: NonNull<raw::ib_mr>,
     wrs: UnsafeCell<WorkRequests>,
-    /// Completion entries of its work requests that always complete: of the send, by whether its
-    /// completion retires the requests before it, and of the invalidation.
+    /// Completion entries of its work requests that always complete: of the write of mapped data, by
+    /// whether its completion retires the requests before it, and of the invalidation.
     sent: [raw::ib_cqe; 2],
     invalidated: raw::ib_cqe,
 }

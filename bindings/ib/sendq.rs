@@ -12,8 +12,10 @@
 //!   chain before any of it is posted, decides whether its last work request must be signaled, and
 //!   records the work requests that its completion will retire in a note.
 //! * [`SqLedger`] is shared. The completion handler of the queue, of which there is only one at a
-//!   time, calls [`SqLedger::retire`] without a lock, once for each signaled work request that
-//!   completed **successfully**. The first failed completion means that the queue is dead: it will
+//!   time, calls [`SqLedger::retire`] without a lock, once for each work request that completed
+//!   **successfully** and was signaled because [`Ticket::signal`] said so: it has a note. Completions
+//!   of requests that are signaled for another reason retire nothing, and must not be reported. The
+//!   first failed completion means that the queue is dead: it will
 //!   be drained and destroyed, and accounting ends.
 //!
 //! Neither side allocates, sleeps or spins.
@@ -168,11 +170,11 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         self.depth.saturating_sub(used)
     }
 
-    /// Accounts for one signaled work request that completed successfully.
+    /// Accounts for one work request with a note that completed successfully.
     ///
-    /// Returns the number of work requests that became free, including the signaled one; `None` if
-    /// no signaled one was outstanding, which means that the caller retired a request that was not
-    /// signaled, or retired one twice.
+    /// Returns the number of work requests that became free, including that one; `None` if none with
+    /// a note was outstanding, which means that the caller retired a request without a note, or
+    /// retired one twice.
     ///
     /// Must be called by the completion handler of this queue only, on one thread at a time. The
     /// device orders the posting of a work request before its completion.
@@ -195,7 +197,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         Some(freed)
     }
 
-    /// Number of signaled work requests that did not complete yet.
+    /// Number of work requests with a note that did not complete yet.
     pub fn outstanding(&self) -> u32 {
         let out = self.notes_out.load(Relaxed);
 

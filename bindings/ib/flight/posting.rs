@@ -289,7 +289,7 @@ impl<H: Handler> Building<'_, H> {
     }
 
     /// Posts the `n` requests of the flight from `first` to `last`, which complete only if they
-    /// fail. Unless nothing was posted, the caller does not own the flight any more.
+    /// fail, or if the ledger needs it. Unless nothing was posted, the caller does not own the flight any more.
     ///
     /// # Safety
     ///
@@ -321,7 +321,7 @@ impl<H: Handler> Building<'_, H> {
     }
 
     /// As `send()`, for requests that belong to the flight, and of which the last one completes in
-    /// any case, at the entry for that.
+    /// any case, at one of the entries for that.
     ///
     /// # Safety
     ///

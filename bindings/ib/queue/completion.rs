@@ -299,7 +299,7 @@ impl QueuePair {
         self.count_polled(ep, wc);
         let ok = wc.status().is_ok();
         if ok && retires {
-            // Only signaled requests complete without error, in order.
+            // Requests with a note complete in order.
             self.ledger.retire();
         }
         ok

@@ -22,7 +22,7 @@ use crate::{
 
 impl QueuePair {
     /// As [`reserve`](Self::reserve), when it must look at the ledger. Returns whether the last
-    /// request is signalled, as a number, so that the result fits in registers.
+    /// request has a note, as a number, so that the result fits in registers.
     #[inline(never)]
     pub(super) fn look(&self, sq: &mut SendQueue, n: u32, signal: bool) -> Result<u32, PostError> {
         if !sq.open {
@@ -43,25 +43,25 @@ pub(in crate::ib) struct Room<'q> {
     sq: SpinLockIrqGuard<'q, SendQueue>,
     /// Number of requests that were reserved.
     count: u32,
-    /// 1 if the last one must be signaled, otherwise 0.
-    signaled: u32,
+    /// 1 if the last one has a note in the ledger, for which it must be signaled, otherwise 0.
+    noted: u32,
 }
 
 impl<'q> Room<'q> {
-    /// Room on a locked queue with `count` reserved requests; the last one is signaled if
-    /// `signaled` is 1, and not if it is 0.
+    /// Room on a locked queue with `count` reserved requests; the last one has a note if `noted` is
+    /// 1, and not if it is 0.
     #[inline(always)]
     pub(super) fn new(
         qp: &'q QueuePair,
         sq: SpinLockIrqGuard<'q, SendQueue>,
         count: u32,
-        signaled: u32,
+        noted: u32,
     ) -> Self {
         Self {
             qp,
             sq,
             count,
-            signaled,
+            noted,
         }
     }
 
@@ -121,7 +121,7 @@ impl<'q> Room<'q> {
             // Set in any case: a chain may have been tried with another token.
             (*last).__bindgen_anon_1.wr_cqe = cqe;
             // CAST: A flag. No overflow: it is multiplied by 0 or 1.
-            let signaled = raw::ib_send_flags_IB_SEND_SIGNALED.wrapping_mul(self.signaled as i32);
+            let signaled = raw::ib_send_flags_IB_SEND_SIGNALED.wrapping_mul(self.noted as i32);
             (*last).send_flags = signaled | flags;
         }
         // SAFETY: By the safety requirements of this function, the requests are valid; the last one
@@ -147,7 +147,7 @@ impl<'q> Room<'q> {
         entries: &[raw::ib_cqe; 2],
     ) -> Result<(), Refused<'q>> {
         // CAST: 0 or 1. ib_core only reads it.
-        let cqe = entries.as_ptr().wrapping_add(self.signaled as usize);
+        let cqe = entries.as_ptr().wrapping_add(self.noted as usize);
         // SAFETY: By the safety requirements of this function, `last` may be written.
         unsafe {
             (*last).__bindgen_anon_1.wr_cqe = cqe.cast_mut();
@@ -194,7 +194,7 @@ impl<'q> Room<'q> {
     #[inline(never)]
     fn refused(mut self, ret: i32, nothing_posted: bool) -> Refused<'q> {
         let error = if nothing_posted {
-            let ticket = Ticket::new(self.count, self.signaled != 0);
+            let ticket = Ticket::new(self.count, self.noted != 0);
             self.sq.posted.undo(&self.qp.ledger, ticket);
             PostError::Refused(ret)
         } else {
@@ -247,7 +247,7 @@ impl<'q> RoomFor<'q> {
         }
         // SAFETY: By the safety requirements of this function, `last` is initialised.
         let flags = unsafe { (*last).send_flags };
-        self.0.signaled = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
+        self.0.noted = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
         let nothing_posted = bad.is_null() || core::ptr::eq(bad, first);
         Err(self.0.refused(ret, nothing_posted))
     }
