@@ -118,19 +118,34 @@ static int node_or_none(int node)
  */
 #define TAG_SHIFT ilog2(BITS_PER_LONG)
 
+/* Where the search of a CPU begins: each has a word, as far as there are enough. */
+static unsigned int tag_home(const struct sbitmap *sb, unsigned int cpu)
+{
+	return cpu % sb->map_nr << TAG_SHIFT;
+}
+
 int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node)
 {
-	unsigned int cpu, word = 0;
+	unsigned int cpu;
 	int ret = sbitmap_init_node(sb, depth, TAG_SHIFT, gfp, node_or_none(node), false, true);
 
 	if (ret)
 		return ret;
-	/* CPUs begin in different words, as far as there are enough: not at random ones. */
 	for_each_possible_cpu(cpu) {
-		*per_cpu_ptr(sb->alloc_hint, cpu) = word << TAG_SHIFT;
-		word = word + 1 < sb->map_nr ? word + 1 : 0;
+		unsigned int *hint = per_cpu_ptr(sb->alloc_hint, cpu);
+
+		*hint = tag_home(sb, cpu);
 	}
 	return 0;
+}
+
+/*
+ * Makes this CPU begin in its own word again, which it leaves if that is full.
+ * No harm if the task is moved.
+ */
+void rtrs_helper_tag_go_home(struct sbitmap *sb)
+{
+	raw_cpu_write(*sb->alloc_hint, tag_home(sb, raw_smp_processor_id()));
 }
 
 /*
@@ -155,13 +170,13 @@ static inline void tag_leave(void)
 }
 
 /*
- * sbitmap_put() for a bit of a bitmap that rtrs_helper_sbitmap_init() has made,
- * which has a hint for each CPU, in no strict order. That is not asked again.
+ * sbitmap_put() for a bit of a bitmap that rtrs_helper_sbitmap_init() has made.
  *
  * The bit is cleared at once: sbitmap_put() leaves it set until its word is
  * used up, and so takes all numbers of a word in turn. Here a CPU takes the
  * lowest free number of its word, and what belongs to few numbers stays in the
- * caches, of the peer as well.
+ * caches, of the peer as well. Nor is the hint set: a CPU that completes what
+ * another one has sent would go on in the word of that one.
  */
 static inline void tag_clear(struct sbitmap *sb, unsigned int nr)
 {
@@ -169,8 +184,6 @@ static inline void tag_clear(struct sbitmap *sb, unsigned int nr)
 	if (sb->shift != TAG_SHIFT)
 		__builtin_unreachable();
 	sbitmap_clear_bit(sb, nr);
-	/* Where the next search of this CPU begins; no harm if the task is moved. */
-	raw_cpu_write(*sb->alloc_hint, nr);
 }
 
 /*

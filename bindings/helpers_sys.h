@@ -53,6 +53,7 @@ void rtrs_helper_this_cpu_add(u64 *p, u64 v);
 
 /* Tags */
 int rtrs_helper_sbitmap_init(struct sbitmap *sb, unsigned int depth, gfp_t gfp, int node);
+void rtrs_helper_tag_go_home(struct sbitmap *sb);
 bool rtrs_helper_tag_put(struct sbitmap *sb, unsigned int nr, struct wait_queue_head *wq);
 void rtrs_helper_tag_wake(struct wait_queue_head *wq);
 void rtrs_helper_sbitmap_free(struct sbitmap *sb);

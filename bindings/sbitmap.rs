@@ -23,11 +23,16 @@ use crate::{
     wait::WaitQueue, //
 };
 
+/// The bits of the number of the last tag of a word. A word of the bitmap has as many tags as bits.
+// CAST: A small number.
+const LAST_OF_WORD: i32 = 8 * size_of::<usize>() as i32 - 1;
+
 /// `depth` tags, numbered from 0, to take and to give back.
 ///
-/// A scalable bitmap spreads them over cache lines. It is not used with the kernel's
-/// `sbitmap_queue`, which wakes waiters in batches: if some tags are held for long, a waiter could
-/// sleep while others are free. Here each tag that is returned wakes one waiter.
+/// A scalable bitmap spreads them over cache lines: each CPU takes the lowest free tag of a word of
+/// its own, as far as there are enough words, and of others if that is used up. It is not used with
+/// the kernel's `sbitmap_queue`, which wakes waiters in batches: if some tags are held for long, a
+/// waiter could sleep while others are free. Here each tag that is returned wakes one waiter.
 ///
 /// # Invariants
 ///
@@ -96,11 +101,22 @@ impl TagQueue {
     fn take(&self) -> Option<u32> {
         // SAFETY: The bitmap is initialised by the type invariant.
         let nr = unsafe { raw::sbitmap_get(self.bitmap.get()) };
-        if nr < 0 {
-            return None;
+        // The last tag of a word, or -1: then this CPU may have left its word.
+        if nr & LAST_OF_WORD == LAST_OF_WORD {
+            return self.go_home(nr);
         }
         // CAST: `nr` is not negative. By the type invariant it is the number of one of the bits.
         Some(nr as u32)
+    }
+
+    /// Makes this CPU search in its own word again. Returns the tag `nr`; [`None`] if it is
+    /// negative.
+    #[cold]
+    #[inline(never)]
+    fn go_home(&self, nr: i32) -> Option<u32> {
+        // SAFETY: The bitmap is initialised by the type invariant.
+        unsafe { raw::rtrs_helper_tag_go_home(self.bitmap.get()) };
+        u32::try_from(nr).ok()
     }
 
     /// Takes a tag as soon as one is free; [`None`] when the queue is closed.
