@@ -7,6 +7,7 @@
 # seconds: 80
 
 . "$(dirname "$0")/lib/common.sh"
+. "$RTRS_LIB/observe.sh"
 . "$RTRS_LIB/testmod.sh"
 
 PAGE=$(getconf PAGESIZE)
@@ -235,6 +236,39 @@ without()
 	check "$tag: every request was completed once" balanced
 	check "$tag: modules unload" unload_modules
 }
+
+# invalidated: how many keys of chunks were invalidated since this was traced.
+invalidated() { grep -c 'rtrs_srv_invalidated:' "$TRACE/trace" || true; }
+
+# own_words: with 16 requests of each CPU, large reads find chunks with private pages, as each CPU
+# keeps to numbers of its own: also after all numbers were in use.
+own_words()
+{
+	local cpu n all=0
+
+	io m dir=read len=512 count=$((4 * WORDS)) depth="$WORDS" || return
+	trace_begin rtrs_srv/rtrs_srv_invalidated
+	for cpu in $(seq 0 $(($(nproc) - 1))); do
+		on_cpu "$cpu" io name=m "tag=p$cpu" dir=read len=65536 count=400 depth=16 &
+		RT_PIDS+=($!)
+		all=$((all + 400))
+	done
+	rt_wait || return
+	n=$(invalidated)
+	# Too long for these pages.
+	io m dir=read len=126976 count=8 depth=1 || return
+	trace_end rtrs_srv/rtrs_srv_invalidated
+	echo "$n keys were invalidated in $all reads, and $(($(invalidated) - n)) in 8 longer ones"
+	[ "$n" -le $((all / 20)) ] && [ "$(invalidated)" -eq $((n + 8)) ]
+}
+
+# As many numbers as the words of all CPUs have.
+WORDS=$((64 * $(nproc)))
+client_params inval_answers=Y
+must "a word for each CPU: modules load" load_test always_invalidate=Y "sess_queue_depth=$WORDS"
+must "a session opens" eval "rt serve && rt open name=m path=ip:10.9.0.1"
+check "large reads of all CPUs find private pages" own_words
+check "modules unload" unload_modules
 
 without "private pages" always_invalidate=Y
 without "new keys" always_invalidate=Y private_chunks=0
