@@ -354,8 +354,9 @@ impl Active {
     }
 
     /// Makes sure that the client cannot change the data that the user gets, if that is the mode:
-    /// small data are copied, and reads have private pages if they fit; for other data the chunk's key is invalidated. If the operation is
-    /// stalled, returns the connection for which [`Active::make_room`] has to follow.
+    /// small data are copied, and reads have private pages if they fit; for other data the chunk's
+    /// key is invalidated. If the operation is stalled, returns the connection for which
+    /// [`Active::make_room`] has to follow.
     fn protect(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>) -> Option<u16> {
         op.set_busy();
         let copies = chunk.mr().is_some();

@@ -199,9 +199,9 @@ impl<H: Home> AsRef<PileLink> for Chunk<H> {
 
 impl<H: Home> Chunk<H> {
     /// Makes a chunk with its operation, and with its `state` in the session. Answers to
-    /// requests that are processed there send from `private`. The key changes with each request if there is an `mr`.
-    /// Answers that have a key have `told`: the pages for those of all chunks, and the first one. May
-    /// sleep.
+    /// requests that are processed there send from `private`. The key changes with requests if there
+    /// is an `mr`. Answers that have a key have `told`: the pages for those of all chunks, and the
+    /// first one. May sleep.
     pub(crate) fn new(
         state: UsedState,
         dma_pages: DmaPages,

@@ -15,8 +15,8 @@
 //!   time, calls [`SqLedger::retire`] without a lock, once for each work request that completed
 //!   **successfully** and was signaled because [`Ticket::signal`] said so: it has a note. Completions
 //!   of requests that are signaled for another reason retire nothing, and must not be reported. The
-//!   first failed completion means that the queue is dead: it will
-//!   be drained and destroyed, and accounting ends.
+//!   first failed completion means that the queue is dead: it will be drained and destroyed, and
+//!   accounting ends.
 //!
 //! Neither side allocates, sleeps or spins.
 

@@ -90,8 +90,7 @@ const _: () = assert!(
 impl Usual {
     /// For a path of these limits. With `copy_max`, data up to that many bytes are in private pages
     /// (0 for none), and so are those of reads if a chunk has as many; without it, all data are in
-    /// chunks. The `client` is not told a key that does
-    /// not change if it keeps keys.
+    /// chunks. The `client` is not told a key that does not change if it keeps keys.
     pub(crate) fn new(geometry: &Geometry, copy_max: Option<u32>, client: Capabilities) -> Self {
         // CAST: The value is 320.
         let off = match Request::fits_usual(geometry, USR_ROOM as u32) {

@@ -262,7 +262,7 @@ impl Path {
             let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
             let state = self.session.chunk_state(buf_id).ok_or(EINVAL)?;
             let state = UsedState::new(state, buf_id, self.incarnation);
-            let group = usize::from(buf_id) / members;
+            let group = usize::from(buf_id).checked_div(members).unwrap_or(0);
             let rkey = mr.as_ref().or_else(|| groups.get(group)).map(Mr::rkey);
             let told = rkeys.as_ref().zip(rkey);
             let chunk = Chunk::new(state, dma_pages, own, mr, told, op)?;

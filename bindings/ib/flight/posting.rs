@@ -289,7 +289,8 @@ impl<H: Handler> Building<'_, H> {
     }
 
     /// Posts the `n` requests of the flight from `first` to `last`, which complete only if they
-    /// fail, or if the ledger needs it. Unless nothing was posted, the caller does not own the flight any more.
+    /// fail, or if the ledger needs it. Unless nothing was posted, the caller does not own the flight
+    /// any more.
     ///
     /// # Safety
     ///
