@@ -23,9 +23,11 @@ use crate::{
     wait::WaitQueue, //
 };
 
-/// The bits of the number of the last tag of a word. A word of the bitmap has as many tags as bits.
+/// The bits that the numbers of the last two tags of a word have in common. A word of the bitmap has
+/// as many tags as bits; `sbitmap_get()` may leave it with the last one, or at the end of the bitmap
+/// with the one before.
 // CAST: A small number.
-const LAST_OF_WORD: i32 = 8 * size_of::<usize>() as i32 - 1;
+const LAST_OF_WORD: i32 = 8 * size_of::<usize>() as i32 - 2;
 
 /// `depth` tags, numbered from 0, to take and to give back.
 ///
@@ -101,7 +103,7 @@ impl TagQueue {
     fn take(&self) -> Option<u32> {
         // SAFETY: The bitmap is initialised by the type invariant.
         let nr = unsafe { raw::sbitmap_get(self.bitmap.get()) };
-        // The last tag of a word, or -1: then this CPU may have left its word.
+        // One of the last tags of a word, or -1: then this CPU may have left its word.
         if nr & LAST_OF_WORD == LAST_OF_WORD {
             return self.go_home(nr);
         }

@@ -136,7 +136,8 @@ pub(crate) struct LinkCore {
     cons: Cons,
     accepted: SetOnce<Accepted>,
     new_rkey: Atomic<bool>,
-    /// The server may answer reads by the message that invalidates their key.
+    /// The server may answer reads by the message that invalidates their key. Set when the server
+    /// has accepted the service connection, before there are others and before receives are posted.
     inval_answers: Atomic<bool>,
     /// What the server was told that this side can do.
     capabilities: Capabilities,

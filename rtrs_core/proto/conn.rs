@@ -40,8 +40,8 @@ pub struct Capabilities {
     /// The message that invalidates the key of a read may be the answer: it brings the chunk's key,
     /// and says success. Mainline's client would wait for another message.
     pub inval_answers: bool,
-    /// The same from a server whose chunks keep their keys. The server [says](ConnAccept) whether it
-    /// answers so: the client has to receive into memory then.
+    /// As [`inval_answers`](Self::inval_answers), if keys of chunks do not change. The client must
+    /// receive into memory if the server [answers](ConnAccept::inval_answers) in this way.
     pub inval_answers_always: bool,
 }
 

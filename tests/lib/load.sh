@@ -210,7 +210,7 @@ memory_snapshot()
 # thread has one object of 16 and one of 32 bytes, and two each of 96 and 192.
 threads() { awk '{ split($4, n, "/"); print n[2] }' /proc/loadavg; }
 
-# mem_kept: KiB of free pages that processors keep for themselves: several MiB after heavy work.
+# mem_kept: KiB of free pages that processors keep for themselves: some 30 MiB after heavy work.
 mem_kept()
 {
 	awk -v page="$(getconf PAGESIZE)" '$1 == "count:" { n += $2 } END { print n * page / 1024 }' \

@@ -12,7 +12,7 @@ use rand::RngCore;
 
 use super::{case, Attack, Case};
 use crate::{
-    client::Session,
+    client::{Answer, Session},
     proto::RemoteBuf,
     verbs::{Remote, Send},
 };
@@ -69,12 +69,8 @@ pub(super) const CASES: &[Case] = &[
             }
             let chunk = s.chunk(KEYED)?;
             // More data than the server copies.
-            s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
-            let Some(answer) = s.answer(1, a.job.patience)? else {
-                bail!("no answer");
-            };
-            if answer.by_write || s.chunk(KEYED)?.rkey == chunk.rkey {
-                bail!("{answer:?}, and no new key");
+            if read_of(a, &mut s, KEYED, 2 * COPY_MAX, true)?.by_write {
+                bail!("an answer without a key");
             }
             let to = whole(chunk);
             s.post(1, Send::Write(to), &[0x5a; 8])?;
@@ -115,13 +111,8 @@ pub(super) const CASES: &[Case] = &[
             who.capabilities.inval_answers = true;
             who.capabilities.inval_answers_always = true;
             let mut s = a.start_as(&who)?;
-            let chunk = s.chunk(KEYED)?;
-            s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
-            let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-            let told = s.chunk(KEYED)?.rkey != chunk.rkey;
-            if answer.errno != 0 || told != s.new_rkey {
-                bail!("{answer:?}, and the key is {:x?}", s.chunk(KEYED)?);
-            }
+            let changes = s.new_rkey;
+            read_of(a, &mut s, KEYED, 2 * COPY_MAX, changes)?;
             a.alive(&mut s)
         },
     ),
@@ -133,20 +124,11 @@ pub(super) const CASES: &[Case] = &[
             const CHUNK: u16 = 15;
 
             let mut s = a.start()?;
-            let chunk = s.chunk(CHUNK)?;
-            s.send_info_request(1, CHUNK, 16 * COPY_MAX)?;
-            let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-            if answer.errno != 0 || s.chunk(CHUNK)?.rkey != chunk.rkey {
-                bail!("{answer:?}, and the key is {:x?}", s.chunk(CHUNK)?);
-            }
+            let (chunk, changes) = (s.chunk(CHUNK)?, s.new_rkey);
+            read_of(a, &mut s, CHUNK, 16 * COPY_MAX, false)?;
             s.post(1, Send::Write(whole(chunk)), &[0x5a; 8])?;
             // One page more than there are.
-            s.send_info_request(1, CHUNK, 17 * COPY_MAX)?;
-            let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-            let told = s.chunk(CHUNK)?.rkey != chunk.rkey;
-            if answer.errno != 0 || told != s.new_rkey {
-                bail!("{answer:?}, and the key is {:x?}", s.chunk(CHUNK)?);
-            }
+            read_of(a, &mut s, CHUNK, 17 * COPY_MAX, changes)?;
             a.alive(&mut s)
         },
     ),
@@ -186,11 +168,10 @@ pub(super) const CASES: &[Case] = &[
             }
         }
         // A changed key is in the answer.
-        s.send_info_request(1, KEYED, 2 * COPY_MAX)?;
-        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-        let told = s.chunk(KEYED)?.rkey != chunk.rkey;
-        if answer.errno != 0 || told != s.new_rkey || answer.by_write == told {
-            bail!("{answer:?}, and the key is {:x?}", s.chunk(KEYED)?);
+        let told = s.new_rkey;
+        let answer = read_of(a, &mut s, KEYED, 2 * COPY_MAX, told)?;
+        if answer.by_write == told {
+            bail!("{answer:?}");
         }
         a.alive(&mut s)
     }),
@@ -231,6 +212,24 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
 ];
+
+/// Reads `len` bytes by way of chunk `buf_id`, the key of which `changes` or not.
+fn read_of(
+    a: &Attack<'_>,
+    s: &mut Session,
+    buf_id: u16,
+    len: usize,
+    changes: bool,
+) -> Result<Answer> {
+    let before = s.chunk(buf_id)?.rkey;
+    s.send_info_request(1, buf_id, len)?;
+    let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+    let after = s.chunk(buf_id)?;
+    if answer.errno != 0 || (after.rkey != before) != changes {
+        bail!("{answer:?}, and the key is {after:x?}");
+    }
+    Ok(answer)
+}
 
 /// The whole of a chunk.
 pub(super) fn whole(chunk: RemoteBuf) -> Remote {
