@@ -49,8 +49,9 @@ const SG: usize = FAILOVER + 1;
 const MIGRATED_TO: usize = SG + hist::SG_BINS;
 const COUNTERS: usize = MIGRATED_TO + 1;
 
-/// Interval, in nanoseconds, at which a CPU adds its latencies to the path's average.
-const FEED_INTERVAL_NS: u64 = 1_000_000;
+/// Interval, in nanoseconds, at which a CPU adds its latencies to the path's average, which is in a
+/// cache line that all CPUs share.
+const FEED_INTERVAL_NS: u64 = 10_000_000;
 
 /// Offset of the counter of a direction.
 pub(crate) const fn dir_index(dir: DataDir) -> usize {
