@@ -26,6 +26,7 @@ use crate::{
     atomic::{
         Acquire,
         Atomic,
+        Full,
         Relaxed,
         Release, //
     },
@@ -130,6 +131,26 @@ impl<T> Berth<T> {
         // SAFETY: By the invariant the berth owned the box, as the word had that tag, and this call
         // alone has taken it out.
         Some(unsafe { Self::box_of(word, tag) })
+    }
+
+    /// Changes the tag of the box from `FROM` to `TO`. Returns `false` if it has another tag, or is
+    /// away. As if it was taken out and put back, but no other task finds it away.
+    #[inline(always)]
+    pub fn retag<const FROM: u8, const TO: u8>(&self) -> bool {
+        const {
+            assert!(FROM != 0 && FROM as usize <= MASK);
+            assert!(TO != 0 && TO as usize <= MASK);
+        }
+        let word = self.word.load(Relaxed);
+        let untagged = word.wrapping_sub(usize::from(FROM));
+        if untagged & MASK != 0 {
+            return false;
+        }
+        // INVARIANT: The address stays, and the tag was not 0, and is not. Full: what was done to
+        // the box is visible to the task that takes it, and so is what the caller did.
+        self.word
+            .cmpxchg(word, untagged | usize::from(TO), Full)
+            .is_ok()
     }
 
     /// Puts the box here with the tag `TAG`. A box that is already here is leaked.

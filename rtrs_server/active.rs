@@ -161,12 +161,16 @@ impl Active {
     /// Queues an operation that owns its chunk for the user. Any context.
     #[inline(always)]
     fn deliver(&self, chunk: &Chunk, op: KBox<Op>, cid: u16) {
-        let buf_id = op.buf_id();
-
         chunk.queue(op);
+        self.announce(chunk, cid);
+    }
+
+    /// The operation of `chunk` is queued: tells the inbox of connection `cid`.
+    #[inline(always)]
+    fn announce(&self, chunk: &Chunk, cid: u16) {
         // There is one inbox for each connection.
         if let Some(inbox) = self.inboxes.get(usize::from(cid)) {
-            inbox.as_arc_borrow().put(buf_id, chunk);
+            inbox.as_arc_borrow().put(chunk.buf_id(), chunk);
         }
     }
 
@@ -202,7 +206,7 @@ impl Active {
         }
         match chunk.read_usual(&self.usual, arrival, &mut op) {
             Read::Done => self.deliver(chunk, op, cid),
-            Read::Keyed => self.keyed(chunk, op, cid, off, byte_len),
+            Read::Keyed => self.keyed(chunk, op),
             Read::Not => self.go_in(chunk, op, cid, off, byte_len, true),
         }
     }
@@ -210,18 +214,10 @@ impl Active {
     /// Continues with a request that is [`Read::Keyed`]: it is read, and waits for the
     /// invalidation.
     #[inline(always)]
-    fn keyed(&self, chunk: &Chunk, mut op: KBox<Op>, cid: u16, off: u32, byte_len: u32) {
-        let arrival = Arrival { cid, off, byte_len };
-        let Some(mr) = chunk.mr() else {
-            return self.go_in(chunk, op, cid, off, byte_len, true);
-        };
-        if !chunk.read_keyed(&self.usual, arrival, &mut op) {
-            return self.go_in(chunk, op, cid, off, byte_len, true);
-        }
+    fn keyed(&self, chunk: &Chunk, op: KBox<Op>) {
         let on = op.invalidate_on();
-        if let Err(e) = self.post_inval(chunk, mr, on, op) {
-            self.not_keyed(chunk, on, e);
-        }
+
+        self.post_inval(chunk, on, op, |e| self.not_keyed(chunk, on, e));
     }
 
     /// Handles an invalidation that was not posted on connection `cid`.
@@ -391,17 +387,15 @@ impl Active {
         op.forget_request();
         let arrival = op.arrival();
         chunk.wants_something(arrival.cid);
-        let Some(mr) = chunk.mr() else {
+        if chunk.mr().is_none() {
             self.deliver(chunk, op, arrival.cid);
             return None;
-        };
+        }
         let cid = op.invalidate_on();
 
-        if let Err(e) = self.post_inval(chunk, mr, cid, op) {
-            if let Err(op) = self.not_invalidated(path, chunk, e) {
-                self.stall(chunk, op, Deferred::Invalidate, cid);
-                return Some(cid);
-            }
+        if let Err(op) = self.invalidate(path, chunk, cid, op) {
+            self.stall(chunk, op, Deferred::Invalidate, cid);
+            return Some(cid);
         }
         None
     }
@@ -410,15 +404,32 @@ impl Active {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]; [`Active::not_invalidated`] has to follow then.
+    /// The operation, if there is no room.
+    #[inline(never)]
+    fn invalidate(
+        &self,
+        path: &Arc<Path>,
+        chunk: &Chunk,
+        cid: u16,
+        op: KBox<Op>,
+    ) -> Result<(), KBox<Op>> {
+        let mut posted = Ok(());
+        self.post_inval(chunk, cid, op, |e| {
+            posted = self.not_invalidated(path, chunk, e);
+        });
+        posted
+    }
+
+    /// The same, but if it cannot be posted, `failed` gets the error, and
+    /// [`Active::not_invalidated`] has to follow.
     #[inline(always)]
-    fn post_inval(&self, chunk: &Chunk, mr: &Mr, cid: u16, op: KBox<Op>) -> Result<(), PostError> {
+    fn post_inval(&self, chunk: &Chunk, cid: u16, op: KBox<Op>, failed: impl FnOnce(PostError)) {
         let token = u32::from(op.buf_id());
         // The completion may come before this returns.
         chunk.wait_for_key(op);
-        match self.endpoint(cid).and_then(Endpoint::qp) {
-            Some(qp) => qp.invalidate(mr.rkey(), token),
-            None => Err(PostError::Invalid),
+        match (chunk.mr(), self.endpoint(cid).and_then(Endpoint::qp)) {
+            (Some(mr), Some(qp)) => qp.invalidate(mr.rkey(), token, failed),
+            _ => failed(PostError::Invalid),
         }
     }
 
@@ -452,6 +463,17 @@ impl Active {
         let Some(chunk) = self.chunks.get(buf_id as usize) else {
             return;
         };
+        if chunk.needs_sync() || trace::shows_invalidated() {
+            return self.invalidated_op(path, chunk);
+        }
+        if let Some(cid) = chunk.key_is_invalid() {
+            self.announce(chunk, cid);
+        }
+    }
+
+    /// The same if something has to be done with the operation.
+    #[inline(never)]
+    fn invalidated_op(&self, path: &Path, chunk: &Chunk) {
         if let Some(op) = chunk.end_wait_for_key() {
             trace::invalidated(path, &op);
             chunk.take_back(&op);

@@ -314,6 +314,18 @@ impl<H: Home> Chunk<H> {
         self.op.put::<INVALIDATING>(op);
     }
 
+    /// The key is invalid: the request waits for the user, if there is one. Returns the connection over
+    /// which it came. The operation is not looked at.
+    #[inline(always)]
+    pub(crate) fn key_is_invalid(&self) -> Option<u16> {
+        if !self.op.retag::<INVALIDATING, QUEUED>() {
+            return None;
+        }
+        // The number was set when the request came.
+        let (cid, _) = self.stamp();
+        Some(cid)
+    }
+
     /// The key is invalid, or will not become so.
     #[inline(always)]
     pub(crate) fn end_wait_for_key(&self) -> Option<KBox<Op<H>>> {

@@ -86,10 +86,15 @@ pub(crate) fn parked(path: &Path, op: &Op) {
     }
 }
 
-/// The key of the chunk of a request is invalid.
+/// Whether there is an event for [`invalidated`].
 #[inline(always)]
+pub(crate) fn shows_invalidated() -> bool {
+    rtrs_srv_invalidated::enabled()
+}
+
+/// The key of the chunk of a request is invalid.
 pub(crate) fn invalidated(path: &Path, op: &Op) {
-    if rtrs_srv_invalidated::enabled() {
+    if shows_invalidated() {
         fire_kept(rtrs_srv_invalidated::fire, path, op);
     }
 }

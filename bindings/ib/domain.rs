@@ -344,7 +344,7 @@ impl DmaPages {
     }
 
     /// Whether the device must be told about data that the CPU has written.
-    pub(super) fn needs_sync(&self) -> bool {
+    pub fn needs_sync(&self) -> bool {
         self.needs_sync
     }
 

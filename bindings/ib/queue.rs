@@ -28,8 +28,7 @@ use kernel::{
     },
     sync::{
         static_lock_class,
-        Arc,
-        SetOnce, //
+        Arc, //
     },
 };
 
@@ -128,6 +127,8 @@ pub struct QueueConfig {
     pub poll: PollContext,
     /// Number of send tokens: the completion of a signalled chain tells its token. May be 0.
     pub send_tokens: u32,
+    /// Number of tokens of [invalidations](QueuePair::invalidate). May be 0.
+    pub key_tokens: u32,
     /// Number of receive tokens, likewise.
     pub recv_tokens: u32,
 }
@@ -216,8 +217,8 @@ pub struct QueuePair {
     id: NonNull<raw::rdma_cm_id>,
     /// One entry for each send token.
     send_cqes: CqeTable,
-    /// One entry for each token of an invalidation.
-    key_cqes: SetOnce<CqeTable>,
+    /// The entries of each token of an invalidation.
+    key_cqes: CqeTable,
     /// The entry of requests without a token.
     silent: KBox<raw::ib_cqe>,
     recv_cqes: CqeTable,
@@ -311,6 +312,7 @@ impl QueuePair {
         let lane = Lane::new(index, domain.add_queue_pair()?);
         let uncount = kernel::types::ScopeGuard::new(|| domain.remove_queue_pair());
         let send_cqes = CqeTable::new(cfg.send_tokens, callbacks.send)?;
+        let key_cqes = CqeTable::of_keys(cfg.key_tokens, callbacks.key)?;
         let silent = raw::ib_cqe {
             done: Some(callbacks.send),
         };
@@ -379,7 +381,7 @@ impl QueuePair {
                 cq,
                 id,
                 send_cqes,
-                key_cqes: SetOnce::new(),
+                key_cqes,
                 silent,
                 recv_cqes,
                 callbacks,

@@ -399,6 +399,7 @@ impl LinkCore {
                 PollContext::Softirq
             },
             send_tokens,
+            key_tokens: 0,
             recv_tokens,
         })
     }

@@ -201,14 +201,7 @@ impl Active {
         let buf_id = op.buf_id();
 
         match op.deferred() {
-            Deferred::Invalidate => match chunk.mr() {
-                Some(mr) => match self.post_inval(chunk, mr, cid, op) {
-                    Ok(()) => None,
-                    Err(e) => self.not_invalidated(path, chunk, e).err(),
-                },
-                // An operation without a key to invalidate does not wait for one.
-                None => None,
-            },
+            Deferred::Invalidate => self.invalidate(path, chunk, cid, op).err(),
             Deferred::Answer(errno) => {
                 let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
                 match chunk.answer(qp, op, errno, path.client.keeps_keys, Attempt::Again) {

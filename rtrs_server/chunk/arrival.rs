@@ -4,6 +4,7 @@
 
 use kernel::sync::atomic::Relaxed;
 
+use rtrs_bindings::pages::Around;
 use rtrs_core::proto::{
     Capabilities,
     Geometry,
@@ -47,8 +48,8 @@ pub(crate) struct Arrival {
 pub(crate) enum Read {
     /// It was read.
     Done,
-    /// It was parsed, and has data that stay in the chunk, the key of which has to be invalidated:
-    /// [`Chunk::read_keyed`] has to follow.
+    /// It was read, all but its data: they stay in the chunk, the key of which has to be invalidated.
+    /// No other part is read again, so the client can write to the chunk until then.
     Keyed,
     /// It is not a usual one, or something is wrong with it. The contents of the operation are not
     /// valid.
@@ -178,38 +179,46 @@ impl<H: Home> Chunk<H> {
         let Some(request) = Request::parse_usual(room, arrival.off, arrival.byte_len, words) else {
             return Read::Not;
         };
+        // Each has code of its own, in which nothing is asked about the other.
         if request.data_len() > usual.data && !op.has_private_for(&request) {
-            op.set_request(request);
-            return Read::Keyed;
+            op.arrive(arrival);
+            return match self.begin_read(&usual.said_keyed, request, arrival.cid, &message, op) {
+                true => Read::Keyed,
+                false => Read::Not,
+            };
         }
-        // PANIC: The array has one entry for each kind.
-        let said = &usual.said[request.kind() as usize];
-        self.stamp
-            .store(u32::from(arrival.cid) | said.stamp, Relaxed);
-        match op.begin_at_once(request, said.marks, arrival.cid, &message) {
+        match self.begin_read(&usual.said, request, arrival.cid, &message, op) {
             true => Read::Done,
             false => Read::Not,
         }
     }
 
-    /// Reads the rest of a request of `arrival` that is [`Read::Keyed`], all but its data: its user
-    /// message. No part of it is read again, so the client can write to the chunk until the key is
-    /// invalid. Returns `false` if anything is wrong with it; the contents of `op` are not valid
-    /// then.
+    /// Begins a `request` that was read from `message`, with what is `said` of its kind. Returns
+    /// `false` if anything is wrong with it.
     #[inline(always)]
-    pub(crate) fn read_keyed(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> bool {
+    fn begin_read(
+        &self,
+        said: &[Said; KINDS],
+        request: Request,
+        cid: u16,
+        message: &Around<'_, WORDS>,
+        op: &mut Op<H>,
+    ) -> bool {
         // PANIC: The array has one entry for each kind.
-        let said = &usual.said_keyed[op.request().kind() as usize];
+        let said = &said[request.kind() as usize];
 
-        op.arrive(arrival);
-        self.stamp
-            .store(u32::from(arrival.cid) | said.stamp, Relaxed);
-        op.begin_keyed(said.marks)
+        self.stamp.store(u32::from(cid) | said.stamp, Relaxed);
+        op.begin_at_once(request, said.marks, cid, message)
     }
 
-    /// The key is invalid: makes the data of a request that was read visible to the user. What was
-    /// seen of them before may have changed.
+    /// Whether the processor has to be told of data before the user sees them.
     #[inline(always)]
+    pub(crate) fn needs_sync(&self) -> bool {
+        self.dma_pages.needs_sync()
+    }
+
+    /// The key is invalid: makes the data of a request that was read visible to the user, if that is
+    /// [needed](Self::needs_sync). What was seen of them before may have changed.
     pub(crate) fn take_back(&self, op: &Op<H>) {
         let data = op.request().data_range();
 

@@ -44,6 +44,9 @@ use super::{
 /// by one zero.
 pub(super) const USR_ROOM: usize = 320;
 
+/// No connection has this number: there are at most 4096.
+const ANY: u16 = u16::MAX;
+
 /// The work request that a stalled operation was about to post.
 #[derive(Clone, Copy)]
 pub(crate) enum Deferred {
@@ -162,11 +165,11 @@ pub(crate) struct Op<H: Home> {
     /// A user message that does not fit into `usr` with a zero behind it, and a zero.
     long_usr: KVec<u8>,
     deferred: Deferred,
-    /// The connection that last registered the chunk's key on its queue; `None` if that was before
+    /// The connection that last registered the chunk's key on its queue; [`ANY`] if that was before
     /// the path was started. The key is invalidated on that connection. On another queue the
     /// invalidation could overtake the registration, if the client makes the first queue wait, and
     /// the key would be valid while the user has the data.
-    registered_on: Option<u16>,
+    registered_on: u16,
     /// Dropped last: afterwards this operation does not need the home any more.
     ops_ref: Arc<H::OpsRef>,
 }
@@ -203,7 +206,7 @@ impl<H: Home> Op<H> {
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
                 deferred: Deferred::Answer(0),
-                registered_on: None,
+                registered_on: ANY,
                 ops_ref: ops_ref.clone(),
             },
             GFP_KERNEL,
@@ -365,12 +368,15 @@ impl<H: Home> Op<H> {
 
     /// The key is registered with the answer, on the connection that carries the answer.
     pub(super) fn note_registered(&mut self) {
-        self.registered_on = Some(self.arrival.cid);
+        self.registered_on = self.arrival.cid;
     }
 
     /// The connection on which the key has to be invalidated.
     pub(crate) fn invalidate_on(&self) -> u16 {
-        self.registered_on.unwrap_or(self.arrival.cid)
+        match self.registered_on {
+            ANY => self.arrival.cid,
+            on => on,
+        }
     }
 
     /// Whether [`begin`](Op::begin) of a request allocates nothing, and does not fail.
@@ -404,24 +410,6 @@ impl<H: Home> Op<H> {
         }
         self.clear_behind(&request);
         true
-    }
-
-    /// Sets a request that was parsed as it arrived. [`begin_keyed`](Self::begin_keyed) has to
-    /// follow.
-    #[inline(always)]
-    pub(super) fn set_request(&mut self, request: Request) {
-        self.request = request;
-    }
-
-    /// Begins the request that was [set](Self::set_request), the data of which stay in the chunk
-    /// until its key is invalid. Returns `false` if there is no [room](Op::has_room) for its user
-    /// message.
-    #[inline(always)]
-    pub(super) fn begin_keyed(&mut self, marks: Marks) -> bool {
-        let request = self.request;
-
-        self.marks = marks;
-        Self::has_room(&request) && self.copy_message(&request).is_ok()
     }
 
     /// Copies the user message to `usr`.

@@ -389,9 +389,6 @@ impl Path {
         }
 
         let config = &self.session.ctx.config;
-        if config.always_invalidate {
-            qp.set_key_tokens(self.geometry().queue_depth().into())?;
-        }
         let accept = ConnAccept {
             kept: self.session.is_kept(),
             orders_copies: true,
@@ -431,6 +428,10 @@ impl Path {
             comp_vector: self.session.ctx.next_vector(),
             poll: PollContext::Workqueue,
             send_tokens: SEND_TOKENS,
+            key_tokens: match self.session.ctx.config.always_invalidate {
+                true => self.geometry().queue_depth().into(),
+                false => 0,
+            },
             recv_tokens: RECV_TOKENS,
         }
     }

@@ -140,6 +140,7 @@ impl Side {
             comp_vector: 0,
             poll: PollContext::Softirq,
             send_tokens: 1,
+            key_tokens: 0,
             recv_tokens: 1,
         };
         let qp = ep.create_qp(&domain, &config)?;

@@ -126,7 +126,8 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: u8>(
             &*cqe.byte_sub(offset).cast::<Flight<H>>(),
         )
     };
-    let Some(qp) = ep.qp() else { return };
+    // SAFETY: This is one of the endpoint's completions.
+    let qp = unsafe { ep.qp_of_completion() };
     if !qp.sent(ep, wc, retires) {
         return ep.handler().send_done(ep, qp, None, wc);
     }

@@ -156,7 +156,7 @@ impl<H: Handler> Building<'_, H> {
         let wrs = flight.wrs.get();
         // SAFETY: By the invariant of the flight, its owner may access the data.
         let data = unsafe { &*flight.data.get() };
-        let rkey = flight.rkey.load(Relaxed);
+        let rkey = || flight.rkey.load(Relaxed);
         let needs = Needs::answer();
         let before = match what {
             What::Described => 1,
@@ -181,7 +181,7 @@ impl<H: Handler> Building<'_, H> {
                     addr: data.iova,
                     length: data.len,
                     // The local key of a fast registration is its remote key.
-                    lkey: rkey,
+                    lkey: rkey(),
                 };
             }
             (*sges.add(MESSAGE)).length = message_len;
@@ -204,7 +204,7 @@ impl<H: Handler> Building<'_, H> {
         let first = unsafe {
             let reg = &raw mut (*wrs).reg;
             (*reg).wr.__bindgen_anon_1.wr_cqe = qp.silent();
-            (*reg).key = rkey;
+            (*reg).key = rkey();
             (*reg).access = data.access.as_raw();
             &raw mut (*reg).wr
         };

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Called when a work request completes.
-type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
+pub(super) type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
 
 /// Called for an event of a queue pair.
 type Event = unsafe extern "C" fn(*mut raw::ib_event, *mut ffi::c_void);
@@ -100,7 +100,7 @@ impl CqeTable {
 
     /// The index of an entry, if it is one of these; otherwise a number without meaning.
     #[inline(always)]
-    fn index_of(&self, cqe: *const raw::ib_cqe) -> usize {
+    pub(super) fn index_of(&self, cqe: *const raw::ib_cqe) -> usize {
         cqe.addr().wrapping_sub(self.0.as_ptr().addr()) / size_of::<raw::ib_cqe>()
     }
 }

@@ -16,7 +16,10 @@ use super::{
         },
         wc::Wc,
     },
-    completion::CqeTable,
+    completion::{
+        CqeTable,
+        Done, //
+    },
     room::Room,
     PostError,
     QueuePair, //
@@ -38,13 +41,14 @@ pub(super) unsafe extern "C" fn key_done<H: Handler>(cq: *mut raw::ib_cq, wc: *m
     if !wc.status().is_ok() {
         return ep.handler().send_done(ep, qp, None, wc);
     }
-    let Some(entry) = qp.key_cqes.as_ref().and_then(|cqes| cqes.token_of(cqe)) else {
-        return;
-    };
-    if entry & NOTED != 0 {
+    // Every invalidation has one of these entries.
+    let entry = qp.key_cqes.index_of(cqe);
+    if entry & NOTED as usize != 0 {
         qp.retired(ep);
     }
-    ep.handler().key_invalid(ep, qp, entry / ENTRIES);
+    // CAST: The number of tokens is a `u32`.
+    let token = (entry / ENTRIES as usize) as u32;
+    ep.handler().key_invalid(ep, qp, token);
 }
 
 /// Entries of a token. Every invalidation is signaled, but few have a note in the ledger: the
@@ -54,31 +58,26 @@ const ENTRIES: u32 = 2;
 /// The bit of the entry with a note.
 const NOTED: u32 = 1;
 
-impl QueuePair {
-    /// Sets the number of tokens of [invalidations](Self::invalidate). Works only once. May sleep.
-    pub fn set_key_tokens(&self, tokens: u32) -> Result {
-        let entries = tokens.checked_mul(ENTRIES).ok_or(EINVAL)?;
-        let cqes = CqeTable::new(entries, self.callbacks.key)?;
-        if self.key_cqes.populate(cqes) {
-            Ok(())
-        } else {
-            Err(EBUSY)
-        }
+impl CqeTable {
+    /// The entries of `tokens` invalidations. May sleep.
+    pub(super) fn of_keys(tokens: u32, done: Done) -> Result<Self> {
+        Self::new(tokens.checked_mul(ENTRIES).ok_or(EINVAL)?, done)
     }
+}
 
+impl QueuePair {
     /// Posts the invalidation of the local key `rkey`. Its completion delivers `token` to
     /// [`Handler::key_invalid`], perhaps before this returns. If it fails, that is delivered to
-    /// [`Handler::send_done`], without a token. Any context.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
+    /// [`Handler::send_done`], without a token. If it cannot be posted, `failed` gets the error. Any
+    /// context.
     #[inline(always)]
-    pub fn invalidate(&self, rkey: u32, token: u32) -> Result<(), PostError> {
-        let cqes = self.key_cqes.as_ref().ok_or(PostError::Invalid)?;
-        // Both entries, or none: there are twice as many as tokens.
-        let entry = token.checked_mul(ENTRIES).ok_or(PostError::Invalid)?;
-        let noted = cqes.get(entry | NOTED).ok_or(PostError::Invalid)?;
+    pub fn invalidate(&self, rkey: u32, token: u32, failed: impl FnOnce(PostError)) {
+        // No overflow: there are fewer tokens than that, or there is no such entry. Both entries, or
+        // none: there are twice as many as tokens.
+        let entry = token.wrapping_mul(ENTRIES) | NOTED;
+        let Some(noted) = self.key_cqes.get(entry) else {
+            return failed(PostError::Invalid);
+        };
         let mut wr = raw::ib_send_wr {
             next: core::ptr::null_mut(),
             __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 {
@@ -92,10 +91,15 @@ impl QueuePair {
                 invalidate_rkey: rkey,
             },
         };
-        let room = self.reserve_signaled(&mut wr, noted)?;
+        let room = match self.reserve_signaled(&mut wr, noted) {
+            Ok(room) => room,
+            Err(e) => return failed(e),
+        };
         // SAFETY: The request is the one that was reserved. It is initialised and signaled, and stays
         // until this returns. It names no memory, and its entry is the queue pair's.
-        unsafe { room.post_signaled(&raw mut wr) }.map_err(PostError::from)
+        if let Err(refused) = unsafe { room.post_signaled(&raw mut wr) } {
+            failed(refused.into());
+        }
     }
 
     /// Locks the send queue, with room for one request `wr`, which is signaled. It gets the entry

@@ -43,6 +43,25 @@ fn box_is_there_for_one_thing() {
 }
 
 #[test]
+fn box_is_there_for_another_thing() {
+    let (value, dropped) = counted();
+    let berth = Berth::new::<3>(value);
+    assert!(!berth.retag::<2, 5>());
+    assert_eq!(berth.tag(), Some(3));
+    assert!(berth.retag::<3, 5>());
+    assert_eq!(berth.tag(), Some(5));
+    assert!(!berth.retag::<3, 5>());
+    let value = berth.take::<5>().expect("there");
+    assert!(!berth.retag::<5, 3>());
+    assert!(berth.call());
+    assert!(!berth.retag::<5, 3>());
+    berth.put::<1>(value);
+    assert!(berth.retag::<1, 7>());
+    drop(berth);
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn box_goes_with_its_place() {
     let (value, dropped) = counted();
     let berth = Berth::new::<7>(value);

@@ -56,6 +56,67 @@ fn one_has_it_at_a_time() {
 }
 
 #[test]
+fn changes_its_tag_while_it_may_be_taken() {
+    loom::model(|| {
+        let berth = berth::<PARKED>();
+        let had = Arc::new(AtomicU32::new(0));
+        let threads = [
+            {
+                let (berth, had) = (berth.clone(), had.clone());
+                thread::spawn(move || {
+                    if berth.retag::<PARKED, QUEUED>() {
+                        if let Some(mut value) = berth.take::<QUEUED>() {
+                            value.increment();
+                            had.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                })
+            },
+            {
+                let (berth, had) = (berth.clone(), had.clone());
+                thread::spawn(move || {
+                    if let Some(mut value) = berth.take_unless::<IDLE>() {
+                        value.increment();
+                        had.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            },
+        ];
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!(had.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn what_was_done_is_seen_behind_another_tag() {
+    loom::model(|| {
+        let berth = berth::<IDLE>();
+        let mut value = berth.take::<IDLE>().expect("it is there");
+        let first = {
+            let berth = berth.clone();
+            thread::spawn(move || {
+                value.increment();
+                berth.put::<PARKED>(value);
+            })
+        };
+        let second = {
+            let berth = berth.clone();
+            thread::spawn(move || berth.retag::<PARKED, QUEUED>())
+        };
+        if let Some(mut value) = berth.take::<QUEUED>() {
+            value.increment();
+            berth.put::<QUEUED>(value);
+        }
+        first.join().expect("no panic");
+        if second.join().expect("no panic") {
+            berth.take::<QUEUED>().expect("it is there").increment();
+        }
+    });
+}
+
+#[test]
 fn given_up_or_taken_once() {
     loom::model(|| {
         let berth = berth::<QUEUED>();
