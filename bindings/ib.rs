@@ -116,7 +116,8 @@ pub use self::{
     },
     mr::{
         Access,
-        Mr, //
+        Mr,
+        NewKey, //
     },
     queue::{
         PollContext,
@@ -129,6 +130,7 @@ pub use self::{
     reply::{
         Answer,
         Give,
+        Imms,
         InvalidatingEnd,
         Invalidation,
         Keys,

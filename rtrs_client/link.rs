@@ -122,6 +122,9 @@ struct Ready {
     /// Those for which an answer without a message may be all: none if chunks' new keys have to
     /// come with answers.
     answered: Flights<LinkCore>,
+    /// Those for which the answer may say that the chunk has its next key: none unless the server was
+    /// told so.
+    counted: Flights<LinkCore>,
     /// The answer with the chunks, and behind it the request for them.
     info: DmaPages,
     /// Receive buffers, by connection; empty if no answer has bytes.

@@ -83,6 +83,9 @@ module_params! {
     /// Servers may answer a read by the message that invalidates its key.
     static INVAL_ANSWERS: bool = "inval_answers", true,
         "tell servers of new links that the message that invalidates the key of a read may be the answer (default: Y)";
+    /// Servers need not send the next key of a chunk.
+    static COUNT_KEYS: bool = "count_keys", true,
+        "tell servers of new links with keep_keys that they need not send a key that is one higher (default: Y)";
     /// Acknowledged writes survive a power loss of the server.
     static WRITE_CACHE_SURVIVES: bool = "write_cache_survives", false,
         "what servers have in volatile write caches survives their restart: go on with such devices as well (default: N)";
@@ -201,13 +204,14 @@ pub(crate) fn max_queue_depth() -> u32 {
     MAX_QUEUE_DEPTH.get().unsigned_abs()
 }
 
-/// What servers of new links may do: not send keys that have not changed; answer a read by the
-/// message that invalidates its key.
+/// What servers of new links may do: not send keys that have not changed, or that are one higher;
+/// answer a read by the message that invalidates its key.
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         keeps_keys: KEEP_KEYS.get(),
         inval_answers: INVAL_ANSWERS.get(),
         inval_answers_always: INVAL_ANSWERS.get(),
+        counts_keys: KEEP_KEYS.get() && COUNT_KEYS.get(),
     }
 }
 

@@ -45,6 +45,7 @@ pub use self::{
         Liveness, //
     },
     imm::{
+        next_key_number,
         returned_of,
         success_number,
         success_of,
@@ -57,6 +58,7 @@ pub use self::{
         InfoRsp, //
     },
     io::{
+        next_rkey,
         DataDir,
         ReadDest,
         ReadMsg,

@@ -218,8 +218,7 @@ impl<H: Home> Chunk<H> {
                 RkeyRsp { buf_id, rkey }.to_bytes(),
             )
         });
-        let imm = |inval| answer::result_imm(op.buf_id(), 0, inval).ok_or(EINVAL);
-        let imms = [imm(false)?, imm(true)?];
+        let imms = answer::imms(op.buf_id()).ok_or(EINVAL)?;
 
         Ok(Self {
             state,

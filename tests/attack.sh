@@ -24,7 +24,7 @@ SLOW='^(half-open|silent-full)$'
 
 # Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
-CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|leave-busy|same-behind-answer|same-before-key)$'
+CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|same-next-key|leave-busy|same-behind-answer|same-before-key)$'
 
 cases()
 {
@@ -200,5 +200,5 @@ defer null_blk_down nullb1
 must "a disk with one request at a time" null_blk_up nullb2 16 1 3000000000 1
 defer null_blk_down nullb2
 mode Y "$SLOW"
-[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|$HANDSHAKE"
+[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|$HANDSHAKE"
 finish

@@ -270,6 +270,14 @@ must "a session opens" eval "rt serve && rt open name=m path=ip:10.9.0.1"
 check "large reads of all CPUs find private pages" own_words
 check "modules unload" unload_modules
 
+# Otherwise the client counts keys, of chunks with and without private pages, and is told some.
+client_params count_keys=N
+must "all keys told: modules load" load_test max_chunk_size=1048576 "sess_queue_depth=$DEPTH"
+must "a session opens" open_session
+check "all keys told: 512 to 64k" sizes 512 1024 4096 8192 65536
+check "all keys told: anywhere in a page" offsets 512 4096 65537
+check "modules unload" unload_modules
+
 without "private pages" always_invalidate=Y
 without "new keys" always_invalidate=Y private_chunks=0
 without "old keys" always_invalidate=N

@@ -488,6 +488,8 @@ check "so, on another connection" turns inval-answer-other-con "answer on anothe
 check "so, of a request there cannot be" turns inval-answer-far-id "no such chunk"
 check "so, with half a key" turns inval-answer-half "length of an answer"
 check "so, by another type of message" turns inval-answer-type "unexpected message type"
+check "an answer with a key to be counted, by which this client has not offered to go" \
+	turns next-key "immediate out of place"
 check "more read back than asked for" turns data-more "error completion|disconnected|receive"
 check "read back to before the buffer" turns data-before "error completion|disconnected|receive"
 check "read back with a wrong key" turns data-key "error completion|disconnected|receive"
@@ -509,6 +511,7 @@ check "old keys: an answer with a key" old turns other-form "connection [1-9]: r
 check "old keys: an invalidation that never was" old stays inval-claimed
 check "old keys: another key invalidated" old turns inval-other "error completion|disconnected|receive"
 check "old keys: reads answered by the invalidation of their key" old turns inval-answer "connection [1-9]: receive"
+check "old keys: an answer with a key to be counted" old turns next-key "immediate out of place"
 check "old keys, told: reads answered by the invalidation of their key" told stays inval-answer
 check "old keys, told: there were such answers" by_inval
 check "old keys, told: right answers are taken as well" told stays serve
@@ -540,6 +543,23 @@ check "a server that forgets is found out on all paths" forgets
 check "one that is only confused loses none" confused
 check "events of paths are no longer wanted" trace_paths 0
 check "the first session closes" close_all
+check "modules unload" unload_rtrs
+
+# The rogue's keys are always the same, so the key that the client has counted is a wrong one.
+rogue_params keep_keys=Y
+must "modules load with keys that are counted" load_test
+must "a server serves" rogue_start good 10.9.0.2 --case serve
+must "all IO goes over one path" all_good
+check "counted: right answers, which tell keys" stays serve
+check "counted: a key that is wrong" turns next-key "error completion|send"
+check "counted: two answers" turns next-key-twice "second answer|not in flight"
+check "counted: an answer on another connection" \
+	turns next-key-other-con "answer on another connection|not in flight"
+check "counted: an answer to a request there cannot be" turns next-key-far-id "no such request"
+check "counted: an answer with an error" turns next-key-errno "bad message id"
+check "old keys, counted: an answer with a key to be counted" \
+	old turns next-key "immediate out of place"
+check "the session closes" close_all
 check "modules unload" unload_rtrs
 
 rogue_params inval_answers=N

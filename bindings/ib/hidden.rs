@@ -3,7 +3,8 @@
 //! Addresses and keys of memory regions that a peer cannot guess from those that it knows.
 //!
 //! This side chooses the address that a peer uses for a region, and one byte of its key. Both are
-//! random: the address is chosen when the region is made, the byte with each registration.
+//! random: the address is chosen when the region is made, the byte with each registration. A peer may
+//! count the keys of a region instead of being told: only the first one is random then.
 
 /// The highest bit of an address. Addresses are as long as DMA addresses, which every driver
 /// accepts, so that no region reaches the end of the 64 bits. The bit is set so that no address is
@@ -56,6 +57,13 @@ impl KeyByte {
         };
 
         self.key = self.key.wrapping_add(step);
+        self.key
+    }
+
+    /// Changes the byte to the one that follows, which a peer that counts knows without being told.
+    #[inline(always)]
+    pub fn count(&mut self) -> u8 {
+        self.key = self.key.wrapping_add(1);
         self.key
     }
 

@@ -180,16 +180,32 @@ impl Mr {
     ///
     /// `EBUSY` when another caller is changing the key.
     #[inline(always)]
-    pub fn next_rkey(&self) -> Result<u32> {
+    pub fn change_rkey(&self) -> Result<NewKey<'_>> {
+        self.set_rkey(|key| key.change(random_u64))
+    }
+
+    /// The same with the key that follows the last one, for a peer that is not told keys but counts
+    /// them: the low byte is one higher, modulo 256.
+    ///
+    /// # Errors
+    ///
+    /// As for [`change_rkey`](Self::change_rkey).
+    #[inline(always)]
+    pub fn count_rkey(&self) -> Result<NewKey<'_>> {
+        self.set_rkey(KeyByte::count)
+    }
+
+    #[inline(always)]
+    fn set_rkey(&self, next: impl FnOnce(&mut KeyByte) -> u8) -> Result<NewKey<'_>> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
-        let byte = key.change(random_u64);
+        let byte = next(&mut key);
         // SAFETY: The region is valid; no other thread of this crate looks at its key, as `key` is
         // held, and a driver that does looks at the part that stays.
         unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), byte) };
         // SAFETY: As above.
         let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) };
         self.rkey.store(rkey, Relaxed);
-        Ok(rkey)
+        Ok(NewKey { mr: self, rkey })
     }
 
     /// The address and key with which the peer writes to the region.
@@ -206,6 +222,26 @@ impl Mr {
 
     pub(super) fn as_raw(&self) -> *mut raw::ib_mr {
         self.raw.as_ptr()
+    }
+}
+
+/// The key with which a region is registered next.
+#[derive(Clone, Copy)]
+pub struct NewKey<'a> {
+    mr: &'a Mr,
+    rkey: u32,
+}
+
+impl<'a> NewKey<'a> {
+    /// The region.
+    pub(super) fn mr(&self) -> &'a Mr {
+        self.mr
+    }
+
+    /// The key.
+    #[inline(always)]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
     }
 }
 

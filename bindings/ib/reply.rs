@@ -99,6 +99,17 @@ impl Body {
     }
 }
 
+/// Immediate values of the answers without an error of one user.
+#[derive(Clone, Copy, Debug)]
+pub struct Imms {
+    /// Nothing was invalidated; that of [plain](Reply::post_plain) answers.
+    pub plain: u32,
+    /// A key of the peer was invalidated.
+    pub inval: u32,
+    /// A region was registered, and the peer [counts](Reply::post_counted) its keys.
+    pub next_key: u32,
+}
+
 /// The memory that the data of an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -155,9 +166,8 @@ pub struct Reply {
     domain: Arc<Domain>,
     /// The source of the data of plain answers: one of those below.
     plain: Memory,
-    /// The immediate values of answers without an error, as they are sent: with nothing
-    /// invalidated, which that of plain answers is, and with a key invalidated.
-    imms: [u32; 2],
+    /// The immediate values of answers without an error, as they are sent.
+    imms: Imms,
     lkey: u32,
     /// Indexed by [`Source`].
     memory: [Memory; 2],
@@ -236,9 +246,9 @@ impl Links {
 impl Reply {
     /// Makes answers with data from the start of `data`, or of other pages. `body` is the
     /// pages and offset of the [`REPLY_BODY`] bytes, and those that are there first; the offset must
-    /// be a multiple of their number. Answers without an error have one of the two `imms`: the first
-    /// one if nothing is invalidated. Answers that do not [register](Self::post_registering) a
-    /// region have data from the other pages if there are any.
+    /// be a multiple of their number. Answers without an error have one of the `imms`. Answers that
+    /// do not [register](Self::post_registering) a region have data from the other pages if there are
+    /// any.
     ///
     /// # Errors
     ///
@@ -247,7 +257,7 @@ impl Reply {
         data: &DmaPages,
         second: Option<&DmaPages>,
         body: Option<(&DmaPages, usize, [u8; REPLY_BODY])>,
-        imms: [u32; 2],
+        imms: Imms,
     ) -> Result<Self> {
         let domain = data.domain();
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
@@ -288,7 +298,11 @@ impl Reply {
                 second.map_or_else(|| Ok(Memory::none()), Memory::of)?,
             ],
             plain: Memory::of(second.unwrap_or(data))?,
-            imms: imms.map(u32::to_be),
+            imms: Imms {
+                plain: imms.plain.to_be(),
+                inval: imms.inval.to_be(),
+                next_key: imms.next_key.to_be(),
+            },
             lkey,
             body,
             domain: domain.clone(),
@@ -318,8 +332,7 @@ impl Reply {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        let [imm, _] = self.imms;
-        let mut end = Self::end(qp, imm, to);
+        let mut end = Self::end(qp, self.imms.plain, to);
         let mut data;
         if DATA {
             data = raw::ib_sge {

@@ -42,6 +42,8 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::{
     geometry::SEGMENT_SIZE,
+    next_key_number,
+    next_rkey,
     returned_of,
     success_number,
     success_of,
@@ -194,6 +196,14 @@ impl LinkCore {
         };
         if let Some(flight) = ready.answered.get(success_number(imm) as usize) {
             return self.succeeded(ready, qp, con, flight);
+        }
+        if let Some(flight) = ready.counted.get(next_key_number(imm) as usize) {
+            let arrived = self.succeeded(ready, qp, con, flight);
+            // If nothing was done, the key is counted when it is.
+            if !matches!(arrived, Arrived::Else) {
+                count_key(flight);
+            }
+            return arrived;
         }
         let returned = returned_of(imm).and_then(|msg_id| ready.answered.get(msg_id as usize));
         match returned.and_then(|flight| self.returned(qp, con, flight)) {
@@ -378,6 +388,7 @@ impl LinkCore {
                     } if self.capabilities.keeps_keys || !self.new_rkey.load(Relaxed) => {
                         self.answered(qp, con, msg_id, errno.to_kernel(), inval)?;
                     }
+                    Imm::IoRspNextKey { msg_id } => self.counted(qp, con, msg_id)?,
                     _ => return Err(Violation("immediate out of place")),
                 }
             }
@@ -440,6 +451,17 @@ impl LinkCore {
         // Stored before the request is completed and its permit is used again.
         flight.cargo().chunk.rkey.store(rsp.rkey, Relaxed);
         Ok((ready, flight))
+    }
+
+    /// Handles the answer to request `msg_id` that says that its chunk has the next key.
+    fn counted(&self, qp: Receiving<'_>, con: u16, msg_id: u32) -> Result<(), Violation> {
+        let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
+        if ready.counted.is_empty() {
+            return Err(Violation("immediate out of place"));
+        }
+        let flight = ready.counted.get(msg_id as usize);
+        count_key(flight.ok_or(Violation("no such request"))?);
+        self.answered(qp, con, msg_id, 0, false)
     }
 
     /// Handles the answer to request `msg_id`.
@@ -548,6 +570,15 @@ fn counts_as(con: u16, dir: DataDir) -> DataDir {
 #[inline(never)]
 fn not_ours(landing: Landing<'_, LinkCore>) {
     drop(landing);
+}
+
+/// The chunk of a flight has its next key. Called before the request is completed and its permit is
+/// used again.
+#[inline(always)]
+fn count_key(flight: &Flight<LinkCore>) {
+    let rkey = &flight.cargo().chunk.rkey;
+
+    rkey.store(next_rkey(rkey.load(Relaxed)), Relaxed);
 }
 
 /// Whether a message is a heartbeat, or the answer to one.

@@ -339,13 +339,18 @@ impl LinkCore {
             bounce,
             link_io,
         )?;
-        let needs_key = self.new_rkey.load(Relaxed) && !self.capabilities.keeps_keys;
+        let new_rkey = self.new_rkey.load(Relaxed);
+        let needs_key = new_rkey && !self.capabilities.keeps_keys;
         let ready = Ready {
             narrower,
             permits: permits.clone(),
             answered: match needs_key {
                 true => Flights::none(),
                 false => flights.clone(),
+            },
+            counted: match new_rkey && self.capabilities.counts_keys {
+                true => flights.clone(),
+                false => Flights::none(),
             },
             flights,
             info,

@@ -43,12 +43,16 @@ pub struct Capabilities {
     /// As [`inval_answers`](Self::inval_answers), if keys of chunks do not change. The client must
     /// receive into memory if the server [answers](ConnAccept::inval_answers) in this way.
     pub inval_answers_always: bool,
+    /// An answer may say that the chunk has its [next key](super::next_rkey), and not tell it. Only
+    /// valid with [`keeps_keys`](Self::keeps_keys). Mainline's client would not know the value.
+    pub counts_keys: bool,
 }
 
 impl Capabilities {
     const KEEPS_KEYS: u8 = 1 << 0;
     const INVAL_ANSWERS: u8 = 1 << 1;
     const INVAL_ANSWERS_ALWAYS: u8 = 1 << 2;
+    const COUNTS_KEYS: u8 = 1 << 3;
 
     /// Converts from the byte of the message. Other bits are ignored.
     fn from_byte([bits]: [u8; 1]) -> Self {
@@ -56,6 +60,7 @@ impl Capabilities {
             keeps_keys: bits & Self::KEEPS_KEYS != 0,
             inval_answers: bits & Self::INVAL_ANSWERS != 0,
             inval_answers_always: bits & Self::INVAL_ANSWERS_ALWAYS != 0,
+            counts_keys: bits & Self::COUNTS_KEYS != 0,
         }
     }
 
@@ -65,7 +70,8 @@ impl Capabilities {
 
         [bit(self.keeps_keys, Self::KEEPS_KEYS)
             | bit(self.inval_answers, Self::INVAL_ANSWERS)
-            | bit(self.inval_answers_always, Self::INVAL_ANSWERS_ALWAYS)]
+            | bit(self.inval_answers_always, Self::INVAL_ANSWERS_ALWAYS)
+            | bit(self.counts_keys, Self::COUNTS_KEYS)]
     }
 }
 

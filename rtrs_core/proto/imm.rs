@@ -24,6 +24,7 @@ const MSG_ID_MASK: u32 = (1 << MSG_ID_BITS) - 1;
 const TYPE_IO_REQ: u32 = 0;
 const TYPE_IO_RSP: u32 = 1;
 const TYPE_IO_RSP_W_INV: u32 = 2;
+const TYPE_IO_RSP_NEXT_KEY: u32 = 3;
 const TYPE_HB_MSG: u32 = 8;
 const TYPE_HB_ACK: u32 = 9;
 
@@ -44,6 +45,13 @@ pub enum Imm {
         /// The server claims to have invalidated the request's key. The proof is the invalidated
         /// key in a receive completion.
         inval: bool,
+    },
+    /// Server to client: a request was carried out, and its chunk has its [next
+    /// key](super::next_rkey). Only sent to a client that [counts
+    /// keys](super::Capabilities::counts_keys).
+    IoRspNextKey {
+        /// As that of [`Imm::IoRsp`].
+        msg_id: u32,
     },
     /// Either direction: a heartbeat; answer it with [`Imm::HbAck`].
     Hb,
@@ -78,6 +86,13 @@ pub const fn returned_of(raw: u32) -> Option<u32> {
     Some(raw & MSG_ID_MASK)
 }
 
+/// The message id of an [`Imm::IoRspNextKey`] in host order; for all other values a number that no
+/// request has, as that of [`success_number`].
+#[inline(always)]
+pub const fn next_key_number(raw: u32) -> u32 {
+    raw.wrapping_sub(TYPE_IO_RSP_NEXT_KEY << PAYLOAD_BITS)
+}
+
 impl Imm {
     /// Decodes a value in host order.
     ///
@@ -85,7 +100,8 @@ impl Imm {
     ///
     /// # Errors
     ///
-    /// [`ProtoError::ImmType`] for an unknown type.
+    /// [`ProtoError::ImmType`] for an unknown type, [`ProtoError::MsgId`] for an
+    /// [`Imm::IoRspNextKey`] with a message id beyond 19 bits.
     #[inline(always)]
     pub const fn decode(raw: u32) -> Result<Self, ProtoError> {
         let payload = raw & PAYLOAD_MASK;
@@ -98,6 +114,10 @@ impl Imm {
                 errno: IoErrno::from_field(payload >> MSG_ID_BITS),
                 inval: imm_type == TYPE_IO_RSP_W_INV,
             }),
+            TYPE_IO_RSP_NEXT_KEY if payload <= MSG_ID_MASK => {
+                Ok(Self::IoRspNextKey { msg_id: payload })
+            }
+            TYPE_IO_RSP_NEXT_KEY => Err(ProtoError::MsgId),
             TYPE_HB_MSG => Ok(Self::Hb),
             TYPE_HB_ACK => Ok(Self::HbAck),
             _ => Err(ProtoError::ImmType),
@@ -144,6 +164,12 @@ impl Imm {
                     TYPE_IO_RSP
                 };
                 Ok((imm_type << PAYLOAD_BITS) | (errno.to_field() << MSG_ID_BITS) | msg_id)
+            }
+            Self::IoRspNextKey { msg_id } => {
+                if msg_id > MSG_ID_MASK {
+                    return Err(ProtoError::MsgId);
+                }
+                Ok((TYPE_IO_RSP_NEXT_KEY << PAYLOAD_BITS) | msg_id)
             }
             Self::Hb => Ok(TYPE_HB_MSG << PAYLOAD_BITS),
             Self::HbAck => Ok(TYPE_HB_ACK << PAYLOAD_BITS),

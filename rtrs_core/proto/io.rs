@@ -325,6 +325,13 @@ impl ReadMsg {
 
 const _: () = assert!(ReadMsg::MAX_SIZE == 24);
 
+/// The key that follows `rkey`, for a client that [counts keys](super::Capabilities::counts_keys): the
+/// part that consumers choose, the low byte, is one higher.
+#[inline(always)]
+pub const fn next_rkey(rkey: u32) -> u32 {
+    rkey & !0xff | rkey.wrapping_add(1) & 0xff
+}
+
 /// The body of an answer that tells the chunk's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RkeyRsp {

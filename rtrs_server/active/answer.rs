@@ -64,6 +64,7 @@ impl Active {
         let end = match op.answer_kind() {
             AnswerKind::Data => chunk.answer_plain::<true>(qp, op, failed),
             AnswerKind::Empty => chunk.answer_plain::<false>(qp, op, failed),
+            AnswerKind::Count => chunk.answer_counted(qp, op, failed),
             _ => return self.answer_keys(chunk, ep.handler(), qp, op),
         };
         if let Some(end @ End::Run(_)) = end {

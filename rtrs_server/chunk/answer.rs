@@ -7,6 +7,7 @@ use kernel::prelude::*;
 use rtrs_bindings::ib::{
     Answer,
     Give,
+    Imms,
     InvalidatingEnd,
     Invalidation,
     Keys,
@@ -14,7 +15,8 @@ use rtrs_bindings::ib::{
     PostError,
     QueuePair,
     Remote,
-    Source, //
+    Source,
+    REPLY_BODY, //
 };
 use rtrs_core::proto::{
     Imm,
@@ -145,7 +147,7 @@ impl<H: Home> Chunk<H> {
 
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
     /// its answer has keys: if it is none of [`Empty`](AnswerKind::Empty),
-    /// [`Data`](AnswerKind::Data) and [`Other`](AnswerKind::Other).
+    /// [`Data`](AnswerKind::Data), [`Count`](AnswerKind::Count) and [`Other`](AnswerKind::Other).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,
@@ -167,6 +169,12 @@ impl<H: Home> Chunk<H> {
                 AnswerKind::TellInval => {
                     self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed)
                 }
+                AnswerKind::RetellInval => {
+                    if let Some(mr) = &self.mr {
+                        self.reply.set_body(self.told(mr.rkey()));
+                    }
+                    self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed)
+                }
                 _ => self.reply.post_telling(qp, self.answered(op), failed),
             };
         }
@@ -174,14 +182,13 @@ impl<H: Home> Chunk<H> {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
-        let Ok(rkey) = mr.next_rkey() else {
+        let Ok(key) = mr.change_rkey() else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
-        let buf_id = self.buf_id();
         let keys = |has_data, invalidation| Keys {
-            register: mr,
-            body: RkeyRsp { buf_id, rkey }.to_bytes(),
+            register: key,
+            body: self.told(key.rkey()),
             has_data,
             invalidation,
         };
@@ -194,6 +201,39 @@ impl<H: Home> Chunk<H> {
             }
             _ => self.answer_registering(qp, keys(true, Invalidation::Ahead), op, failed),
         }
+    }
+
+    /// The bytes that tell the chunk's key.
+    #[inline(always)]
+    fn told(&self, rkey: u32) -> [u8; REPLY_BODY] {
+        let buf_id = self.buf_id();
+
+        RkeyRsp { buf_id, rkey }.to_bytes()
+    }
+
+    /// The same for [`AnswerKind::Count`]: the chunk's key is the next one, which the client knows.
+    #[inline(always)]
+    pub(crate) fn answer_counted<'a>(
+        &'a self,
+        qp: &QueuePair,
+        op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let Some(mr) = &self.mr else {
+            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+            return None;
+        };
+        let Ok(key) = mr.count_rkey() else {
+            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+            return None;
+        };
+        let answered = Answered {
+            chunk: self,
+            op,
+            registered: true,
+        };
+
+        self.reply.post_counted(qp, key, answered, failed)
     }
 
     /// Posts an answer that invalidates the client's key only. If it has bytes, they are the chunk's
@@ -241,24 +281,17 @@ impl<H: Home> Chunk<H> {
         mut answer: Answer,
         attempt: Attempt,
     ) -> Result<End, NotAnswered<'a, H>> {
-        let buf_id = answered.op.buf_id();
         let mr = self.mr().filter(|_| key_is_told);
         // For private data the key was not invalidated.
         let register = mr.filter(|_| !answered.op.is_private());
         // One new key for each answer: keys repeat after 256, and a client that caused as many
         // attempts would have the old key again.
         if let (Some(mr), Attempt::First) = (register, attempt) {
-            if mr.next_rkey().is_err() {
+            if mr.change_rkey().is_err() {
                 return Err(NotPosted::Kept(PostError::Invalid, answered));
             }
         }
-        answer.body = mr.map(|mr| {
-            RkeyRsp {
-                buf_id,
-                rkey: mr.rkey(),
-            }
-            .to_bytes()
-        });
+        answer.body = mr.map(|mr| self.told(mr.rkey()));
         answered.registered = register.is_some();
 
         self.reply.post(qp, register, &answer, answered)
@@ -292,8 +325,19 @@ fn data(request: &Request, is_private: bool, errno: i32) -> Option<(Source, u32,
     ))
 }
 
+/// Returns the immediate values of the answers without an error of a chunk.
+pub(super) fn imms(buf_id: u16) -> Option<Imms> {
+    let msg_id = u32::from(buf_id);
+
+    Some(Imms {
+        plain: result_imm(buf_id, 0, false)?,
+        inval: result_imm(buf_id, 0, true)?,
+        next_key: Imm::IoRspNextKey { msg_id }.encode().ok()?,
+    })
+}
+
 /// Returns the immediate value that tells the result of the request of a chunk.
-pub(super) fn result_imm(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
+fn result_imm(buf_id: u16, errno: i32, inval: bool) -> Option<u32> {
     let errno = match errno {
         0 => IoErrno::SUCCESS,
         _ => IoErrno::from_kernel(errno),

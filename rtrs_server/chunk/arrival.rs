@@ -102,6 +102,7 @@ impl Usual {
             false => 0,
         };
         let is_told = copy_max.is_some() && !client.keeps_keys;
+        let counts = copy_max.is_some() && client.counts_keys && client.keeps_keys;
         let by_inval = match copy_max {
             Some(_) => client.inval_answers,
             None => client.inval_answers_always,
@@ -116,6 +117,7 @@ impl Usual {
                     (Some(_), _) => Stage::Private,
                 },
                 answer: match (kind, is_told) {
+                    (Kind::ReadInval, _) if by_inval && counts => AnswerKind::RetellInval,
                     (Kind::ReadInval, _) if by_inval => AnswerKind::TellInval,
                     (Kind::ReadInval, true) => AnswerKind::TellRead,
                     (Kind::ReadInval, false) => AnswerKind::KeepRead,
@@ -133,6 +135,7 @@ impl Usual {
             marks: Marks {
                 stage: Stage::Chunk,
                 answer: match kind {
+                    Kind::Write if counts => AnswerKind::Count,
                     Kind::Write => AnswerKind::Write,
                     Kind::ReadInval if client.inval_answers => AnswerKind::Inval,
                     Kind::ReadInval => AnswerKind::Read,

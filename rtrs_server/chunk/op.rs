@@ -94,23 +94,28 @@ pub(crate) enum AnswerKind {
     Empty = 0,
     /// Plain, with the data of a read.
     Data = 1,
+    /// It changes the chunk's key to the [next](rtrs_core::proto::next_rkey) one, which a client that
+    /// counts keys is not told, after a write.
+    Count = 2,
     /// It has the data of a read, and the key of their destination is invalidated.
-    KeepRead = 2,
+    KeepRead = 3,
     /// The same, and it tells the chunk's key, which stays as it is.
-    TellRead = 3,
+    TellRead = 4,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    TellInval = 4,
+    TellInval = 5,
+    /// The same, if the client may have counted the key since it was last told.
+    RetellInval = 6,
     /// It tells the chunk's key, which stays as it is, and has no data.
-    Tell = 5,
-    /// It changes the chunk's key, after a write.
-    Write = 6,
-    /// It changes the chunk's key, and has the data of a read; the key of their destination is
-    /// invalidated.
-    Read = 7,
+    Tell = 7,
+    /// It changes the chunk's key, and tells it, after a write.
+    Write = 8,
+    /// It changes the chunk's key, and tells it, and has the data of a read; the key of their
+    /// destination is invalidated.
+    Read = 9,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    Inval = 8,
+    Inval = 10,
     /// None of the others.
-    Other = 9,
+    Other = 11,
 }
 
 impl AnswerKind {

@@ -282,7 +282,9 @@ impl Path {
                 let _ = self.liveness.acked();
             }
             Ok(Imm::Hb | Imm::HbAck) => self.unexpected("heartbeat on an IO connection"),
-            Ok(Imm::IoReq { .. } | Imm::IoRsp { .. }) => self.unexpected("answer from a client"),
+            Ok(Imm::IoReq { .. } | Imm::IoRsp { .. } | Imm::IoRspNextKey { .. }) => {
+                self.unexpected("answer from a client")
+            }
             Err(e) => self.violated(e.into()),
         }
     }

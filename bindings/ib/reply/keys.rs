@@ -25,7 +25,7 @@ use crate::{
     ib::{
         mr::{
             Access,
-            Mr, //
+            NewKey, //
         },
         queue::{
             PostError,
@@ -49,8 +49,8 @@ pub enum Invalidation {
 
 /// The keys that an answer changes, and what goes with it.
 pub struct Keys<'a> {
-    /// Registered with its current key.
-    pub register: &'a Mr,
+    /// The region that is registered, and its key.
+    pub register: NewKey<'a>,
     /// Bytes that are sent with the answer.
     pub body: [u8; REPLY_BODY],
     /// There are data, from the first pages.
@@ -64,7 +64,8 @@ pub struct Keys<'a> {
 pub enum InvalidatingEnd {
     /// With the immediate value.
     Value,
-    /// With the immediate value, and the bytes of the last answer that had others.
+    /// With the immediate value, and the bytes of the last answer that had others, or those that were
+    /// [set](Reply::set_body) since.
     Bytes,
     /// With the message that invalidates the key, which has those bytes, and no immediate value.
     Invalidation,
@@ -88,7 +89,7 @@ impl Reply {
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
-        let ([memory, _], mr) = (&self.memory, keys.register);
+        let ([memory, _], mr) = (&self.memory, keys.register.mr());
         let Some(at) = &self.body else {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
@@ -100,10 +101,9 @@ impl Reply {
         }
         let cqe = qp.silent();
         self.write_body(at, keys.body);
-        let [imm, inval_imm] = self.imms;
         let (opcode, ex) = match keys.invalidation {
-            Invalidation::None => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, imm),
-            Invalidation::Ahead => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, inval_imm),
+            Invalidation::None => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, self.imms.plain),
+            Invalidation::Ahead => (raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM, self.imms.inval),
             Invalidation::Answer => (raw::ib_wr_opcode_IB_WR_SEND_WITH_INV, to.rkey),
         };
         let mut own = MaybeUninit::uninit();
@@ -118,12 +118,7 @@ impl Reply {
             let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
             next = inval.write(request(cqe, next, opcode, to.rkey, None));
         }
-        let mut reg = raw::ib_reg_wr {
-            wr: request(cqe, next, raw::ib_wr_opcode_IB_WR_REG_MR, 0, None),
-            mr: mr.as_raw(),
-            key: mr.rkey(),
-            access: Access::REMOTE_WRITE.as_raw(),
-        };
+        let mut reg = registration(cqe, next, keys.register);
         let mut first = &raw mut reg.wr;
         let mut data = MaybeUninit::uninit();
         let mut write = MaybeUninit::uninit();
@@ -145,8 +140,40 @@ impl Reply {
         unsafe { self.post_links(qp, [first, last], n, what, failed) }
     }
 
-    /// The same without a registration, and always with data and an invalidation. Data come from
-    /// the other pages if there are any.
+    /// Sets the bytes of answers that do not bring their own.
+    #[inline(always)]
+    pub fn set_body(&self, bytes: [u8; REPLY_BODY]) {
+        if let Some(body) = &self.body {
+            self.write_body(body, bytes);
+        }
+    }
+
+    /// Posts an answer without data to a peer that counts keys: the registration with `key`, and the
+    /// immediate value for that. [Gives](Give) `what` away; errors as for
+    /// [`post_registering`](Self::post_registering).
+    #[inline(always)]
+    pub fn post_counted<G: Give>(
+        &self,
+        qp: &QueuePair,
+        key: NewKey<'_>,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        if !qp.is_of(&self.domain) || !qp.is_of(key.mr().domain()) {
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        }
+        let mut end = Self::end(qp, self.imms.next_key, Remote::default());
+        let last = &raw mut end.wr;
+        let mut reg = registration(qp.silent(), last, key);
+        // SAFETY: There are two work requests. They are initialised and linked, `next` of the last
+        // one is null, and they stay until this returns. The region is of the domain, see above. The
+        // entry of each is the silent one.
+        unsafe { self.post_links(qp, [&raw mut reg.wr, last], 2, what, failed) }
+    }
+
+    /// As [`post_registering`](Self::post_registering) without a registration, and always with data
+    /// and an invalidation. Data come from the other pages if there are any.
     #[inline(always)]
     pub fn post_invalidating<G: Give>(
         &self,
@@ -199,8 +226,7 @@ impl Reply {
         // SAFETY: As above.
         unsafe { inval.write(second) };
         if !is_end {
-            let [_, imm] = self.imms;
-            let mut third = Self::end(qp, imm, Remote { addr: 0, rkey: 0 });
+            let mut third = Self::end(qp, self.imms.inval, Remote::default());
             if let Some(body) = bytes {
                 third.wr.opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
                 third.wr.num_sge = 1;
@@ -236,8 +262,7 @@ impl Reply {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        let [imm, _] = self.imms;
-        let opcode = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+        let (imm, opcode) = (self.imms.plain, raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM);
         let mut own = MaybeUninit::uninit();
         let (element, flags) = body.element(qp, &mut own);
         let mut end = request(qp.silent(), null_mut(), opcode, imm, Some(element));
@@ -296,6 +321,21 @@ impl Reply {
                 None
             }
         }
+    }
+}
+
+/// The registration with `key`, before `next`.
+#[inline(always)]
+fn registration(
+    cqe: *mut raw::ib_cqe,
+    next: *mut raw::ib_send_wr,
+    key: NewKey<'_>,
+) -> raw::ib_reg_wr {
+    raw::ib_reg_wr {
+        wr: request(cqe, next, raw::ib_wr_opcode_IB_WR_REG_MR, 0, None),
+        mr: key.mr().as_raw(),
+        key: key.rkey(),
+        access: Access::REMOTE_WRITE.as_raw(),
     }
 }
 

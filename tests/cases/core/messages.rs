@@ -64,12 +64,13 @@ fn conn_req_bytes() {
         "padding is accepted"
     );
 
-    for byte in 1u8..8 {
+    for byte in 1u8..16 {
         let able = ConnReq {
             capabilities: Capabilities {
                 keeps_keys: byte & 1 != 0,
                 inval_answers: byte & 2 != 0,
                 inval_answers_always: byte & 4 != 0,
+                counts_keys: byte & 8 != 0,
             },
             ..conn_req()
         };
@@ -77,7 +78,7 @@ fn conn_req_bytes() {
         want[45] = byte;
         assert_eq!(buf, want);
         // Capabilities that are not defined yet.
-        buf[45] |= 0xf8;
+        buf[45] |= 0xf0;
         assert_eq!(ConnReq::parse(&buf), Ok(able));
     }
 }

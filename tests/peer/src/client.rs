@@ -3,6 +3,8 @@
 //! A client of the server under test, as honest as the code that uses it: connections, the question
 //! for chunks, requests.
 
+mod con;
+
 use std::{
     net::{IpAddr, SocketAddr},
     rc::Rc,
@@ -13,24 +15,14 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use crate::{
     proto::{
-        reject_errno, Capabilities, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, PathWait,
-        ProtoError, ReadDest, ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
+        next_rkey, Capabilities, ConnAccept, ConnReq, Geometry, Imm, InfoReq, InfoRsp, PathWait,
+        ProtoError, ReadDest, ReadMsg, RemoteBuf, RkeyRsp, SgDesc, WriteMsg,
     },
-    verbs::{Channel, Completion, Domain, EventKind, Id, Mr, QueueSize, Remote, Send},
+    verbs::{Mr, Remote, Send},
 };
 
-/// Time that resolving addresses and routes may take.
-const RESOLVE: Duration = Duration::from_secs(5);
-
-/// Sizes of the queues.
-const QUEUES: QueueSize = QueueSize {
-    send: 512,
-    recv: 256,
-};
-
-/// Number of receives posted, each of [`RECV_SIZE`] bytes.
-const RECVS: usize = 96;
-const RECV_SIZE: usize = 64;
+use self::con::RECV_SIZE;
+pub use self::con::{Con, Outcome};
 
 /// Token of the answer with the chunks.
 const INFO_TOKEN: u64 = 1 << 32;
@@ -44,154 +36,6 @@ pub const RNBD_SESS_INFO_SIZE: usize = 36;
 /// Converts an error of the protocol to one of the program.
 pub fn proto(e: ProtoError) -> anyhow::Error {
     anyhow!("{}", e.as_str())
-}
-
-/// The result of a request to connect.
-pub enum Outcome {
-    /// The connection is up; with the server's message.
-    Up(Con, Vec<u8>),
-    /// The request was refused: reason of the connection manager, error number of the server.
-    Rejected(u32, i32),
-    /// There was no answer.
-    Silence,
-}
-
-/// One connection.
-pub struct Con {
-    /// The connection itself.
-    pub id: Id,
-    domain: Rc<Domain>,
-    recv: Rc<Mr>,
-    gone: bool,
-}
-
-impl Con {
-    /// Connects with this message in the private data, from the address `from` if there is one.
-    pub fn connect(
-        addr: SocketAddr,
-        from: Option<IpAddr>,
-        private: &[u8],
-        domain: Option<&Rc<Domain>>,
-        patience: Duration,
-    ) -> Result<Outcome> {
-        let channel = Channel::new()?;
-        let mut id = Id::new(&channel)?;
-        if let Some(from) = from {
-            id.bind(SocketAddr::new(from, 0))?;
-        }
-        id.resolve_addr(addr, RESOLVE)?;
-        expect(&channel, EventKind::AddrResolved)?;
-        id.resolve_route(RESOLVE)?;
-        expect(&channel, EventKind::RouteResolved)?;
-        let domain = match domain {
-            Some(domain) => domain.clone(),
-            None => id.new_domain()?,
-        };
-        id.create_qp(&domain, QUEUES)?;
-        let recv = domain.memory(RECVS * RECV_SIZE)?;
-        id.connect(private)?;
-        let end = Instant::now() + patience;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let Some(event) = channel.next(left)? else {
-                return Ok(Outcome::Silence);
-            };
-            match event.kind {
-                EventKind::Established => {
-                    let con = Self {
-                        id,
-                        domain,
-                        recv,
-                        gone: false,
-                    };
-                    return Ok(Outcome::Up(con, event.private));
-                }
-                EventKind::Rejected => {
-                    let reason = u32::try_from(event.status).unwrap_or(0);
-                    let errno = if reason == CM_REJ_CONSUMER_DEFINED {
-                        reject_errno(&event.private).to_kernel()
-                    } else {
-                        0
-                    };
-                    return Ok(Outcome::Rejected(reason, errno));
-                }
-                EventKind::Unreachable | EventKind::Error => return Ok(Outcome::Silence),
-                _ => {}
-            }
-        }
-    }
-
-    /// The domain in which memory for this connection is registered.
-    pub fn domain(&self) -> &Rc<Domain> {
-        &self.domain
-    }
-
-    /// Posts receives for answers.
-    pub fn post_recvs(&self) -> Result<()> {
-        for token in 0..RECVS {
-            self.repost_recv(token as u64)?;
-        }
-        Ok(())
-    }
-
-    /// Posts a receive again.
-    pub fn repost_recv(&self, token: u64) -> Result<()> {
-        // CAST: Below `RECVS`.
-        let off = token as usize * RECV_SIZE;
-        self.id
-            .post_recv(token, Some(self.recv.slice(off, RECV_SIZE)))
-    }
-
-    /// Whether the server has ended the connection.
-    pub fn is_gone(&mut self) -> Result<bool> {
-        while !self.gone {
-            match self.id.channel().next(Duration::ZERO)? {
-                // A server that ends a connection before it knows that it is up rejects it.
-                Some(event)
-                    if matches!(event.kind, EventKind::Disconnected | EventKind::Rejected) =>
-                {
-                    self.gone = true;
-                }
-                Some(_) => {}
-                None => break,
-            }
-        }
-        Ok(self.gone)
-    }
-
-    /// Returns the next completion of a receive, and passes failures of sends to `failed`.
-    fn next_recv(
-        &self,
-        timeout: Duration,
-        mut failed: impl FnMut(Completion),
-    ) -> Result<Option<Completion>> {
-        let end = Instant::now() + timeout;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let Some(done) = self.id.wait(left)? else {
-                return Ok(None);
-            };
-            if done.is_send() || !done.is_ok() {
-                if !done.is_ok() {
-                    failed(done);
-                    if !done.is_send() {
-                        return Ok(None);
-                    }
-                }
-                continue;
-            }
-            return Ok(Some(done));
-        }
-    }
-}
-
-/// Waits for an event of a connection that is being made.
-fn expect(channel: &Rc<Channel>, kind: EventKind) -> Result<()> {
-    match channel.next(2 * RESOLVE)? {
-        Some(event) if event.kind == kind => Ok(()),
-        Some(event) => bail!("{:?} ({}) in place of {kind:?}", event.kind, event.status),
-        None => bail!("waited in vain for {kind:?}"),
-    }
 }
 
 /// The identity that the client claims.
@@ -264,6 +108,8 @@ pub struct Session {
     pub new_rkey: bool,
     /// Whether answers may leave the key out.
     pub keeps_keys: bool,
+    /// Whether answers may leave out the next key.
+    pub counts_keys: bool,
     /// Whether reads ask for the invalidation of their key.
     pub need_inval: bool,
     /// Addresses and keys of the chunks.
@@ -280,6 +126,15 @@ pub struct Session {
 /// Size of the memory for requests, and of that for read data.
 const TX_SIZE: usize = 1 << 20;
 const RX_SIZE: usize = 1 << 18;
+
+/// RNBD's first message.
+fn info_message() -> [u8; RNBD_SESS_INFO_SIZE] {
+    let mut usr = [0; RNBD_SESS_INFO_SIZE];
+    usr[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
+    // Version of RNBD's protocol.
+    usr[4] = 2;
+    usr
+}
 
 impl Session {
     /// Makes all connections; the chunks are not yet known.
@@ -317,6 +172,7 @@ impl Session {
             geometry: Geometry::from_accept(&accept).map_err(proto)?,
             new_rkey: accept.new_rkey,
             keeps_keys: who.capabilities.keeps_keys,
+            counts_keys: who.capabilities.keeps_keys && who.capabilities.counts_keys,
             need_inval: false,
             chunks: Vec::new(),
             patience,
@@ -477,11 +333,17 @@ impl Session {
 
     /// The same, with room for an answer of `len` bytes.
     pub fn send_info_request(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
-        let mut usr = [0; RNBD_SESS_INFO_SIZE];
-        usr[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
-        // Version of RNBD's protocol.
-        usr[4] = 2;
-        self.send_read(cid, buf_id, &usr, len)
+        self.send_read(cid, buf_id, &info_message(), len)
+    }
+
+    /// The same, as a write of `len` bytes.
+    pub fn send_info_write(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
+        let usr = info_message();
+        // CAST: Its size.
+        let usr_len = usr.len() as u16;
+        let msg = [&vec![0; len], &usr[..], &WriteMsg { usr_len }.to_bytes()].concat();
+        let imm = self.imm(u32::from(buf_id), len as u32 + u32::from(usr_len));
+        self.write_imm(cid, buf_id, 0, &msg, imm)
     }
 
     /// Sends a read of `len` bytes with the message `usr` for the user.
@@ -519,8 +381,7 @@ impl Session {
             self.failed.append(&mut failed);
             let Some(done) = done else { return Ok(None) };
             let con = self.con(cid)?;
-            // CAST: Below `RECVS`.
-            let body = con.recv.read(done.token as usize * RECV_SIZE, RECV_SIZE)?;
+            let body = con.received(done.token)?;
             con.repost_recv(done.token)?;
             let Some(imm) = done.imm else {
                 bail!("a message without a value");
@@ -550,6 +411,19 @@ impl Session {
                     self.post(cid, Send::WriteImm(Remote::default(), ack), &[])?;
                 }
                 Imm::HbAck => {}
+                Imm::IoRspNextKey { msg_id } => {
+                    if !self.new_rkey || !self.counts_keys || !done.by_write {
+                        bail!("a key that cannot be counted");
+                    }
+                    let chunk = self.chunks.get_mut(msg_id as usize);
+                    let rkey = &mut chunk.context("key for no chunk")?.rkey;
+                    *rkey = next_rkey(*rkey);
+                    return Ok(Some(Answer {
+                        buf_id: msg_id,
+                        errno: 0,
+                        by_write: true,
+                    }));
+                }
                 Imm::IoReq { .. } => bail!("a request from a server"),
             }
         }

@@ -91,3 +91,16 @@ fn a_byte_that_changes_nothing_is_drawn_again() {
         assert_eq!(u64::from(step), again % 255 + 1);
     }
 }
+
+#[test]
+fn a_counted_key_follows_the_last_one() {
+    let mut key = KeyByte::new(0xfe);
+    for _ in 0..1000 {
+        let old = key.get();
+        assert_eq!(key.count(), old.wrapping_add(1));
+        assert_eq!(key.get(), old.wrapping_add(1));
+    }
+    // Others follow from there.
+    let old = key.get();
+    assert_ne!(key.change(numbers(7)), old);
+}

@@ -13,7 +13,7 @@ use rand::RngCore;
 use super::{case, Attack, Case};
 use crate::{
     client::{Answer, Session},
-    proto::RemoteBuf,
+    proto::{next_rkey, RemoteBuf},
     verbs::{Remote, Send},
 };
 
@@ -176,6 +176,42 @@ pub(super) const CASES: &[Case] = &[
         a.alive(&mut s)
     }),
     case(
+        "same-next-key",
+        "counts the keys of its chunks, and is told those that do not follow",
+        next_keys,
+    ),
+    case(
+        "same-next-key-told",
+        "would count keys, but wants to be told those that stay",
+        |a| {
+            let mut who = a.identity();
+            who.capabilities.counts_keys = true;
+            let mut s = a.start_as(&who)?;
+            for _ in 0..3 {
+                write_of(a, &mut s, KEYED, 2 * COPY_MAX, false)?;
+                s.ping(1, KEYED)?;
+            }
+            a.alive(&mut s)
+        },
+    ),
+    case(
+        "last-key",
+        "counts the keys of its chunks, and writes with the one before",
+        |a| {
+            let mut who = a.identity();
+            who.capabilities.keeps_keys = true;
+            who.capabilities.counts_keys = true;
+            let mut s = a.start_as(&who)?;
+            if !s.new_rkey {
+                bail!("keys stay the same with always_invalidate=N");
+            }
+            let chunk = s.chunk(KEYED)?;
+            write_of(a, &mut s, KEYED, 2 * COPY_MAX, true)?;
+            s.post(1, Send::Write(whole(chunk)), &[0x5a; 8])?;
+            a.closed(&mut s)
+        },
+    ),
+    case(
         "foreign-key",
         "writes with the key of another session",
         |a| {
@@ -229,6 +265,53 @@ fn read_of(
         bail!("{answer:?}, and the key is {after:x?}");
     }
     Ok(answer)
+}
+
+/// Writes `len` bytes, more than are copied, by way of chunk `buf_id`. If the key changes, it is
+/// `counted` or told.
+fn write_of(a: &Attack<'_>, s: &mut Session, buf_id: u16, len: usize, counted: bool) -> Result<()> {
+    let before = s.chunk(buf_id)?.rkey;
+    s.send_info_write(1, buf_id, len)?;
+    let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+    let after = s.chunk(buf_id)?.rkey;
+    let right = match (s.new_rkey, counted) {
+        (true, true) => answer.by_write && after == next_rkey(before),
+        (true, false) => !answer.by_write && after != before,
+        (false, _) => answer.by_write && after == before,
+    };
+    if answer.errno != 0 || !right {
+        bail!("{answer:?}, and the key was {before:x} and is {after:x}");
+    }
+    Ok(())
+}
+
+/// Uses a chunk with keys that are counted, in turn with keys that are told.
+fn next_keys(a: &mut Attack<'_>) -> Result<()> {
+    /// A chunk with private pages.
+    const CHUNK: u16 = 3;
+
+    let mut who = a.identity();
+    who.capabilities.keeps_keys = true;
+    who.capabilities.counts_keys = true;
+    let mut s = a.start_as(&who)?;
+    let changes = s.new_rkey;
+    // More often than there are keys.
+    for _ in 0..300 {
+        write_of(a, &mut s, KEYED, 2 * COPY_MAX, true)?;
+    }
+    for _ in 0..3 {
+        for buf_id in [CHUNK, KEYED] {
+            // A key that was told is counted from there.
+            read_of(a, &mut s, buf_id, 17 * COPY_MAX, changes)?;
+            write_of(a, &mut s, buf_id, 2 * COPY_MAX, true)?;
+            // One that stays is not told.
+            read_of(a, &mut s, buf_id, COPY_MAX, false)?;
+            write_of(a, &mut s, buf_id, 2 * COPY_MAX, true)?;
+        }
+        read_of(a, &mut s, CHUNK, 16 * COPY_MAX, false)?;
+        write_of(a, &mut s, CHUNK, 2 * COPY_MAX, true)?;
+    }
+    a.alive(&mut s)
 }
 
 /// The whole of a chunk.

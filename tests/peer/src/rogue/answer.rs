@@ -15,6 +15,11 @@ use crate::{
     verbs::{Mr, Remote, Send},
 };
 
+/// Type of an immediate value, and that of an answer which says that the chunk has its next key. Such
+/// an answer has no error, so what has one cannot be encoded.
+const TYPE: u32 = 0xf << 28;
+const NEXT_KEY: u32 = 3 << 28;
+
 /// The parts of a request that a rogue uses.
 pub(super) struct Request {
     pub(super) buf_id: u16,
@@ -139,6 +144,10 @@ impl Rogue<'_> {
             inval: answer.inval,
         };
         let imm = imm.encode().map_err(proto)?;
+        if answer.next_key && request.is_none_or(|request| request.read.is_none()) {
+            let op = Send::WriteImm(Remote::default(), NEXT_KEY | imm & !TYPE);
+            return self.post(uuid, cid + answer.con, op, &[]);
+        }
         let inval = answer.by_inval.zip(request.and_then(|r| r.read));
         // A message that invalidates a key has no value, with old keys neither.
         let by_write = match self.job.old_keys {

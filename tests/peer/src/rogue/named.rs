@@ -68,6 +68,14 @@ fn inval_answer(change: impl FnOnce(&mut Answer)) -> Say {
     })
 }
 
+/// The same for writes: the answer says that the chunk has its next key, which it has not.
+fn next_key(change: impl FnOnce(&mut Answer)) -> Say {
+    answer(|a| {
+        a.next_key = true;
+        change(a);
+    })
+}
+
 /// Servers that break the rules after they have accepted.
 pub const NAMED: &[Named] = &[
     named("serve", "serves", Plan::default),
@@ -254,6 +262,25 @@ pub const NAMED: &[Named] = &[
             })])
         },
     ),
+    named(
+        "next-key",
+        "answers writes with a key to be counted",
+        || later(vec![next_key(|_| ())]),
+    ),
+    named("next-key-twice", "answers writes so, and again", || {
+        later(vec![next_key(|_| ()), next_key(|_| ())])
+    }),
+    named(
+        "next-key-other-con",
+        "answers writes so on another connection",
+        || later(vec![next_key(|a| a.con = 1)]),
+    ),
+    named("next-key-far-id", "answers so what cannot be", || {
+        later(vec![next_key(|a| a.id = 1 << 17)])
+    }),
+    named("next-key-errno", "answers writes so, with an error", || {
+        later(vec![next_key(|a| a.errno = 5)])
+    }),
     named("data-more", "reads back more than was asked for", || {
         later(vec![Say::Data(DataTo::Len(65536)), Say::Right])
     }),

@@ -107,6 +107,8 @@ pub struct Answer {
     pub other_form: bool,
     /// For a read: the message that invalidates this key is the answer.
     pub by_inval: Option<InvalKey>,
+    /// For a write: it says that the chunk has its next key, which is not so.
+    pub next_key: bool,
 }
 
 /// Which key is invalidated.
@@ -280,6 +282,7 @@ fn say(rng: &mut ChaCha8Rng) -> Say {
                 1 => Some(InvalKey::Xor(1 << rng.random_range(0..32))),
                 _ => None,
             },
+            next_key: rng.random_bool(0.1),
         }),
     }
 }

@@ -36,6 +36,12 @@ proptest! {
             let number = success_number(raw);
             prop_assert_eq!((number < 1 << 19).then_some(number), plain);
             prop_assert_eq!(returned_of(raw), returned);
+            let next_key = match Imm::decode(raw) {
+                Ok(Imm::IoRspNextKey { msg_id }) => Some(msg_id),
+                _ => None,
+            };
+            let number = next_key_number(raw);
+            prop_assert_eq!((number < 1 << 19).then_some(number), next_key);
         }
     }
 }
