@@ -400,6 +400,13 @@ impl DmaPages {
         self.pages.read(offset, buf)
     }
 
+    /// Hands `N` words at `offset` to the CPU, then reads them once. `None` if the memory is shorter.
+    #[inline(always)]
+    pub fn words<const N: usize>(&self, offset: usize) -> Option<[[u8; 8]; N]> {
+        self.sync_for_cpu(offset, N.checked_mul(8)?);
+        Some(self.pages.around::<N>(offset)?.words())
+    }
+
     /// Copies into the pages, then hands that part to the device.
     #[inline(always)]
     pub fn write(&self, offset: usize, buf: &[u8]) -> Result {

@@ -95,6 +95,12 @@ impl Wc {
         WcStatus(self.raw().status)
     }
 
+    /// Whether this is the arrival of an RDMA write of the peer, if it is successful.
+    #[inline(always)]
+    pub(super) fn may_be_write(&self) -> bool {
+        self.raw().opcode == raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM
+    }
+
     /// The further fields of a successful work request. For any other one the driver has set the
     /// status only.
     #[inline(always)]
@@ -143,10 +149,20 @@ impl Success {
         if self.raw().opcode != raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
             return None;
         }
-        // SAFETY: The opcode shows that this member of the union was written: only a write with a
-        // value completes a receive. The flag says nothing more.
-        let imm = unsafe { self.raw().ex.imm_data };
-        Some(u32::from_be(imm))
+        // SAFETY: Checked above.
+        Some(unsafe { self.imm_of_write() })
+    }
+
+    /// The same, if it is known that it is that.
+    ///
+    /// # Safety
+    ///
+    /// It must be the arrival of an RDMA write.
+    #[inline(always)]
+    pub(super) unsafe fn imm_of_write(&self) -> u32 {
+        // SAFETY: By the safety requirements of this function, this member of the union was written:
+        // only a write with a value completes a receive. The flag says nothing more.
+        u32::from_be(unsafe { self.raw().ex.imm_data })
     }
 
     /// Whether this is the arrival of a message that does nothing but invalidate a key.

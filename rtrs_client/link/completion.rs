@@ -120,24 +120,28 @@ impl Handler for LinkCore {
     #[inline(always)]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
-        let Some(imm) = wc.written() else {
-            return match wc.only_invalidates() {
-                _ if con == 0 => self.received_else(ep, qp, token, wc),
-                // It comes before its answer; the queue pair has noted it.
-                true if wc.byte_len() == 0 => self.post_again(qp, token),
-                true => self.received_inval(ep, qp, token, wc),
-                false => self.received_more(ep, qp, token, wc),
-            };
+        let arrived = match wc.only_invalidates() {
+            _ if con == 0 => Arrived::Else,
+            // It comes before its answer; the queue pair has noted it.
+            true if wc.byte_len() == 0 => Arrived::Noted,
+            true => self.answered_by_inval(qp, con, token, wc),
+            false => return self.received_more(ep, qp, token, wc),
         };
-        // The usual case: an answer that completes its request. The receive buffer was not used.
-        match self.answered_alone(qp, con, imm) {
-            Arrived::Over(ready, landing) => {
-                self.post_again(qp, token);
-                self.over(ready, con, landing);
-            }
-            Arrived::Noted => self.post_again(qp, token),
-            Arrived::Else => self.received_else(ep, qp, token, wc),
-        }
+        self.arrived(ep, qp, token, wc, arrived);
+    }
+
+    /// The usual case: an answer that completes its request. The receive buffer was not used.
+    #[inline(always)]
+    fn recv_written(
+        &self,
+        ep: &Endpoint<Self>,
+        qp: Receiving<'_>,
+        token: u32,
+        imm: u32,
+        wc: &Success,
+    ) {
+        let arrived = self.answered_alone(qp, ep.index(), imm);
+        self.arrived(ep, qp, token, wc, arrived);
     }
 
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {
@@ -294,31 +298,50 @@ impl LinkCore {
     /// Handles a receive that is neither an invalidation nor an answer without a key.
     #[inline(never)]
     fn received_more(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
-        let con = ep.index();
-        match self.arrived_with_key(qp, con, token, wc) {
+        let arrived = self.arrived_with_key(qp, ep.index(), token, wc);
+        self.arrived(ep, qp, token, wc, arrived);
+    }
+
+    /// Handles a message that invalidates a key and has data: it may be the answer to a request.
+    #[inline(always)]
+    fn answered_by_inval<'a>(
+        &'a self,
+        qp: Receiving<'_>,
+        con: u16,
+        token: u32,
+        wc: &Success,
+    ) -> Arrived<'a> {
+        if !self.inval_answers.load(Relaxed) {
+            return Arrived::Else;
+        }
+        // A fault is found once more, and reported. The queue pair has noted the key.
+        let Ok((ready, flight)) = self.new_key(con, token, None, wc) else {
+            return Arrived::Else;
+        };
+        match self.returned(qp, con, flight) {
+            Some(landing) => Arrived::Over(ready, landing),
+            None => Arrived::Else,
+        }
+    }
+
+    /// Goes on with a receive that has `arrived`.
+    #[inline(always)]
+    fn arrived(
+        &self,
+        ep: &Endpoint<Self>,
+        qp: Receiving<'_>,
+        token: u32,
+        wc: &Success,
+        arrived: Arrived<'_>,
+    ) {
+        match arrived {
             Arrived::Over(ready, landing) => {
                 self.post_again(qp, token);
-                self.over(ready, con, landing);
+                self.over(ready, ep.index(), landing);
             }
             Arrived::Noted => self.post_again(qp, token),
             Arrived::Else => self.received_else(ep, qp, token, wc),
         }
-    }
-
-    /// Handles a message that invalidates a key and has data: it may be the answer to a request.
-    #[inline(never)]
-    fn received_inval(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
-        let con = ep.index();
-        if self.inval_answers.load(Relaxed) {
-            // A fault is found once more, and reported. The queue pair has noted the key.
-            if let Ok((ready, flight)) = self.new_key(con, token, None, wc) {
-                if let Some(landing) = self.returned(qp, con, flight) {
-                    self.post_again(qp, token);
-                    return self.over(ready, con, landing);
-                }
-            }
-        }
-        self.received_else(ep, qp, token, wc);
     }
 
     /// Handles all other receives.
@@ -433,14 +456,14 @@ impl LinkCore {
         if wc.byte_len() != RECV_SIZE {
             return Err(Violation("length of an answer"));
         }
-        let mut buf = [0u8; RECV_SIZE];
-        ready
+        const { assert!(RECV_SIZE == 8) };
+        let [bytes] = ready
             .recv
             .get(usize::from(con))
             .ok_or(Violation("connection"))?
-            .read(token as usize * RECV_SIZE, &mut buf)
-            .map_err(|_| Violation("receive"))?;
-        let rsp = RkeyRsp::parse(&buf).map_err(|e| Violation(e.as_str()))?;
+            .words(token as usize * RECV_SIZE)
+            .ok_or(Violation("receive"))?;
+        let rsp = RkeyRsp::parse(&bytes).map_err(|e| Violation(e.as_str()))?;
         if msg_id.is_some_and(|msg_id| u32::from(rsp.buf_id) != msg_id) {
             return Err(Violation("key of another chunk"));
         }

@@ -351,13 +351,18 @@ impl RkeyRsp {
     /// # Errors
     ///
     /// [`ProtoError::Length`] or [`ProtoError::MsgType`].
+    #[inline(always)]
     pub fn parse(buf: &[u8]) -> Result<Self, ProtoError> {
-        let msg: &[u8; Self::SIZE] = buf.try_into().map_err(|_| ProtoError::Length)?;
-        check_type(msg, MSG_RKEY_RSP)?;
-
+        let msg: [u8; Self::SIZE] = buf.try_into().map_err(|_| ProtoError::Length)?;
+        let word = u64::from_le_bytes(msg);
+        // CAST: All three fields are read with one load: the lowest 16 bits of it, the next 16, the
+        // rest.
+        if word as u16 != MSG_RKEY_RSP {
+            return Err(ProtoError::MsgType);
+        }
         Ok(Self {
-            buf_id: u16::from_le_bytes(Field::<2, 2>.get(msg)),
-            rkey: u32::from_le_bytes(Field::<4, 4>.get(msg)),
+            buf_id: (word >> 16) as u16,
+            rkey: (word >> 32) as u32,
         })
     }
 

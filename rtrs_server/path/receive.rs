@@ -154,19 +154,18 @@ impl Handler for Path {
         self.connection_failed(ep.handler(), ep, wc, "receive");
     }
 
-    #[inline(always)]
     fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, _: u32, wc: &Success) {
-        let path = ep.handler();
+        self.recv_message(ep.handler(), qp, wc);
+    }
 
+    #[inline(always)]
+    fn recv_written(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, _: u32, imm: u32, wc: &Success) {
         // No look at whether the path closes: a request then waits for the user in its chunk, and
         // is taken back from there, by `call_user()` or by the end of the path. That comes after
         // this, as it waits for the RCU section in which the request gets there. All that a
         // violation does for a path that closes is nothing. Whatever else has an effect looks
         // itself. Which receive it was is of no interest for a request.
-        match wc.written() {
-            Some(imm) => path.recv_imm(ep.index(), qp, imm, wc),
-            None => self.recv_message(path, qp, wc),
-        }
+        ep.handler().recv_imm(ep.index(), qp, imm, wc);
     }
 }
 

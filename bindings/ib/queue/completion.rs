@@ -242,32 +242,98 @@ unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
 /// # Safety
 ///
 /// As for [`send_done`], of a receive.
+// If messages are usual, it only jumps, before anything is saved: the registers that one of the two
+// functions needs are not saved for the other one.
 unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: `ib_core` passes a valid completion.
+    let may_be_write = unsafe { Wc::from_raw(wc) }.may_be_write();
+    // SAFETY: By the safety requirements of this function, and as just checked.
+    unsafe {
+        match (may_be_write, H::KEYS_ARE_INVALIDATED) {
+            (true, true) => write_done::<H>(cq, wc),
+            (true, false) => written::<H>(cq, wc),
+            (false, _) => message_done::<H>(cq, wc),
+        }
+    }
+}
+
+/// The same for writes.
+///
+/// # Safety
+///
+/// As for [`recv_done`]; if the receive was successful, it was by an RDMA write.
+#[inline(never)]
+unsafe extern "C" fn write_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: By the safety requirements of this function.
+    unsafe { written::<H>(cq, wc) };
+}
+
+/// The same, as a part of the caller.
+///
+/// # Safety
+///
+/// As for [`write_done`].
+#[inline(always)]
+unsafe fn written<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: By the safety requirements of this function.
+    let Some((ep, qp, wc)) = (unsafe { received::<H>(cq, wc) }) else {
+        return;
+    };
+    // SAFETY: By the safety requirements of this function.
+    let imm = unsafe { wc.imm_of_write() };
+    ep.handler()
+        .recv_written(ep, qp, qp.recv_token(wc), imm, wc);
+}
+
+/// The same for messages.
+///
+/// # Safety
+///
+/// As for [`recv_done`].
+#[inline(never)]
+unsafe extern "C" fn message_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: By the safety requirements of this function.
+    let Some((ep, qp, wc)) = (unsafe { received::<H>(cq, wc) }) else {
+        return;
+    };
+    // Only a message invalidates keys, not an RDMA write.
+    if H::KEYS_ARE_INVALIDATED {
+        if let Some(rkey) = wc.invalidated_rkey() {
+            qp.note_invalidated(rkey);
+        }
+    }
+    ep.handler().recv_done(ep, qp, qp.recv_token(wc), wc);
+}
+
+/// Counts a receive. Returns its parts, unless it has failed.
+///
+/// # Safety
+///
+/// As for [`recv_done`]. The parts must not be used after the callback.
+#[inline(always)]
+unsafe fn received<'a, H: Handler>(
+    cq: *mut raw::ib_cq,
+    wc: *mut raw::ib_wc,
+) -> Option<(&'a Endpoint<H>, Receiving<'a>, &'a Success)> {
     // SAFETY: The context of the CQ is the endpoint, which outlives the CQ.
     let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
     // SAFETY: `ib_core` passes a valid completion.
     let wc = unsafe { Wc::from_raw(wc) };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
-    let handler = &**ep.handler();
-    handler.cqe_polled(qp.handled.polls.next(wc));
+    qp.count_polled(ep, wc);
     let Some(wc) = wc.success() else {
         qp.count_not_received();
-        return handler.recv_failed(ep, wc);
+        ep.handler().recv_failed(ep, wc);
+        return None;
     };
     qp.count_received();
-    // Only a message invalidates keys, not an RDMA write.
-    if H::KEYS_ARE_INVALIDATED && wc.written().is_none() {
-        if let Some(rkey) = wc.invalidated_rkey() {
-            qp.note_invalidated(rkey);
-        }
-    }
     // INVARIANT: This is the handler.
     let qp = Receiving {
         qp,
         _here: PhantomData,
     };
-    handler.recv_done(ep, qp, qp.recv_token(wc), wc);
+    Some((ep, qp, wc))
 }
 
 /// # Safety
