@@ -4,7 +4,8 @@
 //!
 //! One word records this: the address of the box, with a *tag* in its low bits that tells the
 //! purpose for which it is there. Taking the box out is one compare-exchange, which gives it by
-//! value to the caller alone. Putting it back is a store.
+//! value to the caller alone. Putting it back is a store. Another tag for a box that stays is one
+//! compare-exchange, too.
 //!
 //! ```text
 //!             take
@@ -134,7 +135,7 @@ impl<T> Berth<T> {
     }
 
     /// Changes the tag of the box from `FROM` to `TO`. Returns `false` if it has another tag, or is
-    /// away. As if it was taken out and put back, but no other task finds it away.
+    /// away. As if the box were taken out and put back, but no other task finds it away.
     #[inline(always)]
     pub fn retag<const FROM: u8, const TO: u8>(&self) -> bool {
         const {

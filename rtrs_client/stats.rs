@@ -5,7 +5,7 @@
 //! # Cost
 //!
 //! A request costs a few per-CPU additions and two reads of the clock. No cache line is written by
-//! several CPUs for each request: the shared average latency is updated at most once a millisecond
+//! several CPUs for each request: the shared average latency is updated at most once in ten milliseconds
 //! per CPU.
 //!
 //! # Context

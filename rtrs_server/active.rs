@@ -471,7 +471,7 @@ impl Active {
         }
     }
 
-    /// The same if something has to be done with the operation.
+    /// The same, if something has to be done with the operation.
     #[inline(never)]
     fn invalidated_op(&self, path: &Path, chunk: &Chunk) {
         if let Some(op) = chunk.end_wait_for_key() {

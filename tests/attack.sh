@@ -68,7 +68,7 @@ reason()
 	info-with-value) echo 'first message is no info request' ;;
 	info-short | info-empty | desc-at-end | written-*) echo 'bad message length' ;;
 	imm-type*) echo 'unknown immediate type' ;;
-	imm-answer) echo 'answer from a client' ;;
+	imm-answer*) echo 'answer from a client' ;;
 	buf-id) echo 'bad buffer id' ;;
 	off-*) echo 'offset beyond the chunk' ;;
 	usr-len*) echo 'bad user message length' ;;

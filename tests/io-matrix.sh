@@ -4,7 +4,7 @@
 # desc: IO by the Rust API: sizes, alignment, segments, both invalidate modes, every byte checked
 # topology: single
 # timeout: 400
-# seconds: 80
+# seconds: 90
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/observe.sh"
@@ -183,6 +183,20 @@ separate()
 	[ "$without" -ge "$READS" ] && [ "$with" -ge $((without + READS * 3 / 4)) ]
 }
 
+# undisturbed: the path was not lost, as it is by a request with a wrong key: that is sent again, and
+# completes.
+undisturbed()
+{
+	local file
+
+	for file in /sys/class/rtrs-client/m/paths/*/stats/reconnects; do
+		[ "$(cat "$file")" = "0 0" ] || {
+			echo "reconnects: $(cat "$file")"
+			return 1
+		}
+	done
+}
+
 must "soft RoCE comes up" rxe_up rxe0
 defer rxe_down rxe0
 resource_snapshot
@@ -209,6 +223,7 @@ for ai in Y N; do
 	check "$ai: submitted by completions" chain
 	check "$ai: submitted on all CPUs, and short of permits" cpus
 	check "$ai: every request was completed once" balanced
+	check "$ai: the path was not lost" undisturbed
 	check "$ai: modules unload with a session open" unload_modules
 	check "$ai: nothing is left behind" resource_compare
 done
@@ -234,6 +249,7 @@ without()
 	check "$tag: on the service connection" admin
 	check "$tag: each read takes one more message" separate
 	check "$tag: every request was completed once" balanced
+	check "$tag: the path was not lost" undisturbed
 	check "$tag: modules unload" unload_modules
 }
 
@@ -268,6 +284,7 @@ client_params inval_answers=Y
 must "a word for each CPU: modules load" load_test always_invalidate=Y "sess_queue_depth=$WORDS"
 must "a session opens" eval "rt serve && rt open name=m path=ip:10.9.0.1"
 check "large reads of all CPUs find private pages" own_words
+check "the path was not lost" undisturbed
 check "modules unload" unload_modules
 
 # Otherwise the client counts keys, of chunks with and without private pages, and is told some.
@@ -276,6 +293,8 @@ must "all keys told: modules load" load_test max_chunk_size=1048576 "sess_queue_
 must "a session opens" open_session
 check "all keys told: 512 to 64k" sizes 512 1024 4096 8192 65536
 check "all keys told: anywhere in a page" offsets 512 4096 65537
+check "all keys told: every request was completed once" balanced
+check "all keys told: the path was not lost" undisturbed
 check "modules unload" unload_modules
 
 without "private pages" always_invalidate=Y

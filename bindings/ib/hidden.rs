@@ -4,7 +4,7 @@
 //!
 //! This side chooses the address that a peer uses for a region, and one byte of its key. Both are
 //! random: the address is chosen when the region is made, the byte with each registration. A peer may
-//! count the keys of a region instead of being told: only the first one is random then.
+//! count the keys of a region: one that it is not told follows the last one, all others are random.
 
 /// The highest bit of an address. Addresses are as long as DMA addresses, which every driver
 /// accepts, so that no region reaches the end of the 64 bits. The bit is set so that no address is

@@ -217,7 +217,7 @@ pub struct QueuePair {
     id: NonNull<raw::rdma_cm_id>,
     /// One entry for each send token.
     send_cqes: CqeTable,
-    /// The entries of each token of an invalidation.
+    /// Two entries for each token of an invalidation.
     key_cqes: CqeTable,
     /// The entry of requests without a token.
     silent: KBox<raw::ib_cqe>,

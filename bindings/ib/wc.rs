@@ -95,12 +95,6 @@ impl Wc {
         WcStatus(self.raw().status)
     }
 
-    /// Whether this is the arrival of an RDMA write of the peer, if it is successful.
-    #[inline(always)]
-    pub(super) fn may_be_write(&self) -> bool {
-        self.raw().opcode == raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM
-    }
-
     /// The further fields of a successful work request. For any other one the driver has set the
     /// status only.
     #[inline(always)]
@@ -129,6 +123,23 @@ impl Success {
         unsafe { &*self.0.get() }
     }
 
+    /// # Safety
+    ///
+    /// As for [`Wc::from_raw`]; the status must be success.
+    #[inline(always)]
+    pub(super) unsafe fn from_raw<'a>(wc: *mut raw::ib_wc) -> &'a Self {
+        // INVARIANT: By the safety requirements of this function.
+        // SAFETY: By the safety requirements of this function, the completion is valid; `Success` is
+        // transparent.
+        unsafe { &*wc.cast() }
+    }
+
+    /// Whether this is the arrival of an RDMA write of the peer.
+    #[inline(always)]
+    pub(super) fn is_write(&self) -> bool {
+        self.raw().opcode == raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM
+    }
+
     /// The operation that completed.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
@@ -146,14 +157,14 @@ impl Success {
     /// The immediate value, in host order, if this is the arrival of an RDMA write of the peer.
     #[inline(always)]
     pub fn written(&self) -> Option<u32> {
-        if self.raw().opcode != raw::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+        if !self.is_write() {
             return None;
         }
         // SAFETY: Checked above.
         Some(unsafe { self.imm_of_write() })
     }
 
-    /// The same, if it is known that it is that.
+    /// As [`written`](Self::written), for a caller that knows that there is one.
     ///
     /// # Safety
     ///

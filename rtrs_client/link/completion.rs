@@ -130,7 +130,7 @@ impl Handler for LinkCore {
         self.arrived(ep, qp, token, wc, arrived);
     }
 
-    /// The usual case: an answer that completes its request. The receive buffer was not used.
+    // Usually an answer that completes its request. The receive buffer was not used.
     #[inline(always)]
     fn recv_written(
         &self,

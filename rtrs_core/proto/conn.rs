@@ -34,8 +34,8 @@ fn check_head(theirs: [u8; 4]) -> Result<(), ProtoError> {
 /// What a client can do beyond mainline's, which neither sets nor reads these bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// An answer need not carry a key: without one the chunk's key is unchanged. Mainline's client
-    /// would lose a receive.
+    /// An answer need not carry a key: without one the chunk's key is unchanged, unless it says that it
+    /// is the next one. Mainline's client would lose a receive.
     pub keeps_keys: bool,
     /// The message that invalidates the key of a read may be the answer: it brings the chunk's key,
     /// and says success. Mainline's client would wait for another message.
@@ -43,8 +43,8 @@ pub struct Capabilities {
     /// As [`inval_answers`](Self::inval_answers), if keys of chunks do not change. The client must
     /// receive into memory if the server [answers](ConnAccept::inval_answers) in this way.
     pub inval_answers_always: bool,
-    /// An answer may say that the chunk has its [next key](super::next_rkey), and not tell it. Only
-    /// valid with [`keeps_keys`](Self::keeps_keys). Mainline's client would not know the value.
+    /// An answer may say that the chunk has its [next key](super::next_rkey), and not tell it.
+    /// Ignored without [`keeps_keys`](Self::keeps_keys). Mainline's client would not know the value.
     pub counts_keys: bool,
 }
 

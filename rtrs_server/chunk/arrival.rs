@@ -182,7 +182,7 @@ impl<H: Home> Chunk<H> {
         let Some(request) = Request::parse_usual(room, arrival.off, arrival.byte_len, words) else {
             return Read::Not;
         };
-        // Each has code of its own, in which nothing is asked about the other.
+        // Each of the two ways has code of its own, in which nothing is asked about the other.
         if request.data_len() > usual.data && !op.has_private_for(&request) {
             op.arrive(arrival);
             return match self.begin_read(&usual.said_keyed, request, arrival.cid, &message, op) {

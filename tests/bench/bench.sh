@@ -116,7 +116,7 @@ main()
 	case ${1:-} in
 	quick)
 		set_up
-		count rust 1 4k:{read,write}:Y 4k:{read,write}:N
+		count rust 1 4k:{read,write}:Y 4k:{read,write}:N 64k:read:{Y,N}
 		bench count --json "$RESULTS/rows.json" "${DIRS[@]}"
 		bench gate --reference "$BENCH/reference" "${DIRS[@]}"
 		;;

@@ -51,7 +51,7 @@ peer_done()
 # rogue_params [PARAM=VALUE...]: parameters of a client that meets rogue servers.
 rogue_params()
 {
-	# attack.sh and interop.sh cover what servers may do with keys that are kept.
+	# attack.sh, interop.sh and a part of rogue.sh cover what servers may do with keys that are kept.
 	local params=(keep_keys=N)
 
 	# An attempt that gets no answer takes 30 s by default.

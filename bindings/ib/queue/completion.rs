@@ -246,29 +246,45 @@ unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
 // functions needs are not saved for the other one.
 unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
     // SAFETY: `ib_core` passes a valid completion.
-    let may_be_write = unsafe { Wc::from_raw(wc) }.may_be_write();
+    let success = unsafe { Wc::from_raw(wc) }.success();
     // SAFETY: By the safety requirements of this function, and as just checked.
     unsafe {
-        match (may_be_write, H::KEYS_ARE_INVALIDATED) {
-            (true, true) => write_done::<H>(cq, wc),
-            (true, false) => written::<H>(cq, wc),
-            (false, _) => message_done::<H>(cq, wc),
+        match (success.map(Success::is_write), H::KEYS_ARE_INVALIDATED) {
+            (None, _) => not_done::<H>(cq, wc),
+            (Some(true), true) => write_done::<H>(cq, wc),
+            (Some(true), false) => written::<H>(cq, wc),
+            (Some(false), _) => message_done::<H>(cq, wc),
         }
     }
 }
 
-/// The same for writes.
+/// The same for a receive that has failed.
 ///
 /// # Safety
 ///
-/// As for [`recv_done`]; if the receive was successful, it was by an RDMA write.
+/// As for [`recv_done`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn not_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
+    // SAFETY: By the safety requirements of this function.
+    let (ep, qp) = unsafe { polled::<H>(cq, wc) };
+    qp.count_not_received();
+    // SAFETY: `ib_core` passes a valid completion.
+    ep.handler().recv_failed(ep, unsafe { Wc::from_raw(wc) });
+}
+
+/// The same for a write.
+///
+/// # Safety
+///
+/// As for [`recv_done`]; the receive was successful, and it was by an RDMA write.
 #[inline(never)]
 unsafe extern "C" fn write_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
     // SAFETY: By the safety requirements of this function.
     unsafe { written::<H>(cq, wc) };
 }
 
-/// The same, as a part of the caller.
+/// The same, inlined.
 ///
 /// # Safety
 ///
@@ -276,26 +292,22 @@ unsafe extern "C" fn write_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::i
 #[inline(always)]
 unsafe fn written<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
     // SAFETY: By the safety requirements of this function.
-    let Some((ep, qp, wc)) = (unsafe { received::<H>(cq, wc) }) else {
-        return;
-    };
+    let (ep, qp, wc) = unsafe { received::<H>(cq, wc) };
     // SAFETY: By the safety requirements of this function.
     let imm = unsafe { wc.imm_of_write() };
     ep.handler()
         .recv_written(ep, qp, qp.recv_token(wc), imm, wc);
 }
 
-/// The same for messages.
+/// The same for a message.
 ///
 /// # Safety
 ///
-/// As for [`recv_done`].
+/// As for [`recv_done`]; the receive was successful.
 #[inline(never)]
 unsafe extern "C" fn message_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
     // SAFETY: By the safety requirements of this function.
-    let Some((ep, qp, wc)) = (unsafe { received::<H>(cq, wc) }) else {
-        return;
-    };
+    let (ep, qp, wc) = unsafe { received::<H>(cq, wc) };
     // Only a message invalidates keys, not an RDMA write.
     if H::KEYS_ARE_INVALIDATED {
         if let Some(rkey) = wc.invalidated_rkey() {
@@ -305,35 +317,46 @@ unsafe extern "C" fn message_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw:
     ep.handler().recv_done(ep, qp, qp.recv_token(wc), wc);
 }
 
-/// Counts a receive. Returns its parts, unless it has failed.
+/// Counts a receive that was successful. Returns its parts.
 ///
 /// # Safety
 ///
-/// As for [`recv_done`]. The parts must not be used after the callback.
+/// As for [`recv_done`]; the receive was successful. The parts must not be used after the callback.
 #[inline(always)]
 unsafe fn received<'a, H: Handler>(
     cq: *mut raw::ib_cq,
     wc: *mut raw::ib_wc,
-) -> Option<(&'a Endpoint<H>, Receiving<'a>, &'a Success)> {
-    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ.
-    let ep = unsafe { &*(*cq).cq_context.cast::<Endpoint<H>>() };
-    // SAFETY: `ib_core` passes a valid completion.
-    let wc = unsafe { Wc::from_raw(wc) };
-    // SAFETY: This is one of the endpoint's completions.
-    let qp = unsafe { ep.qp_of_completion() };
-    qp.count_polled(ep, wc);
-    let Some(wc) = wc.success() else {
-        qp.count_not_received();
-        ep.handler().recv_failed(ep, wc);
-        return None;
-    };
+) -> (&'a Endpoint<H>, Receiving<'a>, &'a Success) {
+    // SAFETY: By the safety requirements of this function.
+    let (ep, qp) = unsafe { polled::<H>(cq, wc) };
     qp.count_received();
     // INVARIANT: This is the handler.
     let qp = Receiving {
         qp,
         _here: PhantomData,
     };
-    Some((ep, qp, wc))
+    // SAFETY: `ib_core` passes a valid completion; by the safety requirements of this function, it is
+    // a successful one.
+    (ep, qp, unsafe { Success::from_raw(wc) })
+}
+
+/// Counts a completion of a receive. Returns its endpoint and queue pair.
+///
+/// # Safety
+///
+/// As for [`recv_done`]. The references must not be used after the callback.
+#[inline(always)]
+unsafe fn polled<'a, H: Handler>(
+    cq: *mut raw::ib_cq,
+    wc: *mut raw::ib_wc,
+) -> (&'a Endpoint<H>, &'a QueuePair) {
+    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ. `ib_core` passes a valid
+    // completion.
+    let (ep, wc) = unsafe { (&*(*cq).cq_context.cast::<Endpoint<H>>(), Wc::from_raw(wc)) };
+    // SAFETY: This is one of the endpoint's completions.
+    let qp = unsafe { ep.qp_of_completion() };
+    qp.count_polled(ep, wc);
+    (ep, qp)
 }
 
 /// # Safety

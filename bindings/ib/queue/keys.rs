@@ -72,9 +72,9 @@ impl QueuePair {
     /// context.
     #[inline(always)]
     pub fn invalidate(&self, rkey: u32, token: u32, failed: impl FnOnce(PostError)) {
-        // No overflow: there are fewer tokens than that, or there is no such entry. Both entries, or
-        // none: there are twice as many as tokens.
-        let entry = token.wrapping_mul(ENTRIES) | NOTED;
+        // A token that is too large has no entry. Both entries, or none: there are twice as many as
+        // tokens.
+        let entry = token.saturating_mul(ENTRIES) | NOTED;
         let Some(noted) = self.key_cqes.get(entry) else {
             return failed(PostError::Invalid);
         };

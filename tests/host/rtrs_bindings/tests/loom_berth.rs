@@ -89,30 +89,42 @@ fn changes_its_tag_while_it_may_be_taken() {
     });
 }
 
+/// What tasks do beside the box is seen, too: the first one before it puts it, the second one before it
+/// changes the tag.
 #[test]
 fn what_was_done_is_seen_behind_another_tag() {
     loom::model(|| {
         let berth = berth::<IDLE>();
+        let beside: Arc<[UnsafeCell<u32>; 2]> =
+            Arc::new(core::array::from_fn(|_| UnsafeCell::new(0)));
+        // SAFETY: Loom checks that nothing else accesses the cell meanwhile.
+        let write = |cell: &UnsafeCell<u32>| cell.with_mut(|at| unsafe { *at = 7 });
+        // SAFETY: As above.
+        let read = |cell: &UnsafeCell<u32>| cell.with(|at| unsafe { *at });
         let mut value = berth.take::<IDLE>().expect("it is there");
         let first = {
-            let berth = berth.clone();
+            let (berth, beside) = (berth.clone(), beside.clone());
             thread::spawn(move || {
                 value.increment();
+                write(&beside[0]);
                 berth.put::<PARKED>(value);
             })
         };
         let second = {
-            let berth = berth.clone();
-            thread::spawn(move || berth.retag::<PARKED, QUEUED>())
+            let (berth, beside) = (berth.clone(), beside.clone());
+            thread::spawn(move || {
+                write(&beside[1]);
+                if berth.retag::<PARKED, QUEUED>() {
+                    assert_eq!(read(&beside[0]), 7);
+                }
+            })
         };
         if let Some(mut value) = berth.take::<QUEUED>() {
             value.increment();
-            berth.put::<QUEUED>(value);
+            assert_eq!((read(&beside[0]), read(&beside[1])), (7, 7));
         }
         first.join().expect("no panic");
-        if second.join().expect("no panic") {
-            berth.take::<QUEUED>().expect("it is there").increment();
-        }
+        second.join().expect("no panic");
     });
 }
 

@@ -36,6 +36,11 @@ pub(super) const CASES: &[Case] = &[
         a.value(1, imm)
     }),
     case(
+        "imm-answer-key",
+        "sends an answer with a key to be counted",
+        |a| a.value(1, 3 << 28),
+    ),
+    case(
         "buf-id",
         "sends a request in a chunk that is not there",
         |a| {

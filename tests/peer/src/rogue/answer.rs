@@ -134,7 +134,10 @@ impl Rogue<'_> {
         };
         let buf_id = request.map_or(0, |r| r.buf_id);
         let errno = match request {
-            Some(request) if request.read.is_some() && answer.errno == 0 => READ_ERRNO,
+            // Answers without an error are for writes, except those of other kinds, which have none.
+            Some(request) if request.read.is_some() && answer.errno == 0 && !answer.next_key => {
+                READ_ERRNO
+            }
             _ => answer.errno,
         };
         let errno = IoErrno::from_kernel(-(errno as i32));
@@ -144,7 +147,7 @@ impl Rogue<'_> {
             inval: answer.inval,
         };
         let imm = imm.encode().map_err(proto)?;
-        if answer.next_key && request.is_none_or(|request| request.read.is_none()) {
+        if answer.next_key {
             let op = Send::WriteImm(Remote::default(), NEXT_KEY | imm & !TYPE);
             return self.post(uuid, cid + answer.con, op, &[]);
         }

@@ -68,7 +68,7 @@ fn inval_answer(change: impl FnOnce(&mut Answer)) -> Say {
     })
 }
 
-/// The same for writes: the answer says that the chunk has its next key, which it has not.
+/// The answer says that the chunk has its next key, which it has not.
 fn next_key(change: impl FnOnce(&mut Answer)) -> Say {
     answer(|a| {
         a.next_key = true;
@@ -262,25 +262,36 @@ pub const NAMED: &[Named] = &[
             })])
         },
     ),
-    named(
-        "next-key",
-        "answers writes with a key to be counted",
-        || later(vec![next_key(|_| ())]),
-    ),
-    named("next-key-twice", "answers writes so, and again", || {
+    named("next-key", "answers with a key to be counted", || {
+        later(vec![next_key(|_| ())])
+    }),
+    named("next-key-twice", "answers so, and again", || {
         later(vec![next_key(|_| ()), next_key(|_| ())])
     }),
     named(
         "next-key-other-con",
-        "answers writes so on another connection",
+        "answers so on another connection",
         || later(vec![next_key(|a| a.con = 1)]),
     ),
     named("next-key-far-id", "answers so what cannot be", || {
         later(vec![next_key(|a| a.id = 1 << 17)])
     }),
-    named("next-key-errno", "answers writes so, with an error", || {
+    named("next-key-errno", "answers so, with an error", || {
         later(vec![next_key(|a| a.errno = 5)])
     }),
+    named(
+        "next-key-message",
+        "sends such a value with a message",
+        || unasked(Say::MsgImm(1, 3 << 28, 8)),
+    ),
+    named("next-key-unasked", "sends such a value", || {
+        unasked(Say::Value(1, 3 << 28))
+    }),
+    named(
+        "next-key-info",
+        "sends such a value in place of chunks",
+        || how(InfoHow::OnlyValue(3 << 28)),
+    ),
     named("data-more", "reads back more than was asked for", || {
         later(vec![Say::Data(DataTo::Len(65536)), Say::Right])
     }),

@@ -107,7 +107,7 @@ pub struct Answer {
     pub other_form: bool,
     /// For a read: the message that invalidates this key is the answer.
     pub by_inval: Option<InvalKey>,
-    /// For a write: it says that the chunk has its next key, which is not so.
+    /// It says that the chunk has its next key, which is not so.
     pub next_key: bool,
 }
 
