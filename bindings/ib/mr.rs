@@ -26,7 +26,10 @@ use crate::{
     },
     raw,
     time::random_u64,
-    try_lock::TryLock, //
+    try_lock::{
+        TryLock,
+        TryLockGuard, //
+    }, //
 };
 
 /// The access that a registration allows.
@@ -181,7 +184,9 @@ impl Mr {
     /// `EBUSY` when another caller is changing the key.
     #[inline(always)]
     pub fn change_rkey(&self) -> Result<NewKey<'_>> {
-        self.set_rkey(|key| key.change(random_u64))
+        let mut key = self.key.try_take().ok_or(EBUSY)?;
+        let byte = key.change(random_u64);
+        Ok(self.set_rkey(&key, byte))
     }
 
     /// The same with the key that follows the last one, for a peer that is not told keys but counts
@@ -192,20 +197,21 @@ impl Mr {
     /// As for [`change_rkey`](Self::change_rkey).
     #[inline(always)]
     pub fn count_rkey(&self) -> Result<NewKey<'_>> {
-        self.set_rkey(KeyByte::count)
+        let mut key = self.key.try_take().ok_or(EBUSY)?;
+        let byte = key.count();
+        Ok(self.set_rkey(&key, byte))
     }
 
+    /// Sets the part of the key that consumers choose. The caller holds `key`.
     #[inline(always)]
-    fn set_rkey(&self, next: impl FnOnce(&mut KeyByte) -> u8) -> Result<NewKey<'_>> {
-        let mut key = self.key.try_take().ok_or(EBUSY)?;
-        let byte = next(&mut key);
+    fn set_rkey(&self, _key: &TryLockGuard<'_, KeyByte>, byte: u8) -> NewKey<'_> {
         // SAFETY: The region is valid; no other thread of this crate looks at its key, as `key` is
         // held, and a driver that does looks at the part that stays.
         unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), byte) };
         // SAFETY: As above.
         let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) };
         self.rkey.store(rkey, Relaxed);
-        Ok(NewKey { mr: self, rkey })
+        NewKey { mr: self, rkey }
     }
 
     /// The address and key with which the peer writes to the region.
