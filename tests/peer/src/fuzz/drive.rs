@@ -15,8 +15,8 @@ use super::script::{Body, Expect, Op, Script, Step, View};
 use crate::{
     client::{proto, RNBD_SESS_INFO_SIZE},
     proto::{
-        errno::EUSERS, reject_errno, ConnAccept, Geometry, Imm, InfoRsp, ReadDest, ReadMsg,
-        RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
+        errno::EUSERS, next_rkey, reject_errno, ConnAccept, Geometry, Imm, InfoRsp, ReadDest,
+        ReadMsg, RemoteBuf, RkeyRsp, SgDesc, CM_REJ_CONSUMER_DEFINED,
     },
     verbs::{Channel, Domain, Event, EventKind, Id, Mr, QueueSize, Remote, Send},
 };
@@ -372,7 +372,8 @@ impl Session<'_> {
             let Some(imm) = done.imm else { continue };
             match Imm::decode(imm) {
                 Ok(Imm::IoRsp { msg_id, errno, .. }) => {
-                    if self.new_rkey {
+                    // An answer by a write leaves the key as it was.
+                    if self.new_rkey && !done.by_write {
                         let rsp =
                             RkeyRsp::parse(&body[..done.len.min(RECV_SIZE)]).map_err(proto)?;
                         if let Some(chunk) = self.chunks.get_mut(usize::from(rsp.buf_id)) {
@@ -380,6 +381,12 @@ impl Session<'_> {
                         }
                     }
                     self.answers.insert(msg_id, errno.to_kernel());
+                }
+                Ok(Imm::IoRspNextKey { msg_id }) => {
+                    if let Some(chunk) = self.chunks.get_mut(msg_id as usize) {
+                        chunk.rkey = next_rkey(chunk.rkey);
+                    }
+                    self.answers.insert(msg_id, 0);
                 }
                 Ok(Imm::Hb) => {
                     let ack = Imm::HbAck.encode().map_err(proto)?;

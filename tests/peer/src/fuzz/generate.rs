@@ -46,6 +46,8 @@ struct Who {
     attempt: u16,
     first: bool,
     cons: u16,
+    /// Capabilities, as bits.
+    able: u8,
     name: Vec<u8>,
 }
 
@@ -110,6 +112,11 @@ impl Generator {
             attempt: 1,
             first: true,
             cons: 2 + u16::from(self.chance(20)),
+            // Mainline's has none.
+            able: match self.chance(50) {
+                true => self.rng.random_range(0..16),
+                false => 0,
+            },
             name: format!("f{}-{}", self.seed, self.index).into_bytes(),
         };
         self.rng.fill_bytes(&mut who.session);

@@ -42,6 +42,7 @@ impl Generator {
         msg[12..28].copy_from_slice(&who.path);
         msg[28..44].copy_from_slice(&who.session);
         msg[44] = u8::from(who.first);
+        msg[45] = who.able;
         Body {
             bytes: msg,
             ..Body::default()
