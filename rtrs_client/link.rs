@@ -21,6 +21,7 @@
 mod completion;
 mod inspect;
 mod io;
+mod left;
 mod setup;
 
 use kernel::{
