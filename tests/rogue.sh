@@ -72,6 +72,22 @@ reads_succeed()
 # by_inval: the rogue has answered some.
 by_inval() { [ "$(field m corrupt)" -gt 0 ]; }
 
+# one_by_one CASE TEXT: a request, and the next one when all that the server has to say has arrived.
+# With more of them, the wrong key of the first answer would be used before the second answer is
+# there, and break the connection.
+one_by_one()
+{
+	local n
+
+	for n in {1..40}; do
+		io m dir=write len="$LEN" count=1 depth=1 expect=0 timeout=120 || return 1
+		sleep 0.2
+		! said "$1" "$2" || return 0
+	done
+	echo "$n requests, and no: $2"
+	return 1
+}
+
 # all_io CASE
 all_io()
 {
@@ -139,6 +155,7 @@ turns()
 	rogue_start evil 10.9.0.1 --case "$case" "${FORM[@]}"
 	# The rogue may misbehave before the path is reported as connected.
 	write "$SESSION/add_path" "$EVIL" || echo "it did"
+	[ "$case" != next-key-twice ] || one_by_one "$case" "$text" || rc=1
 	all_io "$case" || rc=1
 	wait_for 10 said "$case" "$text" || rc=1
 	[ "$rc" = 0 ] || {
