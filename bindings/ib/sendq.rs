@@ -263,8 +263,10 @@ impl SqProducer {
         Some(Ticket { count, signal })
     }
 
-    /// Takes back `count` that were more than there are.
+    /// Takes back `count` that were more than there are. If it were inlined, the usual case would keep
+    /// the number from before.
     #[cold]
+    #[inline(never)]
     fn untake(&mut self, count: u32) {
         self.free = self.free.wrapping_add(count);
     }
