@@ -37,21 +37,33 @@ macro_rules! this_module {
 }
 pub use this_module;
 
-/// The values of `enum dma_data_direction`.
+/// The values of `enum dma_data_direction`, which are small, in one byte.
 #[cfg(rtrs_dma_direction_newtype)]
 pub(crate) mod dma {
     use super::raw::dma_data_direction as Raw;
 
-    pub(crate) const TO_DEVICE: Raw = Raw::DMA_TO_DEVICE;
-    pub(crate) const FROM_DEVICE: Raw = Raw::DMA_FROM_DEVICE;
-    pub(crate) const BIDIRECTIONAL: Raw = Raw::DMA_BIDIRECTIONAL;
+    // CAST: They are 0 to 2.
+    pub(crate) const TO_DEVICE: u8 = Raw::DMA_TO_DEVICE.0 as u8;
+    pub(crate) const FROM_DEVICE: u8 = Raw::DMA_FROM_DEVICE.0 as u8;
+    pub(crate) const BIDIRECTIONAL: u8 = Raw::DMA_BIDIRECTIONAL.0 as u8;
+
+    #[inline(always)]
+    pub(crate) fn raw(value: u8) -> Raw {
+        Raw(value.into())
+    }
 }
-/// The values of `enum dma_data_direction`.
+/// The values of `enum dma_data_direction`, which are small, in one byte.
 #[cfg(not(rtrs_dma_direction_newtype))]
 pub(crate) mod dma {
     use super::raw::{self, dma_data_direction as Raw};
 
-    pub(crate) const TO_DEVICE: Raw = raw::dma_data_direction_DMA_TO_DEVICE;
-    pub(crate) const FROM_DEVICE: Raw = raw::dma_data_direction_DMA_FROM_DEVICE;
-    pub(crate) const BIDIRECTIONAL: Raw = raw::dma_data_direction_DMA_BIDIRECTIONAL;
+    // CAST: They are 0 to 2.
+    pub(crate) const TO_DEVICE: u8 = raw::dma_data_direction_DMA_TO_DEVICE as u8;
+    pub(crate) const FROM_DEVICE: u8 = raw::dma_data_direction_DMA_FROM_DEVICE as u8;
+    pub(crate) const BIDIRECTIONAL: u8 = raw::dma_data_direction_DMA_BIDIRECTIONAL as u8;
+
+    #[inline(always)]
+    pub(crate) fn raw(value: u8) -> Raw {
+        value.into()
+    }
 }

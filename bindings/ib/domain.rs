@@ -34,22 +34,21 @@ use crate::{
 
 /// The direction in which data moves between memory and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum DmaDirection {
     /// The device reads the memory.
-    ToDevice,
+    ToDevice = dma::TO_DEVICE,
     /// The device writes the memory.
-    FromDevice,
+    FromDevice = dma::FROM_DEVICE,
     /// Both.
-    Bidirectional,
+    Bidirectional = dma::BIDIRECTIONAL,
 }
 
 impl DmaDirection {
+    #[inline(always)]
     pub(super) fn as_raw(self) -> raw::dma_data_direction {
-        match self {
-            Self::ToDevice => dma::TO_DEVICE,
-            Self::FromDevice => dma::FROM_DEVICE,
-            Self::Bidirectional => dma::BIDIRECTIONAL,
-        }
+        // CAST: The discriminant.
+        dma::raw(self as u8)
     }
 }
 
