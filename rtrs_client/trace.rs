@@ -16,7 +16,6 @@ use rtrs_bindings::{
     ib::Flight,
     trace::tracepoints, //
 };
-use rtrs_core::proto::DataDir;
 
 use crate::{
     link::LinkCore,
@@ -96,16 +95,23 @@ pub(crate) fn issue(core: &LinkCore, flight: &Flight<LinkCore>, io: &Io) {
 
 /// An answer has come.
 #[inline(always)]
-pub(crate) fn response(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
+pub(crate) fn response(
+    core: &LinkCore,
+    con: u16,
+    flight: &Flight<LinkCore>,
+    result: i32,
+    inval: bool,
+) {
     #[cold]
     #[inline(never)]
-    fn fire(core: &LinkCore, con: u16, id: u32, result: i32, inval: bool) {
+    fn fire(core: &LinkCore, con: u16, flight: &Flight<LinkCore>, result: i32, inval: bool) {
         let (sess, path) = names(core);
+        let id = flight.index().into();
         rtrs_clt_response::fire(sess, path, con.into(), id, result, inval)
     }
 
     if rtrs_clt_response::enabled() {
-        fire(core, con, id, result, inval);
+        fire(core, con, flight, result, inval);
     }
 }
 
@@ -115,7 +121,7 @@ pub(crate) fn complete(
     core: &LinkCore,
     con: u16,
     flight: &Flight<LinkCore>,
-    dir: DataDir,
+    io: &Io,
     result: i32,
     ns: u64,
 ) {
@@ -125,18 +131,18 @@ pub(crate) fn complete(
         core: &LinkCore,
         con: u16,
         flight: &Flight<LinkCore>,
-        dir: DataDir,
+        io: &Io,
         result: i32,
         ns: u64,
     ) {
         let (sess, path) = names(core);
-        let (id, dir) = (flight.index(), dir_index(dir));
+        let (id, dir) = (flight.index(), dir_index(io.layout.dir()));
         // CAST: The direction is 0 or 1.
         rtrs_clt_complete::fire(sess, path, con.into(), id.into(), dir as u32, result, ns)
     }
 
     if rtrs_clt_complete::enabled() {
-        fire(core, con, flight, dir, result, ns);
+        fire(core, con, flight, io, result, ns);
     }
 }
 

@@ -121,9 +121,13 @@ impl Handler for LinkCore {
     fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success) {
         let con = ep.index();
         let arrived = match wc.only_invalidates() {
-            _ if con == 0 => Arrived::Else,
             // It comes before its answer; the queue pair has noted it.
-            true if wc.byte_len() == 0 => Arrived::Noted,
+            true if wc.byte_len() == 0 => match con {
+                // It may be there in place of the chunks.
+                0 => Arrived::Else,
+                _ => Arrived::Noted,
+            },
+            // Also on the service connection: `received()` handles what answers no request.
             true => self.answered_by_inval(qp, con, token, wc),
             false => return self.received_more(ep, qp, token, wc),
         };
@@ -225,14 +229,13 @@ impl LinkCore {
         con: u16,
         flight: &'a Flight<Self>,
     ) -> Arrived<'a> {
-        let msg_id = flight.index().into();
         match flight.succeeded(qp) {
             Outcome::Over(landing) => {
-                trace::response(self, con, msg_id, 0, false);
+                trace::response(self, con, flight, 0, false);
                 Arrived::Over(ready, landing)
             }
             Outcome::Noted => {
-                trace::response(self, con, msg_id, 0, false);
+                trace::response(self, con, flight, 0, false);
                 Arrived::Noted
             }
             Outcome::NotInvalidated(e) => {
@@ -261,7 +264,7 @@ impl LinkCore {
         flight: &'a Flight<Self>,
     ) -> Option<Landing<'a, Self>> {
         let landing = flight.returned(qp)?;
-        trace::response(self, con, flight.index().into(), 0, true);
+        trace::response(self, con, flight, 0, true);
         Some(landing)
     }
 
@@ -499,7 +502,7 @@ impl LinkCore {
         let ready = self.ready.as_ref().ok_or(Violation("too early"))?;
         let flight = ready.flights.get(msg_id as usize);
         let flight = flight.ok_or(Violation("no such request"))?;
-        trace::response(self, con, msg_id, result, inval);
+        trace::response(self, con, flight, result, inval);
         match flight.answered(qp, result, inval) {
             Ok(Some(landing)) => self.over(ready, con, landing),
             Ok(None) => {}
@@ -525,7 +528,7 @@ impl LinkCore {
             dir = self.migrated(con, cpu, dir);
         }
         self.path.stats.completed(dir, ns, now);
-        trace::complete(self, con, flight, turn.layout.dir(), landing.result(), ns);
+        trace::complete(self, con, flight, &turn, landing.result(), ns);
         let result = landing.result();
         // Called before the user is told, as the user may use the permit at once.
         landing.give_back(&mut turn.loan);
