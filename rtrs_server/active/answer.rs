@@ -60,12 +60,15 @@ impl Active {
             return self.answer_with_care(chunk, ep.handler(), qp, op, errno);
         }
         let failed = |e| self.not_answered(ep.handler(), chunk, e, 0);
+        let kind = op.answer_kind();
+        if kind.is_keyed_or_other() {
+            return self.answer_keys(chunk, ep.handler(), qp, op);
+        }
         // Each kind has code of its own, in which nothing is asked about the others.
-        let end = match op.answer_kind() {
+        let end = match kind {
             AnswerKind::Data => chunk.answer_plain::<true>(qp, op, failed),
-            AnswerKind::Empty => chunk.answer_plain::<false>(qp, op, failed),
             AnswerKind::Count => chunk.answer_counted(qp, op, failed),
-            _ => return self.answer_keys(chunk, ep.handler(), qp, op),
+            _ => chunk.answer_plain::<false>(qp, op, failed),
         };
         if let Some(end @ End::Run(_)) = end {
             ep.handler().session.after_end(chunk.buf_id(), end);

@@ -146,8 +146,7 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer has keys: if it is none of [`Empty`](AnswerKind::Empty),
-    /// [`Data`](AnswerKind::Data), [`Count`](AnswerKind::Count) and [`Other`](AnswerKind::Other).
+    /// its answer [has keys](AnswerKind::is_keyed_or_other), and is not [`Other`](AnswerKind::Other).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,
@@ -158,26 +157,38 @@ impl<H: Home> Chunk<H> {
         let kind = op.answer_kind();
 
         // Each kind has code of its own, in which nothing is asked about the others.
-        if !kind.registers() {
-            return match kind {
-                AnswerKind::KeepRead => {
-                    self.answer_invalidating(qp, InvalidatingEnd::Value, op, failed)
-                }
-                AnswerKind::TellRead => {
-                    self.answer_invalidating(qp, InvalidatingEnd::Bytes, op, failed)
-                }
-                AnswerKind::TellInval => {
-                    self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed)
-                }
-                AnswerKind::RetellInval => {
-                    if let Some(mr) = &self.mr {
-                        self.reply.set_body(self.told(mr.rkey()));
-                    }
-                    self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed)
-                }
-                _ => self.reply.post_telling(qp, self.answered(op), failed),
-            };
+        if kind.registers() {
+            return self.answer_changing(qp, kind, op, failed);
         }
+        if kind.is_by_inval() {
+            if kind == AnswerKind::RetellInval {
+                if let Some(mr) = &self.mr {
+                    self.reply.set_body(self.told(mr.rkey()));
+                }
+            }
+            return self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed);
+        }
+        match kind {
+            AnswerKind::KeepRead => {
+                self.answer_invalidating(qp, InvalidatingEnd::Value, op, failed)
+            }
+            AnswerKind::TellRead => {
+                self.answer_invalidating(qp, InvalidatingEnd::Bytes, op, failed)
+            }
+            _ => self.reply.post_telling(qp, self.answered(op), failed),
+        }
+    }
+
+    /// The same if the answer [registers](AnswerKind::registers) the chunk's key, with a new one that
+    /// it tells.
+    #[inline(always)]
+    fn answer_changing<'a>(
+        &'a self,
+        qp: &QueuePair,
+        kind: AnswerKind,
+        op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
         let Some(mr) = &self.mr else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
@@ -192,10 +203,10 @@ impl<H: Home> Chunk<H> {
             has_data,
             invalidation,
         };
+        if kind.is_by_inval() {
+            return self.answer_registering(qp, keys(true, Invalidation::Answer), op, failed);
+        }
         match kind {
-            AnswerKind::Inval => {
-                self.answer_registering(qp, keys(true, Invalidation::Answer), op, failed)
-            }
             AnswerKind::Write => {
                 self.answer_registering(qp, keys(false, Invalidation::None), op, failed)
             }

@@ -86,7 +86,8 @@ impl Stage {
     }
 }
 
-/// The answer to a request, if there is no error. In the order in which the kinds are told apart.
+/// The answer to a request, if there is no error. The kinds are told apart by bits, one for each
+/// question, so that the usual ones need few.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum AnswerKind {
@@ -98,33 +99,54 @@ pub(crate) enum AnswerKind {
     /// counts keys is not told, after a write.
     Count = 2,
     /// It has the data of a read, and the key of their destination is invalidated.
-    KeepRead = 3,
+    KeepRead = Self::KEYS,
     /// The same, and it tells the chunk's key, which stays as it is.
-    TellRead = 4,
+    TellRead = Self::KEYS | 1,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    TellInval = 5,
+    TellInval = Self::KEYS | Self::BY_INVAL,
     /// The same, if the client may have counted the key since it was last told.
-    RetellInval = 6,
+    RetellInval = Self::KEYS | Self::BY_INVAL | 1,
     /// It tells the chunk's key, which stays as it is, and has no data.
-    Tell = 7,
+    Tell = Self::KEYS | 2,
     /// It changes the chunk's key, and tells it, after a write.
-    Write = 8,
+    Write = Self::KEYS | Self::REGISTERS,
     /// It changes the chunk's key, and tells it, and has the data of a read; the key of their
     /// destination is invalidated.
-    Read = 9,
+    Read = Self::KEYS | Self::REGISTERS | 1,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    Inval = 10,
+    Inval = Self::KEYS | Self::REGISTERS | Self::BY_INVAL,
     /// None of the others.
-    Other = 11,
+    Other = Self::OTHER,
 }
 
 impl AnswerKind {
-    /// Whether the answer registers the chunk's key, if it is one that [has
-    /// keys](super::Chunk::answer_keys).
+    const KEYS: u8 = 1 << 4;
+    const BY_INVAL: u8 = 1 << 5;
+    const REGISTERS: u8 = 1 << 6;
+    const OTHER: u8 = 1 << 7;
+
+    #[inline(always)]
+    fn is_any(self, of: u8) -> bool {
+        // CAST: The discriminant.
+        self as u8 & of != 0
+    }
+
+    /// Whether the answer [has keys](super::Chunk::answer_keys), or is none of the usual ones.
+    #[inline(always)]
+    pub(crate) fn is_keyed_or_other(self) -> bool {
+        self.is_any(Self::KEYS | Self::OTHER)
+    }
+
+    /// Whether the message that invalidates the key of the destination is the answer.
+    #[inline(always)]
+    pub(super) fn is_by_inval(self) -> bool {
+        self.is_any(Self::BY_INVAL)
+    }
+
+    /// Whether the answer registers the chunk's key, if it has keys.
     #[inline(always)]
     pub(super) fn registers(self) -> bool {
-        // CAST: The discriminant.
-        self as u8 > Self::Tell as u8
+        self.is_any(Self::REGISTERS)
     }
 }
 
