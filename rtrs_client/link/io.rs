@@ -50,17 +50,17 @@ use crate::{
 
 impl Link {
     /// Sends the request. If it returns without error, the completion will come, or has come
-    /// already.
+    /// already. With `OFTEN` the usual ways are inlined.
     ///
     /// # Errors
     ///
     /// Returns the turn, with the reason, if the request was not sent.
     #[inline(always)]
-    pub(crate) fn issue<'t>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
+    pub(crate) fn issue<'t, const OFTEN: bool>(&self, turn: Turn<'t>) -> Result<(), Turn<'t>> {
         // Asked first, while there are few values that the call has to leave alone.
         let now = time::now_ns();
         match self.usual.get(usize::from(turn.id)) {
-            Some(flight) => self.issue_in(flight, turn, now),
+            Some(flight) => self.issue_in::<OFTEN>(flight, turn, now),
             None => self.issue_if_it_fits(turn, now),
         }
     }
@@ -83,14 +83,14 @@ impl Link {
             }
         }
         match ready.flights.get(usize::from(turn.id)) {
-            Some(flight) => self.issue_in(flight, turn, now),
+            Some(flight) => self.issue_in::<false>(flight, turn, now),
             None => Err(unsent(turn, Unsent::Request(EINVAL))),
         }
     }
 
     /// Sends the request at the time `now`. The caller has checked its lengths.
     #[inline(always)]
-    fn issue_in<'t>(
+    fn issue_in<'t, const OFTEN: bool>(
         &self,
         flight: &Flight<LinkCore>,
         turn: Turn<'t>,
@@ -104,7 +104,10 @@ impl Link {
             return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
         if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
-            return issue_more(core, ep, claim, turn, now);
+            return match OFTEN {
+                true => issue_more(core, ep, claim, turn, now),
+                false => issue_more_rarely(core, ep, claim, turn, now),
+            };
         }
         if turn.loan.entries() != 1 {
             return issue_pieces(core, ep, claim, turn, now);
@@ -202,7 +205,7 @@ fn issue_pieces<'t>(
         return Err(unsent(turn, Unsent::Request(e)));
     }
     if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
-        return issue_more(core, ep, claim, turn, now);
+        return issue_more_rarely(core, ep, claim, turn, now);
     }
     issue_few::<false>(core, ep, claim, turn, now)
 }
@@ -223,8 +226,20 @@ fn issue_more<'t>(
     }
 }
 
-/// Sends a read of more data, which the peer writes to their destination.
+/// The same, not inlined.
 #[inline(never)]
+fn issue_more_rarely<'t>(
+    core: &LinkCore,
+    ep: &Endpoint<LinkCore>,
+    claim: Claim<'_, LinkCore>,
+    turn: Turn<'t>,
+    now: u64,
+) -> Result<(), Turn<'t>> {
+    issue_more(core, ep, claim, turn, now)
+}
+
+/// Sends a read of more data, which the peer writes to their destination.
+#[inline(always)]
 fn issue_mapped_read<'t>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,
@@ -249,7 +264,7 @@ fn issue_mapped_read<'t>(
 
 /// Sends a write of more data, from where they are. The common case: no registration, one work
 /// request, and only the local device reads the memory.
-#[inline(never)]
+#[inline(always)]
 fn issue_mapped_write<'t>(
     core: &LinkCore,
     ep: &Endpoint<LinkCore>,

@@ -367,7 +367,7 @@ impl Session {
             return Err(unsent(turn, Unsent::NoPath));
         };
         let failover = !NEW && turn.failover;
-        match link.issue(turn) {
+        match link.issue::<NEW>(turn) {
             Ok(()) => {
                 if failover {
                     path.stats.failed_over();
@@ -409,7 +409,7 @@ impl Session {
             let Some(link) = path.link(guard) else {
                 continue;
             };
-            turn = match link.issue(turn) {
+            turn = match link.issue::<true>(turn) {
                 Ok(()) => {
                     if failover {
                         path.stats.failed_over();

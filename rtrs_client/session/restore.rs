@@ -468,7 +468,7 @@ impl Session {
         turn.loan = loan;
         turn.epoch = Epoch::OURS.to_word();
         let sent = match fill_in(&negotiated.room, &mut turn, DataDir::Read, message) {
-            true => link.issue(turn),
+            true => link.issue::<false>(turn),
             false => Err(turn),
         };
         // The code that lands it gives the place back to its holder, which is this task.
