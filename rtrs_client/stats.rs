@@ -104,11 +104,16 @@ impl Stamp {
         }
     }
 
-    /// Sets it. Called before the request is posted.
+    /// Sets the time. Called by the task that has the flight, before the request is posted.
     #[inline(always)]
-    pub(crate) fn set(&self, dir: DataDir, now_ns: u64) {
-        self.is_write.store(dir == DataDir::Write, Relaxed);
+    pub(crate) fn set_time(&self, now_ns: u64) {
         self.at_ns.store(now_ns, Relaxed);
+    }
+
+    /// Sets the direction, likewise.
+    #[inline(always)]
+    pub(crate) fn set_dir(&self, dir: DataDir) {
+        self.is_write.store(dir == DataDir::Write, Relaxed);
     }
 
     /// Returns the direction, and the nanoseconds since the link took the request, for one that

@@ -127,14 +127,7 @@ pub(crate) fn complete(
 ) {
     #[cold]
     #[inline(never)]
-    fn fire(
-        core: &LinkCore,
-        con: u16,
-        flight: &Flight<LinkCore>,
-        io: &Io,
-        result: i32,
-        ns: u64,
-    ) {
+    fn fire(core: &LinkCore, con: u16, flight: &Flight<LinkCore>, io: &Io, result: i32, ns: u64) {
         let (sess, path) = names(core);
         let (id, dir) = (flight.index(), dir_index(io.layout.dir()));
         // CAST: The direction is 0 or 1.

@@ -96,23 +96,23 @@ impl Link {
         turn: Turn<'t>,
         now: u64,
     ) -> Result<(), Turn<'t>> {
-        let core = &*self.core;
         let Some(ep) = self.endpoint(turn.con) else {
             return Err(unsent(turn, Unsent::NoPath));
         };
         let Some(claim) = flight.claim() else {
             return Err(unsent(turn, Unsent::Request(EBUSY)));
         };
+        flight.cargo().stamp.set_time(now);
         if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
             return match OFTEN {
-                true => issue_more(core, ep, claim, turn, now),
-                false => issue_more_rarely(core, ep, claim, turn, now),
+                true => issue_more(ep, claim, turn),
+                false => issue_more_rarely(ep, claim, turn),
             };
         }
         if turn.loan.entries() != 1 {
-            return issue_pieces(core, ep, claim, turn, now);
+            return issue_pieces(ep, claim, turn);
         }
-        issue_few::<true>(core, ep, claim, turn, now)
+        issue_few::<true>(ep, claim, turn)
     }
 
     /// Sends a heartbeat on the service connection, unless one is on its way. The link fails if
@@ -138,11 +138,9 @@ fn fits(layout: &Layout, room: &Room, len: usize) -> bool {
 /// Sends a read of few data, which the peer writes to the bounce buffer.
 #[inline(always)]
 fn issue_read<'t, const ONE: bool>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     mut building: Building<'_, LinkCore>,
     mut turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
     let remote = match building.copy_back(&mut turn.loan) {
@@ -150,7 +148,7 @@ fn issue_read<'t, const ONE: bool>(
         Err(e) => return Err(not_prepared(building, turn, e)),
     };
     match building.end_message(usr_len.into(), read_to(usr_len, remote, len, false)) {
-        Ok(()) => send::<ONE>(core, ep, building, turn, DataDir::Read, len, now),
+        Ok(()) => send::<ONE>(ep, building, turn, DataDir::Read, len),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -158,18 +156,16 @@ fn issue_read<'t, const ONE: bool>(
 /// Sends a write of few data, which are copied.
 #[inline(always)]
 fn issue_write<'t, const ONE: bool>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     mut building: Building<'_, LinkCore>,
     turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let usr_len = turn.layout.usr_len();
     if let Err(e) = building.copy_along(&turn.loan) {
         return Err(not_prepared(building, turn, e));
     }
     match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
-        Ok(()) => send::<ONE>(core, ep, building, turn, DataDir::Write, 0, now),
+        Ok(()) => send::<ONE>(ep, building, turn, DataDir::Write, 0),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -177,87 +173,77 @@ fn issue_write<'t, const ONE: bool>(
 /// Sends a request with few data, in one piece if `ONE` is set.
 #[inline(always)]
 fn issue_few<'t, const ONE: bool>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let building = claim.prepare();
     // One after the other, as what differs is known in each.
     match turn.layout.dir() {
-        DataDir::Read => issue_read::<ONE>(core, ep, building, turn, now),
-        DataDir::Write => issue_write::<ONE>(core, ep, building, turn, now),
+        DataDir::Read => issue_read::<ONE>(ep, building, turn),
+        DataDir::Write => issue_write::<ONE>(ep, building, turn),
     }
 }
 
 /// Sends a request with few data in several pieces. How few was only said so far.
 #[inline(never)]
 fn issue_pieces<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     mut turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
-    if let Err(e) = measure(core, &mut turn) {
+    if let Err(e) = measure(ep.handler(), &mut turn) {
         drop(claim);
         return Err(unsent(turn, Unsent::Request(e)));
     }
     if turn.loan.is_empty() || !claim.can_copy(turn.loan.len()) {
-        return issue_more_rarely(core, ep, claim, turn, now);
+        return issue_more_rarely(ep, claim, turn);
     }
-    issue_few::<false>(core, ep, claim, turn, now)
+    issue_few::<false>(ep, claim, turn)
 }
 
 /// Sends a request with more data, which are mapped, or without.
 #[inline(always)]
 fn issue_more<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     match turn.layout.dir() {
-        _ if turn.loan.is_empty() => issue_without_data(core, ep, claim, turn, now),
-        DataDir::Read => issue_mapped_read(core, ep, claim, turn, now),
-        DataDir::Write => issue_mapped_write(core, ep, claim, turn, now),
+        _ if turn.loan.is_empty() => issue_without_data(ep, claim, turn),
+        DataDir::Read => issue_mapped_read(ep, claim, turn),
+        DataDir::Write => issue_mapped_write(ep, claim, turn),
     }
 }
 
 /// The same, not inlined.
 #[inline(never)]
 fn issue_more_rarely<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
-    issue_more(core, ep, claim, turn, now)
+    issue_more(ep, claim, turn)
 }
 
 /// Sends a read of more data, which the peer writes to their destination.
 #[inline(always)]
 fn issue_mapped_read<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     mut turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let mut building = claim.prepare();
     let (remote, described) = match describe(&mut building, &mut turn) {
         Ok(described) => described,
-        Err(e) => return not_mapped(core, ep, building, turn, e, now),
+        Err(e) => return not_mapped(ep, building, turn, e),
     };
     let (usr_len, len) = (turn.layout.usr_len(), turn.layout.data_len());
     if described != u64::from(len) {
-        return issue_measured(core, ep, building, turn, now);
+        return issue_measured(ep, building, turn);
     }
     match building.end_message(usr_len.into(), read_to(usr_len, remote, len, true)) {
-        Ok(()) => send::<false>(core, ep, building, turn, DataDir::Read, len, now),
+        Ok(()) => send::<false>(ep, building, turn, DataDir::Read, len),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -266,57 +252,51 @@ fn issue_mapped_read<'t>(
 /// request, and only the local device reads the memory.
 #[inline(always)]
 fn issue_mapped_write<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     mut turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let mut building = claim.prepare();
     let gathered = match building.borrow(&mut turn.loan, DmaDirection::ToDevice) {
-        Ok(segments) if segments > core.direct_segments.load(Relaxed) => {
-            return issue_registered_write(core, ep, building, turn, now);
+        Ok(segments) if segments > ep.handler().direct_segments.load(Relaxed) => {
+            return issue_registered_write(ep, building, turn);
         }
         Ok(_) => building.gather(),
         Err(e) => Err(e),
     };
     match gathered {
-        Ok(len) => end_write(core, ep, building, turn, len, now),
-        Err(e) => not_mapped(core, ep, building, turn, e, now),
+        Ok(len) => end_write(ep, building, turn, len),
+        Err(e) => not_mapped(ep, building, turn, e),
     }
 }
 
 /// Sends a write of mapped data in more pieces than there are elements for.
 #[inline(never)]
 fn issue_registered_write<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     mut building: Building<'_, LinkCore>,
     turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     match building.describe(Access::LOCAL_READ) {
-        Ok((_, len)) => end_write(core, ep, building, turn, len, now),
-        Err(e) => not_mapped(core, ep, building, turn, e, now),
+        Ok((_, len)) => end_write(ep, building, turn, len),
+        Err(e) => not_mapped(ep, building, turn, e),
     }
 }
 
 /// Sends a write of mapped data, which has `len` bytes.
 #[inline(always)]
 fn end_write<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     mut building: Building<'_, LinkCore>,
     turn: Turn<'t>,
     len: u64,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     if len != u64::from(turn.layout.data_len()) {
-        return issue_measured(core, ep, building, turn, now);
+        return issue_measured(ep, building, turn);
     }
     let usr_len = turn.layout.usr_len();
     match building.end_message(usr_len.into(), WriteMsg { usr_len }.to_bytes()) {
-        Ok(()) => send::<false>(core, ep, building, turn, DataDir::Write, 0, now),
+        Ok(()) => send::<false>(ep, building, turn, DataDir::Write, 0),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -324,11 +304,9 @@ fn end_write<'t>(
 /// Sends a request without data.
 #[inline(never)]
 fn issue_without_data<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     claim: Claim<'_, LinkCore>,
     turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let mut building = claim.prepare();
     let (usr_len, dir) = (turn.layout.usr_len(), turn.layout.dir());
@@ -338,7 +316,7 @@ fn issue_without_data<'t>(
         DataDir::Write => building.end_message(at, WriteMsg { usr_len }.to_bytes()),
     };
     match ended {
-        Ok(()) => send::<false>(core, ep, building, turn, dir, 0, now),
+        Ok(()) => send::<false>(ep, building, turn, dir, 0),
         Err(e) => Err(not_prepared(building, turn, e)),
     }
 }
@@ -348,15 +326,13 @@ fn issue_without_data<'t>(
 #[cold]
 #[inline(never)]
 fn not_mapped<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     building: Building<'_, LinkCore>,
     turn: Turn<'t>,
     e: Error,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     match turn.measured {
-        false if e == EINVAL || e == ENOMEM => issue_measured(core, ep, building, turn, now),
+        false if e == EINVAL || e == ENOMEM => issue_measured(ep, building, turn),
         _ => Err(not_prepared(building, turn, e)),
     }
 }
@@ -366,21 +342,19 @@ fn not_mapped<'t>(
 #[cold]
 #[inline(never)]
 fn issue_measured<'t>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     building: Building<'_, LinkCore>,
     mut turn: Turn<'t>,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
     let flight = building.flight();
     building.cancel(&mut turn.loan);
     let measured = match turn.measured {
-        false => measure(core, &mut turn),
+        false => measure(ep.handler(), &mut turn),
         // Its user changes the list, or the device maps something else.
         true => Err(EINVAL),
     };
     match (measured, flight.claim()) {
-        (Ok(()), Some(claim)) => issue_pieces(core, ep, claim, turn, now),
+        (Ok(()), Some(claim)) => issue_pieces(ep, claim, turn),
         (Ok(()), None) => Err(unsent(turn, Unsent::Request(EBUSY))),
         (Err(e), _) => Err(unsent(turn, Unsent::Request(e))),
     }
@@ -424,15 +398,13 @@ fn not_prepared<'t>(building: Building<'_, LinkCore>, mut turn: Turn<'t>, e: Err
 /// `dir` is the direction in the layout; with `ONE` the data has one entry.
 #[inline(always)]
 fn send<'t, const ONE: bool>(
-    core: &LinkCore,
     ep: &Endpoint<LinkCore>,
     building: Building<'_, LinkCore>,
     turn: Turn<'t>,
     dir: DataDir,
     skip: u32,
-    now: u64,
 ) -> Result<(), Turn<'t>> {
-    let flight = building.flight();
+    let (core, flight) = (ep.handler(), building.flight());
     let link_io = flight.cargo();
     let off = turn.layout.off();
     trace::issue(core, flight, &turn);
@@ -441,7 +413,7 @@ fn send<'t, const ONE: bool>(
         false => turn.loan.entries(),
     };
     core.path.stats.issued(dir, off, entries);
-    link_io.stamp.set(dir, now);
+    link_io.stamp.set_dir(dir);
     let place = turn.place();
     turn.lend();
     // The request may be over before the post returns.
