@@ -131,7 +131,6 @@ pub use self::{
         Answer,
         Give,
         Imms,
-        InvalidatingEnd,
         Invalidation,
         Keys,
         NotPosted,

@@ -14,11 +14,15 @@
 mod close;
 mod completion;
 mod direct;
+mod forms;
 mod keys;
 mod receive;
 mod room;
 
-use core::ptr::NonNull;
+use core::{
+    cell::UnsafeCell,
+    ptr::NonNull, //
+};
 use kernel::{
     ffi,
     prelude::*,
@@ -36,6 +40,7 @@ pub use self::completion::{
     QpEvent,
     Receiving, //
 };
+pub(super) use self::forms::Filled;
 pub(super) use self::room::{
     Refused,
     Room,
@@ -47,6 +52,7 @@ use self::{
         CqeTable,
         Handled, //
     },
+    forms::Forms,
     receive::{
         Receive,
         ReceiveQueue, //
@@ -167,6 +173,9 @@ impl From<PostError> for Error {
     }
 }
 
+/// Number of bytes of a message that the [forms](QueuePair::forms) have.
+pub(super) const FORM_BYTES: u32 = 8;
+
 /// Storage of the ledger's notes: one for each request, which may all be
 /// signalled.
 struct Ring(KVVec<Atomic<u32>>);
@@ -243,6 +252,8 @@ pub struct QueuePair {
     drained: Atomic<bool>,
     #[pin]
     sq: SpinLockIrq<SendQueue>,
+    /// Accessed with `sq` locked.
+    forms: UnsafeCell<Forms>,
     #[pin]
     rq: SpinLockIrq<ReceiveQueue>,
     domain: Arc<Domain>,
@@ -374,6 +385,8 @@ impl QueuePair {
             raw::rtrs_helper_ib_qp_num(qp.as_ptr())
         };
 
+        // The driver has said how much there is.
+        let takes = attr.cap.max_inline_data.min(cfg.inline_max);
         // INVARIANT: QP and CQ were created above, for `id` and `ep`.
         let this = KBox::pin_init(
             pin_init!(Self {
@@ -390,8 +403,7 @@ impl QueuePair {
                 ledger,
                 flown: Atomic::new(0),
                 max_sges,
-                // The driver has said how much there is.
-                inline_max: attr.cap.max_inline_data.min(cfg.inline_max),
+                inline_max: takes,
                 recv_room: cfg.recv_wrs,
                 qp_num,
                 lane,
@@ -403,6 +415,7 @@ impl QueuePair {
                     lock_name!("rtrs_sq"),
                     static_lock_class!(),
                 ),
+                forms: UnsafeCell::new(Forms::new(domain.lkey(), FORM_BYTES <= takes)),
                 rq <- SpinLockIrq::new(
                     ReceiveQueue::new(receives),
                     lock_name!("rtrs_rq"),
@@ -412,6 +425,8 @@ impl QueuePair {
             }),
             GFP_KERNEL,
         )?;
+        // SAFETY: The forms are pinned with the queue pair, which no other task has yet.
+        unsafe { Forms::link(this.forms.get(), this.silent()) };
         destroy_qp.dismiss();
         free_cq.dismiss();
         uncount.dismiss();

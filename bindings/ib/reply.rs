@@ -19,7 +19,6 @@
 mod keys;
 
 use core::{
-    mem::MaybeUninit,
     ptr::{
         null_mut,
         NonNull, //
@@ -41,9 +40,10 @@ use super::{
         Mr, //
     },
     queue::{
+        Filled,
         PostError,
         QueuePair,
-        INLINE, //
+        FORM_BYTES, //
     },
     wr::Remote, //
 };
@@ -56,14 +56,14 @@ use crate::{
 };
 
 pub use self::keys::{
-    InvalidatingEnd,
     Invalidation,
     Keys, //
 };
 
 /// Number of bytes that an answer can carry besides its immediate value: one word, so that it is
 /// written at once.
-pub const REPLY_BODY: usize = 8;
+// CAST: `usize` has at least 32 bits.
+pub const REPLY_BODY: usize = FORM_BYTES as usize;
 
 /// The memory of the body of answers.
 ///
@@ -74,29 +74,10 @@ pub const REPLY_BODY: usize = 8;
 struct Body {
     at: NonNull<u64>,
     element: raw::ib_sge,
+    /// The addresses of the device and of the processor.
+    addresses: [u64; 2],
     dir: DmaDirection,
     needs_sync: bool,
-}
-
-impl Body {
-    /// The element of the bytes that are there, for a work request on `qp`, and its flags. The
-    /// driver only reads it, while it is posted. `own` is a place for an element.
-    #[inline(always)]
-    fn element(
-        &self,
-        qp: &QueuePair,
-        own: &mut MaybeUninit<raw::ib_sge>,
-    ) -> (*mut raw::ib_sge, i32) {
-        if !qp.takes_inline(self.element.length) {
-            return ((&raw const self.element).cast_mut(), 0);
-        }
-        let element = own.write(raw::ib_sge {
-            // CAST: `usize` has at most 64 bits.
-            addr: self.at.as_ptr().expose_provenance() as u64,
-            ..self.element
-        });
-        (element, INLINE)
-    }
 }
 
 /// Immediate values of the answers without an error of one user.
@@ -200,6 +181,9 @@ pub trait Give {
     /// The rest of the value.
     type Given;
 
+    /// The length and the destination of the data, if the answer has any.
+    fn wanted(&self) -> (u32, Remote);
+
     /// Gives the value away. The send queue is locked, so that requests that are posted as a
     /// consequence of this call come after the answer. Must not post, and must not sleep.
     fn give(self) -> Self::Given;
@@ -274,13 +258,16 @@ impl Reply {
                     return Err(EINVAL);
                 }
                 let at = dma_pages.pages().as_ptr().wrapping_add(offset).cast();
+                // CAST: `usize` has at most 64 bits.
+                let addr = dma_pages.dma() + offset as u64;
                 first = Some(bytes);
                 // INVARIANT: Pages are aligned, and so is the offset.
                 Some(Body {
                     at: NonNull::new(at).ok_or(EINVAL)?,
+                    // CAST: As above.
+                    addresses: [addr, at.expose_provenance() as u64],
                     element: raw::ib_sge {
-                        // CAST: `usize` has at most 64 bits.
-                        addr: dma_pages.dma() + offset as u64,
+                        addr,
                         // CAST: The constant is 8.
                         length: REPLY_BODY as u32,
                         lkey,
@@ -313,8 +300,8 @@ impl Reply {
         Ok(this)
     }
 
-    /// Posts a plain answer on `qp`: one message, with `len` bytes of data to `to` if `DATA` is set,
-    /// otherwise without data. [Gives](Give) `what` away.
+    /// Posts a plain answer on `qp`: one message, with the data that are [wanted](Give::wanted) if
+    /// `DATA` is set, otherwise without data. [Gives](Give) `what` away.
     ///
     /// If it cannot be posted, `failed` gets the error that [`post_message`](Self::post_message)
     /// would return, and the result is `None`.
@@ -322,41 +309,50 @@ impl Reply {
     pub fn post_plain<G: Give, const DATA: bool>(
         &self,
         qp: &QueuePair,
-        len: u32,
-        to: Remote,
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
         let memory = &self.plain;
-        if !qp.is_of(&self.domain) || (DATA && !memory.has(len)) {
+        if !qp.is_of(&self.domain) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        let mut end = Self::end(qp, self.imms.plain, to);
-        let mut data;
-        if DATA {
-            data = raw::ib_sge {
-                addr: memory.dma,
-                length: len,
-                lkey: self.lkey,
-            };
-            end.wr.num_sge = 1;
-            end.wr.sg_list = &raw mut data;
-            if memory.needs_sync {
-                self.sync(memory.dma, len as usize, memory.dir);
-            }
+        let form = qp.forms();
+        if !DATA {
+            return Self::post_form(form.value(self.imms.plain), what, failed);
         }
-        let room = match qp.reserve_for(1, &mut end.wr) {
-            Ok(room) => room,
+        let (len, _) = what.wanted();
+        if !memory.has(len) {
+            drop(form);
+            failed(NotPosted::Kept(PostError::Invalid, what));
+            return None;
+        }
+        if memory.needs_sync {
+            self.sync(memory.dma, len as usize, memory.dir);
+        }
+        // Asked once more, so that nothing is kept over the call.
+        let (_, to) = what.wanted();
+        // SAFETY: The memory has that many bytes, not none, and is of the domain, see above.
+        let form = unsafe { form.value_with_data(self.imms.plain, memory.dma, len, to) };
+        Self::post_form(form, what, failed)
+    }
+
+    /// Posts a form, and gives `what` away.
+    #[inline(always)]
+    fn post_form<G: Give>(
+        form: Filled<'_>,
+        what: G,
+        failed: impl FnOnce(NotPosted<G>),
+    ) -> Option<G::Given> {
+        let form = match form.reserve() {
+            Ok(form) => form,
             Err(e) => {
                 failed(NotPosted::Kept(e, what));
                 return None;
             }
         };
         let given = what.give();
-        let wr = &raw mut end.wr;
-        // SAFETY: As in `post_message()`; `end()` has set its completion entry.
-        match unsafe { room.post(wr, wr) } {
+        match form.post() {
             Ok(()) => Some(given),
             Err(refused) => {
                 failed(NotPosted::Given(refused.into(), given));

@@ -61,29 +61,18 @@ impl Active {
         }
         let failed = |e| self.not_answered(ep.handler(), chunk, e, 0);
         let kind = op.answer_kind();
-        if kind.is_keyed_or_other() {
-            return self.answer_keys(chunk, ep.handler(), qp, op);
-        }
         // Each kind has code of its own, in which nothing is asked about the others.
         let end = match kind {
+            _ if kind.has_keys() => chunk.answer_keys(qp, op, failed),
             AnswerKind::Data => chunk.answer_plain::<true>(qp, op, failed),
-            AnswerKind::Count => chunk.answer_counted(qp, op, failed),
+            _ if kind.is_rare() => match kind {
+                AnswerKind::Count => chunk.answer_counted(qp, op, failed),
+                _ => return self.answer_with_care(chunk, ep.handler(), qp, op, 0),
+            },
             _ => chunk.answer_plain::<false>(qp, op, failed),
         };
         if let Some(end @ End::Run(_)) = end {
             ep.handler().session.after_end(chunk.buf_id(), end);
-        }
-    }
-
-    /// Posts an answer without an error that is not plain.
-    #[inline(always)]
-    fn answer_keys(&self, chunk: &Chunk, path: &Arc<Path>, qp: &QueuePair, op: KBox<Op>) {
-        if op.answer_kind() == AnswerKind::Other {
-            return self.answer_with_care(chunk, path, qp, op, 0);
-        }
-        let end = chunk.answer_keys(qp, op, |e| self.not_answered(path, chunk, e, 0));
-        if let Some(end @ End::Run(_)) = end {
-            path.session.after_end(chunk.buf_id(), end);
         }
     }
 

@@ -8,7 +8,6 @@ use rtrs_bindings::ib::{
     Answer,
     Give,
     Imms,
-    InvalidatingEnd,
     Invalidation,
     Keys,
     NotPosted,
@@ -51,6 +50,11 @@ pub(crate) struct Answered<'a, H: Home> {
 
 impl<H: Home> Give for Answered<'_, H> {
     type Given = End;
+
+    #[inline(always)]
+    fn wanted(&self) -> (u32, Remote) {
+        destination(&self.op)
+    }
 
     #[inline(always)]
     fn give(self) -> End {
@@ -125,14 +129,8 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let (len, to) = match DATA {
-            true => destination(&op),
-            false => (0, Remote::default()),
-        };
-        let answered = self.answered(op);
-
         self.reply
-            .post_plain::<_, DATA>(qp, len, to, answered, failed)
+            .post_plain::<_, DATA>(qp, self.answered(op), failed)
     }
 
     /// An operation the answer of which does not register the chunk's key.
@@ -145,8 +143,17 @@ impl<H: Home> Chunk<H> {
         }
     }
 
+    /// An operation the answer of which does.
+    #[inline(always)]
+    fn registering(&self, op: KBox<Op<H>>) -> Answered<'_, H> {
+        Answered {
+            registered: true,
+            ..self.answered(op)
+        }
+    }
+
     /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer [has keys](AnswerKind::is_keyed_or_other), and is not [`Other`](AnswerKind::Other).
+    /// its answer [has keys](AnswerKind::has_keys).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,
@@ -155,27 +162,39 @@ impl<H: Home> Chunk<H> {
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
         let kind = op.answer_kind();
-
-        // Each kind has code of its own, in which nothing is asked about the others.
         if kind.registers() {
             return self.answer_changing(qp, kind, op, failed);
         }
+        let keys = |has_data, invalidation, has_bytes| Keys {
+            has_data,
+            register: None,
+            invalidation,
+            has_bytes,
+        };
+        let answered = self.answered(op);
+        // Each kind has code of its own, in which nothing is asked about the others.
         if kind.is_by_inval() {
             if kind == AnswerKind::RetellInval {
                 if let Some(mr) = &self.mr {
                     self.reply.set_body(self.told(mr.rkey()));
                 }
             }
-            return self.answer_invalidating(qp, InvalidatingEnd::Invalidation, op, failed);
+            let keys = keys(true, Invalidation::Answer, true);
+            return self.reply.post_keys(qp, keys, answered, failed);
         }
         match kind {
             AnswerKind::KeepRead => {
-                self.answer_invalidating(qp, InvalidatingEnd::Value, op, failed)
+                let keys = keys(true, Invalidation::Ahead, false);
+                self.reply.post_keys(qp, keys, answered, failed)
             }
             AnswerKind::TellRead => {
-                self.answer_invalidating(qp, InvalidatingEnd::Bytes, op, failed)
+                let keys = keys(true, Invalidation::Ahead, true);
+                self.reply.post_keys(qp, keys, answered, failed)
             }
-            _ => self.reply.post_telling(qp, self.answered(op), failed),
+            _ => {
+                let keys = keys(false, Invalidation::None, true);
+                self.reply.post_keys(qp, keys, answered, failed)
+            }
         }
     }
 
@@ -189,28 +208,35 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Some(mr) = &self.mr else {
+        let key = match &self.mr {
+            Some(mr) => mr.change_rkey(),
+            None => Err(EINVAL),
+        };
+        let Ok(key) = key else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
-        let Ok(key) = mr.change_rkey() else {
-            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
-            return None;
-        };
+        self.reply.set_body(self.told(key.rkey()));
         let keys = |has_data, invalidation| Keys {
-            register: key,
-            body: self.told(key.rkey()),
             has_data,
+            register: Some(key),
             invalidation,
+            has_bytes: true,
         };
+        let answered = self.registering(op);
         if kind.is_by_inval() {
-            return self.answer_registering(qp, keys(true, Invalidation::Answer), op, failed);
+            let keys = keys(true, Invalidation::Answer);
+            return self.reply.post_keys(qp, keys, answered, failed);
         }
         match kind {
             AnswerKind::Write => {
-                self.answer_registering(qp, keys(false, Invalidation::None), op, failed)
+                let keys = keys(false, Invalidation::None);
+                self.reply.post_keys(qp, keys, answered, failed)
             }
-            _ => self.answer_registering(qp, keys(true, Invalidation::Ahead), op, failed),
+            _ => {
+                let keys = keys(true, Invalidation::Ahead);
+                self.reply.post_keys(qp, keys, answered, failed)
+            }
         }
     }
 
@@ -230,57 +256,22 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Some(mr) = &self.mr else {
+        let key = match &self.mr {
+            Some(mr) => mr.count_rkey(),
+            None => Err(EINVAL),
+        };
+        let Ok(key) = key else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
-        let Ok(key) = mr.count_rkey() else {
-            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
-            return None;
-        };
-        let answered = Answered {
-            chunk: self,
-            op,
-            registered: true,
+        let keys = Keys {
+            has_data: false,
+            register: Some(key),
+            invalidation: Invalidation::None,
+            has_bytes: false,
         };
 
-        self.reply.post_counted(qp, key, answered, failed)
-    }
-
-    /// Posts an answer that invalidates the client's key only. If it has bytes, they are the chunk's
-    /// key, which stays as it is.
-    #[inline(always)]
-    fn answer_invalidating<'a>(
-        &'a self,
-        qp: &QueuePair,
-        end: InvalidatingEnd,
-        op: KBox<Op<H>>,
-        failed: impl FnOnce(NotAnswered<'a, H>),
-    ) -> Option<End> {
-        let (len, to) = destination(&op);
-
-        self.reply
-            .post_invalidating(qp, end, len, to, self.answered(op), failed)
-    }
-
-    /// Posts an answer that registers the chunk's key.
-    #[inline(always)]
-    fn answer_registering<'a>(
-        &'a self,
-        qp: &QueuePair,
-        keys: Keys<'_>,
-        op: KBox<Op<H>>,
-        failed: impl FnOnce(NotAnswered<'a, H>),
-    ) -> Option<End> {
-        let (len, to) = destination(&op);
-        let answered = Answered {
-            chunk: self,
-            op,
-            registered: true,
-        };
-
-        self.reply
-            .post_registering(qp, &keys, len, to, answered, failed)
+        self.reply.post_keys(qp, keys, self.registering(op), failed)
     }
 
     /// Posts an answer that changes or tells a key.

@@ -97,7 +97,7 @@ pub(crate) enum AnswerKind {
     Data = 1,
     /// It changes the chunk's key to the [next](rtrs_core::proto::next_rkey) one, which a client that
     /// counts keys is not told, after a write.
-    Count = 2,
+    Count = Self::RARE,
     /// It has the data of a read, and the key of their destination is invalidated.
     KeepRead = Self::KEYS,
     /// The same, and it tells the chunk's key, which stays as it is.
@@ -107,7 +107,7 @@ pub(crate) enum AnswerKind {
     /// The same, if the client may have counted the key since it was last told.
     RetellInval = Self::KEYS | Self::BY_INVAL | 1,
     /// It tells the chunk's key, which stays as it is, and has no data.
-    Tell = Self::KEYS | 2,
+    Tell = Self::KEYS | Self::RARE,
     /// It changes the chunk's key, and tells it, after a write.
     Write = Self::KEYS | Self::REGISTERS,
     /// It changes the chunk's key, and tells it, and has the data of a read; the key of their
@@ -116,14 +116,14 @@ pub(crate) enum AnswerKind {
     /// The same, and the message that invalidates the key of the destination is the answer.
     Inval = Self::KEYS | Self::REGISTERS | Self::BY_INVAL,
     /// None of the others.
-    Other = Self::OTHER,
+    Other = Self::RARE | 1,
 }
 
 impl AnswerKind {
+    const RARE: u8 = 1 << 1;
     const KEYS: u8 = 1 << 4;
     const BY_INVAL: u8 = 1 << 5;
     const REGISTERS: u8 = 1 << 6;
-    const OTHER: u8 = 1 << 7;
 
     #[inline(always)]
     fn is_any(self, of: u8) -> bool {
@@ -131,10 +131,16 @@ impl AnswerKind {
         self as u8 & of != 0
     }
 
-    /// Whether the answer [has keys](super::Chunk::answer_keys), or is none of the usual ones.
+    /// Whether the answer [has keys](super::Chunk::answer_keys).
     #[inline(always)]
-    pub(crate) fn is_keyed_or_other(self) -> bool {
-        self.is_any(Self::KEYS | Self::OTHER)
+    pub(crate) fn has_keys(self) -> bool {
+        self.is_any(Self::KEYS)
+    }
+
+    /// Whether an answer that has no keys is not plain.
+    #[inline(always)]
+    pub(crate) fn is_rare(self) -> bool {
+        self.is_any(Self::RARE)
     }
 
     /// Whether the message that invalidates the key of the destination is the answer.

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work requests that a queue pair keeps for the usual answers: a post writes only the fields that
+//! differ from answer to answer.
+//!
+//! # Locking
+//!
+//! The forms are accessed with the send queue locked. A driver reads them only while they are posted,
+//! which is done with that lock held, too.
+
+use core::ptr::null_mut;
+
+use super::{
+    PostError,
+    QueuePair,
+    Refused,
+    RoomFor,
+    SendQueue,
+    FORM_BYTES,
+    INLINE, //
+};
+use crate::{
+    ib::{
+        mr::{
+            Access,
+            NewKey, //
+        },
+        wr::Remote, //
+    },
+    lock::SpinLockIrqGuard,
+    raw, //
+};
+
+/// The forms of a queue pair.
+///
+/// # Invariants
+///
+/// Once [linked](Forms::link), the requests are initialised, and complete silently; their elements
+/// are those of the same forms. Only the last one of a chain has flags, and those that can only be
+/// the last one have no next one.
+pub(super) struct Forms {
+    /// A write of the data, with an immediate value; the last one.
+    with_data: raw::ib_rdma_wr,
+    /// An immediate value alone; the last one.
+    value: raw::ib_rdma_wr,
+    /// A message of the bytes, with an immediate value; the last one.
+    told: raw::ib_send_wr,
+    /// A message of the bytes, which invalidates a key of the peer; the last one.
+    told_by_inval: raw::ib_send_wr,
+    /// A write of the data.
+    write: raw::ib_rdma_wr,
+    /// A registration.
+    reg: raw::ib_reg_wr,
+    /// A message without bytes, which invalidates a key of the peer.
+    inval: raw::ib_send_wr,
+    data: raw::ib_sge,
+    bytes: raw::ib_sge,
+    /// Flags of a message of the bytes.
+    flags: i32,
+    /// Which address of the bytes it has: 0 for that of the device, 1 for that of the processor.
+    which: usize,
+}
+
+impl Forms {
+    /// Blank forms, for memory with the key `lkey`, and with messages of bytes that are sent inline
+    /// if `is_inline` is set.
+    pub(super) fn new(lkey: u32, is_inline: bool) -> Self {
+        let element = raw::ib_sge {
+            addr: 0,
+            length: FORM_BYTES,
+            lkey,
+        };
+        Self {
+            with_data: raw::ib_rdma_wr::default(),
+            value: raw::ib_rdma_wr::default(),
+            told: raw::ib_send_wr::default(),
+            told_by_inval: raw::ib_send_wr::default(),
+            write: raw::ib_rdma_wr::default(),
+            reg: raw::ib_reg_wr::default(),
+            inval: raw::ib_send_wr::default(),
+            data: element,
+            bytes: element,
+            flags: if is_inline { INLINE } else { 0 },
+            which: usize::from(is_inline),
+        }
+    }
+
+    /// Links the forms, which do not move any more. Requests complete at `cqe` if they fail.
+    ///
+    /// # Safety
+    ///
+    /// `forms` must be valid, and accessed by no other task.
+    pub(super) unsafe fn link(forms: *mut Self, cqe: *mut raw::ib_cqe) {
+        // SAFETY: By the safety requirements of this function, the fields may be written. No
+        // reference is made to them, so that the pointers stay valid.
+        unsafe {
+            let (data, bytes) = (&raw mut (*forms).data, &raw mut (*forms).bytes);
+            let set = |wr: *mut raw::ib_send_wr, opcode, element: *mut raw::ib_sge| {
+                (*wr).__bindgen_anon_1.wr_cqe = cqe;
+                (*wr).opcode = opcode;
+                (*wr).sg_list = element;
+                (*wr).num_sge = i32::from(!element.is_null());
+            };
+            let with_imm = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+            set(&raw mut (*forms).with_data.wr, with_imm, data);
+            set(&raw mut (*forms).value.wr, with_imm, null_mut());
+            let with_imm = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
+            set(&raw mut (*forms).told, with_imm, bytes);
+            let with_inval = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+            set(&raw mut (*forms).told_by_inval, with_inval, bytes);
+            set(&raw mut (*forms).inval, with_inval, null_mut());
+            let write = raw::ib_wr_opcode_IB_WR_RDMA_WRITE;
+            set(&raw mut (*forms).write.wr, write, data);
+            let reg = raw::ib_wr_opcode_IB_WR_REG_MR;
+            set(&raw mut (*forms).reg.wr, reg, null_mut());
+            (*forms).reg.access = Access::REMOTE_WRITE.as_raw();
+        }
+    }
+}
+
+/// The forms of a queue pair, the send queue of which is locked, and a chain of those that are filled
+/// in.
+///
+/// # Invariants
+///
+/// `first` and `last` are the ends of a chain of `n` forms of `qp`, if that is not 0.
+pub(in crate::ib) struct Chain<'q> {
+    qp: &'q QueuePair,
+    sq: SpinLockIrqGuard<'q, SendQueue>,
+    first: *mut raw::ib_send_wr,
+    last: *mut raw::ib_send_wr,
+    n: u32,
+}
+
+/// A chain that has its last request.
+pub(in crate::ib) struct Filled<'q>(Chain<'q>);
+
+/// A chain for which there is room on the queue, which is still locked.
+pub(in crate::ib) struct Granted<'q> {
+    room: RoomFor<'q>,
+    first: *mut raw::ib_send_wr,
+    last: *mut raw::ib_send_wr,
+}
+
+impl QueuePair {
+    /// Locks the send queue, and returns its forms.
+    #[inline(always)]
+    pub(in crate::ib) fn forms(&self) -> Chain<'_> {
+        // INVARIANT: There is none yet.
+        Chain {
+            qp: self,
+            sq: self.sq.lock(),
+            first: null_mut(),
+            last: null_mut(),
+            n: 0,
+        }
+    }
+}
+
+impl<'q> Chain<'q> {
+    /// The forms, which only this chain has, as the send queue is locked.
+    #[inline(always)]
+    fn at(&self) -> *mut Forms {
+        self.qp.forms.get()
+    }
+
+    /// Appends `wr`.
+    ///
+    /// # Safety
+    ///
+    /// It must be one of the forms, filled in, and not in the chain.
+    #[inline(always)]
+    unsafe fn push(&mut self, wr: *mut raw::ib_send_wr) {
+        match self.n {
+            0 => self.first = wr,
+            // SAFETY: By the type invariant this is one of the forms.
+            _ => unsafe { (*self.last).next = wr },
+        }
+        // INVARIANT: By the safety requirements of this function.
+        self.last = wr;
+        self.n = self.n.wrapping_add(1);
+    }
+
+    /// Appends a write of `len` bytes at `dma` to `to`.
+    ///
+    /// # Safety
+    ///
+    /// The data must be memory of the domain of the queue pair, and not empty. There must be no other
+    /// write in the chain.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn write(&mut self, dma: u64, len: u32, to: Remote) {
+        // SAFETY: The send queue is locked, so that this is the only access to the forms.
+        unsafe {
+            let at = self.at();
+            (*at).data.addr = dma;
+            (*at).data.length = len;
+            (*at).write.remote_addr = to.addr;
+            (*at).write.rkey = to.rkey;
+            self.push(&raw mut (*at).write.wr);
+        }
+    }
+
+    /// Appends a registration with `key`, for the peer to write to.
+    ///
+    /// # Safety
+    ///
+    /// The region must be of the domain of the queue pair. There must be no other registration in the
+    /// chain.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn register(&mut self, key: NewKey<'_>) {
+        // SAFETY: As in `write()`.
+        unsafe {
+            let at = self.at();
+            (*at).reg.mr = key.mr().as_raw();
+            (*at).reg.key = key.rkey();
+            self.push(&raw mut (*at).reg.wr);
+        }
+    }
+
+    /// Appends a message without bytes that invalidates the peer's key `rkey`.
+    ///
+    /// # Safety
+    ///
+    /// There must be no other one in the chain.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn invalidate(&mut self, rkey: u32) {
+        // SAFETY: As in `write()`.
+        unsafe {
+            let at = self.at();
+            (*at).inval.ex.invalidate_rkey = rkey;
+            self.push(&raw mut (*at).inval);
+        }
+    }
+
+    /// Ends the chain with the immediate value `imm`, which is big endian.
+    #[inline(always)]
+    pub(in crate::ib) fn value(mut self, imm: u32) -> Filled<'q> {
+        // SAFETY: As in `write()`. No chain goes on after this one.
+        unsafe {
+            let wr = &raw mut (*self.at()).value.wr;
+            (*wr).ex.imm_data = imm;
+            (*wr).send_flags = 0;
+            self.push(wr);
+        }
+        Filled(self)
+    }
+
+    /// The same with `len` bytes of data at `dma`, which are written to `to`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`write`](Self::write).
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn value_with_data(
+        mut self,
+        imm: u32,
+        dma: u64,
+        len: u32,
+        to: Remote,
+    ) -> Filled<'q> {
+        // SAFETY: As in `value()`.
+        unsafe {
+            let at = self.at();
+            let write = &raw mut (*at).with_data;
+            (*at).data.addr = dma;
+            (*at).data.length = len;
+            (*write).remote_addr = to.addr;
+            (*write).rkey = to.rkey;
+            (*write).wr.ex.imm_data = imm;
+            (*write).wr.send_flags = 0;
+            self.push(&raw mut (*write).wr);
+        }
+        Filled(self)
+    }
+
+    /// Ends the chain with a message of the bytes at `bytes`, an address of the device and one of the
+    /// processor, and the immediate value `imm`, which is big endian.
+    ///
+    /// # Safety
+    ///
+    /// [`FORM_BYTES`] bytes must be memory of the domain of the queue pair.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn told(mut self, bytes: &[u64; 2], imm: u32) -> Filled<'q> {
+        // SAFETY: As in `value()`.
+        unsafe {
+            let wr = &raw mut (*self.at()).told;
+            (*wr).ex.imm_data = imm;
+            self.tell(wr, bytes);
+        }
+        Filled(self)
+    }
+
+    /// The same with the invalidation of the peer's key `rkey` in place of the value.
+    ///
+    /// # Safety
+    ///
+    /// As for [`told`](Self::told).
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn told_by_inval(mut self, bytes: &[u64; 2], rkey: u32) -> Filled<'q> {
+        // SAFETY: As in `value()`.
+        unsafe {
+            let wr = &raw mut (*self.at()).told_by_inval;
+            (*wr).ex.invalidate_rkey = rkey;
+            self.tell(wr, bytes);
+        }
+        Filled(self)
+    }
+
+    /// Appends `wr`, which has the bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`push`](Self::push), and for [`told`](Self::told).
+    #[inline(always)]
+    unsafe fn tell(&mut self, wr: *mut raw::ib_send_wr, bytes: &[u64; 2]) {
+        // SAFETY: As in `write()`, and by the safety requirements of this function.
+        unsafe {
+            let at = self.at();
+            (*at).bytes.addr = bytes[(*at).which & 1];
+            (*wr).send_flags = (*at).flags;
+            self.push(wr);
+        }
+    }
+}
+
+impl<'q> Filled<'q> {
+    /// Reserves room for the requests.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]. The queue is not locked any more.
+    #[inline(always)]
+    pub(in crate::ib) fn reserve(self) -> Result<Granted<'q>, PostError> {
+        let Chain {
+            qp,
+            mut sq,
+            first,
+            last,
+            n,
+        } = self.0;
+        if sq.posted.take(n, false).is_none() && qp.look(&mut sq, n, false)? != 0 {
+            // SAFETY: The send queue is locked, so that this is the only access to the forms.
+            unsafe { (*last).send_flags |= raw::ib_send_flags_IB_SEND_SIGNALED };
+        }
+        Ok(Granted {
+            room: RoomFor::new(qp, sq, n),
+            first,
+            last,
+        })
+    }
+}
+
+impl<'q> Granted<'q> {
+    /// Posts the requests.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    #[inline(always)]
+    pub(in crate::ib) fn post(self) -> Result<(), Refused<'q>> {
+        // SAFETY: By the invariant of the forms, which are filled in, the requests are initialised
+        // and linked, and complete at the silent entry; their memory is of the domain, as the
+        // callers of the functions that fill them in have promised. The send queue stays locked until this returns. Room was
+        // reserved for them, and the last one has its flags from then.
+        unsafe { self.room.post(self.first, self.last) }
+    }
+}
