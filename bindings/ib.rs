@@ -101,6 +101,7 @@ pub use self::{
         Landing,
         Needs,
         Outcome,
+        Target,
         Unposted,
         Violation,
         MAX_SGES, //

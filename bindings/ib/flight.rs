@@ -56,6 +56,7 @@ pub use self::{
     building::{
         Building,
         Claim,
+        Target,
         Unposted, //
     },
     landing::Landing,
@@ -144,7 +145,6 @@ struct Data {
     /// Number of DMA segments.
     mapped: u32,
     dir: DmaDirection,
-    access: Access,
     /// Number of bytes that come back through the bounce buffer, or are described to the region.
     len: u32,
     /// Address of the data in the region.
@@ -421,7 +421,6 @@ impl<H: Handler> Flight<H> {
                 nents: 0,
                 mapped: 0,
                 dir: DmaDirection::ToDevice,
-                access: Access::LOCAL_READ,
                 len: 0,
                 iova: 0,
                 // SAFETY: The region is valid.
@@ -473,6 +472,7 @@ impl<H: Handler> Flight<H> {
         wrs.reg.wr.next = &raw mut wrs.write.wr;
         wrs.reg.wr.opcode = raw::ib_wr_opcode_IB_WR_REG_MR;
         wrs.reg.mr = self.mr.as_ptr();
+        wrs.reg.access = Access::LOCAL_READ.as_raw();
         wrs.write.wr.next = null_mut();
         wrs.write.wr.opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
         wrs.inval.next = null_mut();

@@ -5,8 +5,8 @@
 //! # Locking
 //!
 //! * `sq` serialises posting to the send queue: it keeps the count of free entries, the order of
-//!   posted requests and the gate consistent. Taken in any context, interrupts off; the driver's
-//!   own locks nest inside.
+//!   posted requests and the gate consistent, and guards `forms`. Taken in any context,
+//!   interrupts off; the driver's own locks nest inside.
 //! * `rq` does the same for the receive queue.
 //! * Completions of one queue run one after the other, in softirq or a work
 //!   item, as chosen; the ledger's consumer side belongs to them.
@@ -40,12 +40,6 @@ pub use self::completion::{
     QpEvent,
     Receiving, //
 };
-pub(super) use self::forms::Filled;
-pub(super) use self::room::{
-    Refused,
-    Room,
-    RoomFor, //
-};
 use self::{
     completion::{
         Callbacks,
@@ -57,6 +51,14 @@ use self::{
         Receive,
         ReceiveQueue, //
     },
+    room::RoomFor,
+};
+pub(super) use self::{
+    forms::Filled,
+    room::{
+        Refused,
+        Room, //
+    }, //
 };
 use super::{
     domain::Domain,
@@ -218,7 +220,8 @@ impl SendQueue {
 /// # Invariants
 ///
 /// `qp` belongs to `id`, and completes to `cq`. The context of `cq` is the endpoint that owns
-/// `self`. They are destroyed by [`QueuePair::destroy_qp`] and [`QueuePair::free_cq`].
+/// `self`. They are destroyed by [`QueuePair::destroy_qp`] and [`QueuePair::free_cq`]. `forms` are
+/// [linked](Forms::link).
 #[pin_data]
 pub struct QueuePair {
     qp: NonNull<raw::ib_qp>,
@@ -252,7 +255,8 @@ pub struct QueuePair {
     drained: Atomic<bool>,
     #[pin]
     sq: SpinLockIrq<SendQueue>,
-    /// Accessed with `sq` locked.
+    /// Accessed with `sq` locked. They have addresses of each other.
+    #[pin]
     forms: UnsafeCell<Forms>,
     #[pin]
     rq: SpinLockIrq<ReceiveQueue>,
@@ -425,7 +429,8 @@ impl QueuePair {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: The forms are pinned with the queue pair, which no other task has yet.
+        // SAFETY: The forms are pinned with the queue pair, which no other task has yet, and which has
+        // the entry.
         unsafe { Forms::link(this.forms.get(), this.silent()) };
         destroy_qp.dismiss();
         free_cq.dismiss();
@@ -529,26 +534,6 @@ impl QueuePair {
             None => self.look(&mut sq, n, signal)?,
         };
         Ok(Room::new(self, sq, n, signaled))
-    }
-
-    /// As [`reserve`](Self::reserve) for `n` requests, the last one of which is `last` and is not
-    /// signaled yet. It gets the flag if it must be signaled, so that nothing has to be kept until
-    /// it is posted.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    #[inline(always)]
-    pub(super) fn reserve_for(
-        &self,
-        n: u32,
-        last: &mut raw::ib_send_wr,
-    ) -> Result<RoomFor<'_>, PostError> {
-        let mut sq = self.sq.lock();
-        if sq.posted.take(n, false).is_none() && self.look(&mut sq, n, false)? != 0 {
-            last.send_flags |= raw::ib_send_flags_IB_SEND_SIGNALED;
-        }
-        Ok(RoomFor::new(self, sq, n))
     }
 
     /// Whether `domain` is the domain of the queue pair, so that its memory stays for as long as

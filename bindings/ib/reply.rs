@@ -70,10 +70,9 @@ pub const REPLY_BODY: usize = FORM_BYTES as usize;
 /// # Invariants
 ///
 /// `at` is aligned, and points into pages of the domain, to which there are no Rust references.
-/// `element` is the same memory.
+/// `addresses` are those of the same memory.
 struct Body {
     at: NonNull<u64>,
-    element: raw::ib_sge,
     /// The addresses of the device and of the processor.
     addresses: [u64; 2],
     dir: DmaDirection,
@@ -87,7 +86,7 @@ pub struct Imms {
     pub plain: u32,
     /// A key of the peer was invalidated.
     pub inval: u32,
-    /// A region was registered, and the peer [counts](Reply::post_counted) its keys.
+    /// A region was registered with its next key, which the peer [counts](Keys::register).
     pub next_key: u32,
 }
 
@@ -181,7 +180,8 @@ pub trait Give {
     /// The rest of the value.
     type Given;
 
-    /// The length and the destination of the data, if the answer has any.
+    /// The length and the destination of the data, if the answer has any. Called more than once, also
+    /// with the send queue locked. Must not post, and must not sleep.
     fn wanted(&self) -> (u32, Remote);
 
     /// Gives the value away. The send queue is locked, so that requests that are posted as a
@@ -231,8 +231,7 @@ impl Reply {
     /// Makes answers with data from the start of `data`, or of other pages. `body` is the
     /// pages and offset of the [`REPLY_BODY`] bytes, and those that are there first; the offset must
     /// be a multiple of their number. Answers without an error have one of the `imms`. Answers that
-    /// do not [register](Self::post_registering) a region have data from the other pages if there are
-    /// any.
+    /// register no region (see [`Keys`]) have data from the other pages if there are any.
     ///
     /// # Errors
     ///
@@ -266,12 +265,6 @@ impl Reply {
                     at: NonNull::new(at).ok_or(EINVAL)?,
                     // CAST: As above.
                     addresses: [addr, at.expose_provenance() as u64],
-                    element: raw::ib_sge {
-                        addr,
-                        // CAST: The constant is 8.
-                        length: REPLY_BODY as u32,
-                        lkey,
-                    },
                     dir: dma_pages.direction(),
                     needs_sync: dma_pages.needs_sync(),
                 })
@@ -317,42 +310,52 @@ impl Reply {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        let form = qp.forms();
         if !DATA {
-            return Self::post_form(form.value(self.imms.plain), what, failed);
+            return Self::post_filled(qp.forms().value(self.imms.plain), what, failed);
         }
-        let (len, _) = what.wanted();
+        self.hand_over(memory, &what);
+        let filling = qp.forms();
+        let (len, to) = what.wanted();
         if !memory.has(len) {
-            drop(form);
+            drop(filling);
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        if memory.needs_sync {
-            self.sync(memory.dma, len as usize, memory.dir);
-        }
-        // Asked once more, so that nothing is kept over the call.
-        let (_, to) = what.wanted();
-        // SAFETY: The memory has that many bytes, not none, and is of the domain, see above.
-        let form = unsafe { form.value_with_data(self.imms.plain, memory.dma, len, to) };
-        Self::post_form(form, what, failed)
+        // SAFETY: The memory has that many bytes, not none, and is of the domain, see above. Nothing
+        // is inline, and there is no other write.
+        let filled = unsafe { filling.value_with_data(self.imms.plain, (memory.dma, len, 0), to) };
+        Self::post_filled(filled, what, failed)
     }
 
-    /// Posts a form, and gives `what` away.
+    /// Hands the data that `what` wants to the device, if it has to be told of them. Called before the
+    /// send queue is locked, as that may copy them.
     #[inline(always)]
-    fn post_form<G: Give>(
-        form: Filled<'_>,
+    fn hand_over<G: Give>(&self, memory: &Memory, what: &G) {
+        if memory.needs_sync {
+            let (len, _) = what.wanted();
+            if memory.has(len) {
+                // CAST: `usize` has at least 32 bits.
+                self.sync(memory.dma, len as usize, memory.dir);
+            }
+        }
+    }
+
+    /// Posts filled forms, and gives `what` away.
+    #[inline(always)]
+    fn post_filled<G: Give>(
+        filled: Filled<'_>,
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
-        let form = match form.reserve() {
-            Ok(form) => form,
+        let granted = match filled.reserve() {
+            Ok(granted) => granted,
             Err(e) => {
                 failed(NotPosted::Kept(e, what));
                 return None;
             }
         };
         let given = what.give();
-        match form.post() {
+        match granted.post() {
             Ok(()) => Some(given),
             Err(refused) => {
                 failed(NotPosted::Given(refused.into(), given));
@@ -519,7 +522,11 @@ impl Reply {
     fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
         let body = self.body.as_ref().ok_or(PostError::Invalid)?;
         self.write_body(body, bytes);
-        Ok(body.element)
+        Ok(raw::ib_sge {
+            addr: body.addresses[0],
+            length: FORM_BYTES,
+            lkey: self.lkey,
+        })
     }
 
     /// Writes `bytes` to `body`, which is the one of this reply.
@@ -530,7 +537,7 @@ impl Reply {
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
         at.store(u64::from_ne_bytes(bytes), Relaxed);
         if body.needs_sync {
-            self.sync(body.element.addr, REPLY_BODY, body.dir);
+            self.sync(body.addresses[0], REPLY_BODY, body.dir);
         }
     }
 

@@ -10,7 +10,6 @@ use kernel::prelude::*;
 use rtrs_bindings::{
     errno,
     ib::{
-        Access,
         Building,
         Claim,
         DmaDirection,
@@ -18,6 +17,7 @@ use rtrs_bindings::{
         Flight,
         PostError,
         Remote,
+        Target,
         Unposted, //
     },
     place::Place,
@@ -35,7 +35,8 @@ use rtrs_core::proto::{
 
 use super::{
     Link,
-    LinkCore, //
+    LinkCore,
+    LinkIo, //
 };
 use crate::{
     atomic::Relaxed,
@@ -277,7 +278,7 @@ fn issue_registered_write<'t>(
     mut building: Building<'_, LinkCore>,
     turn: Turn<'t>,
 ) -> Result<(), Turn<'t>> {
-    match building.describe(Access::LOCAL_READ) {
+    match building.describe() {
         Ok((_, len)) => end_write(ep, building, turn, len),
         Err(e) => not_mapped(ep, building, turn, e),
     }
@@ -417,13 +418,29 @@ fn send<'t, const ONE: bool>(
     let place = turn.place();
     turn.lend();
     // The request may be over before the post returns.
-    let to = Remote {
-        addr: link_io.chunk.addr.load(Relaxed).wrapping_add(skip.into()),
-        rkey: link_io.chunk.rkey.load(Relaxed),
-    };
-    match building.post(ep, to, link_io.imm.at(off)) {
+    match building.post(ep, To { link_io, skip, off }) {
         Ok(()) => Ok(()),
         Err(e) => not_posted(ep, place, e),
+    }
+}
+
+/// Where a request goes: `skip` bytes behind the start of the chunk, with its message at `off`.
+struct To<'a> {
+    link_io: &'a LinkIo,
+    skip: u32,
+    off: u32,
+}
+
+impl Target for To<'_> {
+    #[inline(always)]
+    fn target(&self) -> (Remote, u32) {
+        let Self { link_io, skip, off } = *self;
+        let chunk = &link_io.chunk;
+        let to = Remote {
+            addr: chunk.addr.load(Relaxed).wrapping_add(skip.into()),
+            rkey: chunk.rkey.load(Relaxed),
+        };
+        (to, link_io.imm.at(off))
     }
 }
 
@@ -431,7 +448,7 @@ fn send<'t, const ONE: bool>(
 #[inline(always)]
 fn describe(building: &mut Building<'_, LinkCore>, io: &mut Io) -> Result<(Remote, u64)> {
     building.borrow(&mut io.loan, DmaDirection::FromDevice)?;
-    building.describe(Access::REMOTE_WRITE)
+    building.describe()
 }
 
 /// The message of a read of `len` bytes.

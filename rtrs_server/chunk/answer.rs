@@ -143,7 +143,7 @@ impl<H: Home> Chunk<H> {
         }
     }
 
-    /// An operation the answer of which does.
+    /// An operation the answer of which registers the chunk's key.
     #[inline(always)]
     fn registering(&self, op: KBox<Op<H>>) -> Answered<'_, H> {
         Answered {
@@ -152,8 +152,8 @@ impl<H: Home> Chunk<H> {
         }
     }
 
-    /// The same for a request that was [read as it arrived](Chunk::read_usual) and carried out, if
-    /// its answer [has keys](AnswerKind::has_keys).
+    /// Answers a request that was [read as it arrived](Chunk::read_usual) and carried out, if its
+    /// answer [has keys](AnswerKind::has_keys).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,
@@ -198,8 +198,8 @@ impl<H: Home> Chunk<H> {
         }
     }
 
-    /// The same if the answer [registers](AnswerKind::registers) the chunk's key, with a new one that
-    /// it tells.
+    /// The same for an answer that [registers](AnswerKind::registers) the chunk with a new key, and
+    /// tells it.
     #[inline(always)]
     fn answer_changing<'a>(
         &'a self,

@@ -87,7 +87,7 @@ impl Stage {
 }
 
 /// The answer to a request, if there is no error. The kinds are told apart by bits, one for each
-/// question, so that the usual ones need few.
+/// question, so that the usual ones need few tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum AnswerKind {
@@ -107,7 +107,7 @@ pub(crate) enum AnswerKind {
     /// The same, if the client may have counted the key since it was last told.
     RetellInval = Self::KEYS | Self::BY_INVAL | 1,
     /// It tells the chunk's key, which stays as it is, and has no data.
-    Tell = Self::KEYS | Self::RARE,
+    Tell = Self::KEYS | 1 << 2,
     /// It changes the chunk's key, and tells it, after a write.
     Write = Self::KEYS | Self::REGISTERS,
     /// It changes the chunk's key, and tells it, and has the data of a read; the key of their

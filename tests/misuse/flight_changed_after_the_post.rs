@@ -3,12 +3,12 @@
 
 //! What a device uses does not change: neither mapping nor registration.
 
-use rtrs_bindings::ib::{Access, Building, Endpoint, Handler, Remote};
+use rtrs_bindings::ib::{Building, Endpoint, Handler, Target};
 
 /// Posts it.
-pub fn post<H: Handler>(mut building: Building<'_, H>, ep: &Endpoint<H>, to: Remote) {
-    let _ = building.describe(Access::REMOTE_WRITE);
-    let _ = building.post(ep, to, 0);
+pub fn post<H: Handler>(mut building: Building<'_, H>, ep: &Endpoint<H>, to: impl Target) {
+    let _ = building.describe();
+    let _ = building.post(ep, to);
     #[cfg(misuse)]
-    let _ = building.describe(Access::REMOTE_WRITE);
+    let _ = building.describe();
 }

@@ -3,12 +3,12 @@
 
 //! Data is described in pages of the one size for which the device was checked.
 
-use rtrs_bindings::ib::{Access, Building, Handler};
+use rtrs_bindings::ib::{Building, Handler};
 
 /// Describes it.
 pub fn describe<H: Handler>(building: &mut Building<'_, H>) {
     #[cfg(not(misuse))]
-    let _ = building.describe(Access::REMOTE_WRITE);
+    let _ = building.describe();
     #[cfg(misuse)]
-    let _ = building.describe(65536, Access::REMOTE_WRITE);
+    let _ = building.describe(65536);
 }

@@ -3,11 +3,11 @@
 
 //! A flight is posted once.
 
-use rtrs_bindings::ib::{Building, Endpoint, Handler, Remote};
+use rtrs_bindings::ib::{Building, Endpoint, Handler, Target};
 
 /// Posts it.
-pub fn post<H: Handler>(building: Building<'_, H>, ep: &Endpoint<H>, to: Remote) {
-    let _ = building.post(ep, to, 0);
+pub fn post<H: Handler>(building: Building<'_, H>, ep: &Endpoint<H>, to: impl Target + Copy) {
+    let _ = building.post(ep, to);
     #[cfg(misuse)]
-    let _ = building.post(ep, to, 0);
+    let _ = building.post(ep, to);
 }

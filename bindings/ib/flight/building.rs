@@ -19,10 +19,7 @@ use crate::{
             Endpoint,
             Handler, //
         },
-        mr::{
-            self,
-            Access, //
-        },
+        mr,
         queue::PostError,
         wr::Remote, //
     },
@@ -76,6 +73,13 @@ pub struct Building<'f, H: Handler> {
     message_len: u32,
     /// The direction of data that is mapped.
     dir: DmaDirection,
+}
+
+/// Where the message of a flight goes. Asked as late as possible, usually with the send queue locked,
+/// so that nothing is kept over the call that locks it.
+pub trait Target {
+    /// The peer's memory, and the immediate value. Must not post, and must not sleep.
+    fn target(&self) -> (Remote, u32);
 }
 
 /// The reason why a flight was not, or not completely, posted.
@@ -256,7 +260,10 @@ impl<'f, H: Handler> Building<'f, H> {
     }
 
     /// Describes the data to the flight's memory region, in [pages](Handler::PAGE_SIZE), with a new
-    /// key. Posting the flight registers the region for `access`. Also returns the number of bytes.
+    /// key. Posting the flight registers the region: for the peer to write to if the data was
+    /// [borrowed](Self::borrow) as [`FromDevice`](DmaDirection::FromDevice), otherwise for this side to
+    /// read. Also returns the number of
+    /// bytes.
     ///
     /// Does not sleep, but for the driver hns of Linux 7.2 and 7.3: that allocates memory with
     /// `GFP_KERNEL`, whatever the caller holds.
@@ -265,12 +272,12 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// `EINVAL` when the list does not fit or has gaps within pages, or there is no list.
     #[inline(always)]
-    pub fn describe(&mut self, access: Access) -> Result<(Remote, u64)> {
+    pub fn describe(&mut self) -> Result<(Remote, u64)> {
         if self.what != What::Mapped {
             return Err(EINVAL);
         }
         // SAFETY: This `Building` owns the flight, and has mapped the data.
-        let described = unsafe { Self::register(self.flight, access) }?;
+        let described = unsafe { Self::register(self.flight) }?;
         self.what = What::Described;
         Ok(described)
     }
@@ -281,7 +288,7 @@ impl<'f, H: Handler> Building<'f, H> {
     ///
     /// The caller must own the flight, and have mapped the data.
     #[inline(always)]
-    unsafe fn register(flight: &Flight<H>, access: Access) -> Result<(Remote, u64)> {
+    unsafe fn register(flight: &Flight<H>) -> Result<(Remote, u64)> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let mr = flight.mr;
@@ -297,7 +304,6 @@ impl<'f, H: Handler> Building<'f, H> {
         data.len = len as u32;
         // Not the key that the device has: see `Drop`.
         data.key = data.key.wrapping_add(1);
-        data.access = access;
         // SAFETY: As above.
         let rkey = unsafe {
             raw::rtrs_helper_ib_mr_set_key(mr.as_ptr(), data.key);
@@ -339,14 +345,14 @@ impl<'f, H: Handler> Building<'f, H> {
 
     /// Posts the flight on `ep`, the queue pair of which is its lane: first the registration, if
     /// the data was [described](Self::describe) to the region; then data that goes out, and the
-    /// message, to the peer's memory at `to`, with the immediate value `imm`. The flight may be
-    /// over before this returns.
+    /// message, [to](Target) the peer's memory, with an immediate value. The flight may be over before
+    /// this returns.
     ///
     /// # Errors
     ///
     /// [`Unposted`].
     #[inline(always)]
-    pub fn post(self, ep: &Endpoint<H>, to: Remote, imm: u32) -> Result<(), Unposted<'f, H>> {
+    pub fn post(self, ep: &Endpoint<H>, to: impl Target) -> Result<(), Unposted<'f, H>> {
         let this = ManuallyDrop::new(self);
         // SAFETY: This `Building` owns the flight, and owns it again if it is not posted; `what` is
         // what was done with the data, `copy_along()` has checked the room for the data that go
@@ -360,7 +366,6 @@ impl<'f, H: Handler> Building<'f, H> {
                 this.dir,
                 ep,
                 to,
-                imm,
             )
         } {
             Ok(()) => Ok(()),

@@ -2,12 +2,8 @@
 
 //! Posting of a flight.
 
-use core::{
-    mem::MaybeUninit,
-    ptr::null_mut, //
-};
-
 use super::{
+    building::Target,
     word::Flown,
     Building,
     Flight,
@@ -24,42 +20,15 @@ use crate::{
             Handler, //
         },
         queue::{
+            Filled,
             PostError,
             QueuePair,
             Refused,
             INLINE, //
         },
-        wr::Remote, //
     },
     raw, //
 };
-
-/// Makes an RDMA write with immediate, which completes at `cqe` if it fails, with the flags of its
-/// elements.
-#[inline(always)]
-fn write_at(
-    place: &mut MaybeUninit<raw::ib_rdma_wr>,
-    cqe: *mut raw::ib_cqe,
-    (sg_list, num_sge, flags): (*mut raw::ib_sge, i32, i32),
-    to: Remote,
-    imm: u32,
-) -> *mut raw::ib_send_wr {
-    let at = place.as_mut_ptr();
-    // SAFETY: The fields are written where there is room for them, as `at` is a reference's.
-    unsafe {
-        let wr = &raw mut (*at).wr;
-        (*wr).next = null_mut();
-        (*wr).__bindgen_anon_1.wr_cqe = cqe;
-        (*wr).sg_list = sg_list;
-        (*wr).num_sge = num_sge;
-        (*wr).opcode = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-        (*wr).send_flags = flags;
-        (*wr).ex.imm_data = imm.to_be();
-        (*at).remote_addr = to.addr;
-        (*at).rkey = to.rkey;
-        wr
-    }
-}
 
 impl<H: Handler> Building<'_, H> {
     /// As [`post`](Building::post), for `flight`, with `along` bytes of data in the bounce buffer
@@ -73,8 +42,6 @@ impl<H: Handler> Building<'_, H> {
     ///
     /// The caller must own the flight, and loses it; `what` must be true of its data, and the
     /// flight must have room for such data and such a message.
-    // All arguments are different, and known where this is inlined.
-    #[expect(clippy::too_many_arguments)]
     #[inline(always)]
     pub(super) unsafe fn try_post(
         flight: &Flight<H>,
@@ -83,8 +50,7 @@ impl<H: Handler> Building<'_, H> {
         message_len: u32,
         dir: DmaDirection,
         ep: &Endpoint<H>,
-        to: Remote,
-        imm: u32,
+        to: impl Target,
     ) -> Result<(), PostError> {
         let Some(qp) = ep.qp_in(flight.domain) else {
             return Err(PostError::Closed);
@@ -100,41 +66,32 @@ impl<H: Handler> Building<'_, H> {
             // and of the domain, as checked above.
             return unsafe {
                 match dir {
-                    DmaDirection::FromDevice => {
-                        Self::post_read(flight, message_len, qp, to, imm, what)
-                    }
-                    _ => Self::post_mapped(flight, message_len, qp, to, imm, what),
+                    DmaDirection::FromDevice => Self::post_read(flight, message_len, qp, to, what),
+                    _ => Self::post_mapped(flight, message_len, qp, to, what),
                 }
             };
         }
         // The answer alone ends this flight, also an answer that the peer sends before it has
         // received anything. The next request may then write to the work requests of the flight
-        // while the driver still reads them: so this one is on the stack.
-        let mut sges = MaybeUninit::<[raw::ib_sge; 2]>::uninit();
-        let sg_list = sges.as_mut_ptr().cast::<raw::ib_sge>();
-        // SAFETY: There is room for two elements.
-        let (num_sge, flags) = unsafe {
+        // while the driver still reads them: so this one is a form of the queue pair.
+        let filling = qp.forms();
+        let (to, imm) = to.target();
+        let imm = imm.to_be();
+        // SAFETY: Message and bounce buffer are of the domain, and have as many bytes, not none, by the
+        // safety requirements of this function. There is no other write; `message_alone()` has
+        // compared what is inline with the room for it, and the domain keeps it.
+        let filled = unsafe {
             if what == What::Along {
-                sg_list.write(raw::ib_sge {
-                    addr: flight.bounce_dma,
-                    length: along,
-                    lkey: flight.lkey,
-                });
-                sg_list.add(1).write(Self::message_of(flight, message_len));
-                (2, 0)
+                let message = (flight.message_dma, message_len);
+                filling.value_with_both(imm, (flight.bounce_dma, along), message, to)
             } else {
-                let (message, flags) = Self::message_alone(flight, qp, message_len);
-                sg_list.write(message);
-                (1, flags)
+                let message = Self::message_alone(flight, qp, message_len);
+                filling.value_with_data(imm, message, to)
             }
         };
-        let mut write = MaybeUninit::uninit();
-        let wr = write_at(&mut write, qp.silent(), (sg_list, num_sge, flags), to, imm);
-        let needs = Needs::answer();
         // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
-        // checked above. The one request is set by `write_at()`, and is on the stack, as are its
-        // elements; they name the flight's memory.
-        unsafe { Self::send(flight, qp, wr, wr, 1, needs) }
+        // checked above. The form names the flight's memory.
+        unsafe { Self::send(flight, qp, filled, Needs::answer()) }
     }
 
     /// As `try_post()`, for mapped data that goes out.
@@ -148,8 +105,7 @@ impl<H: Handler> Building<'_, H> {
         flight: &Flight<H>,
         message_len: u32,
         qp: &QueuePair,
-        to: Remote,
-        imm: u32,
+        to: impl Target,
         what: What,
     ) -> Result<(), PostError> {
         let described = what == What::Described;
@@ -158,6 +114,7 @@ impl<H: Handler> Building<'_, H> {
         let data = unsafe { &*flight.data.get() };
         let rkey = || flight.rkey.load(Relaxed);
         let needs = Needs::answer();
+        let (to, imm) = to.target();
         let before = match what {
             What::Described => 1,
             // CAST: `usize` has at least 32 bits.
@@ -205,7 +162,6 @@ impl<H: Handler> Building<'_, H> {
             let reg = &raw mut (*wrs).reg;
             (*reg).wr.__bindgen_anon_1.wr_cqe = qp.silent();
             (*reg).key = rkey();
-            (*reg).access = data.access.as_raw();
             &raw mut (*reg).wr
         };
         let needs = needs.and_invalidated();
@@ -217,7 +173,7 @@ impl<H: Handler> Building<'_, H> {
 
     /// As `post_mapped()`, for data that the peer writes. Only messages of the peer end this
     /// flight, and the peer may send them, with a key that it has guessed, while the driver still
-    /// reads the second work request. So the work requests are on the stack, as in `try_post()`.
+    /// reads the second work request. So the work requests are forms, as in `try_post()`.
     ///
     /// # Safety
     ///
@@ -227,107 +183,71 @@ impl<H: Handler> Building<'_, H> {
         flight: &Flight<H>,
         message_len: u32,
         qp: &QueuePair,
-        to: Remote,
-        imm: u32,
+        to: impl Target,
         what: What,
     ) -> Result<(), PostError> {
-        let (mut message, flags) = Self::message_alone(flight, qp, message_len);
-        let mut write = MaybeUninit::uninit();
-        let data = (&raw mut message, 1, flags);
-        let last = write_at(&mut write, qp.silent(), data, to, imm);
-        let needs = Needs::answer();
-        if what != What::Described {
-            // SAFETY: By the safety requirements of this function, the caller owns the flight, and
-            // the queue pair is such a one. The one request is set by `write_at()`, and is on the
-            // stack, as is its element, which names the flight's message.
-            return unsafe { Self::send(flight, qp, last, last, 1, needs) };
+        let mut filling = qp.forms();
+        let mut needs = Needs::answer();
+        if what == What::Described {
+            // SAFETY: The region is of the domain. The data are mapped until the flight is over, which
+            // needs the invalidation of the key. This is the only registration.
+            unsafe { filling.register(flight.mr.as_ptr(), flight.rkey.load(Relaxed)) };
+            needs = needs.and_invalidated();
         }
-        let wr_cqe = qp.silent();
-        let mut reg = raw::ib_reg_wr {
-            wr: raw::ib_send_wr {
-                next: last,
-                __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 { wr_cqe },
-                sg_list: null_mut(),
-                num_sge: 0,
-                opcode: raw::ib_wr_opcode_IB_WR_REG_MR,
-                send_flags: 0,
-                ex: raw::ib_send_wr__bindgen_ty_2 { imm_data: 0 },
-            },
-            mr: flight.mr.as_ptr(),
-            key: flight.rkey.load(Relaxed),
-            // SAFETY: By the invariant of the flight, its owner may access the data.
-            access: unsafe { (*flight.data.get()).access }.as_raw(),
-        };
-        let first = &raw mut reg.wr;
-        let needs = needs.and_invalidated();
-        // SAFETY: As above for the write. The registration is on the stack, too, initialised,
-        // linked to the write, of the flight's region, and with the queue pair's entry.
-        unsafe { Self::send(flight, qp, first, last, 2, needs) }
+        let (to, imm) = to.target();
+        let message = Self::message_alone(flight, qp, message_len);
+        // SAFETY: As in `try_post()`.
+        let filled = unsafe { filling.value_with_data(imm.to_be(), message, to) };
+        // SAFETY: By the safety requirements of this function, the caller owns the flight, and the
+        // queue pair is such a one. The forms name the flight's memory and region.
+        unsafe { Self::send(flight, qp, filled, needs) }
     }
 
-    /// The first `len` bytes of the room for the message.
+    /// Address and length of the message, for a request on `qp` that has nothing else, and its flags.
     #[inline(always)]
-    fn message_of(flight: &Flight<H>, len: u32) -> raw::ib_sge {
-        raw::ib_sge {
-            addr: flight.message_dma,
-            length: len,
-            lkey: flight.lkey,
-        }
-    }
-
-    /// The same for a request on `qp` that has nothing else, and its flags.
-    #[inline(always)]
-    fn message_alone(flight: &Flight<H>, qp: &QueuePair, len: u32) -> (raw::ib_sge, i32) {
-        let message = Self::message_of(flight, len);
+    fn message_alone(flight: &Flight<H>, qp: &QueuePair, len: u32) -> (u64, u32, i32) {
         if !qp.takes_inline(len) {
-            return (message, 0);
+            return (flight.message_dma, len, 0);
         }
         // The driver reads it while it is posted: the domain keeps the message, see `Flight`.
         // CAST: `usize` has at most 64 bits.
         let addr = flight.message.as_ptr().expose_provenance() as u64;
-        (raw::ib_sge { addr, ..message }, INLINE)
+        (addr, len, INLINE)
     }
 
-    /// Posts the `n` requests of the flight from `first` to `last`, which complete only if they
-    /// fail, or if the ledger needs it. Unless nothing was posted, the caller does not own the flight
-    /// any more.
+    /// Posts the filled forms, which complete only if they fail, or if the ledger needs it. Unless
+    /// nothing was posted, the caller does not own the flight any more.
     ///
     /// # Safety
     ///
-    /// The caller must own the flight. `qp` must have the flight's domain, and be of an endpoint
-    /// with this handler. There must be `n` requests, initialised and linked, on the stack of the
-    /// caller, as their elements; there must be no reference to them, and `last` must not be
-    /// signaled. They must name memory of the flight only, or data that is mapped for it; inline
-    /// ones as [`message_alone`](Self::message_alone) does. Their entries must be that of the queue
-    /// pair for requests without a token.
+    /// The caller must own the flight. `qp` must have the flight's domain, be of an endpoint with
+    /// this handler, and have the forms. They must name memory of the flight only, or data that is
+    /// mapped for it.
     #[inline(always)]
     unsafe fn send(
         flight: &Flight<H>,
         qp: &QueuePair,
-        first: *mut raw::ib_send_wr,
-        last: *mut raw::ib_send_wr,
-        n: u32,
+        filled: Filled<'_>,
         needs: Needs,
     ) -> Result<(), PostError> {
-        // SAFETY: By the safety requirements of this function, it is initialised, and there is no
-        // other reference to it.
-        let room = qp.reserve_for(n, unsafe { &mut *last })?;
-        room.count_flight();
+        let granted = filled.reserve()?;
+        granted.count_flight();
         let flown = Self::fly(flight, qp, needs);
-        // SAFETY: By the safety requirements of this function, the requests are initialised and
-        // linked, and stay valid until this returns. Their memory belongs to the domain, which is
-        // that of the queue pair: message and region permanently, the data until the flight is
-        // over. Their entries are the queue pair's.
-        unsafe { room.post(first, last) }.map_err(|refused| Self::not_flown(flight, flown, refused))
+        granted
+            .post()
+            .map_err(|refused| Self::not_flown(flight, flown, refused))
     }
 
-    /// As `send()`, for requests that belong to the flight, and of which the last one completes in
-    /// any case, at one of the entries for that.
+    /// As `send()`, for the `n` requests of the flight from `first` to `last`, of which the last one
+    /// completes in any case, at one of the entries for that.
     ///
     /// # Safety
     ///
-    /// As for `send()`, but for the place of the requests and elements, and for entry and flags of
-    /// `last`, which need not be initialised.
+    /// The caller must own the flight. `qp` must have the flight's domain, and be of an endpoint
+    /// with this handler. There must be `n` requests of the flight, initialised and linked, but for
+    /// entry and flags of `last`, and no reference to them. They must name memory of the flight only,
+    /// or data that is mapped for it. The entries of the others must be that of the queue pair for
+    /// requests without a token.
     #[inline(always)]
     unsafe fn send_signaled(
         flight: &Flight<H>,
@@ -340,9 +260,11 @@ impl<H: Handler> Building<'_, H> {
         let room = qp.reserve(n, false)?;
         room.count_flight();
         let flown = Self::fly(flight, qp, needs.and_sent());
-        // SAFETY: As in `send()`. The requests stay valid: they may be used again before this
-        // returns, but only after the last one has completed, when the driver has read all of them,
-        // except for `next`, which never changes.
+        // SAFETY: By the safety requirements of this function, the requests are initialised and
+        // linked, and their memory belongs to the domain, which is that of the queue pair: message
+        // and region permanently, the data until the flight is over. They stay valid: they may be
+        // used again before this returns, but only after the last one has completed, when the driver
+        // has read all of them, except for `next`, which never changes.
         unsafe { room.post_completing(first, last, &flight.sent) }
             .map_err(|refused| Self::not_flown(flight, flown, refused))
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests that a queue pair keeps for the usual answers: a post writes only the fields that
-//! differ from answer to answer.
+//! Work requests that a queue pair keeps for requests and answers: a post writes only the fields that
+//! differ from those of the last one.
 //!
 //! # Locking
 //!
@@ -21,10 +21,7 @@ use super::{
 };
 use crate::{
     ib::{
-        mr::{
-            Access,
-            NewKey, //
-        },
+        mr::Access,
         wr::Remote, //
     },
     lock::SpinLockIrqGuard,
@@ -41,6 +38,8 @@ use crate::{
 pub(super) struct Forms {
     /// A write of the data, with an immediate value; the last one.
     with_data: raw::ib_rdma_wr,
+    /// The same of data and a message behind them.
+    with_both: raw::ib_rdma_wr,
     /// An immediate value alone; the last one.
     value: raw::ib_rdma_wr,
     /// A message of the bytes, with an immediate value; the last one.
@@ -54,6 +53,7 @@ pub(super) struct Forms {
     /// A message without bytes, which invalidates a key of the peer.
     inval: raw::ib_send_wr,
     data: raw::ib_sge,
+    both: [raw::ib_sge; 2],
     bytes: raw::ib_sge,
     /// Flags of a message of the bytes.
     flags: i32,
@@ -72,6 +72,7 @@ impl Forms {
         };
         Self {
             with_data: raw::ib_rdma_wr::default(),
+            with_both: raw::ib_rdma_wr::default(),
             value: raw::ib_rdma_wr::default(),
             told: raw::ib_send_wr::default(),
             told_by_inval: raw::ib_send_wr::default(),
@@ -79,17 +80,19 @@ impl Forms {
             reg: raw::ib_reg_wr::default(),
             inval: raw::ib_send_wr::default(),
             data: element,
+            both: [element; 2],
             bytes: element,
             flags: if is_inline { INLINE } else { 0 },
             which: usize::from(is_inline),
         }
     }
 
-    /// Links the forms, which do not move any more. Requests complete at `cqe` if they fail.
+    /// Links the forms. Requests complete at `cqe` if they fail.
     ///
     /// # Safety
     ///
-    /// `forms` must be valid, and accessed by no other task.
+    /// `forms` must be valid, and accessed by no other task; they must not move afterwards. `cqe` must
+    /// be the silent entry of their queue pair.
     pub(super) unsafe fn link(forms: *mut Self, cqe: *mut raw::ib_cqe) {
         // SAFETY: By the safety requirements of this function, the fields may be written. No
         // reference is made to them, so that the pointers stay valid.
@@ -103,6 +106,12 @@ impl Forms {
             };
             let with_imm = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
             set(&raw mut (*forms).with_data.wr, with_imm, data);
+            set(
+                &raw mut (*forms).with_both.wr,
+                with_imm,
+                (&raw mut (*forms).both).cast(),
+            );
+            (*forms).with_both.wr.num_sge = 2;
             set(&raw mut (*forms).value.wr, with_imm, null_mut());
             let with_imm = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
             set(&raw mut (*forms).told, with_imm, bytes);
@@ -124,7 +133,7 @@ impl Forms {
 /// # Invariants
 ///
 /// `first` and `last` are the ends of a chain of `n` forms of `qp`, if that is not 0.
-pub(in crate::ib) struct Chain<'q> {
+pub(in crate::ib) struct Filling<'q> {
     qp: &'q QueuePair,
     sq: SpinLockIrqGuard<'q, SendQueue>,
     first: *mut raw::ib_send_wr,
@@ -133,9 +142,18 @@ pub(in crate::ib) struct Chain<'q> {
 }
 
 /// A chain that has its last request.
-pub(in crate::ib) struct Filled<'q>(Chain<'q>);
+///
+/// # Invariants
+///
+/// It is not empty, and ends with a form that can only be the last one.
+pub(in crate::ib) struct Filled<'q>(Filling<'q>);
 
 /// A chain for which there is room on the queue, which is still locked.
+///
+/// # Invariants
+///
+/// `first` and `last` are the ends of a [`Filled`] chain. The room is for that many requests, and the
+/// last one is signaled if it has a note.
 pub(in crate::ib) struct Granted<'q> {
     room: RoomFor<'q>,
     first: *mut raw::ib_send_wr,
@@ -145,9 +163,9 @@ pub(in crate::ib) struct Granted<'q> {
 impl QueuePair {
     /// Locks the send queue, and returns its forms.
     #[inline(always)]
-    pub(in crate::ib) fn forms(&self) -> Chain<'_> {
+    pub(in crate::ib) fn forms(&self) -> Filling<'_> {
         // INVARIANT: There is none yet.
-        Chain {
+        Filling {
             qp: self,
             sq: self.sq.lock(),
             first: null_mut(),
@@ -157,7 +175,7 @@ impl QueuePair {
     }
 }
 
-impl<'q> Chain<'q> {
+impl<'q> Filling<'q> {
     /// The forms, which only this chain has, as the send queue is locked.
     #[inline(always)]
     fn at(&self) -> *mut Forms {
@@ -189,7 +207,8 @@ impl<'q> Chain<'q> {
     /// write in the chain.
     #[inline(always)]
     pub(in crate::ib) unsafe fn write(&mut self, dma: u64, len: u32, to: Remote) {
-        // SAFETY: The send queue is locked, so that this is the only access to the forms.
+        // SAFETY: The send queue is locked, so that this is the only access to the forms. By the safety
+        // requirements of this function, this one is not in the chain.
         unsafe {
             let at = self.at();
             (*at).data.addr = dma;
@@ -200,19 +219,20 @@ impl<'q> Chain<'q> {
         }
     }
 
-    /// Appends a registration with `key`, for the peer to write to.
+    /// Appends the registration of `mr` with the key `rkey`, for the peer to write to.
     ///
     /// # Safety
     ///
-    /// The region must be of the domain of the queue pair. There must be no other registration in the
-    /// chain.
+    /// The region must be of the domain of the queue pair. What it describes must be the peer's to
+    /// write, and stay, until the key is invalid or the queue pair is gone. There must be no other
+    /// registration in the chain.
     #[inline(always)]
-    pub(in crate::ib) unsafe fn register(&mut self, key: NewKey<'_>) {
+    pub(in crate::ib) unsafe fn register(&mut self, mr: *mut raw::ib_mr, rkey: u32) {
         // SAFETY: As in `write()`.
         unsafe {
             let at = self.at();
-            (*at).reg.mr = key.mr().as_raw();
-            (*at).reg.key = key.rkey();
+            (*at).reg.mr = mr;
+            (*at).reg.key = rkey;
             self.push(&raw mut (*at).reg.wr);
         }
     }
@@ -235,42 +255,84 @@ impl<'q> Chain<'q> {
     /// Ends the chain with the immediate value `imm`, which is big endian.
     #[inline(always)]
     pub(in crate::ib) fn value(mut self, imm: u32) -> Filled<'q> {
-        // SAFETY: As in `write()`. No chain goes on after this one.
+        // SAFETY: As in `write()`. A chain has one last form: it ends here.
         unsafe {
             let wr = &raw mut (*self.at()).value.wr;
             (*wr).ex.imm_data = imm;
             (*wr).send_flags = 0;
             self.push(wr);
         }
+        // INVARIANT: That was the last one.
         Filled(self)
     }
 
-    /// The same with `len` bytes of data at `dma`, which are written to `to`.
+    /// The same with `len` bytes of data at `addr`, which are written to `to`. Further `flags` may be
+    /// [`INLINE`]: then the address is one of the processor.
     ///
     /// # Safety
     ///
-    /// As for [`write`](Self::write).
+    /// As for [`write`](Self::write). Inline data must not have more bytes than the queue pair
+    /// [takes](QueuePair::takes_inline), and be readable until they are posted.
     #[inline(always)]
     pub(in crate::ib) unsafe fn value_with_data(
         mut self,
         imm: u32,
-        dma: u64,
-        len: u32,
+        (addr, len, flags): (u64, u32, i32),
         to: Remote,
     ) -> Filled<'q> {
         // SAFETY: As in `value()`.
         unsafe {
             let at = self.at();
-            let write = &raw mut (*at).with_data;
-            (*at).data.addr = dma;
+            (*at).data.addr = addr;
             (*at).data.length = len;
+            let wr = Self::address(&raw mut (*at).with_data, imm, to);
+            (*wr).send_flags = flags;
+            self.push(wr);
+        }
+        // INVARIANT: That was the last one.
+        Filled(self)
+    }
+
+    /// The same with two pieces of data, one behind the other: their addresses and numbers of bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`write`](Self::write), for both.
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn value_with_both(
+        mut self,
+        imm: u32,
+        first: (u64, u32),
+        second: (u64, u32),
+        to: Remote,
+    ) -> Filled<'q> {
+        // SAFETY: As in `value()`.
+        unsafe {
+            let at = self.at();
+            ((*at).both[0].addr, (*at).both[0].length) = first;
+            ((*at).both[1].addr, (*at).both[1].length) = second;
+            let wr = Self::address(&raw mut (*at).with_both, imm, to);
+            (*wr).send_flags = 0;
+            self.push(wr);
+        }
+        // INVARIANT: That was the last one.
+        Filled(self)
+    }
+
+    /// Fills in where `write` goes, and its value.
+    ///
+    /// # Safety
+    ///
+    /// It must be valid, and accessed by no other task.
+    #[inline(always)]
+    unsafe fn address(write: *mut raw::ib_rdma_wr, imm: u32, to: Remote) -> *mut raw::ib_send_wr {
+        // SAFETY: By the safety requirements of this function.
+        unsafe {
             (*write).remote_addr = to.addr;
             (*write).rkey = to.rkey;
             (*write).wr.ex.imm_data = imm;
-            (*write).wr.send_flags = 0;
-            self.push(&raw mut (*write).wr);
+            &raw mut (*write).wr
         }
-        Filled(self)
     }
 
     /// Ends the chain with a message of the bytes at `bytes`, an address of the device and one of the
@@ -278,7 +340,8 @@ impl<'q> Chain<'q> {
     ///
     /// # Safety
     ///
-    /// [`FORM_BYTES`] bytes must be memory of the domain of the queue pair.
+    /// Both must be addresses of the same [`FORM_BYTES`] bytes, in memory of the domain of the queue
+    /// pair.
     #[inline(always)]
     pub(in crate::ib) unsafe fn told(mut self, bytes: &[u64; 2], imm: u32) -> Filled<'q> {
         // SAFETY: As in `value()`.
@@ -287,6 +350,7 @@ impl<'q> Chain<'q> {
             (*wr).ex.imm_data = imm;
             self.tell(wr, bytes);
         }
+        // INVARIANT: That was the last one.
         Filled(self)
     }
 
@@ -303,6 +367,7 @@ impl<'q> Chain<'q> {
             (*wr).ex.invalidate_rkey = rkey;
             self.tell(wr, bytes);
         }
+        // INVARIANT: That was the last one.
         Filled(self)
     }
 
@@ -331,7 +396,7 @@ impl<'q> Filled<'q> {
     /// See [`PostError`]. The queue is not locked any more.
     #[inline(always)]
     pub(in crate::ib) fn reserve(self) -> Result<Granted<'q>, PostError> {
-        let Chain {
+        let Filling {
             qp,
             mut sq,
             first,
@@ -342,6 +407,7 @@ impl<'q> Filled<'q> {
             // SAFETY: The send queue is locked, so that this is the only access to the forms.
             unsafe { (*last).send_flags |= raw::ib_send_flags_IB_SEND_SIGNALED };
         }
+        // INVARIANT: Room for `n` requests was reserved, and the flag is set if there is a note.
         Ok(Granted {
             room: RoomFor::new(qp, sq, n),
             first,
@@ -351,6 +417,12 @@ impl<'q> Filled<'q> {
 }
 
 impl<'q> Granted<'q> {
+    /// As [`Room::count_flight`](super::Room::count_flight).
+    #[inline(always)]
+    pub(in crate::ib) fn count_flight(&self) {
+        self.room.count_flight();
+    }
+
     /// Posts the requests.
     ///
     /// # Errors
@@ -358,10 +430,10 @@ impl<'q> Granted<'q> {
     /// See [`PostError`].
     #[inline(always)]
     pub(in crate::ib) fn post(self) -> Result<(), Refused<'q>> {
-        // SAFETY: By the invariant of the forms, which are filled in, the requests are initialised
-        // and linked, and complete at the silent entry; their memory is of the domain, as the
-        // callers of the functions that fill them in have promised. The send queue stays locked until this returns. Room was
-        // reserved for them, and the last one has its flags from then.
+        // SAFETY: By the invariants, the requests are initialised and linked, complete at the silent
+        // entry, and have room. Their memory is of the domain, as the callers of the functions that
+        // fill them in have promised; the bytes are inline if the queue pair takes as many. The send
+        // queue stays locked until the driver has read them.
         unsafe { self.room.post(self.first, self.last) }
     }
 }

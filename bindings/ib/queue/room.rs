@@ -230,8 +230,8 @@ impl<'q> RoomFor<'q> {
     ///
     /// # Safety
     ///
-    /// As for [`Room::post`]; `last` must be the request that this was [reserved
-    /// for](QueuePair::reserve_for), with its completion entry and the flags that it has got.
+    /// As for [`Room::post`]; `last` must have its completion entry, and the flag if it must be
+    /// signaled.
     #[inline(always)]
     pub(in crate::ib) unsafe fn post(
         mut self,

@@ -41,11 +41,13 @@ pub struct Keys<'a> {
     /// There are data: those that are [wanted](Give::wanted). They come from the first pages if a
     /// region is registered, otherwise from the other ones if there are any.
     pub has_data: bool,
-    /// The region that is registered, and its key.
+    /// The region that is registered, and its key. If the answer has no bytes, the peer counts: its
+    /// value says that the key is the next one.
     pub register: Option<NewKey<'a>>,
     /// What is done with the key of the place of the data.
     pub invalidation: Invalidation,
-    /// The answer has the bytes that were [set](Reply::set_body) last.
+    /// The answer has the bytes that were [set](Reply::set_body) last. An
+    /// [invalidation](Invalidation::Answer) that is the answer always has them.
     pub has_bytes: bool,
 }
 
@@ -72,8 +74,10 @@ impl Reply {
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
-        let no_bytes = keys.has_bytes && self.body.is_none();
+        let by_inval = keys.invalidation == Invalidation::Answer;
+        let has_bytes = keys.has_bytes || by_inval;
         let foreign = |key: NewKey<'_>| !qp.is_of(key.mr().domain());
+        let no_bytes = has_bytes && self.body.is_none();
         if no_bytes || !qp.is_of(&self.domain) || keys.register.is_some_and(foreign) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
@@ -82,47 +86,42 @@ impl Reply {
             Some(_) => &self.memory[0],
             None => &self.plain,
         };
-        let mut chain = qp.forms();
-        let (len, _) = what.wanted();
+        if keys.has_data {
+            self.hand_over(memory, &what);
+        }
+        let mut filling = qp.forms();
+        let (len, to) = what.wanted();
         if keys.has_data {
             if !memory.has(len) {
-                drop(chain);
+                drop(filling);
                 failed(NotPosted::Kept(PostError::Invalid, what));
                 return None;
             }
-            if memory.needs_sync {
-                self.sync(memory.dma, len as usize, memory.dir);
-            }
-        }
-        // Asked once more, so that nothing is kept over the call.
-        let (_, to) = what.wanted();
-        if keys.has_data {
-            // SAFETY: The memory has that many bytes, not none, and is of the domain, see above.
-            unsafe { chain.write(memory.dma, len, to) };
+            // SAFETY: The memory has that many bytes, not none, and is of the domain, see above. This
+            // is the only write.
+            unsafe { filling.write(memory.dma, len, to) };
         }
         if let Some(key) = keys.register {
-            // SAFETY: The region is of the domain, see above.
-            unsafe { chain.register(key) };
+            // SAFETY: The region is of the domain, see above, and of pages of it, which stay as long.
+            // This is the only registration.
+            unsafe { filling.register(key.mr().as_raw(), key.rkey()) };
         }
-        let imm = match (keys.invalidation, keys.register) {
-            (Invalidation::Ahead, _) => {
-                // SAFETY: It is the only one.
-                unsafe { chain.invalidate(to.rkey) };
-                self.imms.inval
-            }
-            (_, Some(_)) if !keys.has_bytes => self.imms.next_key,
+        if keys.invalidation == Invalidation::Ahead {
+            // SAFETY: This is the only one.
+            unsafe { filling.invalidate(to.rkey) };
+        }
+        let imm = match keys.invalidation {
+            Invalidation::Ahead => self.imms.inval,
+            _ if keys.register.is_some() && !has_bytes => self.imms.next_key,
             _ => self.imms.plain,
         };
-        let chain = match (&self.body, keys.has_bytes) {
-            // SAFETY: The body is of the domain, see above.
-            (Some(body), true) => unsafe {
-                match keys.invalidation {
-                    Invalidation::Answer => chain.told_by_inval(&body.addresses, to.rkey),
-                    _ => chain.told(&body.addresses, imm),
-                }
-            },
-            _ => chain.value(imm),
+        let filled = match &self.body {
+            // SAFETY: These are the addresses of the body, which is of the domain, see above.
+            Some(body) if by_inval => unsafe { filling.told_by_inval(&body.addresses, to.rkey) },
+            // SAFETY: As above.
+            Some(body) if has_bytes => unsafe { filling.told(&body.addresses, imm) },
+            _ => filling.value(imm),
         };
-        Self::post_form(chain, what, failed)
+        Self::post_filled(filled, what, failed)
     }
 }
