@@ -10,12 +10,14 @@
 #					vCPU writes to, and what does; with 4 CPUs by default
 #        bench.sh mixed [ROW...]	our client with mainline's server, and so on, in two guests: is a row
 #					that is half ours worse than mainline's alone?
+#        bench.sh clock [ROW...]	by the clock only: all rows, or some (BLOCKSIZE:read|write), of all
+#					stacks in turns
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
 #        bench.sh compare JSON JSON	are two runs of "all" close enough?
 #        bench.sh where			print where cargo builds it
 #
-# RTRS_BENCH_CPUS="1 2 4"  RTRS_BENCH_ROUNDS=3  RTRS_BENCH_IOS=8000  RTRS_BENCH_SECONDS=4: for less,
+# RTRS_BENCH_CPUS="1 2 4"  RTRS_BENCH_ROUNDS=3  RTRS_BENCH_IOS=8000  RTRS_BENCH_SECONDS=3: for less,
 # or more
 
 set -euo pipefail
@@ -105,13 +107,26 @@ mixed()
 	done
 }
 
+# by_the_clock ROW...: each guest has all stacks in turn, and then in the opposite order, so that other
+# load on the host affects all of them.
+by_the_clock()
+{
+	local round
+
+	for ((round = 1; round <= ${RTRS_BENCH_ROUNDS:-3}; round++)); do
+		guest "clock-$round" 2 -- guest.sh turns 2 "$@"
+		TIMES+=("$RESULTS/clock-$round")
+	done
+}
+
 bench() { "$RTRS_ENV/enter.sh" "$BIN/rtrs-bench" "$@"; }
 
 main()
 {
-	local rows=() times=() stack cpus round
+	local rows=() stack cpus
 	DIRS=()
 	MIXED=()
+	TIMES=()
 
 	case ${1:-} in
 	quick)
@@ -147,6 +162,13 @@ main()
 		mixed "${rows[@]}"
 		bench mixed "${MIXED[@]}"
 		;;
+	clock)
+		set_up
+		rows=("${@:2}")
+		[ "$#" -gt 1 ] || rows=({4k,64k}:{read,write})
+		by_the_clock "${rows[@]}"
+		bench times "${TIMES[@]}"
+		;;
 	all)
 		set_up
 		for cpus in ${RTRS_BENCH_CPUS:-1 2 4}; do
@@ -157,18 +179,10 @@ main()
 			count nvme "$cpus" {4k,64k}:{read,write}:-
 		done
 		mixed {4k,64k}:{read,write}:{Y,N}
-		# The stacks take turns, so that other load on the host affects all of them.
-		for ((round = 1; round <= ${RTRS_BENCH_ROUNDS:-3}; round++)); do
-			for stack in rust c nvme; do
-				rows=({4k,64k}:{read,write}:Y)
-				[ "$stack" != nvme ] || rows=({4k,64k}:{read,write}:-)
-				guest "measure-$stack-$round" 2 -- guest.sh measure "$stack" "${rows[@]}"
-				times+=(--time "$RESULTS/measure-$stack-$round")
-			done
-		done
+		by_the_clock {4k,64k}:{read,write}
 		bench count --json "$RESULTS/rows.json" --kernel "$(basename "$PLATFORM")" \
 			--commit "$(git -c safe.directory='*' -C "$RTRS_REPO" describe --always --dirty)" \
-			"${times[@]}" "${MIXED[@]/#/--mixed=}" "${DIRS[@]}"
+			"${TIMES[@]/#/--time=}" "${MIXED[@]/#/--mixed=}" "${DIRS[@]}"
 		;;
 	page)
 		set_up_tool

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Runs in a guest: IO over one stack, each row twice with different numbers of requests, in windows
-# in which the plugin counts; without the plugin, measures the time.
+# in which the plugin counts; or over all stacks in turn, by the clock, without the plugin.
 #
-# Usage: guest.sh count|measure rust|c|nvme ROW...
+# Usage: guest.sh count rust|c|nvme ROW...
 #	ROW is BLOCKSIZE:read|write:AI, where AI is always_invalidate, Y or N, and - for nvme;
 #	session:map:AI counts devices of new sessions that are mapped and unmapped, not with nvme
+#        guest.sh turns N ROW...
+#	N times all stacks, every second time in the opposite order; ROW is BLOCKSIZE:read|write, with
+#	always_invalidate
 #
 # For each window one line in the file "rows" of the result, in the order of the windows.
 
@@ -86,15 +89,55 @@ nvme_down()
 	rmdir "$NVMET/ports/1" "$NVMET/subsystems/bench/namespaces/1" "$NVMET/subsystems/bench"
 }
 
-# measure STACK BLOCKSIZE RW AI: measure by the clock, for a fixed time.
+# measure STACK BLOCKSIZE RW AI TURN: measure by the clock, for a fixed time.
 measure()
 {
-	local stack=$1 bs=$2 rw=$3 ai=$4
+	local stack=$1 bs=$2 rw=$3 ai=$4 turn=$5
 
-	io "$bs" "$rw" 100000000 --time_based --ramp_time=1 --runtime="${RTRS_BENCH_SECONDS:-4}" \
+	io "$bs" "$rw" 100000000 --time_based --ramp_time=1 --runtime="${RTRS_BENCH_SECONDS:-3}" \
 		--percentile_list=50:99:99.9 --output-format=json
 	# Lines before the JSON are no part of it.
-	sed -n '/^{/,$p' "$TMP/fio" >"$OUT/fio-$stack-$bs-$rw-$ai-$(nproc).json"
+	sed -n '/^{/,$p' "$TMP/fio" >"$OUT/fio-$stack-$bs-$rw-$ai-$(nproc)-$turn.json"
+}
+
+# turns N ROW...
+turns()
+{
+	local n=$1 turn stack row bs rw ai stacks=(rust c nvme)
+	shift
+
+	for ((turn = 1; turn <= n; turn++)); do
+		for stack in "${stacks[@]}"; do
+			ai=Y
+			[ "$stack" != nvme ] || ai=-
+			must "turn $turn: $stack comes up" up "$stack" "$ai"
+			for row in "$@"; do
+				IFS=: read -r bs rw <<<"$row"
+				check "turn $turn: $stack $row" measure "$stack" "$bs" "$rw" "$ai" "$turn"
+			done
+			must "turn $turn: $stack goes" down "$stack"
+		done
+		stacks=("${stacks[2]}" "${stacks[1]}" "${stacks[0]}")
+	done
+}
+
+# count_rows STACK ROW...
+count_rows()
+{
+	local stack=$1 row bs rw ai up=''
+	shift
+
+	: >"$OUT/rows"
+	for row in "$@"; do
+		IFS=: read -r bs rw ai <<<"$row"
+		if [ "$up" != "$ai" ]; then
+			[ -z "$up" ] || must "$stack $up goes" down "$stack"
+			must "$stack $ai comes up" up "$stack" "$ai"
+			up=$ai
+		fi
+		check "$row" count "$stack" "$bs" "$rw" "$ai"
+	done
+	must "$stack $up goes" down "$stack"
 }
 
 up()
@@ -116,25 +159,15 @@ down()
 
 main()
 {
-	local what=$1 stack=$2 row bs rw ai up=''
-	shift 2
-
 	must "soft RoCE comes up" rxe_up rxe0 10.9.0.1/24
 	defer rxe_down rxe0
 	must "huge pages for the data" huge_pages
 	must "a null_blk" null_blk_up nullb0 1024 0
 	defer null_blk_down nullb0
-	: >"$OUT/rows"
-	for row in "$@"; do
-		IFS=: read -r bs rw ai <<<"$row"
-		if [ "$up" != "$ai" ]; then
-			[ -z "$up" ] || must "$stack $up goes" down "$stack"
-			must "$stack $ai comes up" up "$stack" "$ai"
-			up=$ai
-		fi
-		check "$row" "$what" "$stack" "$bs" "$rw" "$ai"
-	done
-	must "$stack $up goes" down "$stack"
+	case $1 in
+	turns) turns "${@:2}" ;;
+	*) count_rows "${@:2}" ;;
+	esac
 	echo complete >"$OUT/complete"
 	finish
 }

@@ -57,6 +57,11 @@ enum Cmd {
         /// Results of guests that counted
         dirs: Vec<PathBuf>,
     },
+    /// What was measured by the clock
+    Times {
+        /// Results of guests
+        dirs: Vec<PathBuf>,
+    },
     /// Rows of pairs of guests; fails if one with one end of ours is worse than mainline's alone
     Mixed {
         /// Show all rows by function, not only those with too many instructions
@@ -205,11 +210,11 @@ fn run() -> Result<bool> {
             dirs,
         } => {
             let rows = read(&dirs)?;
-            let times = time::read(&time)?;
+            let (times, pairs) = time::read(&time)?;
             let mixed = read_mixed(&mixed)?;
             print!("{}\n{}", table::rows(&rows), table::events(&rows));
             if !times.is_empty() {
-                print!("\n{}", table::times(&times));
+                print!("\n{}\n{}", table::times(&times), table::pairs(&pairs));
             }
             if !mixed.is_empty() {
                 println!();
@@ -220,12 +225,18 @@ fn run() -> Result<bool> {
                 commit,
                 rows,
                 times,
+                pairs,
                 mixed,
             };
             if let Some(path) = json {
                 fs::write(&path, serde_json::to_string_pretty(&report)?)
                     .with_context(|| format!("cannot write {}", path.display()))?;
             }
+            Ok(true)
+        }
+        Cmd::Times { dirs } => {
+            let (times, pairs) = time::read(&dirs)?;
+            print!("{}\n{}", table::times(&times), table::pairs(&pairs));
             Ok(true)
         }
         Cmd::Mixed {

@@ -12,7 +12,7 @@ use crate::mixed::{self, Mixed};
 use crate::plot::Bars;
 use crate::row::{Name, Row};
 use crate::table;
-use crate::time::Time;
+use crate::time::{Pair, Time};
 
 /// All measurements.
 #[derive(Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Times by the clock.
     pub times: Vec<Time>,
+    /// Ours against the other stacks, by the clock.
+    #[serde(default)]
+    pub pairs: Vec<Pair>,
     /// Rows of two guests.
     pub mixed: Vec<Mixed>,
 }
@@ -135,8 +138,10 @@ impl Report {
              Kernel {}, commit {}. Per request::\n\n{}\nEvents per request::\n\n{}\n\
              Two guests, one vCPU each: the client of one implementation, the server of another, per \
              request, both together::\n\n{}\nEvents per request, both together::\n\n{}\n\
-             By the clock, median and spread of several guests, one stack after the other in turn. \
-             An emulated machine: noisy, good for orders of magnitude only::\n\n{}",
+             By the clock, median and spread of several turns of several guests. An emulated machine: \
+             noisy, good for orders of magnitude only::\n\n{}\n\
+             Ours against the others, in the same turn, with the 95 % interval of the mean; an interval \
+             with 0 in it has a question mark. More is better for IOPS, less for latencies::\n\n{}",
             self.kernel,
             self.commit,
             literal(table::rows(&self.rows)),
@@ -144,6 +149,7 @@ impl Report {
             literal(mixed::table(&self.mixed)),
             literal(mixed::events(&self.mixed)),
             literal(table::times(&self.times)),
+            literal(table::pairs(&self.pairs)),
         );
         fs::write(dir.join("tables.rst"), text).context("cannot write the tables")
     }

@@ -231,7 +231,7 @@ fn report(code: &Code<'_>, lines: &[Line], least: f64) -> String {
 /// The bytes at which writes begin, in hex; of many the first and the last one.
 fn bytes(mask: u64) -> String {
     let bytes: Vec<String> = (0..64)
-        .filter(|bit| mask >> bit & 1 == 1)
+        .filter(|bit| (mask >> bit) & 1 == 1)
         .map(|bit| format!("{bit:02x}"))
         .collect();
     match &bytes[..] {
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn bytes_are_short() {
-        assert_eq!(bytes(1 | 1 << 8), "00,08");
+        assert_eq!(bytes(1 | (1 << 8)), "00,08");
         assert_eq!(bytes(u64::MAX), "00..3f");
     }
 

@@ -4,7 +4,7 @@
 
 use crate::kind::Kind;
 use crate::row::{Function, Row};
-use crate::time::{Figure, Time};
+use crate::time::{Difference, Figure, Pair, Time};
 
 /// One line per row.
 pub fn rows(rows: &[Row]) -> String {
@@ -78,6 +78,26 @@ pub fn times(times: &[Time]) -> String {
             cell(&time.latency[0]),
             cell(&time.latency[1]),
             cell(&time.latency[2])
+        );
+    }
+    out
+}
+
+/// Our modules against the others, turn by turn.
+pub fn pairs(pairs: &[Pair]) -> String {
+    let mut out = format!(
+        "{:16} {:7} {:>5} {:>16} {:>16} {:>16} {:>16}\n",
+        "", "against", "turns", "IOPS %", "p50 %", "p99 %", "p99.9 %"
+    );
+    let cell = |d: &Difference| {
+        let open = if d.is_open() { '?' } else { ' ' };
+        format!("{:+.1} +-{:.1}{open}", d.mean, d.half)
+    };
+    for pair in pairs {
+        let [iops, p50, p99, p999] = pair.more.each_ref().map(cell);
+        out += &format!(
+            "{:16} {:7} {:>5} {iops:>16} {p50:>16} {p99:>16} {p999:>16}\n",
+            pair.row, pair.against, pair.turns
         );
     }
     out

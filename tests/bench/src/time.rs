@@ -45,28 +45,94 @@ pub struct Time {
     pub latency: [Figure; 3],
 }
 
+/// A mean of differences, in percent, and half of its 95 % interval.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    /// The mean.
+    pub mean: f64,
+    /// The interval ends this far from it.
+    pub half: f64,
+}
+
+/// The 97.5 % quantiles of Student's distribution, for 1 to 30 degrees of freedom.
+const STUDENT: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+impl Difference {
+    /// `None` for fewer than two values.
+    fn of(values: &[f64]) -> Option<Self> {
+        let n = values.len() as f64;
+        let free = values.len().checked_sub(1).filter(|&free| free > 0)?;
+        let mean = values.iter().sum::<f64>() / n;
+        let square = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / free as f64;
+        let student = STUDENT.get(free - 1).copied().unwrap_or(1.96);
+        Some(Self {
+            mean,
+            half: student * (square / n).sqrt(),
+        })
+    }
+
+    /// Whether the interval has 0 in it: the difference may be none.
+    pub fn is_open(&self) -> bool {
+        self.mean.abs() <= self.half
+    }
+}
+
+/// Our modules against another stack: requests of one kind, measured in the same turns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pair {
+    /// "SIZE DIRECTION CPUS".
+    pub row: String,
+    /// The other stack.
+    pub against: String,
+    /// Number of turns.
+    pub turns: usize,
+    /// How much more ours has: requests per second, and latencies as in [`Time`].
+    pub more: [Difference; 4],
+}
+
 /// The percentiles, as fio names them.
 const PERCENTILES: [&str; 3] = ["50.000000", "99.000000", "99.900000"];
 
-/// Reads the results of guests, several of which measure the same, one after the other.
-pub fn read(dirs: &[PathBuf]) -> Result<Vec<Time>> {
+/// What was measured in one turn of a guest: the figures, by stack.
+type Turn = BTreeMap<String, [f64; 4]>;
+
+/// Reads the results of guests, in which all stacks measure the same, one after the other.
+pub fn read(dirs: &[PathBuf]) -> Result<(Vec<Time>, Vec<Pair>)> {
     let mut samples: BTreeMap<(String, String), Vec<[f64; 4]>> = BTreeMap::new();
-    for dir in dirs {
+    let mut turns: BTreeMap<String, BTreeMap<(usize, String), Turn>> = BTreeMap::new();
+    for (guest, dir) in dirs.iter().enumerate() {
         for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             let Some(name) = name.strip_prefix("fio-") else {
                 continue;
             };
-            let (stack, row) = name.split_once('-').context("bad name of a file")?;
-            let direction = row.split('-').nth(1).context("bad name of a file")?;
+            let parts = name
+                .split_once('-')
+                .and_then(|(stack, rest)| Some((stack, rest.rsplit_once('-')?)));
+            let (stack, (row, turn)) = parts.context("bad name of a file")?;
+            let (size, direction) = row
+                .split_once('-')
+                .and_then(|(size, rest)| Some((size, rest.split('-').next()?)))
+                .context("bad name of a file")?;
+            let cpus = row.rsplit('-').next().context("bad name of a file")?;
             let sample =
                 sample(&path, direction).with_context(|| format!("in {}", path.display()))?;
             let key = (row.replace('-', " "), stack.to_owned());
             samples.entry(key).or_default().push(sample);
+            turns
+                .entry(format!("{size} {direction} {cpus}"))
+                .or_default()
+                .entry((guest, turn.to_owned()))
+                .or_default()
+                .insert(stack.to_owned(), sample);
         }
     }
-    samples
+    let times = samples
         .into_iter()
         .map(|((row, stack), samples)| {
             let figure = |n: usize| {
@@ -79,7 +145,30 @@ pub fn read(dirs: &[PathBuf]) -> Result<Vec<Time>> {
                 latency: [figure(1)?, figure(2)?, figure(3)?],
             })
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    let pairs = turns
+        .iter()
+        .flat_map(|(row, turns)| ["c", "nvme"].map(|against| (row, against, turns)))
+        .filter_map(|(row, against, turns)| pair(row, against, turns.values()))
+        .collect();
+    Ok((times, pairs))
+}
+
+/// `None` unless both were measured in several turns.
+fn pair<'a>(row: &str, against: &str, turns: impl Iterator<Item = &'a Turn>) -> Option<Pair> {
+    let both: Vec<_> = turns
+        .filter_map(|turn| Some((turn.get("rust")?, turn.get(against)?)))
+        .collect();
+    let more = |n: usize| {
+        let percent = |(ours, other): &(&[f64; 4], &[f64; 4])| 100.0 * (ours[n] / other[n] - 1.0);
+        Difference::of(&both.iter().map(percent).collect::<Vec<_>>())
+    };
+    Some(Pair {
+        row: row.to_owned(),
+        against: against.to_owned(),
+        turns: both.len(),
+        more: [more(0)?, more(1)?, more(2)?, more(3)?],
+    })
 }
 
 fn sample(path: &Path, direction: &str) -> Result<[f64; 4]> {
@@ -107,5 +196,36 @@ mod tests {
         let figure = Figure::of(vec![3.0, 1.0, 2.0]).unwrap();
         assert_eq!((figure.median, figure.least, figure.most), (2.0, 1.0, 3.0));
         assert!(Figure::of(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn the_interval_of_a_difference() {
+        let difference = Difference::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((difference.mean - 3.0).abs() < 1e-9);
+        // 2.776 * sqrt(2.5 / 5).
+        assert!((difference.half - 1.963).abs() < 1e-3);
+        assert!(!difference.is_open());
+        assert!(Difference::of(&[-1.0, 2.0]).unwrap().is_open());
+        assert!(Difference::of(&[1.0]).is_none());
+    }
+
+    #[test]
+    fn pairs_are_of_the_same_turn() {
+        let turn = |ours: Option<f64>, other: f64| {
+            let ours = ours.map(|ours| ("rust".to_owned(), [ours; 4]));
+            ours.into_iter()
+                .chain([("c".to_owned(), [other; 4])])
+                .collect::<Turn>()
+        };
+        let turns = [
+            turn(Some(2.0), 1.0),
+            turn(Some(20.0), 10.0),
+            turn(None, 5.0),
+        ];
+        let both = pair("4k read 2", "c", turns.iter()).unwrap();
+        assert_eq!(both.turns, 2);
+        assert!((both.more[0].mean - 100.0).abs() < 1e-9);
+        assert!(both.more[0].half < 1e-9);
+        assert!(pair("4k read 2", "nvme", turns.iter()).is_none());
     }
 }
