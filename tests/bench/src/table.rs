@@ -95,10 +95,12 @@ pub fn pairs(pairs: &[Pair]) -> String {
     };
     for pair in pairs {
         let [iops, p50, p99, p999] = pair.more.each_ref().map(cell);
-        out += &format!(
-            "{:16} {:7} {:>5} {iops:>16} {p50:>16} {p99:>16} {p999:>16}\n",
+        let line = format!(
+            "{:16} {:7} {:>5} {iops:>16} {p50:>16} {p99:>16} {p999:>16}",
             pair.row, pair.against, pair.turns
         );
+        out += line.trim_end();
+        out.push('\n');
     }
     out
 }
