@@ -262,8 +262,7 @@ impl<'f, H: Handler> Building<'f, H> {
     /// Describes the data to the flight's memory region, in [pages](Handler::PAGE_SIZE), with a new
     /// key. Posting the flight registers the region: for the peer to write to if the data was
     /// [borrowed](Self::borrow) as [`FromDevice`](DmaDirection::FromDevice), otherwise for this side to
-    /// read. Also returns the number of
-    /// bytes.
+    /// read. Also returns the number of bytes.
     ///
     /// Does not sleep, but for the driver hns of Linux 7.2 and 7.3: that allocates memory with
     /// `GFP_KERNEL`, whatever the caller holds.
