@@ -51,7 +51,6 @@ use self::{
         Receive,
         ReceiveQueue, //
     },
-    room::RoomFor,
 };
 pub(super) use self::{
     forms::Filled,

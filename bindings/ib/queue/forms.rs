@@ -14,7 +14,7 @@ use super::{
     PostError,
     QueuePair,
     Refused,
-    RoomFor,
+    Room,
     SendQueue,
     FORM_BYTES,
     INLINE, //
@@ -155,7 +155,7 @@ pub(in crate::ib) struct Filled<'q>(Filling<'q>);
 /// `first` and `last` are the ends of a [`Filled`] chain. The room is for that many requests, and the
 /// last one is signaled if it has a note.
 pub(in crate::ib) struct Granted<'q> {
-    room: RoomFor<'q>,
+    room: Room<'q>,
     first: *mut raw::ib_send_wr,
     last: *mut raw::ib_send_wr,
 }
@@ -409,7 +409,8 @@ impl<'q> Filled<'q> {
         }
         // INVARIANT: Room for `n` requests was reserved, and the flag is set if there is a note.
         Ok(Granted {
-            room: RoomFor::new(qp, sq, n),
+            // Whether there is a note need not be kept until the post: the flag tells.
+            room: Room::new(qp, sq, n, 0),
             first,
             last,
         })
@@ -417,7 +418,7 @@ impl<'q> Filled<'q> {
 }
 
 impl<'q> Granted<'q> {
-    /// As [`Room::count_flight`](super::Room::count_flight).
+    /// As [`Room::count_flight`].
     #[inline(always)]
     pub(in crate::ib) fn count_flight(&self) {
         self.room.count_flight();
@@ -434,6 +435,6 @@ impl<'q> Granted<'q> {
         // entry, and have room. Their memory is of the domain, as the callers of the functions that
         // fill them in have promised; the bytes are inline if the queue pair takes as many. The send
         // queue stays locked until the driver has read them.
-        unsafe { self.room.post(self.first, self.last) }
+        unsafe { self.room.post_flagged(self.first, self.last) }
     }
 }

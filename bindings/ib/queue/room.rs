@@ -190,6 +190,37 @@ impl<'q> Room<'q> {
         Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
     }
 
+    /// Posts the requests from `first` to `last`, exactly as many as were reserved. `last` has its
+    /// entry already, and the flag if it has a note, so that this has not been told; see
+    /// [`forms`](super::forms).
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post); `last` must have its completion entry, and be signaled if it has a
+    /// note, and only then.
+    #[inline(always)]
+    pub(super) unsafe fn post_flagged(
+        mut self,
+        first: *mut raw::ib_send_wr,
+        last: *mut raw::ib_send_wr,
+    ) -> Result<(), Refused<'q>> {
+        let mut bad = core::ptr::null();
+        // SAFETY: As in `hand_over()`.
+        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.qp.as_ptr(), first, &mut bad) };
+        if ret == 0 {
+            drop(self);
+            return Ok(());
+        }
+        // SAFETY: By the safety requirements of this function, `last` is initialised.
+        let flags = unsafe { (*last).send_flags };
+        self.noted = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
+        Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
+    }
+
     #[cold]
     #[inline(never)]
     fn refused(mut self, ret: i32, nothing_posted: bool) -> Refused<'q> {
@@ -202,54 +233,6 @@ impl<'q> Room<'q> {
             PostError::Partial(ret)
         };
         Refused { room: self, error }
-    }
-}
-
-/// Room for requests of which the last one has been told already whether it is signaled.
-pub(in crate::ib) struct RoomFor<'q>(Room<'q>);
-
-impl<'q> RoomFor<'q> {
-    /// Room on a locked queue with `count` reserved requests, the last one of which has the flag if
-    /// it must be signaled.
-    #[inline(always)]
-    pub(super) fn new(qp: &'q QueuePair, sq: SpinLockIrqGuard<'q, SendQueue>, count: u32) -> Self {
-        Self(Room::new(qp, sq, count, 0))
-    }
-
-    /// As [`Room::count_flight`].
-    #[inline(always)]
-    pub(in crate::ib) fn count_flight(&self) {
-        self.0.count_flight();
-    }
-
-    /// Posts the requests from `first` to `last`, exactly as many as were reserved.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`Room::post`]; `last` must have its completion entry, and the flag if it must be
-    /// signaled.
-    #[inline(always)]
-    pub(in crate::ib) unsafe fn post(
-        mut self,
-        first: *mut raw::ib_send_wr,
-        last: *mut raw::ib_send_wr,
-    ) -> Result<(), Refused<'q>> {
-        let mut bad = core::ptr::null();
-        // SAFETY: As in `Room::hand_over()`.
-        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.0.qp.qp.as_ptr(), first, &mut bad) };
-        if ret == 0 {
-            drop(self);
-            return Ok(());
-        }
-        // SAFETY: By the safety requirements of this function, `last` is initialised.
-        let flags = unsafe { (*last).send_flags };
-        self.0.noted = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
-        let nothing_posted = bad.is_null() || core::ptr::eq(bad, first);
-        Err(self.0.refused(ret, nothing_posted))
     }
 }
 
