@@ -10,8 +10,8 @@
 #					vCPU writes to, and what does; with 4 CPUs by default
 #        bench.sh mixed [ROW...]	our client with mainline's server, and so on, in two guests: is a row
 #					that is half ours worse than mainline's alone?
-#        bench.sh clock [ROW...]	by the clock only: all rows, or some (BLOCKSIZE:read|write), of all
-#					stacks in turns
+#        bench.sh clock [ROW...]	by the clock only: all rows, or some (BLOCKSIZE:read|write:DEPTH),
+#					of all stacks in turns
 #        bench.sh all			all rows, all stacks; results/bench/rows.json
 #        bench.sh page [JSON]		plots and tables of Documentation/performance.rst
 #        bench.sh compare JSON JSON	are two runs of "all" close enough?
@@ -73,17 +73,19 @@ guest()
 	# do without.
 	step "bench-$name" "guest $name: $*" "$RTRS_ENV/enter.sh" "$VM" run --platform "$PLATFORM" --translate \
 		--name "$name" --smp "$cpus" --timeout 600 --append init_on_alloc=1 "${args[@]}" -- \
-		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=${RTRS_BENCH_IOS:-} RTRS_BENCH_SECONDS=${RTRS_BENCH_SECONDS:-} $BENCH/$*" ||
+		"RTRS_BENCH_BIN=$BIN RTRS_BENCH_IOS=$IOS RTRS_BENCH_SECONDS=${RTRS_BENCH_SECONDS:-} $BENCH/$*" ||
 		die "guest $name failed; see $RTRS_LOGS/bench-$name.log"
 }
 
-# count STACK CPUS ROW...
+# count STACK CPUS ROW...: one vCPU does the same whatever else the host does, as the guest's clock
+# counts, too. More would have to wait for each other for that.
 count()
 {
-	local stack=$1 cpus=$2 name=count-$1-$2
+	local stack=$1 cpus=$2 name=count-$1-$2 clock=()
 	shift 2
 
-	guest "$name" "$cpus" --qemu-arg -plugin \
+	[ "$cpus" -ne 1 ] || clock=(--count-time)
+	guest "$name" "$cpus" "${clock[@]}" --qemu-arg -plugin \
 		--qemu-arg "$BIN/librtrs_tcg.so,out=$RESULTS/$name/counts${WRITES:+,writes=$RESULTS/$name/writes}" \
 		-- guest.sh count "$stack" "$@"
 	DIRS+=("$RESULTS/$name")
@@ -127,6 +129,7 @@ main()
 	DIRS=()
 	MIXED=()
 	TIMES=()
+	IOS=${RTRS_BENCH_IOS:-8000}
 
 	case ${1:-} in
 	quick)
@@ -165,21 +168,25 @@ main()
 	clock)
 		set_up
 		rows=("${@:2}")
-		[ "$#" -gt 1 ] || rows=({4k,64k}:{read,write})
+		[ "$#" -gt 1 ] || rows=({4k,64k}:{read,write}:{16,1})
 		by_the_clock "${rows[@]}"
 		bench times "${TIMES[@]}"
 		;;
 	all)
 		set_up
 		for cpus in ${RTRS_BENCH_CPUS:-1 2 4}; do
+			# How often tasks take turns, and with it the whole kernel, differs by some percent from
+			# window to window. Long ones even that out.
+			IOS=${RTRS_BENCH_IOS:-$((cpus == 1 ? 32000 : 8000))}
 			for stack in rust c; do
 				mapfile -t rows < <(printf '%s\n' {4k,64k}:{read,write}:Y {4k,64k}:{read,write}:N)
 				count "$stack" "$cpus" "${rows[@]}"
 			done
 			count nvme "$cpus" {4k,64k}:{read,write}:-
 		done
+		IOS=${RTRS_BENCH_IOS:-8000}
 		mixed {4k,64k}:{read,write}:{Y,N}
-		by_the_clock {4k,64k}:{read,write}
+		by_the_clock {4k,64k}:{read,write}:{16,1}
 		bench count --json "$RESULTS/rows.json" --kernel "$(basename "$PLATFORM")" \
 			--commit "$(git -c safe.directory='*' -C "$RTRS_REPO" describe --always --dirty)" \
 			"${TIMES[@]/#/--time=}" "${MIXED[@]/#/--mixed=}" "${DIRS[@]}"

@@ -7,7 +7,6 @@
 # All guests of a run see it.
 OUT=$(dirname "$RTRS_SYNC")
 MARK=$RTRS_BENCH_BIN/rtrs-mark
-DEPTH=16
 
 # mark open|close: MARK_SERVER, ADDRESS:PORT, is where the other guest marks as well.
 mark() { "$MARK" "$1" ${MARK_SERVER:+"$MARK_SERVER"}; }
@@ -20,9 +19,9 @@ requests()
 	4k:short) echo 1000 ;;
 	session:short) echo 2 ;;
 	session:long) echo 10 ;;
-	4k:long) echo $((1000 + ${RTRS_BENCH_IOS:-8000})) ;;
+	4k:long) echo $((1000 + RTRS_BENCH_IOS)) ;;
 	*:short) echo 250 ;;
-	*:long) echo $((250 + ${RTRS_BENCH_IOS:-8000} / 4)) ;;
+	*:long) echo $((250 + RTRS_BENCH_IOS / 4)) ;;
 	esac
 }
 
@@ -36,16 +35,17 @@ huge_pages()
 	[ "$(cat /proc/sys/vm/nr_hugepages)" -eq "$n" ]
 }
 
-# io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests are shared among one job per CPU.
+# io BLOCKSIZE read|write REQUESTS [ARGS...]: the requests are shared among one job per CPU. A job
+# has 16 of them under way unless ARGS say otherwise.
 io()
 {
 	local bs=$1 rw=$2 n=$3 cpus
 	shift 3
 	cpus=$(nproc)
 
-	fio --name=bench --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --iodepth=$DEPTH \
-		--mem=mmaphuge --bs="$bs" --rw="rand$rw" --size=512M --norandommap --randrepeat=1 --thread \
-		--numjobs="$cpus" --cpus_allowed="0-$((cpus - 1))" --cpus_allowed_policy=split \
+	fio --name=bench --filename="/dev/$(cat "$TMP/dev")" --direct=1 --ioengine=libaio --iodepth=16 \
+		--mem=mmaphuge --bs="$bs" --rw="rand$rw" --size=512M --io_size=1T --norandommap --randrepeat=1 \
+		--thread --numjobs="$cpus" --cpus_allowed="0-$((cpus - 1))" --cpus_allowed_policy=split \
 		--number_ios=$((n / cpus)) --group_reporting "$@" >"$TMP/fio" 2>&1 || {
 		cat "$TMP/fio"
 		return 1

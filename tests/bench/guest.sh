@@ -8,8 +8,8 @@
 #	ROW is BLOCKSIZE:read|write:AI, where AI is always_invalidate, Y or N, and - for nvme;
 #	session:map:AI counts devices of new sessions that are mapped and unmapped, not with nvme
 #        guest.sh turns N ROW...
-#	N times all stacks, every second time in the opposite order; ROW is BLOCKSIZE:read|write, with
-#	always_invalidate
+#	N times all stacks, every second time in the opposite order; ROW is BLOCKSIZE:read|write:DEPTH,
+#	with always_invalidate; DEPTH is the number of requests that each CPU has under way
 #
 # For each window one line in the file "rows" of the result, in the order of the windows.
 
@@ -89,21 +89,21 @@ nvme_down()
 	rmdir "$NVMET/ports/1" "$NVMET/subsystems/bench/namespaces/1" "$NVMET/subsystems/bench"
 }
 
-# measure STACK BLOCKSIZE RW AI TURN: measure by the clock, for a fixed time.
+# measure STACK BLOCKSIZE RW AI DEPTH TURN: measure by the clock, for a fixed time.
 measure()
 {
-	local stack=$1 bs=$2 rw=$3 ai=$4 turn=$5
+	local stack=$1 bs=$2 rw=$3 ai=$4 depth=$5 turn=$6
 
-	io "$bs" "$rw" 100000000 --time_based --ramp_time=1 --runtime="${RTRS_BENCH_SECONDS:-3}" \
+	io "$bs" "$rw" 100000000 --iodepth="$depth" --time_based --ramp_time=1 --runtime="${RTRS_BENCH_SECONDS:-3}" \
 		--percentile_list=50:99:99.9 --output-format=json
 	# Lines before the JSON are no part of it.
-	sed -n '/^{/,$p' "$TMP/fio" >"$OUT/fio-$stack-$bs-$rw-$ai-$(nproc)-$turn.json"
+	sed -n '/^{/,$p' "$TMP/fio" >"$OUT/fio.$stack.$bs.$rw.$ai.$(nproc).$depth.$turn.json"
 }
 
 # turns N ROW...
 turns()
 {
-	local n=$1 turn stack row bs rw ai stacks=(rust c nvme)
+	local n=$1 turn stack row bs rw depth ai stacks=(rust c nvme)
 	shift
 
 	for ((turn = 1; turn <= n; turn++)); do
@@ -112,8 +112,8 @@ turns()
 			[ "$stack" != nvme ] || ai=-
 			must "turn $turn: $stack comes up" up "$stack" "$ai"
 			for row in "$@"; do
-				IFS=: read -r bs rw <<<"$row"
-				check "turn $turn: $stack $row" measure "$stack" "$bs" "$rw" "$ai" "$turn"
+				IFS=: read -r bs rw depth <<<"$row"
+				check "turn $turn: $stack $row" measure "$stack" "$bs" "$rw" "$ai" "$depth" "$turn"
 			done
 			must "turn $turn: $stack goes" down "$stack"
 		done

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ impl Figure {
 /// One kind of request on one stack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Time {
-    /// "SIZE DIRECTION AI CPUS".
+    /// "SIZE DIRECTION AI CPUS DEPTH".
     pub row: String,
     /// "rust", "c" or "nvme".
     pub stack: String,
@@ -84,7 +84,7 @@ impl Difference {
 /// Our modules against another stack: requests of one kind, measured in the same turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pair {
-    /// "SIZE DIRECTION CPUS".
+    /// "SIZE DIRECTION CPUS DEPTH".
     pub row: String,
     /// The other stack.
     pub against: String,
@@ -108,24 +108,21 @@ pub fn read(dirs: &[PathBuf]) -> Result<(Vec<Time>, Vec<Pair>)> {
         for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            let Some(name) = name.strip_prefix("fio-") else {
+            let Some(name) = name.strip_prefix("fio.") else {
                 continue;
             };
-            let parts = name
-                .split_once('-')
-                .and_then(|(stack, rest)| Some((stack, rest.rsplit_once('-')?)));
-            let (stack, (row, turn)) = parts.context("bad name of a file")?;
-            let (size, direction) = row
-                .split_once('-')
-                .and_then(|(size, rest)| Some((size, rest.split('-').next()?)))
-                .context("bad name of a file")?;
-            let cpus = row.rsplit('-').next().context("bad name of a file")?;
+            let [stack, size, direction, ai, cpus, depth, turn] =
+                name.split('.').collect::<Vec<_>>()[..]
+            else {
+                bail!("bad name of a file: {name}");
+            };
             let sample =
                 sample(&path, direction).with_context(|| format!("in {}", path.display()))?;
-            let key = (row.replace('-', " "), stack.to_owned());
+            let row = format!("{size} {direction} {ai} {cpus} {depth}");
+            let key = (row, stack.to_owned());
             samples.entry(key).or_default().push(sample);
             turns
-                .entry(format!("{size} {direction} {cpus}"))
+                .entry(format!("{size} {direction} {cpus} {depth}"))
                 .or_default()
                 .entry((guest, turn.to_owned()))
                 .or_default()
@@ -222,10 +219,10 @@ mod tests {
             turn(Some(20.0), 10.0),
             turn(None, 5.0),
         ];
-        let both = pair("4k read 2", "c", turns.iter()).unwrap();
+        let both = pair("4k read 2 16", "c", turns.iter()).unwrap();
         assert_eq!(both.turns, 2);
         assert!((both.more[0].mean - 100.0).abs() < 1e-9);
         assert!(both.more[0].half < 1e-9);
-        assert!(pair("4k read 2", "nvme", turns.iter()).is_none());
+        assert!(pair("4k read 2 16", "nvme", turns.iter()).is_none());
     }
 }

@@ -98,6 +98,10 @@ struct Common {
     /// Translate also where the processor could do it, as QEMU's plugins need
     #[arg(long)]
     translate: bool,
+    /// Translate, and let the guest's clock count its instructions, one each nanosecond, whatever the
+    /// host is busy with
+    #[arg(long)]
+    count_time: bool,
     /// Show all output as it is
     #[arg(long)]
     live: bool,
@@ -190,7 +194,9 @@ impl Bench {
             .as_ref()
             .context("which kernel? --platform is missing")?;
         let platform = Platform::new(dir)?;
-        let accel = if c.translate {
+        let accel = if c.count_time {
+            Accel::TcgCounted
+        } else if c.translate {
             Accel::Tcg
         } else {
             Accel::probe(&c.cache, &platform)?

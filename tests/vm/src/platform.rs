@@ -120,30 +120,36 @@ pub enum Accel {
     Kvm,
     /// By translation, one host thread per virtual CPU.
     Tcg,
+    /// By translation in one host thread. The guest's clock moves by a nanosecond with each
+    /// instruction, and follows the host's while the guest is idle, so the host's load does not
+    /// change how tasks take turns.
+    TcgCounted,
 }
+
+const MULTI: &str = "tcg,thread=multi,tb-size=512";
+const SINGLE: &str = "tcg,thread=single,tb-size=512";
+const ICOUNT: &str = "shift=0";
+/// Without five levels of page tables: they cost time, and an interrupt while the kernel identifies
+/// its processor makes KASAN forget that there are five. Without fast string operations: in
+/// translated code each byte is a step, and without them the kernel copies and clears pages in a
+/// better way.
+const AMD64: &str = "max,la57=off,erms=off,fsrm=off,fsrs=off,fzrm=off";
+/// Pointers are not signed: translated code would spend most of its time on that.
+const ARM64: &str = "max,pauth=off,sve=off,sme=off";
 
 impl Accel {
     /// Arguments for QEMU.
     pub fn args(self, arch: Arch) -> &'static [&'static str] {
         match (self, arch) {
             (Accel::Kvm, _) => &["-accel", "kvm", "-cpu", "host"],
-            // Without five levels of page tables: they cost time, and an interrupt while the kernel
-            // identifies its processor makes KASAN forget that there are five. Without fast string
-            // operations: in translated code each byte is a step, and without them the kernel
-            // copies and clears pages in a better way.
-            (Accel::Tcg, Arch::Amd64) => &[
-                "-accel",
-                "tcg,thread=multi,tb-size=512",
-                "-cpu",
-                "max,la57=off,erms=off,fsrm=off,fsrs=off,fzrm=off",
-            ],
-            // Pointers are not signed: translated code would spend most of its time on that.
-            (Accel::Tcg, Arch::Arm64) => &[
-                "-accel",
-                "tcg,thread=multi,tb-size=512",
-                "-cpu",
-                "max,pauth=off,sve=off,sme=off",
-            ],
+            (Accel::Tcg, Arch::Amd64) => &["-accel", MULTI, "-cpu", AMD64],
+            (Accel::TcgCounted, Arch::Amd64) => {
+                &["-accel", SINGLE, "-icount", ICOUNT, "-cpu", AMD64]
+            }
+            (Accel::Tcg, Arch::Arm64) => &["-accel", MULTI, "-cpu", ARM64],
+            (Accel::TcgCounted, Arch::Arm64) => {
+                &["-accel", SINGLE, "-icount", ICOUNT, "-cpu", ARM64]
+            }
         }
     }
 
@@ -151,12 +157,13 @@ impl Accel {
     ///
     /// With translation its time stamp counter is the host's. On a busy host the guest cannot
     /// measure its frequency, and gets it wrong by a factor of five. Then all its timeouts are
-    /// wrong.
+    /// wrong. Where time is counted, the counter has the same unit as the clock.
     pub fn cmdline(self, arch: Arch) -> String {
         match (self, arch) {
             (Accel::Tcg, Arch::Amd64) => {
                 tsc_khz().map_or(String::new(), |khz| format!("tsc_early_khz={khz}"))
             }
+            (Accel::TcgCounted, Arch::Amd64) => "tsc_early_khz=1000000".to_owned(),
             _ => String::new(),
         }
     }
