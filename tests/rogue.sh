@@ -345,15 +345,15 @@ idle_c()
 }
 
 all_but_one() { [ "$(awk '{ print $5 }' "$TWO/paths/ip:10.9.0.3@$EVIL/stats/rdma")" = 1 ]; }
+answered() { rt io name=two tag=more dir=write len=4096 count="$1" depth=4; }
+said_meanwhile() { answered 16 && said loses-one "two .* 1 requests wait for an answer, the oldest for"; }
 
-# One request is lost among others that are answered.
+# One request is lost among others that are answered, before the report and after it.
 loses_one()
 {
-	# Long enough for other requests to be sent after the report.
 	unanswered loses-one 5000
-	wait_for $((20 * RTRS_TIME_SCALE)) said loses-one "two .* 1 requests wait for an answer, the oldest for"
-	all_but_one
-	rt io name=two tag=more dir=write len=4096 count=512 depth=4
+	wait_for $((20 * RTRS_TIME_SCALE)) said_meanwhile
+	answered 512
 	all_but_one
 	not said loses-one "requests are not answered"
 	ends_unanswered

@@ -66,6 +66,8 @@ rogue_start()
 	local name=$1 addr=$2
 	shift 2
 
+	# One that a failed case has left has the port.
+	rogue_stop "$name"
 	rm -f "$TMP/$name.ready"
 	"$RTRS_PEER" rogue --addr "$addr" --port "$PEER_PORT" --timeout 7200 --ready "$TMP/$name.ready" "$@" \
 		>"$TMP/$name.json" 2>&1 &
