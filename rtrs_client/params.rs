@@ -57,9 +57,10 @@ module_params! {
     static CONNECT_TIMEOUT_MS: int = "connect_timeout_ms", 30_000,
         "milliseconds an attempt to connect a path may take: 1000..600000 (default: 30000)",
         |ms| within(ms, &(1_000..=600_000), "has to be 1000..600000");
-    /// How long requests are held back when a path to a server that does not order copies ends.
+    /// How long requests are held back when a path to a server that does not order copies ends, and
+    /// paths when requests have failed.
     static COPY_FENCE_MS: int = "copy_fence_ms", 1000,
-        "milliseconds that requests are held back when a path ends, if the server may execute them beside their first copy (mainline's): 0..60000 (default: 1000)",
+        "milliseconds that requests are held back when a path ends, if the server may execute them beside their first copy (mainline's), and paths after requests have failed: 0..60000 (default: 1000)",
         |ms| within(ms, &(0..=60_000), "has to be 0..60000");
     /// Data that is copied instead of being mapped and registered, in bytes.
     static COPY_MAX: int = "copy_max", 4096,

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a path ends under load: its requests wait before they are sent again to mainline's server, but not to the Rust one
+# desc: a path ends under load: its requests wait before they are sent again to mainline's server, but not to the Rust one; no path comes before those that failed are over
 # topology: pair
 # timeout: 240
 # seconds: 100
@@ -97,9 +97,20 @@ towards()
 	check "$1: the device unmaps" unmap_rnbd "$(dev)"
 }
 
+# fails_towards NAME
+fails_towards()
+{
+	must "$1: a device maps for requests that fail" map
+	check "$1: they are not waited for, but paths are held back" fails_behind
+	ktap_log "$TMP/case.log" 1
+	check "$1: this device unmaps" unmap_rnbd "$(dev)"
+	barrier "$1-done"
+}
+
+# serve NAME SERVER
 serve()
 {
-	must "$1: server modules load" eval "load_rtrs $1 server && load_rnbd server"
+	must "$1: server modules load" eval "load_rtrs $2 server && load_rnbd server"
 	barrier "$1-listening"
 	barrier "$1-done" 120
 	check "$1: the server modules unload" unload_modules
@@ -109,8 +120,9 @@ server_role()
 {
 	must "a slow disk" null_blk_up nullb0 64 1 "$SLOW"
 	defer null_blk_down nullb0
-	serve rust
-	serve c
+	serve rust rust
+	serve c c
+	serve again rust
 }
 
 client_role()
@@ -122,11 +134,9 @@ client_role()
 	check "the client modules unload" unload_modules
 	CLIENT_PARAMS+=("copy_fence_ms=$LONG")
 	must "they load with a longer fence" eval "load_rtrs rust client && load_rnbd client"
-	must "c: a device maps again" map
-	check "c: requests that fail are not waited for, but paths are held back" fails_behind
-	ktap_log "$TMP/case.log" 1
-	check "c: this device unmaps" unmap_rnbd "$(dev)"
-	barrier c-done
+	fails_towards c
+	barrier again-listening
+	fails_towards again
 	check "the client modules unload" unload_modules
 }
 

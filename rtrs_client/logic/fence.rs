@@ -11,9 +11,10 @@
 //! its way any more.
 //!
 //! If no path is left and none is waited for, requests fail, and their users must not wait for a
-//! fence. But a request that has failed frees its chunk, which the next request may use over
-//! another path while the first copy still executes. So the session keeps the fences of requests
-//! that failed, and no path comes up before they are over ([`FailedFences`]).
+//! fence. But a request that has failed may still execute, on any server: there is no second copy
+//! that waits for it. Its user may write to the same place next, and its chunk is free for the next
+//! request. So the session keeps the fences of requests that failed, and no path comes up before
+//! they are over ([`FailedFences`]).
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -25,10 +26,9 @@ pub struct Fence {
 
 impl Fence {
     /// For a link that was severed at `now_ns`, with `in_flight` requests to send again. `None` if
-    /// no request has to be held back: there is none, the server orders copies, or the operator has
-    /// disabled it with an `ms` of 0.
-    pub const fn new(now_ns: u64, ms: u32, orders_copies: bool, in_flight: u64) -> Option<Self> {
-        if orders_copies || in_flight == 0 || ms == 0 {
+    /// there are none, or the operator has disabled it with an `ms` of 0.
+    pub const fn new(now_ns: u64, ms: u32, in_flight: u64) -> Option<Self> {
+        if in_flight == 0 || ms == 0 {
             return None;
         }
         // CAST: The value is widened.
@@ -45,15 +45,33 @@ impl Fence {
 /// The fences of requests that failed, and the path that is about to come up, of a session.
 #[derive(Debug, Default)]
 pub struct FailedFences {
-    /// The time at which all these fences are over.
+    /// The time at which the fences of all links are over whose server orders copies. Their
+    /// requests may fail later.
+    ordered_until_ns: u64,
+    /// The time at which all fences are over of requests that failed.
     until_ns: u64,
     /// A path is about to come up: from here on requests may find it at any time.
     is_coming_up: bool,
 }
 
 impl FailedFences {
+    /// The requests behind `fence` are not held back, as their server orders copies.
+    pub fn note_ordered(&mut self, fence: &Fence) {
+        self.ordered_until_ns = self.ordered_until_ns.max(fence.until_ns);
+    }
+
+    /// Requests that were not held back fail now. Returns `false` if they must not fail yet, as a
+    /// path is about to come up that would not wait for them.
+    pub fn fail_ordered(&mut self) -> bool {
+        if self.is_coming_up {
+            return false;
+        }
+        self.until_ns = self.until_ns.max(self.ordered_until_ns);
+        true
+    }
+
     /// Requests behind `fence` fail now, without waiting for it. Returns `false` if they must not
-    /// fail yet, as a path is about to come up that knows nothing of this fence.
+    /// fail yet, likewise.
     pub fn fail_behind(&mut self, fence: &Fence) -> bool {
         if self.is_coming_up {
             return false;
@@ -62,10 +80,10 @@ impl FailedFences {
         true
     }
 
-    /// A path is about to come up. Returns `false` if it must not yet: its server does not order
-    /// copies, and a request that has failed may still execute there.
-    pub fn begin_coming_up(&mut self, now_ns: u64, orders_copies: bool) -> bool {
-        self.is_coming_up = orders_copies || now_ns >= self.until_ns;
+    /// A path is about to come up. Returns `false` if it must not yet: a request that has failed
+    /// may still execute.
+    pub fn begin_coming_up(&mut self, now_ns: u64) -> bool {
+        self.is_coming_up = now_ns >= self.until_ns;
         self.is_coming_up
     }
 

@@ -485,11 +485,14 @@ impl Path {
     /// Waits while requests of the link must not be sent again; see [`fence`](crate::logic::fence).
     /// Returns whether they may be sent then; if not, they fail.
     fn hold_back(&self, severed: &Severed) -> bool {
-        let orders_copies = severed.core().orders_copies();
         let ms = params::copy_fence_ms();
-        let Some(fence) = Fence::new(time::now_ns(), ms, orders_copies, severed.left()) else {
+        let Some(fence) = Fence::new(time::now_ns(), ms, severed.left()) else {
             return true;
         };
+        if severed.core().orders_copies() {
+            self.session.note_ordered(&fence);
+            return true;
+        }
         while !fence.is_over(time::now_ns()) {
             if self.session.fails_behind(&fence) {
                 return false;

@@ -280,8 +280,12 @@ impl Session {
         } else if state.up == 0 {
             let wait = self.fail_after() != FailAfter::Secs(0);
             let waits = !state.failing && wait && self.has_paths();
-            lost_for_good = waits && turn.failover && self.is_lost_for_good(&state, id);
-            waits && !lost_for_good
+            let too_long = waits && turn.failover && self.is_lost_for_good(&state, id);
+            // One that may still execute waits for a path that is about to come up.
+            let fails =
+                (!waits || too_long) && (!turn.failover || state.failed_fences.fail_ordered());
+            lost_for_good = fails && too_long;
+            !fails
         } else {
             true
         };
@@ -368,15 +372,16 @@ impl Session {
         state.failed_fences.fail_behind(fence) || state.closing
     }
 
-    /// A path is about to come up to a server that `orders_copies` or not. Returns `false` if it
-    /// must not yet; otherwise [`end_coming_up`](Self::end_coming_up) has to follow. Any context.
-    pub(super) fn begin_coming_up(&self, orders_copies: bool) -> bool {
+    /// The requests that `fence` would hold back are sent again at once. Any context.
+    pub(crate) fn note_ordered(&self, fence: &Fence) {
+        self.waiting.state.lock().failed_fences.note_ordered(fence);
+    }
+
+    /// A path is about to come up. Returns `false` if it must not yet; otherwise
+    /// [`end_coming_up`](Self::end_coming_up) has to follow. Any context.
+    pub(super) fn begin_coming_up(&self) -> bool {
         let now = time::now_ns();
-        self.waiting
-            .state
-            .lock()
-            .failed_fences
-            .begin_coming_up(now, orders_copies)
+        self.waiting.state.lock().failed_fences.begin_coming_up(now)
     }
 
     /// The path is up, or does not come. Any context.
@@ -419,12 +424,21 @@ impl Session {
             if state.up > 0 {
                 return;
             }
+            let over = !self.has_paths() || self.time_left_ms(&state) == Some(0);
+            if over && !state.failed_fences.fail_ordered() {
+                // A path is about to come up, or to fail.
+                if !state.closing {
+                    self.fail_timer
+                        .mod_delayed(self, msecs_to_jiffies(RETRY_MS));
+                }
+                return;
+            }
             if !self.has_paths() {
                 drop(state);
                 self.fail_waiting();
                 return self.note_failing();
             }
-            if self.time_left_ms(&state) == Some(0) {
+            if over {
                 state.failing = true;
                 (Which::All, state.count)
             } else if state.brief > 0 && ms_since(state.brief_since_ns, time::now_ns()) >= BRIEF_MS
@@ -474,6 +488,8 @@ impl Session {
             if state.up > 0 || state.since_ns.is_none() || state.failing {
                 return;
             }
+            // No path is about to come up.
+            state.failed_fences.fail_ordered();
             state.failing = true;
             state.count
         };
@@ -488,10 +504,12 @@ impl Session {
 
     /// The server has forgotten the session: requests that were made for it must not be sent, and
     /// the user must be told before new requests are sent. Sleeps until the user was told, and
-    /// until no task sends without knowing. No path is up.
+    /// until no task sends without knowing. No path is up, and the one that is about to come up waits
+    /// for requests that failed, after this.
     pub(super) fn lost(self: &Arc<Self>) {
         let count = {
             let mut state = self.waiting.state.lock();
+            state.failed_fences.fail_ordered();
             state.failing = true;
             state.count
         };

@@ -12,40 +12,47 @@ proptest! {
     fn for_its_time_and_no_longer(
         begun in 0..u64::MAX / 2, ms in 1u32..60_000, after in 0..120_000 * MS,
     ) {
-        let fence = Fence::new(begun, ms, false, 7);
+        let fence = Fence::new(begun, ms, 7);
         let over = fence.map(|f| f.is_over(begun + after));
         prop_assert_eq!(over, Some(after >= u64::from(ms) * MS));
     }
 
-    /// Whatever fails, and whatever path tries to come up, at any time: none to a server that does
-    /// not order copies is up before all fences are over of requests that failed.
+    /// Whatever fails, and whatever path tries to come up, at any time: none is up before all fences
+    /// are over of requests that failed.
     #[test]
     fn no_path_is_up_before_the_last_fence(
-        steps in proptest::collection::vec((0u8..4, 0..3000 * MS, 1u32..2000), 1..60),
+        steps in proptest::collection::vec((0u8..5, 0..3000 * MS, 1u32..2000), 1..60),
     ) {
-        let (mut now, mut last) = (0, 0);
-        let (mut fences, mut coming) = (FailedFences::default(), None);
+        let (mut now, mut ordered, mut last) = (0, 0, 0);
+        let (mut fences, mut coming) = (FailedFences::default(), false);
         for (step, after, ms) in steps {
             now += after;
+            let fence = Fence::new(now, ms, 1).unwrap();
+            let until = now + u64::from(ms) * MS;
             match (step, coming) {
                 (0, _) => {
-                    let fence = Fence::new(now, ms, false, 1).unwrap();
-                    if fences.fail_behind(&fence) {
-                        last = last.max(now + u64::from(ms) * MS);
-                        prop_assert_ne!(coming, Some(false));
-                        prop_assert_ne!(coming, Some(true));
+                    prop_assert_eq!(fences.fail_behind(&fence), !coming);
+                    if !coming {
+                        last = last.max(until);
                     }
                 }
-                (1 | 2, None) => {
-                    let orders = step == 1;
-                    if fences.begin_coming_up(now, orders) {
-                        coming = Some(orders);
-                        prop_assert!(orders || now >= last);
+                (1, _) => {
+                    fences.note_ordered(&fence);
+                    ordered = ordered.max(until);
+                }
+                (2, _) => {
+                    prop_assert_eq!(fences.fail_ordered(), !coming);
+                    if !coming {
+                        last = last.max(ordered);
                     }
                 }
-                (3, Some(_)) => {
+                (3, false) => {
+                    coming = fences.begin_coming_up(now);
+                    prop_assert_eq!(coming, now >= last);
+                }
+                (4, true) => {
                     fences.end_coming_up();
-                    coming = None;
+                    coming = false;
                 }
                 _ => {}
             }
