@@ -408,11 +408,6 @@ impl Path {
         self.closing.load(Acquire)
     }
 
-    /// Whether nothing is left of it but requests that the user has. Any context.
-    pub(crate) fn only_executes(&self) -> bool {
-        self.drained.load(Acquire) && self.ops_out.load(Acquire)
-    }
-
     /// Whether its directory is, or may be, in the way of another one of the same name. Any
     /// context.
     pub(crate) fn has_dir(&self) -> bool {

@@ -445,8 +445,6 @@ impl Registry {
                 same_server: other.is_of(&mine.ctx),
                 kept: other.is_kept(),
                 ending: other.is_ending(),
-                deserted: other.is_deserted(),
-                draining: !live && other.count(|p| !p.only_executes()) != 0,
                 claimed: other.is_claimed(),
                 live,
                 same_source: other.was_from_any(&from) || other.has_path_from(&from),
@@ -475,10 +473,6 @@ impl Registry {
                     other.close_all(CloseReason::TakeOver);
                     other.give_up();
                     Claim::Wait
-                }
-                Held::EndLater => {
-                    other.give_up();
-                    Claim::Granted
                 }
                 Held::Refuse => return Claim::Refused,
             });

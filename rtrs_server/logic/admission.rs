@@ -65,11 +65,6 @@ pub struct Holder {
     pub kept: bool,
     /// Its user is being told that it is gone, and has not yet returned from that call.
     pub ending: bool,
-    /// It has no path at all.
-    pub deserted: bool,
-    /// All its paths are closing, and one of them waits for something else than requests that the
-    /// user has.
-    pub draining: bool,
     /// A path of it uses the name.
     pub claimed: bool,
     /// It has a path that is not closing.
@@ -98,8 +93,6 @@ pub enum Held {
     Ask,
     /// It has to end, as its client has lost its state: ask again.
     End,
-    /// The same, but the name is not in use any more.
-    EndLater,
     /// The holder keeps the name.
     Refuse,
 }
@@ -110,10 +103,11 @@ pub enum Held {
 /// state. It may also belong to any other process there, or to a host that forges that address: an
 /// address proves nothing. So the old session ends only if its client has left, or does not answer
 /// when it is asked. No other client can end a session by using its name, not even while that
-/// session waits for its client, which would find its handles gone. A user is not told of a new
-/// session while it is being told of the end of the old one of that name. Requests of the old
-/// session that a user still has are not waited for, and it keeps the name from no client any more.
-/// Another server's user has names of its own, but they share one directory.
+/// session waits for its client, which would find its handles gone. A user never has two sessions of
+/// one name: a new one waits until the user was told of the end of the old one, which waits for the
+/// requests that the user still has. (RNBD's server makes a directory of that name for each device of
+/// a session, and waits for itself for ever if there is one.) Another server's user has names of its
+/// own, but they share one directory.
 ///
 /// The paths of a client arrive in any order, and the old session may have had fewer. So a path
 /// from an address that the old session does not know waits a moment for one from an address that
@@ -141,11 +135,7 @@ pub const fn held(holder: Holder) -> Held {
         (true, false) => refuse,
         (true, true) if !holder.silent => Held::Ask,
         // A client that began to come back is as silent as one that did not.
-        (true, true) if holder.deserted || holder.live => Held::End,
-        // Over in a moment; the user is then told of the end before it is told of the new session.
-        (true, true) if holder.draining => Held::Wait,
-        // Not waited for while requests of it still execute.
-        (true, true) => Held::EndLater,
+        (true, true) => Held::End,
     }
 }
 

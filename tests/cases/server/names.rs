@@ -9,18 +9,16 @@ use rtrs_server::logic::admission::{
 
 /// All possible holders of a name.
 fn holders() -> impl Iterator<Item = Holder> {
-    (0u16..2048).map(|bits| Holder {
+    (0u16..512).map(|bits| Holder {
         same_server: bits & 1 != 0,
         kept: bits & 2 != 0,
-        deserted: bits & 4 != 0,
-        claimed: bits & 8 != 0,
-        live: bits & 16 != 0,
-        same_source: bits & 32 != 0,
-        ending: bits & 64 != 0,
-        silent: bits & 128 != 0,
-        draining: bits & 256 != 0,
-        early: bits & 512 != 0,
-        given_up: bits & 1024 != 0,
+        claimed: bits & 4 != 0,
+        live: bits & 8 != 0,
+        same_source: bits & 16 != 0,
+        ending: bits & 32 != 0,
+        silent: bits & 64 != 0,
+        early: bits & 128 != 0,
+        given_up: bits & 256 != 0,
     })
 }
 
@@ -30,7 +28,7 @@ fn who_gives_up_a_name() {
         let same_source = holder.same_source || holder.given_up;
         // A session is ended only by a client from the same source, and only when it is silent. One
         // that was ended by such a client once is open to all.
-        if matches!(fate, Held::End | Held::EndLater) {
+        if fate == Held::End {
             assert!(same_source && holder.same_server, "{holder:?}");
             assert!(holder.silent, "{holder:?}");
         }
@@ -46,7 +44,7 @@ fn who_gives_up_a_name() {
         }
         // A name is never used twice at the same time.
         if holder.claimed {
-            assert!(!matches!(fate, Held::Free | Held::EndLater), "{holder:?}");
+            assert_ne!(fate, Held::Free, "{holder:?}");
         }
         if holder.claimed && holder.live && !(same_source && holder.same_server) {
             // A path may know its session's other addresses in a moment.
@@ -66,21 +64,17 @@ fn who_gives_up_a_name() {
                 assert_eq!(fate, held(late), "{holder:?}");
             }
         }
-        // A user never hears of a new session before it has heard of the end of the old one.
-        if holder.ending && holder.same_server {
-            assert!(!matches!(fate, Held::Free | Held::EndLater), "{holder:?}");
+        // A user never hears of a new session before it has heard of the end of the old one, which
+        // comes after the answers to all its requests.
+        if (holder.kept || holder.ending) && holder.same_server {
+            assert_ne!(fate, Held::Free, "{holder:?}");
         }
-        // Requests of a client that is gone do not delay it when it is back.
-        let told = !holder.ending || !holder.same_server;
-        if same_source && holder.silent && !holder.claimed && !holder.deserted && told {
-            let known = holder.kept && holder.same_server;
-            let wanted = match (known, holder.live, holder.draining) {
-                (false, ..) => Held::Free,
-                // It began to come back, and is as silent as before.
-                (true, true, _) => Held::End,
-                (true, false, false) => Held::EndLater,
-                // But the end of its connections is waited for: that takes a moment.
-                (true, false, true) => Held::Wait,
+        // The session of a client that is gone ends when it is back, also if it had begun to come
+        // back before.
+        if same_source && holder.silent && !holder.claimed && !holder.ending {
+            let wanted = match holder.kept && holder.same_server {
+                false => Held::Free,
+                true => Held::End,
             };
             assert_eq!(fate, wanted, "{holder:?}");
         }
@@ -92,12 +86,10 @@ const GONE: Holder = Holder {
     same_server: true,
     kept: false,
     ending: false,
-    deserted: true,
     claimed: false,
     live: false,
     same_source: false,
     silent: true,
-    draining: false,
     early: false,
     given_up: false,
 };
@@ -120,10 +112,9 @@ fn a_name_that_is_kept() {
     // an address that this one did not know.
     let given_up = Holder {
         given_up: true,
-        deserted: false,
         ..kept
     };
-    assert_eq!(held(given_up), Held::EndLater);
+    assert_eq!(held(given_up), Held::End);
     let elsewhere = Holder {
         same_server: false,
         ..kept
@@ -246,7 +237,6 @@ fn a_name_whose_session_is_ending() {
     let again = Holder {
         claimed: true,
         live: true,
-        deserted: false,
         ..ending
     };
     assert_eq!(held(again), Held::Refuse);
