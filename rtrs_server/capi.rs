@@ -72,7 +72,12 @@ impl CUser {
 impl Service for CUser {
     fn link_up(&self, session: &Session) -> Result {
         session.set_private(core::ptr::null_mut());
-        to_result(self.link(session, LINK_EV_CONNECTED))
+        match self.link(session, LINK_EV_CONNECTED) {
+            0 => Ok(()),
+            // No errno, but an error nevertheless: see rtrs.h.
+            1.. => Err(EIO),
+            e => to_result(e),
+        }
     }
 
     fn link_down(&self, session: &Session) {
