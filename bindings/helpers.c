@@ -38,6 +38,7 @@ void rtrs_helper_ib_device_attrs(struct ib_device *dev,
 	attrs->max_cqe = dev->attrs.max_cqe;
 	attrs->max_send_sge = dev->attrs.max_send_sge;
 	attrs->max_fast_reg_page_list_len = dev->attrs.max_fast_reg_page_list_len;
+	attrs->driver_id = dev->ops.driver_id;
 }
 
 void rtrs_helper_event_handler_init(struct ib_event_handler *handler, struct ib_device *dev,

@@ -7,6 +7,7 @@ use core::{
     ops::Deref,
     ptr::NonNull, //
 };
+use kernel::page::PAGE_SIZE;
 
 /// An RDMA device, borrowed from an owner that keeps it alive: a [`DeviceRef`] or a bound `cm_id`.
 ///
@@ -63,6 +64,9 @@ pub struct DeviceAttrs {
     pub max_cqe: u32,
     /// The most scatter/gather elements of a send work request.
     pub max_send_sge: u32,
+    /// The most bytes that a work request of a queue pair takes inline, whatever the driver has room
+    /// for.
+    pub max_inline: u32,
     /// The most pages of a fast registration.
     pub max_fast_reg_pages: u32,
     /// Bitmap of the page sizes that a registration can use.
@@ -72,6 +76,52 @@ pub struct DeviceAttrs {
     /// The device can register memory by work request and invalidate remotely
     /// (`IB_DEVICE_MEM_MGT_EXTENSIONS`).
     pub mem_mgt_extensions: bool,
+}
+
+/// Limits that a driver has and does not announce, as of Linux 7.2 and 7.3.
+#[derive(Clone, Copy)]
+struct Quirks {
+    max_inline: u32,
+    max_fast_reg_pages: u32,
+    page_sizes: u64,
+}
+
+impl Quirks {
+    const NONE: Self = Self {
+        max_inline: u32::MAX,
+        max_fast_reg_pages: u32::MAX,
+        page_sizes: u64::MAX,
+    };
+
+    const fn of(driver_id: u32) -> Self {
+        match driver_id {
+            // The device takes the pages of a fast registration for pages of the processor, whatever
+            // `ib_map_mr_sg()` was told: `erdma_ib_alloc_mr()`, and `IB_WR_REG_MR` in
+            // `pvrdma_post_send()`.
+            raw::rdma_driver_id_RDMA_DRIVER_ERDMA | raw::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA => {
+                Self {
+                    // CAST: Widening.
+                    page_sizes: PAGE_SIZE as u64,
+                    ..Self::NONE
+                }
+            }
+            // Inline data that do not fit in a work request itself are continued in elements of 16
+            // bytes, of which `fill_ext_sge_inl_data()` counts whole ones only: the next request
+            // writes over the last part.
+            raw::rdma_driver_id_RDMA_DRIVER_HNS => Self {
+                max_inline: 32,
+                ..Self::NONE
+            },
+            // A list of more pages may have two levels, and a fast registration uses the first as
+            // if it were the only one: `irdma_get_pble()`, and `IB_WR_REG_MR` in
+            // `irdma_post_send()`.
+            raw::rdma_driver_id_RDMA_DRIVER_IRDMA => Self {
+                max_fast_reg_pages: 512,
+                ..Self::NONE
+            },
+            _ => Self::NONE,
+        }
+    }
 }
 
 /// The transport that carries the messages of a port.
@@ -165,12 +215,16 @@ impl Device {
             raw::rtrs_helper_ib_device_attrs(self.as_raw(), &mut attrs);
             raw::rtrs_helper_ib_device_comp_vectors(self.as_raw())
         };
+        let quirks = Quirks::of(attrs.driver_id);
         DeviceAttrs {
             max_qp_wr: attrs.max_qp_wr,
             max_cqe: attrs.max_cqe,
             max_send_sge: attrs.max_send_sge,
-            max_fast_reg_pages: attrs.max_fast_reg_page_list_len,
-            page_sizes: attrs.page_size_cap,
+            max_inline: quirks.max_inline,
+            max_fast_reg_pages: attrs
+                .max_fast_reg_page_list_len
+                .min(quirks.max_fast_reg_pages),
+            page_sizes: attrs.page_size_cap & quirks.page_sizes,
             comp_vectors: comp_vectors.max(1),
             mem_mgt_extensions: attrs.device_cap_flags
                 // CAST: A flag of a 64-bit enumeration.

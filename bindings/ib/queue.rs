@@ -390,6 +390,7 @@ impl QueuePair {
 
         // The driver has said how much there is.
         let takes = attr.cap.max_inline_data.min(cfg.inline_max);
+        let takes = takes.min(attrs.max_inline);
         // INVARIANT: QP and CQ were created above, for `id` and `ep`.
         let this = KBox::pin_init(
             pin_init!(Self {
