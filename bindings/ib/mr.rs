@@ -128,7 +128,7 @@ impl Mr {
         // size. The region was just allocated, so it is not registered.
         let iova = unsafe {
             let base = hidden::address(random_u64(), page_size);
-            map_list(raw, list.as_mut_ptr(), count, page_size, base)
+            map_list(raw, list.as_mut_ptr(), count, page_size, Some(base))
         }?;
         let key = KeyByte::new(random_u64());
         // SAFETY: The region is valid, not registered, and not shared yet.
@@ -258,8 +258,9 @@ pub(super) fn has_page_size(domain: &Domain, size: u32) -> bool {
 }
 
 /// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns its
-/// resulting address: `base`, a multiple of `page_size` that is not 0, plus the offset in the first
-/// page. Any context; for pages that are larger than the CPU's the driver may sleep, and hns always
+/// resulting address. For a region that a peer uses that is `base`, a multiple of `page_size` that is
+/// not 0, plus the offset in the first page. Without a `base` it is the driver's choice, and for local
+/// use: rdmavt compares local addresses with its own (`rvt_lkey_ok()`). Any context; for pages that are larger than the CPU's the driver may sleep, and hns always
 /// may.
 ///
 /// # Errors
@@ -277,7 +278,7 @@ pub(super) unsafe fn map_list(
     sgl: *mut raw::scatterlist,
     nents: u32,
     page_size: u32,
-    base: u64,
+    base: Option<u64>,
 ) -> Result<u64> {
     let n = i32::try_from(nents).map_err(|_| EINVAL)?;
     // SAFETY: By the safety requirements of this function, list and region are valid.
@@ -292,6 +293,7 @@ pub(super) unsafe fn map_list(
     // SAFETY: By the safety requirements of this function, the region is valid and may be changed.
     unsafe {
         let first = raw::rtrs_helper_ib_mr_iova(mr.as_ptr());
+        let Some(base) = base else { return Ok(first) };
         let iova = base | first & in_page;
         raw::rtrs_helper_ib_mr_set_iova(mr.as_ptr(), iova);
         Ok(iova)

@@ -276,23 +276,24 @@ impl<'f, H: Handler> Building<'f, H> {
             return Err(EINVAL);
         }
         // SAFETY: This `Building` owns the flight, and has mapped the data.
-        let described = unsafe { Self::register(self.flight) }?;
+        let described = unsafe { Self::register(self.flight, self.dir) }?;
         self.what = What::Described;
         Ok(described)
     }
 
-    /// As [`describe`](Self::describe), for `flight`.
+    /// As [`describe`](Self::describe), for `flight`, the data of which move in `dir`.
     ///
     /// # Safety
     ///
     /// The caller must own the flight, and have mapped the data.
     #[inline(always)]
-    unsafe fn register(flight: &Flight<H>) -> Result<(Remote, u64)> {
+    unsafe fn register(flight: &Flight<H>, dir: DmaDirection) -> Result<(Remote, u64)> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let mr = flight.mr;
-        // Not hidden: the only peer that can use the address is told it anyway.
-        let base = u64::from(H::PAGE_SIZE);
+        // Not hidden: the only peer that can use the address is told it anyway. Without one, only this
+        // side uses it.
+        let base = (dir == DmaDirection::FromDevice).then_some(u64::from(H::PAGE_SIZE));
         // SAFETY: The list is mapped for the device of the region, which has this page size, as
         // `Flights::new()` has checked. By the invariant of the flight, the region is neither
         // registered nor about to be, and the owner of the flight may change it.
