@@ -64,8 +64,8 @@ pub struct DeviceAttrs {
     pub max_cqe: u32,
     /// The most scatter/gather elements of a send work request.
     pub max_send_sge: u32,
-    /// The most bytes that a work request of a queue pair takes inline, whatever the driver has room
-    /// for.
+    /// The most bytes that a work request of a queue pair takes inline, whatever the driver has
+    /// room for.
     pub max_inline: u32,
     /// The most pages of a fast registration.
     pub max_fast_reg_pages: u32,
@@ -95,8 +95,8 @@ impl Quirks {
 
     const fn of(driver_id: u32) -> Self {
         match driver_id {
-            // The device takes the pages of a fast registration for pages of the processor, whatever
-            // `ib_map_mr_sg()` was told: `erdma_ib_alloc_mr()`, and `IB_WR_REG_MR` in
+            // The device takes the pages of a fast registration for pages of the processor,
+            // whatever `ib_map_mr_sg()` was told: `erdma_ib_alloc_mr()`, and `IB_WR_REG_MR` in
             // `pvrdma_post_send()`.
             raw::rdma_driver_id_RDMA_DRIVER_ERDMA | raw::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA => {
                 Self {

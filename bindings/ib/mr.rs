@@ -258,10 +258,11 @@ pub(super) fn has_page_size(domain: &Domain, size: u32) -> bool {
 }
 
 /// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns its
-/// resulting address. For a region that a peer uses that is `base`, a multiple of `page_size` that is
-/// not 0, plus the offset in the first page. Without a `base` it is the driver's choice, and for local
-/// use: rdmavt compares local addresses with its own (`rvt_lkey_ok()`). Any context; for pages that are larger than the CPU's the driver may sleep, and hns always
-/// may.
+/// resulting address. For a region that a peer uses, that is `base`, a multiple of `page_size` that
+/// is not 0, plus the offset in the first page. Without a `base` it is the driver's choice, for a
+/// region that only this side uses: rdmavt compares local addresses with its own
+/// (`rvt_lkey_ok()`). Any context; for pages that are larger than the CPU's the driver may sleep,
+/// and hns always may.
 ///
 /// # Errors
 ///

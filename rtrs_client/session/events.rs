@@ -241,7 +241,8 @@ impl Session {
         }
     }
 
-    /// Waits until no request executes at the server that has failed here. From then on no request fails that may still execute, until the path is up.
+    /// Waits until no request executes at the server that has failed here. From then on no request
+    /// fails that may still execute, until the path is up.
     fn wait_for_failed(&self, link: &Link) -> Result<(), Why> {
         while !self.begin_coming_up() {
             if !self.goes_on(link) {

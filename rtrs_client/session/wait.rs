@@ -504,8 +504,8 @@ impl Session {
 
     /// The server has forgotten the session: requests that were made for it must not be sent, and
     /// the user must be told before new requests are sent. Sleeps until the user was told, and
-    /// until no task sends without knowing. No path is up, and the one that is about to come up waits
-    /// for requests that failed, after this.
+    /// until no task sends without knowing. No path is up, and the one that is about to come up
+    /// waits for requests that failed, after this.
     pub(super) fn lost(self: &Arc<Self>) {
         let count = {
             let mut state = self.waiting.state.lock();

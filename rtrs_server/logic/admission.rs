@@ -103,11 +103,11 @@ pub enum Held {
 /// state. It may also belong to any other process there, or to a host that forges that address: an
 /// address proves nothing. So the old session ends only if its client has left, or does not answer
 /// when it is asked. No other client can end a session by using its name, not even while that
-/// session waits for its client, which would find its handles gone. A user never has two sessions of
-/// one name: a new one waits until the user was told of the end of the old one, which waits for the
-/// requests that the user still has. (RNBD's server makes a directory of that name for each device of
-/// a session, and waits for itself for ever if there is one.) Another server's user has names of its
-/// own, but they share one directory.
+/// session waits for its client, which would find its handles gone. A user never has two sessions
+/// of one name: a new one waits until the user was told of the end of the old one, which waits for
+/// the requests that the user still has. (RNBD's server makes a directory of that name for each
+/// device of a session, and waits for itself for ever if there is one.) Another server's user has
+/// names of its own, but they share one directory.
 ///
 /// The paths of a client arrive in any order, and the old session may have had fewer. So a path
 /// from an address that the old session does not know waits a moment for one from an address that

@@ -291,8 +291,8 @@ impl<'f, H: Handler> Building<'f, H> {
         // SAFETY: By the safety requirements of this function, the caller owns the flight.
         let data = unsafe { &mut *flight.data.get() };
         let mr = flight.mr;
-        // Not hidden: the only peer that can use the address is told it anyway. Without one, only this
-        // side uses it.
+        // Not hidden: the only peer that can use the address is told it anyway. Without one, only
+        // this side uses it.
         let base = (dir == DmaDirection::FromDevice).then_some(u64::from(H::PAGE_SIZE));
         // SAFETY: The list is mapped for the device of the region, which has this page size, as
         // `Flights::new()` has checked. By the invariant of the flight, the region is neither

@@ -98,8 +98,8 @@ struct Common {
     /// Translate also where the processor could do it, as QEMU's plugins need
     #[arg(long)]
     translate: bool,
-    /// Translate, and let the guest's clock count its instructions, one each nanosecond, whatever the
-    /// host is busy with
+    /// Translate, and let the guest's clock count its instructions, one each nanosecond, whatever
+    /// the host is busy with
     #[arg(long)]
     count_time: bool,
     /// Show all output as it is
