@@ -45,8 +45,8 @@ impl Fence {
 /// The fences of requests that failed, and the path that is about to come up, of a session.
 #[derive(Debug, Default)]
 pub struct FailedFences {
-    /// The time at which the fences of all links are over whose server orders copies. Their
-    /// requests may fail later.
+    /// The time at which the fences of all links to servers that order copies are over. The
+    /// requests of these links may fail later.
     ordered_until_ns: u64,
     /// The time at which all fences are over of requests that failed.
     until_ns: u64,

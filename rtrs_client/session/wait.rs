@@ -281,11 +281,13 @@ impl Session {
             let wait = self.fail_after() != FailAfter::Secs(0);
             let waits = !state.failing && wait && self.has_paths();
             let too_long = waits && turn.failover && self.is_lost_for_good(&state, id);
-            // One that may still execute waits for a path that is about to come up.
-            let fails =
-                (!waits || too_long) && (!turn.failover || state.failed_fences.fail_ordered());
-            lost_for_good = fails && too_long;
-            !fails
+            let fails = !waits || too_long;
+            // One that may still execute waits for a path that is about to come up, unless the
+            // session is failing: the server may have forgotten it.
+            let held =
+                fails && turn.failover && !state.failed_fences.fail_ordered() && !state.failing;
+            lost_for_good = too_long && !held;
+            !fails || held
         } else {
             true
         };
