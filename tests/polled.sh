@@ -8,11 +8,12 @@
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
+. "$RTRS_LIB/observe.sh"
 require fio
 
 CPUS=$(nproc)
 DEBUG=/sys/kernel/debug/rtrs_client
-TRACE=/sys/kernel/tracing
+EVENTS=(rtrs_clt/rtrs_clt_issue rtrs_clt/rtrs_clt_complete)
 PATHS=("ip:10.9.0.2@ip:10.9.0.1" "ip:10.9.0.3@ip:10.9.0.1")
 # Microseconds after a poll for which the client certainly treats a CPU as one that polls; the
 # client's own value is 5 ms.
@@ -40,20 +41,18 @@ connections()
 # on other connections; all requests.
 polled_fio()
 {
-	mountpoint -q $TRACE || mount -t tracefs tracefs $TRACE
-	echo 8192 >$TRACE/buffer_size_kb
-	echo >$TRACE/trace
-	echo 1 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
-	echo 1 >$TRACE/events/rtrs_clt/rtrs_clt_complete/enable
+	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
+	echo 8192 >"$TRACE/buffer_size_kb"
+	echo 'comm == "fio"' >"$TRACE/events/rtrs_clt/rtrs_clt_complete/filter"
+	trace_begin "${EVENTS[@]}"
 	fio --name=polled --filename="/dev/$(cat "$TMP/dev")" --direct=1 --bs=4k --size=4M \
 		--randrepeat=1 "$@" >"$TMP/fio" 2>&1 || {
 		cat "$TMP/fio"
 		echo "IO failed, or did not verify"
 		return 1
 	}
-	echo 0 >$TRACE/events/rtrs_clt/rtrs_clt_issue/enable
-	echo 0 >$TRACE/events/rtrs_clt/rtrs_clt_complete/enable
-	# "  fio-123     [001] ...1.    56.789012: rtrs_clt_issue: sess=polled path=... cid=3 ..."
+	trace_end "${EVENTS[@]}"
+	# "  <...>-123   [001] ...1.    56.789012: rtrs_clt_issue: sess=polled path=... cid=3 ..."
 	awk -v first=$((CPUS + 1)) -v hot=$HOT_US '/rtrs_clt_(issue|complete): / {
 		match($0, /cid=[0-9]+/)
 		on_polled = substr($0, RSTART + 4, RLENGTH - 4) + 0 >= first
@@ -61,16 +60,18 @@ polled_fio()
 		cpu = substr($0, RSTART, RLENGTH)
 		match($0, /[0-9]+\.[0-9]+: rtrs_clt/)
 		us = substr($0, RSTART, RLENGTH) * 1000000
+		match($0, /-[0-9]+ +\[/)
+		pid = substr($0, RSTART + 1) + 0
 	}
-	/^ *fio-.*rtrs_clt_complete: / && on_polled { last[cpu] = us }
+	/rtrs_clt_complete: / && on_polled { last[cpu] = us; fio[pid] }
 	/rtrs_clt_issue: / {
 		all++
 		polled += on_polled
-		if (/^ *fio-/ && cpu in last && us - last[cpu] < hot) {
+		if (pid in fio && cpu in last && us - last[cpu] < hot) {
 			sure++
 			missed += !on_polled
 		}
-	} END { print polled + 0, sure + 0, missed + 0, all + 0 }' $TRACE/trace >"$TMP/counts"
+	} END { print polled + 0, sure + 0, missed + 0, all + 0 }' "$TRACE/trace" >"$TMP/counts"
 }
 
 # The client does not know that a poller's first request will be polled, nor does it after the

@@ -119,14 +119,14 @@ READS=256
 # for READS reads with a message of that many bytes.
 looked_up()
 {
-	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
-	grep -qw function "$TRACE/available_tracers" || skip "this kernel does not trace functions"
-	echo copy_data >"$TRACE/set_ftrace_filter"
-	echo function >"$TRACE/current_tracer"
-	echo >"$TRACE/trace"
+	trace_up
+	[ -e "$TRACE/kprobe_events" ] || skip "this kernel does not trace functions"
+	echo 'p:soft_roce/look_up rdma_rxe:copy_data' >"$TRACE/kprobe_events"
+	trace_set 1 soft_roce/look_up
 	io m dir=read len=512 msg="$1" count="$READS" depth=1
-	grep -c 'copy_data <-' "$TRACE/trace" >"$TMP/looked_up"
-	echo nop >"$TRACE/current_tracer"
+	trace_set 0 soft_roce/look_up
+	grep -c ' look_up: ' "$TRACE/trace" >"$TMP/looked_up"
+	echo >"$TRACE/kprobe_events"
 	echo "$READS reads with a message of $1 bytes: $(cat "$TMP/looked_up")"
 }
 

@@ -88,11 +88,21 @@ debugfs_up()
 	[ -d "/sys/kernel/debug/$1" ] || mount -t debugfs debugfs /sys/kernel/debug
 }
 
+# trace_up: tracefs is there and empty. The names of tasks are not recorded: that would patch
+# __schedule() with every event switched on or off. QEMU may translate an instruction on one
+# processor just before another one replaces it, and keeps the translation of the breakpoint that
+# stands there meanwhile; in a function that runs all the time this kills a guest now and then.
+trace_up()
+{
+	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
+	echo 0 >"$TRACE/options/record-cmd"
+	echo >"$TRACE/trace"
+}
+
 # trace_begin EVENT...: trace these events from now on, each as "system/event" or "system".
 trace_begin()
 {
-	mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE"
-	echo >"$TRACE/trace"
+	trace_up
 	trace_set 1 "$@"
 }
 
