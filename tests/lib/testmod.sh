@@ -34,6 +34,16 @@ rt()
 	printf '%s' "$*" >"$RT/command"
 }
 
+# rt_open NAME [KEY=VALUE...]: open a session; one of that name that a failed check has left is closed.
+rt_open()
+{
+	local name=$1
+	shift
+
+	[ ! -d "/sys/class/rtrs-client/$name" ] || rt close name="$name" || return
+	rt open name="$name" "$@"
+}
+
 # result TAG: the last result of TAG, "ok ..." or "error -90 ...".
 result()
 {
