@@ -94,9 +94,23 @@ struct Con {
     id: Id,
     cid: u16,
     path: [u8; 16],
+    /// Whether it is up, and so can be disconnected: the client's confirmation may come after its
+    /// first message on another connection.
+    up: bool,
+    /// Whether to disconnect as soon as it is up.
+    leaving: bool,
     gone: bool,
     /// Whether there was no room to send for too long.
     stuck: Cell<bool>,
+}
+
+impl Con {
+    fn leave_if_wanted(&self) {
+        if self.up && self.leaving {
+            // It may have ended already.
+            let _ = self.id.disconnect();
+        }
+    }
 }
 
 /// One attempt of a path.
@@ -245,6 +259,12 @@ impl Rogue<'_> {
             return Ok(());
         }
         match event.kind {
+            EventKind::Established => {
+                if let Some(con) = self.cons.get_mut(&event.key) {
+                    con.up = true;
+                    con.leave_if_wanted();
+                }
+            }
             EventKind::Disconnected
             | EventKind::Rejected
             | EventKind::Unreachable
@@ -324,6 +344,8 @@ impl Rogue<'_> {
                 id,
                 cid: req.cid,
                 path: req.path_uuid,
+                up: false,
+                leaving: false,
                 gone: false,
                 stuck: Cell::new(false),
             },
@@ -472,9 +494,10 @@ impl Rogue<'_> {
                 .keys
                 .values()
                 .nth(cid)
-                .and_then(|key| self.cons.get(key))
+                .and_then(|key| self.cons.get_mut(key))
             {
-                let _ = con.id.disconnect();
+                con.leaving = true;
+                con.leave_if_wanted();
             }
         }
     }
