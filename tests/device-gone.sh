@@ -106,7 +106,7 @@ goes_while_asked()
 	) &
 	# Before 7.3 soft RoCE does not go while a program has it open.
 	grep -qw rxe_disassociate_ucontext /proc/kallsyms || kill "$crowd"
-	wait_for $((20 * RTRS_TIME_SCALE)) test -e "$TMP/deleted"
+	wait_for $((20 * RTRS_TIME_SCALE)) test -e "$TMP/deleted" || late "the interface does not go"
 	echo "the interface went in $((SECONDS - t0)) s"
 	not rdma_active rxeA
 	# The clients would wait for much longer.

@@ -19,8 +19,6 @@ of_path() { cat "$SESS"/paths/*/"$1"; }
 name_is() { [ "$(of_path hca_name)" = "$1" ]; }
 server_says() { [ "$(cat "$SRV"/named/paths/*/hca_name)" = "$1" ] && has -F "$1" </sys/kernel/debug/rtrs_server/connections; }
 
-tells() { of_path state_full | has -F "$1"; }
-
 renamed()
 {
 	rdma dev set "$1" name "$2"
@@ -34,7 +32,7 @@ renamed()
 port_goes()
 {
 	ip link set drxe0 down
-	wait_for 5 tells "port down"
+	wait_for 5 dmesg_has "connected: port down"
 	has_words "$SESS/state" disconnected
 	# The last name of the device.
 	name_is roce0

@@ -264,7 +264,7 @@ drop_waiting()
 # no_way: open session d with one path, which is not connected.
 no_way()
 {
-	rt open name=d path=ip:10.9.0.1 && write "$(echo /sys/class/rtrs-client/d/paths/*/disconnect)" 1
+	rt_open d path=ip:10.9.0.1 && write "$(echo /sys/class/rtrs-client/d/paths/*/disconnect)" 1
 }
 
 # With "off" requests wait for ever. A timeout that is set later also holds for requests that wait
@@ -330,7 +330,7 @@ back() { [ "$(total client_reconnected)" = "$1" ]; }
 user_is_told()
 {
 	local lost back path
-	rt open name=d path=ip:10.9.0.1 && fail_after d 1 || return
+	rt_open d path=ip:10.9.0.1 && fail_after d 1 || return
 	path=$(echo /sys/class/rtrs-client/d/paths/*)
 	lost=$(total client_disconnected) back=$(total client_reconnected)
 	write "$path/disconnect" 1 && io d count=4 depth=4 expect=-103 && wait_for 20 lost $((lost + 1)) &&

@@ -25,15 +25,19 @@ latency() { awk '{ printf "%d\n", $1 / 1000000 }' "$(dir "$1")/request_latency";
 # slow LINK: make LINK the slow one, and the other one fast.
 slow()
 {
-	tc qdisc replace dev "eth$1" root netem delay "${DELAY}ms"
-	tc qdisc delete dev "eth$((1 - $1))" root 2>/dev/null || true
+	tc qdisc change dev "eth$1" root netem limit 10000 delay "${DELAY}ms"
+	tc qdisc change dev "eth$((1 - $1))" root netem limit 10000 delay 0
 }
 
-slow_down()
+# links_ready: must come before RDMA traffic, as drops_ready.
+links_ready()
 {
-	tc qdisc delete dev eth0 root 2>/dev/null
-	tc qdisc delete dev eth1 root 2>/dev/null
-	return 0
+	local n
+
+	modprobe -q sch_netem
+	for n in 0 1; do
+		tc qdisc add dev "eth$n" root netem limit 10000 || return
+	done
 }
 
 # noticed LINK: is the path's average above the other one's by more than half of the delay?
@@ -58,13 +62,12 @@ server_role() { serve_disk 64 150; }
 
 client_role()
 {
-	modprobe -q sch_netem
+	must "links can be made slow" links_ready
 	client_ready
 	must "a device maps over both links" map
 	write "$SESS/mpath_policy" min-latency
 	# Heartbeats measure a path without requests.
 	write "$SESS/heartbeat_interval_ms" $((200 * RTRS_TIME_SCALE))
-	defer slow_down
 	check "one link gets slow" slow 1
 	check "its path is known to be" wait_for 30 noticed 1
 	check "it is not taken" avoided 1

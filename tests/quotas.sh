@@ -97,7 +97,8 @@ one_more()
 	refuses "$errno" "$@"
 	write "$Q/$resource/max" "$old"
 	[ "$(quota "$resource" refused)" -gt "$refused" ]
-	dmesg_has -E "rtrs_server: .* over quota of .* $text\$"
+	# The server logs it after it has told the client.
+	wait_for 5 dmesg_has -E "rtrs_server: .* over quota of .* $text\$"
 	dmesg_has -E "rtrs_client: .* rejected \(-$errno\)\$"
 }
 

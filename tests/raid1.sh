@@ -83,6 +83,8 @@ again()
 {
 	vm_control link server 0 up
 	wait_for 60 path_is connected
+	# RNBD opens its device after that.
+	wait_for 20 dd if="$(leg far)" of=/dev/null bs=4k count=1 iflag=direct status=none
 	mdadm "$MD" --remove "$(leg far)"
 	mdadm "$MD" --re-add "$(leg far)"
 	wait_for 60 legs UU

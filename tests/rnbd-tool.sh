@@ -148,7 +148,7 @@ server_disconnects()
 	reconnects 0
 	write "$SRV/$NAME/paths/$OTHER@$ADDR/disconnect" 1
 	wait_for 30 reconnects 1
-	connected "$OTHER@$ADDR"
+	wait_for 5 connected "$OTHER@$ADDR"
 }
 
 device_commands()

@@ -107,6 +107,8 @@ recovers()
 	local s
 
 	: >"$TMP/honest.now"
+	# Paths that were connected before live on for 1.5 s (LIFE in peer/src/rogue.rs).
+	sleep $((2 * RTRS_TIME_SCALE))
 	for s in "${SESSIONS[@]}"; do
 		again "$s"
 	done

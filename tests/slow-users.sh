@@ -40,6 +40,8 @@ send()
 	local i
 
 	for ((i = 0; i < SESSIONS; i++)); do
+		# Those that wait are the last ones.
+		[ "$i" != "$SHARE" ] || wait_for 20 asleep_are "$SHARE"
 		rt io name="s$i" tag="$1$i" con=admin how=sleep len=0 timeout=600 &
 	done
 }

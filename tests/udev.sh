@@ -37,7 +37,7 @@ no_links() { not test -L "$BY_UUID" && not test -L "$BY_LABEL"; }
 has_type() { udevadm info "/dev/$(dev disk1)" | has "ID_FS_TYPE=ext4"; }
 
 # Only closing the device, which mkfs does, makes udev look at it.
-mkfs() { mkfs.ext4 -q -F -U "$UUID" -L of-disk1 "/dev/$(dev disk1)" && wait_for 20 has_links; }
+mkfs() { mkfs.ext4 -q -F -U "$UUID" -L of-disk1 "/dev/$(dev disk1)" && wait_for 20 has_links && udevadm settle --timeout=60; }
 
 state_is() { [ "$(cat "/sys/block/$(dev disk1)/rnbd/state")" = "$1" ]; }
 each_path() { local p; for p in "$PATHS"/*; do write "$p/$1" 1; done; }

@@ -185,7 +185,7 @@ is_on()
 {
 	local rc ms
 
-	wait_for 30 test -s "$TMP/on"
+	wait_for 30 test -s "$TMP/on" || late "it does not connect"
 	read -r rc ms <"$TMP/on"
 	echo "the path was connected after $ms ms"
 	[ "$rc" = 0 ]

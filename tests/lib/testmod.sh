@@ -44,6 +44,18 @@ rt_open()
 	rt open name="$name" "$@"
 }
 
+# with_setting FILE VALUE CMD...: run CMD with VALUE in FILE.
+with_setting()
+{
+	local file=$1 old rc=0
+	old=$(cat "$file")
+
+	write "$file" "$2"
+	"${@:3}" || rc=1
+	write "$file" "$old"
+	return "$rc"
+}
+
 # result TAG: the last result of TAG, "ok ..." or "error -90 ...".
 result()
 {

@@ -10,10 +10,10 @@ RTRS_CACHE=${RTRS_CACHE:-/var/cache/rtrs-rs}
 # shellcheck disable=SC2034 # used by others
 DEFERRED=()
 
-# wait_for SECONDS CMD...: until CMD succeeds.
+# wait_for SECONDS CMD...: until CMD succeeds, for at least that time.
 wait_for()
 {
-	local end=$((SECONDS + $1 * RTRS_TIME_SCALE))
+	local end=$((SECONDS + 1 + $1 * RTRS_TIME_SCALE))
 	shift
 
 	until "$@"; do
