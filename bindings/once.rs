@@ -7,6 +7,7 @@
 //! Any.
 
 use core::{
+    cell::UnsafeCell,
     marker::PhantomData,
     pin::Pin,
     ptr::{
@@ -30,7 +31,8 @@ use crate::atomic::{
 /// does not change any more.
 pub(crate) struct OnceBox<T> {
     ptr: Atomic<*mut T>,
-    _owns: PhantomData<T>,
+    /// As in an [`RcuCell`](crate::rcu::RcuCell).
+    _owns: PhantomData<UnsafeCell<T>>,
 }
 
 // SAFETY: It owns a `T`.

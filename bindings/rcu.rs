@@ -16,6 +16,7 @@
 //! C header: [`include/linux/rcupdate.h`](srctree/include/linux/rcupdate.h)
 
 use core::{
+    cell::UnsafeCell,
     marker::PhantomData,
     mem::ManuallyDrop, //
 };
@@ -75,7 +76,8 @@ pub(crate) fn synchronize_tasks() {
 /// was no longer in the cell.
 pub struct RcuCell<P: ForeignOwnable> {
     ptr: Atomic<*mut c_void>,
-    _owns: PhantomData<P>,
+    /// A shared cell can be written to, so its `P` must not pass for one that lives shorter.
+    _owns: PhantomData<UnsafeCell<P>>,
 }
 
 // SAFETY: Moving the cell moves the `P` in it.
