@@ -51,7 +51,8 @@ use crate::{
 /// The class, while the module is loaded.
 static CLASS: RcuCell<Arc<Class>> = RcuCell::empty();
 
-/// Removes the class when dropped. Sleeps until nothing is left in it.
+/// Removes the class when dropped. Sleeps until nothing is left in it: no session is being made then,
+/// which would have a reference to the class of its own.
 pub(crate) struct ClassGuard(());
 
 impl Drop for ClassGuard {

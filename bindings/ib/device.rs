@@ -19,7 +19,8 @@ use kernel::page::PAGE_SIZE;
 pub struct Device(kernel::types::Opaque<raw::ib_device>);
 
 // SAFETY: An `ib_device` is shared by all its users; the data that the methods below read is
-// constant while the device is registered, or synchronised inside ib_core.
+// constant while the device is registered, or synchronised inside ib_core, but for the name, which
+// is copied in C and may be a mixture.
 unsafe impl Sync for Device {}
 
 /// A copy of a name of less than `N` bytes, which the kernel may change at any time.

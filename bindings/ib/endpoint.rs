@@ -426,7 +426,7 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// Sets the time after which an unacknowledged request is repeated, as the
-    /// exponent of the IB specification: 4.096 us * 2^`exponent`.
+    /// exponent of the IB specification: 4.096 us * 2^`exponent`. May sleep.
     ///
     /// # Errors
     ///
@@ -440,7 +440,7 @@ impl<H: Handler> Endpoint<H> {
     }
 
     /// Runs `f` while no event of this endpoint is handled. May sleep; must not be called from its
-    /// own event handler.
+    /// own event handler, nor from such an `f`.
     pub fn locked<R>(&self, f: impl FnOnce(Locked<'_, H>) -> R) -> Result<R> {
         Ok(self.id()?.with_handler_lock(|| f(Locked(self))))
     }
@@ -458,7 +458,7 @@ impl<H: Handler> Endpoint<H> {
     /// Closes the gate, tells the peer, and lets the queue pair flush outstanding requests; while
     /// the port is down, only closes the gate. A connection that is not there yet will not be made.
     /// Waits for the handler of an event that runs, but not for the peer. May sleep; must not be
-    /// called from the endpoint's own event handler.
+    /// called from the endpoint's own event handler, nor within [`locked`](Self::locked).
     pub fn disconnect(&self) {
         if let Some(qp) = self.qp() {
             qp.close_gate();

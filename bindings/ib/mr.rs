@@ -64,8 +64,8 @@ impl Access {
 ///
 /// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. In this crate
 /// only the holder of `key` looks at the key in `raw`, and changes it and `rkey`. A driver may look
-/// at it as well when it processes a registration, and only at the part that never changes: the
-/// work request has the whole key.
+/// at it as well when it is given a registration, and only at the part that never changes, or store
+/// the whole key there, which the work request has (rdmavt).
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// The address that the peer uses for the start of the described memory; it is random.
@@ -80,8 +80,8 @@ pub struct Mr {
 // SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
 // SAFETY: In this crate the key in `raw` is looked at by the holder of `key` alone, and there is one
-// at a time. Drivers look at it in C, whenever they process a registration, as they do for all
-// users of `ib_update_fast_reg_key()`. Nothing else in there changes.
+// at a time. Drivers look at it in C, or store it, whenever they are given a registration, as they do
+// for all users of `ib_update_fast_reg_key()`. Nothing else in there changes.
 unsafe impl Sync for Mr {}
 
 impl Mr {

@@ -29,7 +29,7 @@ use crate::{
 pub enum DeviceEvent {
     /// The device was added; also sent for devices that were present when the watch began.
     Added,
-    /// The device is being removed.
+    /// The device is being removed; also sent for devices that stay when the watch ends.
     Removed,
     /// A port is usable.
     PortActive(u32),
