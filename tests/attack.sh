@@ -150,8 +150,11 @@ results()
 		else
 			ktap_test_fail "$ai: $c"
 			note "${line:-no result; the attacker said last: $(tail -n 1 "$TMP/attacks")}"
-			# A pause of the machine makes the server ask the holder of a name once more.
-			[[ $line != *'was free too late'* ]] || note "late: $c"
+			# A pause of the machine makes the server ask the holder of a name once more, and the
+			# user of a chunk may not be done with it when the attacker uses it again.
+			case $c$line${heard[$c]:-} in
+			*'was free too late'* | silent-full*'request for a chunk in use'*) note "late: $c" ;;
+			esac
 			note "the server: ${heard[$c]:-nothing}${why:+; wanted: $why}"
 		fi
 	done
