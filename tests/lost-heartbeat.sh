@@ -127,16 +127,12 @@ question()
 	lost=$(get "lost$1")
 	check "question $1: it was lost, and found" found "$(get "before$1")" "$(get "after$1")"
 	ktap_log "$TMP/case.log" 1
-	if [ "$1" -lt 3 ]; then
-		check "question $1: no path was" kept
-	else
-		check "question $1: no path was" kept_but_for "$lost"
-	fi
+	# With the default time a path may lose one.
+	check "question $1: no path was" kept_but_for "$lost" $(($1 < 3 ? 2 : 1))
 }
 
-# kept_but_for N: N heartbeats were lost before that was noticed. With the default time a path may
-# lose one.
-kept_but_for() { kept || { [ "$1" -gt 1 ] && late "$1 heartbeats were lost"; }; }
+# kept_but_for N LIMIT: N heartbeats were lost before that was noticed; a path may lose LIMIT.
+kept_but_for() { kept || { [ "$1" -gt "$2" ] && late "$1 heartbeats were lost"; }; }
 
 # answer N: the server's answer is lost on the way to the client.
 answer()
