@@ -83,6 +83,8 @@ again()
 {
 	vm_control link server 0 up
 	wait_for 60 path_is connected
+	# A machine that pauses while the legs are made equal must not cost the leg once more.
+	write "$FAR/fast_io_fail_tmo" 60
 	# RNBD opens its device after that.
 	wait_for 20 dd if="$(leg far)" of=/dev/null bs=4k count=1 iflag=direct status=none
 	mdadm "$MD" --remove "$(leg far)"
@@ -140,7 +142,6 @@ client_role()
 	load_stop
 	check "fast_io_fail_tmo=0: all IO succeeded and verified" load_is_fine
 
-	write "$FAR/fast_io_fail_tmo" 60
 	load_start md0
 	check "fast_io_fail_tmo=60: one server falls silent" silence
 	check "fast_io_fail_tmo=60: IO waits, and no leg is dropped" waits
