@@ -69,12 +69,19 @@ reports()
 		"$TMP/report")" 6
 }
 
-# A disk that the server does not have, and a server that does not exist.
-fails()
+# A disk that the server does not have.
+no_disk()
 {
+	# See open-close.
+	[ ! -w "$KMEMLEAK" ] || skip "mainline RNBD leaks then"
 	not here --scratch /dev/none --path "$A"
 	grep -q '^FAIL  the scratch device maps' "$TMP/report"
 	grep -q 'rnbd_server.*/dev/none' "$TMP/report"
+}
+
+# A server that does not exist.
+no_server()
+{
 	not here --scratch /dev/nullb1 --path ip:10.9.0.1 --port 4321
 	grep -q '^0 passed, 1 failed' "$TMP/report"
 	grep -q 'rtrs_client.*here-.*refused\|rtrs_client.*here-.*reject' "$TMP/report"
@@ -93,7 +100,8 @@ load_start "$(cat "$TMP/dev")" --iodepth=2
 check "without scratch device or path it refuses" refuses
 check "it passes, and the session that was there is as it was" passes
 check "its report says what was found" reports
-check "it fails without a disk, and without a server" fails
+check "it fails without a disk" no_disk
+check "it fails without a server" no_server
 load_stop
 check "IO of the other session went on" load_is_fine
 check "the device unmaps" unmap_rnbd "$(cat "$TMP/dev")"
