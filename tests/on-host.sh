@@ -72,8 +72,7 @@ reports()
 # A disk that the server does not have.
 no_disk()
 {
-	# See open-close.
-	[ ! -w "$KMEMLEAK" ] || skip "mainline RNBD leaks then"
+	! rnbd_leaks || skip "mainline RNBD leaks then"
 	not here --scratch /dev/none --path "$A"
 	grep -q '^FAIL  the scratch device maps' "$TMP/report"
 	grep -q 'rnbd_server.*/dev/none' "$TMP/report"

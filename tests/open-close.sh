@@ -58,9 +58,7 @@ no_such_device()
 {
 	local n
 
-	# RNBD leaks its device when the server does not have it: kmemleak is right, but the leak is
-	# not in the modules under test.
-	[ ! -w "$KMEMLEAK" ] || skip "mainline RNBD leaks then"
+	! rnbd_leaks || skip "mainline RNBD leaks then"
 	for n in 1 2 3; do
 		expect_error "No such file" map oc nullb9
 		wait_for 10 no_session
