@@ -32,6 +32,9 @@ server_role()
 	defer eval "null_blk_down nullb0; null_blk_down nullb1"
 	must "server modules load" eval "load_rtrs rust server && load_rnbd server"
 	barrier listening
+	get cut 120 >/dev/null
+	must "the first device is open" test -e "$OPEN/nullb0"
+	put open yes
 	check "the first device is closed" wait_for 30 closed
 	put closed yes
 	get ended 120 >/dev/null
@@ -94,6 +97,8 @@ client_role()
 	must "link 1 is not used" write "$(dir 1)/disconnect" 1
 	trace_begin "${EVENTS[@]}"
 	must "link 0 is cut in one direction" cut
+	put cut yes
+	get open >/dev/null
 	unmap_first &
 	get closed 120 >/dev/null
 	check "another device maps over link 1" map_second
