@@ -34,7 +34,8 @@ rt()
 	printf '%s' "$*" >"$RT/command"
 }
 
-# rt_open NAME [KEY=VALUE...]: open a session; one of that name that a failed check has left is closed.
+# rt_open NAME [KEY=VALUE...]: open a session; one of that name that a failed check has left is
+# closed.
 rt_open()
 {
 	local name=$1
@@ -44,16 +45,16 @@ rt_open()
 	rt open name="$name" "$@"
 }
 
-# with_setting FILE VALUE CMD...: run CMD with VALUE in FILE.
+# with_setting FILE VALUE CMD...: run CMD with VALUE in FILE. It stays there if CMD fails: with "||"
+# behind CMD no command in there would end the case.
 with_setting()
 {
-	local file=$1 old rc=0
+	local file=$1 old
 	old=$(cat "$file")
 
 	write "$file" "$2"
-	"${@:3}" || rc=1
+	"${@:3}"
 	write "$file" "$old"
-	return "$rc"
 }
 
 # result TAG: the last result of TAG, "ok ..." or "error -90 ...".
