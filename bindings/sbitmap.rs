@@ -25,8 +25,8 @@ use crate::{
 
 /// The bits that the numbers of the last two tags of a word have in common. A word of the bitmap has
 /// as many tags as bits; `sbitmap_get()` may leave it with the last one, or at the end of the bitmap
-/// with the one before. At the end of a bitmap whose last word is not full that is another number,
-/// and the CPU goes on in another word: that costs locality only.
+/// with the one before. The last tags of a word that is not full have other bits: the CPU then stays
+/// in the word that it moved to, which costs locality and nothing else.
 // CAST: A small number.
 const LAST_OF_WORD: i32 = 8 * size_of::<usize>() as i32 - 2;
 
