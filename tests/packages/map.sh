@@ -42,9 +42,9 @@ SECONDS=0
 sleep() { SECONDS=$((SECONDS + $1)); }
 printf()
 {
-	local why=
+	local why= out=/proc/self/fd/1 # not /dev/stdout: not each machine has that
 	builtin printf "$@"
-	[ /dev/stdout -ef "${CTL:-}" ] || [ /dev/stdout -ef "${SYSFS:-}/class/rtrs-client/half/add_path" ] || return 0
+	[ $out -ef "${CTL:-}" ] || [ $out -ef "${SYSFS:-}/class/rtrs-client/half/add_path" ] || return 0
 	case $2 in
 	sessname=half*ip:10.1.0.1*) why='Cannot assign requested address' ;;
 	sessname=half*) mkdir "$SYSFS/class/rtrs-client/half"; : >"$SYSFS/class/rtrs-client/half/add_path" ;;
