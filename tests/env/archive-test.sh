@@ -32,7 +32,7 @@ deb()
 	dpkg-deb --root-owner-group -Znone --build "$3" "$ARCHIVE/$1_$2_amd64.deb" >/dev/null
 }
 
-# stub_source DIR VERSION FLAVOUR: the parts of a kernel tree that are needed to prepare it.
+# stub_source DIR VERSION RELEASE: the parts of a kernel tree that are needed to prepare it.
 stub_source()
 {
 	mkdir -p "$1/scripts"
@@ -42,7 +42,7 @@ stub_source()
 kernelversion:
 	@echo $2
 kernelrelease:
-	@echo $2+deb13-$3
+	@echo $3
 olddefconfig:
 	@true
 modules_prepare:
@@ -54,37 +54,38 @@ mrproper:
 EOT
 }
 
-# add VERSION [FLAVOUR]: add a point release with all its packages.
+# add VERSION [FLAVOUR [NUMBER]]: add a point release with all its packages. One that was built again
+# has a NUMBER.
 add()
 {
-	local v=$1 flavour=${2:-amd64} series=${1%.*} d=$T/package rel p
-	rel=$v+deb13-$flavour
+	local v=$1 rel=$1+deb13${3:++$3}-${2:-amd64} series=${1%.*} d=$T/package ver p
+	ver=$v-$((${3:-0} + 1))
 
 	mkdir -p "$ARCHIVE"
 	rm -rf "$d"
 	mkdir -p "$d/usr/src"
-	stub_source "$T/linux-source-$series" "$v" "$flavour"
+	stub_source "$T/linux-source-$series" "$v" "$rel"
 	tar -C "$T" -cJf "$d/usr/src/linux-source-$series.tar.xz" "linux-source-$series"
 	rm -rf "$T/linux-source-$series"
-	deb "linux-source-$series" "$v-1" "$d"
+	deb "linux-source-$series" "$ver" "$d"
 
 	rm -rf "$d"
 	mkdir -p "$d/usr/src/linux-headers-$rel"
 	echo CONFIG_RUST=y >"$d/usr/src/linux-headers-$rel/.config"
 	: >"$d/usr/src/linux-headers-$rel/Module.symvers"
-	deb "linux-headers-$rel" "$v-1" "$d"
+	deb "linux-headers-$rel" "$ver" "$d"
 
 	rm -rf "$d"
 	mkdir -p "$d/usr/lib/modules/$rel/kernel"
 	: >"$d/usr/lib/modules/$rel/modules.order"
 	: >"$d/usr/lib/modules/$rel/modules.builtin"
-	deb "linux-modules-$rel" "$v-1" "$d"
+	deb "linux-modules-$rel" "$ver" "$d"
 	echo image >"$d/usr/lib/modules/$rel/vmlinuz"
-	deb "linux-binary-$rel" "$v-1" "$d"
+	deb "linux-binary-$rel" "$ver" "$d"
 	for p in base image; do
 		rm -rf "$d"
 		mkdir -p "$d"
-		deb "linux-$p-$rel" "$v-1" "$d"
+		deb "linux-$p-$rel" "$ver" "$d"
 	done
 	publish
 }
@@ -180,14 +181,17 @@ EOT
 # A Debian 13 host, like this root, that runs kernel RELEASE.
 runs_kernel()
 {
+	local revision=1
+
 	mkdir -p "$T/bin" "$T/dpkg"
 	printf '#!/bin/sh\n[ "$*" != -r ] || exec echo %s\nexec /usr/bin/uname "$@"\n' "$1" >"$T/bin/uname"
 	chmod 755 "$T/bin/uname"
+	[[ $1 =~ deb13\+([0-9]+) ]] && revision=$((BASH_REMATCH[1] + 1))
 	sed -n '/^NATIVE_PACKAGES=(/,/^)/p' "$HERE/kernel.sh" | sed '1d;$d' | tr -s '\t ' '\n' |
 		sed -n 's/..*/Package: &\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: 1\n/p' \
 			>"$T/dpkg/status"
-	printf 'Package: linux-image-%s\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: %s-1\n\n' \
-		"$1" "${1%%+*}" >>"$T/dpkg/status"
+	printf 'Package: linux-image-%s\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: n\nDescription: n\nVersion: %s-%s\n\n' \
+		"$1" "${1%%+*}" "$revision" >>"$T/dpkg/status"
 }
 
 # native CMD...: run CMD on that host; results as for kernel().
@@ -283,6 +287,17 @@ other_flavour()
 moved() { gives 7.3.3 && gives 7.3.3 RTRS_SERIES=7.3; }
 old_is_gone() { ! there 7.3.1 && there 7.2.2; }
 
+# By the archive, and by the cache.
+built_again()
+{
+	add 7.2.2 amd64 1
+	gives 7.2.2+deb13+1-amd64 RTRS_SERIES=7.2 && ! there 7.2.2 || return
+	add 7.2.2 amd64 10
+	gives 7.2.2+deb13+10-amd64 RTRS_SERIES=7.2 || return
+	drop '*7.2*'
+	gives 7.2.2+deb13+10-amd64 RTRS_SERIES=7.2
+}
+
 in_use()
 {
 	add 7.3.4
@@ -325,9 +340,11 @@ host_foreign()
 # Neither the newest kernel, nor the first flavour.
 host_runs()
 {
-	add 7.3.1 cloud-amd64
-	runs_kernel 7.3.1+deb13-cloud-amd64
-	native "$HERE/kernel.sh" --native && [ "$OUT" = "$RTRS_CACHE/kernel/7.3.1+deb13-cloud-amd64" ] &&
+	local rel=7.3.1+deb13${1:-}-cloud-amd64
+
+	add 7.3.1 cloud-amd64 "${1#+}"
+	runs_kernel "$rel"
+	native "$HERE/kernel.sh" --native && [ "$OUT" = "$RTRS_CACHE/kernel/$rel" ] &&
 		[ -f "$OUT/rust/libkernel.rmeta" ]
 }
 
@@ -371,11 +388,13 @@ check "what was interrupted goes on where it was" goes_on
 check "the point release has moved" moved
 check "the replaced release is removed, the last one of another series is not" old_is_gone
 check "another flavour neither replaces nor is replaced" other_flavour
+check "a release that was built again replaces the one before" built_again
 check "nothing is removed from a cache that is in use" in_use
 check "a host that runs an old kernel is told which one to install" host_too_old
 check "so is one whose series is not supported any more, of its flavour" host_series_gone
 check "so is one that runs a kernel of its own" host_foreign
-check "a host gets the tree for the kernel that it runs" host_runs
+check "a host gets the tree for the kernel that it runs" host_runs ''
+check "also for one that was built again" host_runs +1
 check "it is told if the source of that is gone" host_source_gone
 check "apt's list of mirrors in a file is read" mirror_list
 check "other compilers prepare what is cached again" other_compilers

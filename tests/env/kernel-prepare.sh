@@ -55,8 +55,8 @@ newest()
 			printf '%s %s\n' "$rel" "$ver"
 			return
 		fi
-	done < <(apt-cache --names-only search "^linux-image-${series//./\\.}\.[0-9]+\+deb13-$flavour\$" |
-		sed 's/^linux-image-\([^ ]*\) .*/\1/' | sort -Vr)
+	done < <(apt-cache --names-only search "^linux-image-${series//./\\.}\.[0-9]+$RTRS_MARK$flavour\$" |
+		sed 's/^linux-image-\([^ ]*\) .*/\1/' | newest_first)
 	return 1
 }
 

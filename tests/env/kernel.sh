@@ -87,8 +87,8 @@ best_cached()
 				printf '%s\n' "$rel"
 				return
 			fi
-		done < <(find "$KERNELS" -mindepth 1 -maxdepth 1 -type d -name "$s.*+deb13-$RTRS_FLAVOUR" \
-			-printf '%f\n' | sort -Vr)
+		done < <(find "$KERNELS" -mindepth 1 -maxdepth 1 -type d -regextype posix-extended \
+			-regex ".*/${s//./\\.}\.[0-9]+$RTRS_MARK$RTRS_FLAVOUR" -printf '%f\n' | newest_first)
 	done
 	return 1
 }
@@ -258,7 +258,7 @@ advice()
 	local flavour=amd64 f
 
 	for f in "${RTRS_FLAVOURS[@]}"; do
-		[[ $(uname -r) != *+deb13-$f ]] || flavour=$f
+		[ "$(flavour_of "$(uname -r)")" != "$f" ] || flavour=$f
 	done
 	printf 'install linux-image-%s %s.x and boot it: apt-get install -t %s-backports linux-image-%s' \
 		"$flavour" "${RTRS_SUPPORTED[0]}" "$RTRS_SUITE" "$flavour"
@@ -273,7 +273,7 @@ for_running()
 	series=$(series_of "$rel")
 	RTRS_FLAVOUR=$(flavour_of "$rel")
 	RUN=()
-	if ! [[ $rel == *+deb13-* ]] || ! supported "$series"; then
+	if ! is_debian "$rel" || ! supported "$series"; then
 		die "the running kernel $rel is not supported; $(advice)"
 	fi
 	if [ -r "/boot/config-$rel" ] && ! grep -q '^CONFIG_RUST=y' "/boot/config-$rel"; then

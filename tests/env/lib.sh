@@ -78,14 +78,24 @@ kbuild_args()
 	esac
 }
 
-# flavour_of RELEASE: as in 7.3.4+deb13-rt-amd64; a debug kernel is amd64.
+# What Debian puts between version and flavour, as in 7.3.4+deb13-rt-amd64. A release that was built
+# again from one version has a number, too: 7.3.4+deb13+1-amd64.
+RTRS_MARK='\+deb13(\+[0-9]+)?-'
+
+is_debian() { [[ $1 =~ $RTRS_MARK ]]; }
+
+# flavour_of RELEASE: a debug kernel is amd64.
 flavour_of()
 {
-	case $1 in
-	*+deb13-*) printf '%s\n' "${1#*+deb13-}" ;;
-	*) printf 'amd64\n' ;;
-	esac
+	if is_debian "$1"; then
+		printf '%s\n' "${1#*"${BASH_REMATCH[0]}"}"
+	else
+		printf 'amd64\n'
+	fi
 }
+
+# newest_first: sorts releases of one flavour. "sort -V" alone has those with a number last.
+newest_first() { sed 's/+deb13-/+deb13+0-/' | sort -Vr | sed 's/+deb13+0-/+deb13-/'; }
 
 # series_of RELEASE
 series_of() { [[ $1 =~ ^[0-9]+\.[0-9]+ ]] && printf '%s\n' "${BASH_REMATCH[0]}"; }

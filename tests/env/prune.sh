@@ -34,7 +34,7 @@ releases()
 {
 	local d rel
 
-	for d in "$RTRS_CACHE"/kernel/*+deb13-* "$RTRS_CACHE"/guest/*+deb13-* "$RTRS_CACHE"/c-peer/*+deb13-*; do
+	for d in "$RTRS_CACHE"/{kernel,guest,c-peer}/*+deb13*-*; do
 		[ -d "$d" ] || continue
 		rel=$(basename "$d")
 		! replaced "$rel" || drop "$d"

@@ -17,7 +17,8 @@ old_kernel()
 {
 	local series=${RTRS_SUPPORTED[1]}
 	read -r OLD OLD_VERSION < <(inside client "
-		rel=\$(apt-cache --names-only search '^linux-image-${series//./\\.}\\.[0-9]+\\+deb13-amd64\$' | sed 's/^linux-image-//; s/ .*//' | sort -V | tail -n 1)
+		rel=\$(apt-cache --names-only search '^linux-image-${series//./\\.}\\.[0-9]+\\+deb13(\\+[0-9]+)?-amd64\$' |
+			sed 's/^linux-image-//; s/ .*//; s/deb13-/deb13+0-/' | sort -V | tail -n 1 | sed 's/+0-/-/')
 		ver=\$(apt-cache madison linux-image-\$rel | cut -d '|' -f 2 | head -n 1)
 		echo \$rel \$ver")
 	OLD_SERIES=$series
