@@ -44,7 +44,7 @@ while IFS= read -r name; do
 	case $name in
 	RTRS_LOCKED) ;;
 	RTRS_* | CARGO_NET_* | CARGO_HTTP_* | CARGO_REGISTR* | CARGO_TERM_* | *_proxy | *_PROXY | \
-	TERM | NO_COLOR | CI | KDIR | CLIPPY | W | V | LLVM | PROPTEST_* | LOOM_* | RUST_BACKTRACE)
+	TERM | NO_COLOR | CI | KDIR | CLIPPY | W | V | LLVM | KBUILD_SIGN_PIN | PROPTEST_* | LOOM_* | RUST_BACKTRACE)
 		env+=("$name=${!name}") ;;
 	esac
 done < <(compgen -e)
