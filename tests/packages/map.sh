@@ -34,8 +34,8 @@ mapped()
 }
 
 # The kernel's answers to rows, as bash reports them: some servers are silent, as is one path of
-# others; one does not have the disk, and one was mapped by another run meanwhile. Only sleeping moves
-# the clock on.
+# others; one has room for one path only, one does not have the disk, one was mapped by another run
+# meanwhile, and a disk is looked at by udev. Only sleeping moves the clock on.
 cat >"$dir/answers" <<'EOF'
 unset SECONDS
 SECONDS=0
@@ -44,10 +44,18 @@ printf()
 {
 	local why= out=/proc/self/fd/1 # not /dev/stdout: not each machine has that
 	builtin printf "$@"
-	[ $out -ef "${CTL:-}" ] || [ $out -ef "${SYSFS:-}/class/rtrs-client/half/add_path" ] || return 0
+	if [ $out -ef "${SYSFS:-}/block/rnbd0/rnbd/unmap_device" ] && [ -e "$TOLD.busy" ]; then
+		why='Device or resource busy'
+	fi
+	[ -n "$why" ] || [ $out -ef "${CTL:-}" ] || [ $out -ef "${SYSFS:-}/class/rtrs-client/half/add_path" ] || return 0
 	case $2 in
+	sessname=full*' path='*' path='*) why='Cannot allocate memory' ;;
 	sessname=half*ip:10.1.0.1*) why='Cannot assign requested address' ;;
-	sessname=half*) mkdir "$SYSFS/class/rtrs-client/half"; : >"$SYSFS/class/rtrs-client/half/add_path" ;;
+	sessname=half*)
+		mkdir -p "$SYSFS/class/rtrs-client/half" "$SYSFS/block/rnbd3/rnbd"
+		: >"$SYSFS/class/rtrs-client/half/add_path"
+		echo half >"$SYSFS/block/rnbd3/rnbd/session"
+		echo disk1 >"$SYSFS/block/rnbd3/rnbd/mapping_path" ;;
 	ip:10.1.0.1) [ -e "$TOLD.repaired" ] || why='Connection timed out' ;;
 	ip:10.2.0.1) why='File exists' ;;
 	sessname=twice*) why='File exists'; [ ! -e "$TOLD.twice" ] || cp "$TOLD.twice" "$SYSFS/block/rnbd2/rnbd/session" ;;
@@ -77,7 +85,7 @@ over()
 
 # Nothing makes links here. What rnbd-map waits for is recorded.
 mkdir -p "$dir/bin"
-printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>"%s/waited"\n' "$dir" >"$dir/bin/udevadm"
+printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>"%s/waited"\nrm -f "%s/told.busy"\n' "$dir" "$dir" >"$dir/bin/udevadm"
 chmod 755 "$dir/bin/udevadm"
 PATH=$dir/bin:$PATH
 
@@ -85,7 +93,7 @@ table() { printf '%s\n' "$@" >"$RNBD_MAPPINGS"; }
 unmapped() { cat "$dir/sys/block/rnbd$1/rnbd/unmap_device"; }
 
 mkdir -p "$(dirname "$ctl")"
-printf 'TAP version 13\n1..57\n'
+printf 'TAP version 13\n1..63\n'
 
 table '# nothing' '' 'disks disk1 ip:10.0.0.1,ip:10.1.0.2@ip:10.1.0.1'
 same 'a row with two paths, one with a source' \
@@ -107,6 +115,17 @@ same 'the list' $'disks/disk1\t-\tunmapped\ndisks/disk2\t/dev/rnbd0\topen' "$(ca
 run --unmap >/dev/null
 same 'the row that is mapped is unmapped' normal "$(unmapped 0)"
 same 'a disk that is not in the table stays' '' "$(unmapped 1)"
+: >"$dir/told.busy"
+attempts --unmap >/dev/null
+same 'a disk that udev looks at is unmapped when it is done' 'normal 0' "$(unmapped 0) $(rc)"
+: >"$dir/told.busy"
+mv "$dir/bin/udevadm" "$dir/bin/away"
+ln -s /bin/true "$dir/bin/udevadm"
+attempts --unmap >/dev/null
+same 'one that is in use stays, with a status of its own' 3 "$(rc)"
+same 'and is told' 'rnbd-map: disks/disk2 is still mapped: Device or resource busy' "$(cat "$dir/err")"
+mv "$dir/bin/away" "$dir/bin/udevadm"
+rm "$dir/told.busy"
 run disks/disk3 >/dev/null
 same 'a name that is not in the table' 2 "$(rc)"
 
@@ -144,15 +163,15 @@ same 'other paths may get there, one by one' \
 mkdir -p "$dir/sys/class/rtrs-client/silent1"
 same 'but not if the session is there' 'silent1/disk1 silent1/disk2' "$(attempts)"
 table 'silent1 disk1 ip:10.0.0.1 nofail' 'good disk4 ip:10.0.0.3'
-same 'rows with nofail are not waited for' 'silent1/disk1 good/disk4' "$(attempts --wait 60)"
+same 'rows with nofail come last, and are not waited for' 'good/disk4 silent1/disk1' "$(attempts --wait 08)"
 same 'and that succeeds' 0 "$(rc)"
 same 'but is told' 'rnbd-map: silent1/disk1 is not mapped: Connection timed out' "$(cat "$dir/err")"
 table 'silent1 disk1 ip:10.0.0.1 nofail' 'down1 disk1 ip:10.0.0.2'
-same 'they are tried again along with others' 'silent1/disk1 down1/disk1 silent1/disk1 down1/disk1' \
+same 'they are not tried again along with others' 'down1/disk1 silent1/disk1 down1/disk1' \
 	"$(attempts --wait 5)"
 left=$dir/left
 table 'silent1 disk1 ip:10.0.0.1 nofail' 'down1 disk1 ip:10.0.0.2' 'good disk4 ip:10.0.0.3'
-same 'what is left is noted' 'silent1/disk1 down1/disk1 1' \
+same 'what is left is noted' 'down1/disk1 silent1/disk1 1' \
 	"$(attempts --left "$left" >/dev/null; paste -s -d ' ' "$left") $(rc)"
 table 'silent1 disk1 ip:10.0.0.1 nofail' 'good disk4 ip:10.0.0.3' 'good disk5 ip:10.0.0.3'
 same 'only that is mapped again, if it is still in the table' 'silent1/disk1' "$(attempts --again "$left")"
@@ -177,6 +196,10 @@ same 'a path that cannot be reached does not keep the others from being used' \
 	"$(over --left "$left") $(rc)"
 same 'but is told' 'rnbd-map: half/disk1 is mapped without ip:10.1.0.1: Cannot assign requested address' "$(cat "$dir/err")"
 same 'and is noted' 'half/disk1 ip:10.1.0.1' "$(cat "$left")"
+table 'full disk1 ip:10.0.0.1,ip:10.0.0.2'
+same 'nor does a server that has room for one path only' \
+	'full/disk1 ip:10.0.0.1 ip:10.0.0.2;full/disk1 ip:10.0.0.1 1' "$(over) $(rc)"
+table 'half disk1 ip:10.1.0.1,ip:10.0.0.1,ip:10.2.0.1'
 mapped 3 half disk1
 same 'what is mapped is left alone' ' 0' "$(attempts) $(rc)"
 echo half/disk1 ip:10.1.0.1 >"$left"
@@ -187,10 +210,14 @@ same 'and added when it is there' 'ip:10.1.0.1 0' "$(attempts --again "$left") $
 same 'nothing is left' '' "$(cat "$left")"
 rm -r "$dir/sys/block/rnbd3" "$dir/told.repaired"
 echo half/disk1 ip:10.1.0.1 >"$left"
-same 'a disk that was unmapped meanwhile stays unmapped' ' 0' "$(attempts --again "$left")$(cat "$left") $(rc)"
+same 'a disk that was unmapped meanwhile stays so, others of its session get the path' 'ip:10.1.0.1 1' \
+	"$(attempts --again "$left") $(rc)"
+same 'that its session is without it is told' \
+	'rnbd-map: session half is without ip:10.1.0.1: Connection timed out' "$(cat "$dir/err")"
+rm -r "$dir/sys/class/rtrs-client/half"
+same 'without its session that is forgotten' ' 0' "$(attempts --again "$left")$(cat "$left") $(rc)"
 echo half/disk1 ip:10.3.0.1 >"$left"
 same 'a path that is not in the table any more is forgotten' ' 0' "$(attempts --again "$left")$(cat "$left") $(rc)"
-rm -r "$dir/sys/class/rtrs-client/half"
 table 'half disk1 ip:10.1.0.1,ip:10.0.0.1 nofail'
 same 'with nofail that is no failure' 'half/disk1 half/disk1 half/disk1 0' "$(attempts --wait 60) $(rc)"
 
