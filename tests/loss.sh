@@ -15,8 +15,8 @@ require fio rdma tc
 #
 # What happens to packets, in each direction.
 BAD=(loss 1% reorder 80% 50% delay 1ms duplicate 2%)
-# Seconds of each load.
-SECS=10
+# Seconds of each load: some hundred requests, on a slow machine as well.
+SECS=$((10 * RTRS_TIME_SCALE))
 SESS=$CLT/loss
 
 path() { printf 'ip:%s@ip:%s\n' "$(pair_addr "$1" client)" "$(pair_addr "$1" server)"; }
