@@ -250,10 +250,11 @@ all_again()
 }
 
 # all_silent: as many clients of one address have crashed, which nothing tells the server; all come
-# again at once, and each takes its name after three seconds without an answer.
+# again at once, and each takes its name after three seconds without an answer. There are fewer on a
+# slow machine: one that takes more than 25 s to come finds that the server has missed heartbeats.
 all_silent()
 {
-	local i before rc=0 pids=()
+	local i before rc=0 pids=() N=$((N / RTRS_TIME_SCALE))
 	before=$(refusals)
 
 	for ((i = 1; i <= N; i++)); do
