@@ -151,13 +151,14 @@ pub enum PostError {
     Invalid,
     /// The driver refused. Nothing posted.
     Refused(i32),
-    /// The driver took a part of the chain and refused the rest. The gate was closed. The posted
-    /// requests complete, or are flushed when the owner disconnects, which it must do.
+    /// The driver took a part of the chain and refused the rest, or does not say what it took. The
+    /// gate was closed. The posted requests complete, or are flushed when the owner disconnects,
+    /// which it must do.
     Partial(i32),
 }
 
 impl PostError {
-    /// Whether a part of the chain was posted.
+    /// Whether some of the chain may have been posted.
     pub(super) fn is_partial(self) -> bool {
         matches!(self, Self::Partial(_))
     }

@@ -187,7 +187,7 @@ impl<'q> Room<'q> {
             drop(self);
             return Ok(());
         }
-        Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
+        Err(self.refused(ret, core::ptr::eq(bad, first)))
     }
 
     /// Posts the requests from `first` to `last`, exactly as many as were reserved. `last` has its
@@ -218,9 +218,12 @@ impl<'q> Room<'q> {
         // SAFETY: By the safety requirements of this function, `last` is initialised.
         let flags = unsafe { (*last).send_flags };
         self.noted = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
-        Err(self.refused(ret, bad.is_null() || core::ptr::eq(bad, first)))
+        Err(self.refused(ret, core::ptr::eq(bad, first)))
     }
 
+    /// The driver returned the error `ret`. The request that it points to is the first one that it
+    /// did not take. A driver that points to none may have taken all: siw does that if it cannot
+    /// start to send what it has queued.
     #[cold]
     #[inline(never)]
     fn refused(mut self, ret: i32, nothing_posted: bool) -> Refused<'q> {
