@@ -29,7 +29,8 @@ use crate::{
 pub enum DeviceEvent {
     /// The device was added; also sent for devices that were present when the watch began.
     Added,
-    /// The device is being removed; also sent for devices that stay when the watch ends.
+    /// The device is being removed; also sent for devices that stay when the watch ends. The last
+    /// event of a device.
     Removed,
     /// A port is usable.
     PortActive(u32),
@@ -195,12 +196,12 @@ unsafe extern "C" fn add<W: DeviceEvents>(dev: *mut raw::ib_device) -> ffi::c_in
 unsafe extern "C" fn remove<W: DeviceEvents>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
     // SAFETY: `ib_core` calls this once for each successful `add()`.
     unsafe {
-        W::device_event(Device::from_raw(dev), DeviceEvent::Removed);
-        // Waits for a running handler.
+        // Waits for a running handler, so that nothing is heard of a device after its removal.
         raw::ib_unregister_event_handler(core::ptr::addr_of_mut!(
             (*data.cast::<DeviceHandler>()).handler
         ));
         drop(KBox::from_raw(data.cast::<DeviceHandler>()));
+        W::device_event(Device::from_raw(dev), DeviceEvent::Removed);
     }
 }
 
