@@ -90,13 +90,13 @@ impl<'a, H: Handler> Locked<'a, H> {
     /// # Errors
     ///
     /// `ECONNABORTED` after a [disconnect](Endpoint::disconnect), `ENETDOWN` while the port is down,
-    /// or an error of the connection manager.
+    /// `EINVAL` without a [queue pair](Self::create_qp), or an error of the connection manager.
     pub fn connect(&self, param: ConnParam<'_>) -> Result {
         if self.0.ending.load(Acquire) {
             return Err(crate::errno::ECONNABORTED);
         }
         let mut param = param.to_raw()?;
-        let id = self.id_with_port()?;
+        let id = self.connectable()?;
         self.0.greeted.store(true, Relaxed);
         // SAFETY: The id is valid and its handler lock is held; the parameters are only read.
         to_result(unsafe { raw::rdma_connect_locked(id.as_raw(), &mut param) })
@@ -114,7 +114,7 @@ impl<'a, H: Handler> Locked<'a, H> {
             return Err(crate::errno::ECONNABORTED);
         }
         let mut param = param.to_raw()?;
-        let id = self.id_with_port()?;
+        let id = self.connectable()?;
         if !self.decide() {
             return Err(EINVAL);
         }
@@ -138,13 +138,16 @@ impl<'a, H: Handler> Locked<'a, H> {
         self.0.undecided.xchg(false, Relaxed)
     }
 
-    /// The id, if its port is active: a datagram must not be sent otherwise.
-    fn id_with_port(&self) -> Result<&'a CmId> {
+    /// The id, if its port is active: a datagram must not be sent otherwise. And if it has a queue
+    /// pair: without one, the connection manager of iWARP looks for the queue pair number 0.
+    fn connectable(&self) -> Result<&'a CmId> {
         let id = self.0.resolved_id().ok_or(EINVAL)?;
-        if id.port_is_active() {
-            Ok(id)
-        } else {
-            Err(crate::errno::ENETDOWN)
+        if !id.port_is_active() {
+            return Err(crate::errno::ENETDOWN);
+        }
+        match self.0.qp() {
+            Some(_) => Ok(id),
+            None => Err(EINVAL),
         }
     }
 }
