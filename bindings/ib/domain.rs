@@ -386,6 +386,7 @@ impl DmaPages {
         // below 4 GiB (`Pages` has at most `MAX_PAGE_ORDER`).
         Ok(Sge::new(
             &self.domain,
+            self.dir,
             self.dma + offset as u64,
             len as u32,
             self.domain.lkey,

@@ -10,6 +10,7 @@ use kernel::{
 
 use super::{
     domain::{
+        DmaDirection,
         DmaPages,
         Domain, //
     },
@@ -91,7 +92,8 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no pages, too many, or some of another domain or of another length;
+    /// `EINVAL` for no pages, too many, or some of another domain or of another length, or mapped
+    /// [to the device](DmaDirection::ToDevice) only;
     /// `EOPNOTSUPP` if the device supports no page size that divides them.
     pub fn of(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<Self> {
         let len = mapped.first().ok_or(EINVAL)?.len();
@@ -101,6 +103,10 @@ impl Mr {
         for (i, r) in mapped.iter().enumerate() {
             // Memory of another domain may be freed before this region.
             if !Arc::ptr_eq(r.domain(), domain) || r.len() != len {
+                return Err(EINVAL);
+            }
+            // The peer may write to it.
+            if r.direction() == DmaDirection::ToDevice {
                 return Err(EINVAL);
             }
             // SAFETY: All zeroes is a valid scatterlist entry.

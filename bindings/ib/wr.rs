@@ -11,7 +11,10 @@ use core::mem::MaybeUninit;
 use kernel::prelude::*;
 
 use super::{
-    domain::Domain,
+    domain::{
+        DmaDirection,
+        Domain, //
+    },
     mr::{
         Access,
         Mr, //
@@ -30,14 +33,22 @@ use crate::raw;
 pub struct Sge<'d> {
     raw: raw::ib_sge,
     domain: &'d Domain,
+    dir: DmaDirection,
 }
 
 impl<'d> Sge<'d> {
     #[inline]
-    pub(super) fn new(domain: &'d Domain, addr: u64, length: u32, lkey: u32) -> Self {
+    pub(super) fn new(
+        domain: &'d Domain,
+        dir: DmaDirection,
+        addr: u64,
+        length: u32,
+        lkey: u32,
+    ) -> Self {
         Self {
             raw: raw::ib_sge { addr, length, lkey },
             domain,
+            dir,
         }
     }
 
@@ -49,6 +60,12 @@ impl<'d> Sge<'d> {
     #[inline]
     pub(super) fn domain(&self) -> &'d Domain {
         self.domain
+    }
+
+    /// Whether the device may write to the memory.
+    #[inline]
+    pub(super) fn can_be_written(&self) -> bool {
+        self.dir != DmaDirection::ToDevice
     }
 }
 

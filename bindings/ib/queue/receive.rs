@@ -202,16 +202,23 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]; the queue is full with [`recv_room`](Self::recv_room) outstanding. A task
-    /// that posts to a queue that was full, while another one handles its completions, may be
-    /// `Refused`: the driver may see the room later than it is counted.
+    /// See [`PostError`]; `Invalid` also for memory that is mapped [to the
+    /// device](crate::ib::DmaDirection::ToDevice) only. The queue is full with
+    /// [`recv_room`](Self::recv_room) outstanding. A task that posts to a queue that was full,
+    /// while another one handles its completions, may be `Refused`: the driver may see the room
+    /// later than it is counted.
     pub fn post_recv(&self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
-        if !sge.is_none_or(|sge| self.is_of(sge.domain())) {
+        if !sge.as_ref().is_none_or(|sge| self.can_receive(sge)) {
             return Err(PostError::Invalid);
         }
         let mut rq = self.rq.lock();
         rq.set(token, sge)?;
         self.post_receive(&mut rq, token)
+    }
+
+    /// Whether the queue pair can write to the memory of `sge`.
+    fn can_receive(&self, sge: &Sge<'_>) -> bool {
+        self.is_of(sge.domain()) && sge.can_be_written()
     }
 
     /// Posts a receive for each of `tokens`, as [`post_recv`](Self::post_recv) with what `sge`
@@ -239,7 +246,7 @@ impl QueuePair {
             };
             for token in first..end {
                 let sge = sge(token)?;
-                if !sge.as_ref().is_none_or(|sge| self.is_of(sge.domain())) {
+                if !sge.as_ref().is_none_or(|sge| self.can_receive(sge)) {
                     return Err(EINVAL);
                 }
                 rq.set(token, sge)?;
