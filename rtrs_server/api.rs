@@ -48,7 +48,8 @@ pub trait Service: Send + Sync + 'static {
     /// The session has no path any more, and all its requests were answered or dropped. Nothing
     /// refers to it after this, except for another [`Service::link_up`] if the client comes back.
     ///
-    /// May take its time, as above. A client that comes back meanwhile waits with its path.
+    /// May take its time. A path of a client that comes back meanwhile waits for it in its
+    /// handshake, and is not started before.
     fn link_down(&self, session: &Session);
 
     /// A request. It may be answered now or later, from any context.

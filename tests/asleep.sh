@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# desc: a user of the server that sleeps over a request holds up no other user, no path, and no device
+# desc: a user of the server that sleeps over a request, or the end of a session, holds up no other user, no path, and no device
 # topology: single
 # timeout: 240
-# seconds: 42
+# seconds: 70
 
 . "$(dirname "$0")/lib/common.sh"
 . "$RTRS_LIB/testmod.sh"
@@ -107,6 +107,44 @@ device_comes_back()
 	wait_for 30 paths_up 2
 }
 
+# The server's user takes its time to let go of a session. Its client is back meanwhile.
+FAREWELL=$((25 * RTRS_TIME_SCALE))
+ends() { [ "$(total server_downs)" -gt "$1" ]; }
+session_ends()
+{
+	local downs
+
+	downs=$(total server_downs)
+	write "$(path client "$A")/disconnect" 1
+	wait_for 15 ends "$downs"
+	wait_for 15 in_use memory 0
+}
+
+# A path waits for that in its handshake: all that counts are its queues.
+waits()
+{
+	local chunks=$((512 * 131072))
+
+	write "$(path client "$A")/reconnect" 1 &
+	wait_for 15 in_use handshakes 1
+	sleep 1
+	in_use handshakes 1
+	[ "$(quota memory current)" -lt "$chunks" ]
+}
+goes_at_once()
+{
+	rdma link delete rxeA
+	wait_for 10 in_use handshakes 0
+	wait_for 10 in_use memory 0
+	[ $((SECONDS - T0)) -lt "$FAREWELL" ] || late "that took $((SECONDS - T0)) s"
+}
+there_again()
+{
+	rdma link add rxeA type rxe netdev drxeA
+	wait_for 90 paths_up 1
+	both z count=200 depth=16
+}
+
 must "one device" rxe_up rxeA "$A.1/24" "$A.2/24"
 defer rxe_down rxeA
 must "another device" rxe_up rxeB "$B.1/24" "$B.2/24"
@@ -135,5 +173,14 @@ check "the device goes" device_goes
 check "another session does not notice" others_work
 check "all requests are answered over the other path" all_answered
 check "the device comes back, and its path" device_comes_back
+check "modules unload" unload_modules
+must "modules load" load_test session_linger=1 session_linger_max=1
+must "a server opens, whose user takes long to let go of a session" rt serve farewell="$((FAREWELL * 1000))"
+must "a session opens" rt open name=z "path=ip:$A.2@ip:$A.1"
+T0=$SECONDS
+must "it ends" session_ends
+check "the client is back: its path waits, without chunks" waits
+check "the device goes meanwhile" goes_at_once
+check "the session comes back with it" there_again
 check "modules unload" unload_modules
 finish

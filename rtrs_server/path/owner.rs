@@ -110,10 +110,9 @@ impl Path {
             self.violated(Violation::Unexpected("info request before all connections"));
             return Some(Event::InfoReceived);
         }
+        let now = now_ns();
+        let waited = now.saturating_sub(*owner.asked_for_name.get_or_insert(now));
         if !owner.claimed {
-            let now = now_ns();
-            let asked = *owner.asked_for_name.get_or_insert(now);
-            let waited = now.saturating_sub(asked);
             let early = waited < SIBLINGS_NS;
             let claim = self.session.ctx.registry.claim(self, name, early);
             self.set_standing(claim.standing(waited));
@@ -134,12 +133,22 @@ impl Path {
             }
         }
         if owner.claimed {
-            if !self.dir_in_the_way() && !self.starts_already() {
-                return Some(Event::InfoReceived);
+            // If the user is being told of its end, the path would wait for that as well if it were
+            // started, but with its chunks, and without a deadline.
+            let claim = match self.session.is_ending() {
+                true => Claim::Wait,
+                false => Claim::Granted,
+            };
+            self.set_standing(claim.standing(waited));
+            owner.retry = claim.retry_ms(waited);
+            if owner.retry.is_none() {
+                if !self.dir_in_the_way() && !self.starts_already() {
+                    return Some(Event::InfoReceived);
+                }
+                owner.retry = Some(RETRY_MS);
             }
-            owner.retry = Some(RETRY_MS);
         }
-        (now_ns() >= self.deadline).then_some(Event::Deadline)
+        (now >= self.deadline).then_some(Event::Deadline)
     }
 
     /// Whether an earlier life of the path is about to have a directory.

@@ -435,9 +435,13 @@ impl Path {
         self.post_heartbeat(Liveness::ask);
     }
 
-    /// Whether anything was heard of the client since it was asked. Any context.
+    /// Whether anything was heard of the client since it was asked, or it waits for its chunks. Any
+    /// context.
     pub(crate) fn was_heard(&self) -> bool {
-        self.state() == ServerPathState::Starting || self.asked.was_heard(self.received().total())
+        let waits = self.state() == ServerPathState::Starting
+            || self.session.is_ending() && self.has_asked();
+
+        waits || self.asked.was_heard(self.received().total())
     }
 
     /// The messages that were received. The queues count them in any case, so there is nothing to

@@ -71,7 +71,11 @@ impl Session {
         // A client that was never told of chunks has left nothing with the user.
         let worth_it = self.is_kept() && self.served.load(Acquire);
         if secs == 0 || !worth_it || self.is_over() {
-            self.expire();
+            // While another task is telling the user, each path that comes and goes would wait here
+            // for the end of that.
+            if !self.is_ending() {
+                self.expire();
+            }
             // A timer of an earlier outage would keep this session, and with it the queues of the
             // server, until it fires.
             self.expire_soon();
@@ -204,7 +208,8 @@ impl Session {
 
     /// Whether its client lives: asks it on all paths, and listens. `now` is in nanoseconds of the
     /// monotonic clock. The caller has to repeat this until there is an answer. A path that is just
-    /// starting counts as an answer: the client has asked for its chunks. Any context.
+    /// starting, or waits for the end of its session, counts as an answer: the client has asked for
+    /// its chunks. Any context.
     pub(crate) fn asked_for_life(&self, now: u64) -> Verdict {
         let mut question = self.question.lock();
         if let Some(verdict) = question.recent(now) {

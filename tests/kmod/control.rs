@@ -37,6 +37,7 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    time::Delta,
     uaccess::UserSliceReader,
 };
 use rtrs_bindings::errno::EALREADY;
@@ -339,7 +340,9 @@ impl Control {
     }
 
     fn serve(&self, args: &Args<'_>) -> Result<CString> {
-        args.only(&["port", "tag", "refuse", "depth", "chunk", "ai", "disk"])?;
+        args.only(&[
+            "port", "tag", "refuse", "depth", "chunk", "ai", "disk", "farewell",
+        ])?;
         let number = |key| {
             args.get(key)
                 .map(|_| args.number::<u32>(key, 0))
@@ -354,7 +357,9 @@ impl Control {
             always_invalidate: ai,
         };
         let disk = number("disk")?.map(Disk::new).transpose()?;
-        let serving = Serving::new(&config, args.flag("refuse")?, disk, self.seen.clone())?;
+        let refuse = args.flag("refuse")?;
+        let farewell = Delta::from_millis(args.number("farewell", 0)?);
+        let serving = Serving::new(&config, refuse, farewell, disk, self.seen.clone())?;
         let pushed = self.servers.lock().push(serving, GFP_KERNEL);
         pushed?;
         CString::try_from_fmt(fmt!("serve"))

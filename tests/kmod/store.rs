@@ -11,7 +11,11 @@ use kernel::{
         },
         Arc, //
     },
-    time::hrtimer::ArcHrTimerHandle,
+    time::{
+        delay::fsleep,
+        hrtimer::ArcHrTimerHandle,
+        Delta, //
+    },
 };
 use rtrs_bindings::workqueue::{
     Options,
@@ -50,7 +54,7 @@ pub(crate) struct Seen {
     pub(crate) corrupt: Count,
     /// Sessions that connected.
     pub(crate) ups: Count,
-    /// Sessions that disconnected.
+    /// Sessions that disconnected, or are about to.
     pub(crate) downs: Count,
 }
 
@@ -86,6 +90,8 @@ struct Store {
     seen: Arc<Seen>,
     /// Whether clients are turned away.
     refuse: bool,
+    /// Time that it takes to let go of a session.
+    farewell: Delta,
     disk: Option<Pin<KBox<Disk>>>,
 }
 
@@ -131,6 +137,9 @@ impl Service for Store {
 
     fn link_down(&self, _session: &Session) {
         self.seen.downs.up();
+        if !self.farewell.is_zero() {
+            fsleep(self.farewell);
+        }
     }
 
     fn request(&self, _session: &Session, op: Operation) {
@@ -172,6 +181,7 @@ impl Serving {
     pub(crate) fn new(
         config: &ServerConfig,
         refuse: bool,
+        farewell: Delta,
         disk: Option<Pin<KBox<Disk>>>,
         seen: Arc<Seen>,
     ) -> Result<Self> {
@@ -182,6 +192,7 @@ impl Serving {
                 answers: answers.clone(),
                 seen,
                 refuse,
+                farewell,
                 disk,
             },
             GFP_KERNEL,
