@@ -41,6 +41,11 @@ mod flight;
 mod hidden;
 mod listen;
 mod mr;
+#[expect(
+    unreachable_pub,
+    reason = "also built for the host, as a crate's module"
+)]
+mod page_size;
 mod queue;
 mod reply;
 #[expect(

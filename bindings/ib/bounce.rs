@@ -67,9 +67,8 @@ impl Bounce {
         let place = room as usize;
         let order = Pages::order_of(REGION_SIZE.min(place.saturating_mul(n)).max(place));
         let len = PAGE_SIZE.checked_shl(order).ok_or(EINVAL)?;
-        let per_mr = Mr::max_regions(domain, u32::try_from(len)?) as usize;
         let per_mapped = len.checked_div(place).filter(|&n| n != 0).ok_or(EINVAL)?;
-        let count = n.div_ceil(per_mapped).min(per_mr.saturating_mul(most));
+        let count = n.div_ceil(per_mapped);
 
         let node = domain.device().numa_node();
         let mut mapped = KVec::with_capacity(count, GFP_KERNEL)?;
@@ -79,6 +78,10 @@ impl Bounce {
                 domain.map(Arc::new(pages, GFP_KERNEL)?, DmaDirection::Bidirectional)?;
             mapped.push(dma_pages, GFP_KERNEL)?;
         }
+        // How many a region describes depends on where they are.
+        // CAST: `usize` has at least 32 bits.
+        let per_mr = Mr::most_of(domain, &mapped) as usize;
+        mapped.truncate(per_mr.saturating_mul(most));
         let mut mrs = KVec::new();
         for mapped in mapped.chunks(per_mr.max(1)) {
             mrs.push(Mr::of(domain, mapped)?, GFP_KERNEL)?;

@@ -18,7 +18,8 @@ use super::{
         self,
         KeyByte, //
     },
-    wr::Remote,
+    page_size,
+    wr::Remote, //
 };
 use crate::{
     atomic::{
@@ -92,12 +93,13 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no pages, too many, or some of another domain or of another length, or mapped
-    /// [to the device](DmaDirection::ToDevice) only;
-    /// `EOPNOTSUPP` if the device supports no page size that divides them.
+    /// `EINVAL` for no pages, too many, or some of another domain or length, or mapped [to the
+    /// device](DmaDirection::ToDevice) only; `EOPNOTSUPP` if the device supports no page size in which
+    /// they can be described.
     pub fn of(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<Self> {
         let len = mapped.first().ok_or(EINVAL)?.len();
-        let page_size = Self::page_size(domain, u32::try_from(len)?)?;
+        let bytes = u32::try_from(len)?;
+        let page_size = Self::page_size(domain, mapped)?;
         let count = u32::try_from(mapped.len())?;
         let mut list: KVec<raw::scatterlist> = KVec::with_capacity(mapped.len(), GFP_KERNEL)?;
         for (i, r) in mapped.iter().enumerate() {
@@ -111,12 +113,11 @@ impl Mr {
             }
             // SAFETY: All zeroes is a valid scatterlist entry.
             let mut sg: raw::scatterlist = unsafe { core::mem::zeroed() };
-            // CAST: Checked above.
-            sg.length = len as u32;
+            sg.length = bytes;
             sg.dma_address = r.dma();
             #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
             {
-                sg.dma_length = len as u32;
+                sg.dma_length = bytes;
             }
             if i + 1 == mapped.len() {
                 // The marker of the last entry, `SG_END`.
@@ -124,7 +125,7 @@ impl Mr {
             }
             list.push(sg, GFP_KERNEL)?;
         }
-        let pages = (len as u32)
+        let pages = bytes
             .checked_div(page_size)
             .and_then(|n| n.checked_mul(count))
             .ok_or(EINVAL)?;
@@ -151,29 +152,29 @@ impl Mr {
         })
     }
 
-    /// The number of [`DmaPages`] of `len` bytes that one memory region can describe.
-    pub fn max_regions(domain: &Domain, len: u32) -> u32 {
+    /// Returns how many of `mapped`, which are all of the same length, one memory region can
+    /// describe, whichever these are.
+    pub fn most_of(domain: &Domain, mapped: &[DmaPages]) -> u32 {
         let pages = domain.device().attrs().max_fast_reg_pages;
-        match Self::page_size(domain, len) {
-            Ok(page_size) => len
-                .checked_div(page_size)
-                .and_then(|n| pages.checked_div(n))
-                .unwrap_or(0),
-            Err(_) => 0,
-        }
+        let len = mapped.first().map_or(0, DmaPages::len);
+        Self::page_size(domain, mapped)
+            .ok()
+            .and_then(|size| u32::try_from(len).ok()?.checked_div(size))
+            .and_then(|n| pages.checked_div(n))
+            .unwrap_or(0)
     }
 
-    /// The largest page size of the device that divides `len` bytes. With other sizes a driver may
-    /// register more memory than there is.
-    fn page_size(domain: &Domain, len: u32) -> Result<u32> {
+    /// Returns the largest page size of the device in which all of `mapped` can be described. With
+    /// other sizes a driver may register more memory than there is, or refuse to.
+    fn page_size(domain: &Domain, mapped: &[DmaPages]) -> Result<u32> {
+        let len = mapped.first().map_or(0, DmaPages::len);
         if !len.is_power_of_two() {
             return Err(EINVAL);
         }
-        // No overflow: not 0.
-        let fit = domain.device().attrs().page_sizes & u64::from(len | (len - 1));
-        let size = fit.checked_ilog2().ok_or(crate::errno::EOPNOTSUPP)?;
-        // CAST: At most `len`. No overflow: below 32.
-        Ok((1u64 << size) as u32)
+        // CAST: `usize` has at most 64 bits.
+        let bits = mapped.iter().fold(len as u64, |bits, one| bits | one.dma());
+        let sizes = domain.device().attrs().page_sizes;
+        page_size::largest(sizes, bits).ok_or(crate::errno::EOPNOTSUPP)
     }
 
     /// The current key.
@@ -260,7 +261,7 @@ impl<'a> NewKey<'a> {
 /// Whether regions of `domain` can be described in pages of `size` bytes. With a size that a device
 /// does not have, a driver may register other memory than that of the list.
 pub(super) fn has_page_size(domain: &Domain, size: u32) -> bool {
-    size.is_power_of_two() && domain.device().attrs().page_sizes & u64::from(size) != 0
+    page_size::has(domain.device().attrs().page_sizes, size)
 }
 
 /// Describes the list `sgl` to the region `mr`, in pages of `page_size` bytes; returns its

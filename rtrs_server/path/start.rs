@@ -328,7 +328,7 @@ impl Path {
             .all(|chunk| chunk.len() == chunk_size as usize);
         // If the kernel's pages are larger than the device's, the device counts its own.
         let most = match contiguous {
-            true => Mr::max_regions(domain, chunk_size).max(1),
+            true => Mr::most_of(domain, chunks).max(1),
             false => 1,
         };
         let size = (1..=depth.min(most))

@@ -24,5 +24,8 @@ pub mod try_lock;
 #[path = "../../../../bindings/ib/hidden.rs"]
 pub mod hidden;
 
+#[path = "../../../../bindings/ib/page_size.rs"]
+pub mod page_size;
+
 #[path = "../../../../bindings/place.rs"]
 pub mod place;
