@@ -88,10 +88,12 @@ impl Path {
         };
         let is_port = |p| port == 0 || p == port;
         match event {
-            DeviceEvent::Added | DeviceEvent::PortActive(_) if ours => {
+            DeviceEvent::Added if ours => self.notify(|notes| notes.device_back = true),
+            DeviceEvent::PortActive(p) if ours && is_port(p) => {
                 self.notify(|notes| notes.device_back = true);
             }
-            // An address may have moved to this device. An attempt in progress is not disturbed.
+            // An address may have moved to this device or port. An attempt in progress is not
+            // disturbed.
             DeviceEvent::Added | DeviceEvent::PortActive(_)
                 if self.state() != State::Connecting =>
             {
