@@ -473,6 +473,9 @@ impl LinkCore {
                 );
                 return Err(errno::EPROTO);
             }
+            // Before anything is noted about the server: one with another queue depth is not the
+            // session's, and does not tell whether that one knows it.
+            self.path.session.check_limits(&geometry, &self.path)?;
             self.new_rkey.store(accept.new_rkey, Relaxed);
             let inval_answers = match accept.new_rkey {
                 true => self.capabilities.inval_answers,

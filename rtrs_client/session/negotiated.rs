@@ -145,16 +145,27 @@ impl Session {
     /// `EPROTO` if they do not fit, `ENOMEM`.
     pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
         let _guard = self.negotiated.lock.lock();
-        if let Some(negotiated) = self.negotiated.get() {
-            return geometry
-                .check_session_depth(negotiated.geometry.queue_depth())
-                .map_err(|e| {
-                    pr_err_ratelimited!("{}: {}\n", path, e.as_str());
-                    errno::EPROTO
-                });
+        if self.negotiated.get().is_none() {
+            self.negotiated.result.populate(Negotiated::new(geometry)?);
         }
-        self.negotiated.result.populate(Negotiated::new(geometry)?);
-        Ok(())
+        self.check_limits(geometry, path)
+    }
+
+    /// Checks that limits that were told on `path` fit the session, if it was sized. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if they do not fit.
+    pub(crate) fn check_limits(&self, geometry: &Geometry, path: &Path) -> Result {
+        let Some(negotiated) = self.negotiated.get() else {
+            return Ok(());
+        };
+        geometry
+            .check_session_depth(negotiated.geometry.queue_depth())
+            .map_err(|e| {
+                pr_err_ratelimited!("{}: {}\n", path, e.as_str());
+                errno::EPROTO
+            })
     }
 
     /// Maps the message store for a path's device. May sleep.
