@@ -208,7 +208,7 @@ server_role()
 	must "packets can be dropped" drops_ready 1
 	must "one link has a hole" hole
 	barrier listening
-	barrier flapped 380
+	barrier flapped 440
 	check "it has taken packets" dropped_some
 	check "the hole is mended" no_hole
 	barrier mended
@@ -231,6 +231,10 @@ client_role()
 	small_start
 	check "large writes beside small requests do not wait for ever" gets_stuck write
 	must "the path connects again" reconnected
+	write "$SESS/heartbeat_interval_ms" $((3500 * RTRS_TIME_SCALE))
+	check "nor with an interval of heartbeats that is longer than requests may take" gets_stuck write
+	must "the path connects again" reconnected
+	write "$SESS/heartbeat_interval_ms" $((500 * RTRS_TIME_SCALE))
 	# Large answers do not come, the server's large answer in the handshake neither.
 	must "the other direction has a hole, too" hole
 	check "large reads beside small requests do not wait for ever" gets_stuck read

@@ -104,7 +104,7 @@ pub(super) fn tick(path: &Arc<Path>) {
         HbAction::SendHb => link.send_heartbeat(),
         HbAction::Dead => core.fail("no heartbeat", errno::ETIMEDOUT.to_errno()),
     }
-    let admin = path.look_at_connections(link);
+    let admin = path.look_at_connections(link, rx.io);
     path.look_at_requests(link, rx.io || admin);
     path.end_trial();
     drop(guard);
@@ -118,9 +118,10 @@ impl Path {
     }
 
     /// Gives up the link, which is the one that is up, if nothing is answered on one of its
-    /// connections while others answer. Returns whether an administrative request was answered in
-    /// the interval that is over: a message on their connection may be a heartbeat.
-    fn look_at_connections(&self, link: &Link) -> bool {
+    /// connections while others answer; `answered` says whether one of those for IO did in the
+    /// interval that is over, which may be longer than the time-out. Returns whether an
+    /// administrative request was answered in it: a message on their connection may be a heartbeat.
+    fn look_at_connections(&self, link: &Link, answered: bool) -> bool {
         let in_a_row = &self.session.unanswered;
         let timeout_ms = self.session.settings.request_timeout_ms.get();
         let patience = in_a_row.patience(timeout_ms);
@@ -137,7 +138,8 @@ impl Path {
                 is_quiet |= patience.is_some_and(|p| quiet.ns(now) >= p.unsent);
             }
             // If none is answered, the link as a whole is judged.
-            patience.is_some_and(|p| known.unanswered.is_answered(now, p.unsent))
+            let lately = |p: Patience| known.unanswered.is_answered(now, p.unsent);
+            answered || admin || patience.is_some_and(lately)
         };
         let stuck = match patience {
             Some(patience) if others && is_quiet && link.core.orders_copies() => {
