@@ -78,7 +78,6 @@ use crate::{
     logic::{
         creation::Creation,
         path_state::{
-            CloseReason,
             Event,
             Failure,
             PathMachine,
@@ -322,10 +321,9 @@ impl Path {
         matches!(self.state(), State::Closed(_) | State::Dead)
     }
 
-    /// Whether its server has become another one, so that it does not try to connect any more. Any
-    /// context.
+    /// As [`PathMachine::is_incompatible`]. Any context.
     pub(crate) fn is_incompatible(&self) -> bool {
-        self.state() == State::Closed(CloseReason::Incompatible)
+        self.status(|s| s.machine.is_incompatible())
     }
 
     /// Whether there is an urgent note for the owner task, besides those of its link, while the

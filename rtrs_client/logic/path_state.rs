@@ -255,6 +255,12 @@ impl PathMachine {
         self.state
     }
 
+    /// Whether the server has become another one since the path was up, so that it does not try to
+    /// connect any more. One that was never up says nothing about the server of the others.
+    pub const fn is_incompatible(&self) -> bool {
+        self.was_up && matches!(self.state, State::Closed(CloseReason::Incompatible))
+    }
+
     /// The latest link, 0 before the first; it exists if [`State::has_link`].
     pub const fn link(&self) -> LinkId {
         self.link

@@ -45,7 +45,6 @@ use crate::{
         fence::Fence,
         path_state::{
             Action,
-            CloseReason,
             Event,
             Failure,
             PathMachine,
@@ -300,10 +299,7 @@ impl Path {
                 owner.record = Record::new();
             }
             // Other closed paths may be connected again, by an operator or when their link is back.
-            if matches!(
-                machine.state(),
-                State::Closed(CloseReason::Incompatible) | State::Dead
-            ) {
+            if machine.is_incompatible() || machine.state() == State::Dead {
                 self.session.fail_if_hopeless();
             }
             match announce {

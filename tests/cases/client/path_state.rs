@@ -424,6 +424,22 @@ fn changed_server_is_not_retried() {
         owner.machine.state(),
         State::Closed(CloseReason::Incompatible)
     );
+    assert!(owner.machine.is_incompatible());
+}
+
+fn another_server_says_nothing_about_the_first() {
+    let mut owner = Owner::new(-1);
+    owner.send(Event::Start);
+    owner.send(Event::ConnectFailed {
+        link: 1,
+        failure: Failure::Final,
+    });
+    owner.send(Event::TornDown(1));
+    assert_eq!(
+        owner.machine.state(),
+        State::Closed(CloseReason::Incompatible)
+    );
+    assert!(!owner.machine.is_incompatible());
 }
 
 cases!(
@@ -439,4 +455,5 @@ cases!(
     device_comes_and_goes,
     attempts_that_addresses_cause_are_not_counted,
     changed_server_is_not_retried,
+    another_server_says_nothing_about_the_first,
 );

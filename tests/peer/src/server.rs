@@ -132,6 +132,11 @@ pub const CASES: &[Case] = &[
         }),
     ),
     Case::new(
+        "few-chunks",
+        "offers 8 chunks, as a server could that is not the session's",
+        OnConnect::Accept(|msg| put16(msg, 6, 8)),
+    ),
+    Case::new(
         "huge-queue-depth",
         "offers more chunks than immediate values can name",
         OnConnect::Accept(|msg| put16(msg, 6, u16::MAX)),
