@@ -345,7 +345,7 @@ said_meanwhile() { answered 16 && said loses-one "two .* [1-5] requests wait for
 # One request of the first 64 is lost, and others are answered, before the report and after it.
 loses_one()
 {
-	unanswered loses-one 5000
+	unanswered loses-one 10000
 	wait_for 10 all_but_one
 	wait_for $((20 * RTRS_TIME_SCALE)) said_meanwhile
 	answered 512
