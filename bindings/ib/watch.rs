@@ -194,7 +194,9 @@ unsafe extern "C" fn add<W: DeviceEvents>(dev: *mut raw::ib_device) -> ffi::c_in
 ///
 /// As for [`add`]; `data` must be the pointer that [`add`] stored.
 unsafe extern "C" fn remove<W: DeviceEvents>(dev: *mut raw::ib_device, data: *mut ffi::c_void) {
-    // SAFETY: `ib_core` calls this once for each successful `add()`.
+    // SAFETY: `ib_core` calls this once for each successful `add()`, which has registered the handler
+    // in the box that `data` points to, and left the box to this function. Nothing uses the handler
+    // when it is unregistered. The device is valid until this returns.
     unsafe {
         // Waits for a running handler, so that nothing is heard of a device after its removal.
         raw::ib_unregister_event_handler(core::ptr::addr_of_mut!(
