@@ -303,15 +303,6 @@ time_to_wait()
 	fail_after d 60 && failing 0 && fail_after d 0 && failing 1 && rt close name=d && balanced
 }
 
-# waiting_shown NAME N: debugfs shows that N requests of NAME wait for a path.
-waiting_shown()
-{
-	grep -Eq "^$1 +- .* path: $2\$" /sys/kernel/debug/rtrs_client/requests || {
-		cat /sys/kernel/debug/rtrs_client/requests
-		return 1
-	}
-}
-
 # Requests do not wait for a path if the session has no path left.
 last_path_removed()
 {

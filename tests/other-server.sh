@@ -25,12 +25,10 @@ opens()
 }
 works() { io m dir=write len=4096 count=32 depth=8 expect=0; }
 
-# waiting: requests that wait for a path are in the table.
-waiting() { grep -Eq '^m +- .* path: 8$' /sys/kernel/debug/rtrs_client/requests; }
 begin()
 {
 	rt io name=m tag="$TAG" dir=write len=4096 count=32 depth=8 expect=0 timeout=200 2>/dev/null &
-	wait_for 10 waiting
+	wait_for 10 waiting_shown m 8
 }
 lost() { [ "$(cat "$OWN/state")" != connected ]; }
 
@@ -40,7 +38,7 @@ not_this()
 	peer_server "$1"
 	expect_error "Protocol error" write "$SESSION/add_path" "$OTHER"
 	peer_done
-	waiting
+	waiting_shown m 8
 	not has_result "$TAG"
 	[ "$(find "$SESSION/paths" -mindepth 1 -maxdepth 1 | wc -l)" = 1 ]
 }

@@ -121,6 +121,15 @@ io()
 	}
 }
 
+# waiting_shown NAME N: debugfs shows that N requests of NAME wait for a path.
+waiting_shown()
+{
+	grep -Eq "^$1 +- .* path: $2\$" /sys/kernel/debug/rtrs_client/requests || {
+		cat /sys/kernel/debug/rtrs_client/requests
+		return 1
+	}
+}
+
 # both NAME KEY=VALUE...: run requests that write, then requests that read.
 both()
 {

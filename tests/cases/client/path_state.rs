@@ -170,14 +170,17 @@ pub(crate) fn connected(max_attempts: i32) -> Owner {
     owner
 }
 
-fn first_connect_fails() {
+/// A path whose first attempt has failed.
+fn never_up(failure: Failure) -> Owner {
     let mut owner = Owner::new(-1);
     owner.send(Event::Start);
-    owner.send(Event::ConnectFailed {
-        link: 1,
-        failure: Failure::Again,
-    });
+    owner.send(Event::ConnectFailed { link: 1, failure });
     owner.send(Event::TornDown(1));
+    owner
+}
+
+fn first_connect_fails() {
+    let mut owner = never_up(Failure::Again);
     assert_eq!(
         owner.machine.state(),
         State::Closed(CloseReason::NeverUp),
@@ -428,13 +431,7 @@ fn changed_server_is_not_retried() {
 }
 
 fn another_server_says_nothing_about_the_first() {
-    let mut owner = Owner::new(-1);
-    owner.send(Event::Start);
-    owner.send(Event::ConnectFailed {
-        link: 1,
-        failure: Failure::Final,
-    });
-    owner.send(Event::TornDown(1));
+    let owner = never_up(Failure::Final);
     assert_eq!(
         owner.machine.state(),
         State::Closed(CloseReason::Incompatible)
