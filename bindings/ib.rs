@@ -127,6 +127,7 @@ pub use self::{
     },
     queue::{
         PollContext,
+        Polled,
         PostError,
         QpEvent,
         QueueConfig,

@@ -7,7 +7,10 @@
 //! Counting: any but NMI. Everything else: any.
 
 use kernel::prelude::*;
-use rtrs_bindings::percpu::Counters;
+use rtrs_bindings::{
+    ib::Polled,
+    percpu::Counters, //
+};
 
 use crate::atomic::{
     Atomic,
@@ -22,9 +25,9 @@ const COUNTERS: usize = 2;
 /// Counts of completions, by whether they were the first that a poll found. Per CPU.
 pub struct PollStats {
     counters: Counters<COUNTERS>,
-    /// The most completions found by a poll besides its first. Rarely written; if two CPUs write it
-    /// at the same time, one sample is lost.
-    most: Atomic<u32>,
+    /// The one that was farthest behind the first of its poll. Rarely written; if two CPUs write it at
+    /// the same time, one sample is lost.
+    most: Atomic<usize>,
 }
 
 impl PollStats {
@@ -32,27 +35,38 @@ impl PollStats {
     pub fn new() -> Result<Self> {
         Ok(Self {
             counters: Counters::new()?,
-            most: Atomic::<u32>::new(0),
+            most: Atomic::<usize>::new(0),
         })
     }
 
-    /// Counts a completion of a poll that has found `before` completions before it.
+    /// Counts a completion. One the place of which is not known counts as the first of its poll.
     #[inline(always)]
-    pub fn count(&self, before: u32) {
-        // A poll usually finds one completion, which costs one counter.
-        if before == 0 {
+    pub fn count(&self, polled: Polled) {
+        if polled == Polled::FIRST {
             return self.counters.add(POLLS, 1);
         }
-        self.counters.add(MORE, 1);
-        if before > self.most.load(Relaxed) {
-            self.most.store(before, Relaxed);
+        if polled.offset() > self.most.load(Relaxed) {
+            return self.count_farthest(polled);
         }
+        self.counters.add(MORE, 1);
+    }
+
+    /// The same for one that is farther behind the first than any before, or has no known place.
+    #[cold]
+    #[inline(never)]
+    fn count_farthest(&self, polled: Polled) {
+        if polled.before().is_none() {
+            return self.counters.add(POLLS, 1);
+        }
+        self.most.store(polled.offset(), Relaxed);
+        self.counters.add(MORE, 1);
     }
 
     /// The most completions found by one poll.
     pub fn most(&self) -> u32 {
         let first = u32::from(self.polls() != 0);
-        self.most.load(Relaxed).saturating_add(first)
+        let more = Polled::at(self.most.load(Relaxed)).before();
+        more.unwrap_or(0).saturating_add(first)
     }
 
     /// The number of all completions.

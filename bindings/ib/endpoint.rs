@@ -42,6 +42,7 @@ use super::{
     flight::Landing,
     listen::PendingConnection,
     queue::{
+        Polled,
         QpEvent,
         QueuePair,
         Receiving, //
@@ -85,12 +86,11 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// the status is not success. Context: the queue's.
     fn send_done(&self, ep: &Endpoint<Self>, qp: &QueuePair, token: Option<u32>, wc: &Wc);
 
-    /// A completion was found, by a poll that has found `before` completions before it. Called
-    /// before all other functions for each completion, also for sends without a token. Context: the
-    /// queue's.
+    /// A completion was found. Called before all other functions for each completion, also for sends
+    /// without a token. Context: the queue's.
     #[inline]
-    fn cqe_polled(&self, before: u32) {
-        let _ = before;
+    fn cqe_polled(&self, polled: Polled) {
+        let _ = polled;
     }
 
     /// A chain with a note in the ledger completed, and with it everything posted before: there is

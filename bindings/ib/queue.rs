@@ -37,6 +37,7 @@ use kernel::{
 };
 
 pub use self::completion::{
+    Polled,
     QpEvent,
     Receiving, //
 };

@@ -29,6 +29,7 @@ use rtrs_bindings::{
         Landing,
         Locked,
         Outcome,
+        Polled,
         PostError,
         QueuePair,
         Receiving,
@@ -97,8 +98,8 @@ impl Handler for LinkCore {
     const PAGE_SIZE: u32 = SEGMENT_SIZE;
 
     #[inline(always)]
-    fn cqe_polled(&self, before: u32) {
-        self.path.stats.polls.count(before);
+    fn cqe_polled(&self, polled: Polled) {
+        self.path.stats.polls.count(polled);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _: &QueuePair, token: Option<u32>, wc: &Wc) {

@@ -27,6 +27,7 @@ use rtrs_bindings::{
         Endpoint,
         Handler,
         Locked,
+        Polled,
         PostError,
         QpEvent,
         QueuePair,
@@ -103,8 +104,8 @@ impl Handler for Path {
     }
 
     #[inline(always)]
-    fn cqe_polled(&self, before: u32) {
-        self.stats.polls.count(before);
+    fn cqe_polled(&self, polled: Polled) {
+        self.stats.polls.count(polled);
     }
 
     fn send_done(&self, ep: &Endpoint<Self>, _qp: &QueuePair, token: Option<u32>, wc: &Wc) {

@@ -105,42 +105,50 @@ impl CqeTable {
     }
 }
 
-/// Distinguishes the polls of a completion queue.
+/// How far a completion is behind the first one that its poll has found.
 ///
-/// The core polls up to 16 completions into an array and hands them out one by one, so each lies
-/// right behind the previous one, unless a new poll has begun. The array may be on the stack of the
-/// polling task.
-struct PollTracker {
-    /// Address behind the completion that was taken last.
-    behind: Atomic<usize>,
-    /// Number of completions that its poll has found before it.
-    before: Atomic<u32>,
-}
+/// The core polls up to 16 completions into an array of the completion queue, and hands them out one by
+/// one. What a caller [polls](QueuePair::poll) is in an array of the caller, so its place is not known.
+// The number of bytes in the array, so that nothing is calculated for each completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled(usize);
 
-impl PollTracker {
-    /// Nothing found yet.
-    fn new() -> Self {
-        Self {
-            behind: Atomic::new(0),
-            before: Atomic::new(0),
-        }
+impl Polled {
+    /// The first one.
+    pub const FIRST: Self = Self(0);
+
+    /// Of the completion `wc` of `cq`.
+    ///
+    /// # Safety
+    ///
+    /// `cq` must be valid.
+    #[inline(always)]
+    pub(super) unsafe fn of(cq: *const raw::ib_cq, wc: &Wc) -> Self {
+        // SAFETY: By the safety requirements of this function. The array is made with the queue.
+        let first = unsafe { (*cq).wc };
+
+        Self(core::ptr::from_ref(wc).addr().wrapping_sub(first.addr()))
     }
 
-    /// Takes the next completion. Returns the number of completions that the same poll has found
-    /// before it. Called by one thread at a time.
+    /// That of another one.
     #[inline(always)]
-    fn next(&self, wc: &Wc) -> u32 {
-        let addr = core::ptr::from_ref(wc).addr();
-        let before = match addr == self.behind.load(Relaxed) {
-            // No overflow: the array is short.
-            true => self.before.load(Relaxed).wrapping_add(1),
-            false => 0,
-        };
+    pub fn at(offset: usize) -> Self {
+        Self(offset)
+    }
 
-        self.behind
-            .store(addr.wrapping_add(size_of::<Wc>()), Relaxed);
-        self.before.store(before, Relaxed);
-        before
+    /// Grows with the number of completions that the same poll has found before it.
+    #[inline(always)]
+    pub fn offset(self) -> usize {
+        self.0
+    }
+
+    /// The number of completions that the same poll has found before it. `None` if that is not known.
+    pub fn before(self) -> Option<u32> {
+        const BATCH: usize = 16;
+        let before = self.0 / size_of::<Wc>();
+
+        // CAST: A small number.
+        (before < BATCH).then_some(before as u32)
     }
 }
 
@@ -148,7 +156,6 @@ impl PollTracker {
 /// cache line, to which no other task writes while requests are handled.
 #[repr(align(64))]
 pub(super) struct Handled {
-    polls: PollTracker,
     /// Number of receives that have succeeded.
     pub(super) received: Atomic<u64>,
     /// The key that the last receive with an invalidation has invalidated, 0 for none, and the
@@ -166,7 +173,6 @@ impl Handled {
             assert!(size_of::<Self>() == 64);
         }
         Self {
-            polls: PollTracker::new(),
             received: Atomic::new(0),
             invalidated_by: Atomic::new(0),
             invalidated: Atomic::new(0),
@@ -355,7 +361,8 @@ unsafe fn polled<'a, H: Handler>(
     let (ep, wc) = unsafe { (&*(*cq).cq_context.cast::<Endpoint<H>>(), Wc::from_raw(wc)) };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
-    qp.count_polled(ep, wc);
+    // SAFETY: `ib_core` passes a valid queue.
+    qp.count_polled(ep, unsafe { Polled::of(cq, wc) });
     (ep, qp)
 }
 
@@ -385,7 +392,8 @@ impl QueuePair {
         wc: &Wc,
         retires: bool,
     ) -> bool {
-        self.count_polled(ep, wc);
+        // SAFETY: By the type invariant, the queue is valid.
+        self.count_polled(ep, unsafe { Polled::of(self.cq.as_ptr(), wc) });
         let ok = wc.status().is_ok();
         if ok && retires {
             // Requests with a note complete in order.
@@ -394,10 +402,10 @@ impl QueuePair {
         ok
     }
 
-    /// Notes that `wc` is handled. Called by one thread at a time.
+    /// Notes that a completion is handled.
     #[inline(always)]
-    pub(super) fn count_polled<H: Handler>(&self, ep: &Endpoint<H>, wc: &Wc) {
-        ep.handler().cqe_polled(self.handled.polls.next(wc));
+    pub(super) fn count_polled<H: Handler>(&self, ep: &Endpoint<H>, polled: Polled) {
+        ep.handler().cqe_polled(polled);
     }
 
     /// Retires a signaled request that was successful, with all posted before it. Called by one

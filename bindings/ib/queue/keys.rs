@@ -18,7 +18,8 @@ use super::{
     },
     completion::{
         CqeTable,
-        Done, //
+        Done,
+        Polled, //
     },
     room::Room,
     PostError,
@@ -37,7 +38,8 @@ pub(super) unsafe extern "C" fn key_done<H: Handler>(cq: *mut raw::ib_cq, wc: *m
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
-    qp.count_polled(ep, wc);
+    // SAFETY: `ib_core` passes a valid queue.
+    qp.count_polled(ep, unsafe { Polled::of(cq, wc) });
     if !wc.status().is_ok() {
         return ep.handler().send_done(ep, qp, None, wc);
     }
