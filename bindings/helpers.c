@@ -37,6 +37,7 @@ void rtrs_helper_ib_device_attrs(struct ib_device *dev,
 	attrs->max_qp_wr = dev->attrs.max_qp_wr;
 	attrs->max_cqe = dev->attrs.max_cqe;
 	attrs->max_send_sge = dev->attrs.max_send_sge;
+	attrs->max_recv_sge = dev->attrs.max_recv_sge;
 	attrs->max_fast_reg_page_list_len = dev->attrs.max_fast_reg_page_list_len;
 	attrs->driver_id = dev->ops.driver_id;
 }

@@ -29,6 +29,7 @@ struct rtrs_helper_device_attrs {
 	u32 max_qp_wr;
 	u32 max_cqe;
 	u32 max_send_sge;
+	u32 max_recv_sge;
 	u32 max_fast_reg_page_list_len;
 	u32 driver_id;
 };

@@ -126,6 +126,8 @@ pub use self::{
         NewKey, //
     },
     queue::{
+        Buffer,
+        Message,
         PollContext,
         Polled,
         PostError,

@@ -154,6 +154,20 @@ pub struct Around<'a, const N: usize> {
 }
 
 impl<const N: usize> Around<'_, N> {
+    /// # Safety
+    ///
+    /// `off` bytes of memory must precede `at`, and `N` words follow, for as long as the result is used.
+    /// It must be memory of [`Pages`].
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: NonNull<u8>, off: usize) -> Self {
+        // INVARIANT: By the safety requirements of this function.
+        Self {
+            at,
+            off,
+            _pages: PhantomData,
+        }
+    }
+
     /// Reads the words behind the offset, each once, in the byte order of this machine. They need
     /// not be aligned.
     ///

@@ -143,6 +143,8 @@ pub(crate) struct LinkCore {
     /// The server may answer reads by the message that invalidates their key. Set when the server
     /// has accepted the service connection, before there are others and before receives are posted.
     inval_answers: Atomic<bool>,
+    /// The server takes writes as messages. Set likewise.
+    sends: Atomic<bool>,
     /// What the server was told that this side can do.
     capabilities: Capabilities,
     ready: SetOnce<Ready>,
@@ -188,6 +190,8 @@ impl Severed {
 impl LinkCore {
     fn new(path: Arc<Path>, number: u32) -> Result<Arc<Self>> {
         let cons = path.session.cons;
+        let sends = !path.only_writes.xchg(false, Relaxed) && cons.polled() == 0;
+        let capabilities = params::capabilities(sends);
         Ok(Arc::new(
             Self {
                 number,
@@ -196,7 +200,8 @@ impl LinkCore {
                 accepted: SetOnce::new(),
                 new_rkey: Atomic::new(false),
                 inval_answers: Atomic::new(false),
-                capabilities: params::capabilities(),
+                sends: Atomic::new(false),
+                capabilities,
                 ready: SetOnce::new(),
                 direct_segments: Atomic::new(u32::MAX),
                 gave_way: Atomic::new(false),
@@ -233,8 +238,8 @@ impl LinkCore {
         self.fail_as(Failure::of(errno), why, errno);
     }
 
-    /// The server refused a connection.
-    fn refused(&self, errno: i32) {
+    /// The server refused connection `con`.
+    fn refused(&self, con: u16, errno: i32) {
         // A refusal is about this client. It does not show that the server has changed: it is never
         // final.
         let unknown = errno == errno::ENXIO.to_errno();
@@ -242,6 +247,13 @@ impl LinkCore {
             (Failure::GaveWay, "rejected")
         } else if unknown && self.presumed.load(Relaxed) {
             (Failure::Unknown, "the server does not know the session")
+        } else if con != 0 && self.sends.load(Relaxed) {
+            // Perhaps for want of memory to receive them, or of a device that can.
+            self.path.only_writes.store(true, Relaxed);
+            (
+                Failure::WithSends,
+                "rejected, the next attempt sends no writes",
+            )
         } else {
             (Failure::Again, "rejected")
         };

@@ -22,6 +22,7 @@ pub mod polled;
 pub mod restore;
 pub mod rnbd;
 pub mod silence;
+pub mod spread;
 pub mod trial;
 pub mod turn;
 pub mod unanswered;

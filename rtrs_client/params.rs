@@ -8,7 +8,9 @@ use rtrs_bindings::param::module_params;
 use rtrs_core::proto::{
     heartbeat,
     Capabilities,
-    PathWait, //
+    MostSent,
+    PathWait,
+    SENT_DATA, //
 };
 
 /// Bounds of the heartbeat interval, in milliseconds.
@@ -87,6 +89,9 @@ module_params! {
     /// Servers need not send the next key of a chunk.
     static COUNT_KEYS: bool = "count_keys", true,
         "tell servers of new links with keep_keys that they need not send a key that is one higher (default: Y)";
+    /// Writes of few data may go to servers as messages.
+    static SEND_WRITES: bool = "send_writes", true,
+        "send writes of few data as messages on new links, to servers that take them (default: Y)";
     /// Acknowledged writes survive a power loss of the server.
     static WRITE_CACHE_SURVIVES: bool = "write_cache_survives", false,
         "what servers have in volatile write caches survives their restart: go on with such devices as well (default: N)";
@@ -206,13 +211,19 @@ pub(crate) fn max_queue_depth() -> u32 {
 }
 
 /// What servers of new links may do: not send keys that have not changed, or that are one higher;
-/// answer a read by the message that invalidates its key.
-pub(crate) fn capabilities() -> Capabilities {
+/// answer a read by the message that invalidates its key; take writes as messages, if the link `sends`
+/// some.
+pub(crate) fn capabilities(sends: bool) -> Capabilities {
+    // All data that are copied must fit.
+    let fits = copy_max().is_some_and(|bytes| bytes <= SENT_DATA);
+    let sends = sends && fits && SEND_WRITES.get() && KEEP_KEYS.get();
     Capabilities {
         keeps_keys: KEEP_KEYS.get(),
         inval_answers: INVAL_ANSWERS.get(),
         inval_answers_always: INVAL_ANSWERS.get(),
         counts_keys: KEEP_KEYS.get() && COUNT_KEYS.get(),
+        // Connections for requests say how many.
+        sends: sends.then_some(MostSent::of(0)),
     }
 }
 

@@ -177,6 +177,9 @@ pub(crate) struct Path {
     /// on trial. Set by the owner task when the path comes up, cleared by `tick` and when the path
     /// goes down.
     trial_end_ns: Atomic<u64>,
+    /// A server that takes sent writes has refused a connection for them: the next attempt does not ask
+    /// for that.
+    pub(crate) only_writes: Atomic<bool>,
     /// The path's statistics.
     pub(crate) stats: Stats,
     /// The name of the directory: `<src>@<dst>` at the time when it was made.
@@ -254,6 +257,7 @@ impl Path {
                 dst,
                 active: RcuCell::empty(),
                 trial_end_ns: Atomic::new(0),
+                only_writes: Atomic::new(false),
                 stats,
                 name: SetOnce::new(),
                 command <- new_mutex!((), "rtrs_path_command"),

@@ -27,12 +27,15 @@ use rtrs_bindings::{
 };
 use rtrs_core::proto::Layout;
 
+use crate::logic::spread::Spread;
+
 /// Which connection of a path a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
     /// The service connection: for messages that must not queue behind IO.
     Admin,
-    /// The connection of the CPU the permit is taken on. If the session has polled connections: one
+    /// The connection of the CPU the permit is taken on, or of another one if the CPU has used up its
+    /// share of the permits. If the session has polled connections: one
     /// of those if a task polls for it on the CPU the request is submitted on, otherwise that of
     /// this CPU.
     Io,
@@ -89,13 +92,20 @@ impl Cons {
         nth.map_or(0, |nth| nth as u16 + 1)
     }
 
-    /// The connection for requests of a permit that was taken on CPU `cpu`.
+    /// The connections for requests of each of `depth` permits, if they are not polled for.
+    pub(crate) fn spread(self, depth: u16) -> Spread {
+        Spread::new(self.io, depth)
+    }
+
+    /// The connection for the request of `io`, the permit of which was taken on CPU `cpu`. `spread` is
+    /// that of [`spread`](Self::spread).
     #[inline(always)]
-    pub(crate) fn of(self, connection: Connection, cpu: u32) -> u16 {
+    pub(crate) fn of(self, connection: Connection, spread: Spread, io: &Io, cpu: u32) -> u16 {
+        let con = || spread.con(io.own, io.id, cpu);
         match connection {
             Connection::Admin => 0,
-            Connection::Io => self.of_cpu(cpu),
-            Connection::Polled(queue) => self.of_queue(queue).unwrap_or(self.of_cpu(cpu)),
+            Connection::Io => con(),
+            Connection::Polled(queue) => self.of_queue(queue).unwrap_or_else(con),
         }
     }
 }
@@ -107,6 +117,8 @@ const SLOT_SIZE: usize = MessageSlot::SIZE as usize;
 pub(crate) struct Io {
     /// The permit, which does not change.
     pub(crate) id: u16,
+    /// The [connection](Spread::own) of the CPU that has the permit's word, which does not change.
+    own: u16,
     /// The data, and the call that ends the request.
     pub(crate) loan: Loan,
     /// The kind of connection the permit was taken for.
@@ -133,9 +145,10 @@ pub(crate) struct Io {
 
 impl Io {
     /// The state of permit `id`, which is not held.
-    pub(crate) fn new(id: u16, layout: Layout, message: Part<SLOT_SIZE>) -> Self {
+    pub(crate) fn new(id: u16, spread: Spread, layout: Layout, message: Part<SLOT_SIZE>) -> Self {
         Self {
             id,
+            own: spread.own(id),
             loan: Loan::NONE,
             connection: Connection::Io,
             layout,

@@ -29,6 +29,7 @@ pub use self::{
         ConnAccept,
         ConnReject,
         ConnReq,
+        MostSent,
         PathWait, //
     },
     errno::{
@@ -100,6 +101,12 @@ pub const MAX_SEGMENTS: u32 = 128;
 /// Number of receives that a server keeps posted on the service connection: the credit that a
 /// client may rely on.
 pub const SERVICE_QUEUE_DEPTH: u16 = 512;
+
+/// The most bytes of data of a write that may come as a message.
+pub const SENT_DATA: u32 = 4096;
+
+/// The most bytes of such a message behind the first [`SENT_DATA`] ones.
+pub const SENT_REST: u32 = 512;
 
 /// Listen backlog of the server.
 pub const LISTEN_BACKLOG: u16 = 64;

@@ -106,7 +106,7 @@ impl QpSize {
     /// Sizes for an IO connection of a server.
     ///
     /// `wr_per_rsp` is the largest number of send work requests from request to answer,
-    /// registrations and invalidations included.
+    /// registrations and invalidations included. The client counts on `counted_on` receives.
     ///
     /// # Errors
     ///
@@ -114,15 +114,14 @@ impl QpSize {
     pub fn server_io(
         limits: &QpLimits,
         queue_depth: u16,
+        counted_on: u32,
         wr_per_rsp: u32,
         send_sge: u32,
     ) -> Result<Self, ProtoError> {
-        let depth = u32::from(queue_depth);
-
         Self::clamped(
             limits,
-            depth.saturating_mul(wr_per_rsp),
-            depth.saturating_add(RECV_BATCH),
+            u32::from(queue_depth).saturating_mul(wr_per_rsp),
+            counted_on.saturating_add(RECV_BATCH),
             send_sge,
         )
     }

@@ -45,6 +45,7 @@ use crate::{
         self,
         Arrival,
         Deferred,
+        Origin,
         Read,
         Unparked,
         Usual, //
@@ -185,6 +186,7 @@ impl Active {
         payload: u32,
         byte_len: u32,
         now: u64,
+        origin: &mut impl Origin,
     ) {
         let (buf_id, off) = self.geometry.codec().split(payload);
         if !self.usual.can_be_at(off) {
@@ -202,13 +204,35 @@ impl Active {
         chunk.set_arrival(now);
         trace::recv(path, &op, arrival);
         if !chunk.begin_free() {
-            return self.go_in(chunk, op, cid, off, byte_len, false);
+            return match origin.put_into(chunk, arrival) {
+                true => self.go_in(chunk, op, cid, off, byte_len, false),
+                false => self.no_write(path, chunk, op, false),
+            };
         }
-        match chunk.read_usual(&self.usual, arrival, &mut op) {
+        match origin.read_usual(chunk, &self.usual, arrival, &mut op) {
             Read::Done => self.deliver(chunk, op, cid),
             Read::Keyed => self.keyed(chunk, op),
-            Read::Not => self.go_in(chunk, op, cid, off, byte_len, true),
+            Read::Not => match origin.put_into(chunk, arrival) {
+                true => self.go_in(chunk, op, cid, off, byte_len, true),
+                false => self.no_write(path, chunk, op, true),
+            },
         }
+    }
+
+    /// Handles a message that is no write, or has too many data. Its turn has `begun`, or its chunk is in use.
+    #[cold]
+    #[inline(never)]
+    fn no_write(&self, path: &Arc<Path>, chunk: &Chunk, mut op: KBox<Op>, begun: bool) {
+        op.forget_request();
+        path.violated(Violation::Unexpected(
+            "message that is no write of few data",
+        ));
+        if begun {
+            // It goes, and gives the session's state back.
+            op.set_busy();
+            return drop(op);
+        }
+        chunk.rest(op);
     }
 
     /// Continues with a request that is [`Read::Keyed`]: it is read, and waits for the
@@ -234,7 +258,8 @@ impl Active {
         }
     }
 
-    /// The same for an offset at which no usual request is.
+    /// The same for an offset at which no usual request is, or a number that no chunk has. A request that
+    /// was sent never is at such an offset: it is not put into the chunk, so that it is found to be faulty.
     #[inline(never)]
     fn unusual(&self, path: &Arc<Path>, cid: u16, payload: u32, byte_len: u32, now: u64) {
         let IoTarget { buf_id, off } = match self.geometry.codec().decode(payload) {

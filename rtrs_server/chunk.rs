@@ -72,8 +72,10 @@ pub(crate) use self::{
     },
     arrival::{
         Arrival,
+        Origin,
         Read,
-        Usual, //
+        Usual,
+        Written, //
     },
     op::{
         AnswerKind,

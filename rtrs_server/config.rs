@@ -24,7 +24,11 @@ use rtrs_bindings::{
 };
 use rtrs_core::{
     addr::Addr,
-    proto::Geometry, //
+    proto::{
+        Capabilities,
+        Geometry,
+        SENT_DATA, //
+    },
 };
 
 use crate::logic::{
@@ -66,6 +70,9 @@ module_params! {
             0..=256 => Ok(()),
             _ => Err("must be 0 to 256"),
         };
+    /// Writes of few data may come as messages.
+    static TAKE_SENDS: bool = "take_sends", true,
+        "With always_invalidate and copy_max, let clients send writes of up to 4096 bytes as messages, which are received into private pages (default: Y)";
     /// Bytes of a chunk.
     static MAX_CHUNK_SIZE: int = "max_chunk_size", 131072,
         "Bytes of a chunk, which holds data and header of a request: a power of two, 8192 to 4194304 (default: 131072)",
@@ -295,10 +302,12 @@ pub(crate) struct Config {
     /// This many of each [`CHUNK_GROUP`] chunks have private pages for reads of up to
     /// [`PRIVATE_MAX`] bytes.
     pub(crate) private_chunks: u16,
+    /// Writes of few data may come as messages.
+    take_sends: bool,
     /// How long a session without paths is kept.
     pub(crate) linger: Linger,
-    /// Bytes of memory for the chunks of a path.
-    pub(crate) chunk_memory: u64,
+    /// Bytes of memory for the chunks of a path, without pages for sent writes.
+    chunk_memory: u64,
 }
 
 impl Config {
@@ -321,14 +330,34 @@ impl Config {
             copy_max: COPY_MAX.get().unsigned_abs(),
             // CAST: At most 64.
             private_chunks: PRIVATE_CHUNKS.get() as u16,
+            take_sends: TAKE_SENDS.get(),
             linger: Linger {
                 secs: SESSION_LINGER.get().unsigned_abs(),
                 max_secs: SESSION_LINGER_MAX.get().unsigned_abs(),
             },
             chunk_memory: 0,
         };
-        this.chunk_memory = this.chunk_memory();
+        this.chunk_memory = this.own_chunk_memory();
         Ok(this)
+    }
+
+    /// Whether writes of few data of `client` may come as messages. Its answers must need no key. A page
+    /// has the most data of such a write: larger ones would be wasted.
+    pub(crate) fn takes_sends_of(&self, client: &Capabilities) -> bool {
+        let can = self.take_sends && self.always_invalidate && self.copy_max != 0;
+        // CAST: Widening.
+        let fits = const { PAGE_SIZE == SENT_DATA as usize };
+
+        can && fits && client.keeps_keys && client.sends.is_some()
+    }
+
+    /// Bytes of memory for the chunks of a path, the client of which may send writes or not.
+    pub(crate) fn chunk_memory(&self, takes_sends: bool) -> u64 {
+        let pages = match takes_sends {
+            true => u64::from(self.geometry.queue_depth()) << PAGE_SHIFT,
+            false => 0,
+        };
+        self.chunk_memory.saturating_add(pages)
     }
 
     /// Bytes of private pages of chunk `buf_id`: those that are copied, and for the first chunks of
@@ -347,8 +376,8 @@ impl Config {
         }
     }
 
-    /// Adds up the memory for the chunks of a path.
-    fn chunk_memory(&self) -> u64 {
+    /// Adds up the memory for the chunks of a path, without pages for sent writes.
+    fn own_chunk_memory(&self) -> u64 {
         let allocated = |size: u32| {
             // CAST: At most 4 MiB.
             let bits = Pages::order_of(size as usize).checked_add(PAGE_SHIFT as u32);

@@ -49,7 +49,10 @@ use crate::{
     limits::Refusal,
     logic::source::Source,
     path::{
-        connect::path_queue_memory,
+        connect::{
+            path_queue_memory,
+            takes_sends, //
+        },
         Path, //
     },
     stats, //
@@ -112,20 +115,22 @@ impl Handshake {
 
     /// Finds or makes the path. May sleep.
     fn admit(&self) -> Result<Arc<Path>, Refusal> {
-        let (addrs, queues) = self
+        let config = &self.ctx.config;
+        let (addrs, chunks, queues) = self
             .pending
             .look(|pending| -> Result<_, Refusal> {
                 let device = pending.device().ok_or(Refusal::RESET)?;
                 Ok((
                     addrs(&pending.peer(), &pending.local()),
-                    path_queue_memory(&self.ctx.config, device, self.req.cid_num)?,
+                    config.chunk_memory(takes_sends(config, device, &self.req.capabilities)),
+                    path_queue_memory(config, device, &self.req)?,
                 ))
             })
             .ok_or(Refusal::RESET)??;
 
         self.ctx
             .registry
-            .admit(&self.ctx, &self.req, &addrs, queues)
+            .admit(&self.ctx, &self.req, &addrs, chunks, queues)
     }
 
     /// The turn of this request at its path has come. May sleep.

@@ -17,6 +17,7 @@ pub mod path_state;
 pub mod pending;
 pub mod pile;
 pub mod quota;
+pub mod receives;
 pub mod ring;
 pub mod room;
 pub mod source;

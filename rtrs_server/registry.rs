@@ -200,8 +200,8 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Finds the path of a connection request for the server `ctx`, or makes it. The queues of all
-    /// its connections take `queues` bytes. May sleep.
+    /// Finds the path of a connection request for the server `ctx`, or makes it. Its chunks take `chunks`
+    /// bytes, and the queues of all its connections `queues` bytes. May sleep.
     ///
     /// # Errors
     ///
@@ -211,10 +211,11 @@ impl Registry {
         ctx: &Arc<Context>,
         req: &ConnReq,
         addrs: &AddrPair,
+        chunks: u64,
         queues: u64,
     ) -> Result<Arc<Path>, Refusal> {
         let mut made = Made::default();
-        let memory = ctx.config.chunk_memory.saturating_add(queues);
+        let memory = chunks.saturating_add(queues);
         let source = config::source_of(addrs.src);
 
         for _ in 0..MAX_TRIES {

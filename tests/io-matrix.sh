@@ -156,7 +156,41 @@ cpus()
 	rt_wait
 }
 
-sent() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
+# counter NAME: a counter of soft RoCE.
+counter() { cat "/sys/class/infiniband/rxe0/ports/1/hw_counters/$1"; }
+sent() { counter sent_pkts; }
+
+# Writes of few data.
+WRITES=200
+
+# messages_of LEN: the number of messages that so many writes of LEN bytes take.
+messages_of()
+{
+	local before
+	before=$(counter rdma_sends)
+
+	io m len="$1" count="$WRITES" depth=16 >&2 && echo $(($(counter rdma_sends) - before))
+}
+
+# are_sent yes|no: writes of few data are messages, or not; those of more data never are.
+are_sent()
+{
+	local few most more
+
+	few=$(messages_of 512) && most=$(messages_of 4096) && more=$(messages_of 4097) || return
+	echo "messages of $WRITES writes: $few with 512 bytes, $most with 4096, $more with 4097"
+	case $1 in
+	yes) [ "$few" -ge "$WRITES" ] && [ "$most" -ge "$WRITES" ] && [ "$more" -lt "$WRITES" ] ;;
+	no) [ "$few" -lt "$WRITES" ] && [ "$most" -lt "$WRITES" ] ;;
+	esac
+}
+
+# received: no message or write had to be repeated for want of a receive.
+received()
+{
+	echo "receivers were not ready $(counter send_rnr_err) times"
+	[ "$(counter send_rnr_err)" -eq "$1" ]
+}
 
 # The number of reads, each of them a message less if the invalidation is the answer.
 READS=256
@@ -278,12 +312,32 @@ own_words()
 	[ "$n" -le $((all / 20)) ] && [ "$(invalidated)" -eq $((n + 8)) ]
 }
 
+# Writes of few data by RDMA although the other side could do better.
+for side in client server; do
+	client_params "send_writes=$([ "$side" = client ] && echo N || echo Y)" inval_answers=Y
+	must "writes are not sent by choice of the $side: modules load" load_test \
+		"take_sends=$([ "$side" = server ] && echo N || echo Y)" \
+		max_chunk_size=1048576 "sess_queue_depth=$DEPTH"
+	must "a session opens" open_session
+	check "$side: no write is a message" are_sent no
+	check "$side: 512 to 64k" sizes 512 1024 4096 8192 65536
+	check "$side: anywhere in a page" offsets 512 4096 65537
+	check "$side: every request was completed once" balanced
+	check "$side: the path was not lost" undisturbed
+	check "$side: modules unload" unload_modules
+done
+
 # As many numbers as the words of all CPUs have.
 WORDS=$((64 * $(nproc)))
-client_params inval_answers=Y
+client_params inval_answers=Y send_writes=Y
 must "a word for each CPU: modules load" load_test always_invalidate=Y "sess_queue_depth=$WORDS"
 must "a session opens" eval "rt serve && rt open name=m path=ip:10.9.0.1"
 check "large reads of all CPUs find private pages" own_words
+rnr=$(counter send_rnr_err)
+check "writes of few data are messages" are_sent yes
+check "one CPU sends as many as there are numbers" both m len=4096 count=$((8 * WORDS)) depth="$WORDS"
+check "all CPUs send, and want more numbers than there are" cpus
+check "there was a receive for each" received "$rnr"
 check "the path was not lost" undisturbed
 check "modules unload" unload_modules
 

@@ -101,13 +101,15 @@ counts()
 
 memory()
 {
-	local path sess chunks
+	local path sess chunks received
 
 	chunks=$(chunk_memory "$DEPTH" "$CHUNK")
+	received=$(received_memory $(($(nproc) * ($(receives "$DEPTH") + 32))))
 	path=$(cat "$p0/memory")
 	sess=$(cat "$SESS/memory")
-	# The chunks with their private pages, a page for their new keys, and the session's own state.
-	same "memory of a path" "$path" $((chunks + 4096))
+	# The chunks with their private pages, a page for their new keys, receives, and the session's own
+	# state.
+	same "memory of a path" "$path" $((chunks + 4096 + received))
 	same "memory of the session" "$((sess > path && sess < path + 4096))" 1
 }
 

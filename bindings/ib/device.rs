@@ -65,9 +65,14 @@ pub struct DeviceAttrs {
     pub max_cqe: u32,
     /// The most scatter/gather elements of a send work request.
     pub max_send_sge: u32,
+    /// The most scatter/gather elements of a receive work request.
+    pub max_recv_sge: u32,
     /// The most bytes that a work request of a queue pair takes inline, whatever the driver has
     /// room for.
     pub max_inline: u32,
+    /// A message can have an immediate value, and the completion of its receive tells it from a write
+    /// that has one.
+    pub tells_messages: bool,
     /// The most pages of a fast registration.
     pub max_fast_reg_pages: u32,
     /// Bitmap of the page sizes that a registration can use.
@@ -83,6 +88,7 @@ pub struct DeviceAttrs {
 #[derive(Clone, Copy)]
 struct Quirks {
     max_inline: u32,
+    tells_messages: bool,
     max_fast_reg_pages: u32,
     page_sizes: u64,
 }
@@ -90,6 +96,7 @@ struct Quirks {
 impl Quirks {
     const NONE: Self = Self {
         max_inline: u32::MAX,
+        tells_messages: true,
         max_fast_reg_pages: u32::MAX,
         page_sizes: u64::MAX,
     };
@@ -108,9 +115,12 @@ impl Quirks {
             }
             // Inline data that do not fit in a work request itself are continued in elements of 16
             // bytes, of which `fill_ext_sge_inl_data()` counts whole ones only: the next request
-            // writes over the last part.
+            // writes over the last part. Receives are told apart by `wc_recv_op_map`, the index of
+            // which is the opcode of a send queue, not that of a completion: a write with a value
+            // completes as a message, so that no request arrives in any way.
             raw::rdma_driver_id_RDMA_DRIVER_HNS => Self {
                 max_inline: 32,
+                tells_messages: false,
                 ..Self::NONE
             },
             // A list of more pages may have two levels, and a fast registration uses the first as
@@ -221,7 +231,10 @@ impl Device {
             max_qp_wr: attrs.max_qp_wr,
             max_cqe: attrs.max_cqe,
             max_send_sge: attrs.max_send_sge,
+            max_recv_sge: attrs.max_recv_sge,
             max_inline: quirks.max_inline,
+            // iWARP has no such messages. All ports of a device have the same transport.
+            tells_messages: quirks.tells_messages && self.transport(1) != Transport::Iwarp,
             max_fast_reg_pages: attrs
                 .max_fast_reg_page_list_len
                 .min(quirks.max_fast_reg_pages),

@@ -65,12 +65,16 @@ const MOST_PAGES: u32 = 1 << 20;
 
 /// The objects that live as long as the domain.
 struct Owned {
-    mapped: KVec<Mapped>,
+    /// There may be some for each receive of many queue pairs.
+    mapped: KVVec<Mapped>,
     mrs: KVec<NonNull<raw::ib_mr>>,
     kept: KVec<Arc<dyn Keep>>,
     /// Number of queue pairs that were ever counted.
     serial: u16,
 }
+
+/// The number of the next domain.
+static NUMBERS: Atomic<u64> = Atomic::new(0);
 
 /// Special value of the number of queue pairs: there will never be one again.
 const ENDED: u32 = u32::MAX;
@@ -89,6 +93,8 @@ pub(super) trait Keep: Send + Sync {}
 pub struct Domain {
     pd: NonNull<raw::ib_pd>,
     lkey: u32,
+    /// No other domain has or had the same.
+    number: u64,
     queue_pairs: Atomic<u32>,
     #[pin]
     owned: Mutex<Owned>,
@@ -125,10 +131,11 @@ impl Domain {
             pd,
             // SAFETY: `pd` is valid.
             lkey: unsafe { raw::rtrs_helper_ib_pd_lkey(pd.as_ptr()) },
+            number: NUMBERS.fetch_add(1, Relaxed),
             queue_pairs: Atomic::new(0),
             owned <- Mutex::new(
                 Owned {
-                    mapped: KVec::new(),
+                    mapped: KVVec::new(),
                     mrs: KVec::new(),
                     kept: KVec::new(),
                     serial: 0,
@@ -156,6 +163,11 @@ impl Domain {
 
     pub(super) fn lkey(&self) -> u32 {
         self.lkey
+    }
+
+    /// The number of the domain, which no other one has or had.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Maps `pages` for the device for as long as the domain lives. May sleep.

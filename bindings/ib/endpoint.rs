@@ -42,6 +42,7 @@ use super::{
     flight::Landing,
     listen::PendingConnection,
     queue::{
+        Message,
         Polled,
         QpEvent,
         QueuePair,
@@ -73,6 +74,9 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// key. If not then such receives are not noted: a side that registers nothing for its peer, or
     /// invalidates its keys itself, does not look at each receive for one.
     const KEYS_ARE_INVALIDATED: bool = true;
+
+    /// Whether queue pairs of this side may have receives with [`Buffer`](super::Buffer)s.
+    const RECEIVES_MESSAGES: bool = false;
 
     /// Size in bytes of the pages in which a [`Flight`](super::Flight) describes data to its memory
     /// region. Not every device has every size: [`Flights::new`](super::Flights::new) checks it.
@@ -132,6 +136,13 @@ pub trait Handler: Send + Sync + Sized + 'static {
     ) {
         let _ = imm;
         self.recv_done(ep, qp, token, wc);
+    }
+
+    /// The same, if it was by a message, each receive of the queue has a [`Buffer`](super::Buffer), and
+    /// [`RECEIVES_MESSAGES`](Self::RECEIVES_MESSAGES) is set; such a handler must have this function. A
+    /// message that is not [posted again](Message::post_again) is a receive less.
+    fn recv_message(&self, ep: &Endpoint<Self>, message: Message<'_>, wc: &Success) {
+        let _ = (ep, message, wc);
     }
 
     /// A receive failed: no further message is received. Context: the queue's.

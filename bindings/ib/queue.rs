@@ -11,6 +11,7 @@
 //! * Completions of one queue run one after the other, in softirq or a work
 //!   item, as chosen; the ledger's consumer side belongs to them.
 
+mod buffers;
 mod close;
 mod completion;
 mod direct;
@@ -36,12 +37,8 @@ use kernel::{
     },
 };
 
-pub use self::completion::{
-    Polled,
-    QpEvent,
-    Receiving, //
-};
 use self::{
+    buffers::Buffers,
     completion::{
         Callbacks,
         CqeTable,
@@ -51,6 +48,17 @@ use self::{
     receive::{
         Receive,
         ReceiveQueue, //
+    },
+};
+pub use self::{
+    buffers::{
+        Buffer,
+        Message, //
+    },
+    completion::{
+        Polled,
+        QpEvent,
+        Receiving, //
     },
 };
 pub(super) use self::{
@@ -139,6 +147,13 @@ pub struct QueueConfig {
     pub key_tokens: u32,
     /// Number of receive tokens, likewise.
     pub recv_tokens: u32,
+    /// If not 0, each receive has a [`Buffer`], and so many bytes behind it, a power of two from 64 to
+    /// 32768. For handlers that [receive messages](Handler::RECEIVES_MESSAGES).
+    pub recv_rest: u32,
+    /// If not 0, data that go along with the message of a flight are sent to the peer together with that,
+    /// if it has no more than so many bytes. The peer must have receives for as much data as the flights
+    /// have room for.
+    pub sends: u32,
 }
 
 /// The reason why nothing, or not everything, was posted.
@@ -245,6 +260,8 @@ pub struct QueuePair {
     max_sges: u32,
     /// The most bytes that a work request takes inline.
     inline_max: u32,
+    /// See [`QueueConfig::sends`].
+    sends: u32,
     recv_room: u32,
     qp_num: u32,
     /// No other queue pair of the domain has or had the same.
@@ -261,6 +278,8 @@ pub struct QueuePair {
     forms: UnsafeCell<Forms>,
     #[pin]
     rq: SpinLockIrq<ReceiveQueue>,
+    /// The memory of the receives, if each has its own.
+    buffers: Buffers,
     domain: Arc<Domain>,
 }
 
@@ -335,7 +354,11 @@ impl QueuePair {
         let silent = KBox::new(silent, GFP_KERNEL)?;
         let recv_tokens = cfg.recv_tokens.max(1);
         let recv_cqes = CqeTable::new(recv_tokens, callbacks.recv)?;
-        let receives = Receive::for_each_of(&recv_cqes, recv_tokens)?;
+        let buffers = match cfg.recv_rest {
+            0 => Buffers::none(domain),
+            rest => Buffers::new(domain, recv_tokens, rest)?,
+        };
+        let receives = Receive::for_each_of(&recv_cqes, recv_tokens, &buffers)?;
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
@@ -364,7 +387,7 @@ impl QueuePair {
                 max_send_wr: send_wrs,
                 max_recv_wr: recv_wrs,
                 max_send_sge: max_sges,
-                max_recv_sge: 1,
+                max_recv_sge: buffers.sges(),
                 ..Default::default()
             },
             sq_sig_type: raw::ib_sig_type_IB_SIGNAL_REQ_WR,
@@ -410,6 +433,7 @@ impl QueuePair {
                 flown: Atomic::new(0),
                 max_sges,
                 inline_max: takes,
+                sends: cfg.sends,
                 recv_room: cfg.recv_wrs,
                 qp_num,
                 lane,
@@ -423,10 +447,11 @@ impl QueuePair {
                 ),
                 forms: UnsafeCell::new(Forms::new(domain.lkey(), FORM_BYTES <= takes)),
                 rq <- SpinLockIrq::new(
-                    ReceiveQueue::new(receives),
+                    ReceiveQueue::new(receives, !buffers.is_empty()),
                     lock_name!("rtrs_rq"),
                     static_lock_class!(),
                 ),
+                buffers,
                 domain: domain.clone(),
             }),
             GFP_KERNEL,
@@ -438,6 +463,11 @@ impl QueuePair {
         free_cq.dismiss();
         uncount.dismiss();
         Ok(this)
+    }
+
+    /// Whether each receive has memory of its own.
+    pub fn has_buffers(&self) -> bool {
+        !self.buffers.is_empty()
     }
 
     /// The most outstanding receives.
@@ -466,6 +496,12 @@ impl QueuePair {
     #[inline(always)]
     pub(super) fn takes_inline(&self, len: u32) -> bool {
         len <= self.inline_max
+    }
+
+    /// Whether data with a message of `len` bytes, not 0, behind them are sent to the peer.
+    #[inline(always)]
+    pub(super) fn sends(&self, len: u32) -> bool {
+        len <= self.sends
     }
 
     /// The domain of the queue pair.

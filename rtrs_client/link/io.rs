@@ -433,14 +433,18 @@ struct To<'a> {
 
 impl Target for To<'_> {
     #[inline(always)]
-    fn target(&self) -> (Remote, u32) {
-        let Self { link_io, skip, off } = *self;
-        let chunk = &link_io.chunk;
-        let to = Remote {
-            addr: chunk.addr.load(Relaxed).wrapping_add(skip.into()),
+    fn remote(&self) -> Remote {
+        let chunk = &self.link_io.chunk;
+
+        Remote {
+            addr: chunk.addr.load(Relaxed).wrapping_add(self.skip.into()),
             rkey: chunk.rkey.load(Relaxed),
-        };
-        (to, link_io.imm.at(off))
+        }
+    }
+
+    #[inline(always)]
+    fn value(&self) -> u32 {
+        self.link_io.imm.at(self.off)
     }
 }
 

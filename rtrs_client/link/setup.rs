@@ -48,14 +48,17 @@ use rtrs_bindings::{
 use rtrs_core::{
     proto::{
         reject_errno,
+        Capabilities,
         ChunkImm,
         ConnAccept,
         ConnReq,
         Geometry,
         InfoReq,
         InfoRsp,
+        MostSent,
         Room,
         MAX_SEGMENTS,
+        SENT_REST,
         SERVICE_QUEUE_DEPTH, //
     },
     qp_size::{
@@ -368,6 +371,10 @@ impl LinkCore {
             pr_err_ratelimited!("{}: the device is too limited\n", &*self.path);
             return Err(errno::EOPNOTSUPP);
         }
+        let sends = match con != 0 && self.sends.load(Relaxed) {
+            true => SENT_REST,
+            false => 0,
+        };
         let limits = QpLimits {
             max_qp_wr: attrs.max_qp_wr,
             max_cqe: attrs.max_cqe,
@@ -406,7 +413,25 @@ impl LinkCore {
             send_tokens,
             key_tokens: 0,
             recv_tokens,
+            recv_rest: 0,
+            sends,
         })
+    }
+
+    /// What the server is told that this side can do on connection `con`.
+    fn capabilities_of(&self, con: u16) -> Capabilities {
+        let sends = match (con, self.geometry()) {
+            (0, _) => self.capabilities.sends,
+            (_, Some(geometry)) if self.sends.load(Relaxed) => {
+                let spread = self.cons.spread(geometry.queue_depth());
+                Some(MostSent::of(spread.most()))
+            }
+            _ => None,
+        };
+        Capabilities {
+            sends,
+            ..self.capabilities
+        }
     }
 
     /// The address is resolved, so there is a device.
@@ -443,7 +468,7 @@ impl LinkCore {
             path_uuid: *path.uuid.as_bytes(),
             session_uuid: *path.session.uuid.as_bytes(),
             first_conn: creation == Creation::Ask,
-            capabilities: self.capabilities,
+            capabilities: self.capabilities_of(ep.index()),
             path_wait: path.session.fail_after().to_path_wait(),
         };
         ep.connect(ConnParam {
@@ -482,6 +507,8 @@ impl LinkCore {
                 false => self.capabilities.inval_answers_always && accept.inval_answers,
             };
             self.inval_answers.store(inval_answers, Relaxed);
+            let sends = self.capabilities.sends.is_some() && accept.takes_sends;
+            self.sends.store(sends, Relaxed);
             self.path.session.accepted(accept.kept);
             self.accepted.populate(Accepted {
                 geometry,
@@ -518,7 +545,7 @@ impl LinkCore {
                     [] => errno::ECONNRESET.to_errno(),
                     data => reject_errno(data).to_kernel(),
                 };
-                self.refused(errno);
+                self.refused(ep.index(), errno);
                 return;
             }
             // No answer of the server, or none that is understood: never final.

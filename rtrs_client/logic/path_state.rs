@@ -105,6 +105,9 @@ pub enum Failure {
     Again,
     /// No meaning: another path of the session had to come first, or a task waited.
     GaveWay,
+    /// The server refused a connection for writes that are sent: an attempt without those may succeed,
+    /// and is the next one. Not counted.
+    WithSends,
     /// The server does not know the session while other paths of it are up, which concerns those
     /// paths. Attempts are repeated at growing intervals, and not counted.
     Unknown,
@@ -322,7 +325,7 @@ impl PathMachine {
     }
 
     fn failed(self, failure: Failure) -> Transition {
-        if failure == Failure::GaveWay {
+        if matches!(failure, Failure::GaveWay | Failure::WithSends) {
             return self.tear_down(Then::Connect);
         }
         let counted = if failure == Failure::Unknown {

@@ -32,9 +32,12 @@ use super::{
 };
 use crate::{
     atomic::Relaxed,
-    logic::policy::{
-        Choice,
-        Paths, //
+    logic::{
+        policy::{
+            Choice,
+            Paths, //
+        },
+        spread::Spread,
     },
     request::{
         unsent,
@@ -56,6 +59,7 @@ pub(crate) struct Ready {
     pub(crate) permits: Arc<Permits>,
     room: Room,
     cons: Cons,
+    spread: Spread,
 }
 
 /// The view of a policy for one request.
@@ -104,7 +108,8 @@ impl Ready {
     pub(crate) fn get_permit(&self, connection: Connection, wait: bool) -> Option<usize> {
         self.permits.get(wait, |io| {
             io.connection = connection;
-            io.con = self.cons.of(connection, CpuId::current().as_u32());
+            let cpu = CpuId::current().as_u32();
+            io.con = self.cons.of(connection, self.spread, io, cpu);
         })
     }
 
@@ -240,6 +245,7 @@ impl Session {
             permits: negotiated.permits.clone(),
             room: negotiated.room,
             cons: self.cons,
+            spread: self.cons.spread(negotiated.geometry.queue_depth()),
         })
     }
 

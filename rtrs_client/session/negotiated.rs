@@ -45,6 +45,7 @@ use super::{
 use crate::{
     path::Path,
     request::{
+        Cons,
         Io,
         MessageSlot,
         Permits, //
@@ -82,7 +83,7 @@ pub(super) struct Negotiated {
 
 impl Negotiated {
     /// Makes the state for a server with these limits. May sleep.
-    fn new(geometry: &Geometry) -> Result<Self> {
+    fn new(geometry: &Geometry, cons: Cons) -> Result<Self> {
         let depth = geometry.queue_depth();
         let mut marks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for _ in 0..depth {
@@ -97,11 +98,12 @@ impl Negotiated {
         let room = Room::new(geometry, MAX_SEGMENTS, MessageSlot::SIZE);
         // Not of a request yet.
         let layout = Layout::new(&room, DataDir::Read, 0, 0).map_err(|_| errno::EPROTO)?;
+        let spread = cons.spread(depth);
         let mut requests = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for id in 0..depth {
             let (region, offset) = MessageSlot::of(id);
             let message = Part::new(messages.get(region).ok_or(EINVAL)?, offset)?;
-            requests.push(Io::new(id, layout, message), GFP_KERNEL)?;
+            requests.push(Io::new(id, spread, layout, message), GFP_KERNEL)?;
         }
         Ok(Self {
             geometry: *geometry,
@@ -146,7 +148,9 @@ impl Session {
     pub(crate) fn prepare(&self, geometry: &Geometry, path: &Path) -> Result {
         let _guard = self.negotiated.lock.lock();
         if self.negotiated.get().is_none() {
-            self.negotiated.result.populate(Negotiated::new(geometry)?);
+            self.negotiated
+                .result
+                .populate(Negotiated::new(geometry, self.cons)?);
         }
         self.check_limits(geometry, path)
     }

@@ -46,6 +46,35 @@ pub struct Capabilities {
     /// An answer may say that the chunk has its [next key](super::next_rkey), and not tell it.
     /// Ignored without [`keeps_keys`](Self::keeps_keys). Mainline's client would not know the value.
     pub counts_keys: bool,
+    /// Writes of few data may come as messages. Set on the first connection if the client can send
+    /// such; on each other one it says how many requests the server has to have receives for.
+    pub sends: Option<MostSent>,
+}
+
+/// The most requests that a client has at a time on one connection: a power of two from 4 to 65536.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostSent(
+    /// The exponent less one: 1 to 15, so that it fits four bits.
+    u8,
+);
+
+impl MostSent {
+    /// The lowest number that is at least `requests`, of which there are at most 65536.
+    pub fn of(requests: u32) -> Self {
+        // CAST: At most 16.
+        let exponent = requests.clamp(4, 1 << 16).next_power_of_two().ilog2() as u8;
+        Self(exponent.saturating_sub(1))
+    }
+
+    /// The number.
+    pub fn requests(self) -> u32 {
+        2u32.checked_shl(self.0.into()).unwrap_or(u32::MAX)
+    }
+
+    /// Converts from four bits; 0 is none.
+    fn from_bits(bits: u8) -> Option<Self> {
+        (bits != 0).then_some(Self(bits))
+    }
 }
 
 impl Capabilities {
@@ -53,14 +82,16 @@ impl Capabilities {
     const INVAL_ANSWERS: u8 = 1 << 1;
     const INVAL_ANSWERS_ALWAYS: u8 = 1 << 2;
     const COUNTS_KEYS: u8 = 1 << 3;
+    const SENDS_SHIFT: u8 = 4;
 
-    /// Converts from the byte of the message. Other bits are ignored.
+    /// Converts from the byte of the message.
     fn from_byte([bits]: [u8; 1]) -> Self {
         Self {
             keeps_keys: bits & Self::KEEPS_KEYS != 0,
             inval_answers: bits & Self::INVAL_ANSWERS != 0,
             inval_answers_always: bits & Self::INVAL_ANSWERS_ALWAYS != 0,
             counts_keys: bits & Self::COUNTS_KEYS != 0,
+            sends: MostSent::from_bits(bits >> Self::SENDS_SHIFT),
         }
     }
 
@@ -71,7 +102,8 @@ impl Capabilities {
         [bit(self.keeps_keys, Self::KEEPS_KEYS)
             | bit(self.inval_answers, Self::INVAL_ANSWERS)
             | bit(self.inval_answers_always, Self::INVAL_ANSWERS_ALWAYS)
-            | bit(self.counts_keys, Self::COUNTS_KEYS)]
+            | bit(self.counts_keys, Self::COUNTS_KEYS)
+            | self.sends.map_or(0, |most| most.0 << Self::SENDS_SHIFT)]
     }
 }
 
@@ -231,6 +263,10 @@ const FLAG_ORDERS_COPIES: u32 = 1 << 17;
 /// answer, although keys of chunks do not change. Not known to mainline.
 const FLAG_INVAL_ANSWERS: u32 = 1 << 18;
 
+/// Bit of the flags word of an accept: writes of few data may come as messages. Not known to
+/// mainline.
+const FLAG_TAKES_SENDS: u32 = 1 << 19;
+
 /// The server's answer to an accepted connection request.
 ///
 /// The numbers are claims of the server; [`Geometry::from_accept`] checks them and makes limits of
@@ -257,6 +293,9 @@ pub struct ConnAccept {
     /// Reads may be answered by the message that invalidates their key, although keys of chunks do
     /// not change. Only said to a client that [can](Capabilities::inval_answers_always) take it.
     pub inval_answers: bool,
+    /// Writes of few data may come as messages on the connections that say how many. Only said to a client
+    /// that [can](Capabilities::sends) send them.
+    pub takes_sends: bool,
 }
 
 /// The fields of a [`ConnAccept`], and of a [`ConnReject`], which has the first two.
@@ -298,6 +337,7 @@ impl ConnAccept {
             kept: flags & FLAG_KEPT != 0,
             orders_copies: flags & FLAG_ORDERS_COPIES != 0,
             inval_answers: flags & FLAG_INVAL_ANSWERS != 0,
+            takes_sends: flags & FLAG_TAKES_SENDS != 0,
         })
     }
 
@@ -315,6 +355,9 @@ impl ConnAccept {
         }
         if self.inval_answers {
             flags |= FLAG_INVAL_ANSWERS;
+        }
+        if self.takes_sends {
+            flags |= FLAG_TAKES_SENDS;
         }
 
         let mut msg = [0; Self::SIZE];

@@ -121,6 +121,7 @@ impl Geometry {
             kept: false,
             orders_copies: false,
             inval_answers: false,
+            takes_sends: false,
         }
     }
 

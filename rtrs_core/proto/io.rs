@@ -163,8 +163,15 @@ pub(super) fn usual(head: u64) -> Option<Kind> {
             _ => Kind::ReadInval,
         });
     }
+    // CAST: The lower half.
+    is_write(head as u32).then_some(Kind::Write)
+}
+
+/// Whether a message that begins with these four bytes is a write.
+#[inline(always)]
+pub(super) fn is_write(head: u32) -> bool {
     // CAST: The type is the lowest 16 bits.
-    (head as u16 == MSG_WRITE).then_some(Kind::Write)
+    head as u16 == MSG_WRITE
 }
 
 /// Word `n` of a message.

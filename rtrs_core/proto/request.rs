@@ -13,6 +13,7 @@ use super::{
     geometry::Geometry,
     imm::Imm,
     io::{
+        is_write,
         usual,
         DataDir,
         Dest,
@@ -22,6 +23,7 @@ use super::{
         SgDesc,
         WriteMsg, //
     },
+    SENT_DATA, //
 };
 
 /// A request as received by a server, all lengths checked.
@@ -157,6 +159,41 @@ impl Request {
             kind: Kind::Write,
             ..Self::NOTHING
         })
+    }
+
+    /// The same for a write of at most [`SENT_DATA`] bytes that came as a message. `head` is a copy of
+    /// the first eight bytes at `off`.
+    #[inline(always)]
+    pub fn parse_sent(usr_room: u32, off: u32, written: u32, head: [u8; 8]) -> Option<Self> {
+        // CAST: The lower half holds the first two fields.
+        let head = u64::from_le_bytes(head) as u32;
+        let usr_len = head >> 16;
+        if usr_len >= off {
+            return None;
+        }
+        // No overflow: see above. It is not 0; `off` is less than the size of a chunk.
+        let data_len = off.wrapping_sub(usr_len);
+        // CAST: 4.
+        let all = off.wrapping_add(WriteMsg::SIZE as u32);
+        if !is_write(head) || usr_len >= usr_room || all != written || data_len > SENT_DATA {
+            return None;
+        }
+        // INVARIANT: As in `parse_usual()`.
+        Some(Self {
+            data_len,
+            // CAST: 16 bits.
+            usr_len: usr_len as u16,
+            kind: Kind::Write,
+            ..Self::NOTHING
+        })
+    }
+
+    /// Whether a message with these first four bytes at `off` is one of a write that may be sent.
+    pub fn may_be_sent(off: u32, head: [u8; WriteMsg::SIZE]) -> bool {
+        let head = u32::from_le_bytes(head);
+        let data_len = off.checked_sub(head >> 16);
+
+        is_write(head) && data_len.is_some_and(|len| len <= SENT_DATA)
     }
 
     /// Whether a user message that is shorter than `usr_room`, with any message, fits the headers

@@ -4,13 +4,17 @@
 
 use kernel::sync::atomic::Relaxed;
 
-use rtrs_bindings::pages::Around;
+use rtrs_bindings::{
+    ib::Message,
+    pages::Around, //
+};
 use rtrs_core::proto::{
     Capabilities,
     Geometry,
     Kind,
     ProtoError,
-    Request, //
+    Request,
+    WriteMsg, //
 };
 
 use super::{
@@ -76,6 +80,75 @@ pub(crate) struct Usual {
     said: [Said; KINDS],
     /// The same for more data.
     said_keyed: [Said; KINDS],
+    /// For writes that were sent.
+    said_sent: Said,
+}
+
+/// How a request has arrived.
+pub(crate) trait Origin {
+    /// Reads the request of `arrival` and its user message, if it is a usual one and [can be
+    /// there](Usual::can_be_at).
+    fn read_usual<H: Home>(
+        &mut self,
+        chunk: &Chunk<H>,
+        usual: &Usual,
+        arrival: Arrival,
+        op: &mut Op<H>,
+    ) -> Read;
+
+    /// Puts the request of `arrival`, which was not read, into the chunk: everything is done with it that
+    /// would be done if it had been written there. Returns `false` if it must not arrive in this way.
+    fn put_into<H: Home>(&mut self, chunk: &Chunk<H>, arrival: Arrival) -> bool;
+}
+
+/// By an RDMA write to the chunk.
+pub(crate) struct Written;
+
+impl Origin for Written {
+    #[inline(always)]
+    fn read_usual<H: Home>(
+        &mut self,
+        chunk: &Chunk<H>,
+        usual: &Usual,
+        arrival: Arrival,
+        op: &mut Op<H>,
+    ) -> Read {
+        chunk.read_usual(usual, arrival, op)
+    }
+
+    #[inline(always)]
+    fn put_into<H: Home>(&mut self, _: &Chunk<H>, _: Arrival) -> bool {
+        true
+    }
+}
+
+/// By a message.
+impl Origin for Message<'_> {
+    #[inline(always)]
+    fn read_usual<H: Home>(
+        &mut self,
+        chunk: &Chunk<H>,
+        usual: &Usual,
+        arrival: Arrival,
+        op: &mut Op<H>,
+    ) -> Read {
+        match chunk.read_sent(usual, arrival, self, op) && op.receive(self) {
+            true => Read::Done,
+            false => Read::Not,
+        }
+    }
+
+    #[inline(always)]
+    fn put_into<H: Home>(&mut self, chunk: &Chunk<H>, arrival: Arrival) -> bool {
+        let len = to_usize(arrival.byte_len);
+
+        // A write ends with its message. Other requests cannot be sent, nor more data.
+        let is_write = len.checked_sub(WriteMsg::SIZE) == Some(to_usize(arrival.off))
+            && self
+                .bytes(to_usize(arrival.off))
+                .is_some_and(|head| Request::may_be_sent(arrival.off, head));
+        is_write && self.copy_to(len, &chunk.dma_pages).is_ok()
+    }
 }
 
 /// The number of kinds.
@@ -146,6 +219,14 @@ impl Usual {
             },
             ..said(kind)
         };
+        let sent = said(Kind::Write);
+        let said_sent = Said {
+            marks: Marks {
+                stage: Stage::Received,
+                ..sent.marks
+            },
+            ..sent
+        };
         // In the order of their discriminants.
         let kinds = [Kind::Read, Kind::ReadInval, Kind::Write, Kind::ReadNothing];
 
@@ -154,6 +235,7 @@ impl Usual {
             data: copy_max.unwrap_or(u32::MAX),
             said: kinds.map(said),
             said_keyed: kinds.map(said_keyed),
+            said_sent,
         }
     }
 
@@ -183,33 +265,55 @@ impl<H: Home> Chunk<H> {
             return Read::Not;
         };
         // Each of the two ways has code of its own, in which nothing is asked about the other.
+        // PANIC: The arrays have one entry for each kind.
+        let kind = request.kind() as usize;
         if request.data_len() > usual.data && !op.has_private_for(&request) {
             op.arrive(arrival);
-            return match self.begin_read(&usual.said_keyed, request, arrival.cid, &message, op) {
+            let said = &usual.said_keyed[kind];
+            return match self.begin_read(said, request, arrival.cid, &message, op) {
                 true => Read::Keyed,
                 false => Read::Not,
             };
         }
-        match self.begin_read(&usual.said, request, arrival.cid, &message, op) {
+        match self.begin_read(&usual.said[kind], request, arrival.cid, &message, op) {
             true => Read::Done,
             false => Read::Not,
+        }
+    }
+
+    /// Reads a write of few data and its user message out of a message. Returns `false` if it is not a
+    /// usual one.
+    #[inline(always)]
+    fn read_sent(
+        &self,
+        usual: &Usual,
+        arrival: Arrival,
+        message: &Message<'_>,
+        op: &mut Op<H>,
+    ) -> bool {
+        let Some(message) = message.around::<1>(to_usize(arrival.off)) else {
+            return false;
+        };
+        // CAST: The value is 320.
+        let room = USR_ROOM as u32;
+        let [head] = message.words();
+        match Request::parse_sent(room, arrival.off, arrival.byte_len, head) {
+            Some(request) => self.begin_read(&usual.said_sent, request, arrival.cid, &message, op),
+            None => false,
         }
     }
 
     /// Begins a `request` that was read from `message`, with what is `said` of its kind. Returns
     /// `false` if anything is wrong with it.
     #[inline(always)]
-    fn begin_read(
+    fn begin_read<const WORDS: usize>(
         &self,
-        said: &[Said; KINDS],
+        said: &Said,
         request: Request,
         cid: u16,
         message: &Around<'_, WORDS>,
         op: &mut Op<H>,
     ) -> bool {
-        // PANIC: The array has one entry for each kind.
-        let said = &said[request.kind() as usize];
-
         self.stamp.store(u32::from(cid) | said.stamp, Relaxed);
         op.begin_at_once(request, said.marks, cid, message)
     }

@@ -20,6 +20,10 @@ use kernel::{
 };
 
 use rtrs_bindings::{
+    ib::{
+        Buffer,
+        Message, //
+    },
     noio,
     pages::{
         Around,
@@ -64,10 +68,12 @@ pub(super) enum Stage {
     Chunk = 0,
     /// Private pages: pages to which the client has no key.
     Private = 1,
+    /// The page in which the data of a write were received, to which the client has no key.
+    Received = 3,
     /// The chunk, after the message is read.
-    Unread = 2,
+    Unread = 4,
     /// Private pages, after the data of a write are copied there.
-    Uncopied = 3,
+    Uncopied = 5,
 }
 
 impl Stage {
@@ -78,7 +84,7 @@ impl Stage {
         (self as u8) < Self::Unread as u8
     }
 
-    /// Whether the user works on private pages.
+    /// Whether the user works on memory to which the client has no key.
     #[inline(always)]
     fn is_private(self) -> bool {
         // CAST: The discriminant.
@@ -194,6 +200,8 @@ pub(crate) struct Op<H: Home> {
     written: u16,
     /// Pages of the chunk, and private pages, if there are any.
     pages: PagePair,
+    /// The page in which the data of the last write that was sent were received, if writes may be.
+    received: Option<Buffer>,
     usr: [u8; USR_ROOM],
     /// A user message that does not fit into `usr` with a zero behind it, and a zero.
     long_usr: KVec<u8>,
@@ -218,12 +226,14 @@ impl<H: Home> Op<H> {
     };
 
     /// Makes the operation of chunk `buf_id`, which has the memory `pages`; data that the client must
-    /// not change, and that fit, go to `private`. May sleep.
+    /// not change, and that fit, go to `private`. If writes may be sent, `received` is a page to
+    /// exchange for that of a receive. May sleep.
     pub(crate) fn new(
         home: &Arc<H>,
         buf_id: u16,
         pages: Arc<Pages>,
         private: Option<Arc<Pages>>,
+        received: Option<Buffer>,
         ops_ref: &Arc<H::OpsRef>,
     ) -> Result<KBox<Self>> {
         const { Self::LAYOUT };
@@ -236,6 +246,7 @@ impl<H: Home> Op<H> {
                 arrival: Arrival::default(),
                 written: 0,
                 pages: PagePair::new(pages, private),
+                received,
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
                 deferred: Deferred::Answer(0),
@@ -361,15 +372,40 @@ impl<H: Home> Op<H> {
         Ok(())
     }
 
+    /// Takes the data of a write that was sent, with the page that they are in. Returns `false` if there
+    /// is no page for the next message.
+    #[inline(always)]
+    pub(super) fn receive(&mut self, message: &mut Message<'_>) -> bool {
+        match &mut self.received {
+            Some(page) => message.exchange(page).is_ok(),
+            None => false,
+        }
+    }
+
+    /// The page with the data of a write that was sent.
+    #[inline(always)]
+    fn received(&self) -> Option<&Buffer> {
+        match self.marks.stage {
+            Stage::Received => self.received.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The memory that the user works on.
     pub(crate) fn memory(&self) -> &Arc<Pages> {
-        self.pages.get(self.is_private())
+        match self.received() {
+            Some(page) => page.pages(),
+            None => self.pages.get(self.is_private()),
+        }
     }
 
     /// Its kernel address, for C code.
     #[inline(always)]
     pub(crate) fn address(&self) -> *mut u8 {
-        self.pages.as_ptr(self.is_private())
+        match self.received() {
+            Some(page) => page.as_ptr(),
+            None => self.pages.as_ptr(self.is_private()),
+        }
     }
 
     /// The request was answered: frees its memory. Not needed for a request with

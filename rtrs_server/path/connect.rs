@@ -46,16 +46,17 @@ use rtrs_bindings::{
 };
 use rtrs_core::{
     proto::{
+        Capabilities,
         ConnAccept,
         ConnReq,
         InfoReq,
         RejectErrno,
+        SENT_REST,
         SERVICE_QUEUE_DEPTH, //
     },
     qp_size::{
         QpLimits,
-        QpSize,
-        RECV_BATCH, //
+        QpSize, //
     },
 };
 
@@ -85,6 +86,10 @@ use crate::{
             queue_memory,
             Resource, //
         },
+        receives::{
+            self,
+            Receives, //
+        },
         ring::Ring, //
     }, //
 };
@@ -95,6 +100,9 @@ const WRS_INVALIDATE: u32 = 5;
 
 /// The same if keys do not change: data, invalidation of the client's key, answer.
 const WRS_KEEP: u32 = 3;
+
+/// Elements of a receive for sent writes: the data, and what follows them.
+const RECV_SGES: u32 = 2;
 
 /// Number of attempts to find room for a connection.
 const MAX_TRIES: u32 = 16;
@@ -109,8 +117,8 @@ pub(super) struct Setup {
     pub(super) domain: Option<Arc<Domain>>,
     /// By connection id, as many as the client announced.
     pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
-    /// Receives to post on the service connection, and on each other one.
-    pub(super) recvs: (Receives, Receives),
+    /// Receives to post, by connection id.
+    pub(super) recvs: KVVec<Receives>,
 }
 
 /// The connections of a path, until it is started.
@@ -130,6 +138,7 @@ impl Connections {
     pub(super) fn new(announced: u16) -> Result<impl PinInit<Self>> {
         let announced = usize::from(announced);
         let mut eps = KVVec::with_capacity(announced, GFP_KERNEL)?;
+        let recvs = KVVec::from_elem(Receives::default(), announced, GFP_KERNEL)?;
         let mut expected = KVVec::with_capacity(announced, GFP_KERNEL)?;
         for _ in 0..announced {
             eps.push(None, GFP_KERNEL)?;
@@ -139,7 +148,7 @@ impl Connections {
             closed: false,
             domain: None,
             eps,
-            recvs: Default::default(),
+            recvs,
         };
         Ok(pin_init!(Self {
             accepted: Atomic::new(0),
@@ -149,28 +158,49 @@ impl Connections {
     }
 }
 
-/// Receives of a connection.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Receives {
-    /// All receives.
-    pub(super) posted: u32,
-    /// The receives that the client does not count on.
-    pub(super) spare: u32,
+/// The queues of a connection.
+struct Queues {
+    size: QpSize,
+    /// The receives have memory, for so many sent writes that the client counts on.
+    sent: Option<u32>,
 }
 
-impl Receives {
-    /// As many as there is room for, with `counted_on` that the client counts on.
-    fn of(room: u32, counted_on: u32) -> Self {
-        let posted = room.min(counted_on.saturating_add(RECV_BATCH));
-        Self {
-            posted,
-            spare: posted.saturating_sub(counted_on),
-        }
+impl Queues {
+    /// For a connection with so many sent writes.
+    fn new(config: &Config, device: &Device, service: bool, sent: Option<u32>) -> Result<Self> {
+        Ok(Self {
+            size: queue_size(config, device, service, sent)?,
+            sent,
+        })
+    }
+
+    /// The bytes that are counted for them.
+    fn memory(&self) -> u64 {
+        let queues = queue_memory(self.size.send_wr, self.size.recv_wr);
+        let buffers = match self.sent {
+            Some(_) => receives::memory(self.size.recv_wr),
+            None => 0,
+        };
+        queues.saturating_add(buffers)
     }
 }
 
+/// Whether `device` can receive the writes that `client` may send.
+pub(crate) fn takes_sends(config: &Config, device: &Device, client: &Capabilities) -> bool {
+    if !config.takes_sends_of(client) {
+        return false;
+    }
+    let attrs = device.attrs();
+    attrs.tells_messages && attrs.max_recv_sge >= RECV_SGES
+}
+
 /// Returns the sizes of the queues of a connection.
-fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize> {
+fn queue_size(
+    config: &Config,
+    device: &Device,
+    service: bool,
+    sent: Option<u32>,
+) -> Result<QpSize> {
     let attrs = device.attrs();
     let limits = QpLimits {
         max_qp_wr: attrs.max_qp_wr,
@@ -178,24 +208,36 @@ fn queue_size(config: &Config, device: &Device, service: bool) -> Result<QpSize>
         max_send_sge: attrs.max_send_sge,
     };
     let depth = config.geometry.queue_depth();
+    let counted_on = sent.unwrap_or(depth.into());
 
     if service {
         QpSize::service(&limits, 1, REG_BATCH)
     } else if config.always_invalidate {
-        QpSize::server_io(&limits, depth, WRS_INVALIDATE, 1)
+        QpSize::server_io(&limits, depth, counted_on, WRS_INVALIDATE, 1)
     } else {
-        QpSize::server_io(&limits, depth, WRS_KEEP, 1)
+        QpSize::server_io(&limits, depth, counted_on, WRS_KEEP, 1)
     }
     .map_err(|_| EINVAL)
 }
 
-/// Returns the bytes that are counted for the queues of a path with `cons` connections.
-pub(crate) fn path_queue_memory(config: &Config, device: &Device, cons: u16) -> Result<u64> {
-    let service = queue_size(config, device, true)?;
-    let io = queue_size(config, device, false)?;
-    let all_io = queue_memory(io.send_wr, io.recv_wr).saturating_mul(cons.saturating_sub(1).into());
+/// Returns the bytes that are counted for the queues of a path, the first connection of which has
+/// asked by `req`.
+pub(crate) fn path_queue_memory(config: &Config, device: &Device, req: &ConnReq) -> Result<u64> {
+    let service = Queues::new(config, device, true, None)?;
+    let io_cons = req.cid_num.saturating_sub(1);
+    // Each may ask for as much as it can get, or for receives without memory.
+    let io = Queues::new(config, device, false, None)?.memory();
+    let io = match takes_sends(config, device, &req.capabilities) {
+        true => {
+            let most = receives::most_counted_on(config.geometry.queue_depth(), io_cons);
+            io.max(Queues::new(config, device, false, Some(most))?.memory())
+        }
+        false => io,
+    };
 
-    Ok(queue_memory(service.send_wr, service.recv_wr).saturating_add(all_io))
+    Ok(service
+        .memory()
+        .saturating_add(io.saturating_mul(io_cons.into())))
 }
 
 impl Path {
@@ -267,25 +309,25 @@ impl Path {
     ) -> Result<(), Refusal> {
         let mut tries = MAX_TRIES;
 
-        let (mut setup, size) = loop {
+        let (mut setup, queues) = loop {
             let mut setup = self.conns.setup.lock();
-            let refusal = match self.check(&mut setup, req.cid, &pending) {
-                Ok(size) => break (setup, size),
+            let refusal = match self.check(&mut setup, req, &pending) {
+                Ok(queues) => break (setup, queues),
                 Err(refusal) => refusal,
             };
             // Neither rejected, nor is room made, with the lock held.
             drop(setup);
             tries = tries.saturating_sub(1);
-            if tries == 0 || !self.finds_room(&refusal, req.cid, &pending) {
+            if tries == 0 || !self.finds_room(&refusal, req, &pending) {
                 pending.reject(&reject_message(refusal.errno()));
                 return Err(refusal);
             }
         };
-        let queues = queue_memory(size.send_wr, size.recv_wr);
+        let memory = queues.memory();
         let ep = match Endpoint::from_pending(self.clone(), req.cid, pending) {
             Ok(ep) => ep,
             Err((pending, e)) => {
-                self.one_less(queues);
+                self.one_less(memory);
                 // A connection is neither rejected nor dropped with the lock held.
                 drop(setup);
                 let refusal = Refusal::from(e);
@@ -295,7 +337,7 @@ impl Path {
         };
         let result = ep
             .locked(|locked| -> Result {
-                let message = self.equip(&mut setup, &locked, &size).inspect_err(|e| {
+                let message = self.equip(&mut setup, &locked, &queues).inspect_err(|e| {
                     let errno = RejectErrno::from_kernel(e.to_errno());
                     locked.reject(&reject_message(errno));
                 })?;
@@ -312,7 +354,7 @@ impl Path {
                 Ok(())
             }
             Err(e) => {
-                self.one_less(queues);
+                self.one_less(memory);
                 // A connection is never dropped with the lock held.
                 drop(setup);
                 drop(ep);
@@ -324,14 +366,17 @@ impl Path {
         }
     }
 
-    /// Checks that the connection can be added, and returns the sizes of its queues.
+    /// Checks that the connection can be added, and returns its queues.
     fn check(
         &self,
         setup: &mut Setup,
-        cid: u16,
+        req: &ConnReq,
         pending: &PendingConnection,
-    ) -> Result<QpSize, Refusal> {
-        let taken = setup.eps.get(usize::from(cid)).is_none_or(Option::is_some);
+    ) -> Result<Queues, Refusal> {
+        let taken = setup
+            .eps
+            .get(usize::from(req.cid))
+            .is_none_or(Option::is_some);
         if taken || setup.closed || !self.accepts_cons() {
             return Err(Refusal::RESET);
         }
@@ -344,22 +389,39 @@ impl Path {
             // none to the memory of another one.
             None => setup.domain = Some(Domain::new(device, pending.consumer())?),
         }
-        let size = queue_size(&self.session.ctx.config, device, cid == 0)?;
-        self.take_shares(queue_memory(size.send_wr, size.recv_wr))?;
-        Ok(size)
+        let queues = self.queues(device, req)?;
+        self.take_shares(queues.memory())?;
+        Ok(queues)
     }
 
-    /// Whether others have given way, so that connection `cid`, for which there was `refusal`, may
-    /// be tried again. May sleep.
-    fn finds_room(&self, refusal: &Refusal, cid: u16, pending: &PendingConnection) -> bool {
+    /// The queues of the connection that is asked for by `req`.
+    fn queues(&self, device: &Device, req: &ConnReq) -> Result<Queues> {
+        let config = &self.session.ctx.config;
+        let service = req.cid == 0;
+        // What the first connection has said counts for the chunks, which have pages for sent writes, or
+        // none.
+        let most = req
+            .capabilities
+            .sends
+            .filter(|_| !service && takes_sends(config, device, &self.client));
+        let sent = most.map(|most| {
+            let io = self.cid_num.saturating_sub(1);
+            receives::counted_on(config.geometry.queue_depth(), io, most)
+        });
+        Queues::new(config, device, service, sent)
+    }
+
+    /// Whether others have given way, so that the connection that is asked for by `req`, for which there
+    /// was `refusal`, may be tried again. May sleep.
+    fn finds_room(&self, refusal: &Refusal, req: &ConnReq, pending: &PendingConnection) -> bool {
         let (Refusal::Quota(over), Some(device)) = (refusal, pending.device()) else {
             return false;
         };
-        let Ok(size) = queue_size(&self.session.ctx.config, device, cid == 0) else {
+        let Ok(queues) = self.queues(device, req) else {
             return false;
         };
         let amount = match over.resource {
-            Resource::Memory => queue_memory(size.send_wr, size.recv_wr),
+            Resource::Memory => queues.memory(),
             _ => 1,
         };
         let registry = &self.session.ctx.registry;
@@ -373,19 +435,22 @@ impl Path {
         self: &Arc<Self>,
         setup: &mut Setup,
         ep: &Locked<'_, Self>,
-        size: &QpSize,
+        queues: &Queues,
     ) -> Result<[u8; ConnAccept::SIZE]> {
         let domain = setup.domain.clone().ok_or(EINVAL)?;
         let service = ep.index() == 0;
-        let cfg = self.queue_config(size);
+        let cfg = self.queue_config(queues);
         let qp = ep.create_qp(&domain, &cfg)?;
+        let counted_on = match queues.sent {
+            _ if service => SERVICE_QUEUE_DEPTH.into(),
+            Some(sent) => sent,
+            None => self.geometry().queue_depth().into(),
+        };
+        if let Some(place) = setup.recvs.get_mut(usize::from(ep.index())) {
+            *place = Receives::of(cfg.recv_wrs, counted_on);
+        }
         if service {
-            let counted_on = u32::from(SERVICE_QUEUE_DEPTH);
-            setup.recvs.0 = Receives::of(cfg.recv_wrs, counted_on);
             self.expect_info(&domain, qp)?;
-        } else {
-            let counted_on = u32::from(self.geometry().queue_depth());
-            setup.recvs.1 = Receives::of(cfg.recv_wrs, counted_on);
         }
 
         let config = &self.session.ctx.config;
@@ -393,6 +458,7 @@ impl Path {
             kept: self.session.is_kept(),
             orders_copies: true,
             inval_answers: !config.always_invalidate && self.client.inval_answers_always,
+            takes_sends: takes_sends(config, domain.device(), &self.client),
             ..config.geometry.to_accept(config.always_invalidate)
         };
         if let Some(exponent) = ack_timeout() {
@@ -418,11 +484,13 @@ impl Path {
         accepted
     }
 
-    fn queue_config(&self, size: &QpSize) -> QueueConfig {
+    fn queue_config(&self, queues: &Queues) -> QueueConfig {
+        let size = &queues.size;
+        let recv_wrs = size.recv_wr.saturating_sub(1);
         // The queue pair adds the one for draining by itself.
         QueueConfig {
             send_wrs: size.send_wr.saturating_sub(1),
-            recv_wrs: size.recv_wr.saturating_sub(1),
+            recv_wrs,
             send_sges: size.send_sge,
             inline_max: inline_max(),
             comp_vector: self.session.ctx.next_vector(),
@@ -432,7 +500,16 @@ impl Path {
                 true => self.geometry().queue_depth().into(),
                 false => 0,
             },
-            recv_tokens: RECV_TOKENS,
+            recv_tokens: match queues.sent {
+                Some(_) => recv_wrs,
+                None => RECV_TOKENS,
+            },
+            recv_rest: match queues.sent {
+                Some(_) => SENT_REST,
+                None => 0,
+            },
+            // Answers are written.
+            sends: 0,
         }
     }
 

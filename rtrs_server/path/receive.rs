@@ -27,6 +27,7 @@ use rtrs_bindings::{
         Endpoint,
         Handler,
         Locked,
+        Message,
         Polled,
         PostError,
         QpEvent,
@@ -57,7 +58,11 @@ use super::{
     Violation, //
 };
 use crate::{
-    chunk::Home,
+    chunk::{
+        Home,
+        Origin,
+        Written, //
+    },
     logic::path_state::{
         CloseReason,
         ServerPathState, //
@@ -88,6 +93,8 @@ impl Handler for Path {
     type Cargo = ();
 
     const KEYS_ARE_INVALIDATED: bool = false;
+
+    const RECEIVES_MESSAGES: bool = true;
 
     fn cm_event(&self, ep: Locked<'_, Self>, event: CmEvent<'_>) {
         let reason = match event {
@@ -156,17 +163,29 @@ impl Handler for Path {
     }
 
     fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, _: u32, wc: &Success) {
-        self.recv_message(ep.handler(), qp, wc);
+        self.recv_first(ep.handler(), qp, wc);
     }
 
     #[inline(always)]
-    fn recv_written(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, _: u32, imm: u32, wc: &Success) {
+    fn recv_message(&self, ep: &Endpoint<Self>, message: Message<'_>, wc: &Success) {
+        ep.handler().recv_sent(ep.index(), message, wc);
+    }
+
+    #[inline(always)]
+    fn recv_written(
+        &self,
+        ep: &Endpoint<Self>,
+        qp: Receiving<'_>,
+        token: u32,
+        imm: u32,
+        wc: &Success,
+    ) {
         // No look at whether the path closes: a request then waits for the user in its chunk, and
         // is taken back from there, by `call_user()` or by the end of the path. That comes after
         // this, as it waits for the RCU section in which the request gets there. All that a
         // violation does for a path that closes is nothing. Whatever else has an effect looks
-        // itself. Which receive it was is of no interest for a request.
-        ep.handler().recv_imm(ep.index(), qp, imm, wc);
+        // itself. Which receive it was is of no interest for a request, unless the receives have memory.
+        ep.handler().recv_imm(ep.index(), qp, token, imm, wc);
     }
 }
 
@@ -222,7 +241,7 @@ impl Path {
     /// Handles a message that is no write.
     #[cold]
     #[inline(never)]
-    fn recv_message(&self, path: &Arc<Self>, qp: Receiving<'_>, wc: &Success) {
+    fn recv_first(&self, path: &Arc<Self>, qp: Receiving<'_>, wc: &Success) {
         if self.is_closing() {
             return;
         }
@@ -236,18 +255,32 @@ impl Path {
 
     /// Handles all other messages, which are RDMA writes with an immediate value.
     #[inline(always)]
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, imm: u32, wc: &Success) {
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, token: u32, imm: u32, wc: &Success) {
         // Posted again at once: the client's chunks limit the work that it can cause.
-        if let Err(e) = qp.post_recv_like(RECV_EMPTY) {
+        if let Err(e) = qp.post_recv_next(RECV_EMPTY, token) {
             self.recv_not_posted(e);
         }
         match Imm::request(imm) {
             Some(payload) => {
                 // A length that does not fit is longer than any chunk.
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
-                self.recv_request(cid, payload, byte_len);
+                self.recv_request(cid, payload, byte_len, &mut Written);
             }
             None => self.recv_other(cid, qp, imm, wc),
+        }
+    }
+
+    /// Handles a message to a receive that has memory: a request that was sent.
+    #[inline(always)]
+    fn recv_sent(self: &Arc<Self>, cid: u16, mut message: Message<'_>, wc: &Success) {
+        let Some(payload) = wc.imm().and_then(Imm::request) else {
+            return self.unexpected("message that is no request");
+        };
+        let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
+        self.recv_request(cid, payload, byte_len, &mut message);
+        // The message was taken out.
+        if let Err(e) = message.post_again() {
+            self.recv_not_posted(e);
         }
     }
 
@@ -272,7 +305,7 @@ impl Path {
             return;
         }
         // A request in its place comes before the info answer.
-        if qp.recv_token(wc) == RECV_INFO {
+        if cid == 0 && qp.recv_token(wc) == RECV_INFO {
             return self.violated(NOT_INFO);
         }
         match Imm::decode(imm) {
@@ -290,12 +323,18 @@ impl Path {
     }
 
     #[inline(always)]
-    fn recv_request(self: &Arc<Self>, cid: u16, payload: u32, byte_len: u32) {
+    fn recv_request(
+        self: &Arc<Self>,
+        cid: u16,
+        payload: u32,
+        byte_len: u32,
+        origin: &mut impl Origin,
+    ) {
         let now = now_ns();
         let guard = rcu::read_lock();
 
         match self.active(&guard) {
-            Some(active) => active.arrived(self, cid, payload, byte_len, now),
+            Some(active) => active.arrived(self, cid, payload, byte_len, now, origin),
             None => self.unexpected("request before the info answer"),
         }
     }

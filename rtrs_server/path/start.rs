@@ -4,6 +4,7 @@
 //! these functions; all of them may sleep.
 
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -20,12 +21,14 @@ use rtrs_bindings::{
     errno,
     ib::{
         Access,
+        Buffer,
         Chain,
         DmaDirection,
         DmaPages,
         Domain,
         Endpoint,
         Mr,
+        QueuePair,
         Sges, //
     },
     pages::Pages,
@@ -46,6 +49,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
+    connect::takes_sends,
     receive::{
         RECV_EMPTY,
         SEND_INFO,
@@ -65,7 +69,10 @@ use crate::{
         Usual, //
     },
     inbox::Inbox,
-    logic::path_state::CloseReason,
+    logic::{
+        path_state::CloseReason,
+        receives, //
+    },
     op::Op,
     ops_ref::OpsRef,
     sysfs::PathDir, //
@@ -164,16 +171,22 @@ impl Path {
             CloseReason::ConnError
         };
         let active = owner.staged.take().ok_or(CloseReason::ConnError)?;
-        let (service, io) = self.conns.setup.lock().recvs;
-        for ep in active.endpoints() {
+        let recvs = core::mem::take(&mut self.conns.setup.lock().recvs);
+        for (ep, receives) in active.endpoints().iter().zip(recvs) {
             let qp = ep.qp().ok_or(CloseReason::ConnError)?;
-            let receives = if ep.index() == 0 { service } else { io };
-            qp.may_withhold(receives.spare);
-            if let Err(e) = qp.post_recv_alike(RECV_EMPTY, receives.posted) {
+            let posted = match qp.has_buffers() {
+                true => qp.post_recv_buffers(receives.posted),
+                false => qp
+                    .post_recv_alike(RECV_EMPTY, receives.posted)
+                    .map_err(Error::from),
+            };
+            if let Err(e) = posted {
                 // Dropped by the teardown, in the right order.
                 owner.staged = Some(active);
-                return Err(failed(e.into()));
+                return Err(failed(e));
             }
+            // What is in the order of tokens is known now.
+            qp.may_withhold(receives.spare);
         }
 
         let answer = self.info_answer(&active);
@@ -200,9 +213,11 @@ impl Path {
         // Taken only now: a client that only connects takes no chunks from others. The handshake
         // checked for room, so this fails only if other clients have taken it since.
         let context = &self.session.ctx;
+        let config = &context.config;
+        let takes_sends = takes_sends(config, domain.device(), &self.client);
         let memory = context
             .registry
-            .take_chunks(self, context.config.chunk_memory)
+            .take_chunks(self, config.chunk_memory(takes_sends))
             .map_err(|over| {
                 pr_warn_caused_by!(self.log_place(), "{}: {}\n", self.label(), over);
                 ENOMEM
@@ -225,7 +240,6 @@ impl Path {
         } else {
             self.group(&domain, &mapped)?
         };
-        let config = &context.config;
         let copy_max = config.copy_max;
         let mut private = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for len in (0..depth).map(|buf_id| config.private_len(buf_id)) {
@@ -259,7 +273,12 @@ impl Path {
             };
             let own = private.get(usize::from(buf_id)).and_then(Option::as_ref);
             let pages = own.map(|own| own.pages().clone());
-            let op = Op::new(self, buf_id, dma_pages.pages().clone(), pages, &ops_ref)?;
+            let received = match takes_sends {
+                true => Some(Buffer::new(&domain)?),
+                false => None,
+            };
+            let memory = dma_pages.pages().clone();
+            let op = Op::new(self, buf_id, memory, pages, received, &ops_ref)?;
             let state = self.session.chunk_state(buf_id).ok_or(EINVAL)?;
             let state = UsedState::new(state, buf_id, self.incarnation);
             let group = usize::from(buf_id).checked_div(members).unwrap_or(0);
@@ -283,7 +302,14 @@ impl Path {
             sum.saturating_add(dma_pages.pages().len())
         });
         // CAST: `usize` has at most 64 bits.
-        self.memory.store(bytes as u64, Relaxed);
+        let bytes = (bytes as u64).saturating_add(match takes_sends {
+            // CAST: As above.
+            true => u64::from(depth).saturating_mul(PAGE_SIZE as u64),
+            false => 0,
+        });
+        let receives = self.received_into(&eps);
+        self.memory
+            .store(bytes.saturating_add(receives::memory(receives)), Relaxed);
         let copied = always_invalidate.then_some(copy_max);
         let usual = Usual::new(self.geometry(), copied, self.client);
         Active::new(
@@ -295,6 +321,20 @@ impl Path {
             usual,
             copy_max,
         )
+    }
+
+    /// The number of receives of the connections that have memory.
+    fn received_into(&self, eps: &[Pin<KBox<Endpoint<Self>>>]) -> u32 {
+        let setup = self.conns.setup.lock();
+        let has_buffers = |ep: &Pin<KBox<Endpoint<Self>>>| {
+            let qp = ep.qp();
+            qp.is_some_and(QueuePair::has_buffers)
+        };
+        let receives = eps.iter().zip(setup.recvs.iter());
+
+        receives
+            .filter(|(ep, _)| has_buffers(ep))
+            .fold(0, |sum, (_, receives)| sum.saturating_add(receives.posted))
     }
 
     /// Takes the connections, which must be complete.

@@ -142,6 +142,8 @@ impl Side {
             send_tokens: 1,
             key_tokens: 0,
             recv_tokens: 1,
+            recv_rest: 0,
+            sends: 0,
         };
         let qp = ep.create_qp(&domain, &config)?;
         qp.post_recv(0, Some(memory.sge(0, WORDS.len())?))?;

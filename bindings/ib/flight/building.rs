@@ -76,10 +76,13 @@ pub struct Building<'f, H: Handler> {
 }
 
 /// Where the message of a flight goes. Asked as late as possible, usually with the send queue locked,
-/// so that nothing is kept over the call that locks it.
+/// so that nothing is kept over the call that locks it. Must not post, and must not sleep.
 pub trait Target {
-    /// The peer's memory, and the immediate value. Must not post, and must not sleep.
-    fn target(&self) -> (Remote, u32);
+    /// The peer's memory. Not asked if data and message are sent.
+    fn remote(&self) -> Remote;
+
+    /// The immediate value.
+    fn value(&self) -> u32;
 }
 
 /// The reason why a flight was not, or not completely, posted.

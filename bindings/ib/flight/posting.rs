@@ -75,18 +75,21 @@ impl<H: Handler> Building<'_, H> {
         // received anything. The next request may then write to the work requests of the flight
         // while the driver still reads them: so this one is a form of the queue pair.
         let filling = qp.forms();
-        let (to, imm) = to.target();
-        let imm = imm.to_be();
+        let imm = to.value().to_be();
         // SAFETY: Message and bounce buffer are of the domain, and have as many bytes, not none, by the
         // safety requirements of this function. There is no other write; `message_alone()` has
         // compared what is inline with the room for it, and the domain keeps it.
         let filled = unsafe {
             if what == What::Along {
+                let data = (flight.bounce_dma, along);
                 let message = (flight.message_dma, message_len);
-                filling.value_with_both(imm, (flight.bounce_dma, along), message, to)
+                match qp.sends(message_len) {
+                    true => filling.message_of_both(imm, data, message),
+                    false => filling.value_with_both(imm, data, message, to.remote()),
+                }
             } else {
                 let message = Self::message_alone(flight, qp, message_len);
-                filling.value_with_data(imm, message, to)
+                filling.value_with_data(imm, message, to.remote())
             }
         };
         // SAFETY: The caller owns the flight. The queue pair is that of `ep`, and of the domain, as
@@ -114,7 +117,7 @@ impl<H: Handler> Building<'_, H> {
         let data = unsafe { &*flight.data.get() };
         let rkey = || flight.rkey.load(Relaxed);
         let needs = Needs::answer();
-        let (to, imm) = to.target();
+        let (to, imm) = (to.remote(), to.value());
         let before = match what {
             What::Described => 1,
             // CAST: `usize` has at least 32 bits.
@@ -194,7 +197,7 @@ impl<H: Handler> Building<'_, H> {
             unsafe { filling.register(flight.mr.as_ptr(), flight.rkey.load(Relaxed)) };
             needs = needs.and_invalidated();
         }
-        let (to, imm) = to.target();
+        let (to, imm) = (to.remote(), to.value());
         let message = Self::message_alone(flight, qp, message_len);
         // SAFETY: As in `try_post()`.
         let filled = unsafe { filling.value_with_data(imm.to_be(), message, to) };

@@ -196,7 +196,13 @@ pub struct Receiving<'h> {
     _here: PhantomData<*const ()>,
 }
 
-impl Receiving<'_> {
+impl<'h> Receiving<'h> {
+    /// The queue pair.
+    #[inline(always)]
+    pub(super) fn queue_pair(self) -> &'h QueuePair {
+        self.qp
+    }
+
     /// The key that was last invalidated by a receive, 0 for none, and the number of that receive.
     #[inline(always)]
     pub(in super::super) fn invalidated(self) -> (u32, u64) {
@@ -255,7 +261,9 @@ unsafe extern "C" fn recv_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     let success = unsafe { Wc::from_raw(wc) }.success();
     // SAFETY: By the safety requirements of this function, and as just checked.
     unsafe {
-        match (success.map(Success::is_write), H::KEYS_ARE_INVALIDATED) {
+        // If both kinds are usual, each has a function of its own.
+        let both = const { H::KEYS_ARE_INVALIDATED || H::RECEIVES_MESSAGES };
+        match (success.map(Success::is_write), both) {
             (None, _) => not_done::<H>(cq, wc),
             (Some(true), true) => write_done::<H>(cq, wc),
             (Some(true), false) => written::<H>(cq, wc),
@@ -318,6 +326,12 @@ unsafe extern "C" fn message_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw:
     if H::KEYS_ARE_INVALIDATED {
         if let Some(rkey) = wc.invalidated_rkey() {
             qp.note_invalidated(rkey);
+        }
+    }
+    if H::RECEIVES_MESSAGES {
+        // SAFETY: This is the completion, and the only call.
+        if let Some(message) = unsafe { qp.message(wc) } {
+            return ep.handler().recv_message(ep, message, wc);
         }
     }
     ep.handler().recv_done(ep, qp, qp.recv_token(wc), wc);

@@ -40,6 +40,8 @@ pub(super) struct Forms {
     with_data: raw::ib_rdma_wr,
     /// The same of data and a message behind them.
     with_both: raw::ib_rdma_wr,
+    /// The same as a message; the last one.
+    both_sent: raw::ib_send_wr,
     /// An immediate value alone; the last one.
     value: raw::ib_rdma_wr,
     /// A message of the bytes, with an immediate value; the last one.
@@ -73,6 +75,7 @@ impl Forms {
         Self {
             with_data: raw::ib_rdma_wr::default(),
             with_both: raw::ib_rdma_wr::default(),
+            both_sent: raw::ib_send_wr::default(),
             value: raw::ib_rdma_wr::default(),
             told: raw::ib_send_wr::default(),
             told_by_inval: raw::ib_send_wr::default(),
@@ -98,6 +101,7 @@ impl Forms {
         // reference is made to them, so that the pointers stay valid.
         unsafe {
             let (data, bytes) = (&raw mut (*forms).data, &raw mut (*forms).bytes);
+            let both: *mut raw::ib_sge = (&raw mut (*forms).both).cast();
             let set = |wr: *mut raw::ib_send_wr, opcode, element: *mut raw::ib_sge| {
                 (*wr).__bindgen_anon_1.wr_cqe = cqe;
                 (*wr).opcode = opcode;
@@ -106,15 +110,13 @@ impl Forms {
             };
             let with_imm = raw::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
             set(&raw mut (*forms).with_data.wr, with_imm, data);
-            set(
-                &raw mut (*forms).with_both.wr,
-                with_imm,
-                (&raw mut (*forms).both).cast(),
-            );
+            set(&raw mut (*forms).with_both.wr, with_imm, both);
             (*forms).with_both.wr.num_sge = 2;
             set(&raw mut (*forms).value.wr, with_imm, null_mut());
             let with_imm = raw::ib_wr_opcode_IB_WR_SEND_WITH_IMM;
             set(&raw mut (*forms).told, with_imm, bytes);
+            set(&raw mut (*forms).both_sent, with_imm, both);
+            (*forms).both_sent.num_sge = 2;
             let with_inval = raw::ib_wr_opcode_IB_WR_SEND_WITH_INV;
             set(&raw mut (*forms).told_by_inval, with_inval, bytes);
             set(&raw mut (*forms).inval, with_inval, null_mut());
@@ -309,14 +311,52 @@ impl<'q> Filling<'q> {
         // SAFETY: As in `value()`.
         unsafe {
             let at = self.at();
-            ((*at).both[0].addr, (*at).both[0].length) = first;
-            ((*at).both[1].addr, (*at).both[1].length) = second;
+            Self::fill_in_both(at, first, second);
             let wr = Self::address(&raw mut (*at).with_both, imm, to);
             (*wr).send_flags = 0;
             self.push(wr);
         }
         // INVARIANT: That was the last one.
         Filled(self)
+    }
+
+    /// The same as a message.
+    ///
+    /// # Safety
+    ///
+    /// As for [`value_with_both`](Self::value_with_both).
+    #[inline(always)]
+    pub(in crate::ib) unsafe fn message_of_both(
+        mut self,
+        imm: u32,
+        first: (u64, u32),
+        second: (u64, u32),
+    ) -> Filled<'q> {
+        // SAFETY: As in `value()`.
+        unsafe {
+            let at = self.at();
+            Self::fill_in_both(at, first, second);
+            let wr = &raw mut (*at).both_sent;
+            (*wr).ex.imm_data = imm;
+            (*wr).send_flags = 0;
+            self.push(wr);
+        }
+        // INVARIANT: That was the last one.
+        Filled(self)
+    }
+
+    /// Fills in two pieces of data: their addresses and numbers of bytes.
+    ///
+    /// # Safety
+    ///
+    /// The forms must be valid, and accessed by no other task.
+    #[inline(always)]
+    unsafe fn fill_in_both(at: *mut Forms, first: (u64, u32), second: (u64, u32)) {
+        // SAFETY: By the safety requirements of this function.
+        unsafe {
+            ((*at).both[0].addr, (*at).both[0].length) = first;
+            ((*at).both[1].addr, (*at).both[1].length) = second;
+        }
     }
 
     /// Fills in where `write` goes, and its value.

@@ -17,6 +17,7 @@ use kernel::prelude::*;
 
 use super::{
     super::wr::Sge,
+    buffers::Buffers,
     completion::{
         CqeTable,
         Receiving, //
@@ -38,6 +39,10 @@ const MAX_BATCH: usize = 32;
 /// The data of the receive queue that its lock protects.
 pub(super) struct ReceiveQueue {
     pub(super) open: bool,
+    /// The receives have memory of their own.
+    has_buffers: bool,
+    /// The number of those that were posted at least once: the ones with the lowest tokens.
+    begun: u32,
     /// Number of receives posted so far, modulo 2^32.
     posted: u32,
     /// Number of tokens, from 0, the receives of which were posted in this order, and no others
@@ -55,9 +60,11 @@ pub(super) struct ReceiveQueue {
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
-    pub(super) fn new(receives: KVVec<Receive>) -> Self {
+    pub(super) fn new(receives: KVVec<Receive>, has_buffers: bool) -> Self {
         Self {
             open: true,
+            has_buffers,
+            begun: 0,
             posted: 0,
             in_turn: 0,
             receives,
@@ -69,6 +76,9 @@ impl ReceiveQueue {
     /// Gives the receive of `token` an element, of the domain of the queue pair, or none.
     #[inline(always)]
     fn set(&mut self, token: u32, sge: Option<Sge<'_>>) -> Result<(), PostError> {
+        if self.has_buffers {
+            return Err(PostError::Invalid);
+        }
         self.batch_of = None;
         let receive = self.receives.get_mut(token as usize);
         let receive = receive.ok_or(PostError::Invalid)?;
@@ -85,6 +95,9 @@ impl ReceiveQueue {
 
     /// Links `n` receives of one `token`, at most a full batch. Returns the first.
     fn link_same(&mut self, token: u32, n: u32) -> Result<*mut raw::ib_recv_wr, PostError> {
+        if self.has_buffers {
+            return Err(PostError::Invalid);
+        }
         // CAST: `usize` has at least 32 bits.
         let batch = self.batch.get_mut(..n as usize);
         let batch = batch.ok_or(PostError::Invalid)?;
@@ -112,27 +125,32 @@ impl ReceiveQueue {
 ///
 /// # Invariants
 ///
-/// `wr` refers to the completion entry of its token, and to `sge` or no element. If it refers to
-/// `sge`, then that is of the domain of the queue pair. Neither is moved. `wr.next` points to `wr`
-/// of the next token, or is null for the last one.
+/// `wr` refers to the completion entry of its token, and to `sge`, the elements of its
+/// [memory](Buffers::elements), or none. If it refers to `sge`, then that is of the domain of the queue
+/// pair. Neither is moved. `wr.next` points to `wr` of the next token, or is null for the last one.
 pub(super) struct Receive {
     wr: raw::ib_recv_wr,
     sge: raw::ib_sge,
 }
 
 impl Receive {
-    /// Makes one for each entry, without elements. May sleep.
-    pub(super) fn for_each_of(cqes: &CqeTable, n: u32) -> Result<KVVec<Self>> {
+    /// Makes one for each entry, with the elements of `buffers`. May sleep.
+    pub(super) fn for_each_of(cqes: &CqeTable, n: u32, buffers: &Buffers) -> Result<KVVec<Self>> {
         let mut receives = KVVec::with_capacity(n as usize, GFP_KERNEL)?;
         for token in 0..n {
             let wr_cqe = cqes.get(token).ok_or(EINVAL)?;
-            // INVARIANT: There is no element, and `next` is set below.
+            let (sg_list, num_sge) = match buffers.elements(token) {
+                // CAST: 2.
+                Some(elements) => (elements, buffers.sges() as i32),
+                None => (null_mut(), 0),
+            };
+            // INVARIANT: These are its elements, and `next` is set below.
             let receive = Self {
                 wr: raw::ib_recv_wr {
                     next: null_mut(),
                     __bindgen_anon_1: raw::ib_recv_wr__bindgen_ty_1 { wr_cqe },
-                    sg_list: null_mut(),
-                    num_sge: 0,
+                    sg_list,
+                    num_sge,
                 },
                 sge: raw::ib_sge::default(),
             };
@@ -149,7 +167,9 @@ impl Receive {
 
 impl Receiving<'_> {
     /// Posts the receive of `token` again, which has completed, as it was last posted, now or
-    /// together with others that [may wait](QueuePair::may_withhold).
+    /// together with others that [may wait](QueuePair::may_withhold). One that has not completed, or was
+    /// posted again, must not be posted: its memory, if it has some, would be written to although a
+    /// [`Message`](super::Message) of it is being handled.
     ///
     /// # Errors
     ///
@@ -178,6 +198,22 @@ impl Receiving<'_> {
         }
     }
 
+    /// As [`post_recv_like`](Self::post_recv_like) with the token `like`; on a queue where each
+    /// receive has its own memory, as [`post_recv_again`](Self::post_recv_again) with `token`, which is
+    /// that of the receive that has completed.
+    ///
+    /// # Errors
+    ///
+    /// As for these.
+    #[inline(always)]
+    pub fn post_recv_next(self, like: u32, token: u32) -> Result<(), PostError> {
+        match self.handled.withheld.join() {
+            true => Ok(()),
+            false if self.has_buffers() => self.post_withheld(token),
+            false => self.post_alike(like),
+        }
+    }
+
     /// Posts the receive of `token` and those that wait.
     #[inline(never)]
     fn post_withheld(self, token: u32) -> Result<(), PostError> {
@@ -203,7 +239,8 @@ impl QueuePair {
     /// # Errors
     ///
     /// See [`PostError`]; `Invalid` also for memory that is mapped [to the
-    /// device](crate::ib::DmaDirection::ToDevice) only. The queue is full with
+    /// device](crate::ib::DmaDirection::ToDevice) only, and if each receive has memory of its own. The
+    /// queue is full with
     /// [`recv_room`](Self::recv_room) outstanding. A task that posts to a queue that was full,
     /// while another one handles its completions, may be `Refused`: the driver may see the room
     /// later than it is counted.
@@ -232,6 +269,41 @@ impl QueuePair {
         tokens: Range<u32>,
         sge: impl Fn(u32) -> Result<Option<Sge<'a>>>,
     ) -> Result {
+        self.post_in_order(tokens, |rq, token| {
+            let sge = sge(token)?;
+            if !sge.as_ref().is_none_or(|sge| self.can_receive(sge)) {
+                return Err(EINVAL);
+            }
+            Ok(rq.set(token, sge)?)
+        })
+    }
+
+    /// Posts the first `n` receives, each with its own memory, for the first time. After that only the
+    /// handler of their completions posts them. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_recv`](Self::post_recv); `EINVAL` if they have no memory of their own, or were
+    /// posted before. Some may have been posted.
+    pub fn post_recv_buffers(&self, n: u32) -> Result {
+        if !self.has_buffers() {
+            return Err(EINVAL);
+        }
+        self.post_in_order(0..n, |rq, token| {
+            if token != rq.begun {
+                return Err(EINVAL);
+            }
+            rq.begun = rq.begun.saturating_add(1);
+            Ok(())
+        })
+    }
+
+    /// Posts a receive for each of `tokens`, after `set` was called for it.
+    fn post_in_order(
+        &self,
+        tokens: Range<u32>,
+        set: impl Fn(&mut ReceiveQueue, u32) -> Result,
+    ) -> Result {
         let mut first = tokens.start;
         let mut in_turn = first == 0;
         let mut posted = None;
@@ -245,11 +317,7 @@ impl QueuePair {
                 Some(posted) => rq.posted == posted,
             };
             for token in first..end {
-                let sge = sge(token)?;
-                if !sge.as_ref().is_none_or(|sge| self.can_receive(sge)) {
-                    return Err(EINVAL);
-                }
-                rq.set(token, sge)?;
+                set(&mut rq, token)?;
             }
             // No overflow: `end` is larger.
             self.post_several(&mut rq, end.wrapping_sub(first), |rq| {

@@ -12,6 +12,7 @@ pub(crate) mod polled;
 pub(crate) mod restore;
 pub(crate) mod rnbd;
 pub(crate) mod silence;
+pub(crate) mod spread;
 pub(crate) mod stats;
 pub(crate) mod trial;
 pub(crate) mod turn;

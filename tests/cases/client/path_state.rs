@@ -207,13 +207,10 @@ fn giving_way_is_not_counted() {
             owner.send(Event::TornDown(1));
             owner.send(Event::TimerFired(1));
         }
-        for _ in 0..3 {
+        for failure in [Failure::GaveWay, Failure::WithSends, Failure::GaveWay] {
             let link = owner.machine.link();
             assert_eq!(owner.machine.state(), State::Connecting);
-            owner.send(Event::ConnectFailed {
-                link,
-                failure: Failure::GaveWay,
-            });
+            owner.send(Event::ConnectFailed { link, failure });
             owner.send(Event::TornDown(link));
             assert_eq!(owner.machine.attempts(), 0);
         }

@@ -72,6 +72,7 @@ fn client_limits() {
             kept: false,
             orders_copies: false,
             inval_answers: false,
+            takes_sends: false,
         })
     };
     assert_eq!(with(0, 126976, 4096), Err(ProtoError::QueueDepth));
@@ -179,8 +180,11 @@ fn queue_sizes() {
     };
     let size = must!(QpSize::client_io(&mlx, 512, 4, 8));
     assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1057, 8));
-    let size = must!(QpSize::server_io(&mlx, 512, 5, 1));
+    let size = must!(QpSize::server_io(&mlx, 512, 512, 5, 1));
     assert_eq!((size.send_wr, size.recv_wr), (2561, 545));
+    // The client counts on fewer receives.
+    let size = must!(QpSize::server_io(&mlx, 512, 64, 5, 1));
+    assert_eq!((size.send_wr, size.recv_wr), (2561, 97));
     let size = must!(QpSize::service(&mlx, 2, 0));
     assert_eq!((size.send_wr, size.recv_wr), (1033, 1065));
     let rxe = QpLimits {
@@ -188,7 +192,7 @@ fn queue_sizes() {
         max_cqe: 1500,
         max_send_sge: 32,
     };
-    let size = must!(QpSize::server_io(&rxe, 2048, 5, 1));
+    let size = must!(QpSize::server_io(&rxe, 2048, 2048, 5, 1));
     assert_eq!((size.send_wr, size.recv_wr, size.cqe), (750, 750, 1500));
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn accept() -> ConnAccept {
         kept: true,
         orders_copies: true,
         inval_answers: true,
+        takes_sends: true,
     }
 }
 
@@ -64,22 +65,38 @@ fn conn_req_bytes() {
         "padding is accepted"
     );
 
-    for byte in 1u8..16 {
+    for byte in 1..=u8::MAX {
         let able = ConnReq {
             capabilities: Capabilities {
                 keeps_keys: byte & 1 != 0,
                 inval_answers: byte & 2 != 0,
                 inval_answers_always: byte & 4 != 0,
                 counts_keys: byte & 8 != 0,
+                sends: match byte >> 4 {
+                    0 => None,
+                    n => Some(MostSent::of(2 << n)),
+                },
             },
             ..conn_req()
         };
-        let mut buf = able.to_bytes();
+        let buf = able.to_bytes();
         want[45] = byte;
         assert_eq!(buf, want);
-        // Capabilities that are not defined yet.
-        buf[45] |= 0xf0;
         assert_eq!(ConnReq::parse(&buf), Ok(able));
+    }
+}
+
+fn most_sent_is_a_power_of_two() {
+    for (requests, most) in [
+        (0, 4),
+        (4, 4),
+        (5, 8),
+        (64, 64),
+        (65, 128),
+        (65535, 65536),
+        (u32::MAX, 65536),
+    ] {
+        assert_eq!(MostSent::of(requests).requests(), most);
     }
 }
 
@@ -148,7 +165,7 @@ fn conn_req_refused() {
 fn accept_bytes() {
     let mut buf: [u8; 196] = padded(accept().to_bytes());
     let want = [
-        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 7, 0,
+        0xbd, 0x1b, 0x00, 0x02, 0, 0, 0, 2, 0x00, 0xf0, 0x01, 0, 0, 0x10, 0, 0, 2, 0, 15, 0,
     ];
     assert_eq!(buf[..20], want);
     assert_eq!(buf[20..56], [0; 36]);
@@ -446,6 +463,7 @@ fn names_refused() {
 cases!(
     rtrs_core_messages:
     conn_req_bytes,
+    most_sent_is_a_power_of_two,
     conn_req_says_how_long_it_waits,
     conn_req_refused,
     accept_bytes,

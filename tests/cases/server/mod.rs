@@ -6,6 +6,7 @@ pub(crate) mod decisions;
 pub(crate) mod linger;
 pub(crate) mod names;
 pub(crate) mod pending;
+pub(crate) mod receives;
 pub(crate) mod shares;
 pub(crate) mod stage;
 pub(crate) mod turn;

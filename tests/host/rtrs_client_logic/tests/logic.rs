@@ -27,6 +27,7 @@ mod logic {
     mod restore;
     mod rnbd;
     mod silence;
+    mod spread;
     mod stats;
     mod trial;
     mod turn;

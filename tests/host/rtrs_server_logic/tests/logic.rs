@@ -19,6 +19,7 @@ mod cases;
 mod logic {
     mod decisions;
     mod linger;
+    mod receives;
     mod shares;
     mod stage;
     mod turn;

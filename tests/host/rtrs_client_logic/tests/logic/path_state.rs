@@ -27,6 +27,7 @@ fn events(owner: &Owner) -> Vec<Event> {
         for failure in [
             Failure::Again,
             Failure::GaveWay,
+            Failure::WithSends,
             Failure::Unknown,
             Failure::Final,
         ] {

@@ -5,7 +5,7 @@
 use crate::cases::geometry::default_geometry;
 use proptest::prelude::*;
 use rtrs_core::{
-    proto::{conn::ConnAccept, geometry::*, imm::Imm, io::*, request::*, ProtoError},
+    proto::{conn::ConnAccept, geometry::*, imm::Imm, io::*, request::*, ProtoError, SENT_DATA},
     qp_size::*,
 };
 
@@ -58,7 +58,7 @@ fn chunks_of_descriptors() {
 proptest! {
     #[test]
     fn any_accept(queue_depth: u16, max_io_size: u32, max_hdr_size: u32, new_rkey: bool) {
-        let accept = ConnAccept { queue_depth, max_io_size, max_hdr_size, new_rkey, kept: false, orders_copies: false, inval_answers: false };
+        let accept = ConnAccept { queue_depth, max_io_size, max_hdr_size, new_rkey, kept: false, orders_copies: false, inval_answers: false, takes_sends: false };
         if let Ok(geo) = Geometry::from_accept(&accept) {
             prop_assert!(geo.total_size() <= 256 << 20);
             prop_assert_eq!(geo.chunk_size(), max_io_size + max_hdr_size);
@@ -252,13 +252,45 @@ proptest! {
         }
     }
 
+    // So does that for writes that came as messages.
+    #[test]
+    fn sent_request(off in 0u32..8169, kind in 1u16..5, usr_len in 0u16..5000, exact: bool, right: bool,
+                    written: u32, usr_room in 0u32..5000, tail: [u8; 20]) {
+        let geo = Geometry::server(8, 8192, 4096).unwrap();
+        prop_assume!(Request::fits_usual(&geo, usr_room));
+        let usr_len = if exact { usr_len.min(off as u16) } else { usr_len };
+        let mut msg = [0; 24];
+        msg[..2].copy_from_slice(&kind.to_le_bytes());
+        msg[2..4].copy_from_slice(&usr_len.to_le_bytes());
+        msg[4..].copy_from_slice(&tail);
+
+        let long = Request::parse_written(&geo, off, &msg).ok();
+        let written = match long {
+            Some((_, written)) if right => written,
+            _ => written,
+        };
+        let usual = long.filter(|(request, all)| {
+            *all == written
+                && request.kind() == Kind::Write
+                && (1..=SENT_DATA).contains(&request.data_len())
+                && u32::from(request.usr_len()) < usr_room
+        });
+        let short = Request::parse_sent(usr_room, off, written, msg[..8].try_into().unwrap());
+        // What may be sent is more than what is usual.
+        let few = off.checked_sub(usr_len.into()).is_some_and(|len| len <= SENT_DATA);
+        let may = Request::may_be_sent(off, msg[..4].try_into().unwrap());
+        prop_assert_eq!(may, few && kind == 2);
+        prop_assert!(may || short.is_none());
+        prop_assert_eq!(short, usual.map(|(request, _)| request));
+    }
+
     #[test]
     fn any_device(wr: u32, cqe: u32, sge: u32, qd: u16, per in 0u32..40, want_sge in 0u32..40) {
         let limits = QpLimits { max_qp_wr: wr, max_cqe: cqe, max_send_sge: sge };
         for size in [
             QpSize::service(&limits, want_sge, qd.into()),
             QpSize::client_io(&limits, qd, per, want_sge),
-            QpSize::server_io(&limits, qd, per, want_sge),
+            QpSize::server_io(&limits, qd, wr / 2, per, want_sge),
         ].into_iter().flatten() {
             prop_assert!(size.send_wr <= wr && size.recv_wr <= wr);
             prop_assert!(size.send_wr >= MIN_WR && size.recv_wr >= MIN_WR);
