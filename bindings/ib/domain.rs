@@ -248,6 +248,12 @@ impl Domain {
         self.queue_pairs.cmpxchg(0, ENDED, Full).is_ok() || self.queue_pairs.load(Relaxed) == ENDED
     }
 
+    /// The most pages of a memory region. Drivers calculate with the number unchecked, and one reports
+    /// 2^32 - 1 as its maximum.
+    pub(super) fn most_pages(&self) -> u32 {
+        self.device.attrs().max_fast_reg_pages.min(MOST_PAGES)
+    }
+
     /// Allocates a memory region for fast registration of up to `pages` pages. It stays as long as
     /// the domain. May sleep.
     ///
@@ -256,9 +262,7 @@ impl Domain {
     /// `EINVAL` for no pages, or more than the device has room for; `ENOMEM`, or an error of the
     /// driver.
     pub(super) fn alloc_mr(&self, pages: u32) -> Result<NonNull<raw::ib_mr>> {
-        // Drivers calculate with the number unchecked, and one reports 2^32 - 1 as its maximum.
-        let most = self.device.attrs().max_fast_reg_pages.min(MOST_PAGES);
-        if pages == 0 || pages > most {
+        if pages == 0 || pages > self.most_pages() {
             return Err(EINVAL);
         }
         let mut owned = self.owned.lock();

@@ -155,7 +155,7 @@ impl Mr {
     /// Returns how many of `mapped`, which are all of the same length, one memory region can
     /// describe, whichever these are.
     pub fn most_of(domain: &Domain, mapped: &[DmaPages]) -> u32 {
-        let pages = domain.device().attrs().max_fast_reg_pages;
+        let pages = domain.most_pages();
         let len = mapped.first().map_or(0, DmaPages::len);
         Self::page_size(domain, mapped)
             .ok()
