@@ -4,7 +4,7 @@
 # desc: clients that break the protocol are refused or cut off, while an honest client does verified IO
 # topology: single
 # timeout: 600
-# seconds: 170
+# seconds: 240
 
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/observe.sh"
@@ -24,7 +24,8 @@ SLOW='^(half-open|silent-full)$'
 
 # Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
-CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|same-next-key|leave-busy|same-behind-answer|same-before-key)$'
+CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|same-next-key|leave-busy|same-behind-answer|same-before-key'
+CORE+='|sends-sizes|sends-many|sent-stale|sent-off-more|sent-too-long|sent-io-zero)$'
 
 cases()
 {
@@ -37,10 +38,11 @@ TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 # Cases that the server does not count: they break no rule, or are refused like any connect request
 # may be, or the device refuses them and tells the server only that the connection failed, or the
 # client just does nothing.
-RULES='honest|same-[^c]|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
+RULES='honest|same-[^c]|sends-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
 REFUSED='unknown-session|cid-taken|cons-change|name-'
 SILENT='silent-'
-DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly'
+DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly|sent-.*too-long|sent-on-service'
+DEVICE+='|sent-plain|sent-untaken$|sent-io-'
 UNCOUNTED="^($RULES|$REFUSED|$DEVICE|$SILENT)"
 
 # reason CASE: the server's message for the case, an extended regular expression; empty for a case
@@ -87,6 +89,15 @@ reason()
 	# The crowd before this case has ended so many handshakes that the log limit drops the line.
 	io-before-info) ;;
 	read-*) echo 'bad descriptor length' ;;
+	sent-no-value | sent-inval | sent-hb* | sent-answer | sent-key-answer | sent-imm-type) echo 'message that is no request' ;;
+	sent-buf-id) echo 'bad buffer id' ;;
+	sent-off-far) echo 'offset beyond the chunk' ;;
+	sent-off-end) echo 'unexpected message type' ;;
+	sent-usr-len-header) echo 'bad user message length' ;;
+	sent-busy) echo 'request for a chunk in use' ;;
+	sent-nothing-on-service | sent-untaken-empty) echo 'message on a connection for writes' ;;
+	sent-*too-long | sent-on-service | sent-plain | sent-untaken | sent-io-*) echo 'receive failed: ' ;;
+	sent-*) echo 'message that is no write of few data' ;;
 	*) echo 'this test does not know' ;;
 	esac
 }
@@ -205,5 +216,5 @@ defer null_blk_down nullb1
 must "a disk with one request at a time" null_blk_up nullb2 16 1 3000000000 1
 defer null_blk_down nullb2
 mode Y "$SLOW"
-[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|$HANDSHAKE"
+[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|^sends-[^a]|^sent-([^pu]|us)|$HANDSHAKE"
 finish

@@ -27,6 +27,7 @@ mod info;
 mod leave;
 mod memory;
 mod request;
+mod sent;
 
 /// Connections of a path, unless the case says otherwise.
 const CONS: u16 = 3;
@@ -101,6 +102,8 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
         info::CASES,
         request::CASES,
         memory::CASES,
+        sent::honest::CASES,
+        sent::CASES,
         busy::CASES,
         leave::CASES,
     ]

@@ -110,6 +110,8 @@ pub struct Session {
     pub keeps_keys: bool,
     /// Whether answers may leave out the next key.
     pub counts_keys: bool,
+    /// Whether the server takes writes that are sent.
+    pub takes_sends: bool,
     /// Whether reads ask for the invalidation of their key.
     pub need_inval: bool,
     /// Addresses and keys of the chunks.
@@ -127,8 +129,15 @@ pub struct Session {
 const TX_SIZE: usize = 1 << 20;
 const RX_SIZE: usize = 1 << 18;
 
+/// A write of `len` bytes, all 0, with the message `usr` for the user.
+pub fn write_of(len: usize, usr: &[u8]) -> Vec<u8> {
+    // CAST: Less than a page.
+    let usr_len = usr.len() as u16;
+    [&vec![0; len], usr, &WriteMsg { usr_len }.to_bytes()].concat()
+}
+
 /// RNBD's first message.
-fn info_message() -> [u8; RNBD_SESS_INFO_SIZE] {
+pub fn info_message() -> [u8; RNBD_SESS_INFO_SIZE] {
     let mut usr = [0; RNBD_SESS_INFO_SIZE];
     usr[..2].copy_from_slice(&RNBD_SESS_INFO.to_le_bytes());
     // Version of RNBD's protocol.
@@ -149,16 +158,29 @@ impl Session {
         count: u16,
         patience: Duration,
     ) -> Result<Self> {
-        let mut cons: Vec<Con> = Vec::new();
+        let order: Vec<u16> = (0..count).collect();
+        Self::connect_by(addr, who, &order, |cid| who.request(cid), patience)
+    }
+
+    /// Makes the connections of `order`, all from 0 on, with the message that `ask` returns for
+    /// each.
+    pub fn connect_by(
+        addr: SocketAddr,
+        who: &Identity,
+        order: &[u16],
+        ask: impl Fn(u16) -> [u8; ConnReq::SIZE],
+        patience: Duration,
+    ) -> Result<Self> {
+        let mut cons: Vec<(u16, Con)> = Vec::new();
         let mut accept = None;
-        for cid in 0..count {
-            let domain = cons.first().map(Con::domain);
-            match Con::connect(addr, who.from, &who.request(cid), domain, patience)? {
+        for &cid in order {
+            let domain = cons.first().map(|(_, con)| con.domain());
+            match Con::connect(addr, who.from, &ask(cid), domain, patience)? {
                 Outcome::Up(con, msg) => {
                     if cid == 0 {
                         accept = Some(ConnAccept::parse(&msg).map_err(proto)?);
                     }
-                    cons.push(con);
+                    cons.push((cid, con));
                 }
                 Outcome::Rejected(reason, errno) => {
                     bail!("connection {cid} was refused: reason {reason}, errno {errno}")
@@ -166,6 +188,8 @@ impl Session {
                 Outcome::Silence => bail!("no answer for connection {cid}"),
             }
         }
+        cons.sort_by_key(|(cid, _)| *cid);
+        let cons: Vec<Con> = cons.into_iter().map(|(_, con)| con).collect();
         let accept = accept.context("no connection")?;
         let domain = cons.first().context("no connection")?.domain();
         Ok(Self {
@@ -173,6 +197,7 @@ impl Session {
             new_rkey: accept.new_rkey,
             keeps_keys: who.capabilities.keeps_keys,
             counts_keys: who.capabilities.keeps_keys && who.capabilities.counts_keys,
+            takes_sends: accept.takes_sends,
             need_inval: false,
             chunks: Vec::new(),
             patience,
@@ -338,12 +363,32 @@ impl Session {
 
     /// The same, as a write of `len` bytes.
     pub fn send_info_write(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
-        let usr = info_message();
-        // CAST: Its size.
-        let usr_len = usr.len() as u16;
-        let msg = [&vec![0; len], &usr[..], &WriteMsg { usr_len }.to_bytes()].concat();
-        let imm = self.imm(u32::from(buf_id), len as u32 + u32::from(usr_len));
-        self.write_imm(cid, buf_id, 0, &msg, imm)
+        self.send_write(cid, buf_id, &write_of(len, &info_message()))
+    }
+
+    /// Sends the write `msg`.
+    pub fn send_write(&mut self, cid: usize, buf_id: u16, msg: &[u8]) -> Result<()> {
+        let imm = self.write_value(buf_id, msg);
+        self.write_imm(cid, buf_id, 0, msg, imm)
+    }
+
+    /// The same, sent as a message.
+    pub fn send_info_sent(&mut self, cid: usize, buf_id: u16, len: usize) -> Result<()> {
+        self.send_sent(cid, buf_id, &write_of(len, &info_message()))
+    }
+
+    /// Sends the write `msg` as a message.
+    pub fn send_sent(&mut self, cid: usize, buf_id: u16, msg: &[u8]) -> Result<()> {
+        let imm = self.write_value(buf_id, msg);
+        self.post(cid, Send::MsgImm(imm), msg)?;
+        Ok(())
+    }
+
+    /// The immediate value for the write `msg`, the message of which is at its end.
+    pub fn write_value(&self, buf_id: u16, msg: &[u8]) -> u32 {
+        // CAST: Less than a chunk.
+        let off = msg.len().saturating_sub(WriteMsg::SIZE) as u32;
+        self.imm(buf_id.into(), off)
     }
 
     /// Sends a read of `len` bytes with the message `usr` for the user.

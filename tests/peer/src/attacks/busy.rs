@@ -12,8 +12,7 @@ use super::{
     Attack, Case,
 };
 use crate::{
-    client::Session,
-    proto::WriteMsg,
+    client::{write_of, Session},
     verbs::{Remote, Send},
 };
 
@@ -41,7 +40,10 @@ pub(super) const CASES: &[Case] = &[
     case(
         "same-behind-write",
         "changes the data of a write that waits for a disk",
-        behind_write,
+        |a| {
+            let s = a.start()?;
+            behind_write(a, s, false)
+        },
     ),
     case(
         "same-behind-answer",
@@ -56,7 +58,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A disk of zeroes. Each request takes a second.
-const SLOW_DISK: &str = "nullb1";
+pub(super) const SLOW_DISK: &str = "nullb1";
 
 /// A disk that has one request at a time, for three seconds: another one waits in the call of the
 /// server's user, and its data are not read before.
@@ -65,20 +67,21 @@ const ONE_AT_A_TIME: &str = "nullb2";
 /// Types of RNBD's messages.
 const RNBD_OPEN: u16 = 2;
 pub(super) const RNBD_IO: u16 = 4;
+const RNBD_CLOSE: u16 = 5;
 
 /// Modes of access to a disk, and the operation of a write.
 const RNBD_READ_ONLY: u8 = 0;
-const RNBD_READ_WRITE: u8 = 1;
-const RNBD_WRITE: u32 = 1;
+pub(super) const RNBD_READ_WRITE: u8 = 1;
+pub(super) const RNBD_WRITE: u32 = 1;
 
 /// Makes the message to RNBD for a read of `len` bytes of the slow disk, which this opens.
-fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
+pub(super) fn slow_read(a: &Attack<'_>, s: &mut Session, len: usize) -> Result<[u8; 32]> {
     // Another session may still have it.
     open_disk(a, s, SLOW_DISK, RNBD_READ_ONLY, len)
 }
 
 /// Makes the message to RNBD for a read of the first `len` bytes of `disk`, which this opens.
-fn open_disk(
+pub(super) fn open_disk(
     a: &Attack<'_>,
     s: &mut Session,
     disk: &str,
@@ -107,8 +110,22 @@ fn open_disk(
     Ok(io)
 }
 
+/// Closes the disk of the request `io`, so that another session can open it for writing.
+fn close_disk(a: &Attack<'_>, s: &mut Session, io: &[u8; 32]) -> Result<()> {
+    // Type, device.
+    let mut close = [0; 8];
+    close[..2].copy_from_slice(&RNBD_CLOSE.to_le_bytes());
+    close[4..].copy_from_slice(&io[4..8]);
+    s.send_write(0, 4, &write_of(0, &close))?;
+    let answer = s.answer(0, a.job.patience)?.context("no answer")?;
+    if answer.errno != 0 {
+        bail!("{answer:?} to closing the disk");
+    }
+    Ok(())
+}
+
 /// Waits until the slow disk has a read, or none.
-fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
+pub(super) fn disk_has(a: &Attack<'_>, count: &str) -> Result<()> {
     reads_of(a, SLOW_DISK, count)
 }
 
@@ -188,25 +205,24 @@ fn behind_user(a: &mut Attack<'_>, len: usize) -> Result<()> {
 }
 
 /// A write has the data that it came with, whatever the client writes to the chunk while the user
-/// has the request and has not read them.
-fn behind_write(a: &mut Attack<'_>) -> Result<()> {
+/// has the request and has not read them. It is written to its chunk, or `sent`.
+pub(super) fn behind_write(a: &mut Attack<'_>, mut s: Session, sent: bool) -> Result<()> {
     const LEN: usize = COPY_MAX;
     const CHUNK: u16 = 6;
 
-    let mut s = a.start()?;
     let read = open_disk(a, &mut s, ONE_AT_A_TIME, RNBD_READ_WRITE, LEN)?;
     let mut write = read;
     write[16..20].copy_from_slice(&RNBD_WRITE.to_le_bytes());
-    // CAST: Its size.
-    let usr_len = write.len() as u16;
-    let message = [&[0xa5; LEN][..], &write, &WriteMsg { usr_len }.to_bytes()].concat();
+    let mut message = write_of(LEN, &write);
+    message[..LEN].fill(0xa5);
     let chunk = s.chunk(CHUNK)?;
 
     s.send_read(1, 5, &read, LEN)?;
     reads_of(a, ONE_AT_A_TIME, "1")?;
-    // CAST: A few pages.
-    let imm = s.imm(CHUNK.into(), LEN as u32 + u32::from(usr_len));
-    s.write_imm(2, CHUNK, 0, &message, imm)?;
+    match sent {
+        true => s.send_sent(2, CHUNK, &message)?,
+        false => s.send_write(2, CHUNK, &message)?,
+    }
     std::thread::sleep(Duration::from_millis(500));
     s.post(1, Send::Write(whole(chunk)), &[0x5a; LEN])?;
     // Comes behind that.
@@ -232,6 +248,7 @@ fn behind_write(a: &mut Attack<'_>) -> Result<()> {
         a.report
             .wrong(format!("{wrong} bytes are not those of the write"));
     }
+    close_disk(a, &mut s, &read)?;
     a.alive(&mut s)
 }
 

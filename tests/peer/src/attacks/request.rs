@@ -232,12 +232,12 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A write message.
-fn write_msg(usr_len: u16) -> Vec<u8> {
+pub(super) fn write_msg(usr_len: u16) -> Vec<u8> {
     [2u16.to_le_bytes(), usr_len.to_le_bytes()].concat()
 }
 
 /// A read message.
-fn read_msg(usr_len: u16, flags: u16, descs: &[[u8; 16]]) -> Vec<u8> {
+pub(super) fn read_msg(usr_len: u16, flags: u16, descs: &[[u8; 16]]) -> Vec<u8> {
     let mut msg = Vec::new();
     // There are only a few.
     for field in [3, usr_len, flags, descs.len() as u16] {
@@ -248,7 +248,7 @@ fn read_msg(usr_len: u16, flags: u16, descs: &[[u8; 16]]) -> Vec<u8> {
 }
 
 /// A descriptor with length `len` for the client's memory.
-fn desc(s: &Session, len: u32) -> [u8; 16] {
+pub(super) fn desc(s: &Session, len: u32) -> [u8; 16] {
     let to = s.read_desc(len).unwrap_or_default();
     let mut raw = [0; 16];
     raw[..8].copy_from_slice(&to.addr.to_le_bytes());

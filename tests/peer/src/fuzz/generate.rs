@@ -114,7 +114,7 @@ impl Generator {
             cons: 2 + u16::from(self.chance(20)),
             // Mainline's has none.
             able: match self.chance(50) {
-                true => self.rng.random_range(0..16),
+                true => self.rng.random(),
                 false => 0,
             },
             name: format!("f{}-{}", self.seed, self.index).into_bytes(),

@@ -219,7 +219,13 @@ impl Generator {
                 // The same chunk again, before the end of the first request.
                 4 => times = 2 + self.below(4),
                 5 => op = Op::Msg,
-                6 => op = Op::MsgImm(value),
+                6 => {
+                    // As a write that is sent.
+                    op = Op::MsgImm(value);
+                    if self.chance(50) {
+                        self.mutate(&mut body, at, WRITE, true);
+                    }
+                }
                 7 => op = Op::Write(addr, key),
                 _ => {
                     let fields = if body.own.is_some() { READ } else { WRITE };
