@@ -19,8 +19,8 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use crate::{
     proto::{
-        errno::EBUSY, ConnAccept, ConnReject, ConnReq, Geometry, InfoReq, RejectErrno, MAGIC,
-        VERSION,
+        errno::{EBUSY, ENOMEM},
+        ConnAccept, ConnReject, ConnReq, Geometry, InfoReq, RejectErrno, MAGIC, VERSION,
     },
     report::Report,
     verbs::{Channel, Domain, Event, EventKind, Id, Mr, QueueSize},
@@ -53,6 +53,9 @@ enum OnConnect {
     Accept(fn(&mut [u8; ConnAccept::SIZE])),
     /// Accept with only this many bytes of the message.
     AcceptShort(usize),
+    /// Accept connection 0 of a client that may send writes, and refuse its other ones for want of
+    /// memory; refuse connection 0 of a client that sends none, with another error number.
+    LackMemoryForSends,
     /// Do not answer.
     Ignore,
 }
@@ -96,6 +99,11 @@ pub const CASES: &[Case] = &[
         "reject-positive",
         "refuses with the error number 1",
         OnConnect::Reject(1),
+    ),
+    Case::new(
+        "no-room-for-sends",
+        "takes sent writes, but has no memory for their receives",
+        OnConnect::LackMemoryForSends,
     ),
     Case::new(
         "wrong-magic",
@@ -304,15 +312,26 @@ impl Server<'_> {
                 self.rounds += 1;
             }
             OnConnect::Reject(errno) => {
-                let reject = ConnReject {
-                    errno: RejectErrno::CONNRESET,
-                };
-                let mut msg = reject.to_bytes();
-                put16(&mut msg, 4, errno as u16);
-                id.reject(&msg)?;
-                self.report.sent(format!("reject with errno {errno}"));
+                self.reject(id, errno)?;
                 self.rounds += 1;
             }
+            OnConnect::LackMemoryForSends => match (req.cid, req.capabilities.sends) {
+                (0, Some(_)) => {
+                    let mut msg = offer()?;
+                    msg[18] |= 1 << 3;
+                    self.accept(id, 0, &msg)?;
+                }
+                (_, Some(_)) => self.reject(id, -ENOMEM)?,
+                (0, None) => {
+                    self.reject(id, -EBUSY)?;
+                    self.rounds += 1;
+                }
+                (_, None) => {
+                    self.report
+                        .wrong("a connection for writes that are not sent");
+                    self.reject(id, -EBUSY)?;
+                }
+            },
             OnConnect::Accept(change) => {
                 let mut msg = offer()?;
                 change(&mut msg);
@@ -324,6 +343,17 @@ impl Server<'_> {
             }
             OnConnect::Ignore => self.remember(id, req.cid, None),
         }
+        Ok(())
+    }
+
+    fn reject(&mut self, id: Id, errno: i32) -> Result<()> {
+        let reject = ConnReject {
+            errno: RejectErrno::CONNRESET,
+        };
+        let mut msg = reject.to_bytes();
+        put16(&mut msg, 4, errno as u16);
+        id.reject(&msg)?;
+        self.report.sent(format!("reject with errno {errno}"));
         Ok(())
     }
 
