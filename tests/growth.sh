@@ -44,7 +44,7 @@ free_kib() { memory_settle && mem_unused; }
 # The steps of a round: at each, both sides record how much memory is available
 #
 
-STEPS="none one two wide"
+STEPS="none one two plain wide"
 
 # step TAG: both sides are at the same step; the client has the figures of both, in $TMP/TAG.ROLE.
 step()
@@ -88,14 +88,17 @@ cost()
 }
 
 # The cost of a session with its first path, which has a connection for each CPU and one more; of
-# its second path; and of a connection.
+# its second path; and of a connection. With polled connections no writes are sent, so that the server
+# has no memory to receive them: a connection is compared with sessions that send none either, which
+# mainline's never do.
 costs()
 {
-	local role
+	local role base=one
 
+	[ "$2" != rust ] || base=plain
 	for role in client server; do
 		printf '%s %s %s %s %s\n' "$2" "$role" "$(cost "$1" "$role" none one "$SESSIONS")" \
-			"$(cost "$1" "$role" one two "$SESSIONS")" "$(awk -v a="$(cost "$1" "$role" none one 1)" \
+			"$(cost "$1" "$role" one two "$SESSIONS")" "$(awk -v a="$(cost "$1" "$role" none "$base" 1)" \
 				-v b="$(cost "$1" "$role" none wide 1)" -v n=$((SESSIONS * CPUS)) \
 				'BEGIN { printf "%d\n", (b - a) / n }')"
 	done >>"$TMP/costs"
@@ -194,11 +197,19 @@ server_round()
 	barrier "$tag-next"
 }
 
+# load_client IMPL [PARAM=VALUE...]: with these parameters of ours.
+load_client()
+{
+	unload_modules || return
+	client_params "${@:2}"
+	load_rtrs "$1" client && load_rnbd client
+}
+
 client_round()
 {
 	local tag=$1 impl=$2
 
-	must "$tag: client modules load" eval "load_rtrs $impl client && load_rnbd client"
+	must "$tag: client modules load" load_client "$impl"
 	barrier "$tag-listening"
 	if [ "${tag:0:1}" = 1 ]; then
 		step "$tag-none"
@@ -207,9 +218,14 @@ client_round()
 		must "$tag: they get a second path" add_paths
 		step "$tag-two"
 		must "$tag: they disconnect" unmap_all_rnbd
+		must "$tag: the client sends no writes" load_client "$impl" send_writes=N
+		must "$tag: as many connect" map_all p
+		step "$tag-plain"
+		must "$tag: they disconnect" unmap_all_rnbd
 		must "$tag: as many connect, with connections to poll" map_all w "nr_poll_queues=$CPUS"
 		step "$tag-wide"
 		must "$tag: these disconnect" unmap_all_rnbd
+		must "$tag: the client is as usual" load_client "$impl"
 		costs "$tag" "$impl"
 	fi
 	if [ "$tag" = "${FIRST/:/-}" ]; then
