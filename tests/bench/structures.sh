@@ -29,7 +29,6 @@ structures()
 	client	Stats
 	client	Endpoint<rtrs_client::link::LinkCore>
 	client	QueuePair
-	client	PollTracker
 	client	Withheld
 	client	SqLedger<rtrs_bindings::ib::queue::Ring>
 	client	SendQueue
@@ -37,6 +36,8 @@ structures()
 	server	Chunk<rtrs_server::path::Path>
 	server	UsedState
 	server	ArcInner<rtrs_server::logic::chunk_state::ChunkState>
+	server	Buffers
+	server	Slot
 	server	Reply
 	server	Op<rtrs_server::path::Path>
 	server	Inbox
