@@ -208,6 +208,28 @@ void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key)
 	ib_update_fast_reg_key(mr, key);
 }
 
+/*
+ * No handler of completions begins any more. One that runs in softirq may not
+ * have returned yet: see rtrs_helper_ib_cq_restart().
+ */
+void rtrs_helper_ib_cq_stop(struct ib_cq *cq)
+{
+	if (cq->poll_ctx == IB_POLL_SOFTIRQ)
+		irq_poll_disable(&cq->iop);
+}
+
+/*
+ * Undoes rtrs_helper_ib_cq_stop(), as ib_free_cq() stops the queue itself. That
+ * waits for the handler to call irq_poll_complete(), after which the handler
+ * goes on to use the queue (ib_poll_handler() of 7.2 and 7.3): so the caller
+ * must have waited for a grace period of RCU before.
+ */
+void rtrs_helper_ib_cq_restart(struct ib_cq *cq)
+{
+	if (cq->poll_ctx == IB_POLL_SOFTIRQ)
+		irq_poll_enable(&cq->iop);
+}
+
 u32 rtrs_helper_ib_qp_num(struct ib_qp *qp)
 {
 	return qp->qp_num;

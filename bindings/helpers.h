@@ -57,13 +57,15 @@ size_t rtrs_helper_sg_total(struct scatterlist *sg, u32 nents);
 void rtrs_helper_sg_init_table(struct scatterlist *sg, unsigned int nents);
 void rtrs_helper_sg_set_buf(struct scatterlist *sg, const void *addr, unsigned int len);
 
-/* Protection domain, memory region, queue pair */
+/* Protection domain, memory region, completion queue, queue pair */
 u32 rtrs_helper_ib_pd_lkey(struct ib_pd *pd);
 u32 rtrs_helper_ib_mr_rkey(struct ib_mr *mr);
 u64 rtrs_helper_ib_mr_length(struct ib_mr *mr);
 u64 rtrs_helper_ib_mr_iova(struct ib_mr *mr);
 void rtrs_helper_ib_mr_set_iova(struct ib_mr *mr, u64 iova);
 void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key);
+void rtrs_helper_ib_cq_stop(struct ib_cq *cq);
+void rtrs_helper_ib_cq_restart(struct ib_cq *cq);
 u32 rtrs_helper_ib_qp_num(struct ib_qp *qp);
 void rtrs_helper_ib_qp_set_owner(struct ib_qp *qp, const char *owner);
 int rtrs_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,

@@ -60,6 +60,26 @@ pub(crate) fn synchronize_tasks() {
     unsafe { raw::rtrs_helper_synchronize_rcu_tasks() }
 }
 
+/// A point in time. Code that began before it in an RCU read-side critical section, or with interrupts,
+/// preemption or softirqs disabled, can be waited for.
+#[derive(Clone, Copy)]
+pub struct Past(c_ulong);
+
+impl Past {
+    /// Now. Everything that the caller did before is seen by code that begins later. Any context.
+    pub fn now() -> Self {
+        // SAFETY: The function has no requirements. It orders itself after what came before.
+        Self(unsafe { raw::get_state_synchronize_rcu() })
+    }
+
+    /// Waits until all such code has ended. Sleeps, for milliseconds, unless that much time has passed.
+    /// As for [`synchronize`].
+    pub fn wait(self) {
+        // SAFETY: As for `synchronize()`; it waits for a grace period since then, if none has passed.
+        unsafe { raw::cond_synchronize_rcu(self.0) }
+    }
+}
+
 /// A cell in which readers find a `P` without locks, and from which a writer can take it back.
 ///
 /// `P` owns an object behind a pointer: an [`Arc`], a `KBox` or a pinned `KBox`. The cell may be
@@ -137,8 +157,7 @@ impl<P: ForeignOwnable> RcuCell<P> {
         // ORDERING: Release, to publish what `new` points to; acquire, to see what the publisher of
         // the old pointer wrote.
         let old = self.ptr.xchg(new, Full);
-        // SAFETY: The function has no requirements. It orders itself after what came before.
-        let since = unsafe { raw::get_state_synchronize_rcu() };
+        let since = Past::now();
         // INVARIANT: The cell owns `new`; `old`, which only the cell owned, is no longer in it, and
         // was not when the state was taken.
         Retired {
@@ -219,11 +238,11 @@ impl<P: ForeignOwnable> Drop for RcuHome<P> {
 /// # Invariants
 ///
 /// The pointer is null, or comes from `P::into_foreign`, is in no cell any more
-/// and belongs to this object. `since` is the state of RCU when it was in none any more.
+/// and belongs to this object. `since` is when it was in none any more.
 #[must_use = "dropping it waits for an RCU grace period"]
 pub struct Retired<P: ForeignOwnable> {
     ptr: *mut c_void,
-    since: c_ulong,
+    since: Past,
     _owns: PhantomData<P>,
 }
 
@@ -256,11 +275,9 @@ impl<P: ForeignOwnable> Drop for Retired<P> {
 /// # Safety
 ///
 /// `ptr` and `since` must be as in the invariant of [`Retired`]. The caller gives up the owner.
-unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void, since: c_ulong) -> Option<P> {
+unsafe fn reclaim<P: ForeignOwnable>(ptr: *mut c_void, since: Past) -> Option<P> {
     if !ptr.is_null() {
-        // SAFETY: As for `synchronize()`; it waits for a grace period since then, if none has
-        // passed.
-        unsafe { raw::cond_synchronize_rcu(since) };
+        since.wait();
     }
     // SAFETY: By the safety requirements of this function, `ptr` is null or comes from
     // `into_foreign`, and is passed on only once; all borrows have ended.

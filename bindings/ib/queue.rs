@@ -33,7 +33,8 @@ use kernel::{
     },
     sync::{
         static_lock_class,
-        Arc, //
+        Arc,
+        SetOnce, //
     },
 };
 
@@ -90,7 +91,8 @@ use crate::{
         lock_name,
         SpinLockIrq, //
     },
-    raw, //
+    raw,
+    rcu::Past, //
 };
 
 /// The flag of a work request the data of which are copied to it when it is posted.
@@ -271,6 +273,8 @@ pub struct QueuePair {
     polling: Atomic<bool>,
     /// The queue pair was drained, or a caller is draining it.
     drained: Atomic<bool>,
+    /// When the CQ was stopped, after the QP was destroyed.
+    stopped: SetOnce<Past>,
     #[pin]
     sq: SpinLockIrq<SendQueue>,
     /// Accessed with `sq` locked. They have addresses of each other.
@@ -440,6 +444,7 @@ impl QueuePair {
                 context: cfg.poll,
                 polling: Atomic::new(false),
                 drained: Atomic::new(false),
+                stopped: SetOnce::new(),
                 sq <- SpinLockIrq::new(
                     SendQueue { open: true, posted },
                     lock_name!("rtrs_sq"),

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     atomic::Full,
-    raw, //
+    raw,
+    rcu::Past, //
 };
 
 impl QueuePair {
@@ -59,9 +60,14 @@ impl QueuePair {
         // `rdma_destroy_qp()` has no result.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
         self.domain.remove_queue_pair();
+        // SAFETY: The CQ is valid. It gets no further completions, as its only QP is gone, and is
+        // stopped only here, once.
+        unsafe { raw::rtrs_helper_ib_cq_stop(self.cq.as_ptr()) };
+        self.stopped.populate(Past::now());
     }
 
-    /// Frees the CQ. Sleeps.
+    /// Frees the CQ. Sleeps until a grace period of RCU has passed since [`destroy_qp`]. For several
+    /// queue pairs that is one grace period, if all QPs are destroyed before the first CQ is freed.
     ///
     /// # Safety
     ///
@@ -70,8 +76,17 @@ impl QueuePair {
     ///
     /// [`destroy_qp`]: QueuePair::destroy_qp
     pub(in crate::ib) unsafe fn free_cq(&self) {
-        // SAFETY: The only QP of the CQ is gone. Waits for running callbacks; there are none after
-        // that.
-        unsafe { raw::ib_free_cq(self.cq.as_ptr()) };
+        // A handler in softirq uses the CQ until it returns, which `ib_free_cq()` does not wait for.
+        if let Some(stopped) = self.stopped.copy() {
+            stopped.wait();
+        }
+        // SAFETY: By the safety requirements, the only QP of the CQ is gone, and `destroy_qp()` stopped
+        // the CQ, which is undone once. A handler in softirq has ended, as a grace period has passed
+        // since then; `ib_free_cq()` waits for one in a work item. No other begins, as there are no
+        // completions.
+        unsafe {
+            raw::rtrs_helper_ib_cq_restart(self.cq.as_ptr());
+            raw::ib_free_cq(self.cq.as_ptr());
+        }
     }
 }
