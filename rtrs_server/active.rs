@@ -138,6 +138,14 @@ impl Active {
         &self.eps
     }
 
+    /// Drains the connections, and destroys their queue pairs. Sleeps; must not be called from a
+    /// callback of a connection.
+    pub(crate) fn destroy_qps(&mut self) {
+        for ep in self.eps.iter_mut() {
+            ep.as_mut().destroy_qp();
+        }
+    }
+
     /// The chunks, by buffer id.
     pub(crate) fn chunks(&self) -> &[Chunk] {
         &self.chunks

@@ -58,11 +58,11 @@ impl Path {
         // 1. Objects needed for posting cannot be found any more, and are unused after the grace
         // period.
         let active = self.active.replace(None).synchronize();
-        let active = active.or_else(|| owner.staged.take());
+        let mut active = active.or_else(|| owner.staged.take());
 
         // 2. No connection comes any more. Existing ones stop posting, and their clients are told;
         // outstanding work requests are flushed during the next steps.
-        let (eps, domain) = {
+        let (mut eps, domain) = {
             let mut setup = self.conns.setup.lock();
             setup.closed = true;
             (core::mem::take(&mut setup.eps), setup.domain.take())
@@ -99,7 +99,14 @@ impl Path {
 
         // 4. Connections are drained and destroyed. Those of a handshake are here; those of a path
         // that was starting, or up, are dropped first in `active`. No handler of this module runs
-        // after that. The user's `request()` may still run: it does not use the connection.
+        // after that. The user's `request()` may still run: it does not use the connection. All queue
+        // pairs are destroyed before the first completion queue, so that one grace period does for all.
+        for ep in eps.iter_mut().flatten() {
+            ep.as_mut().destroy_qp();
+        }
+        if let Some(active) = &mut active {
+            active.destroy_qps();
+        }
         drop(eps);
         let dma_pages = self.info.lock().dma_pages.take();
         drop(dma_pages);
