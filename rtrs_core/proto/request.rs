@@ -119,12 +119,7 @@ impl Request {
     ) -> Option<Self> {
         let [head, addr, key_and_len] = message.map(u64::from_le_bytes);
         // CAST: The lower half holds the first two fields.
-        let usr_len = head as u32 >> 16;
-        if usr_len >= off {
-            return None;
-        }
-        // No overflow: see above. It is not 0.
-        let data_len = off.wrapping_sub(usr_len);
+        let (usr_len, data_len) = usual_lengths(off, head as u32)?;
         let kind = usual(head)?;
         if usr_len >= usr_room {
             return None;
@@ -167,12 +162,8 @@ impl Request {
     pub fn parse_sent(usr_room: u32, off: u32, written: u32, head: [u8; 8]) -> Option<Self> {
         // CAST: The lower half holds the first two fields.
         let head = u64::from_le_bytes(head) as u32;
-        let usr_len = head >> 16;
-        if usr_len >= off {
-            return None;
-        }
-        // No overflow: see above. It is not 0; `off` is less than the size of a chunk.
-        let data_len = off.wrapping_sub(usr_len);
+        let (usr_len, data_len) = usual_lengths(off, head)?;
+        // No overflow: `off` is less than the size of a chunk.
         // CAST: 4.
         let all = off.wrapping_add(WriteMsg::SIZE as u32);
         if !is_write(head) || usr_len >= usr_room || all != written || data_len > SENT_DATA {
@@ -370,6 +361,18 @@ impl Request {
         // CAST: Widening. No overflow: within the chunk.
         self.data_len.wrapping_add(self.usr_len as u32)
     }
+}
+
+/// The lengths of the user message and of the data of a request, the message of which is at `off` and
+/// begins with `head`; `None` without data.
+#[inline(always)]
+fn usual_lengths(off: u32, head: u32) -> Option<(u32, u32)> {
+    let usr_len = head >> 16;
+    if usr_len >= off {
+        return None;
+    }
+    // No overflow: see above. It is not 0.
+    Some((usr_len, off.wrapping_sub(usr_len)))
 }
 
 /// The room in a chunk.
