@@ -2,11 +2,11 @@
 
 //! Which connection the request of a permit uses.
 //!
-//! Each CPU has a connection, and takes the permits of a word of its own first, which it shares
-//! with others if there are more CPUs than words. A CPU whose word is used up gets permits of other
-//! words. Their requests use the connections of those words: so only so many requests are on one
-//! connection at a time as the permits that belong to it, whatever CPU sends them. The server needs
-//! receives for no more.
+//! Each CPU has a connection and a word of permits, and takes permits of that word first. If there
+//! are more CPUs than words, several CPUs share a word. When a word has no permit left, its CPUs take
+//! permits of other words, and the requests of those permits use the connections of these other
+//! words. A connection therefore never has more requests in flight than it has permits, whichever
+//! CPU submits them, and the server needs no more receives than that.
 
 /// Number of bits that a permit's number has in its word.
 const SHIFT: u32 = usize::BITS.trailing_zeros();
