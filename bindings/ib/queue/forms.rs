@@ -32,9 +32,9 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// Once [linked](Forms::link), the requests are initialised, and complete silently; their elements
-/// are those of the same forms. Only the last one of a chain has flags, and those that can only be
-/// the last one have no next one.
+/// Once [linked](Forms::link), the requests are initialised, and complete silently, but for
+/// `local_inval`; their elements are those of the same forms. Only the last one of a chain has flags,
+/// and those that can only be the last one, or are always alone, have no next one.
 pub(super) struct Forms {
     /// A write of the data, with an immediate value; the last one.
     with_data: raw::ib_rdma_wr,
@@ -54,6 +54,8 @@ pub(super) struct Forms {
     reg: raw::ib_reg_wr,
     /// A message without bytes, which invalidates a key of the peer.
     inval: raw::ib_send_wr,
+    /// The invalidation of a local key, which is alone, and signaled.
+    local_inval: raw::ib_send_wr,
     data: raw::ib_sge,
     both: [raw::ib_sge; 2],
     bytes: raw::ib_sge,
@@ -82,6 +84,7 @@ impl Forms {
             write: raw::ib_rdma_wr::default(),
             reg: raw::ib_reg_wr::default(),
             inval: raw::ib_send_wr::default(),
+            local_inval: raw::ib_send_wr::default(),
             data: element,
             both: [element; 2],
             bytes: element,
@@ -125,6 +128,9 @@ impl Forms {
             let reg = raw::ib_wr_opcode_IB_WR_REG_MR;
             set(&raw mut (*forms).reg.wr, reg, null_mut());
             (*forms).reg.access = Access::REMOTE_WRITE.as_raw();
+            let local = raw::ib_wr_opcode_IB_WR_LOCAL_INV;
+            set(&raw mut (*forms).local_inval, local, null_mut());
+            (*forms).local_inval.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
         }
     }
 }
@@ -173,6 +179,29 @@ impl QueuePair {
             first: null_mut(),
             last: null_mut(),
             n: 0,
+        }
+    }
+}
+
+impl Forms {
+    /// Fills in the invalidation of the local key `rkey`, which completes at `cqe`.
+    ///
+    /// # Safety
+    ///
+    /// `forms` must be valid and [linked](Forms::link), and accessed by no other task until the
+    /// request is posted.
+    #[inline(always)]
+    pub(super) unsafe fn local_inval(
+        forms: *mut Self,
+        rkey: u32,
+        cqe: *mut raw::ib_cqe,
+    ) -> *mut raw::ib_send_wr {
+        // SAFETY: By the safety requirements of this function.
+        unsafe {
+            let wr = &raw mut (*forms).local_inval;
+            (*wr).__bindgen_anon_1.wr_cqe = cqe;
+            (*wr).ex.invalidate_rkey = rkey;
+            wr
         }
     }
 }

@@ -21,6 +21,7 @@ use super::{
         Done,
         Polled, //
     },
+    forms::Forms,
     room::Room,
     PostError,
     QueuePair, //
@@ -80,46 +81,36 @@ impl QueuePair {
         let Some(noted) = self.key_cqes.get(entry) else {
             return failed(PostError::Invalid);
         };
-        let mut wr = raw::ib_send_wr {
-            next: core::ptr::null_mut(),
-            __bindgen_anon_1: raw::ib_send_wr__bindgen_ty_1 {
-                wr_cqe: noted.wrapping_sub(NOTED as usize),
-            },
-            sg_list: core::ptr::null_mut(),
-            num_sge: 0,
-            opcode: raw::ib_wr_opcode_IB_WR_LOCAL_INV,
-            send_flags: raw::ib_send_flags_IB_SEND_SIGNALED,
-            ex: raw::ib_send_wr__bindgen_ty_2 {
-                invalidate_rkey: rkey,
-            },
-        };
-        let room = match self.reserve_signaled(&mut wr, noted) {
-            Ok(room) => room,
+        let (room, cqe) = match self.reserve_signaled(noted) {
+            Ok(reserved) => reserved,
             Err(e) => return failed(e),
         };
+        // SAFETY: The forms are valid and linked, and accessed by no other task, as the send queue is
+        // locked.
+        let wr = unsafe { Forms::local_inval(self.forms.get(), rkey, cqe) };
         // SAFETY: The request is the one that was reserved. It is initialised and signaled, and stays
-        // until this returns. It names no memory, and its entry is the queue pair's.
-        if let Err(refused) = unsafe { room.post_signaled(&raw mut wr) } {
+        // until the driver has read it. It names no memory, and its entry is the queue pair's.
+        if let Err(refused) = unsafe { room.post_signaled(wr) } {
             failed(refused.into());
         }
     }
 
-    /// Locks the send queue, with room for one request `wr`, which is signaled. It gets the entry
-    /// `noted` if its completion retires it.
+    /// Locks the send queue, with room for one request, which is signaled. Returns its entry, too:
+    /// `noted` if its completion retires it, otherwise the one before.
     #[inline(always)]
     fn reserve_signaled(
         &self,
-        wr: &mut raw::ib_send_wr,
         noted: *mut raw::ib_cqe,
-    ) -> Result<Room<'_>, PostError> {
+    ) -> Result<(Room<'_>, *mut raw::ib_cqe), PostError> {
         let mut sq = self.sq.lock();
         let mut signaled = 0;
+        let mut cqe = noted.wrapping_sub(NOTED as usize);
         if sq.posted.take(1, false).is_none() {
             signaled = self.look(&mut sq, 1, false)?;
             if signaled != 0 {
-                wr.__bindgen_anon_1.wr_cqe = noted;
+                cqe = noted;
             }
         }
-        Ok(Room::new(self, sq, 1, signaled))
+        Ok((Room::new(self, sq, 1, signaled), cqe))
     }
 }
