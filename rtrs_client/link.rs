@@ -298,6 +298,16 @@ impl Link {
         Severed(self)
     }
 
+    /// Whether the server, which takes writes as messages, has accepted all connections, and has ended
+    /// them before the link was up, if that failed with `errno`. Perhaps for want of memory, which
+    /// receives for such writes take.
+    pub(crate) fn was_dropped_with_sends(&self, errno: i32) -> bool {
+        let core = &self.core;
+        core.sends.load(Relaxed)
+            && core.established.load(Relaxed) == u32::from(core.cons.count())
+            && errno == errno::ECONNRESET.to_errno()
+    }
+
     /// Number of requests in flight. Any context; a sum, not a snapshot.
     pub(crate) fn inflight(&self) -> u64 {
         Self::inflight_of(&self.endpoints)

@@ -177,8 +177,8 @@ pub(crate) struct Path {
     /// on trial. Set by the owner task when the path comes up, cleared by `tick` and when the path
     /// goes down.
     trial_end_ns: Atomic<u64>,
-    /// A server that takes sent writes has refused a connection for them: the next attempt does not ask
-    /// for that.
+    /// A server that takes sent writes has refused a connection for them, or ended them all: the next
+    /// attempt does not ask for that.
     pub(crate) only_writes: Atomic<bool>,
     /// The path's statistics.
     pub(crate) stats: Stats,

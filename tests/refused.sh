@@ -62,12 +62,14 @@ many_chunks()
 	dmesg | has "the server offers 65535 requests at a time, max_queue_depth is 16384"
 }
 
-# Connections for sent writes are refused: the client tries without at once, and gets another answer.
+# without_sends CASE: connections for sent writes are refused, or ended: the client tries without at once,
+# and gets another answer.
 without_sends()
 {
-	peer_server no-room-for-sends --count 2
+	peer_server "$1" --count 2
 	try_map 10 "Device or resource busy" ip:10.9.0.1
 	peer_done
+	[ "$(dmesg | grep -c "the next attempt sends no writes")" -eq "$2" ]
 	nothing_left
 }
 
@@ -189,7 +191,8 @@ check "refused without a reason" refused refuse 5 "Connection reset by peer"
 check "refused with a reason" refused reject-errno 5 "Device or resource busy"
 check "refused with error 0" refused reject-zero 5 "Connection reset by peer"
 check "refused with a positive error" refused reject-positive 5 "Connection reset by peer"
-check "refused for writes that are sent" without_sends
+check "refused for writes that are sent" without_sends no-room-for-sends 1
+check "ended before the chunks are told, for writes that are sent" without_sends no-room-for-sends-late 2
 check "wrong magic" refused wrong-magic 5 "Connection reset by peer"
 check "wrong version" refused wrong-version 5 "Connection reset by peer"
 check "accepted with an error" refused accept-errno 5 "Connection reset by peer"

@@ -105,8 +105,8 @@ pub enum Failure {
     Again,
     /// No meaning: another path of the session had to come first, or a task waited.
     GaveWay,
-    /// The server refused a connection for writes that are sent: an attempt without those may succeed,
-    /// and is the next one. Not counted.
+    /// The server refused a connection for writes that are sent, or ended all of them: an attempt
+    /// without those may succeed, and is the next one. Not counted.
     WithSends,
     /// The server does not know the session while other paths of it are up, which concerns those
     /// paths. Attempts are repeated at growing intervals, and not counted.

@@ -36,6 +36,7 @@ use super::{
     PendingEvents, //
 };
 use crate::{
+    atomic::Relaxed,
     link::{
         Link,
         Severed, //
@@ -197,6 +198,17 @@ impl Path {
         }
         self.note_error(errno, why);
         pr_info_ratelimited!("{}: {}: {} ({})\n", &**self, state.as_str(), why, errno);
+        let dropped = |l: &Link| l.was_dropped_with_sends(errno);
+        let failure = match failure {
+            Failure::Again
+                if state == State::Connecting && owner.link.as_ref().is_some_and(dropped) =>
+            {
+                pr_info_ratelimited!("{}: the next attempt sends no writes\n", &**self);
+                self.only_writes.store(true, Relaxed);
+                Failure::WithSends
+            }
+            failure => failure,
+        };
         if failure == Failure::Unknown {
             self.session.doubt_others(self);
         }

@@ -53,11 +53,20 @@ enum OnConnect {
     Accept(fn(&mut [u8; ConnAccept::SIZE])),
     /// Accept with only this many bytes of the message.
     AcceptShort(usize),
-    /// Accept connection 0 of a client that may send writes, and refuse its other ones for want of
-    /// memory; refuse connection 0 of a client that sends none, with another error number.
-    LackMemoryForSends,
+    /// Accept connection 0 of a client that may send writes, and lack memory for them; refuse connection 0
+    /// of a client that sends none, with another error number.
+    LackMemoryForSends(Lack),
     /// Do not answer.
     Ignore,
+}
+
+/// When a server finds that it has no memory for sent writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// With the first connection for them, which it refuses.
+    Early,
+    /// When it is asked for chunks: it ends all connections.
+    Late,
 }
 
 /// A case.
@@ -103,7 +112,12 @@ pub const CASES: &[Case] = &[
     Case::new(
         "no-room-for-sends",
         "takes sent writes, but has no memory for their receives",
-        OnConnect::LackMemoryForSends,
+        OnConnect::LackMemoryForSends(Lack::Early),
+    ),
+    Case::new(
+        "no-room-for-sends-late",
+        "takes sent writes, and ends all connections when it is asked for chunks",
+        OnConnect::LackMemoryForSends(Lack::Late),
     ),
     Case::new(
         "wrong-magic",
@@ -315,11 +329,11 @@ impl Server<'_> {
                 self.reject(id, errno)?;
                 self.rounds += 1;
             }
-            OnConnect::LackMemoryForSends => match (req.cid, req.capabilities.sends) {
-                (0, Some(_)) => {
+            OnConnect::LackMemoryForSends(lack) => match (req.cid, req.capabilities.sends) {
+                (cid, Some(_)) if cid == 0 || lack == Lack::Late => {
                     let mut msg = offer()?;
                     msg[18] |= 1 << 3;
-                    self.accept(id, 0, &msg)?;
+                    self.accept(id, cid, &msg)?;
                 }
                 (_, Some(_)) => self.reject(id, -ENOMEM)?,
                 (0, None) => {
@@ -392,6 +406,22 @@ impl Server<'_> {
 
     /// Checks for messages.
     fn poll(&mut self) -> Result<()> {
+        let asked = self.info_seen;
+        self.receive()?;
+        let lacks = matches!(
+            self.case.on_connect,
+            OnConnect::LackMemoryForSends(Lack::Late)
+        );
+        if lacks && self.info_seen != asked {
+            for con in self.cons.values() {
+                con.id.disconnect()?;
+            }
+            self.report.sent("the end of all connections");
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
         for con in self.cons.values_mut() {
             let Some(mr) = &con.info else { continue };
             let Some(done) = con.id.poll()? else { continue };
