@@ -13,7 +13,7 @@
 //! | [`debugfs`] | debugfs directories and files |
 //! | [`percpu`], [`rcu`] | per-CPU counters, RCU-published owners |
 //! | [`workqueue`], [`wait`], [`lock`] | owned queues and cancellable work, waiting, irq-safe locks |
-//! | [`try_lock`], [`place`], [`berth`] | values and boxes with one owner at a time |
+//! | [`try_lock`], [`place`], [`berth`], [`solo`] | values, boxes and work with one owner at a time |
 //! | [`pages`], [`sbitmap`], [`places`], [`noio`] | memory, tags, one object per tag, allocation scopes |
 //! | [`param`], [`mod@ratelimit`], [`errno`], [`uuid`], [`time`], [`trace`] | small utilities |
 //! | `kunit` | suites of KUnit, with `CONFIG_KUNIT` |
@@ -45,6 +45,7 @@ pub mod ratelimit;
 mod raw;
 pub mod rcu;
 pub mod sbitmap;
+pub mod solo;
 pub mod time;
 pub mod trace;
 pub mod try_lock;

@@ -18,6 +18,9 @@ pub mod boxed {
 #[path = "../../../../bindings/berth.rs"]
 pub mod berth;
 
+#[path = "../../../../bindings/solo.rs"]
+pub mod solo;
+
 #[path = "../../../../bindings/try_lock.rs"]
 pub mod try_lock;
 
