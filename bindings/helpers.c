@@ -208,6 +208,25 @@ void rtrs_helper_ib_mr_set_key(struct ib_mr *mr, u8 key)
 	ib_update_fast_reg_key(mr, key);
 }
 
+int rtrs_helper_ib_poll_cq(struct ib_cq *cq, int n, struct ib_wc *wc)
+{
+	return ib_poll_cq(cq, n, wc);
+}
+
+int rtrs_helper_ib_req_notify_cq(struct ib_cq *cq, u32 flags)
+{
+	return ib_req_notify_cq(cq, flags);
+}
+
+/*
+ * For a queue of __ib_create_cq(). The drain of its queue pair relies on the
+ * zero in poll_ctx, IB_POLL_SOFTIRQ: it waits for events, instead of polling.
+ */
+void rtrs_helper_ib_destroy_cq(struct ib_cq *cq)
+{
+	ib_destroy_cq(cq);
+}
+
 /*
  * No handler of completions begins any more. One that runs in softirq may not
  * have returned yet: see rtrs_helper_ib_cq_restart().

@@ -47,6 +47,16 @@ void rtrs_helper_spin_assert_held(spinlock_t *lock)
 	lockdep_assert_held(lock);
 }
 
+void rtrs_helper_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void rtrs_helper_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
 void rtrs_helper_completion_init(struct completion *x)
 {
 	init_completion(x);

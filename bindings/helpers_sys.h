@@ -12,6 +12,7 @@
 #ifndef RTRS_HELPERS_SYS_H
 #define RTRS_HELPERS_SYS_H
 
+#include <linux/bottom_half.h>
 #include <linux/completion.h>
 #include <linux/debugfs.h>
 #include <linux/device.h>
@@ -37,6 +38,8 @@ unsigned long rtrs_helper_spin_lock_irqsave(spinlock_t *lock);
 bool rtrs_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void rtrs_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 void rtrs_helper_spin_assert_held(spinlock_t *lock);
+void rtrs_helper_local_bh_disable(void);
+void rtrs_helper_local_bh_enable(void);
 
 /* Waiting */
 void rtrs_helper_completion_init(struct completion *x);

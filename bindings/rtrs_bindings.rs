@@ -45,6 +45,7 @@ pub mod ratelimit;
 mod raw;
 pub mod rcu;
 pub mod sbitmap;
+mod softirq;
 pub mod solo;
 pub mod time;
 pub mod trace;

@@ -113,6 +113,14 @@ impl Options {
         max_active: 0,
     };
 
+    /// Items run in softirq, on the processor where they were queued: they do not sleep, and need no
+    /// memory to make progress. Cannot be combined with other options but
+    /// [`high_priority`](Self::high_priority).
+    pub const SOFTIRQ: Self = Self {
+        flags: raw::wq_flags_WQ_BH | raw::wq_flags_WQ_PERCPU,
+        max_active: 0,
+    };
+
     /// Items run before those of other queues and before most tasks.
     pub const fn high_priority(mut self) -> Self {
         self.flags |= raw::wq_flags_WQ_HIGHPRI;

@@ -63,6 +63,8 @@ struct Client {
     event_queue: OwnedQueue,
     /// For work that may wait for memory, and so for requests.
     slow_queue: OwnedQueue,
+    /// For completions that come after their answer.
+    sent_queue: OwnedQueue,
     rdma: OwnedConsumer,
     class: Class,
 }
@@ -95,6 +97,7 @@ pub(crate) fn init() -> Result<ClientGuard> {
             )?,
             event_queue: OwnedQueue::new(c"rtrs_client_ev", mem_reclaim)?,
             slow_queue: OwnedQueue::new(c"rtrs_client_slow", QueueOptions::UNBOUND)?,
+            sent_queue: OwnedQueue::new(c"rtrs_client_sent", QueueOptions::SOFTIRQ)?,
             rdma: OwnedConsumer::new(MODULE_NAME)?,
             class: Class::new(c"rtrs-client")?,
         }),
@@ -165,6 +168,7 @@ pub(crate) fn open(
             owners: client.owner_queue.handle(),
             events: client.event_queue.handle(),
             slow: client.slow_queue.handle(),
+            sent: client.sent_queue.handle(),
         },
         client.rdma.handle(),
         options,

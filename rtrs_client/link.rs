@@ -16,7 +16,8 @@
 //!
 //! # Context
 //!
-//! `cm_event` may sleep; completions run in softirq; [`LinkCore::fail`] may be called anywhere.
+//! `cm_event` may sleep; completions run in softirq, or with softirqs disabled; [`LinkCore::fail`] may be
+//! called anywhere.
 
 mod completion;
 mod inspect;
@@ -363,6 +364,14 @@ impl Link {
     /// heartbeat. Any context.
     pub(crate) fn heard(&self) -> bool {
         self.core.asked.ask(self.received().total())
+    }
+
+    /// Handles completions of sends that nobody is told of: afterwards it is known what has arrived, and
+    /// whether a device has given up. A task that holds no lock.
+    pub(crate) fn reap_sends(&self) {
+        for qp in self.endpoints.iter().filter_map(|ep| ep.qp()) {
+            qp.reap_in_task();
+        }
     }
 
     /// Asks for a sign of life, even if a heartbeat is on its way, which may be lost. The link

@@ -126,6 +126,8 @@ pub(crate) struct Session {
     pub(crate) queue: Queue,
     /// The queue of the owner tasks.
     pub(crate) owners: Queue,
+    /// The queue of completions that come after their answer.
+    pub(crate) sent: Queue,
     /// The RDMA consumer, for connections.
     pub(crate) rdma: Consumer,
     pub(crate) options: Options,
@@ -215,6 +217,8 @@ pub(crate) struct Queues {
     pub(crate) events: Queue,
     /// For items that may wait for memory.
     pub(crate) slow: Queue,
+    /// For completions that come after their answer.
+    pub(crate) sent: Queue,
 }
 
 impl Session {
@@ -242,6 +246,7 @@ impl Session {
             pin_init!(Self {
                 queue: queues.short,
                 owners: queues.owners,
+                sent: queues.sent,
                 rdma,
                 options,
                 uuid: Uuid::random(),

@@ -139,8 +139,7 @@ impl Stamp {
 pub(crate) struct Stats {
     counters: Counters<COUNTERS>,
     local: PerCpu<Local>,
-    /// Answers that were expected on a CPU and handled on another one. Changed by the handlers of
-    /// completions, which run one at a time for one connection.
+    /// Answers that were expected on a CPU and handled on another one.
     migrated_from: PerCpu<ForOthers>,
     /// Latency of requests, and of heartbeats while there are no requests.
     latency: LatencyAvg,

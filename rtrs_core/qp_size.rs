@@ -81,7 +81,8 @@ impl QpSize {
     /// Sizes for an IO connection of a client.
     ///
     /// `wr_per_req` is the typical number of send work requests of one request, registrations and
-    /// invalidations included; larger requests simply take more of the queue.
+    /// invalidations included; larger requests simply take more of the queue. Those of up to `done`
+    /// requests that were answered may still count as outstanding.
     ///
     /// # Errors
     ///
@@ -89,6 +90,7 @@ impl QpSize {
     pub fn client_io(
         limits: &QpLimits,
         queue_depth: u16,
+        done: u32,
         wr_per_req: u32,
         send_sge: u32,
     ) -> Result<Self, ProtoError> {
@@ -96,7 +98,7 @@ impl QpSize {
 
         Self::clamped(
             limits,
-            depth.saturating_mul(wr_per_req),
+            depth.saturating_add(done).saturating_mul(wr_per_req),
             // Each request may bring an invalidating send and an answer.
             depth.saturating_mul(2).saturating_add(RECV_BATCH),
             send_sge,

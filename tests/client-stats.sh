@@ -56,6 +56,25 @@ formats()
 	matches "$p0/request_latency" "$n ns "
 }
 
+# softirqs NAME: how many there were of a kind.
+softirqs() { awk -v name="$1:" '$1 == name { for (i = 2; i <= NF; i++) n += $i; print n }' /proc/softirqs; }
+
+# The completion of the send of a write that is not copied, which its end needs, is looked for with the answer: as a rule it
+# is no interrupt of its own. One that comes after the answer is a work item in softirq, which counts as a
+# tasklet. So few pages are not registered. The server's completions are handled in work items of tasks. Heartbeats are few.
+mapped_writes()
+{
+	local n=200 polls late
+
+	polls=$(softirqs IRQ_POLL)
+	late=$(softirqs TASKLET)
+	io randwrite "$n" --bs=16k --iodepth=1
+	polls=$(($(softirqs IRQ_POLL) - polls))
+	late=$(($(softirqs TASKLET) - late))
+	echo "$n writes: $polls softirqs of completions, $late of late ones"
+	[ "$polls" -ge "$n" ] && [ "$((polls + late))" -lt "$((n * 8 / 5))" ]
+}
+
 # Each request submitted counts once, in all tables.
 counts()
 {
@@ -469,6 +488,8 @@ must "devices map" map "${PATHS[0]}"
 check "files have the documented formats" formats
 check "states are shown" states
 check "requests are counted" counts
+# With PREEMPT_RT completions are handled in tasks.
+[ -e /sys/kernel/realtime ] || check "a write that is not copied is one interrupt" mapped_writes
 check "heartbeats and requests have latencies of their own" latencies
 check "so are those that are answered on another CPU" migrations
 check "0 and 1 reset" resets

@@ -66,6 +66,10 @@ use crate::{
 };
 
 /// The receiver of the events and completions of an endpoint.
+///
+/// The context of a queue is its [`PollContext`](super::PollContext). Completions of sends that [nobody
+/// is told of](super::QueueConfig::sent) are handled in softirq, or in a task that [looks for
+/// them](QueuePair::reap_in_task), perhaps while a receive is handled elsewhere.
 pub trait Handler: Send + Sync + Sized + 'static {
     /// Data of the user that is kept with each [`Flight`](super::Flight).
     type Cargo: Send + Sync + 'static;
@@ -516,7 +520,7 @@ impl<H: Handler> Endpoint<H> {
     /// its way out of this host, and the device does not access memory on its behalf. May take
     /// long: a device may have packets that wait for a link.
     ///
-    /// Dropping the endpoint then destroys the completion queue and the id, which may take as long.
+    /// Dropping the endpoint then destroys the completion queues and the id, which may take as long.
     /// A caller that wants to send the requests in flight elsewhere need not wait for it. Sleeps;
     /// must not be called from a callback.
     pub fn destroy_qp(self: Pin<&mut Self>) {

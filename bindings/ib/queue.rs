@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue pair with its completion queue.
+//! A queue pair with its completion queue, or one for each direction.
 //!
 //! # Locking
 //!
@@ -9,7 +9,8 @@
 //!   interrupts off; the driver's own locks nest inside.
 //! * `rq` does the same for the receive queue.
 //! * Completions of one queue run one after the other, in softirq or a work
-//!   item, as chosen; the ledger's consumer side belongs to them.
+//!   item, as chosen. The ledger's consumer side belongs to those of sends, which have a queue of their
+//!   own if that is [wanted](QueueConfig::sent): then they run beside those of receives.
 
 mod buffers;
 mod close;
@@ -19,6 +20,7 @@ mod forms;
 mod keys;
 mod receive;
 mod room;
+mod sent;
 
 use core::{
     cell::UnsafeCell,
@@ -50,6 +52,7 @@ use self::{
         Receive,
         ReceiveQueue, //
     },
+    sent::SentQueue, //
 };
 pub use self::{
     buffers::{
@@ -92,7 +95,8 @@ use crate::{
         SpinLockIrq, //
     },
     raw,
-    rcu::Past, //
+    rcu::Past,
+    workqueue::Queue, //
 };
 
 /// The flag of a work request the data of which are copied to it when it is posted.
@@ -127,7 +131,7 @@ impl PollContext {
 }
 
 /// Sizes of a queue pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct QueueConfig {
     /// The most outstanding send work requests.
     pub send_wrs: u32,
@@ -156,6 +160,13 @@ pub struct QueueConfig {
     /// if it has no more than so many bytes. The peer must have receives for as much data as the flights
     /// have room for.
     pub sends: u32,
+    /// If set, what is sent has a completion queue of its own, which interrupts nobody: completions of
+    /// sends are looked for when the peer answers, and when there is no room. A completion that comes
+    /// later than the answer is announced by an event. This work queue runs the item that handles it,
+    /// and must be one [in softirq](crate::workqueue::Options::SOFTIRQ). If the device has no such queue
+    /// left, there is one for all. Only with [`PollContext::Softirq`], and not for tokens of sends or of
+    /// invalidations, the completions of which are to be told at once.
+    pub sent: Option<Queue>,
 }
 
 /// The reason why nothing, or not everything, was posted.
@@ -237,9 +248,9 @@ impl SendQueue {
 ///
 /// # Invariants
 ///
-/// `qp` belongs to `id`, and completes to `cq`. The context of `cq` is the endpoint that owns
-/// `self`. They are destroyed by [`QueuePair::destroy_qp`] and [`QueuePair::free_cq`]. `forms` are
-/// [linked](Forms::link).
+/// `qp` belongs to `id`, and completes to `cq`; what it sends to `sent`, if there is that. The context
+/// of both is the endpoint that owns `self`. They are destroyed by [`QueuePair::destroy_qp`] and
+/// [`QueuePair::free_cq`]. `forms` are [linked](Forms::link).
 #[pin_data]
 pub struct QueuePair {
     qp: NonNull<raw::ib_qp>,
@@ -254,7 +265,9 @@ pub struct QueuePair {
     recv_cqes: CqeTable,
     callbacks: Callbacks,
     handled: Handled,
-    /// Number of receives that have failed; written by the handler of completions.
+    /// See [`QueueConfig::sent`].
+    sent: Option<Arc<SentQueue>>,
+    /// Number of receives that have failed; written by their handler.
     not_received: Atomic<u32>,
     ledger: SqLedger<Ring>,
     /// Number of flights that were posted, modulo 2^32. Written with `sq` locked.
@@ -343,6 +356,10 @@ impl QueuePair {
         let send_wrs = cfg.send_wrs.checked_add(1).ok_or(EINVAL)?;
         let recv_wrs = cfg.recv_wrs.checked_add(1).ok_or(EINVAL)?;
         let cqe = send_wrs.checked_add(recv_wrs).ok_or(EINVAL)?;
+        let tells = cfg.poll != PollContext::Softirq || cfg.send_tokens != 0 || cfg.key_tokens != 0;
+        if cfg.sent.is_some() && tells {
+            return Err(EINVAL);
+        }
         if send_wrs > attrs.max_qp_wr || recv_wrs > attrs.max_qp_wr || cqe > attrs.max_cqe {
             return Err(EINVAL);
         }
@@ -366,6 +383,40 @@ impl QueuePair {
         let (ledger, posted) =
             SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
 
+        let vector = cfg.comp_vector.checked_rem(attrs.comp_vectors).unwrap_or(0);
+        let sent = match &cfg.sent {
+            // SAFETY: The callbacks are those of the endpoint's type, which stays, by the safety
+            // requirements of this function, until `free_cq()`.
+            Some(queue) => match unsafe {
+                SentQueue::new(
+                    domain.device(),
+                    context,
+                    callbacks.sent,
+                    send_wrs,
+                    vector,
+                    queue,
+                    owner,
+                )
+            } {
+                Ok(sent) => Some(sent),
+                // The device may have one for both.
+                Err(e) if e == ENOMEM || e == ENOSPC => None,
+                Err(e) => return Err(e),
+            },
+            None => None,
+        };
+        let destroy_sent = kernel::types::ScopeGuard::new_with_data(sent.clone(), |sent| {
+            if let Some(sent) = sent {
+                sent.end();
+                // SAFETY: It has no users, and this is the only call.
+                unsafe { sent.destroy() }
+            }
+        });
+        let cqe = match sent {
+            Some(_) => recv_wrs,
+            None => cqe,
+        };
+
         // SAFETY: The device is valid; `context` is only passed to the callbacks, which end in
         // `free_cq()`. CAST: Bounded by device limits.
         let cq = kernel::error::from_err_ptr(unsafe {
@@ -373,7 +424,7 @@ impl QueuePair {
                 domain.device().as_raw(),
                 context,
                 cqe as i32,
-                cfg.comp_vector.checked_rem(attrs.comp_vectors).unwrap_or(0) as i32,
+                vector as i32,
                 cfg.poll.as_raw(),
                 owner.as_char_ptr(),
             )
@@ -385,7 +436,7 @@ impl QueuePair {
         });
 
         let mut attr = raw::ib_qp_init_attr {
-            send_cq: cq.as_ptr(),
+            send_cq: sent.as_ref().map_or(cq.as_ptr(), |sent| sent.as_raw()),
             recv_cq: cq.as_ptr(),
             cap: raw::ib_qp_cap {
                 max_send_wr: send_wrs,
@@ -432,6 +483,7 @@ impl QueuePair {
                 recv_cqes,
                 callbacks,
                 handled: Handled::new(),
+                sent,
                 not_received: Atomic::new(0),
                 ledger,
                 flown: Atomic::new(0),
@@ -466,6 +518,7 @@ impl QueuePair {
         unsafe { Forms::link(this.forms.get(), this.silent()) };
         destroy_qp.dismiss();
         free_cq.dismiss();
+        destroy_sent.dismiss();
         uncount.dismiss();
         Ok(this)
     }

@@ -11,7 +11,7 @@
 //! * [`SqProducer`] lives inside the lock that serializes posting. It reserves room for a whole
 //!   chain before any of it is posted, decides whether its last work request must be signaled, and
 //!   records the work requests that its completion will retire in a note.
-//! * [`SqLedger`] is shared. The completion handler of the queue, of which there is only one at a
+//! * [`SqLedger`] is shared. The handler of the completions of sends, of which there is only one at a
 //!   time, calls [`SqLedger::retire`] without a lock, once for each work request that completed
 //!   **successfully** and was signaled because [`Ticket::signal`] said so: it has a note. Completions
 //!   of requests that are signaled for another reason retire nothing, and must not be reported. The
@@ -176,7 +176,7 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     /// a note was outstanding, which means that the caller retired a request without a note, or
     /// retired one twice.
     ///
-    /// Must be called by the completion handler of this queue only, on one thread at a time. The
+    /// Must be called by the handler of the completions of this queue only, on one thread at a time. The
     /// device orders the posting of a work request before its completion.
     #[inline(always)]
     pub fn retire(&self) -> Option<u32> {

@@ -9,7 +9,7 @@
 //! those that wait; otherwise each is posted at once. Whether the last one has the token that it must
 //! have is checked when they are posted. Receives of one token are only counted.
 //!
-//! Everything here is called by the handler of completions, which runs on one thread at a time,
+//! Everything here is called by the handler of receives, which runs on one thread at a time,
 //! except [`Withheld::allow`].
 
 use crate::atomic::{

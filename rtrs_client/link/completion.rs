@@ -4,8 +4,9 @@
 //!
 //! # Context
 //!
-//! Softirq. Completions of one connection run one after the other, those of different connections
-//! in parallel. All completions of a request come on the connection that it was sent on.
+//! Softirq, or a task with softirqs disabled. Receives of one connection are handled one after the
+//! other, and so are its sends; those of different connections in parallel. All completions of a
+//! request come on the connection that it was sent on.
 //!
 //! # Trust
 //!
@@ -73,7 +74,8 @@ use crate::{
 enum Arrived<'a> {
     /// The last event of a request.
     Over(&'a Ready, Landing<'a, LinkCore>),
-    /// A message after which something else has to come. It was noted.
+    /// A message after which something else has to come. It was noted, and the request may be over by
+    /// now.
     Noted,
     /// Nothing was done.
     Else,
@@ -204,15 +206,10 @@ impl LinkCore {
             return Arrived::Else;
         };
         if let Some(flight) = ready.answered.get(success_number(imm) as usize) {
-            return self.succeeded(ready, qp, con, flight);
+            return self.succeeded::<false>(ready, qp, con, flight);
         }
         if let Some(flight) = ready.counted.get(next_key_number(imm) as usize) {
-            let arrived = self.succeeded(ready, qp, con, flight);
-            // If nothing was done, the key is counted when it is.
-            if !matches!(arrived, Arrived::Else) {
-                count_key(flight);
-            }
-            return arrived;
+            return self.succeeded::<true>(ready, qp, con, flight);
         }
         let returned = returned_of(imm).and_then(|msg_id| ready.answered.get(msg_id as usize));
         match returned.and_then(|flight| self.returned(qp, con, flight)) {
@@ -221,24 +218,47 @@ impl LinkCore {
         }
     }
 
-    /// Handles an answer to the request of `flight` that says success.
+    /// Handles an answer to the request of `flight` that says success, and, with `COUNTS`, that its
+    /// chunk has the next key.
     #[inline(always)]
-    fn succeeded<'a>(
+    fn succeeded<'a, const COUNTS: bool>(
         &'a self,
         ready: &'a Ready,
         qp: Receiving<'_>,
         con: u16,
         flight: &'a Flight<Self>,
     ) -> Arrived<'a> {
-        match flight.succeeded(qp) {
-            Outcome::Over(landing) => {
-                trace::response(self, con, flight, 0, false);
-                Arrived::Over(ready, landing)
+        let Some(landing) = flight.land_answered(qp) else {
+            return self.waits_for_more::<COUNTS>(ready, qp, con, flight);
+        };
+        if COUNTS {
+            count_key(flight);
+        }
+        trace::response(self, con, flight, 0, false);
+        Arrived::Over(ready, landing)
+    }
+
+    /// The same for a request that needs more than this answer.
+    // Not inlined: what it needs is not saved for the others.
+    #[inline(never)]
+    fn waits_for_more<'a, const COUNTS: bool>(
+        &'a self,
+        ready: &'a Ready,
+        qp: Receiving<'_>,
+        con: u16,
+        flight: &'a Flight<Self>,
+    ) -> Arrived<'a> {
+        let counts = || {
+            // If the answer does not count here, the key is counted when it does.
+            if COUNTS {
+                count_key(flight);
             }
-            Outcome::Noted => {
-                trace::response(self, con, flight, 0, false);
-                Arrived::Noted
-            }
+            trace::response(self, con, flight, 0, false);
+        };
+        match flight.succeeded(qp, counts) {
+            Outcome::Over(landing) => Arrived::Over(ready, landing),
+            // The request may be over, and the flight used again.
+            Outcome::Noted => Arrived::Noted,
             Outcome::NotInvalidated(e) => {
                 self.not_invalidated(e);
                 Arrived::Noted
@@ -291,7 +311,7 @@ impl LinkCore {
             return Arrived::Else;
         };
         if plain.is_some() {
-            return self.succeeded(ready, qp, con, flight);
+            return self.succeeded::<false>(ready, qp, con, flight);
         }
         match self.returned(qp, con, flight) {
             Some(landing) => Arrived::Over(ready, landing),

@@ -387,8 +387,9 @@ impl LinkCore {
                 INFO_TOKEN + 1,
             ),
             (_, Some(geometry)) => (
-                // Registration, write, invalidation.
-                QpSize::client_io(&limits, geometry.queue_depth(), 3, SEND_SGES),
+                // Registration, write, invalidation. Also for requests that were answered, but whose
+                // work requests are not known to be done.
+                QpSize::client_io(&limits, geometry.queue_depth(), RECV_BATCH, 3, SEND_SGES),
                 // Requests complete to their flights.
                 0,
                 recv_count(con, geometry),
@@ -415,6 +416,11 @@ impl LinkCore {
             recv_tokens,
             recv_rest: 0,
             sends,
+            // The service connection has few messages, and tokens for some.
+            sent: match con != 0 && !self.cons.is_polled(con) {
+                true => Some(self.path.session.sent.clone()),
+                false => None,
+            },
         })
     }
 

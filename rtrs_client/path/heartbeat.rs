@@ -91,6 +91,7 @@ pub(super) fn tick(path: &Arc<Path>) {
     let Some(link) = path.link(&guard) else {
         return;
     };
+    link.reap_sends();
     let core = &link.core;
     let limit = path.session.settings.heartbeat_limit.get();
     let received = link.received();

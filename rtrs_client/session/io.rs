@@ -462,7 +462,7 @@ impl Session {
         self.negotiated.get()?.permits.at(usize::from(id))?.resume()
     }
 
-    /// A request is complete. Softirq, or the owner task of a path.
+    /// A request is complete. Softirq, a task with softirqs disabled, or the owner task of a path.
     pub(crate) fn complete(&self, turn: Turn<'_>, result: i32) {
         if let Some(negotiated) = self.negotiated.get() {
             complete(&negotiated.permits, turn, result);
@@ -500,7 +500,8 @@ impl Session {
     }
 }
 
-/// The request of one of `permits` is complete. Softirq, or the owner task of a path.
+/// The request of one of `permits` is complete. Softirq, a task with softirqs disabled, or the owner task
+/// of a path.
 #[inline(always)]
 pub(crate) fn complete(permits: &Arc<Permits>, mut turn: Turn<'_>, result: i32) {
     let callback = turn.loan.end();

@@ -510,6 +510,8 @@ impl Path {
             },
             // Answers are written.
             sends: 0,
+            // Invalidations are waited for.
+            sent: None,
         }
     }
 

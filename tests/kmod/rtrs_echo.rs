@@ -144,6 +144,7 @@ impl Side {
             recv_tokens: 1,
             recv_rest: 0,
             sends: 0,
+            sent: None,
         };
         let qp = ep.create_qp(&domain, &config)?;
         qp.post_recv(0, Some(memory.sge(0, WORDS.len())?))?;

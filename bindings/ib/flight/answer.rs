@@ -13,9 +13,10 @@
 //! before it, which the device has until then (`Drop` of `Building`). So a key that a device has
 //! invalidated was registered.
 //!
-//! Only the handler of a receive can handle an answer, see [`Receiving`]. It runs once at a time with
-//! the completions of its queue pair that end a flight, so that no flight of the queue pair ends and is
-//! used again between two looks at the word.
+//! Only the handler of a receive handles answers, see [`Receiving`], one at a time for its queue pair. No
+//! flight ends without its answer. So until this handler has taken the answer off the word, no flight of
+//! the queue pair ends and is used again. After that it can: its own completions may be handled on
+//! another processor, or before the call that handles the answer returns.
 
 use super::{
     word::{
@@ -41,18 +42,35 @@ use crate::{
 
 impl<H: Handler> Flight<H> {
     /// Handles the peer's answer, which came over `qp`, and says success, but not that the peer has
-    /// invalidated the key. A key that was registered is invalidated.
+    /// invalidated the key. Returns the landing if the flight waits for nothing else; otherwise nothing
+    /// has changed, and [`succeeded`](Self::succeeded) has to follow.
     #[inline(always)]
-    pub fn succeeded(&self, qp: Receiving<'_>) -> Outcome<'_, H> {
+    pub fn land_answered(&self, qp: Receiving<'_>) -> Option<Landing<'_, H>> {
+        if !self.word.land_answered(qp.lane()) {
+            return None;
+        }
+        qp.count_landed();
+        Some(Landing::new(self, 0))
+    }
+
+    /// Handles such an answer in any case. A key that was registered is invalidated. `counts` is called
+    /// if the answer counts, before the flight can be over.
+    pub fn succeeded(&self, qp: Receiving<'_>, counts: impl FnOnce()) -> Outcome<'_, H> {
         // Lanes are unique in a domain only: `invalidate()` looks at that, too.
-        match self.word.succeeded(qp.lane()) {
+        match self.word.succeeded(qp.lane(), counts) {
             Succeeded::Over => {
                 qp.count_landed();
                 Outcome::Over(Landing::new(self, 0))
             }
-            Succeeded::Sending => Outcome::Noted,
+            Succeeded::Sending => {
+                self.reap_or_expect(&qp);
+                Outcome::Noted
+            }
             Succeeded::Keyed => match self.invalidate(&qp) {
-                Ok(()) => Outcome::Noted,
+                Ok(()) => {
+                    self.reap_or_expect(&qp);
+                    Outcome::Noted
+                }
                 Err(e) => Outcome::NotInvalidated(e),
             },
             Succeeded::Unclear => Outcome::Unclear,
@@ -109,9 +127,20 @@ impl<H: Handler> Flight<H> {
                 if needs.has_invalidated() {
                     self.invalidate(&qp).map_err(AnswerError::Post)?;
                 }
+                self.reap_or_expect(&qp);
                 Ok(None)
             }
             Err(violation) => Err(AnswerError::Violation(violation)),
+        }
+    }
+
+    /// The flight was answered, and waits for its own completions. They may come, and end it, before
+    /// this returns.
+    #[inline(never)]
+    fn reap_or_expect(&self, qp: &QueuePair) {
+        // On another domain's queue pair no completion of this flight comes.
+        if qp.is_of(self.domain()) {
+            qp.reap_or_expect(|| self.word.expect(qp.lane()));
         }
     }
 
@@ -124,7 +153,10 @@ impl<H: Handler> Flight<H> {
         }
         let wrs = self.wrs.get();
         let cqe = core::ptr::from_ref(&self.invalidated).cast_mut();
-        let room = qp.reserve(1, true)?;
+        let room = match qp.reserve(1, true) {
+            Err(PostError::Full) if qp.reap() => qp.reserve(1, true),
+            room => room,
+        }?;
         // The answer can come before the acknowledgment of the send, which the device then repeats
         // with the key. With the fence cxgb4 waits with the invalidation; irdma and soft RoCE
         // always do. A device that does not wait may end the connection, no more.
@@ -146,7 +178,8 @@ impl<H: Handler> Flight<H> {
 pub enum Outcome<'f, H: Handler> {
     /// It was the last event of the flight.
     Over(Landing<'f, H>),
-    /// The flight waits for its own completions.
+    /// The flight waits for its own completions, or these have come meanwhile: it may be over, and used
+    /// again.
     Noted,
     /// The key could not be invalidated, see [`AnswerError::Post`].
     NotInvalidated(PostError),

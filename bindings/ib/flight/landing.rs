@@ -18,6 +18,7 @@ use crate::{
             Endpoint,
             Handler, //
         },
+        queue::Polled,
         wc::Wc, //
     },
     loan::Loan,
@@ -116,7 +117,7 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: u8>(
         _ => (offset_of!(Flight<H>, invalidated), Own::Invalidated),
     };
     let retires = WHICH != SENT;
-    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ. ib_core passes a valid
+    // SAFETY: The context of the CQ is the endpoint, which outlives the CQ. The caller passes a valid
     // completion with the entry of a flight; flights stay as long as a queue pair of the domain.
     let (ep, wc, flight) = unsafe {
         let cqe = (*wc).__bindgen_anon_1.wr_cqe;
@@ -128,12 +129,14 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: u8>(
     };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
-    if !qp.sent(ep, wc, retires) {
+    // SAFETY: The caller passes a valid queue.
+    if !qp.send_completed(ep, wc, unsafe { Polled::of(cq, wc) }, retires) {
         return ep.handler().send_done(ep, qp, None, wc);
     }
-    if let Some(result) = flight.word.completed(own) {
-        qp.count_landed();
-        ep.handler().landed(ep, Landing::new(flight, result));
+    if let Some(completed) = flight.word.completed(own) {
+        qp.count_landed_sent(completed.expected);
+        ep.handler()
+            .landed(ep, Landing::new(flight, completed.result));
     }
     if retires {
         ep.handler().send_retired(ep, qp);

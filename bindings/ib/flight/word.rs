@@ -128,6 +128,15 @@ pub enum Succeeded {
     Unclear,
 }
 
+/// The end of a flight by a completion of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The result of the answer, 0 or a negative errno.
+    pub result: i32,
+    /// The completion was [expected](Word::expect).
+    pub expected: bool,
+}
+
 /// The reason why an answer is invalid; the flight is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
@@ -165,12 +174,13 @@ pub struct InFlight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flown(u64);
 
-// The word: 0..=2 needs, 3..=4 phase, 8..=19 errno, 32..=63 lane: index and serial.
+// The word: 0..=2 needs, 3..=4 phase, 5 expected, 8..=19 errno, 32..=63 lane: index and serial.
 const PHASE: u64 = 3 << 3;
 const IDLE: u64 = 0 << 3;
 const BUILDING: u64 = 1 << 3;
 const IN_FLIGHT: u64 = 2 << 3;
 const LANDING: u64 = 3 << 3;
+const EXPECTED: u64 = 1 << 5;
 const ERRNO_SHIFT: u32 = 8;
 const ERRNO_MASK: u64 = 0xfff;
 const INDEX_SHIFT: u32 = 32;
@@ -241,24 +251,43 @@ impl Word {
     }
 
     /// Handles the peer's answer over `lane`, which says success and does not claim that a key was
-    /// invalidated. No load comes before: the values that the word must have follow from the lane.
+    /// invalidated: lands a flight that needs nothing else. No load comes before: the value that the
+    /// word must have follows from the lane. Otherwise nothing has changed, and
+    /// [`succeeded`](Self::succeeded) has to follow.
     #[inline(always)]
-    pub fn succeeded(&self, lane: Lane) -> Succeeded {
+    pub fn land_answered(&self, lane: Lane) -> bool {
         let flown = lane.0 | IN_FLIGHT | Needs::ANSWER;
         // ORDERING: Full, so that the owner that lands the flight sees all earlier accesses to it.
-        let Err(old) = self.0.cmpxchg(flown, LANDING, Full) else {
-            return Succeeded::Over;
-        };
-        if old & !(Needs::SENT | Needs::INVALIDATED) != flown {
+        self.0.cmpxchg(flown, LANDING, Full).is_ok()
+    }
+
+    /// Handles such an answer in any case.
+    ///
+    /// `counts` is called if the answer counts, before another event can end the flight. If the flight
+    /// is taken back at the same moment, the result is [`Succeeded::Unclear`] nevertheless: the peer has
+    /// answered a request that it never got.
+    pub fn succeeded(&self, lane: Lane, counts: impl FnOnce()) -> Succeeded {
+        let flown = lane.0 | IN_FLIGHT | Needs::ANSWER;
+        let waits = |word: u64| word & !(Needs::SENT | Needs::INVALIDATED) == flown;
+        let mut old = self.0.load(Relaxed);
+        if !waits(old) {
             return Succeeded::Unclear;
         }
-        // ORDERING: As above, for the event that lands it.
-        if self.0.cmpxchg(old, old & !Needs::ANSWER, Full).is_err() {
-            return Succeeded::Unclear;
-        }
-        match old & Needs::INVALIDATED {
-            0 => Succeeded::Sending,
-            _ => Succeeded::Keyed,
+        counts();
+        loop {
+            let new = match old == flown {
+                true => LANDING,
+                false => old & !Needs::ANSWER,
+            };
+            // ORDERING: As in `land_answered()`, also for the event that lands it.
+            match self.0.cmpxchg(old, new, Full) {
+                Ok(_) if new == LANDING => return Succeeded::Over,
+                Ok(_) if new & Needs::INVALIDATED != 0 => return Succeeded::Keyed,
+                Ok(_) => return Succeeded::Sending,
+                // Its send has completed meanwhile.
+                Err(now) if waits(now) => old = now,
+                Err(_) => return Succeeded::Unclear,
+            }
         }
     }
 
@@ -320,10 +349,28 @@ impl Word {
         }
     }
 
-    /// Handles a completion of an own work request. If it is the last event, returns the result,
-    /// and the caller owns the flight.
+    /// The caller has handled the answer over `lane`: notes that it expects the completions that the
+    /// flight still needs, once. Returns `false`, without a change, if the flight is over.
+    ///
+    /// Must be called before another answer over `lane` is handled.
+    pub fn expect(&self, lane: Lane) -> bool {
+        loop {
+            let old = self.0.load(Relaxed);
+            let answered = old & (PHASE | Needs::ANSWER) == IN_FLIGHT;
+            if !answered || Lane::of(old) != lane || old & EXPECTED != 0 {
+                return false;
+            }
+            // ORDERING: None is needed; Full as for all other changes.
+            if self.0.cmpxchg(old, old | EXPECTED, Full).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Handles a completion of an own work request. If it is the last event, the flight is over, and
+    /// the caller owns it.
     #[inline(always)]
-    pub fn completed(&self, own: Own) -> Option<i32> {
+    pub fn completed(&self, own: Own) -> Option<Completed> {
         let need = match own {
             Own::Sent => Needs::SENT,
             Own::Invalidated => Needs::INVALIDATED,
@@ -340,7 +387,10 @@ impl Word {
             }
             // ORDERING: As in `succeeded()`.
             if self.0.cmpxchg(old, new, Full).is_ok() {
-                return over.then(|| result(new));
+                return over.then(|| Completed {
+                    result: result(new),
+                    expected: old & EXPECTED != 0,
+                });
             }
         }
     }

@@ -33,6 +33,10 @@ impl QueuePair {
         if self.drained.xchg(true, Full) {
             return;
         }
+        // The drain waits for the last completion, so all are announced from now on.
+        if let Some(sent) = &self.sent {
+            sent.expect_all();
+        }
         // SAFETY: The QP is valid, and nothing is posted any more. The drain's own requests use the
         // entries that `new()` added; this is the only drain.
         unsafe {
@@ -59,6 +63,11 @@ impl QueuePair {
         // the kernel: like all of its users, this one does not learn of a failure, as
         // `rdma_destroy_qp()` has no result.
         unsafe { raw::rdma_destroy_qp(self.id.as_ptr()) };
+        if let Some(sent) = &self.sent {
+            // Flights are collected when the domain has no queue pair: no completion of one is being
+            // handled then.
+            sent.end();
+        }
         self.domain.remove_queue_pair();
         // SAFETY: The CQ is valid. It gets no further completions, as its only QP is gone, and is
         // stopped only here, once.
@@ -87,6 +96,10 @@ impl QueuePair {
         unsafe {
             raw::rtrs_helper_ib_cq_restart(self.cq.as_ptr());
             raw::ib_free_cq(self.cq.as_ptr());
+        }
+        if let Some(sent) = &self.sent {
+            // SAFETY: The QP is gone, `destroy_qp()` has called `end()`, and this is the only call.
+            unsafe { sent.destroy() };
         }
     }
 }

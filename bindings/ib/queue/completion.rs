@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that ib_core calls for a queue pair, the entries that identify requests, and what
-//! the handler of completions writes.
+//! The functions that ib_core, or a [`SentQueue`](super::SentQueue), calls for a queue pair, the entries
+//! that identify requests, and what the handler of receives writes.
 //!
 //! # Context
 //!
-//! Completions of one queue are handled one after the other, in the context of its
-//! [`PollContext`](super::PollContext); events in any context.
+//! Completions of one queue are handled one after the other: in the context of its
+//! [`PollContext`](super::PollContext), or as [`sent`] says. Events come in any context.
 
 use core::{
     marker::PhantomData,
@@ -31,7 +31,8 @@ use super::{
         withheld::Withheld,
     },
     keys::key_done,
-    QueuePair,
+    sent,
+    QueuePair, //
 };
 use crate::{
     atomic::{
@@ -39,7 +40,8 @@ use crate::{
         Relaxed,
         Release, //
     },
-    raw, //
+    raw,
+    softirq::Disabled, //
 };
 
 /// Called when a work request completes.
@@ -55,6 +57,8 @@ pub(super) struct Callbacks {
     pub(super) key: Done,
     pub(super) recv: Done,
     pub(super) event: Event,
+    /// For an event of the [`SentQueue`](super::SentQueue).
+    pub(super) sent: sent::Event,
 }
 
 impl Callbacks {
@@ -66,6 +70,7 @@ impl Callbacks {
             key: key_done::<H>,
             recv: recv_done::<H>,
             event: qp_event::<H>,
+            sent: sent::sent_event::<H>,
         }
     }
 }
@@ -123,7 +128,7 @@ impl Polled {
     ///
     /// `cq` must be valid.
     #[inline(always)]
-    pub(super) unsafe fn of(cq: *const raw::ib_cq, wc: &Wc) -> Self {
+    pub(in super::super) unsafe fn of(cq: *const raw::ib_cq, wc: &Wc) -> Self {
         // SAFETY: By the safety requirements of this function. The array is made with the queue.
         let first = unsafe { (*cq).wc };
 
@@ -152,8 +157,8 @@ impl Polled {
     }
 }
 
-/// The fields that the handler of completions writes, with nearly every completion. They are one
-/// cache line, to which no other task writes while requests are handled.
+/// The fields that the handler of receives writes, with nearly every one. They are one cache line, to
+/// which no other task writes while requests are handled.
 #[repr(align(64))]
 pub(super) struct Handled {
     /// Number of receives that have succeeded.
@@ -162,7 +167,8 @@ pub(super) struct Handled {
     /// number of that receive.
     invalidated_by: Atomic<u64>,
     invalidated: Atomic<u32>,
-    /// Number of flights that have ended, modulo 2^32.
+    /// Number of flights that have ended, modulo 2^32, but for those that end by a completion of a
+    /// [`SentQueue`](super::SentQueue).
     landed: Atomic<u32>,
     pub(super) withheld: Withheld,
 }
@@ -241,7 +247,8 @@ unsafe extern "C" fn send_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib
     let (cqe, wc) = unsafe { ((*wc).__bindgen_anon_1.wr_cqe, Wc::from_raw(wc)) };
     let Some(qp) = ep.qp() else { return };
     let token = qp.send_cqes.token_of(cqe);
-    if qp.sent(ep, wc, true) {
+    // SAFETY: The caller passes a valid queue.
+    if qp.send_completed(ep, wc, unsafe { Polled::of(cq, wc) }, true) {
         if token.is_some() {
             ep.handler().send_done(ep, qp, token, wc);
         }
@@ -283,6 +290,8 @@ unsafe extern "C" fn not_done<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_
     // SAFETY: By the safety requirements of this function.
     let (ep, qp) = unsafe { polled::<H>(cq, wc) };
     qp.count_not_received();
+    // A send that has failed before is the reason.
+    qp.reap();
     // SAFETY: `ib_core` passes a valid completion.
     ep.handler().recv_failed(ep, unsafe { Wc::from_raw(wc) });
 }
@@ -400,14 +409,14 @@ impl QueuePair {
     /// Handles the completion of a send. Returns whether it was successful; if so, and if it
     /// `retires` requests, those are it and all posted before it. Called by one thread at a time.
     #[inline(always)]
-    pub(in super::super) fn sent<H: Handler>(
+    pub(in super::super) fn send_completed<H: Handler>(
         &self,
         ep: &Endpoint<H>,
         wc: &Wc,
+        polled: Polled,
         retires: bool,
     ) -> bool {
-        // SAFETY: By the type invariant, the queue is valid.
-        self.count_polled(ep, unsafe { Polled::of(self.cq.as_ptr(), wc) });
+        self.count_polled(ep, polled);
         let ok = wc.status().is_ok();
         if ok && retires {
             // Requests with a note complete in order.
@@ -468,7 +477,7 @@ impl QueuePair {
         self.handled.received.load(Relaxed)
     }
 
-    /// Counts a flight that has ended. Called by the handler of completions.
+    /// Counts a flight that has ended by a receive. Called by the handler of that.
     #[inline(always)]
     pub(in super::super) fn count_landed(&self) {
         let landed = &self.handled.landed;
@@ -477,6 +486,61 @@ impl QueuePair {
 
     /// Number of flights that have ended, modulo 2^32. Any context.
     pub(in super::super) fn landed(&self) -> u32 {
-        self.handled.landed.load(Relaxed)
+        let landed = self.handled.landed.load(Relaxed);
+        let sent = self.sent.as_ref().map_or(0, |sent| sent.landed());
+        landed.wrapping_add(sent)
+    }
+
+    /// Counts a flight that has ended by its own completion, which was expected if that is `expected`.
+    /// Called by the handler of that completion.
+    #[inline(always)]
+    pub(in super::super) fn count_landed_sent(&self, expected: bool) {
+        let Some(sent) = &self.sent else {
+            return self.count_landed();
+        };
+        sent.count_landed();
+        if expected {
+            sent.has_come();
+        }
+    }
+
+    /// A flight was answered, and waits for a completion of its own: handles the completions of sends that
+    /// nobody is told of. If that one has not come, `is_missed` notes that, and returns `true`: then it is
+    /// [expected](Self::count_landed_sent), and announced. Called by the handler of receives.
+    #[inline(always)]
+    pub(in super::super) fn reap_or_expect(&self, is_missed: impl FnOnce() -> bool) {
+        if let Some(sent) = &self.sent {
+            sent.reap_or_expect(is_missed);
+        }
+    }
+
+    /// Handles the completions of sends that nobody is told of, so that room on the send queue is known.
+    /// Returns whether there can be such completions. Called by the handler of receives.
+    pub(in super::super) fn reap(&self) -> bool {
+        match &self.sent {
+            Some(sent) => {
+                sent.reap();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The same if requests have a note: only their completions make room.
+    #[inline(always)]
+    pub(super) fn reap_notes(&self) {
+        if self.sent.is_some() && self.ledger.outstanding() != 0 {
+            self.reap();
+        }
+    }
+
+    /// Handles the completions of sends that nobody is told of, if the queue pair has a
+    /// [queue](super::QueueConfig::sent) for them.
+    ///
+    /// Context: a task that holds no lock which the handler, or its users, take: they are called from
+    /// here, with softirqs disabled.
+    pub fn reap_in_task(&self) {
+        let _no_softirq = Disabled::new();
+        self.reap();
     }
 }

@@ -222,13 +222,17 @@ impl Receiving<'_> {
         };
         // No overflow: at most a batch.
         let n = last.wrapping_sub(first).wrapping_add(1);
-        self.post_several(&mut self.rq.lock(), n, |rq| self.post_run(rq, first, last))
+        let posted = self.post_several(&mut self.rq.lock(), n, |rq| self.post_run(rq, first, last));
+        self.reap_notes();
+        posted
     }
 
     /// Posts the waiting receives, and one more, with `token`.
     #[inline(never)]
     fn post_alike(self, token: u32) -> Result<(), PostError> {
-        self.post_same(token, self.handled.withheld.add_alike())
+        let posted = self.post_same(token, self.handled.withheld.add_alike());
+        self.reap_notes();
+        posted
     }
 }
 

@@ -31,7 +31,14 @@ impl QueuePair {
         match sq.posted.look(&self.ledger, n, signal) {
             Ok(ticket) => Ok(ticket.signal().into()),
             Err(SqError::TooLong) => Err(PostError::Invalid),
-            Err(SqError::Full) => Err(PostError::Full),
+            Err(SqError::Full) => {
+                // The completions that make room may be there, and nobody is told of them. They are
+                // not handled here: the caller may have locks.
+                if let Some(sent) = &self.sent {
+                    sent.later();
+                }
+                Err(PostError::Full)
+            }
         }
     }
 }

@@ -15,6 +15,14 @@ fn fly(word: &Word, lane: Lane, needs: Needs) -> Flown {
     word.fly(lane, needs)
 }
 
+/// An end by a completion that was not expected.
+fn ended(result: i32) -> Option<Completed> {
+    Some(Completed {
+        result,
+        expected: false,
+    })
+}
+
 fn answer_alone() {
     let word = Word::new();
     for result in [0, -5, -511, -4095] {
@@ -42,23 +50,37 @@ fn answer_alone() {
 
 fn landed_by_the_answer() {
     let word = Word::new();
-    assert_eq!(word.succeeded(L3), Succeeded::Unclear, "nothing flies");
+    assert_eq!(
+        word.succeeded(L3, || ()),
+        Succeeded::Unclear,
+        "nothing flies"
+    );
     fly(&word, L3, Needs::answer());
-    assert_eq!(word.succeeded(L2), Succeeded::Unclear, "on another lane");
-    assert_eq!(word.succeeded(L3), Succeeded::Over);
-    assert_eq!(word.succeeded(L3), Succeeded::Unclear, "it has landed");
+    assert_eq!(
+        word.succeeded(L2, || ()),
+        Succeeded::Unclear,
+        "on another lane"
+    );
+    assert!(!word.land_answered(L2), "on another lane");
+    assert!(word.land_answered(L3));
+    assert!(!word.land_answered(L3), "it has landed");
+    assert_eq!(
+        word.succeeded(L3, || ()),
+        Succeeded::Unclear,
+        "it has landed"
+    );
     assert_eq!(word.answered(L3, 0, || true), Err(Violation::NotInFlight));
     assert!(!word.build(), "it is not idle yet");
     word.land();
 
     fly(&word, L3, Needs::answer());
     assert!(word.collect().is_some());
-    assert_eq!(word.succeeded(L3), Succeeded::Unclear);
+    assert_eq!(word.succeeded(L3, || ()), Succeeded::Unclear);
     word.land();
     // After all other ends the answer is still to come.
     fly(&word, L3, Needs::answer().and_sent());
     assert_eq!(word.completed(Own::Sent), None);
-    assert_eq!(word.succeeded(L3), Succeeded::Over);
+    assert_eq!(word.succeeded(L3, || ()), Succeeded::Over);
     word.land();
     assert!(word.build());
 }
@@ -66,16 +88,69 @@ fn landed_by_the_answer() {
 fn answered_before_the_send_is_complete() {
     let word = Word::new();
     fly(&word, L3, Needs::answer().and_sent());
-    assert_eq!(word.succeeded(L2), Succeeded::Unclear, "on another lane");
-    assert_eq!(word.succeeded(L3), Succeeded::Sending);
+    assert_eq!(
+        word.succeeded(L2, || ()),
+        Succeeded::Unclear,
+        "on another lane"
+    );
+    assert_eq!(word.succeeded(L3, || ()), Succeeded::Sending);
     let left = must!(word.peek());
     assert_eq!((left.lane, left.result), (3, 0));
     assert!(left.needs.has_sent() && !left.needs.has_answer());
-    assert_eq!(word.succeeded(L3), Succeeded::Unclear, "a second answer");
+    assert_eq!(
+        word.succeeded(L3, || ()),
+        Succeeded::Unclear,
+        "a second answer"
+    );
     assert_eq!(word.answered(L3, 0, || true), Err(Violation::Duplicate));
-    assert_eq!(word.completed(Own::Sent), Some(0));
+    assert_eq!(word.completed(Own::Sent), ended(0));
     word.land();
     assert!(word.build());
+}
+
+fn completions_that_are_expected() {
+    let word = Word::new();
+    let needs = Needs::answer().and_sent().and_invalidated();
+
+    assert!(!word.expect(L3), "nothing flies");
+    fly(&word, L3, needs);
+    assert!(!word.expect(L3), "it was not answered");
+    assert_eq!(word.answered(L3, -7, || false).map(drop_needs), Ok(None));
+    assert!(!word.expect(L2), "on another lane");
+    assert!(word.expect(L3));
+    assert!(!word.expect(L3), "once");
+    let left = must!(word.peek());
+    assert_eq!((left.lane, left.result), (3, -7));
+    assert_eq!(word.answered(L3, 0, || true), Err(Violation::Duplicate));
+    assert_eq!(word.completed(Own::Sent), None);
+    let over = Completed {
+        result: -7,
+        expected: true,
+    };
+    assert_eq!(word.completed(Own::Invalidated), Some(over));
+    assert!(!word.expect(L3), "it has landed");
+    word.land();
+
+    // The next flight begins anew.
+    fly(&word, L3, Needs::answer().and_sent());
+    assert_eq!(word.succeeded(L3, || ()), Succeeded::Sending);
+    assert_eq!(word.completed(Own::Sent), ended(0));
+    word.land();
+    fly(&word, L3, Needs::answer().and_sent());
+    assert_eq!(word.succeeded(L3, || ()), Succeeded::Sending);
+    assert!(word.expect(L3));
+    assert!(word.collect().is_some());
+    assert_eq!(word.completed(Own::Sent), None, "it was collected");
+    word.land();
+    assert!(word.build());
+}
+
+/// The result of an answer that ended the flight.
+fn drop_needs(answered: Answered) -> Option<i32> {
+    match answered {
+        Answered::Needs(_) => None,
+        Answered::Over(result) => Some(result),
+    }
 }
 
 fn answered_before_the_key_is_invalidated() {
@@ -93,19 +168,27 @@ fn answered_before_the_key_is_invalidated() {
         if let Some(own) = before {
             assert_eq!(word.completed(own), None);
         }
-        assert_eq!(word.succeeded(L2), Succeeded::Unclear, "on another lane");
-        assert_eq!(word.succeeded(L3), Succeeded::Keyed);
+        assert_eq!(
+            word.succeeded(L2, || ()),
+            Succeeded::Unclear,
+            "on another lane"
+        );
+        assert_eq!(word.succeeded(L3, || ()), Succeeded::Keyed);
         let left = must!(word.peek());
         assert_eq!((left.lane, left.result), (3, 0));
         assert!(left.needs.has_invalidated() && !left.needs.has_answer());
         assert_eq!(left.needs.has_sent(), after[0].is_some());
-        assert_eq!(word.succeeded(L3), Succeeded::Unclear, "a second answer");
+        assert_eq!(
+            word.succeeded(L3, || ()),
+            Succeeded::Unclear,
+            "a second answer"
+        );
         assert_eq!(word.answered(L3, 0, || true), Err(Violation::Duplicate));
         assert!(!word.land_returned(L3, || true), "it was answered");
         if let Some(own) = after[0] {
             assert_eq!(word.completed(own), None);
         }
-        assert_eq!(word.completed(must!(after[1])), Some(0));
+        assert_eq!(word.completed(must!(after[1])), ended(0));
         word.land();
         assert!(word.build());
         word.cancel();
@@ -148,7 +231,7 @@ fn any_order_of_answer_and_send() {
     let left = word.answered(L1, -7, || false);
     assert!(matches!(left, Ok(Answered::Needs(n)) if n.has_sent() && !n.has_answer()));
     assert_eq!(word.answered(L1, 0, || false), Err(Violation::Duplicate));
-    assert_eq!(word.completed(Own::Sent), Some(-7));
+    assert_eq!(word.completed(Own::Sent), ended(-7));
     assert_eq!(word.completed(Own::Sent), None);
     word.land();
     assert!(word.build());
@@ -167,7 +250,7 @@ fn the_key_comes_back_with_the_answer_or_not_at_all() {
     let left = word.answered(L2, 0, || false);
     assert!(matches!(left, Ok(Answered::Needs(n)) if n.has_invalidated() && !n.has_answer()));
     assert_eq!(word.completed(Own::Sent), None, "it was not needed");
-    assert_eq!(word.completed(Own::Invalidated), Some(0));
+    assert_eq!(word.completed(Own::Invalidated), ended(0));
     word.land();
 }
 
@@ -216,14 +299,14 @@ fn lanes_of_one_number() {
     assert_eq!((L3.index(), other.index()), (3, 3));
     let needs = Needs::answer().and_invalidated();
     fly(&word, L3, needs);
-    assert_eq!(word.succeeded(other), Succeeded::Unclear);
+    assert_eq!(word.succeeded(other, || ()), Succeeded::Unclear);
     assert!(!word.land_returned(other, || true));
     assert_eq!(word.answered(other, 0, || true), Err(Violation::WrongLane));
     assert!(word.land_returned(L3, || true));
     word.land();
     fly(&word, L3, Needs::answer());
-    assert_eq!(word.succeeded(other), Succeeded::Unclear);
-    assert_eq!(word.succeeded(L3), Succeeded::Over);
+    assert_eq!(word.succeeded(other, || ()), Succeeded::Unclear);
+    assert_eq!(word.succeeded(L3, || ()), Succeeded::Over);
 }
 
 cases!(
@@ -232,6 +315,7 @@ cases!(
     lanes_of_one_number,
     landed_by_the_answer,
     answered_before_the_send_is_complete,
+    completions_that_are_expected,
     answered_before_the_key_is_invalidated,
     landed_by_the_answer_with_proof,
     any_order_of_answer_and_send,

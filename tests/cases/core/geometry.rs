@@ -178,8 +178,8 @@ fn queue_sizes() {
         max_cqe: 4194303,
         max_send_sge: 30,
     };
-    let size = must!(QpSize::client_io(&mlx, 512, 4, 8));
-    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2049, 1057, 8));
+    let size = must!(QpSize::client_io(&mlx, 512, 32, 4, 8));
+    assert_eq!((size.send_wr, size.recv_wr, size.send_sge), (2177, 1057, 8));
     let size = must!(QpSize::server_io(&mlx, 512, 512, 5, 1));
     assert_eq!((size.send_wr, size.recv_wr), (2561, 545));
     // The client counts on fewer receives.

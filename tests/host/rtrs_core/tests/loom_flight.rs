@@ -56,7 +56,10 @@ impl Flight {
                 return self.land(true);
             }
         } else {
-            match self.word.succeeded(lane) {
+            if self.word.land_answered(lane) {
+                return self.land(true);
+            }
+            match self.word.succeeded(lane, || ()) {
                 Succeeded::Over => return self.land(true),
                 Succeeded::Sending | Succeeded::Keyed => return 0,
                 Succeeded::Unclear => {}
@@ -141,6 +144,29 @@ fn all_three_events() {
             run(&flight, |f| f.completed(Own::Sent)),
         ];
         assert_eq!(ends(threads), 1);
+    });
+}
+
+#[test]
+fn whatever_is_expected_comes() {
+    explore(|| {
+        let flight = Flight::new();
+        flight.fly(Needs::answer().and_sent());
+        let answer = run(&flight, |f| {
+            assert_eq!(f.word.succeeded(OTHER, || ()), Succeeded::Unclear);
+            let over = f.word.succeeded(LANE, || ()) == Succeeded::Over;
+            // Nothing is expected of a flight that is over.
+            let expected = f.word.expect(LANE);
+            assert!(!(over && expected));
+            u32::from(expected)
+        });
+        let completed = flight.word.completed(Own::Sent);
+        let expected = answer.join().unwrap();
+        match completed {
+            Some(completed) => assert_eq!(u32::from(completed.expected), expected),
+            // The answer was the last event.
+            None => assert_eq!(expected, 0),
+        }
     });
 }
 

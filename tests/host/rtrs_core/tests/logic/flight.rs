@@ -10,6 +10,7 @@ enum Step {
     Fly(Lane, bool, bool),
     Answer(Lane, i32, bool),
     Own(bool),
+    Expect(Lane),
     TakeBack,
     Collect,
 }
@@ -24,6 +25,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (lanes(), any::<bool>(), any::<bool>()).prop_map(|(l, s, i)| Step::Fly(l, s, i)),
         3 => (lanes(), -20i32..1, any::<bool>()).prop_map(|(l, r, p)| Step::Answer(l, r, p)),
         4 => any::<bool>().prop_map(Step::Own),
+        2 => lanes().prop_map(Step::Expect),
         1 => Just(Step::TakeBack),
         1 => Just(Step::Collect),
     ];
@@ -37,6 +39,7 @@ struct Model {
     answer: bool,
     sent: bool,
     invalidated: bool,
+    expected: bool,
     result: i32,
     touched: bool,
 }
@@ -65,7 +68,8 @@ proptest! {
                         if invalidated { needs = needs.and_invalidated(); }
                         flown = Some(word.fly(lane, needs));
                         model = Some(Model {
-                            lane, answer: true, sent, invalidated, result: 0, touched: false,
+                            lane, answer: true, sent, invalidated, expected: false, result: 0,
+                            touched: false,
                         });
                     }
                 }
@@ -104,7 +108,10 @@ proptest! {
                         let need = if sent { &mut m.sent } else { &mut m.invalidated };
                         if core::mem::take(need) {
                             m.touched = true;
-                            over = m.is_over().then_some(m.result);
+                            over = m.is_over().then_some(Completed {
+                                result: m.result,
+                                expected: m.expected,
+                            });
                         }
                     }
                     prop_assert_eq!(got, over);
@@ -112,6 +119,14 @@ proptest! {
                         model = None;
                         word.land();
                     }
+                }
+                Step::Expect(lane) => {
+                    let mut expects = false;
+                    if let Some(m) = &mut model {
+                        expects = m.lane == lane && !m.answer && !m.expected;
+                        m.expected |= expects;
+                    }
+                    prop_assert_eq!(word.expect(lane), expects);
                 }
                 Step::TakeBack => {
                     let Some(flown) = flown else { continue };

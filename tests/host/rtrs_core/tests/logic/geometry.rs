@@ -289,7 +289,7 @@ proptest! {
         let limits = QpLimits { max_qp_wr: wr, max_cqe: cqe, max_send_sge: sge };
         for size in [
             QpSize::service(&limits, want_sge, qd.into()),
-            QpSize::client_io(&limits, qd, per, want_sge),
+            QpSize::client_io(&limits, qd, cqe % 64, per, want_sge),
             QpSize::server_io(&limits, qd, wr / 2, per, want_sge),
         ].into_iter().flatten() {
             prop_assert!(size.send_wr <= wr && size.recv_wr <= wr);
