@@ -366,8 +366,8 @@ impl Link {
         self.core.asked.ask(self.received().total())
     }
 
-    /// Handles completions of sends that nobody is told of: afterwards it is known what has arrived, and
-    /// whether a device has given up. A task that holds no lock.
+    /// Polls the queues for sends: afterwards it is known what has arrived, and whether a device has given
+    /// up. Context: a task that holds no lock.
     pub(crate) fn reap_sends(&self) {
         for qp in self.endpoints.iter().filter_map(|ep| ep.qp()) {
             qp.reap_in_task();

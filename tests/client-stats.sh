@@ -59,9 +59,10 @@ formats()
 # softirqs NAME: how many there were of a kind.
 softirqs() { awk -v name="$1:" '$1 == name { for (i = 2; i <= NF; i++) n += $i; print n }' /proc/softirqs; }
 
-# The completion of the send of a write that is not copied, which its end needs, is looked for with the answer: as a rule it
-# is no interrupt of its own. One that comes after the answer is a work item in softirq, which counts as a
-# tasklet. So few pages are not registered. The server's completions are handled in work items of tasks. Heartbeats are few.
+# A write that is not copied needs the completion of its send, which is looked for with the answer: as a
+# rule it is no interrupt of its own. One that comes after the answer is a work item in softirq, which
+# counts as a tasklet. So few pages are not registered. The server's completions are handled in work items
+# of tasks. Heartbeats are few.
 mapped_writes()
 {
 	local n=200 polls late

@@ -67,9 +67,9 @@ use crate::{
 
 /// The receiver of the events and completions of an endpoint.
 ///
-/// The context of a queue is its [`PollContext`](super::PollContext). Completions of sends that [nobody
-/// is told of](super::QueueConfig::sent) are handled in softirq, or in a task that [looks for
-/// them](QueuePair::reap_in_task), perhaps while a receive is handled elsewhere.
+/// The context of a queue is its [`PollContext`](super::PollContext). Completions of a [queue for
+/// sends](super::QueueConfig::sent) are handled in softirq, or in a task that [looks for
+/// them](QueuePair::reap_in_task), perhaps while another processor handles a receive.
 pub trait Handler: Send + Sync + Sized + 'static {
     /// Data of the user that is kept with each [`Flight`](super::Flight).
     type Cargo: Send + Sync + 'static;

@@ -160,12 +160,12 @@ pub struct QueueConfig {
     /// if it has no more than so many bytes. The peer must have receives for as much data as the flights
     /// have room for.
     pub sends: u32,
-    /// If set, what is sent has a completion queue of its own, which interrupts nobody: completions of
-    /// sends are looked for when the peer answers, and when there is no room. A completion that comes
-    /// later than the answer is announced by an event. This work queue runs the item that handles it,
-    /// and must be one [in softirq](crate::workqueue::Options::SOFTIRQ). If the device has no such queue
-    /// left, there is one for all. Only with [`PollContext::Softirq`], and not for tokens of sends or of
-    /// invalidations, the completions of which are to be told at once.
+    /// If set, sends have a completion queue of their own, which raises no interrupt as a rule: the queue
+    /// is polled when the peer answers, and when the send queue has no room. An event announces a
+    /// completion that comes later than the answer. This work queue runs the item that handles the
+    /// event, and must be one [in softirq](crate::workqueue::Options::SOFTIRQ). If the device has no
+    /// completion queue left, sends and receives share one. Only with [`PollContext::Softirq`], and not
+    /// with tokens of sends or of invalidations, the completions of which must be told at once.
     pub sent: Option<Queue>,
 }
 

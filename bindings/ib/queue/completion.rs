@@ -504,9 +504,10 @@ impl QueuePair {
         }
     }
 
-    /// A flight was answered, and waits for a completion of its own: handles the completions of sends that
-    /// nobody is told of. If that one has not come, `is_missed` notes that, and returns `true`: then it is
-    /// [expected](Self::count_landed_sent), and announced. Called by the handler of receives.
+    /// A flight was answered, and waits for a completion of its own: polls the queue for sends, if there
+    /// is one. Then calls `is_missed`, which returns whether the completion has not come, and notes that:
+    /// an event announces an [expected](Self::count_landed_sent) completion. Called by the handler of
+    /// receives.
     #[inline(always)]
     pub(in super::super) fn reap_or_expect(&self, is_missed: impl FnOnce() -> bool) {
         if let Some(sent) = &self.sent {
@@ -514,8 +515,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles the completions of sends that nobody is told of, so that room on the send queue is known.
-    /// Returns whether there can be such completions. Called by the handler of receives.
+    /// Polls the queue for sends, so that the room on the send queue is known. Returns whether there is
+    /// such a queue. Called by the handler of receives.
     pub(in super::super) fn reap(&self) -> bool {
         match &self.sent {
             Some(sent) => {
@@ -534,8 +535,7 @@ impl QueuePair {
         }
     }
 
-    /// Handles the completions of sends that nobody is told of, if the queue pair has a
-    /// [queue](super::QueueConfig::sent) for them.
+    /// Polls the [queue for sends](super::QueueConfig::sent), if there is one.
     ///
     /// Context: a task that holds no lock which the handler, or its users, take: they are called from
     /// here, with softirqs disabled.

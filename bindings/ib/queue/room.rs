@@ -32,8 +32,8 @@ impl QueuePair {
             Ok(ticket) => Ok(ticket.signal().into()),
             Err(SqError::TooLong) => Err(PostError::Invalid),
             Err(SqError::Full) => {
-                // The completions that make room may be there, and nobody is told of them. They are
-                // not handled here: the caller may have locks.
+                // The completions that make room may be in the queue for sends. They are not handled
+                // here: the caller may hold locks.
                 if let Some(sent) = &self.sent {
                     sent.later();
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A completion queue for what a queue pair sends, which interrupts nobody unless a completion is
+//! A completion queue for the sends of a queue pair. It raises no interrupt unless a completion is
 //! expected.
 //!
 //! Without one, the completion of each signaled send is an interrupt of its own. Most of these
@@ -98,7 +98,7 @@ pub(super) struct SentQueue {
     solo: Solo,
     /// Number of completions for which an event is needed.
     expected: Atomic<u32>,
-    /// The event that is asked for: one of those below. Less than that if one has come meanwhile.
+    /// The event that the device was asked for: [`NOTHING`] after it has come.
     asked: Atomic<u32>,
     /// Number of flights that have ended by a completion of this queue, modulo 2^32. Written by the
     /// task that has the lead.
@@ -363,7 +363,7 @@ impl SentQueue {
         self.landed.load(Relaxed)
     }
 
-    /// Waits for a task that looks. After that no task handles completions. Sleeps.
+    /// Waits until no task has the lead. After that no task handles completions. Sleeps.
     ///
     /// Called after the queue pair was destroyed.
     pub(super) fn end(&self) {
