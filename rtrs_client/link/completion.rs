@@ -229,7 +229,10 @@ impl LinkCore {
         flight: &'a Flight<Self>,
     ) -> Arrived<'a> {
         let Some(landing) = flight.land_answered(qp) else {
-            return self.waits_for_more::<COUNTS>(ready, qp, con, flight);
+            return match self.waits_for_more::<COUNTS>(ready, qp, con, flight) {
+                true => Arrived::Noted,
+                false => Arrived::Else,
+            };
         };
         if COUNTS {
             count_key(flight);
@@ -238,16 +241,17 @@ impl LinkCore {
         Arrived::Over(ready, landing)
     }
 
-    /// The same for a request that needs more than this answer.
-    // Not inlined: what it needs is not saved for the others.
+    /// The same for a request that needs more than this answer, or needed it until now. Returns `false` if
+    /// nothing was done.
+    // Not inlined, and no large result: what it needs is not saved for the others.
     #[inline(never)]
-    fn waits_for_more<'a, const COUNTS: bool>(
-        &'a self,
-        ready: &'a Ready,
+    fn waits_for_more<const COUNTS: bool>(
+        &self,
+        ready: &Ready,
         qp: Receiving<'_>,
         con: u16,
-        flight: &'a Flight<Self>,
-    ) -> Arrived<'a> {
+        flight: &Flight<Self>,
+    ) -> bool {
         let counts = || {
             // If the answer does not count here, the key is counted when it does.
             if COUNTS {
@@ -256,15 +260,14 @@ impl LinkCore {
             trace::response(self, con, flight, 0, false);
         };
         match flight.succeeded(qp, counts) {
-            Outcome::Over(landing) => Arrived::Over(ready, landing),
+            // Its send has completed just now. That is rare, so the receive may be posted later.
+            Outcome::Over(landing) => self.over(ready, con, landing),
             // The request may be over, and the flight used again.
-            Outcome::Noted => Arrived::Noted,
-            Outcome::NotInvalidated(e) => {
-                self.not_invalidated(e);
-                Arrived::Noted
-            }
-            Outcome::Unclear => Arrived::Else,
+            Outcome::Noted => {}
+            Outcome::NotInvalidated(e) => self.not_invalidated(e),
+            Outcome::Unclear => return false,
         }
+        true
     }
 
     /// Handles a key that could not be invalidated. The request is collected when the link is torn

@@ -133,6 +133,27 @@ impl Forms {
             (*forms).local_inval.send_flags = raw::ib_send_flags_IB_SEND_SIGNALED;
         }
     }
+
+    /// Fills in the invalidation of the local key `rkey`, which completes at `cqe`.
+    ///
+    /// # Safety
+    ///
+    /// `forms` must be valid and [linked](Forms::link), and accessed by no other task until the
+    /// request is posted.
+    #[inline(always)]
+    pub(super) unsafe fn local_inval(
+        forms: *mut Self,
+        rkey: u32,
+        cqe: *mut raw::ib_cqe,
+    ) -> *mut raw::ib_send_wr {
+        // SAFETY: By the safety requirements of this function.
+        unsafe {
+            let wr = &raw mut (*forms).local_inval;
+            (*wr).__bindgen_anon_1.wr_cqe = cqe;
+            (*wr).ex.invalidate_rkey = rkey;
+            wr
+        }
+    }
 }
 
 /// The forms of a queue pair, the send queue of which is locked, and a chain of those that are filled
@@ -179,29 +200,6 @@ impl QueuePair {
             first: null_mut(),
             last: null_mut(),
             n: 0,
-        }
-    }
-}
-
-impl Forms {
-    /// Fills in the invalidation of the local key `rkey`, which completes at `cqe`.
-    ///
-    /// # Safety
-    ///
-    /// `forms` must be valid and [linked](Forms::link), and accessed by no other task until the
-    /// request is posted.
-    #[inline(always)]
-    pub(super) unsafe fn local_inval(
-        forms: *mut Self,
-        rkey: u32,
-        cqe: *mut raw::ib_cqe,
-    ) -> *mut raw::ib_send_wr {
-        // SAFETY: By the safety requirements of this function.
-        unsafe {
-            let wr = &raw mut (*forms).local_inval;
-            (*wr).__bindgen_anon_1.wr_cqe = cqe;
-            (*wr).ex.invalidate_rkey = rkey;
-            wr
         }
     }
 }

@@ -158,14 +158,15 @@ impl SentQueue {
                 owner.as_char_ptr(),
             )
         })?;
+        let cq = NonNull::new(cq).ok_or(ENOMEM)?;
         let destroy = ScopeGuard::new(move || {
             // SAFETY: The queue was made above, and has no users.
-            unsafe { raw::rtrs_helper_ib_destroy_cq(cq) }
+            unsafe { raw::rtrs_helper_ib_destroy_cq(cq.as_ptr()) }
         });
         // INVARIANT: The queue was made above. Nobody has the lead.
         let this = Arc::pin_init(
             pin_init!(Self {
-                cq: NonNull::new(cq).ok_or(ENOMEM)?,
+                cq,
                 solo: Solo::new(),
                 expected: Atomic::new(0),
                 asked: Atomic::new(NOTHING),
@@ -173,12 +174,12 @@ impl SentQueue {
                 queue: queue.clone(),
                 work <- new_work!("rtrs_sent"),
                 found: Opaque::uninit(),
-            }? Error),
+            }),
             GFP_KERNEL,
         )?;
         // SAFETY: The queue is valid, and no other task has it. The core uses this field of its own
         // queues only; here it tells where completions are found, for `Polled`.
-        unsafe { (*cq).wc = this.found.get().cast() };
+        unsafe { (*cq.as_ptr()).wc = this.found.get().cast() };
         destroy.dismiss();
         if let Some(lead) = this.solo.ask() {
             this.ask_for_event(&lead, FAILURE);
