@@ -20,7 +20,7 @@ pub enum PollContext {
     Softirq,
     /// In a high-priority, reclaim-safe work item.
     Workqueue,
-    /// In the caller of [`QueuePair::poll`].
+    /// In the caller of [`QueuePair::poll`](super::QueuePair::poll).
     Direct,
 }
 
@@ -54,12 +54,12 @@ pub struct QueueConfig {
     pub poll: PollContext,
     /// Number of send tokens: the completion of a signalled chain tells its token. May be 0.
     pub send_tokens: u32,
-    /// Number of tokens of [invalidations](QueuePair::invalidate). May be 0.
+    /// Number of tokens of [invalidations](super::QueuePair::invalidate). May be 0.
     pub key_tokens: u32,
     /// Number of receive tokens, likewise.
     pub recv_tokens: u32,
-    /// If not 0, each receive has a [`Buffer`], and so many bytes behind it, a power of two from 64 to
-    /// 32768. For handlers that [receive messages](Handler::RECEIVES_MESSAGES).
+    /// If not 0, each receive has a [`Buffer`](super::Buffer), and so many bytes behind it, a power of two from 64 to
+    /// 32768. For handlers that [receive messages](crate::ib::Handler::RECEIVES_MESSAGES).
     pub recv_rest: u32,
     /// If not 0, data that go along with the message of a flight are sent to the peer together with that,
     /// if it has no more than so many bytes. The peer must have receives for as much data as the flights
