@@ -22,23 +22,18 @@ pub fn address(random: u64, page_size: u32) -> u64 {
 /// The part of a key that consumers choose.
 pub struct KeyByte {
     key: u8,
-    /// Random bytes, below a bit that marks their end.
-    stock: u64,
+    /// Random bytes, the next one lowest: steps from one key to the next. A 0 is none.
+    steps: u64,
 }
-
-/// No byte is left.
-const EMPTY: u64 = 1;
 
 impl KeyByte {
     /// Makes a key byte from `random`.
     pub fn new(random: u64) -> Self {
-        let mut this = Self {
-            key: 0,
-            stock: EMPTY,
-        };
-
-        this.key = this.byte(|| random);
-        this
+        // CAST: The lowest byte.
+        Self {
+            key: random as u8,
+            steps: random >> 8,
+        }
     }
 
     /// The current byte.
@@ -47,15 +42,16 @@ impl KeyByte {
     }
 
     /// Changes the byte to a different one; each of the 255 others is as likely. `random` is called
-    /// for one change in seven, and rarely once more.
+    /// for one change in eight, and rarely once more.
     #[inline(always)]
-    pub fn change(&mut self, mut random: impl FnMut() -> u64) -> u8 {
-        let step = match self.byte(&mut random) {
-            // It would not change the byte.
-            0 => Self::step(random()),
+    pub fn change(&mut self, random: impl FnMut() -> u64) -> u8 {
+        // CAST: The lowest byte.
+        let step = match self.steps as u8 {
+            0 => self.missing(random),
             step => step,
         };
 
+        self.steps >>= 8;
         self.key = self.key.wrapping_add(step);
         self.key
     }
@@ -67,22 +63,20 @@ impl KeyByte {
         self.key
     }
 
-    /// A step from 1 to 255. No loop that ends by chance, and a division only here.
+    /// The step in place of a byte that is 0. If all bytes are 0, there are eight new ones, and the step
+    /// is the lowest, or another random one if that is 0.
     #[cold]
-    fn step(random: u64) -> u8 {
-        // CAST: At most 255. No overflow, for the same reason.
-        (random % 255) as u8 + 1
-    }
-
-    #[inline(always)]
-    fn byte(&mut self, random: impl FnOnce() -> u64) -> u8 {
-        if self.stock <= EMPTY {
-            // Seven bytes.
-            self.stock = random() >> 8 | EMPTY << 56;
+    #[inline(never)]
+    fn missing(&mut self, mut random: impl FnMut() -> u64) -> u8 {
+        if self.steps == 0 {
+            self.steps = random();
+            // CAST: The lowest byte.
+            if self.steps as u8 != 0 {
+                return self.steps as u8;
+            }
         }
-        // CAST: The lowest byte.
-        let byte = self.stock as u8;
-        self.stock >>= 8;
-        byte
+        // From 1 to 255. No loop that ends by chance, and a division only here.
+        // CAST: At most 255. No overflow, for the same reason.
+        (random() % 255) as u8 + 1
     }
 }

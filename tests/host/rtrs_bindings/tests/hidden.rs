@@ -51,16 +51,28 @@ fn a_key_changes_each_time() {
 }
 
 #[test]
-fn one_number_makes_seven_keys() {
+fn one_number_makes_eight_keys() {
     let mut asked = 0;
+    // The key itself, and seven steps.
     let mut key = KeyByte::new(0x8877_6655_4433_2211);
-    for _ in 0..7 * 10 + 6 {
+    for _ in 0..7 + 8 * 10 {
         key.change(|| {
             asked += 1;
             0x8877_6655_4433_2211
         });
     }
     assert_eq!(asked, 10);
+}
+
+#[test]
+fn a_byte_that_is_no_step_is_replaced() {
+    // The key is 5, its steps are 1, 0, 2 and 3.
+    let mut key = KeyByte::new(0x0302_0001_05);
+    assert_eq!(key.change(|| unreachable!()), 5 + 1);
+    // 255.
+    assert_eq!(key.change(|| 254), 6 - 1);
+    assert_eq!(key.change(|| unreachable!()), 5 + 2);
+    assert_eq!(key.change(|| unreachable!()), 7 + 3);
 }
 
 #[test]
@@ -83,11 +95,12 @@ fn the_next_key_is_any_other() {
 
 #[test]
 fn a_byte_that_changes_nothing_is_drawn_again() {
-    // All bytes of the stock are 0, so each change draws again.
+    // All new steps are 0.
     for again in [0, 1, 253, 254, 255, 256, u64::MAX] {
         let mut key = KeyByte::new(0);
         let old = key.get();
-        let step = key.change(|| again).wrapping_sub(old);
+        let mut numbers = [0, again].into_iter();
+        let step = key.change(|| numbers.next().unwrap()).wrapping_sub(old);
         assert_eq!(u64::from(step), again % 255 + 1);
     }
 }
