@@ -127,19 +127,13 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// A receive completed; [`QueuePair::recv_token`] has returned `token`. Context: the queue's.
     fn recv_done(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, token: u32, wc: &Success);
 
-    /// The same, if it was by an RDMA write with the immediate value `imm`. Without this function
-    /// such receives go to [`recv_done`](Self::recv_done), too.
+    /// The same, if it was by an RDMA write with the immediate value `imm`, but without the token, which
+    /// not every receiver needs. Without this function such receives go to
+    /// [`recv_done`](Self::recv_done), too.
     #[inline(always)]
-    fn recv_written(
-        &self,
-        ep: &Endpoint<Self>,
-        qp: Receiving<'_>,
-        token: u32,
-        imm: u32,
-        wc: &Success,
-    ) {
+    fn recv_written(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, imm: u32, wc: &Success) {
         let _ = imm;
-        self.recv_done(ep, qp, token, wc);
+        self.recv_done(ep, qp, qp.recv_token(wc), wc);
     }
 
     /// The same, if it was by a message, each receive of the queue has a [`Buffer`](super::Buffer), and

@@ -139,16 +139,9 @@ impl Handler for LinkCore {
 
     // Usually an answer that completes its request. The receive buffer was not used.
     #[inline(always)]
-    fn recv_written(
-        &self,
-        ep: &Endpoint<Self>,
-        qp: Receiving<'_>,
-        token: u32,
-        imm: u32,
-        wc: &Success,
-    ) {
+    fn recv_written(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, imm: u32, wc: &Success) {
         let arrived = self.answered_alone(qp, ep.index(), imm);
-        self.arrived(ep, qp, token, wc, arrived);
+        self.arrived(ep, qp, qp.recv_token(wc), wc, arrived);
     }
 
     fn recv_failed(&self, ep: &Endpoint<Self>, wc: &Wc) {

@@ -172,20 +172,13 @@ impl Handler for Path {
     }
 
     #[inline(always)]
-    fn recv_written(
-        &self,
-        ep: &Endpoint<Self>,
-        qp: Receiving<'_>,
-        token: u32,
-        imm: u32,
-        wc: &Success,
-    ) {
+    fn recv_written(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, imm: u32, wc: &Success) {
         // No look at whether the path closes: a request then waits for the user in its chunk, and
         // is taken back from there, by `call_user()` or by the end of the path. That comes after
         // this, as it waits for the RCU section in which the request gets there. All that a
         // violation does for a path that closes is nothing. Whatever else has an effect looks
-        // itself. Which receive it was is of no interest for a request, unless the receives have memory.
-        ep.handler().recv_imm(ep.index(), qp, token, imm, wc);
+        // itself.
+        ep.handler().recv_imm(ep.index(), qp, imm, wc);
     }
 }
 
@@ -255,9 +248,9 @@ impl Path {
 
     /// Handles all other messages, which are RDMA writes with an immediate value.
     #[inline(always)]
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, token: u32, imm: u32, wc: &Success) {
+    fn recv_imm(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, imm: u32, wc: &Success) {
         // Posted again at once: the client's chunks limit the work that it can cause.
-        if let Err(e) = qp.post_recv_next(RECV_EMPTY, token) {
+        if let Err(e) = qp.post_recv_next(RECV_EMPTY, wc) {
             self.recv_not_posted(e);
         }
         match Imm::request(imm) {

@@ -318,8 +318,7 @@ unsafe fn written<H: Handler>(cq: *mut raw::ib_cq, wc: *mut raw::ib_wc) {
     let (ep, qp, wc) = unsafe { received::<H>(cq, wc) };
     // SAFETY: By the safety requirements of this function.
     let imm = unsafe { wc.imm_of_write() };
-    ep.handler()
-        .recv_written(ep, qp, qp.recv_token(wc), imm, wc);
+    ep.handler().recv_written(ep, qp, imm, wc);
 }
 
 /// The same for a message.

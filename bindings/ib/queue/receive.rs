@@ -16,7 +16,10 @@ use core::{
 use kernel::prelude::*;
 
 use super::{
-    super::wr::Sge,
+    super::{
+        wc::Success,
+        wr::Sge, //
+    },
     buffers::Buffers,
     completion::{
         CqeTable,
@@ -183,33 +186,20 @@ impl Receiving<'_> {
         }
     }
 
-    /// After a receive has completed, posts another one, of `token` as it was last posted, now or
-    /// together with others that [may wait](QueuePair::may_withhold). For a queue where almost all
-    /// receives have the same token: all waiting ones are posted with the token of the last call.
+    /// After a receive has completed with `wc`, posts another one, of the token `like` as it was last
+    /// posted, now or together with others that [may wait](QueuePair::may_withhold). For a queue where
+    /// almost all receives have the same token: all waiting ones are posted with that of the last call. On a
+    /// queue where each receive has its own memory, as [`post_recv_again`](Self::post_recv_again) with the
+    /// token of the receive that has completed.
     ///
     /// # Errors
     ///
     /// As for [`post_recv`](QueuePair::post_recv).
     #[inline(always)]
-    pub fn post_recv_like(self, token: u32) -> Result<(), PostError> {
+    pub fn post_recv_next(self, like: u32, wc: &Success) -> Result<(), PostError> {
         match self.handled.withheld.join() {
             true => Ok(()),
-            false => self.post_alike(token),
-        }
-    }
-
-    /// As [`post_recv_like`](Self::post_recv_like) with the token `like`; on a queue where each
-    /// receive has its own memory, as [`post_recv_again`](Self::post_recv_again) with `token`, which is
-    /// that of the receive that has completed.
-    ///
-    /// # Errors
-    ///
-    /// As for these.
-    #[inline(always)]
-    pub fn post_recv_next(self, like: u32, token: u32) -> Result<(), PostError> {
-        match self.handled.withheld.join() {
-            true => Ok(()),
-            false if self.has_buffers() => self.post_withheld(token),
+            false if self.has_buffers() => self.post_withheld(self.recv_token(wc)),
             false => self.post_alike(like),
         }
     }
@@ -354,7 +344,7 @@ impl QueuePair {
 
     /// Allows up to `receives` receives to wait to be posted again together with others: the peer
     /// does not rely on that many. It has an effect on receives that are
-    /// [alike](Receiving::post_recv_like), and on those that were posted [together, from token
+    /// [alike](Receiving::post_recv_next), and on those that were posted [together, from token
     /// 0](Self::post_recv_each), if there were no others: each of these has to be [posted
     /// again](Receiving::post_recv_again) when it has completed, before the next one.
     pub fn may_withhold(&self, receives: u32) {
