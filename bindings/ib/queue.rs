@@ -209,6 +209,8 @@ pub struct QueuePair {
     ledger: SqLedger<Ring>,
     /// Number of flights that were posted, modulo 2^32. Written with `sq` locked.
     flown: Atomic<u32>,
+    /// The same of those whose send completes in any case.
+    signaled: Atomic<u32>,
     max_sges: u32,
     /// The most bytes that a work request takes inline.
     inline_max: u32,
@@ -424,6 +426,7 @@ impl QueuePair {
                 not_received: Atomic::new(0),
                 ledger,
                 flown: Atomic::new(0),
+                signaled: Atomic::new(0),
                 max_sges,
                 inline_max: takes,
                 sends: cfg.sends,
@@ -519,6 +522,14 @@ impl QueuePair {
     /// Number of flights that were posted, modulo 2^32. Any context.
     pub(super) fn flown(&self) -> u32 {
         self.flown.load(Relaxed)
+    }
+
+    /// Adds `by` to the number of posted flights whose send completes in any case. Called with the send
+    /// queue locked.
+    #[inline(always)]
+    fn count_signaled(&self, by: u32) {
+        self.signaled
+            .store(self.signaled.load(Relaxed).wrapping_add(by), Relaxed);
     }
 
     /// Adds `by` to the number of posted flights. Called with the send queue locked.

@@ -63,12 +63,12 @@ impl<H: Handler> Flight<H> {
                 Outcome::Over(Landing::new(self, 0))
             }
             Succeeded::Sending => {
-                self.reap_or_expect(&qp);
+                self.reap_or_expect(&qp, false);
                 Outcome::Noted
             }
             Succeeded::Keyed => match self.invalidate(&qp) {
                 Ok(()) => {
-                    self.reap_or_expect(&qp);
+                    self.reap_or_expect(&qp, true);
                     Outcome::Noted
                 }
                 Err(e) => Outcome::NotInvalidated(e),
@@ -127,7 +127,7 @@ impl<H: Handler> Flight<H> {
                 if needs.has_invalidated() {
                     self.invalidate(&qp).map_err(AnswerError::Post)?;
                 }
-                self.reap_or_expect(&qp);
+                self.reap_or_expect(&qp, needs.has_invalidated());
                 Ok(None)
             }
             Err(violation) => Err(AnswerError::Violation(violation)),
@@ -135,12 +135,12 @@ impl<H: Handler> Flight<H> {
     }
 
     /// The flight was answered, and waits for its own completions. They may come, and end it, before
-    /// this returns.
+    /// this returns. `invalidates` is set if one of them is that of an invalidation that was just posted.
     #[inline(never)]
-    fn reap_or_expect(&self, qp: &QueuePair) {
+    fn reap_or_expect(&self, qp: &QueuePair, invalidates: bool) {
         // On another domain's queue pair no completion of this flight comes.
         if qp.is_of(self.domain()) {
-            qp.reap_or_expect(|| self.word.expect(qp.lane()));
+            qp.reap_or_expect(invalidates, || self.word.expect(qp.lane()));
         }
     }
 

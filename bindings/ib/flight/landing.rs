@@ -129,6 +129,9 @@ pub(super) unsafe extern "C" fn done<H: Handler, const WHICH: u8>(
     };
     // SAFETY: This is one of the endpoint's completions.
     let qp = unsafe { ep.qp_of_completion() };
+    if own == Own::Sent {
+        qp.count_done();
+    }
     // SAFETY: The caller passes a valid queue.
     if !qp.send_completed(ep, wc, unsafe { Polled::of(cq, wc) }, retires) {
         return ep.handler().send_done(ep, qp, None, wc);

@@ -261,15 +261,18 @@ impl<H: Handler> Building<'_, H> {
         needs: Needs,
     ) -> Result<(), PostError> {
         let room = qp.reserve(n, false)?;
-        room.count_flight();
+        room.count_signaled_flight();
         let flown = Self::fly(flight, qp, needs.and_sent());
         // SAFETY: By the safety requirements of this function, the requests are initialised and
         // linked, and their memory belongs to the domain, which is that of the queue pair: message
         // and region permanently, the data until the flight is over. They stay valid: they may be
         // used again before this returns, but only after the last one has completed, when the driver
         // has read all of them, except for `next`, which never changes.
-        unsafe { room.post_completing(first, last, &flight.sent) }
-            .map_err(|refused| Self::not_flown(flight, flown, refused))
+        unsafe { room.post_completing(first, last, &flight.sent) }.map_err(|refused| {
+            // A part that was posted ends with the connection.
+            refused.room.uncount_signaled();
+            Self::not_flown(flight, flown, refused)
+        })
     }
 
     /// The flight is about to be posted on `qp`, the send queue of which is locked: a peer may

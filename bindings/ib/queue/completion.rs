@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions that ib_core, or a [`SentQueue`](super::SentQueue), calls for a queue pair, the entries
+//! The functions that ib_core, or a [`SentQueue`], calls for a queue pair, the entries
 //! that identify requests, and what the handler of receives writes.
 //!
 //! # Context
@@ -31,7 +31,11 @@ use super::{
         withheld::Withheld,
     },
     keys::key_done,
-    sent,
+    sent::{
+        self,
+        Missing,
+        SentQueue, //
+    },
     QueuePair, //
 };
 use crate::{
@@ -43,6 +47,10 @@ use crate::{
     raw,
     softirq::Disabled, //
 };
+
+/// The number of answers that are to come from which on a late completion is left to their handlers. With
+/// fewer, most of the time until the next one would be waited in vain.
+const LOOKS_AHEAD: i32 = 4;
 
 /// Called when a work request completes.
 pub(super) type Done = unsafe extern "C" fn(*mut raw::ib_cq, *mut raw::ib_wc);
@@ -57,7 +65,7 @@ pub(super) struct Callbacks {
     pub(super) key: Done,
     pub(super) recv: Done,
     pub(super) event: Event,
-    /// For an event of the [`SentQueue`](super::SentQueue).
+    /// For an event of the [`SentQueue`].
     pub(super) sent: sent::Event,
 }
 
@@ -168,7 +176,7 @@ pub(super) struct Handled {
     invalidated_by: Atomic<u64>,
     invalidated: Atomic<u32>,
     /// Number of flights that have ended, modulo 2^32, but for those that end by a completion of a
-    /// [`SentQueue`](super::SentQueue).
+    /// [`SentQueue`].
     landed: Atomic<u32>,
     pub(super) withheld: Withheld,
 }
@@ -505,12 +513,39 @@ impl QueuePair {
 
     /// A flight was answered, and waits for a completion of its own: polls the queue for sends, if there
     /// is one. Then calls `is_missed`, which returns whether the completion has not come, and notes that:
-    /// an event announces an [expected](Self::count_landed_sent) completion. Called by the handler of
-    /// receives.
+    /// then it is [expected](Self::count_landed_sent). `is_own` is set for a completion of a request that
+    /// was posted just now. Called by the handler of receives.
     #[inline(always)]
-    pub(in super::super) fn reap_or_expect(&self, is_missed: impl FnOnce() -> bool) {
+    pub(in super::super) fn reap_or_expect(&self, is_own: bool, is_missed: impl FnOnce() -> bool) {
         if let Some(sent) = &self.sent {
-            sent.reap_or_expect(is_missed);
+            sent.reap_or_expect(is_missed, |expected| match is_own {
+                true => Missing::Announce,
+                false => self.missing(sent, expected),
+            });
+        }
+    }
+
+    /// How to provide for completions that are missing, if `expected` are.
+    ///
+    /// The handler of an answer looks if the send of its flight has not completed. So many flights are not
+    /// answered and will look: all the sends that have not completed, without those that are expected.
+    #[cold]
+    #[inline(never)]
+    fn missing(&self, sent: &SentQueue, expected: u32) -> Missing {
+        let out = self.signaled.load(Relaxed).wrapping_sub(sent.done());
+        // CAST: The difference is small, but may be negative: the numbers are not of the same moment,
+        // and invalidations are expected, too.
+        match out.wrapping_sub(expected) as i32 {
+            LOOKS_AHEAD.. => Missing::Soon,
+            _ => Missing::Announce,
+        }
+    }
+
+    /// Counts a completion of the send of a flight. Called by the handler of that completion.
+    #[inline(always)]
+    pub(in super::super) fn count_done(&self) {
+        if let Some(sent) = &self.sent {
+            sent.count_done();
         }
     }
 
@@ -519,7 +554,7 @@ impl QueuePair {
     pub(in super::super) fn reap(&self) -> bool {
         match &self.sent {
             Some(sent) => {
-                sent.reap();
+                sent.reap(Missing::Provided);
                 true
             }
             None => false,

@@ -66,9 +66,9 @@ pub struct QueueConfig {
     /// have room for.
     pub sends: u32,
     /// If set, sends have a completion queue of their own, which raises no interrupt as a rule: the queue
-    /// is polled when the peer answers, and when the send queue has no room. An event announces a
-    /// completion that comes later than the answer. This work queue runs the item that handles the
-    /// event, and must be one [in softirq](crate::workqueue::Options::SOFTIRQ). If the device has no
+    /// is polled when the peer answers, and when the send queue has no room. A completion that comes later
+    /// than the answer is found with the next answer, or announced by an event. This work queue runs the
+    /// items that see to that, and must be one [in softirq](crate::workqueue::Options::SOFTIRQ). If the device has no
     /// completion queue left, sends and receives share one. Only with [`PollContext::Softirq`], and not
     /// with tokens of sends or of invalidations, the completions of which must be told at once.
     pub sent: Option<Queue>,

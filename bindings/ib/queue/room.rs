@@ -78,9 +78,21 @@ impl<'q> Room<'q> {
         self.qp.count_flown(1);
     }
 
+    /// The same if its send completes in any case.
+    #[inline(always)]
+    pub(in crate::ib) fn count_signaled_flight(&self) {
+        self.qp.count_flown(1);
+        self.qp.count_signaled(1);
+    }
+
     /// Takes back [`count_flight`](Self::count_flight), as the flight was not posted.
     pub(in crate::ib) fn uncount_flight(&self) {
         self.qp.count_flown(u32::MAX);
+    }
+
+    /// Takes back what [`count_signaled_flight`](Self::count_signaled_flight) does besides.
+    pub(in crate::ib) fn uncount_signaled(&self) {
+        self.qp.count_signaled(u32::MAX);
     }
 
     /// Posts the requests from `first` to `last`, exactly as many as were reserved. `last`

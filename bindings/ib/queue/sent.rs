@@ -28,7 +28,8 @@ use kernel::{
     sync::Arc,
     time::{
         delay::fsleep,
-        Delta, //
+        Delta,
+        Jiffies, //
     },
     types::{
         Opaque,
@@ -56,9 +57,14 @@ use crate::{
         Solo, //
     },
     workqueue::{
+        impl_has_delayed_work,
         impl_has_work,
         impl_work_item,
+        new_delayed_work,
         new_work,
+        DelayedOn,
+        DelayedWork,
+        DelayedWorkExt,
         Queue,
         Work,
         WorkExt, //
@@ -83,6 +89,21 @@ const FAILURE: u32 = 1;
 /// One is asked for with the next completion.
 const NEXT: u32 = 2;
 
+/// How a task that has looked provides for a completion that is expected, and not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// The handlers of more answers will look, and one of them finds it. If no completion of a send is
+    /// found for a [while](SOON), an event is asked for.
+    Soon,
+    /// An event is asked for.
+    Announce,
+    /// The task that has expected it has provided for it.
+    Provided,
+}
+
+/// Time after which an event is asked for if no completion of a send was found, in jiffies: one to two.
+const SOON: Jiffies = 1;
+
 /// Called for an event of the completion queue.
 pub(super) type Event = unsafe extern "C" fn(*mut raw::ib_cq, *mut ffi::c_void);
 
@@ -96,26 +117,47 @@ pub(super) type Event = unsafe extern "C" fn(*mut raw::ib_cq, *mut ffi::c_void);
 pub(super) struct SentQueue {
     cq: NonNull<raw::ib_cq>,
     solo: Solo,
-    /// Number of completions for which an event is needed.
+    /// Number of completions that flights wait for which were answered.
     expected: Atomic<u32>,
     /// The event that the device was asked for: [`NOTHING`] after it has come.
     asked: Atomic<u32>,
     /// Number of flights that have ended by a completion of this queue, modulo 2^32. Written by the
     /// task that has the lead.
     landed: Atomic<u32>,
-    /// Runs the work item.
+    /// Number of sends of flights that have completed, likewise.
+    done: Atomic<u32>,
+    /// The same when `soon` was queued.
+    done_then: Atomic<u32>,
+    /// Runs the work items.
     queue: Queue,
     #[pin]
-    work: Work<SentQueue>,
+    work: Work<SentQueue, LOOK>,
+    #[pin]
+    soon: DelayedWork<SentQueue, LATER>,
     found: Opaque<[MaybeUninit<raw::ib_wc>; BATCH]>,
 }
 
+// Work items.
+const LOOK: u64 = 0;
+const LATER: u64 = 1;
+
 impl_has_work! {
-    impl HasWork<Self> for SentQueue { self.work }
+    impl HasWork<Self, LOOK> for SentQueue { self.work }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, LATER> for SentQueue { self.soon }
 }
 
 impl_work_item! {
-    impl WorkItem<0> for SentQueue { Self::reap }
+    impl WorkItem<LOOK> for SentQueue { Self::reap_and_announce }
+    impl WorkItem<LATER> for SentQueue { Self::reap_after_a_while }
+}
+
+impl DelayedOn<LATER> for SentQueue {
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
 }
 
 // SAFETY: Verbs may be called from any thread; what is not atomic belongs to the task with the lead.
@@ -125,8 +167,7 @@ unsafe impl Sync for SentQueue {}
 
 impl SentQueue {
     /// Makes a queue for `cqe` completions, with their `vector`. `context` and `event` are those of
-    /// [`Endpoint<H>`] and [`sent_event`]. `queue` runs the work item that handles completions that are
-    /// told by an event. May sleep.
+    /// [`Endpoint<H>`] and [`sent_event`]. `queue` runs the work items. May sleep.
     ///
     /// # Safety
     ///
@@ -171,8 +212,11 @@ impl SentQueue {
                 expected: Atomic::new(0),
                 asked: Atomic::new(NOTHING),
                 landed: Atomic::new(0),
+                done: Atomic::new(0),
+                done_then: Atomic::new(0),
                 queue: queue.clone(),
                 work <- new_work!("rtrs_sent"),
+                soon <- new_delayed_work!("rtrs_sent_soon"),
                 found: Opaque::uninit(),
             }),
             GFP_KERNEL,
@@ -192,24 +236,44 @@ impl SentQueue {
         self.cq.as_ptr()
     }
 
-    /// Handles the completions that are there, or leaves that to the task that does so now.
+    /// Handles the completions that are there, or leaves that to the task that does so now. What is
+    /// expected and not there is provided for as `missing` says.
     ///
     /// Context: softirq, or a task of the module itself with softirqs disabled. Users are called.
     #[inline(never)]
-    pub(super) fn reap(self: &Arc<Self>) {
+    pub(super) fn reap(self: &Arc<Self>, missing: Missing) {
         let _rt = Self::in_task();
         if let Some(lead) = self.solo.ask() {
             let mut left = BATCHES;
             let none_left = self.handle(&lead, &mut left);
-            self.go_on(lead, left, none_left);
+            self.go_on(lead, left, none_left, || missing);
         }
     }
 
+    /// A work item: an event has come, or there was more than one task handles at a time.
+    fn reap_and_announce(self: &Arc<Self>) {
+        self.reap(Missing::Announce);
+    }
+
+    /// A work item: something may have been expected for a while. Completions come in order. If none has
+    /// come meanwhile, the device is asked for an event; otherwise what is missing now is newer, or the
+    /// device is at work.
+    fn reap_after_a_while(self: &Arc<Self>) {
+        self.reap(match self.done() == self.done_then.load(Relaxed) {
+            true => Missing::Announce,
+            false => Missing::Soon,
+        });
+    }
+
     /// As [`reap`](Self::reap), for one completion. `is_missed` is called afterwards: if the completion
-    /// has not come, it notes that, and returns `true`. Then the completion is expected, and announced
-    /// by an event.
+    /// has not come, it notes that, and returns `true`. Then the completion is expected. `missing` is
+    /// called with the number of completions that are, and must not be [`Missing::Provided`].
     #[inline(always)]
-    pub(super) fn reap_or_expect(self: &Arc<Self>, is_missed: impl FnOnce() -> bool) {
+    pub(super) fn reap_or_expect(
+        self: &Arc<Self>,
+        is_missed: impl FnOnce() -> bool,
+        missing: impl FnOnce(u32) -> Missing,
+    ) {
         let _rt = Self::in_task();
         let Some(lead) = self.solo.ask() else {
             if is_missed() {
@@ -222,7 +286,9 @@ impl SentQueue {
         if is_missed() {
             self.expected.fetch_add(1, Full);
         }
-        self.go_on(lead, left, none_left);
+        self.go_on(lead, left, none_left, || {
+            missing(self.expected.load(Relaxed))
+        });
     }
 
     /// With PREEMPT_RT, receives are handled by a task.
@@ -231,18 +297,39 @@ impl SentQueue {
         cfg!(CONFIG_PREEMPT_RT).then(Disabled::new)
     }
 
-    /// Goes on after a first round, which has left none, or not.
+    /// Goes on after a first round, which has left none, or not. `missing` is for that round; a task
+    /// that asks for another one may want an event.
     #[inline(always)]
-    fn go_on<'a>(self: &'a Arc<Self>, mut lead: Lead<'a>, mut left: u32, mut none_left: bool) {
+    fn go_on<'a>(
+        self: &'a Arc<Self>,
+        mut lead: Lead<'a>,
+        mut left: u32,
+        mut none_left: bool,
+        missing: impl FnOnce() -> Missing,
+    ) {
+        let mut missing = Some(missing);
         loop {
-            let wanted = match self.expected.load(Relaxed) {
+            let mut wanted = match self.expected.load(Relaxed) {
                 0 => FAILURE,
                 _ => NEXT,
             };
+            let missing = missing.take();
             if none_left && self.asked.load(Relaxed) < wanted {
-                self.ask_for_event(&lead, wanted);
-                // What came before it was asked for: not every driver tells of that.
-                none_left = self.handle(&lead, &mut left);
+                if wanted == NEXT {
+                    match missing.map_or(Missing::Announce, |how| how()) {
+                        Missing::Announce => (),
+                        Missing::Provided => wanted = FAILURE,
+                        Missing::Soon => {
+                            self.look_soon();
+                            wanted = FAILURE;
+                        }
+                    }
+                }
+                if self.asked.load(Relaxed) < wanted {
+                    self.ask_for_event(&lead, wanted);
+                    // What came before it was asked for: not every driver tells of that.
+                    none_left = self.handle(&lead, &mut left);
+                }
             }
             if !none_left {
                 lead.abandon();
@@ -261,6 +348,16 @@ impl SentQueue {
     #[inline(never)]
     pub(super) fn later(self: &Arc<Self>) {
         self.work.enqueue(&self.queue, self);
+    }
+
+    /// Makes a work item look in a while, unless it is going to already. It begins after this, and so
+    /// sees what is expected.
+    #[cold]
+    #[inline(never)]
+    fn look_soon(self: &Arc<Self>) {
+        if self.soon.enqueue(self, SOON) {
+            self.done_then.store(self.done(), Relaxed);
+        }
     }
 
     /// Handles completions, at most `left` batches. Returns whether none is left.
@@ -328,8 +425,8 @@ impl SentQueue {
         self.later();
     }
 
-    /// A completion is expected: from now on it is announced by an event. Called while another task
-    /// handles completions.
+    /// A completion is expected, and announced by an event. Called while another task handles
+    /// completions.
     #[cold]
     #[inline(never)]
     fn expect(self: &Arc<Self>) {
@@ -337,7 +434,7 @@ impl SentQueue {
         // that saw it so can have been misled, as this asks for one more round.
         // ORDERING: Before the lead is asked for: the task that has it asks for the event.
         self.expected.fetch_add(1, Full);
-        self.reap();
+        self.reap(Missing::Announce);
     }
 
     /// All completions are expected from now on. Any context.
@@ -359,6 +456,18 @@ impl SentQueue {
             .store(self.landed.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    /// Counts a completion of the send of a flight. Called with the lead.
+    #[inline(always)]
+    pub(super) fn count_done(&self) {
+        self.done
+            .store(self.done.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// The number of sends of flights that have completed here, modulo 2^32.
+    pub(super) fn done(&self) -> u32 {
+        self.done.load(Relaxed)
+    }
+
     /// The number of flights that have ended here, modulo 2^32.
     pub(super) fn landed(&self) -> u32 {
         self.landed.load(Relaxed)
@@ -378,7 +487,7 @@ impl SentQueue {
     /// # Safety
     ///
     /// Must be called only once, after the queue pair was destroyed, and after [`end`](Self::end). No
-    /// other function may be called afterwards, but for [`reap`](Self::reap), by the work item.
+    /// other function may be called afterwards, but for [`reap`](Self::reap), by the work items.
     pub(super) unsafe fn destroy(&self) {
         // SAFETY: By the safety requirements of this function the queue has no users. The driver waits
         // for a handler of events that runs.
