@@ -122,8 +122,7 @@ pub use self::{
     },
     mr::{
         Access,
-        Mr,
-        NewKey, //
+        Mr, //
     },
     queue::{
         Buffer,
@@ -138,10 +137,12 @@ pub use self::{
     },
     reply::{
         Answer,
+        Bytes,
         Give,
         Imms,
         Invalidation,
         Keys,
+        NewKey,
         NotPosted,
         Reply,
         Source,

@@ -187,9 +187,8 @@ pub(crate) struct Chunk<H: Home> {
     /// Its link in the pile of chunks that wait for the user.
     below: PileLink,
     dma_pages: DmaPages,
+    /// With the chunk's own key, if it changes with each request.
     reply: Reply,
-    /// The chunk's own key, if it changes with each request.
-    mr: Option<Mr>,
 }
 
 impl<H: Home> AsRef<PileLink> for Chunk<H> {
@@ -227,8 +226,7 @@ impl<H: Home> Chunk<H> {
             below: PileLink::new(),
             stamp: Atomic::new(0),
             since: Atomic::new(0),
-            mr,
-            reply: Reply::new(&dma_pages, private, body, imms)?,
+            reply: Reply::new(&dma_pages, private, body, mr, imms)?,
             dma_pages,
             op: Berth::new::<IDLE>(op),
         })
@@ -242,7 +240,7 @@ impl<H: Home> Chunk<H> {
     /// The chunk's own key, if it changes with each request.
     #[inline(always)]
     pub(crate) fn mr(&self) -> Option<&Mr> {
-        self.mr.as_ref()
+        self.reply.region()
     }
 
     /// The chunk's memory.

@@ -183,27 +183,25 @@ impl Mr {
         self.rkey.load(Relaxed)
     }
 
-    /// Gives the region a key different from its last one, for its next registration: a peer cannot
-    /// use the old key, and the new one is any of 255, each as likely. Any context but NMI.
+    /// See [`Reply::change_key`](super::Reply::change_key).
     ///
     /// # Errors
     ///
     /// `EBUSY` when another caller is changing the key.
     #[inline(always)]
-    pub fn change_rkey(&self) -> Result<NewKey<'_>> {
+    pub(super) fn change_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
         let byte = key.change(random_u64);
         Ok(self.set_rkey(&key, byte))
     }
 
-    /// The same with the key that follows the last one, for a peer that is not told keys but counts
-    /// them: the low byte is one higher, modulo 256.
+    /// See [`Reply::count_key`](super::Reply::count_key).
     ///
     /// # Errors
     ///
     /// As for [`change_rkey`](Self::change_rkey).
     #[inline(always)]
-    pub fn count_rkey(&self) -> Result<NewKey<'_>> {
+    pub(super) fn count_rkey(&self) -> Result<u32> {
         let mut key = self.key.try_take().ok_or(EBUSY)?;
         let byte = key.count();
         Ok(self.set_rkey(&key, byte))
@@ -211,14 +209,15 @@ impl Mr {
 
     /// Sets the part of the key that consumers choose. The caller holds `key`.
     #[inline(always)]
-    fn set_rkey(&self, _key: &TryLockGuard<'_, KeyByte>, byte: u8) -> NewKey<'_> {
+    fn set_rkey(&self, _key: &TryLockGuard<'_, KeyByte>, byte: u8) -> u32 {
+        let raw = self.raw.as_ptr();
         // SAFETY: The region is valid; no other thread of this crate looks at its key, as `key` is
         // held, and a driver that does looks at the part that stays.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), byte) };
+        unsafe { raw::rtrs_helper_ib_mr_set_key(raw, byte) };
         // SAFETY: As above.
-        let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(self.raw.as_ptr()) };
+        let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(raw) };
         self.rkey.store(rkey, Relaxed);
-        NewKey { mr: self, rkey }
+        rkey
     }
 
     /// The address and key with which the peer writes to the region.
@@ -235,26 +234,6 @@ impl Mr {
 
     pub(super) fn as_raw(&self) -> *mut raw::ib_mr {
         self.raw.as_ptr()
-    }
-}
-
-/// The key with which a region is registered next.
-#[derive(Clone, Copy)]
-pub struct NewKey<'a> {
-    mr: &'a Mr,
-    rkey: u32,
-}
-
-impl<'a> NewKey<'a> {
-    /// The region.
-    pub(super) fn mr(&self) -> &'a Mr {
-        self.mr
-    }
-
-    /// The key.
-    #[inline(always)]
-    pub fn rkey(&self) -> u32 {
-        self.rkey
     }
 }
 

@@ -56,14 +56,19 @@ use crate::{
 };
 
 pub use self::keys::{
+    Bytes,
     Invalidation,
-    Keys, //
+    Keys,
+    NewKey, //
 };
 
 /// Number of bytes that an answer can carry besides its immediate value: one word, so that it is
 /// written at once.
 // CAST: `usize` has at least 32 bits.
 pub const REPLY_BODY: usize = FORM_BYTES as usize;
+
+/// Number of bytes of the second half of a body.
+const BODY_END: usize = REPLY_BODY / 2;
 
 /// The memory of the body of answers.
 ///
@@ -139,7 +144,7 @@ impl Memory {
 ///
 /// # Invariants
 ///
-/// `memory`, `plain` and `body` are in pages of `domain`, and `lkey` is its key.
+/// `memory`, `plain` and `body` are in pages of `domain`, and `lkey` is its key. `region` is of `domain`.
 // The fields for plain answers come first.
 #[repr(C)]
 pub struct Reply {
@@ -152,6 +157,8 @@ pub struct Reply {
     /// Indexed by [`Source`].
     memory: [Memory; 2],
     body: Option<Body>,
+    /// The region that answers register.
+    region: Option<Mr>,
 }
 
 // SAFETY: The memory that it points to may be used from any thread.
@@ -231,18 +238,26 @@ impl Reply {
     /// Makes answers with data from the start of `data`, or of other pages. `body` is the
     /// pages and offset of the [`REPLY_BODY`] bytes, and those that are there first; the offset must
     /// be a multiple of their number. Answers without an error have one of the `imms`. Answers that
-    /// register no region (see [`Keys`]) have data from the other pages if there are any.
+    /// register no region (see [`Keys`]) have data from the other pages if there are any. `region` is what
+    /// the others register.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for pages of different domains, or an invalid offset.
+    /// `EINVAL` for pages or a region of different domains, or an invalid offset.
     pub fn new(
         data: &DmaPages,
         second: Option<&DmaPages>,
         body: Option<(&DmaPages, usize, [u8; REPLY_BODY])>,
+        region: Option<Mr>,
         imms: Imms,
     ) -> Result<Self> {
         let domain = data.domain();
+        if region
+            .as_ref()
+            .is_some_and(|mr| !core::ptr::eq(mr.domain(), &**domain))
+        {
+            return Err(EINVAL);
+        }
         if second.is_some_and(|second| !Arc::ptr_eq(second.domain(), domain)) {
             return Err(EINVAL);
         }
@@ -285,12 +300,19 @@ impl Reply {
             },
             lkey,
             body,
+            region,
             domain: domain.clone(),
         };
         if let (Some(body), Some(bytes)) = (&this.body, first) {
             this.write_body(body, bytes);
         }
         Ok(this)
+    }
+
+    /// The region that answers register.
+    #[inline(always)]
+    pub fn region(&self) -> Option<&Mr> {
+        self.region.as_ref()
     }
 
     /// Posts a plain answer on `qp`: one message, with the data that are [wanted](Give::wanted) if
@@ -406,24 +428,25 @@ impl Reply {
     }
 
     /// Posts `answer` on `qp`, all of it or nothing, as [`post_message`](Self::post_message) does.
-    /// With `register`, the region is registered with its current key before the immediate
-    /// value is sent, so that the peer can write to it.
+    /// With `registers`, the [region](Self::region) is registered with its current key before the
+    /// immediate value is sent, so that the peer can write to it.
     ///
     /// # Errors
     ///
     /// As for [`post_message`](Self::post_message); `Invalid` also for a body without memory for
-    /// it, or a region of another domain.
+    /// it, or if there is no region.
     pub fn post<G: Give>(
         &self,
         qp: &QueuePair,
-        register: Option<&Mr>,
+        registers: bool,
         answer: &Answer,
         what: G,
     ) -> Result<G::Given, NotPosted<G>> {
-        if register.is_none() && answer.invalidate.is_none() && answer.body.is_none() {
+        if !registers && answer.invalidate.is_none() && answer.body.is_none() {
             return self.post_message(qp, answer.data, answer.imm, what);
         }
-        if !qp.is_of(&self.domain) || register.is_some_and(|mr| !qp.is_of(mr.domain())) {
+        let register = self.region.as_ref().filter(|_| registers);
+        if !qp.is_of(&self.domain) || registers && register.is_none() {
             return Err(NotPosted::Kept(PostError::Invalid, what));
         }
         let cqe = qp.silent();
@@ -536,6 +559,18 @@ impl Reply {
         // `Pages`, if there are any, which the compiler knows nothing of.
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
         at.store(u64::from_ne_bytes(bytes), Relaxed);
+        if body.needs_sync {
+            self.sync(body.addresses[0], REPLY_BODY, body.dir);
+        }
+    }
+
+    /// Writes the second half of `body`, which is the one of this reply.
+    #[inline(always)]
+    fn write_end(&self, body: &Body, bytes: [u8; BODY_END]) {
+        // SAFETY: By the invariants the memory is valid, and aligned for the whole. Other writes as in
+        // `write_body()`; those of the whole are not concurrent, as answers of one user are not.
+        let at = unsafe { Atomic::from_ptr(body.at.as_ptr().cast::<u32>().add(1)) };
+        at.store(u32::from_ne_bytes(bytes), Relaxed);
         if body.needs_sync {
             self.sync(body.addresses[0], REPLY_BODY, body.dir);
         }

@@ -373,8 +373,14 @@ impl RkeyRsp {
         })
     }
 
-    /// The message's bytes.
+    /// The second half of the message's bytes, with the key `rkey`. The first half is the same for all
+    /// messages with one `buf_id`.
     #[inline(always)]
+    pub const fn rkey_bytes(rkey: u32) -> [u8; Self::SIZE / 2] {
+        rkey.to_le_bytes()
+    }
+
+    /// The message's bytes.
     pub const fn to_bytes(&self) -> [u8; Self::SIZE] {
         // CAST: Widening. All three fields are written with one store.
         (MSG_RKEY_RSP as u64 | (self.buf_id as u64) << 16 | (self.rkey as u64) << 32).to_le_bytes()

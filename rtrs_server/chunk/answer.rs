@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use rtrs_bindings::ib::{
     Answer,
+    Bytes,
     Give,
     Imms,
     Invalidation,
@@ -165,34 +166,35 @@ impl<H: Home> Chunk<H> {
         if kind.registers() {
             return self.answer_changing(qp, kind, op, failed);
         }
-        let keys = |has_data, invalidation, has_bytes| Keys {
+        let keys = |has_data, invalidation, bytes| Keys {
             has_data,
             register: None,
             invalidation,
-            has_bytes,
+            bytes,
         };
         let answered = self.answered(op);
         // Each kind has code of its own, in which nothing is asked about the others.
         if kind.is_by_inval() {
-            if kind == AnswerKind::RetellInval {
-                if let Some(mr) = &self.mr {
-                    self.reply.set_body(self.told(mr.rkey()));
-                }
+            let retells = kind == AnswerKind::RetellInval;
+            if let (true, Some(mr)) = (retells, self.mr()) {
+                let told = Bytes::Ending(RkeyRsp::rkey_bytes(mr.rkey()));
+                let keys = keys(true, Invalidation::Answer, told);
+                return self.reply.post_keys(qp, keys, answered, failed);
             }
-            let keys = keys(true, Invalidation::Answer, true);
+            let keys = keys(true, Invalidation::Answer, Bytes::Same);
             return self.reply.post_keys(qp, keys, answered, failed);
         }
         match kind {
             AnswerKind::KeepRead => {
-                let keys = keys(true, Invalidation::Ahead, false);
+                let keys = keys(true, Invalidation::Ahead, Bytes::None);
                 self.reply.post_keys(qp, keys, answered, failed)
             }
             AnswerKind::TellRead => {
-                let keys = keys(true, Invalidation::Ahead, true);
+                let keys = keys(true, Invalidation::Ahead, Bytes::Same);
                 self.reply.post_keys(qp, keys, answered, failed)
             }
             _ => {
-                let keys = keys(false, Invalidation::None, true);
+                let keys = keys(false, Invalidation::None, Bytes::Same);
                 self.reply.post_keys(qp, keys, answered, failed)
             }
         }
@@ -208,20 +210,15 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let key = match &self.mr {
-            Some(mr) => mr.change_rkey(),
-            None => Err(EINVAL),
-        };
-        let Ok(key) = key else {
+        let Ok(key) = self.reply.change_key() else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
-        self.reply.set_body(self.told(key.rkey()));
         let keys = |has_data, invalidation| Keys {
             has_data,
             register: Some(key),
             invalidation,
-            has_bytes: true,
+            bytes: Bytes::Ending(RkeyRsp::rkey_bytes(key.rkey())),
         };
         let answered = self.registering(op);
         if kind.is_by_inval() {
@@ -241,7 +238,6 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The bytes that tell the chunk's key.
-    #[inline(always)]
     fn told(&self, rkey: u32) -> [u8; REPLY_BODY] {
         let buf_id = self.buf_id();
 
@@ -256,11 +252,7 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let key = match &self.mr {
-            Some(mr) => mr.count_rkey(),
-            None => Err(EINVAL),
-        };
-        let Ok(key) = key else {
+        let Ok(key) = self.reply.count_key() else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
@@ -268,7 +260,7 @@ impl<H: Home> Chunk<H> {
             has_data: false,
             register: Some(key),
             invalidation: Invalidation::None,
-            has_bytes: false,
+            bytes: Bytes::None,
         };
 
         self.reply.post_keys(qp, keys, self.registering(op), failed)
@@ -288,15 +280,14 @@ impl<H: Home> Chunk<H> {
         let register = mr.filter(|_| !answered.op.is_private());
         // One new key for each answer: keys repeat after 256, and a client that caused as many
         // attempts would have the old key again.
-        if let (Some(mr), Attempt::First) = (register, attempt) {
-            if mr.change_rkey().is_err() {
-                return Err(NotPosted::Kept(PostError::Invalid, answered));
-            }
+        let changes = register.is_some() && attempt == Attempt::First;
+        if changes && self.reply.change_key().is_err() {
+            return Err(NotPosted::Kept(PostError::Invalid, answered));
         }
         answer.body = mr.map(|mr| self.told(mr.rkey()));
         answered.registered = register.is_some();
 
-        self.reply.post(qp, register, &answer, answered)
+        self.reply.post(qp, answered.registered, &answer, answered)
     }
 }
 

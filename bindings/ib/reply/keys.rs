@@ -9,14 +9,16 @@
 //!
 //! Any.
 
+use kernel::prelude::*;
+
 use super::{
     Give,
     NotPosted,
     Reply,
-    REPLY_BODY, //
+    BODY_END, //
 };
 use crate::ib::{
-    mr::NewKey,
+    mr::Mr,
     queue::{
         PostError,
         QueuePair, //
@@ -41,23 +43,80 @@ pub struct Keys<'a> {
     /// There are data: those that are [wanted](Give::wanted). They come from the first pages if a
     /// region is registered, otherwise from the other ones if there are any.
     pub has_data: bool,
-    /// The region that is registered, and its key. If the answer has no bytes, the peer counts: its
-    /// value says that the key is the next one.
+    /// The key with which the [region](Reply::region) is registered. If the answer has no bytes, the
+    /// peer counts: its value says that the key is the next one.
     pub register: Option<NewKey<'a>>,
     /// What is done with the key of the place of the data.
     pub invalidation: Invalidation,
-    /// The answer has the bytes that were [set](Reply::set_body) last. An
-    /// [invalidation](Invalidation::Answer) that is the answer always has them.
-    pub has_bytes: bool,
+    /// The bytes of the answer. An [invalidation](Invalidation::Answer) that is the answer must have
+    /// some.
+    pub bytes: Bytes,
+}
+
+/// The key with which the region of a [`Reply`] is registered next.
+#[derive(Clone, Copy)]
+pub struct NewKey<'a> {
+    reply: &'a Reply,
+    /// Its region, so that this is not asked for again.
+    mr: &'a Mr,
+    rkey: u32,
+}
+
+impl NewKey<'_> {
+    /// The key.
+    #[inline(always)]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+}
+
+/// The [bytes](super::REPLY_BODY) of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bytes {
+    /// None.
+    None,
+    /// Those of the last answer of the [`Reply`] that had any, or those that it was made with.
+    Same,
+    /// The same, but for the second half, which is this.
+    Ending([u8; BODY_END]),
 }
 
 impl Reply {
-    /// Sets the bytes of answers.
+    /// Gives the [region](Self::region) a key different from its last one, for its next registration:
+    /// a peer cannot use the old key, and the new one is any of 255, each as likely. Any context but
+    /// NMI.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no region; `EBUSY` when another caller is changing the key.
     #[inline(always)]
-    pub fn set_body(&self, bytes: [u8; REPLY_BODY]) {
-        if let Some(body) = &self.body {
-            self.write_body(body, bytes);
-        }
+    pub fn change_key(&self) -> Result<NewKey<'_>> {
+        let mr = self.region().ok_or(EINVAL)?;
+        let rkey = mr.change_rkey()?;
+
+        Ok(NewKey {
+            reply: self,
+            mr,
+            rkey,
+        })
+    }
+
+    /// The same with the key that follows the last one, for a peer that is not told keys but counts
+    /// them: the low byte is one higher, modulo 256.
+    ///
+    /// # Errors
+    ///
+    /// As for [`change_key`](Self::change_key).
+    #[inline(always)]
+    pub fn count_key(&self) -> Result<NewKey<'_>> {
+        let mr = self.region().ok_or(EINVAL)?;
+        let rkey = mr.count_rkey()?;
+
+        Ok(NewKey {
+            reply: self,
+            mr,
+            rkey,
+        })
     }
 
     /// Posts an answer on `qp` as [`post`](Self::post) does: data, registration, invalidation, and
@@ -75,12 +134,15 @@ impl Reply {
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
         let by_inval = keys.invalidation == Invalidation::Answer;
-        let has_bytes = keys.has_bytes || by_inval;
-        let foreign = |key: NewKey<'_>| !qp.is_of(key.mr().domain());
-        let no_bytes = has_bytes && self.body.is_none();
-        if no_bytes || !qp.is_of(&self.domain) || keys.register.is_some_and(foreign) {
+        let body = self.body.as_ref().filter(|_| keys.bytes != Bytes::None);
+        let lacks_bytes = body.is_none() && (keys.bytes != Bytes::None || by_inval);
+        let foreign = |key: NewKey<'_>| !core::ptr::eq(key.reply, self);
+        if lacks_bytes || !qp.is_of(&self.domain) || keys.register.is_some_and(foreign) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
+        }
+        if let (Some(body), Bytes::Ending(bytes)) = (body, keys.bytes) {
+            self.write_end(body, bytes);
         }
         let memory = match keys.register {
             Some(_) => &self.memory[0],
@@ -102,9 +164,10 @@ impl Reply {
             unsafe { filling.write(memory.dma, len, to) };
         }
         if let Some(key) = keys.register {
-            // SAFETY: The region is of the domain, see above, and of pages of it, which stay as long.
+            // SAFETY: The region is that of this object, and of the domain. What it describes are pages
+            // of the domain, which stay as long.
             // This is the only registration.
-            unsafe { filling.register(key.mr().as_raw(), key.rkey()) };
+            unsafe { filling.register(key.mr.as_raw(), key.rkey) };
         }
         if keys.invalidation == Invalidation::Ahead {
             // SAFETY: This is the only one.
@@ -112,15 +175,15 @@ impl Reply {
         }
         let imm = match keys.invalidation {
             Invalidation::Ahead => self.imms.inval,
-            _ if keys.register.is_some() && !has_bytes => self.imms.next_key,
+            _ if keys.register.is_some() && body.is_none() => self.imms.next_key,
             _ => self.imms.plain,
         };
-        let filled = match &self.body {
+        let filled = match body {
             // SAFETY: These are the addresses of the body, which is of the domain, see above.
             Some(body) if by_inval => unsafe { filling.told_by_inval(&body.addresses, to.rkey) },
             // SAFETY: As above.
-            Some(body) if has_bytes => unsafe { filling.told(&body.addresses, imm) },
-            _ => filling.value(imm),
+            Some(body) => unsafe { filling.told(&body.addresses, imm) },
+            None => filling.value(imm),
         };
         Self::post_filled(filled, what, failed)
     }

@@ -43,6 +43,15 @@ proptest! {
         let _ = RkeyRsp::parse(&bytes);
     }
 
+    // So an answer with another key differs in that half alone.
+    #[test]
+    fn the_key_of_a_chunk_is_the_second_half(buf_id: u16, rkey: u32, before: u32) {
+        let mut bytes = RkeyRsp { buf_id, rkey: before }.to_bytes();
+        bytes[RkeyRsp::SIZE / 2..].copy_from_slice(&RkeyRsp::rkey_bytes(rkey));
+        prop_assert_eq!(bytes, RkeyRsp { buf_id, rkey }.to_bytes());
+        prop_assert_eq!(RkeyRsp::parse(&bytes), Ok(RkeyRsp { buf_id, rkey }));
+    }
+
     // Starts from valid messages and overwrites one piece: that gets past the first checks.
     #[test]
     fn mutated_messages(off in 0usize..56, val in any::<u32>(), cut in 0usize..57) {
