@@ -25,7 +25,7 @@ SLOW='^(half-open|silent-full)$'
 # Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
 CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|same-next-key|leave-busy|same-behind-answer|same-before-key'
-CORE+='|sends-sizes|sends-many|sent-stale|sent-off-more|sent-too-long|sent-io-zero)$'
+CORE+='|large-type|large-changed|large-long-user|sends-sizes|sends-many|sent-stale|sent-off-more|sent-too-long|sent-io-zero)$'
 
 cases()
 {
@@ -38,7 +38,7 @@ TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 # Cases that the server does not count: they break no rule, or are refused like any connect request
 # may be, or the device refuses them and tells the server only that the connection failed, or the
 # client just does nothing.
-RULES='honest|same-[^c]|sends-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
+RULES='honest|same-[^c]|large-long-user|sends-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
 REFUSED='unknown-session|cid-taken|cons-change|name-'
 SILENT='silent-'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly|sent-.*too-long|sent-on-service'
@@ -63,17 +63,17 @@ reason()
 	# Whether it has its name first is a matter of time.
 	name-of-early) ;;
 	name-of-*) echo 'name attack-name-of-[^ ]* is in use' ;;
-	info-type | msg-type | never-written) echo 'unexpected message type' ;;
+	info-type | msg-type | never-written | large-type | large-changed) echo 'unexpected message type' ;;
 	info-no-* | info-slash | info-dot | info-control) echo 'bad session name' ;;
 	info-early) echo 'info request before all connections' ;;
 	info-by-value) echo 'request before the info answer' ;;
 	info-with-value) echo 'first message is no info request' ;;
-	info-short | info-empty | desc-at-end | written-*) echo 'bad message length' ;;
+	info-short | info-empty | desc-at-end | written-* | large-read | large-more) echo 'bad message length' ;;
 	imm-type*) echo 'unknown immediate type' ;;
 	imm-answer*) echo 'answer from a client' ;;
 	buf-id) echo 'bad buffer id' ;;
 	off-*) echo 'offset beyond the chunk' ;;
-	usr-len*) echo 'bad user message length' ;;
+	usr-len* | large-usr-len) echo 'bad user message length' ;;
 	read-none) echo 'bad data length' ;;
 	inval-nothing) echo 'invalidation without a key' ;;
 	*-descs) echo 'bad number of descriptors' ;;
@@ -216,5 +216,5 @@ defer null_blk_down nullb1
 must "a disk with one request at a time" null_blk_up nullb2 16 1 3000000000 1
 defer null_blk_down nullb2
 mode Y "$SLOW"
-[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|^sends-[^a]|^sent-([^pu]|us)|$HANDSHAKE"
+[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|^large-changed$|^sends-[^a]|^sent-([^pu]|us)|$HANDSHAKE"
 finish

@@ -156,17 +156,17 @@ impl Request {
         })
     }
 
-    /// The same for a write of at most [`SENT_DATA`] bytes that came as a message. `head` is a copy of
-    /// the first eight bytes at `off`.
+    /// The same for a write, of which less has to be read. `head` is a copy of the first eight bytes at
+    /// `off`.
     #[inline(always)]
-    pub fn parse_sent(usr_room: u32, off: u32, written: u32, head: [u8; 8]) -> Option<Self> {
+    pub fn parse_write(usr_room: u32, off: u32, written: u32, head: [u8; 8]) -> Option<Self> {
         // CAST: The lower half holds the first two fields.
         let head = u64::from_le_bytes(head) as u32;
         let (usr_len, data_len) = usual_lengths(off, head)?;
         // No overflow: `off` is less than the size of a chunk.
         // CAST: 4.
         let all = off.wrapping_add(WriteMsg::SIZE as u32);
-        if !is_write(head) || usr_len >= usr_room || all != written || data_len > SENT_DATA {
+        if !is_write(head) || usr_len >= usr_room || all != written {
             return None;
         }
         // INVARIANT: As in `parse_usual()`.
@@ -177,6 +177,12 @@ impl Request {
             kind: Kind::Write,
             ..Self::NOTHING
         })
+    }
+
+    /// The same for a write of at most [`SENT_DATA`] bytes that came as a message.
+    #[inline(always)]
+    pub fn parse_sent(usr_room: u32, off: u32, written: u32, head: [u8; 8]) -> Option<Self> {
+        Self::parse_write(usr_room, off, written, head).filter(|write| write.data_len <= SENT_DATA)
     }
 
     /// Whether a message with these first four bytes at `off` is one of a write that may be sent.

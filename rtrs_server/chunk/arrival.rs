@@ -5,7 +5,11 @@
 use kernel::sync::atomic::Relaxed;
 
 use rtrs_bindings::{
-    ib::Message,
+    ib::{
+        Message,
+        QueuePair,
+        Receiving, //
+    },
     pages::Around, //
 };
 use rtrs_core::proto::{
@@ -52,8 +56,9 @@ pub(crate) struct Arrival {
 pub(crate) enum Read {
     /// It was read.
     Done,
-    /// It was read, all but its data: they stay in the chunk, the key of which has to be invalidated.
-    /// No other part is read again, so the client can write to the chunk until then.
+    /// The key of the chunk has to be invalidated. It was read, all but its data, which stay in the
+    /// chunk: no other part is read again, so the client can write to the chunk until then. Or it is a
+    /// write of so many data that they are not copied, and nothing was read.
     Keyed,
     /// It is not a usual one, or something is wrong with it. The contents of the operation are not
     /// valid.
@@ -76,12 +81,16 @@ pub(crate) struct Usual {
     /// The key of a chunk with more than this number of bytes of data has to be invalidated, unless
     /// they are those of a read, and there are [private pages](Op::has_private_for) for them.
     data: u32,
+    /// A request of more bytes than this is a write of more than `data` bytes, if it is a usual one.
+    late: u32,
     /// By [`Kind`].
     said: [Said; KINDS],
     /// The same for more data.
     said_keyed: [Said; KINDS],
     /// For writes that were sent.
     said_sent: Said,
+    /// For writes of so many bytes.
+    said_late: Said,
 }
 
 /// How a request has arrived.
@@ -99,12 +108,15 @@ pub(crate) trait Origin {
     /// Puts the request of `arrival`, which was not read, into the chunk: everything is done with it that
     /// would be done if it had been written there. Returns `false` if it must not arrive in this way.
     fn put_into<H: Home>(&mut self, chunk: &Chunk<H>, arrival: Arrival) -> bool;
+
+    /// The queue pair of the receive, if the request was written to the chunk.
+    fn written_by(&self) -> Option<&QueuePair>;
 }
 
 /// By an RDMA write to the chunk.
-pub(crate) struct Written;
+pub(crate) struct Written<'h>(pub(crate) Receiving<'h>);
 
-impl Origin for Written {
+impl Origin for Written<'_> {
     #[inline(always)]
     fn read_usual<H: Home>(
         &mut self,
@@ -119,6 +131,11 @@ impl Origin for Written {
     #[inline(always)]
     fn put_into<H: Home>(&mut self, _: &Chunk<H>, _: Arrival) -> bool {
         true
+    }
+
+    #[inline(always)]
+    fn written_by(&self) -> Option<&QueuePair> {
+        Some(&self.0)
     }
 }
 
@@ -148,6 +165,11 @@ impl Origin for Message<'_> {
                 .bytes(to_usize(arrival.off))
                 .is_some_and(|head| Request::may_be_sent(arrival.off, head));
         is_write && self.copy_to(len, &chunk.dma_pages).is_ok()
+    }
+
+    #[inline(always)]
+    fn written_by(&self) -> Option<&QueuePair> {
+        None
     }
 }
 
@@ -227,15 +249,29 @@ impl Usual {
             },
             ..sent
         };
+        // Only a request that is not a usual one may be anything else.
+        let late = said_keyed(Kind::Write);
+        let said_late = Said {
+            marks: Marks {
+                stage: Stage::Late,
+                ..late.marks
+            },
+            ..late
+        };
+        // A usual message, and the user's in front of it, are shorter than that.
+        // CAST: Small constants.
+        let header = (USR_ROOM + Request::MAX_MSG) as u32;
         // In the order of their discriminants.
         let kinds = [Kind::Read, Kind::ReadInval, Kind::Write, Kind::ReadNothing];
 
         Self {
             off,
             data: copy_max.unwrap_or(u32::MAX),
+            late: copy_max.map_or(u32::MAX, |data| data.saturating_add(header)),
             said: kinds.map(said),
             said_keyed: kinds.map(said_keyed),
             said_sent,
+            said_late,
         }
     }
 
@@ -251,6 +287,12 @@ impl<H: Home> Chunk<H> {
     /// there](Usual::can_be_at).
     #[inline(always)]
     pub(crate) fn read_usual(&self, usual: &Usual, arrival: Arrival, op: &mut Op<H>) -> Read {
+        if arrival.byte_len > usual.late {
+            let said = &usual.said_late;
+            self.say(said, arrival.cid);
+            op.arrive_late(arrival, said.marks);
+            return Read::Keyed;
+        }
         let off = to_usize(arrival.off);
 
         self.dma_pages
@@ -314,8 +356,14 @@ impl<H: Home> Chunk<H> {
         message: &Around<'_, WORDS>,
         op: &mut Op<H>,
     ) -> bool {
-        self.stamp.store(u32::from(cid) | said.stamp, Relaxed);
+        self.say(said, cid);
         op.begin_at_once(request, said.marks, cid, message)
+    }
+
+    /// Tells observers what is `said` of a request that came over connection `cid`.
+    #[inline(always)]
+    fn say(&self, said: &Said, cid: u16) {
+        self.stamp.store(u32::from(cid) | said.stamp, Relaxed);
     }
 
     /// Whether the processor has to be told of data before the user sees them.
@@ -325,11 +373,15 @@ impl<H: Home> Chunk<H> {
     }
 
     /// The key is invalid: makes the data of a request that was read visible to the user, if that is
-    /// [needed](Self::needs_sync). What was seen of them before may have changed.
+    /// [needed](Self::needs_sync), or all of one that is [late](Op::arrive_late). What was seen of them
+    /// before may have changed. Those of any other request are when it is [parsed](Self::parse).
     pub(crate) fn take_back(&self, op: &Op<H>) {
-        let data = op.request().data_range();
+        let len = match op.is_late() {
+            true => to_usize(op.arrival().byte_len),
+            false => op.request().data_range().len(),
+        };
 
-        self.dma_pages.sync_for_cpu(data.start, data.len());
+        self.dma_pages.sync_for_cpu(0, len);
     }
 
     /// Parses a copy of the message of `arrival`.

@@ -74,6 +74,8 @@ pub(super) enum Stage {
     Unread = 4,
     /// Private pages, after the data of a write are copied there.
     Uncopied = 5,
+    /// The chunk, after its key is invalid, and the message of a write is read.
+    Late = 6,
 }
 
 impl Stage {
@@ -193,7 +195,7 @@ pub(crate) struct Op<H: Home> {
     home: Arc<H>,
     buf_id: u32,
     marks: Marks,
-    /// [`Request::NOTHING`] until it was read.
+    /// [`Request::NOTHING`], or an earlier one, until it was read.
     request: Request,
     arrival: Arrival,
     /// Bytes of `usr` from its start that may not be zero.
@@ -281,7 +283,7 @@ impl<H: Home> Op<H> {
         self.arrival
     }
 
-    /// The current request; [`Request::NOTHING`] until it was read.
+    /// The current request, if it was [read](Self::is_read).
     #[inline(always)]
     pub(crate) fn request(&self) -> &Request {
         &self.request
@@ -295,13 +297,23 @@ impl<H: Home> Op<H> {
 
     /// Whether the current request was read.
     pub(crate) fn is_read(&self) -> bool {
-        self.marks.stage != Stage::Unread
+        !matches!(self.marks.stage, Stage::Unread | Stage::Late)
     }
 
-    /// Whether the user can have the operation now.
+    /// Whether the message is read when the chunk's key is invalid, by the short way.
+    pub(super) fn is_late(&self) -> bool {
+        self.marks.stage == Stage::Late
+    }
+
+    /// Makes the operation ready for the user, if that is a short way: it is so, or its data are
+    /// copied, or its message is read now. Returns whether it is ready. Does not sleep.
     #[inline(always)]
-    pub(crate) fn is_ready(&self) -> bool {
-        self.marks.stage.is_ready()
+    pub(crate) fn get_ready(&mut self) -> bool {
+        let stage = self.marks.stage;
+
+        stage.is_ready()
+            || stage == Stage::Uncopied && self.take_data().is_ok()
+            || stage == Stage::Late && self.begin_late()
     }
 
     /// The kind of its answer, if there is no error.
@@ -314,6 +326,13 @@ impl<H: Home> Op<H> {
     #[inline(always)]
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         self.arrival = arrival;
+    }
+
+    /// A long request arrived, most likely a write. Its message is read when the chunk's key is invalid.
+    #[inline(always)]
+    pub(super) fn arrive_late(&mut self, arrival: Arrival, marks: Marks) {
+        self.arrival = arrival;
+        self.marks = marks;
     }
 
     /// The request is read later.
@@ -349,12 +368,6 @@ impl<H: Home> Op<H> {
             DataDir::Read => Stage::Private,
             DataDir::Write => Stage::Uncopied,
         };
-    }
-
-    /// Whether the data of a write still have to be copied to the private pages.
-    #[inline(always)]
-    pub(crate) fn lacks_data(&self) -> bool {
-        self.marks.stage == Stage::Uncopied
     }
 
     /// Copies the data of a write to the private pages, if the user works on those. Does not sleep.
@@ -440,6 +453,12 @@ impl<H: Home> Op<H> {
         self.registered_on = self.arrival.cid;
     }
 
+    /// Whether that is the connection over which the current request came.
+    #[inline(always)]
+    pub(crate) fn is_invalidated_here(&self) -> bool {
+        self.registered_on == self.arrival.cid
+    }
+
     /// The connection on which the key has to be invalidated.
     pub(crate) fn invalidate_on(&self) -> u16 {
         match self.registered_on {
@@ -479,6 +498,40 @@ impl<H: Home> Op<H> {
         }
         self.clear_behind(&request);
         true
+    }
+
+    /// Begins the write of [`Op::arrive_late`]. The client cannot change its message any more. Returns
+    /// `false` if it is not a usual one: then it is not read.
+    #[inline(always)]
+    fn begin_late(&mut self) -> bool {
+        let Arrival { off, byte_len, .. } = self.arrival;
+        // CAST: `usize` has at least 32 bits.
+        let Some(message) = self.pages.first().around::<1>(off as usize) else {
+            return self.not_late();
+        };
+        let [head] = message.words();
+        // CAST: The value is 320.
+        let Some(request) = Request::parse_write(USR_ROOM as u32, off, byte_len, head) else {
+            return self.not_late();
+        };
+        // Before the copy, so that less has to be kept meanwhile.
+        self.request = request;
+        self.marks.stage = Stage::Chunk;
+        let len = usize::from(request.usr_len());
+        let usr = self.usr.get_mut(..len);
+        if usr.and_then(|usr| message.read_before(usr)).is_none() {
+            return self.not_late();
+        }
+        let request = self.request;
+        self.clear_behind(&request);
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_late(&mut self) -> bool {
+        self.forget_request();
+        false
     }
 
     /// Copies the user message to `usr`.

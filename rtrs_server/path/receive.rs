@@ -257,7 +257,7 @@ impl Path {
             Some(payload) => {
                 // A length that does not fit is longer than any chunk.
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
-                self.recv_request(cid, payload, byte_len, &mut Written);
+                self.recv_request(cid, payload, byte_len, &mut Written(qp));
             }
             None => self.recv_other(cid, qp, imm, wc),
         }
@@ -376,8 +376,7 @@ impl Path {
             return;
         }
         let mut op = op;
-        let ready = op.is_ready() || (op.lacks_data() && op.take_data().is_ok());
-        if !ready {
+        if !op.get_ready() {
             op = match Self::make_ready(op) {
                 Some(op) => op,
                 None => return,

@@ -55,6 +55,11 @@ pub(super) const CASES: &[Case] = &[
         "writes over a request while the invalidation of its key has to wait",
         before_key,
     ),
+    case(
+        "large-changed",
+        "writes over the message of a large write while the invalidation of its key has to wait",
+        before_late,
+    ),
 ];
 
 /// A disk of zeroes. Each request takes a second.
@@ -314,6 +319,47 @@ fn before_key(a: &mut Attack<'_>) -> Result<()> {
         a.report.wrong("the data are not the disk's");
     }
     a.alive(&mut s)
+}
+
+/// The server reads the message of a write with so many data when the key is invalid: what it reads is
+/// what the client has written last.
+fn before_late(a: &mut Attack<'_>) -> Result<()> {
+    /// The key of this chunk is invalidated late. `LEN` is the length of its data.
+    const CHUNK: u16 = 8;
+    const LEN: usize = 4 * COPY_MAX;
+    /// The chunk of a request that needs no invalidation.
+    const BEHIND: u16 = 9;
+
+    let mut s = start_stuck(a)?;
+    let small = slow_read(a, &mut s, COPY_MAX)?;
+    for chunk in FILLERS {
+        s.send_honest(1, chunk)?;
+    }
+    std::thread::sleep(a.job.patience / 50);
+    s.send_info_write(1, CHUNK, LEN)?;
+    s.send_read(1, BEHIND, &small, COPY_MAX)?;
+    // The server takes requests in their order: it has taken both.
+    disk_has(a, "1")?;
+    let chunk = s.chunk(CHUNK)?;
+    // User message and message are behind the data. CAST: A few pages.
+    let to = Remote {
+        addr: chunk.addr + LEN as u64,
+        rkey: chunk.rkey,
+    };
+    s.post(2, Send::Write(to), &[0x5a; 56])?;
+    // Comes behind the write, which would have been refused if the key were not valid any more.
+    s.ping(2, 0)?;
+    s.con(1)?.post_recvs()?;
+    // The invalidation is behind them.
+    for chunk in FILLERS {
+        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+        if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
+            a.report.wrong(format!("{answer:?} for chunk {chunk}"));
+            return Ok(());
+        }
+    }
+    a.closed(&mut s)?;
+    disk_has(a, "0")
 }
 
 /// The answer makes the chunk's key valid. On another connection the invalidation must not come

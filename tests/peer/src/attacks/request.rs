@@ -16,6 +16,9 @@ use crate::{
 /// Number of messages of a flood.
 const FLOOD: usize = 3000;
 
+/// Bytes of data that servers do not copy.
+const LARGE: u32 = 16 << 10;
+
 pub(super) const CASES: &[Case] = &[
     // Values.
     case("imm-type", "sends a value of an unknown type", |a| {
@@ -137,6 +140,37 @@ pub(super) const CASES: &[Case] = &[
         s.write_imm(1, 3, 4096, &write_msg(512), imm)?;
         a.closed(&mut s)
     }),
+    // Writes of so many data that they are read only when their key is invalid.
+    case(
+        "large-type",
+        "has a message of an unknown type behind 16 KiB",
+        |a| a.request(|_| (LARGE, 0, large(&[9, 0, 0, 0]))),
+    ),
+    case("large-read", "writes the 16 KiB that it reads", |a| {
+        a.request(|s| (LARGE, 0, large(&read_msg(0, 0, &[desc(s, LARGE)]))))
+    }),
+    case(
+        "large-usr-len",
+        "has a user message longer than the 16 KiB that it wrote",
+        |a| a.request(|_| (LARGE, 0, large(&write_msg(LARGE as u16 + 1)))),
+    ),
+    case(
+        "large-more",
+        "wrote 16 KiB, and says that they are 8",
+        |a| {
+            a.request(|_| {
+                let mut all = large(&[0; 4]);
+                let off = LARGE / 2;
+                all[off as usize..][..4].copy_from_slice(&write_msg(0));
+                (off, 0, all)
+            })
+        },
+    ),
+    case(
+        "large-long-user",
+        "has a user message of 400 bytes behind 16 KiB, which is honest",
+        large_long_user,
+    ),
     case("read-more", "reads more than it asks for", |a| {
         a.request(|s| (8, 8, read_msg(0, 0, &[desc(s, 4096)])))
     }),
@@ -262,6 +296,27 @@ fn with_user(len: usize, msg: &[u8]) -> Vec<u8> {
     let mut all = vec![0xa5; len];
     all.extend(msg);
     all
+}
+
+/// [`LARGE`] bytes of data, then a message.
+fn large(msg: &[u8]) -> Vec<u8> {
+    with_user(LARGE as usize, msg)
+}
+
+fn large_long_user(a: &mut Attack<'_>) -> Result<()> {
+    const USER: u16 = 400;
+    let mut s = a.start()?;
+    // RNBD's question for the version, which may be longer than it is.
+    let mut all = vec![0; LARGE as usize + usize::from(USER)];
+    all[LARGE as usize + 4] = 2;
+    all.extend(write_msg(USER));
+    let imm = s.imm(3, LARGE + u32::from(USER));
+    s.write_imm(1, 3, 0, &all, imm)?;
+    a.report.sent(format!("{} bytes", all.len()));
+    match s.answer(1, a.job.patience)? {
+        Some(answer) if answer.buf_id == 3 && answer.errno == 0 => a.alive(&mut s),
+        answer => bail!("{answer:?} to an honest write"),
+    }
 }
 
 fn hb_flood(a: &mut Attack<'_>) -> Result<()> {

@@ -269,13 +269,18 @@ proptest! {
             Some((_, written)) if right => written,
             _ => written,
         };
-        let usual = long.filter(|(request, all)| {
+        let writes = long.filter(|(request, all)| {
             *all == written
                 && request.kind() == Kind::Write
-                && (1..=SENT_DATA).contains(&request.data_len())
+                && request.data_len() != 0
                 && u32::from(request.usr_len()) < usr_room
         });
-        let short = Request::parse_sent(usr_room, off, written, msg[..8].try_into().unwrap());
+        let usual = writes.filter(|(request, _)| request.data_len() <= SENT_DATA);
+        let head = msg[..8].try_into().unwrap();
+        let short = Request::parse_sent(usr_room, off, written, head);
+        // Any write.
+        let write = Request::parse_write(usr_room, off, written, head);
+        prop_assert_eq!(write, writes.map(|(request, _)| request));
         // What may be sent is more than what is usual.
         let few = off.checked_sub(usr_len.into()).is_some_and(|len| len <= SENT_DATA);
         let may = Request::may_be_sent(off, msg[..4].try_into().unwrap());
