@@ -26,8 +26,7 @@ use rtrs_bindings::{
     ib::{
         Endpoint,
         Mr,
-        PostError,
-        QueuePair, //
+        PostError, //
     },
     lock::{
         new_spinlock_irq,
@@ -168,11 +167,6 @@ impl Active {
         self.eps.get(usize::from(cid)).map(|ep| &**ep)
     }
 
-    /// The queue pair of a connection.
-    fn queue_pair(&self, cid: u16) -> Option<&QueuePair> {
-        self.endpoint(cid).and_then(Endpoint::qp)
-    }
-
     /// Queues an operation that owns its chunk for the user. Any context.
     #[inline(always)]
     fn deliver(&self, chunk: &Chunk, op: KBox<Op>, cid: u16) {
@@ -225,7 +219,7 @@ impl Active {
         }
         match origin.read_usual(chunk, &self.usual, arrival, &mut op) {
             Read::Done => self.deliver(chunk, op, cid),
-            Read::Keyed => self.keyed(chunk, op, origin.written_by()),
+            Read::Keyed => self.keyed(chunk, op),
             Read::Not => match origin.put_into(chunk, arrival) {
                 true => self.go_in(chunk, op, cid, off, byte_len, true),
                 false => self.no_write(path, chunk, op, true),
@@ -249,28 +243,14 @@ impl Active {
         chunk.rest(op);
     }
 
-    /// Continues with a request that is [`Read::Keyed`], which waits for the invalidation. `qp` is that
-    /// of the connection over which it came, if it is at hand.
+    /// Continues with a request that is [`Read::Keyed`], which waits for the invalidation.
+    // The queue pair is looked up also if it is that of the receive: to have it at hand until here costs
+    // all requests more than that.
     #[inline(always)]
-    fn keyed(&self, chunk: &Chunk, op: KBox<Op>, qp: Option<&QueuePair>) {
-        match qp {
-            // Almost always, where requests of one processor come over one connection.
-            Some(_) if op.is_invalidated_here() => {
-                let on = op.cid();
-                self.post_inval(chunk, qp, op, |e| self.not_keyed(chunk, on, e));
-            }
-            _ => self.keyed_elsewhere(chunk, op),
-        }
-    }
-
-    /// The same if the key was registered on another connection, or on none yet.
-    #[inline(never)]
-    fn keyed_elsewhere(&self, chunk: &Chunk, op: KBox<Op>) {
+    fn keyed(&self, chunk: &Chunk, op: KBox<Op>) {
         let on = op.invalidate_on();
 
-        self.post_inval(chunk, self.queue_pair(on), op, |e| {
-            self.not_keyed(chunk, on, e)
-        });
+        self.post_inval(chunk, on, op, |e| self.not_keyed(chunk, on, e));
     }
 
     /// Handles an invalidation that was not posted on connection `cid`.
@@ -468,7 +448,7 @@ impl Active {
         op: KBox<Op>,
     ) -> Result<(), KBox<Op>> {
         let mut posted = Ok(());
-        self.post_inval(chunk, self.queue_pair(cid), op, |e| {
+        self.post_inval(chunk, cid, op, |e| {
             posted = self.not_invalidated(path, chunk, e);
         });
         posted
@@ -477,17 +457,11 @@ impl Active {
     /// The same, but if it cannot be posted, `failed` gets the error, and
     /// [`Active::not_invalidated`] has to follow.
     #[inline(always)]
-    fn post_inval(
-        &self,
-        chunk: &Chunk,
-        qp: Option<&QueuePair>,
-        op: KBox<Op>,
-        failed: impl FnOnce(PostError),
-    ) {
+    fn post_inval(&self, chunk: &Chunk, cid: u16, op: KBox<Op>, failed: impl FnOnce(PostError)) {
         let token = u32::from(op.buf_id());
         // The completion may come before this returns.
         chunk.wait_for_key(op);
-        match (chunk.mr(), qp) {
+        match (chunk.mr(), self.endpoint(cid).and_then(Endpoint::qp)) {
             (Some(mr), Some(qp)) => qp.invalidate(mr.rkey(), token, failed),
             _ => failed(PostError::Invalid),
         }

@@ -5,11 +5,7 @@
 use kernel::sync::atomic::Relaxed;
 
 use rtrs_bindings::{
-    ib::{
-        Message,
-        QueuePair,
-        Receiving, //
-    },
+    ib::Message,
     pages::Around, //
 };
 use rtrs_core::proto::{
@@ -108,15 +104,12 @@ pub(crate) trait Origin {
     /// Puts the request of `arrival`, which was not read, into the chunk: everything is done with it that
     /// would be done if it had been written there. Returns `false` if it must not arrive in this way.
     fn put_into<H: Home>(&mut self, chunk: &Chunk<H>, arrival: Arrival) -> bool;
-
-    /// The queue pair of the receive, if the request was written to the chunk.
-    fn written_by(&self) -> Option<&QueuePair>;
 }
 
 /// By an RDMA write to the chunk.
-pub(crate) struct Written<'h>(pub(crate) Receiving<'h>);
+pub(crate) struct Written;
 
-impl Origin for Written<'_> {
+impl Origin for Written {
     #[inline(always)]
     fn read_usual<H: Home>(
         &mut self,
@@ -131,11 +124,6 @@ impl Origin for Written<'_> {
     #[inline(always)]
     fn put_into<H: Home>(&mut self, _: &Chunk<H>, _: Arrival) -> bool {
         true
-    }
-
-    #[inline(always)]
-    fn written_by(&self) -> Option<&QueuePair> {
-        Some(&self.0)
     }
 }
 
@@ -165,11 +153,6 @@ impl Origin for Message<'_> {
                 .bytes(to_usize(arrival.off))
                 .is_some_and(|head| Request::may_be_sent(arrival.off, head));
         is_write && self.copy_to(len, &chunk.dma_pages).is_ok()
-    }
-
-    #[inline(always)]
-    fn written_by(&self) -> Option<&QueuePair> {
-        None
     }
 }
 

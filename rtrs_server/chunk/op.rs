@@ -453,12 +453,6 @@ impl<H: Home> Op<H> {
         self.registered_on = self.arrival.cid;
     }
 
-    /// Whether that is the connection over which the current request came.
-    #[inline(always)]
-    pub(crate) fn is_invalidated_here(&self) -> bool {
-        self.registered_on == self.arrival.cid
-    }
-
     /// The connection on which the key has to be invalidated.
     pub(crate) fn invalidate_on(&self) -> u16 {
         match self.registered_on {

@@ -257,7 +257,7 @@ impl Path {
             Some(payload) => {
                 // A length that does not fit is longer than any chunk.
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
-                self.recv_request(cid, payload, byte_len, &mut Written(qp));
+                self.recv_request(cid, payload, byte_len, &mut Written);
             }
             None => self.recv_other(cid, qp, imm, wc),
         }
