@@ -28,6 +28,7 @@
 
 mod answer;
 mod arrival;
+mod marks;
 mod op;
 
 use kernel::{
@@ -77,8 +78,8 @@ pub(crate) use self::{
         Usual,
         Written, //
     },
+    marks::AnswerKind,
     op::{
-        AnswerKind,
         Deferred,
         Op, //
     },

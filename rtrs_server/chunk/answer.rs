@@ -26,7 +26,7 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    op::AnswerKind,
+    marks::AnswerKind,
     Chunk,
     Home,
     Op, //

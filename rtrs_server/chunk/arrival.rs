@@ -18,12 +18,12 @@ use rtrs_core::proto::{
 };
 
 use super::{
-    op::{
+    marks::{
         AnswerKind,
         Marks,
-        Stage,
-        USR_ROOM, //
+        Stage, //
     },
+    op::USR_ROOM,
     Chunk,
     Home,
     Op,
@@ -67,6 +67,18 @@ struct Said {
     marks: Marks,
     /// The value of the chunk's `stamp`, except for the connection.
     stamp: u32,
+}
+
+impl Said {
+    /// The same of requests whose data are elsewhere.
+    fn at(self, stage: Stage) -> Self {
+        let marks = Marks {
+            stage,
+            ..self.marks
+        };
+
+        Self { marks, ..self }
+    }
 }
 
 /// The usual requests of a path, which are read as they arrive by the shortest way, and their
@@ -224,23 +236,9 @@ impl Usual {
             },
             ..said(kind)
         };
-        let sent = said(Kind::Write);
-        let said_sent = Said {
-            marks: Marks {
-                stage: Stage::Received,
-                ..sent.marks
-            },
-            ..sent
-        };
+        let said_sent = said(Kind::Write).at(Stage::Received);
         // Only a request that is not a usual one may be anything else.
-        let late = said_keyed(Kind::Write);
-        let said_late = Said {
-            marks: Marks {
-                stage: Stage::Late,
-                ..late.marks
-            },
-            ..late
-        };
+        let said_late = said_keyed(Kind::Write).at(Stage::Late);
         // A usual message, and the user's in front of it, are shorter than that.
         // CAST: Small constants.
         let header = (USR_ROOM + Request::MAX_MSG) as u32;
