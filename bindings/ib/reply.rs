@@ -17,6 +17,7 @@
 //! Any; creating and dropping may sleep.
 
 mod keys;
+mod memory;
 
 use core::{
     ptr::{
@@ -55,14 +56,19 @@ use crate::{
     raw, //
 };
 
-pub use self::keys::{
-    Bytes,
-    Invalidation,
-    Keys,
-    NewKey, //
+use self::memory::Memory;
+
+pub use self::{
+    keys::{
+        Bytes,
+        Invalidation,
+        Keys,
+        NewKey, //
+    },
+    memory::Source,
 };
 
-/// Number of bytes that an answer can carry besides its immediate value: one word, so that it is
+/// Number of bytes that an answer can carry besides its immediate value: two halves, each of which is
 /// written at once.
 // CAST: `usize` has at least 32 bits.
 pub const REPLY_BODY: usize = FORM_BYTES as usize;
@@ -77,7 +83,8 @@ const BODY_END: usize = REPLY_BODY / 2;
 /// `at` is aligned, and points into pages of the domain, to which there are no Rust references.
 /// `addresses` are those of the same memory.
 struct Body {
-    at: NonNull<u64>,
+    /// Two halves, so that one can be written alone.
+    at: NonNull<u32>,
     /// The addresses of the device and of the processor.
     addresses: [u64; 2],
     dir: DmaDirection,
@@ -93,51 +100,6 @@ pub struct Imms {
     pub inval: u32,
     /// A region was registered with its next key, which the peer [counts](Keys::register).
     pub next_key: u32,
-}
-
-/// The memory that the data of an answer comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The first pages.
-    First,
-    /// The second one.
-    Second,
-}
-
-/// The memory of pages.
-#[derive(Clone, Copy)]
-struct Memory {
-    dma: u64,
-    len: u32,
-    needs_sync: bool,
-    dir: DmaDirection,
-}
-
-impl Memory {
-    fn of(dma_pages: &DmaPages) -> Result<Self> {
-        Ok(Self {
-            dma: dma_pages.dma(),
-            len: u32::try_from(dma_pages.len())?,
-            needs_sync: dma_pages.needs_sync(),
-            dir: dma_pages.direction(),
-        })
-    }
-
-    /// Whether it has `len` bytes. There is no element of no bytes, see
-    /// [`DmaPages::sge`].
-    #[inline(always)]
-    fn has(&self, len: u32) -> bool {
-        len.wrapping_sub(1) < self.len
-    }
-
-    fn none() -> Self {
-        Self {
-            dma: 0,
-            len: 0,
-            needs_sync: false,
-            dir: DmaDirection::ToDevice,
-        }
-    }
 }
 
 /// The common parts of the answers of one user.
@@ -553,23 +515,20 @@ impl Reply {
     }
 
     /// Writes `bytes` to `body`, which is the one of this reply.
-    #[inline(always)]
     fn write_body(&self, body: &Body, bytes: [u8; REPLY_BODY]) {
-        // SAFETY: By the invariants the memory is valid and aligned. Other writes are copies into
-        // `Pages`, if there are any, which the compiler knows nothing of.
+        let [a, b, c, d, end @ ..] = bytes;
+        // SAFETY: By the invariants the memory is valid and aligned. Other writes are atomic and of the
+        // same halves, or copies into `Pages`, if there are any, which the compiler knows nothing of.
         let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
-        at.store(u64::from_ne_bytes(bytes), Relaxed);
-        if body.needs_sync {
-            self.sync(body.addresses[0], REPLY_BODY, body.dir);
-        }
+        at.store(u32::from_ne_bytes([a, b, c, d]), Relaxed);
+        self.write_end(body, end);
     }
 
     /// Writes the second half of `body`, which is the one of this reply.
     #[inline(always)]
     fn write_end(&self, body: &Body, bytes: [u8; BODY_END]) {
-        // SAFETY: By the invariants the memory is valid, and aligned for the whole. Other writes as in
-        // `write_body()`; those of the whole are not concurrent, as answers of one user are not.
-        let at = unsafe { Atomic::from_ptr(body.at.as_ptr().cast::<u32>().add(1)) };
+        // SAFETY: As in `write_body()`, of the second half.
+        let at = unsafe { Atomic::from_ptr(body.at.as_ptr().add(1)) };
         at.store(u32::from_ne_bytes(bytes), Relaxed);
         if body.needs_sync {
             self.sync(body.addresses[0], REPLY_BODY, body.dir);

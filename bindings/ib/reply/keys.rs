@@ -91,14 +91,7 @@ impl Reply {
     /// `EINVAL` if there is no region; `EBUSY` when another caller is changing the key.
     #[inline(always)]
     pub fn change_key(&self) -> Result<NewKey<'_>> {
-        let mr = self.region().ok_or(EINVAL)?;
-        let rkey = mr.change_rkey()?;
-
-        Ok(NewKey {
-            reply: self,
-            mr,
-            rkey,
-        })
+        self.new_key(Mr::change_rkey)
     }
 
     /// The same with the key that follows the last one, for a peer that is not told keys but counts
@@ -109,8 +102,13 @@ impl Reply {
     /// As for [`change_key`](Self::change_key).
     #[inline(always)]
     pub fn count_key(&self) -> Result<NewKey<'_>> {
+        self.new_key(Mr::count_rkey)
+    }
+
+    #[inline(always)]
+    fn new_key(&self, next: impl FnOnce(&Mr) -> Result<u32>) -> Result<NewKey<'_>> {
         let mr = self.region().ok_or(EINVAL)?;
-        let rkey = mr.count_rkey()?;
+        let rkey = next(mr)?;
 
         Ok(NewKey {
             reply: self,
