@@ -274,6 +274,23 @@ fn start_stuck(a: &mut Attack<'_>) -> Result<Session> {
     Ok(s)
 }
 
+/// Whether the next answers on connection 1 are those for `chunks`, without an error. If not, that is
+/// reported.
+fn answers_come(
+    a: &mut Attack<'_>,
+    s: &mut Session,
+    chunks: impl Iterator<Item = u16>,
+) -> Result<bool> {
+    for chunk in chunks {
+        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
+        if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
+            a.report.wrong(format!("{answer:?} for chunk {chunk}"));
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The server takes a request with more data than it copies from private memory, apart from the
 /// data: what the client writes there while it still has a key must make no difference.
 fn before_key(a: &mut Attack<'_>) -> Result<()> {
@@ -307,12 +324,8 @@ fn before_key(a: &mut Attack<'_>) -> Result<()> {
     // Comes behind the write, which would have been refused if the key were not valid any more.
     s.ping(2, 0)?;
     s.con(1)?.post_recvs()?;
-    for chunk in FILLERS.chain([BEHIND, CHUNK]) {
-        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-        if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
-            a.report.wrong(format!("{answer:?} for chunk {chunk}"));
-            return Ok(());
-        }
+    if !answers_come(a, &mut s, FILLERS.chain([BEHIND, CHUNK]))? {
+        return Ok(());
     }
     let data = s.read_back(LEN)?;
     if data.iter().any(|&byte| byte != 0) {
@@ -351,12 +364,8 @@ fn before_late(a: &mut Attack<'_>) -> Result<()> {
     s.ping(2, 0)?;
     s.con(1)?.post_recvs()?;
     // The invalidation is behind them.
-    for chunk in FILLERS {
-        let answer = s.answer(1, a.job.patience)?.context("no answer")?;
-        if answer.buf_id != u32::from(chunk) || answer.errno != 0 {
-            a.report.wrong(format!("{answer:?} for chunk {chunk}"));
-            return Ok(());
-        }
+    if !answers_come(a, &mut s, FILLERS)? {
+        return Ok(());
     }
     a.closed(&mut s)?;
     disk_has(a, "0")
