@@ -209,7 +209,7 @@ pub struct QueuePair {
     ledger: SqLedger<Ring>,
     /// Number of flights that were posted, modulo 2^32. Written with `sq` locked.
     flown: Atomic<u32>,
-    /// The same of those whose send completes in any case.
+    /// Number of posted flights whose send is always signaled, modulo 2^32. Written with `sq` locked.
     signaled: Atomic<u32>,
     max_sges: u32,
     /// The most bytes that a work request takes inline.
@@ -524,8 +524,7 @@ impl QueuePair {
         self.flown.load(Relaxed)
     }
 
-    /// Adds `by` to the number of posted flights whose send completes in any case. Called with the send
-    /// queue locked.
+    /// Adds `by` to `signaled`. Called with the send queue locked.
     #[inline(always)]
     fn count_signaled(&self, by: u32) {
         self.signaled

@@ -78,7 +78,7 @@ impl<'q> Room<'q> {
         self.qp.count_flown(1);
     }
 
-    /// The same if its send completes in any case.
+    /// The same for a flight whose send is always signaled.
     #[inline(always)]
     pub(in crate::ib) fn count_signaled_flight(&self) {
         self.qp.count_flown(1);
