@@ -133,7 +133,8 @@ pub use self::{
         QpEvent,
         QueueConfig,
         QueuePair,
-        Receiving, //
+        Receiving,
+        LARGE, //
     },
     reply::{
         Answer,

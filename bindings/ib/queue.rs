@@ -141,6 +141,9 @@ impl From<PostError> for Error {
     }
 }
 
+/// Data of a reply count for a [portion](QueueConfig::portion) if they have more bytes than this.
+pub const LARGE: u32 = 4096;
+
 /// Number of bytes of a message that the [forms](QueuePair::forms) have.
 pub(super) const FORM_BYTES: u32 = 8;
 
@@ -320,7 +323,8 @@ impl QueuePair {
         };
         let receives = Receive::for_each_of(&recv_cqes, recv_tokens, &buffers)?;
         let (ledger, posted) =
-            SqLedger::new(cfg.send_wrs, Ring::new(cfg.send_wrs)?).ok_or(EINVAL)?;
+            SqLedger::with_portions(cfg.send_wrs, cfg.portion, Ring::new(cfg.send_wrs)?)
+                .ok_or(EINVAL)?;
 
         let vector = cfg.comp_vector.checked_rem(attrs.comp_vectors).unwrap_or(0);
         let sent = match &cfg.sent {
@@ -560,23 +564,6 @@ impl QueuePair {
             Some(token) => Ok((self.send_cqes.get(token).ok_or(PostError::Invalid)?, true)),
             None => Ok((self.silent(), false)),
         }
-    }
-
-    /// Locks the send queue, with room for `n` requests. The last one is signalled if necessary, or
-    /// if `signal` is true.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`].
-    #[inline(always)]
-    pub(super) fn reserve(&self, n: u32, signal: bool) -> Result<Room<'_>, PostError> {
-        let mut sq = self.sq.lock();
-        let signaled = match sq.posted.take(n, signal) {
-            Some(ticket) => ticket.signal().into(),
-            None if signal && sq.posted.take_signaled(&self.ledger, n) => 1,
-            None => self.look(&mut sq, n, signal)?,
-        };
-        Ok(Room::new(self, sq, n, signaled))
     }
 
     /// Whether `domain` is the domain of the queue pair, so that its memory stays for as long as

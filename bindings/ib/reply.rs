@@ -278,7 +278,8 @@ impl Reply {
     }
 
     /// Posts a plain answer on `qp`: one message, with the data that are [wanted](Give::wanted) if
-    /// `DATA` is set, otherwise without data. [Gives](Give) `what` away.
+    /// `DATA` is set, otherwise without data. [Gives](Give) `what` away. For few data: they do not count
+    /// for a [portion](super::QueueConfig::portion), however many they are.
     ///
     /// If it cannot be posted, `failed` gets the error that [`post_message`](Self::post_message)
     /// would return, and the result is `None`.
@@ -295,7 +296,7 @@ impl Reply {
             return None;
         }
         if !DATA {
-            return Self::post_filled(qp.forms().value(self.imms.plain), what, failed);
+            return Self::post_filled(qp.forms().value(self.imms.plain), 0, what, failed);
         }
         self.hand_over(memory, &what);
         let filling = qp.forms();
@@ -308,7 +309,7 @@ impl Reply {
         // SAFETY: The memory has that many bytes, not none, and is of the domain, see above. Nothing
         // is inline, and there is no other write.
         let filled = unsafe { filling.value_with_data(self.imms.plain, (memory.dma, len, 0), to) };
-        Self::post_filled(filled, what, failed)
+        Self::post_filled(filled, 0, what, failed)
     }
 
     /// Hands the data that `what` wants to the device, if it has to be told of them. Called before the
@@ -324,14 +325,15 @@ impl Reply {
         }
     }
 
-    /// Posts filled forms, and gives `what` away.
+    /// Posts filled forms, with `len` bytes of data that count, and gives `what` away.
     #[inline(always)]
     fn post_filled<G: Give>(
         filled: Filled<'_>,
+        len: u32,
         what: G,
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
-        let granted = match filled.reserve() {
+        let granted = match filled.reserve_data(len) {
             Ok(granted) => granted,
             Err(e) => {
                 failed(NotPosted::Kept(e, what));
@@ -375,7 +377,8 @@ impl Reply {
         let mut end = Self::end(qp, imm.to_be(), to);
         end.wr.num_sge = n;
         end.wr.sg_list = &raw mut element;
-        let room = match qp.reserve(1, false) {
+        let len = data.map_or(0, |(_, len, _)| len);
+        let room = match qp.reserve_data(1, len) {
             Ok(room) => room,
             Err(e) => return Err(NotPosted::Kept(e, what)),
         };
@@ -470,7 +473,8 @@ impl Reply {
         // SAFETY: The work request is a local variable, which outlives `links`.
         unsafe { links.push(&raw mut end.wr, cqe) };
 
-        let room = match qp.reserve(links.n, false) {
+        let len = answer.data.map_or(0, |(_, len, _)| len);
+        let room = match qp.reserve_data(links.n, len) {
             Ok(room) => room,
             Err(e) => return Err(NotPosted::Kept(e, what)),
         };

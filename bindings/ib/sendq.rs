@@ -18,6 +18,9 @@
 //!   first failed completion means that the queue is dead: it will be drained and destroyed, and
 //!   accounting ends.
 //!
+//! A producer may also measure data in *portions*: the work request with which a portion is full is
+//! signaled, so that [`SqLedger::is_ahead`] can tell whether the last two portions are under way.
+//!
 //! Neither side allocates, sleeps or spins.
 
 use crate::atomic::{
@@ -43,6 +46,11 @@ pub struct SqLedger<S> {
     max_chain: u32,
     /// Number of usable entries of `ring`, a power of two, minus one.
     mask: u32,
+    /// Bytes of a portion of data, less one; `u32::MAX` if there are none.
+    portion: u32,
+    /// The end of the last portion but one, or a later position that is retired. Written by the
+    /// producer.
+    behind: Atomic<u32>,
     /// Number of work requests retired. Written by the consumer.
     retired: Atomic<u32>,
     /// Number of notes taken out of `ring`. Written by the consumer.
@@ -65,6 +73,10 @@ pub struct SqProducer {
     end: u32,
     /// Fewer than this number of work requests may follow then before one must be signaled.
     left: u32,
+    /// A portion of data ends with more bytes than this.
+    data_left: u32,
+    /// The end of the last portion, or a later position that is retired.
+    portion_end: u32,
 }
 
 /// Reserved room.
@@ -112,6 +124,12 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
     /// number of entries used is a power of two. `None` if `depth` is 0 or more than 2^31, or
     /// `ring` is empty.
     pub fn new(depth: u32, ring: S) -> Option<(Self, SqProducer)> {
+        Self::with_portions(depth, 0, ring)
+    }
+
+    /// The same; a portion of data has `portion` bytes, or more if the last chain has more than are
+    /// left. 0 for none. Data are measured for a depth of no more than 2^30.
+    pub fn with_portions(depth: u32, portion: u32, ring: S) -> Option<(Self, SqProducer)> {
         let len = u32::try_from(ring.as_ref().len()).ok()?;
         let log2 = len.checked_ilog2()?;
         if depth == 0 || depth > 1 << 31 {
@@ -131,6 +149,8 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
             max_chain: depth - (interval - 1),
             // No overflow: the shift is below 32.
             mask: (1 << log2) - 1,
+            portion: portion.wrapping_sub(1),
+            behind: Atomic::<u32>::new(0),
             retired: Atomic::<u32>::new(0),
             notes_out: Atomic::<u32>::new(0),
             notes_in: Atomic::<u32>::new(0),
@@ -140,6 +160,8 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
             free: 0,
             end: 0,
             left: interval,
+            data_left: portion.wrapping_sub(1),
+            portion_end: 0,
         };
         producer.set(0, depth, interval);
         Some((ledger, producer))
@@ -168,6 +190,17 @@ impl<S: AsRef<[Atomic<u32>]>> SqLedger<S> {
         let used = producer.reserved().wrapping_sub(self.retired.load(Acquire));
 
         self.depth.saturating_sub(used)
+    }
+
+    /// Whether the last two portions of data are under way: neither end is retired. Then both will be,
+    /// as they are signaled. Any context.
+    ///
+    /// What another task reserves or retires meanwhile may be seen or not.
+    #[inline(always)]
+    pub fn is_ahead(&self) -> bool {
+        let behind = self.behind.load(Relaxed);
+        // CAST: The difference of positions that are close to each other: see `SqProducer::put_note()`.
+        (self.retired.load(Relaxed).wrapping_sub(behind) as i32) < 0
     }
 
     /// Accounts for one work request with a note that completed successfully.
@@ -301,6 +334,58 @@ impl SqProducer {
         self.look(ledger, count, signal)
     }
 
+    /// As [`take`](Self::take), for a chain with `bytes` of data, with which no portion ends.
+    #[inline(always)]
+    pub fn take_data(&mut self, count: u32, bytes: u32) -> Option<Ticket> {
+        let left = self.data_left.checked_sub(bytes)?;
+        let ticket = self.take(count, false)?;
+
+        self.data_left = left;
+        Some(ticket)
+    }
+
+    /// As [`reserve`](Self::reserve), for a chain with `bytes` of data. The last work request is
+    /// signaled if a portion of data ends with it. Data are counted, also if [`undo`](Self::undo)
+    /// follows.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn reserve_data<S: AsRef<[Atomic<u32>]>>(
+        &mut self,
+        ledger: &SqLedger<S>,
+        count: u32,
+        bytes: u32,
+    ) -> Result<Ticket, SqError> {
+        let left = match ledger.portion {
+            u32::MAX => Some(u32::MAX),
+            _ => self.data_left.checked_sub(bytes),
+        };
+        let ticket = self.reserve(ledger, count, left.is_none())?;
+
+        self.data_left = left.unwrap_or(ledger.portion);
+        if left.is_none() {
+            ledger.behind.store(self.portion_end, Relaxed);
+            self.portion_end = self.reserved();
+        }
+        Ok(ticket)
+    }
+
+    /// Puts down that a signaled completion retires up to position `reserved`. Returns `false` if there
+    /// is no room.
+    #[inline(always)]
+    fn put_note<S: AsRef<[Atomic<u32>]>>(&mut self, ledger: &SqLedger<S>, reserved: u32) -> bool {
+        // Notes are never far apart: the ends of portions stay close to the other positions, also if no
+        // portion ends for long.
+        let retired = ledger.retired.load(Relaxed);
+        // CAST: The difference of positions that are close to each other.
+        if retired.wrapping_sub(self.portion_end) as i32 > 0 {
+            self.portion_end = retired;
+            ledger.behind.store(retired, Relaxed);
+        }
+        ledger.put_note(reserved)
+    }
+
     /// As [`take`](Self::take), with a note: the last one is signaled. Room that was seen before is
     /// still there. Returns `false` if it is not enough; nothing is reserved then.
     #[inline(always)]
@@ -314,7 +399,7 @@ impl SqProducer {
         }
         // No overflow: see above.
         let free = self.free.wrapping_sub(count);
-        if !ledger.put_note(self.end.wrapping_sub(free)) {
+        if !self.put_note(ledger, self.end.wrapping_sub(free)) {
             return false;
         }
         self.free = free;
@@ -346,7 +431,7 @@ impl SqProducer {
 
         let signal = signal || count >= left;
         let reserved = self.reserved().wrapping_add(count);
-        if signal && !ledger.put_note(reserved) {
+        if signal && !self.put_note(ledger, reserved) {
             return Err(SqError::Full);
         }
         let left = match signal {
@@ -376,6 +461,13 @@ impl SqProducer {
             let left = self.left.saturating_add(self.free);
             left.saturating_add(ticket.count)
         };
-        self.set(self.reserved().wrapping_sub(ticket.count), 0, left);
+        let reserved = self.reserved().wrapping_sub(ticket.count);
+        // CAST: As in `put_note()`. No completion comes for the end of a portion that is taken back: nothing
+        // may wait for one. The next portion ends later than what was posted so far.
+        if self.portion_end.wrapping_sub(reserved) as i32 > 0 {
+            self.portion_end = reserved;
+            ledger.behind.store(ledger.retired.load(Relaxed), Relaxed);
+        }
+        self.set(reserved, 0, left);
     }
 }

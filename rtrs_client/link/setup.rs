@@ -411,6 +411,7 @@ impl LinkCore {
             } else {
                 PollContext::Softirq
             },
+            portion: 0,
             send_tokens,
             key_tokens: 0,
             recv_tokens,

@@ -139,6 +139,7 @@ impl Side {
             inline_max: 0,
             comp_vector: 0,
             poll: PollContext::Softirq,
+            portion: 0,
             send_tokens: 1,
             key_tokens: 0,
             recv_tokens: 1,

@@ -52,6 +52,10 @@ pub struct QueueConfig {
     pub comp_vector: u32,
     /// The context in which completions are handled.
     pub poll: PollContext,
+    /// If not 0, so many bytes of the data of [replies](crate::ib::Reply) are a portion: it can be asked
+    /// whether the last two [are under way](super::QueuePair::is_ahead). For each portion there is a
+    /// completion. Those of answers with up to [`LARGE`](super::LARGE) bytes do not count.
+    pub portion: u32,
     /// Number of send tokens: the completion of a signalled chain tells its token. May be 0.
     pub send_tokens: u32,
     /// Number of tokens of [invalidations](super::QueuePair::invalidate). May be 0.

@@ -17,7 +17,8 @@ use super::{
     Room,
     SendQueue,
     FORM_BYTES,
-    INLINE, //
+    INLINE,
+    LARGE, //
 };
 use crate::{
     ib::{
@@ -463,6 +464,16 @@ impl<'q> Filled<'q> {
     /// See [`PostError`]. The queue is not locked any more.
     #[inline(always)]
     pub(in crate::ib) fn reserve(self) -> Result<Granted<'q>, PostError> {
+        self.reserve_data(0)
+    }
+
+    /// The same, for requests with `bytes` of the data of a reply.
+    ///
+    /// # Errors
+    ///
+    /// As for [`reserve`](Self::reserve).
+    #[inline(always)]
+    pub(in crate::ib) fn reserve_data(self, bytes: u32) -> Result<Granted<'q>, PostError> {
         let Filling {
             qp,
             mut sq,
@@ -470,7 +481,13 @@ impl<'q> Filled<'q> {
             last,
             n,
         } = self.0;
-        if sq.posted.take(n, false).is_none() && qp.look(&mut sq, n, false)? != 0 {
+        let noted = match bytes > LARGE {
+            true if sq.posted.take_data(n, bytes).is_some() => 0,
+            true => qp.look_for_data(&mut sq, n, bytes)?,
+            false if sq.posted.take(n, false).is_some() => 0,
+            false => qp.look(&mut sq, n, false)?,
+        };
+        if noted != 0 {
             // SAFETY: The send queue is locked, so that this is the only access to the forms.
             unsafe { (*last).send_flags |= raw::ib_send_flags_IB_SEND_SIGNALED };
         }

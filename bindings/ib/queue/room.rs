@@ -9,7 +9,8 @@
 use super::{
     PostError,
     QueuePair,
-    SendQueue, //
+    SendQueue,
+    LARGE, //
 };
 use crate::{
     ib::sendq::{
@@ -21,6 +22,46 @@ use crate::{
 };
 
 impl QueuePair {
+    /// Locks the send queue, with room for `n` requests. The last one is signalled if necessary, or
+    /// if `signal` is true.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    #[inline(always)]
+    pub(in crate::ib) fn reserve(&self, n: u32, signal: bool) -> Result<Room<'_>, PostError> {
+        let mut sq = self.sq.lock();
+        let signaled = match sq.posted.take(n, signal) {
+            Some(ticket) => ticket.signal().into(),
+            None if signal && sq.posted.take_signaled(&self.ledger, n) => 1,
+            None => self.look(&mut sq, n, signal)?,
+        };
+        Ok(Room::new(self, sq, n, signaled))
+    }
+
+    /// As [`reserve`](Self::reserve), for requests with `bytes` of the data of a reply.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`].
+    #[inline(always)]
+    pub(in crate::ib) fn reserve_data(&self, n: u32, bytes: u32) -> Result<Room<'_>, PostError> {
+        if bytes <= LARGE {
+            return self.reserve(n, false);
+        }
+        let mut sq = self.sq.lock();
+        let noted = self.look_for_data(&mut sq, n, bytes)?;
+        Ok(Room::new(self, sq, n, noted))
+    }
+
+    /// Whether the last two [portions](super::QueueConfig::portion) of data are under way. Then
+    /// [`send_retired()`](crate::ib::Handler::send_retired) will be called. What another task posts or
+    /// completes meanwhile may be seen or not. Any context.
+    #[inline(always)]
+    pub fn is_ahead(&self) -> bool {
+        self.ledger.is_ahead()
+    }
+
     /// As [`reserve`](Self::reserve), when it must look at the ledger. Returns whether the last
     /// request has a note, as a number, so that the result fits in registers.
     #[inline(never)]
@@ -28,7 +69,29 @@ impl QueuePair {
         if !sq.open {
             return Err(PostError::Closed);
         }
-        match sq.posted.look(&self.ledger, n, signal) {
+        let reserved = sq.posted.look(&self.ledger, n, signal);
+        self.looked(reserved)
+    }
+
+    /// As [`look`](Self::look), for requests with `bytes` of data, which count.
+    #[inline(never)]
+    pub(super) fn look_for_data(
+        &self,
+        sq: &mut SendQueue,
+        n: u32,
+        bytes: u32,
+    ) -> Result<u32, PostError> {
+        if !sq.open {
+            return Err(PostError::Closed);
+        }
+        let reserved = sq.posted.reserve_data(&self.ledger, n, bytes);
+        self.looked(reserved)
+    }
+
+    /// The result of a look at the ledger.
+    #[inline(always)]
+    fn looked(&self, reserved: Result<Ticket, SqError>) -> Result<u32, PostError> {
+        match reserved {
             Ok(ticket) => Ok(ticket.signal().into()),
             Err(SqError::TooLong) => Err(PostError::Invalid),
             Err(SqError::Full) => {

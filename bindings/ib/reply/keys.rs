@@ -174,6 +174,10 @@ impl Reply {
             Some(body) => unsafe { filling.told(&body.addresses, imm) },
             None => filling.value(imm),
         };
-        Self::post_filled(filled, what, failed)
+        let len = match keys.has_data {
+            true => len,
+            false => 0,
+        };
+        Self::post_filled(filled, len, what, failed)
     }
 }

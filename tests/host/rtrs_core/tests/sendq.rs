@@ -152,3 +152,168 @@ fn positions_wrap_around() {
     }
     assert_eq!(ledger.available(&producer), 1 << 31);
 }
+
+#[test]
+fn the_end_of_a_portion_is_signaled() {
+    let (ledger, mut producer) = SqLedger::with_portions(512, 100, ring(512)).unwrap();
+    let mut signals = Vec::new();
+    for _ in 0..10 {
+        let ticket = match producer.take_data(2, 30) {
+            Some(ticket) => ticket,
+            None => producer.reserve_data(&ledger, 2, 30).unwrap(),
+        };
+        signals.push(ticket.signal());
+    }
+    // 30, 60, 90, 120: each fourth one.
+    let ends = [
+        false, false, false, true, false, false, false, true, false, false,
+    ];
+    assert_eq!(signals, ends);
+    assert!(ledger.is_ahead());
+    assert_eq!(ledger.retire(), Some(8));
+    assert!(!ledger.is_ahead());
+    assert_eq!(ledger.retire(), Some(8));
+    assert!(!ledger.is_ahead());
+}
+
+#[test]
+fn data_of_more_than_a_portion_end_it() {
+    let (ledger, mut producer) = SqLedger::with_portions(512, 100, ring(512)).unwrap();
+    for _ in 0..2 {
+        assert!(!ledger.is_ahead());
+        assert!(producer.take_data(1, 4096).is_none());
+        assert!(producer.reserve_data(&ledger, 1, 4096).unwrap().signal());
+    }
+    assert!(ledger.is_ahead());
+}
+
+#[test]
+fn without_portions_nothing_is_ahead() {
+    let (ledger, mut producer) = SqLedger::new(1 << 30, ring(4)).unwrap();
+    for _ in 0..100 {
+        let ticket = producer.reserve_data(&ledger, 1, u32::MAX).unwrap();
+        assert!(!ticket.signal());
+        assert!(!ledger.is_ahead());
+    }
+}
+
+/// Portions that end rarely: positions pass half of their range in between.
+#[test]
+fn portions_are_found_after_long_times_without_one() {
+    let depth = 1 << 30;
+    let (ledger, mut producer) = SqLedger::with_portions(depth, 1, ring(4)).unwrap();
+    for chains in [1, 2, 3, 4, 5, 6, 7, 8] {
+        for _ in 0..2 {
+            assert!(!ledger.is_ahead());
+            assert!(producer.reserve_data(&ledger, 1, 1).unwrap().signal());
+        }
+        assert!(ledger.is_ahead());
+        assert_eq!(ledger.retire(), Some(1));
+        assert!(!ledger.is_ahead());
+        assert_eq!(ledger.retire(), Some(1));
+        for _ in 0..chains {
+            let n = ledger.max_chain();
+            assert!(producer.reserve(&ledger, n, true).is_ok());
+            assert_eq!(ledger.retire(), Some(n));
+            assert!(!ledger.is_ahead());
+        }
+    }
+}
+
+/// The device, and the ends of portions that it has not completed: each the number of work requests
+/// posted up to it.
+struct Portions {
+    posted: u64,
+    retired: u64,
+    left: i64,
+    ends: [u64; 2],
+}
+
+impl Portions {
+    fn post(&mut self, portion: u32, ticket: &Ticket, bytes: u32) {
+        self.posted += u64::from(ticket.count());
+        self.left -= i64::from(bytes);
+        if self.left <= 0 {
+            assert!(ticket.signal());
+            self.ends = [self.ends[1], self.posted];
+            self.left = portion.into();
+        }
+    }
+
+    fn is_ahead(&self) -> bool {
+        self.ends.iter().all(|&end| end > self.retired)
+    }
+}
+
+proptest! {
+    /// Whether two portions are under way is known at any time; if so, a completion is to come.
+    #[test]
+    fn portions_are_told(
+        depth in 4u32..600,
+        portion in 1u32..100_000,
+        ops in proptest::collection::vec((0u8..8, 1u32..4, 0u32..60_000), 1..600),
+    ) {
+        let (ledger, mut producer) = SqLedger::with_portions(depth, portion, ring(1024)).unwrap();
+        let mut device = Device { depth: depth.into(), queue: VecDeque::new() };
+        let mut portions = Portions { posted: 0, retired: 0, left: portion.into(), ends: [0; 2] };
+        for (what, count, bytes) in ops {
+            let count = count.min(ledger.max_chain());
+            match what {
+                0..=2 => {
+                    let freed = device.complete();
+                    prop_assert_eq!(ledger.retire(), freed);
+                    portions.retired += u64::from(freed.unwrap_or(0));
+                }
+                3 => {
+                    if let Ok(ticket) = producer.reserve(&ledger, count, bytes & 1 == 0) {
+                        device.post(&ticket);
+                        portions.posted += u64::from(ticket.count());
+                    }
+                }
+                _ => {
+                    let taken = producer.take_data(count, bytes);
+                    let reserved = match taken {
+                        Some(ticket) => Ok(ticket),
+                        None => producer.reserve_data(&ledger, count, bytes),
+                    };
+                    match reserved {
+                        Ok(ticket) => {
+                            device.post(&ticket);
+                            portions.post(portion, &ticket, bytes);
+                        }
+                        Err(e) => prop_assert_eq!(e, SqError::Full),
+                    }
+                }
+            }
+            prop_assert_eq!(ledger.is_ahead(), portions.is_ahead());
+            prop_assert!(!ledger.is_ahead() || ledger.outstanding() > 0);
+        }
+    }
+
+    /// The same if the driver refuses some chains: it may be told too early that less is under way, but
+    /// nothing waits for a completion that does not come.
+    #[test]
+    fn what_was_refused_is_not_waited_for(
+        depth in 4u32..600,
+        portion in 1u32..100_000,
+        ops in proptest::collection::vec((0u8..8, 1u32..4, 0u32..60_000), 1..600),
+    ) {
+        let (ledger, mut producer) = SqLedger::with_portions(depth, portion, ring(1024)).unwrap();
+        let mut device = Device { depth: depth.into(), queue: VecDeque::new() };
+        for (what, count, bytes) in ops {
+            let count = count.min(ledger.max_chain());
+            match what {
+                0..=2 => prop_assert_eq!(ledger.retire(), device.complete()),
+                _ => {
+                    if let Ok(ticket) = producer.reserve_data(&ledger, count, bytes) {
+                        match what {
+                            3 | 4 => producer.undo(&ledger, ticket),
+                            _ => device.post(&ticket),
+                        }
+                    }
+                }
+            }
+            prop_assert!(!ledger.is_ahead() || ledger.outstanding() > 0);
+        }
+    }
+}
