@@ -371,6 +371,13 @@ impl Active {
         self.chunk(buf_id).is_some_and(|chunk| chunk.is_under_way())
     }
 
+    /// Whether requests of connection `cid` are held, as many data are under way there.
+    pub(crate) fn is_held(&self, cid: u16) -> bool {
+        let inbox = self.inboxes.get(usize::from(cid));
+
+        inbox.is_some_and(|inbox| inbox.is_held())
+    }
+
     /// Gives back the chunks' states of operations that will not be executed. Called when no other
     /// task can find this any more. The client has sent these requests over another path, where
     /// they wait.

@@ -392,13 +392,15 @@ impl<H: Home> Chunk<H> {
         (stamp as u16, dir)
     }
 
-    /// Returns what the request of the chunk waits for; `None` if there is no request. Any context.
-    pub(crate) fn waits_for(&self) -> Option<&'static str> {
+    /// Returns what the request of the chunk waits for; `None` if there is no request. `is_held` says
+    /// whether those of a connection are not handed to the user now. Any context.
+    pub(crate) fn waits_for(&self, is_held: impl FnOnce(u16) -> bool) -> Option<&'static str> {
         match self.op.tag() {
             Some(IDLE) => None,
             Some(PARKED) => Some("other path"),
             Some(INVALIDATING) => Some("invalidation"),
             Some(STALLED) => Some("send queue"),
+            Some(QUEUED) if is_held(self.stamp().0) => Some("sent data"),
             _ => Some("user"),
         }
     }

@@ -73,6 +73,13 @@ module_params! {
     /// Writes of few data may come as messages.
     static TAKE_SENDS: bool = "take_sends", true,
         "With always_invalidate and copy_max, let clients send writes of up to 4096 bytes as messages, which are received into private pages (default: Y)";
+    /// Bytes of the data of answers that a connection has under way.
+    static AHEAD_MAX: int = "ahead_max", 524_288,
+        "Bytes of data of answers of more than 4 KiB each that are under way on a connection when its further requests wait, 0: no limit (default: 524288)",
+        |bytes| match bytes {
+            0 | 65536..=1_073_741_824 => Ok(()),
+            _ => Err("must be 0, or 65536 to 1073741824"),
+        };
     /// Bytes of a chunk.
     static MAX_CHUNK_SIZE: int = "max_chunk_size", 131072,
         "Bytes of a chunk, which holds data and header of a request: a power of two, 8192 to 4194304 (default: 131072)",
@@ -304,6 +311,9 @@ pub(crate) struct Config {
     pub(crate) private_chunks: u16,
     /// Writes of few data may come as messages.
     take_sends: bool,
+    /// Bytes of a portion of the data of answers. While two are under way on a connection, its next
+    /// requests are not handed to the user. 0 for no limit.
+    pub(crate) portion: u32,
     /// How long a session without paths is kept.
     pub(crate) linger: Linger,
     /// Bytes of memory for the chunks of a path, without pages for sent writes.
@@ -331,6 +341,7 @@ impl Config {
             // CAST: At most 64.
             private_chunks: PRIVATE_CHUNKS.get() as u16,
             take_sends: TAKE_SENDS.get(),
+            portion: AHEAD_MAX.get().unsigned_abs() / 2,
             linger: Linger {
                 secs: SESSION_LINGER.get().unsigned_abs(),
                 max_secs: SESSION_LINGER_MAX.get().unsigned_abs(),

@@ -5,7 +5,7 @@
 //! * `connections`: the addresses at which servers listen; all connections, including those of
 //!   handshakes; and the paths that have none.
 //! * `requests`: all requests that are not answered, with their age. Those in an inbox count as the
-//!   user's.
+//!   user's, unless it is held.
 
 use kernel::{
     fmt,

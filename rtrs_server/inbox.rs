@@ -10,13 +10,17 @@
 //! tasks that there are. On the processor where a request arrived, the thread that handled the
 //! completion runs the work item next, if it has nothing else to do.
 //!
+//! A connection that has many data of answers under way is *held*: requests that the user does not have
+//! yet wait here until the device has sent some of them ([`logic::valve`](crate::logic::valve)). Where
+//! connections share a device, they then take turns by a few answers each.
+//!
 //! A waiting request stays in its chunk; the inbox has numbers only. So a path that ends takes back
 //! all of them while the user sleeps over another one; see [`Active::release_waiting`].
 //!
 //! # Locking
 //!
 //! None except that of its turns. If there is a number here, then the work item is queued, or waits
-//! for its turn, or runs and will look.
+//! for its turn, or runs and will look, or the inbox is held.
 //!
 //! [`Active::release_waiting`]: crate::active::Active::release_waiting
 
@@ -49,9 +53,12 @@ use crate::{
         Active,
         Chunk, //
     },
-    logic::pile::{
-        Batch,
-        Pile, //
+    logic::{
+        pile::{
+            Batch,
+            Pile, //
+        },
+        valve::Valve, //
     },
     op::Op,
     ops_ref::OpsRef,
@@ -74,6 +81,8 @@ pub(crate) struct Inbox {
     /// Set if the inbox has to wait for its turn.
     turns: Option<Arc<Turns<Inbox>>>,
     chunks: Pile,
+    /// Shut while the connection has many data under way.
+    valve: Valve,
     #[pin]
     work: Work<Inbox>,
     #[pin]
@@ -116,6 +125,7 @@ impl Inbox {
                 queue: queue.clone(),
                 turns,
                 chunks: Pile::new(),
+                valve: Valve::new(),
                 work <- new_work!("rtrs_srv_inbox"),
                 line_entry <- new_spinlock_irq!(LineEntry::new(), "rtrs_srv_line_entry"),
                 _ops_ref: ops_ref.clone(),
@@ -128,6 +138,38 @@ impl Inbox {
     #[inline(always)]
     pub(crate) fn put(self: ArcBorrow<'_, Self>, buf_id: u16, chunk: &Chunk) {
         if self.chunks.push(buf_id, chunk.as_ref()) {
+            Self::start(self);
+        }
+    }
+
+    /// The connection has many data under way while `is_ahead` says so: the next request, or the one
+    /// after it, waits until [`resume`](Self::resume). Any context.
+    #[inline(never)]
+    pub(crate) fn hold(self: ArcBorrow<'_, Self>, is_ahead: impl Fn() -> bool) {
+        self.valve.shut();
+        // The last completion may have come before that.
+        if !is_ahead() {
+            self.release();
+        }
+    }
+
+    /// The same is over if `is_ahead` does not say so any more. Called when it may be, after a full
+    /// barrier. Any context.
+    #[inline(always)]
+    pub(crate) fn resume(self: ArcBorrow<'_, Self>, is_ahead: impl Fn() -> bool) {
+        if !self.valve.is_open() && !is_ahead() {
+            self.release();
+        }
+    }
+
+    /// Whether it is held now. Any context.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.valve.is_open()
+    }
+
+    #[inline(never)]
+    fn release(self: ArcBorrow<'_, Self>) {
+        if self.valve.open() {
             Self::start(self);
         }
     }
@@ -184,29 +226,34 @@ impl Inbox {
         }
     }
 
-    /// Hands requests to the user, until there are none or the budget is used up. Returns whether
-    /// there may be more. If it has taken all, the next [`Inbox::put`] starts it again.
+    /// Hands requests to the user, until there are none, the budget is used up, or the inbox is held.
+    /// Returns whether there may be more for it. If it has taken all, the next [`Inbox::put`] starts it
+    /// again.
     #[inline(always)]
     fn work_off(&self) -> bool {
+        if !self.valve.lets_through() {
+            return false;
+        }
         let mut batch = self.chunks.take_left();
         if !batch.is_empty() {
-            self.work_off_left(batch);
-            return true;
+            return self.work_off_left(batch);
         }
         let first = self.take(&mut batch);
         self.hand_over(first, batch)
     }
 
-    /// The same for the rest of a batch. There may be more then in any case.
+    /// The same for the rest of a batch. There may be more then in any case, but if this has stopped at the
+    /// valve, the task that opens it sees to that.
     #[cold]
     #[inline(never)]
-    fn work_off_left(&self, mut batch: Batch) {
+    fn work_off_left(&self, mut batch: Batch) -> bool {
         let first = next(&self.path, &mut batch);
         self.hand_over(first, batch);
+        !self.valve.is_held()
     }
 
     /// Hands the first request, and those of the batch, to the user. Returns whether a part of the
-    /// batch was left.
+    /// batch was left, which does not wait.
     #[inline(always)]
     fn hand_over(&self, first: Option<KBox<Op>>, mut batch: Batch) -> bool {
         let path: &Path = &self.path;
@@ -222,6 +269,10 @@ impl Inbox {
             if left == 0 {
                 self.chunks.leave(batch);
                 return true;
+            }
+            if !self.valve.lets_through() {
+                self.chunks.leave(batch);
+                return false;
             }
             waiting = next(path, &mut batch);
         }

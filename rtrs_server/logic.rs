@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The server's decisions, without the kernel: use of chunks, admission of paths and names, states,
-//! quotas, turns, parameters.
+//! quotas, turns, waits, parameters.
 //!
 //! The same files are compiled into the module and into the host tests (`tests/host`). The crate
 //! root declares `pub mod logic;` and provides `crate::atomic`.
@@ -23,3 +23,4 @@ pub mod room;
 pub mod source;
 pub mod stage;
 pub mod turn;
+pub mod valve;

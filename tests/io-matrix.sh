@@ -156,6 +156,24 @@ cpus()
 	rt_wait
 }
 
+# cpus_wait: the same, while some requests of the server wait for sent data.
+cpus_wait()
+{
+	local pid rc=0
+
+	until grep -q 'sent data' /sys/kernel/debug/rtrs_server/requests; do
+		:
+	done &
+	pid=$!
+	cpus || rc=1
+	if kill "$pid" 2>/dev/null; then
+		echo "no request has waited for sent data"
+		rc=1
+	fi
+	wait "$pid" 2>/dev/null || true
+	return "$rc"
+}
+
 # counter NAME: a counter of soft RoCE.
 counter() { cat "/sys/class/infiniband/rxe0/ports/1/hw_counters/$1"; }
 sent() { counter sent_pkts; }
@@ -339,6 +357,17 @@ check "one CPU sends as many as there are numbers" both m len=4096 count=$((8 * 
 check "all CPUs send, and want more numbers than there are" cpus
 check "there was a receive for each" received "$rnr"
 check "the path was not lost" undisturbed
+check "modules unload" unload_modules
+
+# Requests wait for sent data again and again: with the least limit, each answer of 32 KiB or more is one that
+# the next but one waits for.
+client_params inval_answers=Y
+must "few data under way: modules load" load_test max_chunk_size=1048576 "sess_queue_depth=$DEPTH" ahead_max=65536
+must "a session opens" open_session
+check "few data under way: 4k to 512k" sizes 4096 8192 65536 524288
+check "few data under way: all CPUs, and requests wait" cpus_wait
+check "few data under way: every request was completed once" balanced
+check "few data under way: the path was not lost" undisturbed
 check "modules unload" unload_modules
 
 # Otherwise the client counts keys, of chunks with and without private pages, and is told some.

@@ -191,7 +191,7 @@ check "$CYCLES cycles" cycles
 must "the core for parameters of the server" load rtrs-core
 for p in max_chunk_size=0 max_chunk_size=-8192 max_chunk_size=4096 max_chunk_size=12288 \
 	max_chunk_size=131073 max_chunk_size=8388608 max_chunk_size=1073741825 sess_queue_depth=0 sess_queue_depth=-1 \
-	sess_queue_depth=65536; do
+	sess_queue_depth=65536 ahead_max=-1 ahead_max=65535 ahead_max=1073741825; do
 	check "refused: $p" bad "$p"
 done
 for p in always_invalidate=maybe max_chunk_size=big sess_queue_depth=12x sess_queue_depth=; do

@@ -21,7 +21,8 @@ use rtrs_bindings::{
         Endpoint,
         NotPosted,
         PostError,
-        QueuePair, //
+        QueuePair,
+        LARGE, //
     },
 };
 
@@ -63,17 +64,50 @@ impl Active {
         let kind = op.answer_kind();
         // Each kind has code of its own, in which nothing is asked about the others.
         let end = match kind {
-            _ if kind.has_keys() => chunk.answer_keys(qp, op, failed),
+            _ if kind.has_keys() => {
+                if kind.has_data() {
+                    self.hold_if_ahead(ep, qp);
+                }
+                chunk.answer_keys(qp, op, failed)
+            }
+            AnswerKind::Data if op.request().data_len() > LARGE => {
+                return self.answer_large(chunk, ep, qp, op);
+            }
             AnswerKind::Data => chunk.answer_plain::<true>(qp, op, failed),
             _ if kind.is_rare() => match kind {
                 AnswerKind::Count => chunk.answer_counted(qp, op, failed),
-                _ => return self.answer_with_care(chunk, ep.handler(), qp, op, 0),
+                _ => return self.answer_large(chunk, ep, qp, op),
             },
             _ => chunk.answer_plain::<false>(qp, op, failed),
         };
         if let Some(end @ End::Run(_)) = end {
             ep.handler().session.after_end(chunk.buf_id(), end);
         }
+    }
+
+    /// If many data are under way on `qp`, of the connection of `ep`, its further requests wait. Called
+    /// before more data are posted: afterwards would keep more in registers. If these are the last ones,
+    /// there is nothing that has to wait.
+    #[inline(always)]
+    fn hold_if_ahead(&self, ep: &Endpoint<Path>, qp: &QueuePair) {
+        if qp.is_ahead() {
+            self.hold(ep, qp);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold(&self, ep: &Endpoint<Path>, qp: &QueuePair) {
+        if let Some(inbox) = self.inboxes.get(usize::from(ep.index())) {
+            inbox.as_arc_borrow().hold(|| qp.is_ahead());
+        }
+    }
+
+    /// Posts an answer without an error that may have many data, and is not usual.
+    #[inline(never)]
+    fn answer_large(&self, chunk: &Chunk, ep: &Endpoint<Path>, qp: &QueuePair, op: KBox<Op>) {
+        self.hold_if_ahead(ep, qp);
+        self.answer_with_care(chunk, ep.handler(), qp, op, 0);
     }
 
     /// Posts an error, or an answer that changes or tells a key in a way that is not usual.
@@ -126,12 +160,15 @@ impl Active {
     }
 
     /// A send was retired, so there may be room in the queue of `ep`.
-    pub(crate) fn retired(&self, ep: &Endpoint<Path>) {
+    pub(crate) fn retired(&self, ep: &Endpoint<Path>, qp: &QueuePair) {
         // ORDERING: A task that stalls an operation counts it before it tries again. Either it sees
-        // the room, or this function sees the count.
+        // the room, or this function sees the count. It is the same for one that holds the inbox.
         smp_mb();
         if self.is_stalled() {
             self.make_room(ep.handler(), ep.index());
+        }
+        if let Some(inbox) = self.inboxes.get(usize::from(ep.index())) {
+            inbox.as_arc_borrow().resume(|| qp.is_ahead());
         }
     }
 

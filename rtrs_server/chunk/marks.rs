@@ -48,33 +48,34 @@ pub(crate) enum AnswerKind {
     /// [Plain](super::Chunk::answer_plain), without data.
     Empty = 0,
     /// Plain, with the data of a read.
-    Data = 1,
+    Data = Self::DATA,
     /// It changes the chunk's key to the [next](rtrs_core::proto::next_rkey) one, which a client that
     /// counts keys is not told, after a write.
     Count = Self::RARE,
     /// It has the data of a read, and the key of their destination is invalidated.
-    KeepRead = Self::KEYS,
+    KeepRead = Self::KEYS | Self::DATA,
     /// The same, and it tells the chunk's key, which stays as it is.
-    TellRead = Self::KEYS | 1,
+    TellRead = Self::KEYS | Self::DATA | 1,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    TellInval = Self::KEYS | Self::BY_INVAL,
+    TellInval = Self::KEYS | Self::DATA | Self::BY_INVAL,
     /// The same, if the client may have counted the key since it was last told.
-    RetellInval = Self::KEYS | Self::BY_INVAL | 1,
+    RetellInval = Self::KEYS | Self::DATA | Self::BY_INVAL | 1,
     /// It tells the chunk's key, which stays as it is, and has no data.
     Tell = Self::KEYS | 1 << 2,
     /// It changes the chunk's key, and tells it, after a write.
     Write = Self::KEYS | Self::REGISTERS,
     /// It changes the chunk's key, and tells it, and has the data of a read; the key of their
     /// destination is invalidated.
-    Read = Self::KEYS | Self::REGISTERS | 1,
+    Read = Self::KEYS | Self::REGISTERS | Self::DATA,
     /// The same, and the message that invalidates the key of the destination is the answer.
-    Inval = Self::KEYS | Self::REGISTERS | Self::BY_INVAL,
+    Inval = Self::KEYS | Self::REGISTERS | Self::DATA | Self::BY_INVAL,
     /// None of the others.
     Other = Self::RARE | 1,
 }
 
 impl AnswerKind {
     const RARE: u8 = 1 << 1;
+    const DATA: u8 = 1 << 3;
     const KEYS: u8 = 1 << 4;
     const BY_INVAL: u8 = 1 << 5;
     const REGISTERS: u8 = 1 << 6;
@@ -89,6 +90,12 @@ impl AnswerKind {
     #[inline(always)]
     pub(crate) fn has_keys(self) -> bool {
         self.is_any(Self::KEYS)
+    }
+
+    /// Whether the answer has the data of a read.
+    #[inline(always)]
+    pub(crate) fn has_data(self) -> bool {
+        self.is_any(Self::DATA)
     }
 
     /// Whether an answer that has no keys is not plain.

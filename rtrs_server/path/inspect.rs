@@ -50,7 +50,7 @@ impl Path {
         let now = now_ns();
 
         for (id, chunk) in active.chunks().iter().enumerate() {
-            let Some(waits_for) = chunk.waits_for() else {
+            let Some(waits_for) = chunk.waits_for(|cid| active.is_held(cid)) else {
                 continue;
             };
             let (cid, dir) = chunk.stamp();

@@ -133,11 +133,11 @@ impl Handler for Path {
         }
     }
 
-    fn send_retired(&self, ep: &Endpoint<Self>, _qp: &QueuePair) {
+    fn send_retired(&self, ep: &Endpoint<Self>, qp: &QueuePair) {
         let guard = rcu::read_lock();
 
         if let Some(active) = self.active.read(&guard) {
-            active.retired(ep);
+            active.retired(ep, qp);
         }
     }
 

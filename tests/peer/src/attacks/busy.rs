@@ -51,6 +51,11 @@ pub(super) const CASES: &[Case] = &[
         behind_answer,
     ),
     case(
+        "same-held",
+        "asks for many data on a connection without receives",
+        held,
+    ),
+    case(
         "same-before-key",
         "writes over a request while the invalidation of its key has to wait",
         before_key,
@@ -289,6 +294,47 @@ fn answers_come(
         }
     }
     Ok(true)
+}
+
+/// Answers with many data are under way, and cannot be sent: further requests of the connection wait, those
+/// of another one do not.
+fn held(a: &mut Attack<'_>) -> Result<()> {
+    /// These have private pages, so that their answers register nothing.
+    const CHUNKS: core::ops::Range<u16> = 0..16;
+    const LEN: usize = 16 * COPY_MAX;
+    /// The default of `ahead_max` is this many of them. The server stops with the next answer.
+    const AHEAD: u16 = 8;
+    const HELD: usize = (CHUNKS.end - AHEAD - 1) as usize;
+
+    let mut s = start_stuck(a)?;
+    for chunk in CHUNKS {
+        s.send_info_request(1, chunk, LEN)?;
+    }
+    let end = Instant::now() + a.job.patience;
+    loop {
+        let requests = std::fs::read_to_string("/sys/kernel/debug/rtrs_server/requests")?;
+        let ours = requests
+            .lines()
+            .filter(|line| line.contains("attack-same-held"));
+        let held = ours.filter(|line| line.contains("sent data")).count();
+        if held == HELD {
+            break;
+        }
+        if Instant::now() >= end {
+            bail!("{held} of {HELD} requests are held:\n{requests}");
+        }
+        std::thread::sleep(a.job.patience / 50);
+    }
+    s.send_info_request(2, CHUNKS.end, LEN)?;
+    let answer = s.answer(2, a.job.patience)?.context("no answer")?;
+    if answer.errno != 0 {
+        bail!("{answer:?} on the other connection");
+    }
+    s.con(1)?.post_recvs()?;
+    if !answers_come(a, &mut s, CHUNKS)? {
+        return Ok(());
+    }
+    a.alive(&mut s)
 }
 
 /// The server takes a request with more data than it copies from private memory, apart from the
