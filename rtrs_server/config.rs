@@ -75,7 +75,7 @@ module_params! {
         "With always_invalidate and copy_max, let clients send writes of up to 4096 bytes as messages, which are received into private pages (default: Y)";
     /// Bytes of the data of answers that a connection has under way.
     static AHEAD_MAX: int = "ahead_max", 524_288,
-        "Bytes of data of answers of more than 4 KiB each that are under way on a connection when its further requests wait, 0: no limit (default: 524288)",
+        "With always_invalidate, bytes of data of answers of more than 4 KiB each that are under way on a connection when its further requests wait, 0: no limit (default: 524288)",
         |bytes| match bytes {
             0 | 65536..=1_073_741_824 => Ok(()),
             _ => Err("must be 0, or 65536 to 1073741824"),
@@ -311,9 +311,8 @@ pub(crate) struct Config {
     pub(crate) private_chunks: u16,
     /// Writes of few data may come as messages.
     take_sends: bool,
-    /// Bytes of a portion of the data of answers. While two are under way on a connection, its next
-    /// requests are not handed to the user. 0 for no limit.
-    pub(crate) portion: u32,
+    /// See [`portion`](Self::portion).
+    portion: u32,
     /// How long a session without paths is kept.
     pub(crate) linger: Linger,
     /// Bytes of memory for the chunks of a path, without pages for sent writes.
@@ -350,6 +349,18 @@ impl Config {
         };
         this.chunk_memory = this.own_chunk_memory();
         Ok(this)
+    }
+
+    /// Bytes of a portion of the data of answers. While two are under way on a connection, its next
+    /// requests are not handed to the user. 0 for no limit.
+    ///
+    /// There is none if keys do not change: mainline's server does not wait then either, and the completion of
+    /// each portion would be one more than it has.
+    pub(crate) fn portion(&self) -> u32 {
+        match self.always_invalidate {
+            true => self.portion,
+            false => 0,
+        }
     }
 
     /// Whether writes of few data of `client` may come as messages. Its answers must need no key. A page

@@ -64,6 +64,7 @@ impl Active {
         let kind = op.answer_kind();
         // Each kind has code of its own, in which nothing is asked about the others.
         let end = match kind {
+            AnswerKind::Empty => chunk.answer_plain::<false>(qp, op, failed),
             _ if kind.has_keys() => {
                 if kind.has_data() {
                     self.hold_if_ahead(ep, qp);
@@ -74,11 +75,8 @@ impl Active {
                 return self.answer_large(chunk, ep, qp, op);
             }
             AnswerKind::Data => chunk.answer_plain::<true>(qp, op, failed),
-            _ if kind.is_rare() => match kind {
-                AnswerKind::Count => chunk.answer_counted(qp, op, failed),
-                _ => return self.answer_large(chunk, ep, qp, op),
-            },
-            _ => chunk.answer_plain::<false>(qp, op, failed),
+            AnswerKind::Count => chunk.answer_counted(qp, op, failed),
+            _ => return self.answer_large(chunk, ep, qp, op),
         };
         if let Some(end @ End::Run(_)) = end {
             ep.handler().session.after_end(chunk.buf_id(), end);

@@ -51,7 +51,7 @@ pub(crate) enum AnswerKind {
     Data = Self::DATA,
     /// It changes the chunk's key to the [next](rtrs_core::proto::next_rkey) one, which a client that
     /// counts keys is not told, after a write.
-    Count = Self::RARE,
+    Count = 1 << 1,
     /// It has the data of a read, and the key of their destination is invalidated.
     KeepRead = Self::KEYS | Self::DATA,
     /// The same, and it tells the chunk's key, which stays as it is.
@@ -70,11 +70,10 @@ pub(crate) enum AnswerKind {
     /// The same, and the message that invalidates the key of the destination is the answer.
     Inval = Self::KEYS | Self::REGISTERS | Self::DATA | Self::BY_INVAL,
     /// None of the others.
-    Other = Self::RARE | 1,
+    Other = 1,
 }
 
 impl AnswerKind {
-    const RARE: u8 = 1 << 1;
     const DATA: u8 = 1 << 3;
     const KEYS: u8 = 1 << 4;
     const BY_INVAL: u8 = 1 << 5;
@@ -96,12 +95,6 @@ impl AnswerKind {
     #[inline(always)]
     pub(crate) fn has_data(self) -> bool {
         self.is_any(Self::DATA)
-    }
-
-    /// Whether an answer that has no keys is not plain.
-    #[inline(always)]
-    pub(crate) fn is_rare(self) -> bool {
-        self.is_any(Self::RARE)
     }
 
     /// Whether the message that invalidates the key of the destination is the answer.

@@ -495,7 +495,7 @@ impl Path {
             inline_max: inline_max(),
             comp_vector: self.session.ctx.next_vector(),
             poll: PollContext::Workqueue,
-            portion: self.session.ctx.config.portion,
+            portion: self.session.ctx.config.portion(),
             send_tokens: SEND_TOKENS,
             key_tokens: match self.session.ctx.config.always_invalidate {
                 true => self.geometry().queue_depth().into(),
