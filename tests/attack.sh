@@ -216,5 +216,5 @@ defer null_blk_down nullb1
 must "a disk with one request at a time" null_blk_up nullb2 16 1 3000000000 1
 defer null_blk_down nullb2
 mode Y "$SLOW"
-[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-before-key$|^large-changed$|^sends-[^a]|^sent-([^pu]|us)|$HANDSHAKE"
+[ -n "${RTRS_CORE:-}" ] || mode N "^(stale|guess|live|last)-key$|^same-behind-(user|large|write|answer)$|^same-(before-key|held)$|^large-changed$|^sends-[^a]|^sent-([^pu]|us)|$HANDSHAKE"
 finish
