@@ -2,10 +2,9 @@
 
 //! Addresses and keys of memory regions that a peer cannot guess from those that it knows.
 //!
-//! This side chooses the address that a peer uses for a region, and one byte of its key: both are
-//! random, and so is the step from each key to the next, which is chosen with them when the region is
-//! made. So the keys of one region say nothing of those of others. Those of its own a peer can tell from
-//! the first two of them, and one that counts is not even told all: a key is of use only while it is valid.
+//! This side chooses the address that a peer uses for a region, and one byte of its key. Both are
+//! random: the address is chosen when the region is made, the byte with each registration. A peer may
+//! count the keys of a region: one that it is not told follows the last one, all others are random.
 
 /// The highest bit of an address. Addresses are as long as DMA addresses, which every driver
 /// accepts, so that no region reaches the end of the 64 bits. The bit is set so that no address is
@@ -20,36 +19,64 @@ pub fn address(random: u64, page_size: u32) -> u64 {
     (TOP | random & (TOP - 1)) & !in_page
 }
 
-/// The byte of a key that consumers choose.
-const BYTE: u32 = 0xff;
+/// The part of a key that consumers choose.
+pub struct KeyByte {
+    key: u8,
+    /// Random bytes, the next one lowest: steps from one key to the next. A 0 is none.
+    steps: u64,
+}
 
-/// The step from one key of a region to the next, which is the same for all of them. It is odd, so that a
-/// key does not come again before 255 others, and not the one of a peer that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyStep(u8);
-
-impl KeyStep {
-    /// Makes a step from `random`.
+impl KeyByte {
+    /// Makes a key byte from `random`.
     pub fn new(random: u64) -> Self {
-        // CAST: Less than 126, so that the step is 3 to 253.
-        Self(3 + 2 * (random % 126) as u8)
+        // CAST: The lowest byte.
+        Self {
+            key: random as u8,
+            steps: random >> 8,
+        }
     }
 
-    /// The key after `rkey`.
+    /// The current byte.
+    pub fn get(&self) -> u8 {
+        self.key
+    }
+
+    /// Changes the byte to a different one; each of the 255 others is as likely. `random` is called
+    /// for one change in eight, and rarely once more.
     #[inline(always)]
-    pub fn after(self, rkey: u32) -> u32 {
-        step(rkey, self.0)
+    pub fn change(&mut self, random: impl FnMut() -> u64) -> u8 {
+        // CAST: The lowest byte.
+        let step = match self.steps as u8 {
+            0 => self.missing(random),
+            step => step,
+        };
+
+        self.steps >>= 8;
+        self.key = self.key.wrapping_add(step);
+        self.key
     }
-}
 
-/// The key that follows `rkey`, which a peer that counts knows without being told.
-#[inline(always)]
-pub fn counted(rkey: u32) -> u32 {
-    step(rkey, 1)
-}
+    /// Changes the byte to the one that follows, which a peer that counts knows without being told.
+    #[inline(always)]
+    pub fn count(&mut self) -> u8 {
+        self.key = self.key.wrapping_add(1);
+        self.key
+    }
 
-#[inline(always)]
-fn step(rkey: u32, by: u8) -> u32 {
-    // CAST: The lowest byte.
-    rkey & !BYTE | u32::from((rkey as u8).wrapping_add(by))
+    /// The step in place of a byte that is 0. If all bytes are 0, there are eight new ones, and the step
+    /// is the lowest, or another random one if that is 0.
+    #[cold]
+    #[inline(never)]
+    fn missing(&mut self, mut random: impl FnMut() -> u64) -> u8 {
+        if self.steps == 0 {
+            self.steps = random();
+            // CAST: The lowest byte.
+            if self.steps as u8 != 0 {
+                return self.steps as u8;
+            }
+        }
+        // From 1 to 255. No loop that ends by chance, and a division only here.
+        // CAST: At most 255. No overflow, for the same reason.
+        (random() % 255) as u8 + 1
+    }
 }

@@ -16,7 +16,7 @@ use super::{
     },
     hidden::{
         self,
-        KeyStep, //
+        KeyByte, //
     },
     page_size,
     wr::Remote, //
@@ -27,7 +27,11 @@ use crate::{
         Relaxed, //
     },
     raw,
-    time::random_u64, //
+    time::random_u64,
+    try_lock::{
+        TryLock,
+        TryLockGuard, //
+    }, //
 };
 
 /// The access that a registration allows.
@@ -60,22 +64,26 @@ impl Access {
 ///
 /// # Invariants
 ///
-/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. The key in `raw` is not
-/// used any more: a registration has its own. A driver looks at the part that never changes, or stores
-/// the key of a registration there (rdmavt).
+/// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. In this crate
+/// only the holder of `key` looks at the key in `raw`, and changes it and `rkey`. A driver may look
+/// at it as well when it is given a registration, and only at the part that never changes, or store
+/// the whole key there, which the work request has (rdmavt).
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// The address that the peer uses for the start of the described memory; it is random.
     iova: u64,
-    /// The current key.
+    /// The key in `raw`, for tasks that may look at it while another one changes it.
     rkey: Atomic<u32>,
-    step: KeyStep,
+    /// The part of the key that consumers choose.
+    key: TryLock<KeyByte>,
     domain: Arc<Domain>,
 }
 
 // SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: By the type invariant this crate does not look at what changes in `raw`.
+// SAFETY: In this crate the key in `raw` is looked at by the holder of `key` alone, and there is one
+// at a time. Drivers look at it in C, or store it, whenever they are given a registration, as they do
+// for all users of `ib_update_fast_reg_key()`. Nothing else in there changes.
 unsafe impl Sync for Mr {}
 
 impl Mr {
@@ -129,10 +137,9 @@ impl Mr {
             let base = hidden::address(random_u64(), page_size);
             map_list(raw, list.as_mut_ptr(), count, page_size, Some(base))
         }?;
-        // CAST: The lowest byte.
-        let key = random_u64() as u8;
+        let key = KeyByte::new(random_u64());
         // SAFETY: The region is valid, not registered, and not shared yet.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key) };
+        unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key.get()) };
         // SAFETY: As above.
         let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) };
         // INVARIANT: The region was just allocated in the PD, and describes `iova`.
@@ -140,7 +147,7 @@ impl Mr {
             raw,
             iova,
             rkey: Atomic::new(rkey),
-            step: KeyStep::new(random_u64()),
+            key: TryLock::new(key),
             domain: domain.clone(),
         })
     }
@@ -177,19 +184,38 @@ impl Mr {
     }
 
     /// See [`Reply::change_key`](super::Reply::change_key).
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when another caller is changing the key.
     #[inline(always)]
-    pub(super) fn change_rkey(&self) -> u32 {
-        self.set_rkey(self.step.after(self.rkey()))
+    pub(super) fn change_rkey(&self) -> Result<u32> {
+        let mut key = self.key.try_take().ok_or(EBUSY)?;
+        let byte = key.change(random_u64);
+        Ok(self.set_rkey(&key, byte))
     }
 
     /// See [`Reply::count_key`](super::Reply::count_key).
+    ///
+    /// # Errors
+    ///
+    /// As for [`change_rkey`](Self::change_rkey).
     #[inline(always)]
-    pub(super) fn count_rkey(&self) -> u32 {
-        self.set_rkey(hidden::counted(self.rkey()))
+    pub(super) fn count_rkey(&self) -> Result<u32> {
+        let mut key = self.key.try_take().ok_or(EBUSY)?;
+        let byte = key.count();
+        Ok(self.set_rkey(&key, byte))
     }
 
+    /// Sets the part of the key that consumers choose. The caller holds `key`.
     #[inline(always)]
-    fn set_rkey(&self, rkey: u32) -> u32 {
+    fn set_rkey(&self, _key: &TryLockGuard<'_, KeyByte>, byte: u8) -> u32 {
+        let raw = self.raw.as_ptr();
+        // SAFETY: The region is valid; no other thread of this crate looks at its key, as `key` is
+        // held, and a driver that does looks at the part that stays.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(raw, byte) };
+        // SAFETY: As above.
+        let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(raw) };
         self.rkey.store(rkey, Relaxed);
         rkey
     }

@@ -75,7 +75,8 @@ pub struct SqProducer {
     left: u32,
     /// A portion of data ends with more bytes than this.
     data_left: u32,
-    /// The end of the last portion, or a later position that is retired.
+    /// The end of the last portion, or a later position that is retired; after one was taken back, what
+    /// was reserved before.
     portion_end: u32,
 }
 

@@ -210,7 +210,7 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Some(key) = self.reply.change_key() else {
+        let Ok(key) = self.reply.change_key() else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
@@ -252,7 +252,7 @@ impl<H: Home> Chunk<H> {
         op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Some(key) = self.reply.count_key() else {
+        let Ok(key) = self.reply.count_key() else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
@@ -281,7 +281,7 @@ impl<H: Home> Chunk<H> {
         // One new key for each answer: keys repeat after 256, and a client that caused as many
         // attempts would have the old key again.
         let changes = register.is_some() && attempt == Attempt::First;
-        if changes && self.reply.change_key().is_none() {
+        if changes && self.reply.change_key().is_err() {
             return Err(NotPosted::Kept(PostError::Invalid, answered));
         }
         answer.body = mr.map(|mr| self.told(mr.rkey()));

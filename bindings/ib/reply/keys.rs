@@ -9,6 +9,8 @@
 //!
 //! Any.
 
+use kernel::prelude::*;
+
 use super::{
     Give,
     NotPosted,
@@ -80,31 +82,38 @@ pub enum Bytes {
 }
 
 impl Reply {
-    /// Gives the [region](Self::region) a key different from its last 255, for its next registration: a
-    /// peer cannot use an old one. Peers that were told none of its keys cannot guess it. For one caller at
-    /// a time: several may get the same key. Any context.
+    /// Gives the [region](Self::region) a key different from its last one, for its next registration:
+    /// a peer cannot use the old key, and the new one is any of 255, each as likely. Any context but
+    /// NMI.
     ///
-    /// Returns `None` if there is no region.
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no region; `EBUSY` when another caller is changing the key.
     #[inline(always)]
-    pub fn change_key(&self) -> Option<NewKey<'_>> {
+    pub fn change_key(&self) -> Result<NewKey<'_>> {
         self.new_key(Mr::change_rkey)
     }
 
     /// The same with the key that follows the last one, for a peer that is not told keys but counts
     /// them: the low byte is one higher, modulo 256.
+    ///
+    /// # Errors
+    ///
+    /// As for [`change_key`](Self::change_key).
     #[inline(always)]
-    pub fn count_key(&self) -> Option<NewKey<'_>> {
+    pub fn count_key(&self) -> Result<NewKey<'_>> {
         self.new_key(Mr::count_rkey)
     }
 
     #[inline(always)]
-    fn new_key(&self, next: impl FnOnce(&Mr) -> u32) -> Option<NewKey<'_>> {
-        let mr = self.region()?;
+    fn new_key(&self, next: impl FnOnce(&Mr) -> Result<u32>) -> Result<NewKey<'_>> {
+        let mr = self.region().ok_or(EINVAL)?;
+        let rkey = next(mr)?;
 
-        Some(NewKey {
+        Ok(NewKey {
             reply: self,
             mr,
-            rkey: next(mr),
+            rkey,
         })
     }
 

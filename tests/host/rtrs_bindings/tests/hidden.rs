@@ -5,7 +5,7 @@
 // There is no kernel here that could be brought down.
 #![cfg(not(loom))]
 
-use rtrs_bindings::hidden::{address, counted, KeyStep};
+use rtrs_bindings::hidden::{address, KeyByte};
 
 /// Numbers without an obvious order, the same ones each time.
 fn numbers(mut state: u64) -> impl FnMut() -> u64 {
@@ -39,36 +39,81 @@ fn all_of_a_number_that_fits_is_in_the_address() {
 }
 
 #[test]
-fn a_key_comes_again_after_all_others() {
-    let mut next = numbers(7);
-    for random in (0..200).chain([u64::MAX]).chain((0..100).map(|_| next())) {
-        let step = KeyStep::new(random);
-        let first = 0xabcd_ef00 | (random as u32 & 0xff);
-        let mut seen = [false; 256];
-        let mut key = first;
-        for _ in 0..256 {
-            assert_eq!(key >> 8, first >> 8);
-            assert!(!core::mem::replace(&mut seen[key as usize & 0xff], true));
-            key = step.after(key);
+fn a_key_changes_each_time() {
+    for random in [0, u64::MAX, 0x0101_0101_0101_0101] {
+        let mut key = KeyByte::new(random);
+        for _ in 0..1000 {
+            let old = key.get();
+            assert_ne!(key.change(|| random), old);
+            assert_ne!(key.get(), old);
         }
-        assert_eq!(key, first);
     }
 }
 
 #[test]
-fn steps_are_not_that_of_a_peer_that_counts() {
-    let mut steps = std::collections::BTreeSet::new();
-    for random in 0..1000 {
-        let step = KeyStep::new(random).after(0);
-        assert!((3..=253).contains(&step), "{step}");
-        steps.insert(step);
+fn one_number_makes_eight_keys() {
+    let mut asked = 0;
+    // The key itself, and seven steps.
+    let mut key = KeyByte::new(0x8877_6655_4433_2211);
+    for _ in 0..7 + 8 * 10 {
+        key.change(|| {
+            asked += 1;
+            0x8877_6655_4433_2211
+        });
     }
-    assert_eq!(steps.len(), 126);
+    assert_eq!(asked, 10);
+}
+
+#[test]
+fn a_byte_that_is_no_step_is_replaced() {
+    // The key is 5, its steps are 1, 0, 2 and 3.
+    let mut key = KeyByte::new(0x0302_0001_05);
+    assert_eq!(key.change(|| unreachable!()), 5 + 1);
+    // 255.
+    assert_eq!(key.change(|| 254), 6 - 1);
+    assert_eq!(key.change(|| unreachable!()), 5 + 2);
+    assert_eq!(key.change(|| unreachable!()), 7 + 3);
+}
+
+#[test]
+fn the_next_key_is_any_other() {
+    let mut next = numbers(7);
+    let mut key = KeyByte::new(next());
+    let mut steps = [0u32; 256];
+    for _ in 0..255 * 1000 {
+        let old = key.get();
+        let step = key.change(&mut next).wrapping_sub(old);
+        steps[usize::from(step)] += 1;
+    }
+    assert_eq!(steps[0], 0);
+    // 1000 each, give or take six times the deviation that chance explains.
+    assert!(
+        steps[1..].iter().all(|n| (810..1190).contains(n)),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn a_byte_that_changes_nothing_is_drawn_again() {
+    // All new steps are 0.
+    for again in [0, 1, 253, 254, 255, 256, u64::MAX] {
+        let mut key = KeyByte::new(0);
+        let old = key.get();
+        let mut numbers = [0, again].into_iter();
+        let step = key.change(|| numbers.next().unwrap()).wrapping_sub(old);
+        assert_eq!(u64::from(step), again % 255 + 1);
+    }
 }
 
 #[test]
 fn a_counted_key_follows_the_last_one() {
-    assert_eq!(counted(0x1234_5678), 0x1234_5679);
-    assert_eq!(counted(0x1234_56ff), 0x1234_5600);
-    assert_eq!(counted(u32::MAX), 0xffff_ff00);
+    let mut key = KeyByte::new(0xfe);
+    for _ in 0..1000 {
+        let old = key.get();
+        assert_eq!(key.count(), old.wrapping_add(1));
+        assert_eq!(key.get(), old.wrapping_add(1));
+    }
+    // Others follow from there.
+    let old = key.get();
+    assert_ne!(key.change(numbers(7)), old);
 }
