@@ -122,6 +122,7 @@ pub use self::{
     },
     mr::{
         Access,
+        KeyRight,
         Mr, //
     },
     queue::{

@@ -19,48 +19,30 @@ pub fn address(random: u64, page_size: u32) -> u64 {
     (TOP | random & (TOP - 1)) & !in_page
 }
 
-/// The part of a key that consumers choose.
-pub struct KeyByte {
-    key: u8,
-    /// Random bytes, the next one lowest: steps from one key to the next. A 0 is none.
-    steps: u64,
+/// Random steps from each key of a region to the next one.
+pub struct KeySteps {
+    /// Random bytes, the next one lowest. A 0 is none.
+    bytes: u64,
 }
 
-impl KeyByte {
-    /// Makes a key byte from `random`.
+impl KeySteps {
+    /// Steps that begin with the bytes of `random`.
     pub fn new(random: u64) -> Self {
-        // CAST: The lowest byte.
-        Self {
-            key: random as u8,
-            steps: random >> 8,
-        }
+        Self { bytes: random }
     }
 
-    /// The current byte.
-    pub fn get(&self) -> u8 {
-        self.key
-    }
-
-    /// Changes the byte to a different one; each of the 255 others is as likely. `random` is called
-    /// for one change in eight, and rarely once more.
+    /// Returns `key` with another value of the part that consumers choose, its low byte; each of the 255
+    /// others is as likely. `random` is called for one change in eight, and rarely once more.
     #[inline(always)]
-    pub fn change(&mut self, random: impl FnMut() -> u64) -> u8 {
+    pub fn change(&mut self, key: u32, random: impl FnMut() -> u64) -> u32 {
         // CAST: The lowest byte.
-        let step = match self.steps as u8 {
+        let step = match self.bytes as u8 {
             0 => self.missing(random),
             step => step,
         };
 
-        self.steps >>= 8;
-        self.key = self.key.wrapping_add(step);
-        self.key
-    }
-
-    /// Changes the byte to the one that follows, which a peer that counts knows without being told.
-    #[inline(always)]
-    pub fn count(&mut self) -> u8 {
-        self.key = self.key.wrapping_add(1);
-        self.key
+        self.bytes >>= 8;
+        key ^ u32::from(step)
     }
 
     /// The step in place of a byte that is 0. If all bytes are 0, there are eight new ones, and the step
@@ -68,15 +50,23 @@ impl KeyByte {
     #[cold]
     #[inline(never)]
     fn missing(&mut self, mut random: impl FnMut() -> u64) -> u8 {
-        if self.steps == 0 {
-            self.steps = random();
+        if self.bytes == 0 {
+            self.bytes = random();
             // CAST: The lowest byte.
-            if self.steps as u8 != 0 {
-                return self.steps as u8;
+            if self.bytes as u8 != 0 {
+                return self.bytes as u8;
             }
         }
         // From 1 to 255. No loop that ends by chance, and a division only here.
         // CAST: At most 255. No overflow, for the same reason.
         (random() % 255) as u8 + 1
     }
+}
+
+/// Returns the key that follows `key`, which a peer that counts knows without being told: the low byte
+/// is one higher, modulo 256.
+#[inline(always)]
+pub fn next_key(key: u32) -> u32 {
+    // CAST: The lowest byte.
+    key & !0xff | u32::from((key as u8).wrapping_add(1))
 }

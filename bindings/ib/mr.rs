@@ -16,7 +16,7 @@ use super::{
     },
     hidden::{
         self,
-        KeyByte, //
+        KeySteps, //
     },
     page_size,
     wr::Remote, //
@@ -27,11 +27,7 @@ use crate::{
         Relaxed, //
     },
     raw,
-    time::random_u64,
-    try_lock::{
-        TryLock,
-        TryLockGuard, //
-    }, //
+    time::random_u64, //
 };
 
 /// The access that a registration allows.
@@ -65,38 +61,75 @@ impl Access {
 /// # Invariants
 ///
 /// `raw` was allocated in the PD of `domain`, which owns it, and describes `iova`. In this crate
-/// only the holder of `key` looks at the key in `raw`, and changes it and `rkey`. A driver may look
-/// at it as well when it is given a registration, and only at the part that never changes, or store
-/// the whole key there, which the work request has (rdmavt).
+/// only the holder of the [`KeyRight`] with `id` looks at the key in `raw`, and changes it and `rkey`. A
+/// driver may look at it as well when it is given a registration, and only at the part that never
+/// changes, or store the whole key there, which the work request has (rdmavt).
 pub struct Mr {
     raw: NonNull<raw::ib_mr>,
     /// The address that the peer uses for the start of the described memory; it is random.
     iova: u64,
+    /// Not 0. No other region has or had the same.
+    id: u64,
     /// The key in `raw`, for tasks that may look at it while another one changes it.
     rkey: Atomic<u32>,
-    /// The part of the key that consumers choose.
-    key: TryLock<KeyByte>,
     domain: Arc<Domain>,
+}
+
+/// The right to change the key of a region. The task that has it changes the key without a lock, and is
+/// the only one.
+///
+/// # Invariants
+///
+/// There is one right, at most, with the `id` of a region.
+pub struct KeyRight {
+    /// 0 for that of none.
+    id: u64,
+    steps: KeySteps,
+}
+
+/// The number of regions that were made. At one each nanosecond it would last for centuries.
+static REGIONS: Atomic<u64> = Atomic::new(0);
+
+impl KeyRight {
+    /// The right to change no key.
+    pub fn none() -> Self {
+        // INVARIANT: No region has this number.
+        Self {
+            id: 0,
+            steps: KeySteps::new(0),
+        }
+    }
 }
 
 // SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
-// SAFETY: In this crate the key in `raw` is looked at by the holder of `key` alone, and there is one
-// at a time. Drivers look at it in C, or store it, whenever they are given a registration, as they do
+// SAFETY: In this crate the key in `raw` is looked at by the holder of the right to change it alone, and
+// there is one. Drivers look at it in C, or store it, whenever they are given a registration, as they do
 // for all users of `ib_update_fast_reg_key()`. Nothing else in there changes.
 unsafe impl Sync for Mr {}
 
 impl Mr {
     /// Makes a memory region that describes `mapped`, one after the other, all of the same length:
     /// a power of two. The peer can access it once it is registered, for as long as its key is
-    /// valid. May sleep.
+    /// valid. Its key does not change. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// As for [`with_right`](Self::with_right).
+    pub fn of(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<Self> {
+        let (mr, _) = Self::with_right(domain, mapped)?;
+
+        Ok(mr)
+    }
+
+    /// The same, with the right to change its key.
     ///
     /// # Errors
     ///
     /// `EINVAL` for no pages, too many, or some of another domain or length, or mapped [to the
     /// device](DmaDirection::ToDevice) only; `EOPNOTSUPP` if the device supports no page size in which
     /// they can be described.
-    pub fn of(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<Self> {
+    pub fn with_right(domain: &Arc<Domain>, mapped: &[DmaPages]) -> Result<(Self, KeyRight)> {
         let len = mapped.first().ok_or(EINVAL)?.len();
         let bytes = u32::try_from(len)?;
         let page_size = Self::page_size(domain, mapped)?;
@@ -137,19 +170,29 @@ impl Mr {
             let base = hidden::address(random_u64(), page_size);
             map_list(raw, list.as_mut_ptr(), count, page_size, Some(base))
         }?;
-        let key = KeyByte::new(random_u64());
+        // CAST: The low byte, which consumers choose.
+        let byte = random_u64() as u8;
         // SAFETY: The region is valid, not registered, and not shared yet.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), key.get()) };
+        unsafe { raw::rtrs_helper_ib_mr_set_key(raw.as_ptr(), byte) };
         // SAFETY: As above.
         let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(raw.as_ptr()) };
-        // INVARIANT: The region was just allocated in the PD, and describes `iova`.
-        Ok(Self {
+        // ORDERING: Relaxed: it is a number.
+        let id = REGIONS.fetch_add(1, Relaxed).wrapping_add(1);
+        // INVARIANT: The region was just allocated in the PD, and describes `iova`. No other one had the
+        // number before.
+        let mr = Self {
             raw,
             iova,
+            id,
             rkey: Atomic::new(rkey),
-            key: TryLock::new(key),
             domain: domain.clone(),
-        })
+        };
+        // INVARIANT: This is the one right with that number.
+        let right = KeyRight {
+            id,
+            steps: KeySteps::new(random_u64()),
+        };
+        Ok((mr, right))
     }
 
     /// Returns how many of `mapped`, which are all of the same length, one memory region can
@@ -183,41 +226,31 @@ impl Mr {
         self.rkey.load(Relaxed)
     }
 
-    /// See [`Reply::change_key`](super::Reply::change_key).
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` when another caller is changing the key.
+    /// See [`Reply::change_key`](super::Reply::change_key). Returns `None` for the right to another key.
     #[inline(always)]
-    pub(super) fn change_rkey(&self) -> Result<u32> {
-        let mut key = self.key.try_take().ok_or(EBUSY)?;
-        let byte = key.change(random_u64);
-        Ok(self.set_rkey(&key, byte))
+    pub(super) fn change_rkey(&self, right: &mut KeyRight) -> Option<u32> {
+        let rkey = right.steps.change(self.rkey(), random_u64);
+        self.set_rkey(right, rkey)
     }
 
-    /// See [`Reply::count_key`](super::Reply::count_key).
-    ///
-    /// # Errors
-    ///
-    /// As for [`change_rkey`](Self::change_rkey).
+    /// See [`Reply::count_key`](super::Reply::count_key). Returns `None` for the right to another key.
     #[inline(always)]
-    pub(super) fn count_rkey(&self) -> Result<u32> {
-        let mut key = self.key.try_take().ok_or(EBUSY)?;
-        let byte = key.count();
-        Ok(self.set_rkey(&key, byte))
+    pub(super) fn count_rkey(&self, right: &mut KeyRight) -> Option<u32> {
+        self.set_rkey(right, hidden::next_key(self.rkey()))
     }
 
-    /// Sets the part of the key that consumers choose. The caller holds `key`.
+    /// Sets the key to `rkey`, of which the part that consumers choose may be another one.
     #[inline(always)]
-    fn set_rkey(&self, _key: &TryLockGuard<'_, KeyByte>, byte: u8) -> u32 {
-        let raw = self.raw.as_ptr();
-        // SAFETY: The region is valid; no other thread of this crate looks at its key, as `key` is
-        // held, and a driver that does looks at the part that stays.
-        unsafe { raw::rtrs_helper_ib_mr_set_key(raw, byte) };
-        // SAFETY: As above.
-        let rkey = unsafe { raw::rtrs_helper_ib_mr_rkey(raw) };
+    fn set_rkey(&self, right: &mut KeyRight, rkey: u32) -> Option<u32> {
+        if right.id != self.id {
+            return None;
+        }
+        // SAFETY: The region is valid. By the type invariants no other thread of this crate looks at its
+        // key, as this one has the right, and a driver that does looks at the part that stays.
+        // CAST: The part that consumers choose.
+        unsafe { raw::rtrs_helper_ib_mr_set_key(self.raw.as_ptr(), rkey as u8) };
         self.rkey.store(rkey, Relaxed);
-        rkey
+        Some(rkey)
     }
 
     /// The address and key with which the peer writes to the region.

@@ -207,10 +207,10 @@ impl<H: Home> Chunk<H> {
         &'a self,
         qp: &QueuePair,
         kind: AnswerKind,
-        op: KBox<Op<H>>,
+        mut op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Ok(key) = self.reply.change_key() else {
+        let Ok(key) = self.reply.change_key(op.key_right()) else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
@@ -249,10 +249,10 @@ impl<H: Home> Chunk<H> {
     pub(crate) fn answer_counted<'a>(
         &'a self,
         qp: &QueuePair,
-        op: KBox<Op<H>>,
+        mut op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Ok(key) = self.reply.count_key() else {
+        let Ok(key) = self.reply.count_key(op.key_right()) else {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
@@ -281,7 +281,7 @@ impl<H: Home> Chunk<H> {
         // One new key for each answer: keys repeat after 256, and a client that caused as many
         // attempts would have the old key again.
         let changes = register.is_some() && attempt == Attempt::First;
-        if changes && self.reply.change_key().is_err() {
+        if changes && self.reply.change_key(answered.op.key_right()).is_err() {
             return Err(NotPosted::Kept(PostError::Invalid, answered));
         }
         answer.body = mr.map(|mr| self.told(mr.rkey()));

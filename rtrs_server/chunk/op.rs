@@ -22,6 +22,7 @@ use kernel::{
 use rtrs_bindings::{
     ib::{
         Buffer,
+        KeyRight,
         Message, //
     },
     noio,
@@ -82,6 +83,8 @@ pub(crate) struct Op<H: Home> {
     written: u16,
     /// Pages of the chunk, and private pages, if there are any.
     pages: PagePair,
+    /// The right to change the chunk's key, if it changes.
+    key_right: KeyRight,
     /// The page in which the data of the last write that was sent were received, if writes may be.
     received: Option<Buffer>,
     usr: [u8; USR_ROOM],
@@ -107,13 +110,14 @@ impl<H: Home> Op<H> {
         assert!(offset_of!(Self, pages) <= 64);
     };
 
-    /// Makes the operation of chunk `buf_id`, which has the memory `pages`; data that the client must
-    /// not change, and that fit, go to `private`. If writes may be sent, `received` is a page to
-    /// exchange for that of a receive. May sleep.
+    /// Makes the operation of chunk `buf_id`, which has the memory `pages`, and a key that the holder of
+    /// `key_right` can change; data that the client must not change, and that fit, go to `private`. If
+    /// writes may be sent, `received` is a page to exchange for that of a receive. May sleep.
     pub(crate) fn new(
         home: &Arc<H>,
         buf_id: u16,
         pages: Arc<Pages>,
+        key_right: KeyRight,
         private: Option<Arc<Pages>>,
         received: Option<Buffer>,
         ops_ref: &Arc<H::OpsRef>,
@@ -128,6 +132,7 @@ impl<H: Home> Op<H> {
                 arrival: Arrival::default(),
                 written: 0,
                 pages: PagePair::new(pages, private),
+                key_right,
                 received,
                 usr: [0; USR_ROOM],
                 long_usr: KVec::new(),
@@ -299,6 +304,12 @@ impl<H: Home> Op<H> {
             Some(page) => page.as_ptr(),
             None => self.pages.as_ptr(self.is_private()),
         }
+    }
+
+    /// The right to change the chunk's key: it has none while the user works on its data.
+    #[inline(always)]
+    pub(super) fn key_right(&mut self) -> &mut KeyRight {
+        &mut self.key_right
     }
 
     /// The request was answered: frees its memory. Not needed for a request with

@@ -27,6 +27,7 @@ use rtrs_bindings::{
         DmaPages,
         Domain,
         Endpoint,
+        KeyRight,
         Mr,
         QueuePair,
         Sges, //
@@ -266,10 +267,11 @@ impl Path {
         self.ops_out.store(true, Release);
         let mut chunks = KVVec::with_capacity(usize::from(depth), GFP_KERNEL)?;
         for (buf_id, dma_pages) in (0..depth).zip(mapped) {
-            let mr = if always_invalidate {
-                Some(Mr::of(&domain, core::slice::from_ref(&dma_pages))?)
+            let (mr, key_right) = if always_invalidate {
+                let (mr, right) = Mr::with_right(&domain, core::slice::from_ref(&dma_pages))?;
+                (Some(mr), right)
             } else {
-                None
+                (None, KeyRight::none())
             };
             let own = private.get(usize::from(buf_id)).and_then(Option::as_ref);
             let pages = own.map(|own| own.pages().clone());
@@ -278,7 +280,7 @@ impl Path {
                 false => None,
             };
             let memory = dma_pages.pages().clone();
-            let op = Op::new(self, buf_id, memory, pages, received, &ops_ref)?;
+            let op = Op::new(self, buf_id, memory, key_right, pages, received, &ops_ref)?;
             let state = self.session.chunk_state(buf_id).ok_or(EINVAL)?;
             let state = UsedState::new(state, buf_id, self.incarnation);
             let group = usize::from(buf_id).checked_div(members).unwrap_or(0);

@@ -18,7 +18,10 @@ use super::{
     BODY_END, //
 };
 use crate::ib::{
-    mr::Mr,
+    mr::{
+        KeyRight,
+        Mr, //
+    },
     queue::{
         PostError,
         QueuePair, //
@@ -83,15 +86,18 @@ pub enum Bytes {
 
 impl Reply {
     /// Gives the [region](Self::region) a key different from its last one, for its next registration:
-    /// a peer cannot use the old key, and the new one is any of 255, each as likely. Any context but
-    /// NMI.
+    /// a peer cannot use the old key, and the new one is any of 255, each as likely. `right` is the right
+    /// to do so. Any context but NMI.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no region; `EBUSY` when another caller is changing the key.
+    /// `EINVAL` if there is no region, or for the right to another key.
     #[inline(always)]
-    pub fn change_key(&self) -> Result<NewKey<'_>> {
-        self.new_key(Mr::change_rkey)
+    pub fn change_key(&self, right: &mut KeyRight) -> Result<NewKey<'_>> {
+        let mr = self.region().ok_or(EINVAL)?;
+        let rkey = mr.change_rkey(right).ok_or(EINVAL)?;
+
+        Ok(self.new_key(mr, rkey))
     }
 
     /// The same with the key that follows the last one, for a peer that is not told keys but counts
@@ -101,20 +107,21 @@ impl Reply {
     ///
     /// As for [`change_key`](Self::change_key).
     #[inline(always)]
-    pub fn count_key(&self) -> Result<NewKey<'_>> {
-        self.new_key(Mr::count_rkey)
+    pub fn count_key(&self, right: &mut KeyRight) -> Result<NewKey<'_>> {
+        let mr = self.region().ok_or(EINVAL)?;
+        let rkey = mr.count_rkey(right).ok_or(EINVAL)?;
+
+        Ok(self.new_key(mr, rkey))
     }
 
+    /// The key `rkey` of the region, which is `mr`.
     #[inline(always)]
-    fn new_key(&self, next: impl FnOnce(&Mr) -> Result<u32>) -> Result<NewKey<'_>> {
-        let mr = self.region().ok_or(EINVAL)?;
-        let rkey = next(mr)?;
-
-        Ok(NewKey {
+    fn new_key<'a>(&'a self, mr: &'a Mr, rkey: u32) -> NewKey<'a> {
+        NewKey {
             reply: self,
             mr,
             rkey,
-        })
+        }
     }
 
     /// Posts an answer on `qp` as [`post`](Self::post) does: data, registration, invalidation, and
