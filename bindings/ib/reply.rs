@@ -76,19 +76,30 @@ pub const REPLY_BODY: usize = FORM_BYTES as usize;
 /// Number of bytes of the second half of a body.
 const BODY_END: usize = REPLY_BODY / 2;
 
-/// The memory of the body of answers.
+/// The memory of the body of answers, if there is any.
 ///
 /// # Invariants
 ///
 /// `at` is aligned, and points into pages of the domain, to which there are no Rust references.
-/// `addresses` are those of the same memory.
+/// `addresses` are those of the same memory. `direct` is `at`, or none.
 struct Body {
-    /// Two halves, so that one can be written alone.
-    at: NonNull<u32>,
+    /// Two halves, so that one can be written alone. None if the device has to be told of that.
+    direct: Option<NonNull<u32>>,
+    /// The same in any case.
+    at: Option<NonNull<u32>>,
     /// The addresses of the device and of the processor.
     addresses: [u64; 2],
     dir: DmaDirection,
-    needs_sync: bool,
+}
+
+impl Body {
+    /// No memory.
+    const NONE: Self = Self {
+        direct: None,
+        at: None,
+        addresses: [0; 2],
+        dir: DmaDirection::ToDevice,
+    };
 }
 
 /// Immediate values of the answers without an error of one user.
@@ -118,7 +129,7 @@ pub struct Reply {
     lkey: u32,
     /// Indexed by [`Source`].
     memory: [Memory; 2],
-    body: Option<Body>,
+    body: Body,
     /// The region that answers register.
     region: Option<Mr>,
 }
@@ -233,20 +244,21 @@ impl Reply {
                 {
                     return Err(EINVAL);
                 }
-                let at = dma_pages.pages().as_ptr().wrapping_add(offset).cast();
-                // CAST: `usize` has at most 64 bits.
+                let at: *mut u32 = dma_pages.pages().as_ptr().wrapping_add(offset).cast();
+                // CAST: `usize` has at most 64 bits, here and below.
                 let addr = dma_pages.dma() + offset as u64;
                 first = Some(bytes);
+                let addresses = [addr, at.expose_provenance() as u64];
+                let at = Some(NonNull::new(at).ok_or(EINVAL)?);
                 // INVARIANT: Pages are aligned, and so is the offset.
-                Some(Body {
-                    at: NonNull::new(at).ok_or(EINVAL)?,
-                    // CAST: As above.
-                    addresses: [addr, at.expose_provenance() as u64],
+                Body {
+                    direct: at.filter(|_| !dma_pages.needs_sync()),
+                    at,
+                    addresses,
                     dir: dma_pages.direction(),
-                    needs_sync: dma_pages.needs_sync(),
-                })
+                }
             }
-            None => None,
+            None => Body::NONE,
         };
         // INVARIANT: Checked above.
         let this = Self {
@@ -265,8 +277,8 @@ impl Reply {
             region,
             domain: domain.clone(),
         };
-        if let (Some(body), Some(bytes)) = (&this.body, first) {
-            this.write_body(body, bytes);
+        if let Some(bytes) = first {
+            this.write_body(bytes).map_err(Error::from)?;
         }
         Ok(this)
     }
@@ -509,34 +521,58 @@ impl Reply {
 
     /// Writes `bytes` to the body, and returns its element.
     fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
-        let body = self.body.as_ref().ok_or(PostError::Invalid)?;
-        self.write_body(body, bytes);
+        self.write_body(bytes)?;
         Ok(raw::ib_sge {
-            addr: body.addresses[0],
+            addr: self.body.addresses[0],
             length: FORM_BYTES,
             lkey: self.lkey,
         })
     }
 
-    /// Writes `bytes` to `body`, which is the one of this reply.
-    fn write_body(&self, body: &Body, bytes: [u8; REPLY_BODY]) {
+    /// Writes `bytes` to the body.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is none.
+    fn write_body(&self, bytes: [u8; REPLY_BODY]) -> Result<(), PostError> {
+        let at = self.body.at.ok_or(PostError::Invalid)?;
         let [a, b, c, d, end @ ..] = bytes;
         // SAFETY: By the invariants the memory is valid and aligned. Other writes are atomic and of the
         // same halves, or copies into `Pages`, if there are any, which the compiler knows nothing of.
-        let at = unsafe { Atomic::from_ptr(body.at.as_ptr()) };
+        let at = unsafe { Atomic::from_ptr(at.as_ptr()) };
         at.store(u32::from_ne_bytes([a, b, c, d]), Relaxed);
-        self.write_end(body, end);
+        self.write_end(end)
     }
 
-    /// Writes the second half of `body`, which is the one of this reply.
+    /// Writes the second half of the body.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_body`](Self::write_body).
     #[inline(always)]
-    fn write_end(&self, body: &Body, bytes: [u8; BODY_END]) {
-        // SAFETY: As in `write_body()`, of the second half.
-        let at = unsafe { Atomic::from_ptr(body.at.as_ptr().add(1)) };
-        at.store(u32::from_ne_bytes(bytes), Relaxed);
-        if body.needs_sync {
-            self.sync(body.addresses[0], REPLY_BODY, body.dir);
+    fn write_end(&self, bytes: [u8; BODY_END]) -> Result<(), PostError> {
+        match self.body.direct {
+            Some(at) => Self::store_end(at, bytes),
+            None => self.write_end_and_sync(bytes)?,
         }
+        Ok(())
+    }
+
+    /// The same if the device has to be told of it, or if there is no body.
+    #[cold]
+    #[inline(never)]
+    fn write_end_and_sync(&self, bytes: [u8; BODY_END]) -> Result<(), PostError> {
+        Self::store_end(self.body.at.ok_or(PostError::Invalid)?, bytes);
+        self.sync(self.body.addresses[0], REPLY_BODY, self.body.dir);
+        Ok(())
+    }
+
+    /// Writes the second half of the body `at`, which is that of a reply.
+    #[inline(always)]
+    fn store_end(at: NonNull<u32>, bytes: [u8; BODY_END]) {
+        // SAFETY: As in `write_body()`, of the second half.
+        let at = unsafe { Atomic::from_ptr(at.as_ptr().add(1)) };
+        at.store(u32::from_ne_bytes(bytes), Relaxed);
     }
 
     /// Hands memory of the pages to the device.

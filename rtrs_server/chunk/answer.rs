@@ -221,13 +221,13 @@ impl<H: Home> Chunk<H> {
             bytes: Bytes::Ending(RkeyRsp::rkey_bytes(key.rkey())),
         };
         let answered = self.registering(op);
-        if kind.is_by_inval() {
-            let keys = keys(true, Invalidation::Answer);
-            return self.reply.post_keys(qp, keys, answered, failed);
-        }
         match kind {
             AnswerKind::Write => {
                 let keys = keys(false, Invalidation::None);
+                self.reply.post_keys(qp, keys, answered, failed)
+            }
+            AnswerKind::Inval => {
+                let keys = keys(true, Invalidation::Answer);
                 self.reply.post_keys(qp, keys, answered, failed)
             }
             _ => {

@@ -139,15 +139,22 @@ impl Reply {
         failed: impl FnOnce(NotPosted<G>),
     ) -> Option<G::Given> {
         let by_inval = keys.invalidation == Invalidation::Answer;
-        let body = self.body.as_ref().filter(|_| keys.bytes != Bytes::None);
-        let lacks_bytes = body.is_none() && (keys.bytes != Bytes::None || by_inval);
+        let has_bytes = keys.bytes != Bytes::None;
         let foreign = |key: NewKey<'_>| !core::ptr::eq(key.reply, self);
+        let lacks_bytes = match keys.bytes {
+            Bytes::None => by_inval,
+            Bytes::Same => self.body.at.is_none(),
+            Bytes::Ending(_) => false,
+        };
         if lacks_bytes || !qp.is_of(&self.domain) || keys.register.is_some_and(foreign) {
             failed(NotPosted::Kept(PostError::Invalid, what));
             return None;
         }
-        if let (Some(body), Bytes::Ending(bytes)) = (body, keys.bytes) {
-            self.write_end(body, bytes);
+        if let Bytes::Ending(bytes) = keys.bytes {
+            if let Err(e) = self.write_end(bytes) {
+                failed(NotPosted::Kept(e, what));
+                return None;
+            }
         }
         let memory = match keys.register {
             Some(_) => &self.memory[0],
@@ -180,15 +187,17 @@ impl Reply {
         }
         let imm = match keys.invalidation {
             Invalidation::Ahead => self.imms.inval,
-            _ if keys.register.is_some() && body.is_none() => self.imms.next_key,
+            _ if keys.register.is_some() && !has_bytes => self.imms.next_key,
             _ => self.imms.plain,
         };
-        let filled = match body {
-            // SAFETY: These are the addresses of the body, which is of the domain, see above.
-            Some(body) if by_inval => unsafe { filling.told_by_inval(&body.addresses, to.rkey) },
+        let addresses = &self.body.addresses;
+        let filled = match (has_bytes, by_inval) {
+            // SAFETY: These are the addresses of the body, which is of the domain, and there is one, see
+            // above.
+            (true, true) => unsafe { filling.told_by_inval(addresses, to.rkey) },
             // SAFETY: As above.
-            Some(body) => unsafe { filling.told(&body.addresses, imm) },
-            None => filling.value(imm),
+            (true, false) => unsafe { filling.told(addresses, imm) },
+            (false, _) => filling.value(imm),
         };
         let len = match keys.has_data {
             true => len,
