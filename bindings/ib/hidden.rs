@@ -31,10 +31,11 @@ impl KeySteps {
         Self { bytes: random }
     }
 
-    /// Returns `key` with another value of the part that consumers choose, its low byte; each of the 255
-    /// others is as likely. `random` is called for one change in eight, and rarely once more.
+    /// Returns the bits that change in the part of a key that consumers choose, its low byte: it becomes
+    /// any of the 255 others, each as likely. `random` is called for one step in eight, and rarely once
+    /// more.
     #[inline(always)]
-    pub fn change(&mut self, key: u32, random: impl FnMut() -> u64) -> u32 {
+    pub fn next(&mut self, random: impl FnMut() -> u64) -> u32 {
         // CAST: The lowest byte.
         let step = match self.bytes as u8 {
             0 => self.missing(random),
@@ -42,7 +43,7 @@ impl KeySteps {
         };
 
         self.bytes >>= 8;
-        key ^ u32::from(step)
+        u32::from(step)
     }
 
     /// The step in place of a byte that is 0. If all bytes are 0, there are eight new ones, and the step

@@ -229,8 +229,8 @@ impl Mr {
     /// See [`Reply::change_key`](super::Reply::change_key). Returns `None` for the right to another key.
     #[inline(always)]
     pub(super) fn change_rkey(&self, right: &mut KeyRight) -> Option<u32> {
-        let rkey = right.steps.change(self.rkey(), random_u64);
-        self.set_rkey(right, rkey)
+        let step = right.steps.next(random_u64);
+        self.set_rkey(right, self.rkey() ^ step)
     }
 
     /// See [`Reply::count_key`](super::Reply::count_key). Returns `None` for the right to another key.

@@ -65,12 +65,15 @@ impl Active {
         // Each kind has code of its own, in which nothing is asked about the others.
         let end = match kind {
             AnswerKind::Empty => chunk.answer_plain::<false>(qp, op, failed),
-            _ if kind.has_keys() => {
-                if kind.has_data() {
-                    self.hold_if_ahead(ep, qp);
+            _ if kind.has_keys() => match kind {
+                AnswerKind::Write => chunk.answer_new_key(qp, op, failed),
+                _ => {
+                    if kind.has_data() {
+                        self.hold_if_ahead(ep, qp);
+                    }
+                    chunk.answer_keys(qp, op, failed)
                 }
-                chunk.answer_keys(qp, op, failed)
-            }
+            },
             AnswerKind::Data if op.request().data_len() > LARGE => {
                 return self.answer_large(chunk, ep, qp, op);
             }

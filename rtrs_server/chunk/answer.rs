@@ -11,6 +11,7 @@ use rtrs_bindings::ib::{
     Imms,
     Invalidation,
     Keys,
+    NewKey,
     NotPosted,
     PostError,
     QueuePair,
@@ -154,7 +155,7 @@ impl<H: Home> Chunk<H> {
     }
 
     /// Answers a request that was [read as it arrived](Chunk::read_usual) and carried out, if its
-    /// answer [has keys](AnswerKind::has_keys).
+    /// answer [has keys](AnswerKind::has_keys), and is no [write](Self::answer_new_key).
     #[inline(always)]
     pub(crate) fn answer_keys<'a>(
         &'a self,
@@ -214,27 +215,30 @@ impl<H: Home> Chunk<H> {
             failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
             return None;
         };
-        let keys = |has_data, invalidation| Keys {
-            has_data,
-            register: Some(key),
-            invalidation,
-            bytes: Bytes::Ending(RkeyRsp::rkey_bytes(key.rkey())),
-        };
         let answered = self.registering(op);
-        match kind {
-            AnswerKind::Write => {
-                let keys = keys(false, Invalidation::None);
-                self.reply.post_keys(qp, keys, answered, failed)
-            }
-            AnswerKind::Inval => {
-                let keys = keys(true, Invalidation::Answer);
-                self.reply.post_keys(qp, keys, answered, failed)
-            }
-            _ => {
-                let keys = keys(true, Invalidation::Ahead);
-                self.reply.post_keys(qp, keys, answered, failed)
-            }
+        if kind.is_by_inval() {
+            let keys = told(key, true, Invalidation::Answer);
+            return self.reply.post_keys(qp, keys, answered, failed);
         }
+        let keys = told(key, true, Invalidation::Ahead);
+        self.reply.post_keys(qp, keys, answered, failed)
+    }
+
+    /// The same for [`AnswerKind::Write`].
+    #[inline(always)]
+    pub(crate) fn answer_new_key<'a>(
+        &'a self,
+        qp: &QueuePair,
+        mut op: KBox<Op<H>>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let Ok(key) = self.reply.change_key(op.key_right()) else {
+            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+            return None;
+        };
+        let keys = told(key, false, Invalidation::None);
+
+        self.reply.post_keys(qp, keys, self.registering(op), failed)
     }
 
     /// The bytes that tell the chunk's key.
@@ -288,6 +292,17 @@ impl<H: Home> Chunk<H> {
         answered.registered = register.is_some();
 
         self.reply.post(qp, answered.registered, &answer, answered)
+    }
+}
+
+/// The keys of an answer that registers `key`, and tells it.
+#[inline(always)]
+fn told(key: NewKey<'_>, has_data: bool, invalidation: Invalidation) -> Keys<'_> {
+    Keys {
+        has_data,
+        register: Some(key),
+        invalidation,
+        bytes: Bytes::Ending(RkeyRsp::rkey_bytes(key.rkey())),
     }
 }
 
