@@ -26,7 +26,8 @@ use rtrs_bindings::{
     ib::{
         Endpoint,
         Mr,
-        PostError, //
+        PostError,
+        QueuePair, //
     },
     lock::{
         new_spinlock_irq,
@@ -183,19 +184,19 @@ impl Active {
         }
     }
 
-    /// A request arrived over connection `cid`, at `now` nanoseconds: `payload` says where it is,
+    /// A request arrived over the connection of `ep`, at `now` nanoseconds: `payload` says where it is,
     /// and `byte_len` how much was written. A violation is reported to the path.
     // No result on the usual way: results are passed in memory.
     #[inline(always)]
     pub(crate) fn arrived(
         &self,
-        path: &Arc<Path>,
-        cid: u16,
+        ep: &Endpoint<Path>,
         payload: u32,
         byte_len: u32,
         now: u64,
         origin: &mut impl Origin,
     ) {
+        let (path, cid) = (ep.handler(), ep.index());
         let (buf_id, off) = self.geometry.codec().split(payload);
         if !self.usual.can_be_at(off) {
             return self.unusual(path, cid, payload, byte_len, now);
@@ -219,7 +220,7 @@ impl Active {
         }
         match origin.read_usual(chunk, &self.usual, arrival, &mut op) {
             Read::Done => self.deliver(chunk, op, cid),
-            Read::Keyed => self.keyed(chunk, op),
+            Read::Keyed => self.keyed(ep, cid, chunk, op),
             Read::Not => match origin.put_into(chunk, arrival) {
                 true => self.go_in(chunk, op, cid, off, byte_len, true),
                 false => self.no_write(path, chunk, op, true),
@@ -243,11 +244,22 @@ impl Active {
         chunk.rest(op);
     }
 
-    /// Continues with a request that is [`Read::Keyed`], which waits for the invalidation.
-    // The queue pair is looked up also if it is that of the receive: to have it at hand until here costs
-    // all requests more than that.
+    /// Continues with a request that is [`Read::Keyed`], and came over connection `cid`, that of `ep`: it
+    /// waits for the invalidation.
     #[inline(always)]
-    fn keyed(&self, chunk: &Chunk, op: KBox<Op>) {
+    fn keyed(&self, ep: &Endpoint<Path>, cid: u16, chunk: &Chunk, op: KBox<Op>) {
+        match ep.qp() {
+            // Looked up here, so that no request has to have it at hand from the start.
+            Some(qp) if op.registered_on() == cid => {
+                self.post_inval_on(qp, chunk, op, |e| self.not_keyed(chunk, cid, e));
+            }
+            _ => self.keyed_elsewhere(chunk, op),
+        }
+    }
+
+    /// The same if the chunk's key was registered on another connection, or on none yet.
+    #[inline(never)]
+    fn keyed_elsewhere(&self, chunk: &Chunk, op: KBox<Op>) {
         let on = op.invalidate_on();
 
         self.post_inval(chunk, on, op, |e| self.not_keyed(chunk, on, e));
@@ -465,12 +477,30 @@ impl Active {
     /// [`Active::not_invalidated`] has to follow.
     #[inline(always)]
     fn post_inval(&self, chunk: &Chunk, cid: u16, op: KBox<Op>, failed: impl FnOnce(PostError)) {
+        match self.endpoint(cid).and_then(Endpoint::qp) {
+            Some(qp) => self.post_inval_on(qp, chunk, op, failed),
+            None => {
+                chunk.wait_for_key(op);
+                failed(PostError::Invalid);
+            }
+        }
+    }
+
+    /// The same, on `qp`.
+    #[inline(always)]
+    fn post_inval_on(
+        &self,
+        qp: &QueuePair,
+        chunk: &Chunk,
+        op: KBox<Op>,
+        failed: impl FnOnce(PostError),
+    ) {
         let token = u32::from(op.buf_id());
         // The completion may come before this returns.
         chunk.wait_for_key(op);
-        match (chunk.mr(), self.endpoint(cid).and_then(Endpoint::qp)) {
-            (Some(mr), Some(qp)) => qp.invalidate(mr.rkey(), token, failed),
-            _ => failed(PostError::Invalid),
+        match chunk.mr() {
+            Some(mr) => qp.invalidate(mr.rkey(), token, failed),
+            None => failed(PostError::Invalid),
         }
     }
 

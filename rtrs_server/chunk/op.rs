@@ -344,6 +344,13 @@ impl<H: Home> Op<H> {
         self.registered_on = self.arrival.cid;
     }
 
+    /// The connection on which the chunk's key was last registered, if that was since the path was
+    /// started; otherwise the number of no connection.
+    #[inline(always)]
+    pub(crate) fn registered_on(&self) -> u16 {
+        self.registered_on
+    }
+
     /// The connection on which the key has to be invalidated.
     pub(crate) fn invalidate_on(&self) -> u16 {
         match self.registered_on {

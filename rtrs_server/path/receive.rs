@@ -168,7 +168,7 @@ impl Handler for Path {
 
     #[inline(always)]
     fn recv_message(&self, ep: &Endpoint<Self>, message: Message<'_>, wc: &Success) {
-        ep.handler().recv_sent(ep.index(), message, wc);
+        Self::recv_sent(ep, message, wc);
     }
 
     #[inline(always)]
@@ -178,7 +178,7 @@ impl Handler for Path {
         // this, as it waits for the RCU section in which the request gets there. All that a
         // violation does for a path that closes is nothing. Whatever else has an effect looks
         // itself.
-        ep.handler().recv_imm(ep.index(), qp, imm, wc);
+        Self::recv_imm(ep, qp, imm, wc);
     }
 }
 
@@ -248,32 +248,32 @@ impl Path {
 
     /// Handles all other messages, which are RDMA writes with an immediate value.
     #[inline(always)]
-    fn recv_imm(self: &Arc<Self>, cid: u16, qp: Receiving<'_>, imm: u32, wc: &Success) {
+    fn recv_imm(ep: &Endpoint<Self>, qp: Receiving<'_>, imm: u32, wc: &Success) {
         // Posted again at once: the client's chunks limit the work that it can cause.
         if let Err(e) = qp.post_recv_next(RECV_EMPTY, wc) {
-            self.recv_not_posted(e);
+            ep.handler().recv_not_posted(e);
         }
         match Imm::request(imm) {
             Some(payload) => {
                 // A length that does not fit is longer than any chunk.
                 let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
-                self.recv_request(cid, payload, byte_len, &mut Written);
+                Self::recv_request(ep, payload, byte_len, &mut Written);
             }
-            None => self.recv_other(cid, qp, imm, wc),
+            None => ep.handler().recv_other(ep.index(), qp, imm, wc),
         }
     }
 
     /// Handles a message to a receive that has memory: a request that was sent.
     #[inline(always)]
-    fn recv_sent(self: &Arc<Self>, cid: u16, mut message: Message<'_>, wc: &Success) {
+    fn recv_sent(ep: &Endpoint<Self>, mut message: Message<'_>, wc: &Success) {
         let Some(payload) = wc.imm().and_then(Imm::request) else {
-            return self.unexpected("message that is no request");
+            return ep.handler().unexpected("message that is no request");
         };
         let byte_len = u32::try_from(wc.byte_len()).unwrap_or(u32::MAX);
-        self.recv_request(cid, payload, byte_len, &mut message);
+        Self::recv_request(ep, payload, byte_len, &mut message);
         // The message was taken out.
         if let Err(e) = message.post_again() {
-            self.recv_not_posted(e);
+            ep.handler().recv_not_posted(e);
         }
     }
 
@@ -316,19 +316,14 @@ impl Path {
     }
 
     #[inline(always)]
-    fn recv_request(
-        self: &Arc<Self>,
-        cid: u16,
-        payload: u32,
-        byte_len: u32,
-        origin: &mut impl Origin,
-    ) {
+    fn recv_request(ep: &Endpoint<Self>, payload: u32, byte_len: u32, origin: &mut impl Origin) {
         let now = now_ns();
         let guard = rcu::read_lock();
+        let path = ep.handler();
 
-        match self.active(&guard) {
-            Some(active) => active.arrived(self, cid, payload, byte_len, now, origin),
-            None => self.unexpected("request before the info answer"),
+        match path.active(&guard) {
+            Some(active) => active.arrived(ep, payload, byte_len, now, origin),
+            None => path.unexpected("request before the info answer"),
         }
     }
 
