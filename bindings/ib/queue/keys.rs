@@ -88,9 +88,12 @@ impl QueuePair {
         // SAFETY: The forms are valid and linked, and accessed by no other task, as the send queue is
         // locked.
         let wr = unsafe { Forms::local_inval(self.forms.get(), rkey, cqe) };
+        // Not kept until then.
+        let is_noted = |cqe: *mut raw::ib_cqe| self.key_cqes.index_of(cqe) & NOTED as usize != 0;
         // SAFETY: The request is the one that was reserved. It is initialised and signaled, and stays
-        // until the driver has read it. It names no memory, and its entry is the queue pair's.
-        if let Err(refused) = unsafe { room.post_signaled(wr) } {
+        // until the driver has read it. It names no memory, and its entry is the queue pair's, which
+        // tells whether it has a note.
+        if let Err(refused) = unsafe { room.post_signaled(wr, is_noted) } {
             failed(refused.into());
         }
     }
@@ -103,14 +106,11 @@ impl QueuePair {
         noted: *mut raw::ib_cqe,
     ) -> Result<(Room<'_>, *mut raw::ib_cqe), PostError> {
         let mut sq = self.sq.lock();
-        let mut signaled = 0;
         let mut cqe = noted.wrapping_sub(NOTED as usize);
-        if sq.posted.take(1, false).is_none() {
-            signaled = self.look(&mut sq, 1, false)?;
-            if signaled != 0 {
-                cqe = noted;
-            }
+        if sq.posted.take(1, false).is_none() && self.look(&mut sq, 1, false)? != 0 {
+            cqe = noted;
         }
-        Ok((Room::new(self, sq, 1, signaled), cqe))
+        // Whether there is a note need not be kept until the post: the entry tells.
+        Ok((Room::new(self, sq, 1, 0), cqe))
     }
 }

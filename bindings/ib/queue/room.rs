@@ -240,7 +240,7 @@ impl<'q> Room<'q> {
     }
 
     /// Posts the one request that was reserved, with its entry and flags: it is signaled, whether
-    /// that is needed or not.
+    /// that is needed or not. Its entry tells whether it has a note, so that this room has not been told.
     ///
     /// # Errors
     ///
@@ -248,19 +248,30 @@ impl<'q> Room<'q> {
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post), and `wr` must be signaled.
+    /// As for [`post`](Self::post), and `wr` must be signaled. `is_noted` must tell of its entry whether
+    /// it has a note.
     #[inline(always)]
-    pub(super) unsafe fn post_signaled(self, wr: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
+    pub(super) unsafe fn post_signaled(
+        self,
+        wr: *mut raw::ib_send_wr,
+        is_noted: impl FnOnce(*mut raw::ib_cqe) -> bool,
+    ) -> Result<(), Refused<'q>> {
+        // SAFETY: By the safety requirements of this function, `wr` is initialised.
+        let noted = || unsafe { is_noted((*wr).__bindgen_anon_1.wr_cqe) };
         // SAFETY: By the safety requirements of this function.
-        unsafe { self.hand_over(wr) }
+        unsafe { self.try_post(wr, noted) }
     }
 
     /// # Safety
     ///
-    /// As for [`post`](Self::post); the last request must be signaled if the reservation requires
-    /// it.
+    /// As for [`post`](Self::post); the last request must have a note if `noted` says so, which is called
+    /// if the driver refuses, and must then be signaled.
     #[inline(always)]
-    unsafe fn hand_over(self, first: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
+    unsafe fn try_post(
+        mut self,
+        first: *mut raw::ib_send_wr,
+        noted: impl FnOnce() -> bool,
+    ) -> Result<(), Refused<'q>> {
         let mut bad = core::ptr::null();
         // SAFETY: `qp` is valid by the invariant, and not destroyed before the gate was closed; its
         // lock is held. The requests are valid by the safety requirements of this function.
@@ -269,7 +280,19 @@ impl<'q> Room<'q> {
             drop(self);
             return Ok(());
         }
+        self.noted = noted().into();
         Err(self.refused(ret, core::ptr::eq(bad, first)))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post); the last request must be signaled if the reservation requires
+    /// it.
+    #[inline(always)]
+    unsafe fn hand_over(self, first: *mut raw::ib_send_wr) -> Result<(), Refused<'q>> {
+        let noted = self.noted != 0;
+        // SAFETY: By the safety requirements of this function.
+        unsafe { self.try_post(first, || noted) }
     }
 
     /// Posts the requests from `first` to `last`, exactly as many as were reserved. `last` has its
@@ -286,21 +309,14 @@ impl<'q> Room<'q> {
     /// note, and only then.
     #[inline(always)]
     pub(super) unsafe fn post_flagged(
-        mut self,
+        self,
         first: *mut raw::ib_send_wr,
         last: *mut raw::ib_send_wr,
     ) -> Result<(), Refused<'q>> {
-        let mut bad = core::ptr::null();
-        // SAFETY: As in `hand_over()`.
-        let ret = unsafe { raw::rtrs_helper_ib_post_send(self.qp.qp.as_ptr(), first, &mut bad) };
-        if ret == 0 {
-            drop(self);
-            return Ok(());
-        }
         // SAFETY: By the safety requirements of this function, `last` is initialised.
-        let flags = unsafe { (*last).send_flags };
-        self.noted = u32::from(flags & raw::ib_send_flags_IB_SEND_SIGNALED != 0);
-        Err(self.refused(ret, core::ptr::eq(bad, first)))
+        let noted = || unsafe { (*last).send_flags } & raw::ib_send_flags_IB_SEND_SIGNALED != 0;
+        // SAFETY: By the safety requirements of this function.
+        unsafe { self.try_post(first, noted) }
     }
 
     /// The driver returned the error `ret`. The request that it points to is the first one that it
