@@ -93,6 +93,7 @@ pub use self::{
     },
     endpoint::{
         Endpoint,
+        Equipped,
         Handler,
         Locked, //
     },

@@ -25,6 +25,7 @@ use kernel::{
 use rtrs_bindings::{
     ib::{
         Endpoint,
+        Equipped,
         Mr,
         PostError,
         QueuePair, //
@@ -84,7 +85,7 @@ fn busy(path: &Arc<Path>) {
 /// Dropped in this order: queue pairs are drained and destroyed before the objects they use.
 pub(crate) struct Active {
     /// By connection id.
-    eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
+    eps: KVVec<Equipped<Path>>,
     /// By buffer id.
     chunks: KVVec<Chunk>,
     /// By connection id.
@@ -105,7 +106,7 @@ impl Active {
     /// Makes an `Active` of its parts. May sleep.
     pub(crate) fn new(
         geometry: &Geometry,
-        eps: KVVec<Pin<KBox<Endpoint<Path>>>>,
+        eps: KVVec<Equipped<Path>>,
         chunks: KVVec<Chunk>,
         inboxes: KVVec<Arc<Inbox>>,
         groups: KVec<Mr>,
@@ -135,7 +136,7 @@ impl Active {
     }
 
     /// The connections, by connection id.
-    pub(crate) fn endpoints(&self) -> &[Pin<KBox<Endpoint<Path>>>] {
+    pub(crate) fn endpoints(&self) -> &[Equipped<Path>] {
         &self.eps
     }
 
@@ -143,7 +144,7 @@ impl Active {
     /// callback of a connection.
     pub(crate) fn destroy_qps(&mut self) {
         for ep in self.eps.iter_mut() {
-            ep.as_mut().destroy_qp();
+            ep.destroy_qp();
         }
     }
 
@@ -164,8 +165,8 @@ impl Active {
     }
 
     #[inline(always)]
-    fn endpoint(&self, cid: u16) -> Option<&Endpoint<Path>> {
-        self.eps.get(usize::from(cid)).map(|ep| &**ep)
+    fn endpoint(&self, cid: u16) -> Option<&Equipped<Path>> {
+        self.eps.get(usize::from(cid))
     }
 
     /// Queues an operation that owns its chunk for the user. Any context.
@@ -270,7 +271,7 @@ impl Active {
     #[inline(never)]
     fn not_keyed(&self, chunk: &Chunk, cid: u16, e: PostError) {
         // The key was registered on that connection.
-        let Some(path) = self.endpoint(cid).map(Endpoint::handler) else {
+        let Some(path) = self.endpoint(cid).map(|ep| ep.handler()) else {
             return;
         };
         if let Err(op) = self.not_invalidated(path, chunk, e) {
@@ -315,7 +316,7 @@ impl Active {
     ) {
         op.arrive(Arrival { cid, off, byte_len });
         // The operation came over that connection.
-        let Some(path) = self.endpoint(op.cid()).map(Endpoint::handler) else {
+        let Some(path) = self.endpoint(op.cid()).map(|ep| ep.handler()) else {
             return;
         };
         op.forget_request();
@@ -477,8 +478,8 @@ impl Active {
     /// [`Active::not_invalidated`] has to follow.
     #[inline(always)]
     fn post_inval(&self, chunk: &Chunk, cid: u16, op: KBox<Op>, failed: impl FnOnce(PostError)) {
-        match self.endpoint(cid).and_then(Endpoint::qp) {
-            Some(qp) => self.post_inval_on(qp, chunk, op, failed),
+        match self.endpoint(cid) {
+            Some(ep) => self.post_inval_on(ep.qp(), chunk, op, failed),
             None => {
                 chunk.wait_for_key(op);
                 failed(PostError::Invalid);

@@ -8,9 +8,13 @@
 //! A [`Locked`] proves that the mutex is held: functions that must not run concurrently with an
 //! event take one.
 
+mod equipped;
 mod locked;
 
-pub use self::locked::Locked;
+pub use self::{
+    equipped::Equipped,
+    locked::Locked, //
+};
 
 use core::{
     mem::ManuallyDrop,

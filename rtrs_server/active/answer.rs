@@ -49,12 +49,15 @@ impl Active {
     /// An operation that cannot be answered is dropped.
     #[inline(always)]
     pub(crate) fn answer(&self, op: KBox<Op>, errno: i32) {
-        let (Some(chunk), Some(ep)) = (self.chunk(op.buf_id()), self.endpoint(op.cid())) else {
+        // One after the other: for both together the compiler makes more of it.
+        let Some(equipped) = self.endpoint(op.cid()) else {
             return;
         };
-        let Some(qp) = ep.qp() else {
+        let Some(chunk) = self.chunk(op.buf_id()) else {
             return;
         };
+        // Not in the table any more, so that its place there need not be kept.
+        let (ep, qp): (&Endpoint<Path>, _) = (equipped, equipped.qp());
 
         trace::answer(&op, qp, errno);
         if errno != 0 {
@@ -234,7 +237,7 @@ impl Active {
         match op.deferred() {
             Deferred::Invalidate => self.invalidate(path, chunk, cid, op).err(),
             Deferred::Answer(errno) => {
-                let qp = self.endpoint(cid).and_then(Endpoint::qp)?;
+                let qp = self.endpoint(cid)?.qp();
                 match chunk.answer(qp, op, errno, path.client.keeps_keys, Attempt::Again) {
                     Ok(end) => path.session.after_end(buf_id, end),
                     Err(NotPosted::Kept(PostError::Full, answered)) => return Some(answered.op),

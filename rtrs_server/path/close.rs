@@ -102,7 +102,7 @@ impl Path {
         // after that. The user's `request()` may still run: it does not use the connection. All queue
         // pairs are destroyed before the first completion queue, so that one grace period does for all.
         for ep in eps.iter_mut().flatten() {
-            ep.as_mut().destroy_qp();
+            ep.destroy_qp();
         }
         if let Some(active) = &mut active {
             active.destroy_qps();

@@ -31,6 +31,7 @@ use rtrs_bindings::{
         DmaDirection,
         Domain,
         Endpoint,
+        Equipped,
         Locked,
         PendingConnection,
         PollContext,
@@ -116,7 +117,7 @@ pub(super) struct Setup {
     pub(super) closed: bool,
     pub(super) domain: Option<Arc<Domain>>,
     /// By connection id, as many as the client announced.
-    pub(super) eps: KVVec<Option<Pin<KBox<Endpoint<Path>>>>>,
+    pub(super) eps: KVVec<Option<Equipped<Path>>>,
     /// Receives to post, by connection id.
     pub(super) recvs: KVVec<Receives>,
 }
@@ -344,8 +345,12 @@ impl Path {
                 self.accept(&locked, &message)
             })
             .and_then(|result| result);
+        let result = match result {
+            Ok(()) => Equipped::new(ep).map_err(|ep| (ep, EINVAL)),
+            Err(e) => Err((ep, e)),
+        };
         match result {
-            Ok(()) => {
+            Ok(ep) => {
                 if let Some(place) = setup.eps.get_mut(usize::from(req.cid)) {
                     *place = Some(ep);
                 }
@@ -353,7 +358,7 @@ impl Path {
                 self.kick();
                 Ok(())
             }
-            Err(e) => {
+            Err((ep, e)) => {
                 self.one_less(memory);
                 // A connection is never dropped with the lock held.
                 drop(setup);

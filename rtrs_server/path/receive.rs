@@ -482,7 +482,7 @@ impl Path {
         };
 
         let qps = active.endpoints().iter().map(|ep| ep.qp());
-        HbCounts::of(qps.map(|qp| qp.map_or(0, QueuePair::received)))
+        HbCounts::of(qps.map(QueuePair::received))
     }
 
     fn send_heartbeat(self: &Arc<Self>) {
@@ -501,7 +501,7 @@ impl Path {
         let qp = self
             .active
             .read(&guard)
-            .and_then(|active| active.endpoints().first()?.qp());
+            .and_then(|active| Some(active.endpoints().first()?.qp()));
 
         if let Some(Err(e)) = qp.map(|qp| post(&self.liveness, qp)) {
             self.post_failed(e);

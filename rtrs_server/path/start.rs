@@ -26,10 +26,9 @@ use rtrs_bindings::{
         DmaDirection,
         DmaPages,
         Domain,
-        Endpoint,
+        Equipped,
         KeyRight,
         Mr,
-        QueuePair,
         Sges, //
     },
     pages::Pages,
@@ -174,7 +173,7 @@ impl Path {
         let active = owner.staged.take().ok_or(CloseReason::ConnError)?;
         let recvs = core::mem::take(&mut self.conns.setup.lock().recvs);
         for (ep, receives) in active.endpoints().iter().zip(recvs) {
-            let qp = ep.qp().ok_or(CloseReason::ConnError)?;
+            let qp = ep.qp();
             let posted = match qp.has_buffers() {
                 true => qp.post_recv_buffers(receives.posted),
                 false => qp
@@ -326,22 +325,17 @@ impl Path {
     }
 
     /// The number of receives of the connections that have memory.
-    fn received_into(&self, eps: &[Pin<KBox<Endpoint<Self>>>]) -> u32 {
+    fn received_into(&self, eps: &[Equipped<Self>]) -> u32 {
         let setup = self.conns.setup.lock();
-        let has_buffers = |ep: &Pin<KBox<Endpoint<Self>>>| {
-            let qp = ep.qp();
-            qp.is_some_and(QueuePair::has_buffers)
-        };
         let receives = eps.iter().zip(setup.recvs.iter());
 
         receives
-            .filter(|(ep, _)| has_buffers(ep))
+            .filter(|(ep, _)| ep.qp().has_buffers())
             .fold(0, |sum, (_, receives)| sum.saturating_add(receives.posted))
     }
 
     /// Takes the connections, which must be complete.
-    #[expect(clippy::type_complexity)]
-    fn take_endpoints(&self) -> Result<(Arc<Domain>, KVVec<Pin<KBox<Endpoint<Self>>>>)> {
+    fn take_endpoints(&self) -> Result<(Arc<Domain>, KVVec<Equipped<Self>>)> {
         let mut eps = KVVec::with_capacity(usize::from(self.cid_num), GFP_KERNEL)?;
         let mut setup = self.conns.setup.lock();
 
@@ -390,11 +384,7 @@ impl Path {
     /// but not for each batch: where many paths start at once, most of their time would go by between
     /// the end of a batch and the turn of the task that waits for it.
     fn register(&self, active: &Active) -> Result {
-        let qp = active
-            .endpoints()
-            .first()
-            .and_then(|ep| ep.qp())
-            .ok_or(EINVAL)?;
+        let qp = active.endpoints().first().map(|ep| ep.qp()).ok_or(EINVAL)?;
         let own = active.chunks().iter().filter_map(|chunk| chunk.mr());
         let mut mrs = Iterator::chain(own, active.groups()).peekable();
         // Half of the queue, as other messages may take some of it.
@@ -460,7 +450,7 @@ impl Path {
         let qp = self
             .active
             .read(&guard)
-            .and_then(|active| active.endpoints().first()?.qp())
+            .and_then(|active| Some(active.endpoints().first()?.qp()))
             .ok_or(EINVAL)?;
 
         Chain::<1>::new(qp).send(&body).post(Some(SEND_INFO))?;
