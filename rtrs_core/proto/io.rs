@@ -174,6 +174,14 @@ pub(super) fn is_write(head: u32) -> bool {
     head as u16 == MSG_WRITE
 }
 
+/// The length of the user message of a write that begins with these four bytes. For any other message it
+/// is a number of more than 16 bits, so that one comparison with a limit is for both.
+#[inline(always)]
+pub(super) fn usr_len_of_write(head: u32) -> u32 {
+    // Of a write only the length is left.
+    (head ^ u32::from(MSG_WRITE)).rotate_left(16)
+}
+
 /// Word `n` of a message.
 #[inline(always)]
 fn word(bytes: &[u8; Message::MAX], n: usize) -> u64 {

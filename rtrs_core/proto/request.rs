@@ -14,6 +14,7 @@ use super::{
     imm::Imm,
     io::{
         is_write,
+        usr_len_of_write,
         usual,
         DataDir,
         Dest,
@@ -161,12 +162,15 @@ impl Request {
     #[inline(always)]
     pub fn parse_write(usr_room: u32, off: u32, written: u32, head: [u8; 8]) -> Option<Self> {
         // CAST: The lower half holds the first two fields.
-        let head = u64::from_le_bytes(head) as u32;
-        let (usr_len, data_len) = usual_lengths(off, head)?;
+        let usr_len = usr_len_of_write(u64::from_le_bytes(head) as u32);
+        if usr_len >= usr_room.min(1 << 16) || usr_len >= off {
+            return None;
+        }
+        // No overflow: see above. It is not 0.
+        let data_len = off.wrapping_sub(usr_len);
         // No overflow: `off` is less than the size of a chunk.
         // CAST: 4.
-        let all = off.wrapping_add(WriteMsg::SIZE as u32);
-        if !is_write(head) || usr_len >= usr_room || all != written {
+        if off.wrapping_add(WriteMsg::SIZE as u32) != written {
             return None;
         }
         // INVARIANT: As in `parse_usual()`.
