@@ -25,7 +25,10 @@ use crate::{
         Service,
         Session, //
     },
-    chunk::Home,
+    chunk::{
+        Home,
+        Parts, //
+    },
     context::User,
     op::Op,
     path::Path, //
@@ -86,13 +89,22 @@ impl Service for CUser {
 
     #[inline(always)]
     fn request(&self, session: &Session, op: Operation) {
-        let Some(op) = op.into_op() else { return };
-        let (data, data_len) = (op.address(), op.request().data_range().len());
-        let usr = core::ptr::from_ref(op.usr());
-        let id = KBox::into_raw(op);
-        // SAFETY: The function is valid as for `link_ev`. `data` and `usr` point into `*id`, or
-        // into memory that `*id` owns, which is not touched until the user gives it back. The user
-        // owns the operation from here on: it may answer, in another thread, before this returns.
+        if let Some(op) = op.into_op() {
+            self.call(session, Op::into_parts(op));
+        }
+    }
+}
+
+impl CUser {
+    /// As [`Service::request`], for a request whose parts are known.
+    #[inline(always)]
+    pub(crate) fn call(&self, session: &Session, parts: Parts<Path>) {
+        let ((data, data_len), (usr, usr_len)) = (parts.data(), parts.usr());
+        let id = KBox::into_raw(parts.into_op());
+        // SAFETY: The function is valid as for `link_ev`. By the invariants of the parts, `data` and `usr`
+        // have as many bytes, in memory that `*id` owns or keeps, and this module touches neither until
+        // the user gives it back. The user owns the operation from here on: it may answer, in another
+        // thread, before this returns.
         let ret = unsafe {
             (self.ops.rdma_ev)(
                 session.private(),
@@ -100,7 +112,7 @@ impl Service for CUser {
                 data.cast(),
                 data_len,
                 usr.cast(),
-                usr.len(),
+                usr_len,
             )
         };
         if ret != 0 {

@@ -81,7 +81,8 @@ pub(crate) use self::{
     marks::AnswerKind,
     op::{
         Deferred,
-        Op, //
+        Op,
+        Parts, //
     },
 };
 

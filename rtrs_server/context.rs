@@ -41,6 +41,7 @@ use rtrs_core::proto::{
 use crate::{
     api::Service,
     capi::CUser,
+    chunk::Parts,
     config::{
         Config,
         ServerConfig, //
@@ -58,6 +59,7 @@ use crate::{
         source::Source, //
     },
     op::Operation,
+    path::Path,
     registry::{
         self,
         Listening,
@@ -114,6 +116,15 @@ impl User {
         match self {
             Self::C(user) => user.link_down(session),
             Self::Rust(user) => user.link_down(session),
+        }
+    }
+
+    /// As [`request`](Self::request), for a request whose parts are known.
+    #[inline(always)]
+    pub(crate) fn call(&self, session: &Session, parts: Parts<Path>) {
+        match self {
+            Self::C(user) => user.call(session, parts),
+            Self::Rust(user) => user.request(session, Operation::new(parts.into_op())),
         }
     }
 

@@ -16,12 +16,12 @@ pub(super) enum Stage {
     Private = 1,
     /// The page in which the data of a write were received, to which the client has no key.
     Received = 3,
-    /// The chunk, after the message is read.
-    Unread = 4,
+    /// The chunk, after its key is invalid, and the message of a write is read.
+    Late = 4,
     /// Private pages, after the data of a write are copied there.
     Uncopied = 5,
-    /// The chunk, after its key is invalid, and the message of a write is read.
-    Late = 6,
+    /// The chunk, after the message is read.
+    Unread = 6,
 }
 
 impl Stage {
@@ -29,7 +29,7 @@ impl Stage {
     #[inline(always)]
     pub(super) fn is_ready(self) -> bool {
         // CAST: The discriminant.
-        (self as u8) < Self::Unread as u8
+        (self as u8) < Self::Late as u8
     }
 
     /// Whether the user works on memory to which the client has no key.

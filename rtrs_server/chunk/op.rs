@@ -66,6 +66,46 @@ pub(crate) enum Deferred {
     Answer(i32),
 }
 
+/// A request as C code gets it.
+///
+/// # Invariants
+///
+/// `data` and `usr` are memory of `op`, or that `op` keeps, of at least `data_len` and `usr_len` bytes.
+/// Zeroes follow a user message up to [`USR_ROOM`] bytes; at least one follows in any case.
+pub(crate) struct Parts<H: Home> {
+    data: *mut u8,
+    data_len: usize,
+    usr: *const u8,
+    usr_len: usize,
+    op: KBox<Op<H>>,
+}
+
+impl<H: Home> Parts<H> {
+    /// The address of the data, and the number of their bytes.
+    #[inline(always)]
+    pub(crate) fn data(&self) -> (*mut u8, usize) {
+        (self.data, self.data_len)
+    }
+
+    /// The same of the user message.
+    #[inline(always)]
+    pub(crate) fn usr(&self) -> (*const u8, usize) {
+        (self.usr, self.usr_len)
+    }
+
+    /// The operation.
+    #[inline(always)]
+    pub(crate) fn op(&self) -> &Op<H> {
+        &self.op
+    }
+
+    /// The operation, which keeps the memory.
+    #[inline(always)]
+    pub(crate) fn into_op(self) -> KBox<Op<H>> {
+        self.op
+    }
+}
+
 /// One chunk's request.
 ///
 /// C code that was compiled against mainline's header reads `dir` (`trace_process_rdma()` of RNBD),
@@ -185,20 +225,23 @@ impl<H: Home> Op<H> {
         !matches!(self.marks.stage, Stage::Unread | Stage::Late)
     }
 
-    /// Whether the message is read when the chunk's key is invalid, by the short way.
-    pub(super) fn is_late(&self) -> bool {
+    /// Whether the message is read when the chunk's key is invalid, by a short way.
+    #[inline(always)]
+    pub(crate) fn is_late(&self) -> bool {
         self.marks.stage == Stage::Late
     }
 
-    /// Makes the operation ready for the user, if that is a short way: it is so, or its data are
-    /// copied, or its message is read now. Returns whether it is ready. Does not sleep.
+    /// Whether the operation is ready for the user.
     #[inline(always)]
-    pub(crate) fn get_ready(&mut self) -> bool {
-        let stage = self.marks.stage;
+    pub(crate) fn is_ready(&self) -> bool {
+        self.marks.stage.is_ready()
+    }
 
-        stage.is_ready()
-            || stage == Stage::Uncopied && self.take_data().is_ok()
-            || stage == Stage::Late && self.begin_late()
+    /// Copies its data, if that is all that has to come before. Returns whether it is ready for the user.
+    /// Does not sleep.
+    #[inline(always)]
+    pub(crate) fn copy_if_usual(&mut self) -> bool {
+        self.marks.stage == Stage::Uncopied && self.take_data().is_ok()
     }
 
     /// The kind of its answer, if there is no error.
@@ -306,7 +349,7 @@ impl<H: Home> Op<H> {
         }
     }
 
-    /// The right to change the chunk's key: it has none while the user works on its data.
+    /// The right to change the chunk's key, which is used when that is invalid.
     #[inline(always)]
     pub(super) fn key_right(&mut self) -> &mut KeyRight {
         &mut self.key_right
@@ -392,10 +435,31 @@ impl<H: Home> Op<H> {
         true
     }
 
-    /// Begins the write of [`Op::arrive_late`]. The client cannot change its message any more. Returns
-    /// `false` if it is not a usual one: then it is not read.
+    /// Begins the write of [`Op::arrive_late`]; its parts are ready for the user then. The client cannot
+    /// change its message any more. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// The operation, if it is not a usual write: then it counts as not read.
     #[inline(always)]
-    fn begin_late(&mut self) -> bool {
+    pub(crate) fn begin_late(mut op: KBox<Self>) -> Result<Parts<H>, KBox<Self>> {
+        if !op.read_late() {
+            return Err(op);
+        }
+        // INVARIANT: The data are in the chunk. The user message is in `usr`, which it fits.
+        Ok(Parts {
+            data: op.pages.as_ptr(false),
+            data_len: op.request.data_range().len(),
+            usr: op.usr.as_ptr(),
+            usr_len: usize::from(op.request.usr_len()),
+            op,
+        })
+    }
+
+    /// Reads the message of a late write, and copies the user message. Returns `false` if it is not a usual
+    /// one: then it counts as not read.
+    #[inline(always)]
+    fn read_late(&mut self) -> bool {
         let Arrival { off, byte_len, .. } = self.arrival;
         // CAST: `usize` has at least 32 bits.
         let Some(message) = self.pages.first().around::<1>(off as usize) else {
@@ -483,6 +547,20 @@ impl<H: Home> Op<H> {
         noio::scope(|| self.long_usr.resize(room, 0, GFP_KERNEL))?;
         let message = self.long_usr.get_mut(..len).ok_or(EINVAL)?;
         self.pages.first().read(start, message)
+    }
+
+    /// Its parts, for C code. The request was read.
+    #[inline(always)]
+    pub(crate) fn into_parts(op: KBox<Self>) -> Parts<H> {
+        let usr = op.usr();
+        // INVARIANT: These are the memory that the user works on, and the user message.
+        Parts {
+            data: op.address(),
+            data_len: op.request.data_range().len(),
+            usr: usr.as_ptr(),
+            usr_len: usr.len(),
+            op,
+        }
     }
 
     /// The user message.

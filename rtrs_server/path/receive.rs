@@ -48,6 +48,7 @@ use rtrs_core::proto::{
         Liveness,
         DEFAULT_LIMIT, //
     },
+    DataDir,
     Imm,
     InfoReq, //
 };
@@ -371,31 +372,54 @@ impl Path {
             return;
         }
         let mut op = op;
-        if !op.get_ready() {
-            op = match Self::make_ready(op) {
-                Some(op) => op,
-                None => return,
+        if op.is_ready() {
+            return self.hand_over(op);
+        }
+        if op.is_late() {
+            return match Op::begin_late(op) {
+                // With code of its own, in which direction and memory are known.
+                Ok(parts) => {
+                    self.started(parts.op(), DataDir::Write);
+                    self.session.ctx.user.call(&self.session, parts);
+                }
+                Err(op) => self.call_user_later(op),
             };
         }
-        self.started(&op);
+        if op.copy_if_usual() {
+            return self.hand_over(op);
+        }
+        self.call_user_later(op);
+    }
+
+    /// The same for a request that takes longer to be ready.
+    #[inline(never)]
+    fn call_user_later(&self, op: KBox<Op>) {
+        if let Some(op) = Self::make_ready(op) {
+            self.hand_over(op);
+        }
+    }
+
+    /// Hands the request of `op`, which is ready, to the user.
+    #[inline(always)]
+    fn hand_over(&self, op: KBox<Op>) {
+        self.started(&op, op.dir());
         let session = &self.session;
         let operation = Operation::new(op);
         session.ctx.user.request(session, operation);
     }
 
-    /// The user is about to be called.
+    /// The user is about to be called for the request of `op`, which has the direction `dir`.
     #[inline(always)]
-    fn started(&self, op: &Op) {
+    fn started(&self, op: &Op, dir: DataDir) {
         let request = op.request();
 
-        self.stats.started(op.dir(), request.total_len());
+        self.stats.started(dir, request.total_len());
         trace::submit(op);
     }
 
     /// Reads a request that was not read when it arrived, and takes its data out of the chunk if
     /// that is needed. Returns `None` if the path ends by that or has ended, or if one of these
     /// steps failed and the request was answered with the error.
-    #[inline(never)]
     fn make_ready(mut op: KBox<Op>) -> Option<KBox<Op>> {
         let ready = match op.is_read() {
             true => op.take_data(),
@@ -408,7 +432,7 @@ impl Path {
         match ready {
             Ok(()) => Some(op),
             Err(e) => {
-                op.home().started(&op);
+                op.home().started(&op, op.dir());
                 Path::answer(op, e.to_errno());
                 None
             }
