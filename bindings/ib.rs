@@ -128,6 +128,7 @@ pub use self::{
     },
     queue::{
         Buffer,
+        KeyToken,
         Message,
         PollContext,
         Polled,

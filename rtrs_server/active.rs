@@ -18,6 +18,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::Atomic,
+        rcu,
         Arc, //
     },
 };
@@ -249,10 +250,11 @@ impl Active {
     /// waits for the invalidation.
     #[inline(always)]
     fn keyed(&self, ep: &Endpoint<Path>, cid: u16, chunk: &Chunk, op: KBox<Op>) {
+        // The queue pair is looked up here, so that no request has to have it at hand from the start.
         match ep.qp() {
-            // Looked up here, so that no request has to have it at hand from the start.
             Some(qp) if op.registered_on() == cid => {
-                self.post_inval_on(qp, chunk, op, |e| self.not_keyed(chunk, cid, e));
+                // Found again if it fails, so that less has to be kept over the post.
+                self.post_inval_on(qp, chunk, op, |e| Self::not_keyed_here(ep, chunk, e));
             }
             _ => self.keyed_elsewhere(chunk, op),
         }
@@ -264,6 +266,18 @@ impl Active {
         let on = op.invalidate_on();
 
         self.post_inval(chunk, on, op, |e| self.not_keyed(chunk, on, e));
+    }
+
+    /// Handles an invalidation that was not posted on the connection of `ep`.
+    #[cold]
+    #[inline(never)]
+    fn not_keyed_here(ep: &Endpoint<Path>, chunk: &Chunk, e: PostError) {
+        let guard = rcu::read_lock();
+
+        // Without an `Active` the operation was given up in the chunk.
+        if let Some(active) = ep.handler().active(&guard) {
+            active.not_keyed(chunk, ep.index(), e);
+        }
     }
 
     /// Handles an invalidation that was not posted on connection `cid`.
@@ -496,11 +510,10 @@ impl Active {
         op: KBox<Op>,
         failed: impl FnOnce(PostError),
     ) {
-        let token = u32::from(op.buf_id());
         // The completion may come before this returns.
         chunk.wait_for_key(op);
         match chunk.mr() {
-            Some(mr) => qp.invalidate(mr.rkey(), token, failed),
+            Some(mr) => qp.invalidate(mr.rkey(), chunk.key_token(), failed),
             None => failed(PostError::Invalid),
         }
     }

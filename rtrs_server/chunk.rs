@@ -46,6 +46,7 @@ use rtrs_bindings::{
     berth::Berth,
     ib::{
         DmaPages,
+        KeyToken,
         Mr,
         Reply,
         REPLY_BODY, //
@@ -188,6 +189,8 @@ pub(crate) struct Chunk<H: Home> {
     stamp: Atomic<u32>,
     /// Its link in the pile of chunks that wait for the user.
     below: PileLink,
+    /// For the invalidation of its key.
+    key_token: KeyToken,
     dma_pages: DmaPages,
     /// With the chunk's own key, if it changes with each request.
     reply: Reply,
@@ -226,6 +229,7 @@ impl<H: Home> Chunk<H> {
         Ok(Self {
             state,
             below: PileLink::new(),
+            key_token: KeyToken::new(op.buf_id().into()),
             stamp: Atomic::new(0),
             since: Atomic::new(0),
             reply: Reply::new(&dma_pages, private, body, mr, imms)?,
@@ -243,6 +247,12 @@ impl<H: Home> Chunk<H> {
     #[inline(always)]
     pub(crate) fn mr(&self) -> Option<&Mr> {
         self.reply.region()
+    }
+
+    /// The token of the invalidation of its key: its number.
+    #[inline(always)]
+    pub(crate) fn key_token(&self) -> KeyToken {
+        self.key_token
     }
 
     /// The chunk's memory.

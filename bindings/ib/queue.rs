@@ -69,6 +69,7 @@ pub use self::{
         PollContext,
         QueueConfig, //
     },
+    keys::KeyToken, //
 };
 pub(super) use self::{
     forms::Filled,

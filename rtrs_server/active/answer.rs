@@ -11,6 +11,7 @@ use kernel::{
             Full,
             Relaxed, //
         },
+        rcu,
         Arc, //
     },
 };
@@ -63,7 +64,8 @@ impl Active {
         if errno != 0 {
             return self.answer_with_care(chunk, ep.handler(), qp, op, errno);
         }
-        let failed = |e| self.not_answered(ep.handler(), chunk, e, 0);
+        // All else is found again if it fails, so that less has to be kept over the post.
+        let failed = |e| Self::not_answered_here(ep, chunk, e);
         let kind = op.answer_kind();
         // Each kind has code of its own, in which nothing is asked about the others.
         let end = match kind {
@@ -127,6 +129,20 @@ impl Active {
         match chunk.answer(qp, op, errno, path.client.keeps_keys, Attempt::First) {
             Ok(end) => path.session.after_end(chunk.buf_id(), end),
             Err(e) => self.not_answered(path, chunk, e, errno),
+        }
+    }
+
+    /// Handles an answer without an error that was not posted on the connection of `ep`.
+    #[cold]
+    #[inline(never)]
+    fn not_answered_here(ep: &Endpoint<Path>, chunk: &Chunk, e: NotAnswered<'_, Path>) {
+        let guard = rcu::read_lock();
+        let path = ep.handler();
+
+        match path.active(&guard) {
+            Some(active) => active.not_answered(path, chunk, e, 0),
+            // The path is closing.
+            None => lost(path, chunk.buf_id(), e),
         }
     }
 

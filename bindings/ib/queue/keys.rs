@@ -61,6 +61,22 @@ const ENTRIES: u32 = 2;
 /// The bit of the entry with a note.
 const NOTED: u32 = 1;
 
+/// The token of an invalidation, made once, so that its entries are found at once.
+#[derive(Clone, Copy)]
+pub struct KeyToken {
+    /// The index of its entry with a note.
+    noted: u32,
+}
+
+impl KeyToken {
+    /// For the number `token`. One that is too large for all queue pairs has no entries.
+    pub const fn new(token: u32) -> Self {
+        Self {
+            noted: token.saturating_mul(ENTRIES) | NOTED,
+        }
+    }
+}
+
 impl CqeTable {
     /// The entries of `tokens` invalidations. May sleep.
     pub(super) fn of_keys(tokens: u32, done: Done) -> Result<Self> {
@@ -69,16 +85,15 @@ impl CqeTable {
 }
 
 impl QueuePair {
-    /// Posts the invalidation of the local key `rkey`. Its completion delivers `token` to
+    /// Posts the invalidation of the local key `rkey`. Its completion delivers the number of `token` to
     /// [`Handler::key_invalid`], perhaps before this returns. If it fails, that is delivered to
     /// [`Handler::send_done`], without a token. If it cannot be posted, `failed` gets the error. Any
     /// context.
     #[inline(always)]
-    pub fn invalidate(&self, rkey: u32, token: u32, failed: impl FnOnce(PostError)) {
+    pub fn invalidate(&self, rkey: u32, token: KeyToken, failed: impl FnOnce(PostError)) {
         // A token that is too large has no entry. Both entries, or none: there are twice as many as
         // tokens.
-        let entry = token.saturating_mul(ENTRIES) | NOTED;
-        let Some(noted) = self.key_cqes.get(entry) else {
+        let Some(noted) = self.key_cqes.get(token.noted) else {
             return failed(PostError::Invalid);
         };
         let (room, cqe) = match self.reserve_signaled(noted) {
@@ -88,7 +103,7 @@ impl QueuePair {
         // SAFETY: The forms are valid and linked, and accessed by no other task, as the send queue is
         // locked.
         let wr = unsafe { Forms::local_inval(self.forms.get(), rkey, cqe) };
-        // Not kept until then.
+        // Asked if the driver refuses: the entry tells it, so that nothing is kept over the post.
         let is_noted = |cqe: *mut raw::ib_cqe| self.key_cqes.index_of(cqe) & NOTED as usize != 0;
         // SAFETY: The request is the one that was reserved. It is initialised and signaled, and stays
         // until the driver has read it. It names no memory, and its entry is the queue pair's, which
