@@ -104,8 +104,8 @@ impl KeyRight {
 // SAFETY: A region may be used from any thread.
 unsafe impl Send for Mr {}
 // SAFETY: In this crate the key in `raw` is looked at by the holder of the right to change it alone, and
-// there is one. Drivers look at it in C, or store it, whenever they are given a registration, as they do
-// for all users of `ib_update_fast_reg_key()`. Nothing else in there changes.
+// there is one at most. Drivers look at it in C, or store it, whenever they are given a registration, as
+// they do for all users of `ib_update_fast_reg_key()`. Nothing else in there changes.
 unsafe impl Sync for Mr {}
 
 impl Mr {

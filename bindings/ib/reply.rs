@@ -117,7 +117,7 @@ pub struct Imms {
 ///
 /// # Invariants
 ///
-/// `memory`, `plain` and `body` are in pages of `domain`, and `lkey` is its key. `region` is of `domain`.
+/// `memory`, `plain` and `body`, if there is any, are in pages of `domain`, and `lkey` is its key. `region` is of `domain`.
 // The fields for plain answers come first.
 #[repr(C)]
 pub struct Reply {
@@ -552,7 +552,8 @@ impl Reply {
     #[inline(always)]
     fn write_end(&self, bytes: [u8; BODY_END]) -> Result<(), PostError> {
         match self.body.direct {
-            Some(at) => Self::store_end(at, bytes),
+            // SAFETY: By the invariants this is the body.
+            Some(at) => unsafe { Self::store_end(at, bytes) },
             None => self.write_end_and_sync(bytes)?,
         }
         Ok(())
@@ -562,15 +563,22 @@ impl Reply {
     #[cold]
     #[inline(never)]
     fn write_end_and_sync(&self, bytes: [u8; BODY_END]) -> Result<(), PostError> {
-        Self::store_end(self.body.at.ok_or(PostError::Invalid)?, bytes);
+        let at = self.body.at.ok_or(PostError::Invalid)?;
+        // SAFETY: By the invariants this is the body.
+        unsafe { Self::store_end(at, bytes) };
         self.sync(self.body.addresses[0], REPLY_BODY, self.body.dir);
         Ok(())
     }
 
-    /// Writes the second half of the body `at`, which is that of a reply.
+    /// Writes the second half of the body `at`.
+    ///
+    /// # Safety
+    ///
+    /// It must be that of a reply, which stays meanwhile.
     #[inline(always)]
-    fn store_end(at: NonNull<u32>, bytes: [u8; BODY_END]) {
-        // SAFETY: As in `write_body()`, of the second half.
+    unsafe fn store_end(at: NonNull<u32>, bytes: [u8; BODY_END]) {
+        // SAFETY: By the safety requirements of this function; otherwise as in `write_body()`, for the
+        // second half.
         let at = unsafe { Atomic::from_ptr(at.as_ptr().add(1)) };
         at.store(u32::from_ne_bytes(bytes), Relaxed);
     }

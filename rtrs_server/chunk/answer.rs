@@ -216,12 +216,21 @@ impl<H: Home> Chunk<H> {
             return None;
         };
         let answered = self.registering(op);
-        if kind.is_by_inval() {
-            let keys = told(key, true, Invalidation::Answer);
-            return self.reply.post_keys(qp, keys, answered, failed);
+        match kind {
+            AnswerKind::Inval => {
+                let keys = told(key, true, Invalidation::Answer);
+                self.reply.post_keys(qp, keys, answered, failed)
+            }
+            AnswerKind::Read => {
+                let keys = told(key, true, Invalidation::Ahead);
+                self.reply.post_keys(qp, keys, answered, failed)
+            }
+            // No other kind registers a key and comes here.
+            _ => {
+                failed(NotPosted::Kept(PostError::Invalid, answered));
+                None
+            }
         }
-        let keys = told(key, true, Invalidation::Ahead);
-        self.reply.post_keys(qp, keys, answered, failed)
     }
 
     /// The same for [`AnswerKind::Write`].

@@ -240,7 +240,7 @@ impl<'q> Room<'q> {
     }
 
     /// Posts the one request that was reserved, with its entry and flags: it is signaled, whether
-    /// that is needed or not. Its entry tells whether it has a note, so that this room has not been told.
+    /// that is needed or not. Its entry tells whether it has a note, so that `noted` is 0.
     ///
     /// # Errors
     ///
