@@ -25,7 +25,7 @@ SLOW='^(half-open|silent-full)$'
 # Cases for kernels that run only part of each test (RTRS_CORE): some of each kind.
 CORE='^(honest|bad-magic|cid-taken|take-over|info-type|info-early|name-taken|imm-answer|buf-id|off-beyond'
 CORE+='|usr-len|read-more|same-chunk-twice|hb-on-io|hb-flood|write-behind|foreign-key|sibling-key|stale-key|live-key|guess-key|same-next-key|leave-busy|same-behind-answer|same-before-key'
-CORE+='|large-type|large-changed|large-long-user|sends-sizes|sends-many|sent-stale|sent-off-more|sent-too-long|sent-io-zero)$'
+CORE+='|large-type|large-changed|large-long-user|large-to-the-end|large-open|large-open-short|sends-sizes|sends-many|sent-stale|sent-off-more|sent-too-long|sent-io-zero)$'
 
 cases()
 {
@@ -38,7 +38,7 @@ TOTAL=/sys/module/rtrs_server/stats/protocol_errors
 # Cases that the server does not count: they break no rule, or are refused like any connect request
 # may be, or the device refuses them and tells the server only that the connection failed, or the
 # client just does nothing.
-RULES='honest|same-[^c]|large-long-user|sends-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
+RULES='honest|same-[^c]|large-(long-user|to-the-end|open)|sends-|inval-answer|take-over|half-open|crowd|leftovers|hb-ack-unasked|hb-flood|leave-|vanish-busy'
 REFUSED='unknown-session|cid-taken|cons-change|name-'
 SILENT='silent-'
 DEVICE='info-long|info-twice|io-before-info|send-on-|read-chunk-directly|sent-.*too-long|sent-on-service'

@@ -8,10 +8,16 @@ use anyhow::{bail, Result};
 
 use super::{case, Attack, Case};
 use crate::{
-    client::{proto, Session, RNBD_SESS_INFO_SIZE},
-    proto::{heartbeat::ANSWERS, Imm, IoErrno},
+    client::{info_message, proto, Session, RNBD_SESS_INFO_SIZE},
+    proto::{errno::ENOENT, heartbeat::ANSWERS, Imm, IoErrno},
     verbs::{Remote, Send},
 };
+
+/// Without a name, the directory of devices is opened.
+const ENOTBLK: i32 = 15;
+
+/// The place of the name in RNBD's message that opens a device. It has 255 bytes.
+const OPEN_NAME: u16 = 6;
 
 /// Number of messages of a flood.
 const FLOOD: usize = 3000;
@@ -171,6 +177,21 @@ pub(super) const CASES: &[Case] = &[
         "has a user message of 400 bytes behind 16 KiB, which is honest",
         large_long_user,
     ),
+    case(
+        "large-to-the-end",
+        "has its message close to the end of the chunk, which is honest",
+        large_to_the_end,
+    ),
+    case(
+        "large-open",
+        "opens a device behind 16 KiB, whose name has no end",
+        |a| large_open(a, OPEN_NAME + 254, ENOENT),
+    ),
+    case(
+        "large-open-short",
+        "opens a device there with a message of two bytes",
+        |a| large_open(a, 2, ENOTBLK),
+    ),
     case("read-more", "reads more than it asks for", |a| {
         a.request(|s| (8, 8, read_msg(0, 0, &[desc(s, 4096)])))
     }),
@@ -316,6 +337,63 @@ fn large_long_user(a: &mut Attack<'_>) -> Result<()> {
     match s.answer(1, a.job.patience)? {
         Some(answer) if answer.buf_id == 3 && answer.errno == 0 => a.alive(&mut s),
         answer => bail!("{answer:?} to an honest write"),
+    }
+}
+
+/// Puts a message `behind` bytes before the end of the chunk.
+fn write_up_to(s: &mut Session, behind: usize) -> Result<()> {
+    let rest = s.geometry.chunk_size() as usize - RNBD_SESS_INFO_SIZE - behind;
+    s.send_info_write(1, 3, rest)
+}
+
+fn large_to_the_end(a: &mut Attack<'_>) -> Result<()> {
+    let mut s = a.start()?;
+    // The longest message that any request may have ends before the chunk, or not.
+    for behind in [write_msg(0).len(), 24, 100] {
+        write_up_to(&mut s, behind)?;
+        match s.answer(1, a.job.patience)? {
+            Some(answer) if answer.buf_id == 3 && answer.errno == 0 => (),
+            answer => bail!("{answer:?} to a message {behind} bytes before the end of the chunk"),
+        }
+    }
+    a.report.sent("3 writes");
+    a.alive(&mut s)
+}
+
+/// Sends the first `user` bytes of a message that opens a device, which is answered by `errno`: the name ends
+/// with the message, although neither the chunk nor an earlier message have a zero at its place.
+fn large_open(a: &mut Attack<'_>, user: u16, errno: i32) -> Result<()> {
+    /// `RNBD_MSG_OPEN`
+    const OPEN: u16 = 2;
+    /// The longest user message for which no memory is allocated.
+    const LONG: u16 = 319;
+    let mut s = a.start()?;
+    let mut all = vec![b'a'; LARGE as usize + usize::from(LONG)];
+    all[LARGE as usize..][..RNBD_SESS_INFO_SIZE].copy_from_slice(&info_message());
+    all.extend(write_msg(LONG));
+    let imm = s.imm(3, LARGE + u32::from(LONG));
+    s.write_imm(1, 3, 0, &all, imm)?;
+    match s.answer(1, a.job.patience)? {
+        Some(answer) if answer.buf_id == 3 && answer.errno == 0 => (),
+        answer => bail!("{answer:?} to an honest write"),
+    }
+    // Nothing is said of these bytes.
+    let chunk = s.chunk(3)?;
+    let to = Remote {
+        addr: chunk.addr,
+        rkey: chunk.rkey,
+    };
+    let all = vec![b'a'; s.geometry.chunk_size() as usize];
+    s.post(1, Send::Write(to), &all)?;
+    let mut all = vec![b'a'; LARGE as usize + usize::from(user)];
+    all[LARGE as usize..][..2].copy_from_slice(&OPEN.to_le_bytes());
+    all.extend(write_msg(user));
+    let imm = s.imm(3, LARGE + u32::from(user));
+    s.write_imm(1, 3, 0, &all, imm)?;
+    a.report.sent(format!("{user} bytes of a message"));
+    match s.answer(1, a.job.patience)? {
+        Some(answer) if answer.buf_id == 3 && answer.errno == -errno => a.alive(&mut s),
+        answer => bail!("{answer:?} to a device that cannot be opened"),
     }
 }
 

@@ -55,6 +55,25 @@ fn chunks_of_descriptors() {
     assert!(collect(&geo, &[desc(u64::MAX - 16383, 0, 2)]).is_ok());
 }
 
+// Of a message of another type no part is taken for a length, however much room there is.
+#[test]
+fn head_of_a_write() {
+    let parse = |kind: u16, usr_len: u16, off: u32| {
+        let head = [kind.to_le_bytes(), usr_len.to_le_bytes(), [0; 2], [0; 2]].concat();
+        Request::parse_write(u32::MAX, off, off + 4, head.try_into().unwrap())
+    };
+    let longest = parse(2, u16::MAX, 1 << 20).unwrap();
+    assert_eq!(longest.usr_len(), u16::MAX);
+    assert_eq!(longest.data_len(), (1 << 20) - u32::from(u16::MAX));
+    for kind in [0, 1, 3, 0x102, u16::MAX] {
+        assert_eq!(parse(kind, 0, 1 << 20), None);
+    }
+    // Without data.
+    assert_eq!(parse(2, 0, 0), None);
+    assert_eq!(parse(2, 8, 8), None);
+    assert_eq!(parse(2, 9, 8), None);
+}
+
 proptest! {
     #[test]
     fn any_accept(queue_depth: u16, max_io_size: u32, max_hdr_size: u32, new_rkey: bool) {
