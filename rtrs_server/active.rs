@@ -274,7 +274,8 @@ impl Active {
     fn not_keyed_here(ep: &Endpoint<Path>, chunk: &Chunk, e: PostError) {
         let guard = rcu::read_lock();
 
-        // Without an `Active` the operation was given up in the chunk.
+        // Without an `Active` the path is closing, and takes the operation out of the chunk when this
+        // section is over.
         if let Some(active) = ep.handler().active(&guard) {
             active.not_keyed(chunk, ep.index(), e);
         }

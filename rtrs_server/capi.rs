@@ -135,7 +135,7 @@ unsafe fn refused(id: *mut Op, errno: c_int) {
 
 /// # Safety
 ///
-/// `id` must be the result of [`KBox::into_raw`] in `request`. It must have no other user, and must
+/// `id` must be the result of [`KBox::into_raw`] in [`CUser::call`]. It must have no other user, and must
 /// not be used after this.
 #[inline(always)]
 unsafe fn answer(id: *mut Op, errno: c_int) {

@@ -117,7 +117,8 @@ pub struct Imms {
 ///
 /// # Invariants
 ///
-/// `memory`, `plain` and `body`, if there is any, are in pages of `domain`, and `lkey` is its key. `region` is of `domain`.
+/// `memory`, `plain` and `body`, if there is any, are in pages of `domain`, and `lkey` is its key. `region`
+/// is of `domain`.
 // The fields for plain answers come first.
 #[repr(C)]
 pub struct Reply {

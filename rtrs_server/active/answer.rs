@@ -57,7 +57,7 @@ impl Active {
         let Some(chunk) = self.chunk(op.buf_id()) else {
             return;
         };
-        // Not in the table any more, so that its place there need not be kept.
+        // References to both, so that the place in the table need not be kept.
         let (ep, qp): (&Endpoint<Path>, _) = (equipped, equipped.qp());
 
         trace::answer(&op, qp, errno);

@@ -446,7 +446,8 @@ impl<H: Home> Op<H> {
         if !op.read_late() {
             return Err(op);
         }
-        // INVARIANT: The data are in the chunk. The user message is in `usr`, which it fits.
+        // INVARIANT: The data are in the chunk. The user message is in `usr`, shorter than that, and the
+        // rest was cleared.
         Ok(Parts {
             data: op.pages.as_ptr(false),
             data_len: op.request.data_range().len(),
@@ -553,7 +554,8 @@ impl<H: Home> Op<H> {
     #[inline(always)]
     pub(crate) fn into_parts(op: KBox<Self>) -> Parts<H> {
         let usr = op.usr();
-        // INVARIANT: These are the memory that the user works on, and the user message.
+        // INVARIANT: These are the memory that the user works on, and the user message: in `usr`, with the
+        // rest cleared, or with a zero behind it.
         Parts {
             data: op.address(),
             data_len: op.request.data_range().len(),

@@ -346,6 +346,7 @@ impl Path {
             })
             .and_then(|result| result);
         let result = match result {
+            // Does not fail: it was equipped above.
             Ok(()) => Equipped::new(ep).map_err(|ep| (ep, EINVAL)),
             Err(e) => Err((ep, e)),
         };

@@ -62,6 +62,10 @@ const ENTRIES: u32 = 2;
 const NOTED: u32 = 1;
 
 /// The token of an invalidation, made once, so that its entries are found at once.
+///
+/// # Invariants
+///
+/// `noted` is odd: an entry without a note precedes the one with it.
 #[derive(Clone, Copy)]
 pub struct KeyToken {
     /// The index of its entry with a note.
@@ -71,6 +75,7 @@ pub struct KeyToken {
 impl KeyToken {
     /// For the number `token`. One that is too large for all queue pairs has no entries.
     pub const fn new(token: u32) -> Self {
+        // INVARIANT: The lowest bit is set.
         Self {
             noted: token.saturating_mul(ENTRIES) | NOTED,
         }
@@ -106,8 +111,8 @@ impl QueuePair {
         // Asked if the driver refuses: the entry tells it, so that nothing is kept over the post.
         let is_noted = |cqe: *mut raw::ib_cqe| self.key_cqes.index_of(cqe) & NOTED as usize != 0;
         // SAFETY: The request is the one that was reserved. It is initialised and signaled, and stays
-        // until the driver has read it. It names no memory, and its entry is the queue pair's, which
-        // tells whether it has a note.
+        // until the driver has read it. It names no memory. Its entry is the queue pair's, by the
+        // invariant of the token, and tells whether it has a note.
         if let Err(refused) = unsafe { room.post_signaled(wr, is_noted) } {
             failed(refused.into());
         }
