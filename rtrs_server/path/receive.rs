@@ -175,8 +175,8 @@ impl Handler for Path {
     #[inline(always)]
     fn recv_written(&self, ep: &Endpoint<Self>, qp: Receiving<'_>, imm: u32, wc: &Success) {
         // No look at whether the path closes: a request then waits for the user in its chunk, and
-        // is taken back from there, by `call_user()` or by the end of the path. That comes after
-        // this, as it waits for the RCU section in which the request gets there. All that a
+        // is taken back from there by the end of the path. That comes after this, as it waits for the
+        // RCU section in which the request gets there. All that a
         // violation does for a path that closes is nothing. Whatever else has an effect looks
         // itself.
         Self::recv_imm(ep, qp, imm, wc);
@@ -364,31 +364,28 @@ impl Path {
         }
     }
 
-    /// Hands the request of `op` to the user, unless the path is closing. May sleep, as the user
-    /// may.
+    /// Hands the request of `op` to the user. May sleep, as the user may.
+    // No look at whether the path closes: the caller took `op` from its `Active`, which goes at once then.
+    // A request that was handed over just before that is no different.
     #[inline(always)]
     pub(crate) fn call_user(&self, op: KBox<Op>) {
-        if self.is_closing() {
-            return;
-        }
         let mut op = op;
-        if op.is_ready() {
-            return self.hand_over(op);
+        if !op.is_ready() {
+            if op.is_late() {
+                return match Op::begin_late(op) {
+                    // With code of its own, in which direction and memory are known.
+                    Ok(parts) => {
+                        self.started(parts.op(), DataDir::Write);
+                        self.session.ctx.user.call(&self.session, parts);
+                    }
+                    Err(op) => self.call_user_later(op),
+                };
+            }
+            if !op.copy_if_usual() {
+                return self.call_user_later(op);
+            }
         }
-        if op.is_late() {
-            return match Op::begin_late(op) {
-                // With code of its own, in which direction and memory are known.
-                Ok(parts) => {
-                    self.started(parts.op(), DataDir::Write);
-                    self.session.ctx.user.call(&self.session, parts);
-                }
-                Err(op) => self.call_user_later(op),
-            };
-        }
-        if op.copy_if_usual() {
-            return self.hand_over(op);
-        }
-        self.call_user_later(op);
+        self.hand_over(op);
     }
 
     /// The same for a request that takes longer to be ready.
