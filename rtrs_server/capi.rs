@@ -96,7 +96,7 @@ impl Service for CUser {
 }
 
 impl CUser {
-    /// As [`Service::request`], for a request whose parts are known.
+    /// Hands the request of `parts` to the user, see [`Service::request`].
     #[inline(always)]
     pub(crate) fn call(&self, session: &Session, parts: Parts<Path>) {
         let ((data, data_len), (usr, usr_len)) = (parts.data(), parts.usr());

@@ -119,7 +119,7 @@ impl User {
         }
     }
 
-    /// As [`request`](Self::request), for a request whose parts are known.
+    /// Hands the request of `parts` to the user, see [`Service::request`].
     #[inline(always)]
     pub(crate) fn call(&self, session: &Session, parts: Parts<Path>) {
         match self {

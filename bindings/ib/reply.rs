@@ -16,15 +16,11 @@
 //!
 //! Any; creating and dropping may sleep.
 
+mod body;
 mod keys;
 mod memory;
 
-use core::{
-    ptr::{
-        null_mut,
-        NonNull, //
-    }, //
-};
+use core::ptr::null_mut;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -48,15 +44,12 @@ use super::{
     },
     wr::Remote, //
 };
-use crate::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    raw, //
-};
+use crate::raw;
 
-use self::memory::Memory;
+use self::{
+    body::Body,
+    memory::Memory, //
+};
 
 pub use self::{
     keys::{
@@ -75,32 +68,6 @@ pub const REPLY_BODY: usize = FORM_BYTES as usize;
 
 /// Number of bytes of the second half of a body.
 const BODY_END: usize = REPLY_BODY / 2;
-
-/// The memory of the body of answers, if there is any.
-///
-/// # Invariants
-///
-/// `at` is aligned, and points into pages of the domain, to which there are no Rust references.
-/// `addresses` are those of the same memory. `direct` is `at`, or none.
-struct Body {
-    /// Two halves, so that one can be written alone. None if the device has to be told of that.
-    direct: Option<NonNull<u32>>,
-    /// The same in any case.
-    at: Option<NonNull<u32>>,
-    /// The addresses of the device and of the processor.
-    addresses: [u64; 2],
-    dir: DmaDirection,
-}
-
-impl Body {
-    /// No memory.
-    const NONE: Self = Self {
-        direct: None,
-        at: None,
-        addresses: [0; 2],
-        dir: DmaDirection::ToDevice,
-    };
-}
 
 /// Immediate values of the answers without an error of one user.
 #[derive(Clone, Copy, Debug)]
@@ -237,27 +204,13 @@ impl Reply {
         }
         let (lkey, mut first) = (domain.lkey(), None);
         let body = match body {
+            Some((dma_pages, _, _)) if !Arc::ptr_eq(dma_pages.domain(), domain) => {
+                return Err(EINVAL);
+            }
             Some((dma_pages, offset, bytes)) => {
-                let end = offset.checked_add(REPLY_BODY).ok_or(EINVAL)?;
-                if !Arc::ptr_eq(dma_pages.domain(), domain)
-                    || end > dma_pages.len()
-                    || offset % REPLY_BODY != 0
-                {
-                    return Err(EINVAL);
-                }
-                let at: *mut u32 = dma_pages.pages().as_ptr().wrapping_add(offset).cast();
-                // CAST: `usize` has at most 64 bits, here and below.
-                let addr = dma_pages.dma() + offset as u64;
                 first = Some(bytes);
-                let addresses = [addr, at.expose_provenance() as u64];
-                let at = Some(NonNull::new(at).ok_or(EINVAL)?);
-                // INVARIANT: Pages are aligned, and so is the offset.
-                Body {
-                    direct: at.filter(|_| !dma_pages.needs_sync()),
-                    at,
-                    addresses,
-                    dir: dma_pages.direction(),
-                }
+                // SAFETY: Pages stay as long as their domain, which this object keeps.
+                unsafe { Body::new(dma_pages, offset) }?
             }
             None => Body::NONE,
         };
@@ -524,7 +477,7 @@ impl Reply {
     fn body(&self, bytes: [u8; REPLY_BODY]) -> Result<raw::ib_sge, PostError> {
         self.write_body(bytes)?;
         Ok(raw::ib_sge {
-            addr: self.body.addresses[0],
+            addr: self.body.addresses()[0],
             length: FORM_BYTES,
             lkey: self.lkey,
         })
@@ -536,12 +489,8 @@ impl Reply {
     ///
     /// `Invalid` if there is none.
     fn write_body(&self, bytes: [u8; REPLY_BODY]) -> Result<(), PostError> {
-        let at = self.body.at.ok_or(PostError::Invalid)?;
         let [a, b, c, d, end @ ..] = bytes;
-        // SAFETY: By the invariants the memory is valid and aligned. Other writes are atomic and of the
-        // same halves, or copies into `Pages`, if there are any, which the compiler knows nothing of.
-        let at = unsafe { Atomic::from_ptr(at.as_ptr()) };
-        at.store(u32::from_ne_bytes([a, b, c, d]), Relaxed);
+        self.body.write_start([a, b, c, d])?;
         self.write_end(end)
     }
 
@@ -552,36 +501,20 @@ impl Reply {
     /// As for [`write_body`](Self::write_body).
     #[inline(always)]
     fn write_end(&self, bytes: [u8; BODY_END]) -> Result<(), PostError> {
-        match self.body.direct {
-            // SAFETY: By the invariants this is the body.
-            Some(at) => unsafe { Self::store_end(at, bytes) },
-            None => self.write_end_and_sync(bytes)?,
+        match self.body.write_end_alone(bytes) {
+            true => Ok(()),
+            false => self.write_end_and_sync(bytes),
         }
-        Ok(())
     }
 
     /// The same if the device has to be told of it, or if there is no body.
     #[cold]
     #[inline(never)]
     fn write_end_and_sync(&self, bytes: [u8; BODY_END]) -> Result<(), PostError> {
-        let at = self.body.at.ok_or(PostError::Invalid)?;
-        // SAFETY: By the invariants this is the body.
-        unsafe { Self::store_end(at, bytes) };
-        self.sync(self.body.addresses[0], REPLY_BODY, self.body.dir);
+        self.body.write_end(bytes)?;
+        let [dma, _] = *self.body.addresses();
+        self.sync(dma, REPLY_BODY, self.body.dir);
         Ok(())
-    }
-
-    /// Writes the second half of the body `at`.
-    ///
-    /// # Safety
-    ///
-    /// It must be that of a reply, which stays meanwhile.
-    #[inline(always)]
-    unsafe fn store_end(at: NonNull<u32>, bytes: [u8; BODY_END]) {
-        // SAFETY: By the safety requirements of this function; otherwise as in `write_body()`, for the
-        // second half.
-        let at = unsafe { Atomic::from_ptr(at.as_ptr().add(1)) };
-        at.store(u32::from_ne_bytes(bytes), Relaxed);
     }
 
     /// Hands memory of the pages to the device.

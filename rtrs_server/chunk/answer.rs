@@ -211,26 +211,41 @@ impl<H: Home> Chunk<H> {
         mut op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Ok(key) = self.reply.change_key(op.key_right()) else {
-            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
-            return None;
-        };
-        let answered = self.registering(op);
+        let key = self.reply.change_key(op.key_right());
         match kind {
             AnswerKind::Inval => {
-                let keys = told(key, true, Invalidation::Answer);
-                self.reply.post_keys(qp, keys, answered, failed)
+                let keys = |key| told(key, true, Invalidation::Answer);
+                self.answer_renewed(qp, op, key, keys, failed)
             }
             AnswerKind::Read => {
-                let keys = told(key, true, Invalidation::Ahead);
-                self.reply.post_keys(qp, keys, answered, failed)
+                let keys = |key| told(key, true, Invalidation::Ahead);
+                self.answer_renewed(qp, op, key, keys, failed)
             }
             // No other kind registers a key and comes here.
             _ => {
-                failed(NotPosted::Kept(PostError::Invalid, answered));
+                failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
                 None
             }
         }
+    }
+
+    /// Posts an answer that registers the chunk with its new `key`, if there is one; `keys` describes it.
+    #[inline(always)]
+    fn answer_renewed<'a>(
+        &'a self,
+        qp: &QueuePair,
+        op: KBox<Op<H>>,
+        key: Result<NewKey<'a>>,
+        keys: impl FnOnce(NewKey<'a>) -> Keys<'a>,
+        failed: impl FnOnce(NotAnswered<'a, H>),
+    ) -> Option<End> {
+        let Ok(key) = key else {
+            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
+            return None;
+        };
+
+        self.reply
+            .post_keys(qp, keys(key), self.registering(op), failed)
     }
 
     /// The same for [`AnswerKind::Write`].
@@ -241,13 +256,10 @@ impl<H: Home> Chunk<H> {
         mut op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Ok(key) = self.reply.change_key(op.key_right()) else {
-            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
-            return None;
-        };
-        let keys = told(key, false, Invalidation::None);
+        let key = self.reply.change_key(op.key_right());
+        let keys = |key| told(key, false, Invalidation::None);
 
-        self.reply.post_keys(qp, keys, self.registering(op), failed)
+        self.answer_renewed(qp, op, key, keys, failed)
     }
 
     /// The bytes that tell the chunk's key.
@@ -265,18 +277,15 @@ impl<H: Home> Chunk<H> {
         mut op: KBox<Op<H>>,
         failed: impl FnOnce(NotAnswered<'a, H>),
     ) -> Option<End> {
-        let Ok(key) = self.reply.count_key(op.key_right()) else {
-            failed(NotPosted::Kept(PostError::Invalid, self.answered(op)));
-            return None;
-        };
-        let keys = Keys {
+        let key = self.reply.count_key(op.key_right());
+        let keys = |key| Keys {
             has_data: false,
             register: Some(key),
             invalidation: Invalidation::None,
             bytes: Bytes::None,
         };
 
-        self.reply.post_keys(qp, keys, self.registering(op), failed)
+        self.answer_renewed(qp, op, key, keys, failed)
     }
 
     /// Posts an answer that changes or tells a key.

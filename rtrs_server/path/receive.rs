@@ -365,8 +365,8 @@ impl Path {
     }
 
     /// Hands the request of `op` to the user. May sleep, as the user may.
-    // No look at whether the path closes: the caller took `op` from its `Active`, which goes at once then.
-    // A request that was handed over just before that is no different.
+    // No look at whether the path closes: the caller took `op` from its `Active`, which the owner task takes
+    // away then. A request that is handed over before that is no different from one that the user has.
     #[inline(always)]
     pub(crate) fn call_user(&self, op: KBox<Op>) {
         let mut op = op;

@@ -143,7 +143,7 @@ impl Reply {
         let foreign = |key: NewKey<'_>| !core::ptr::eq(key.reply, self);
         let lacks_bytes = match keys.bytes {
             Bytes::None => by_inval,
-            Bytes::Same => self.body.at.is_none(),
+            Bytes::Same => !self.body.exists(),
             Bytes::Ending(_) => false,
         };
         if lacks_bytes || !qp.is_of(&self.domain) || keys.register.is_some_and(foreign) {
@@ -190,7 +190,7 @@ impl Reply {
             _ if keys.register.is_some() && !has_bytes => self.imms.next_key,
             _ => self.imms.plain,
         };
-        let addresses = &self.body.addresses;
+        let addresses = self.body.addresses();
         let filled = match (has_bytes, by_inval) {
             // SAFETY: These are the addresses of the body, which is of the domain, and there is one, see
             // above.
